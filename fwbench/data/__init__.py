@@ -1,0 +1,1 @@
+"""Framework-neutral NumPy batches."""

@@ -1,0 +1,93 @@
+"""What a framework's adapter offers the worker: build a workload, and run the program that comes of it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fwbench.measurement import Metric, unavailable
+from fwbench.models.weights import Weights
+from fwbench.workload import Workload
+
+
+@dataclass(frozen=True)
+class CompileTimes:
+    """Seconds from a built program to one that is ready for its first call.
+
+    Attributes:
+        trace: Python to the compiler's input (JAX: trace and lower; PyTorch: Dynamo and AOT autograd's share).
+        compile: the compiler's input to machine code.
+        reason: why both are None: nothing is compiled, or the framework does not tell them apart.
+    """
+
+    trace: float | None
+    compile: float | None
+    reason: str | None = None
+
+
+class Program(ABC):
+    """A workload that is ready to run: weights and batch lie on the device.
+
+    `settings` says how the lane runs it: the fast path it chose, for the record.
+    """
+
+    settings: Mapping[str, Any]
+
+    def session(self) -> AbstractContextManager[Any]:
+        """The context in which every step runs, entered once, as a serving loop would, so that it is no part of a call."""
+        return nullcontext()
+
+    @abstractmethod
+    def compile(self) -> CompileTimes:
+        """Make the program ready for its first call and tell how long that took; called once, before any step."""
+
+    @abstractmethod
+    def step(self) -> None:
+        """Enqueue one call. May return before the device is done."""
+
+    @abstractmethod
+    def wait(self) -> None:
+        """Return once the device has finished every call enqueued since the last wait."""
+
+    @abstractmethod
+    def output(self) -> NDArray[Any]:
+        """The last call's output on the host, logits of shape (batch_size, classes) in float32 or wider."""
+
+    @abstractmethod
+    def weights(self) -> Weights:
+        """The program's weights in canonical form: what was loaded, read back from the device."""
+
+    def reset_peak_memory(self) -> None:
+        """Start the device allocator's peak afresh where that is possible."""
+
+    def peak_memory(self) -> Metric:
+        """Peak of the device allocator in bytes since the reset, or since the build where it cannot be reset."""
+        return unavailable("B", "lower", "device allocator", "the program runs on the CPU, which has no such allocator")
+
+    def program_memory(self) -> Metric:
+        """Bytes the compiled program needs, by the compiler's own account."""
+        return unavailable("B", "lower", "compiler", "the lane has no compiler that states it")
+
+
+class Framework(ABC):
+    """An adapter, constructed without touching a device."""
+
+    @abstractmethod
+    def unavailable(self, workload: Workload) -> str | None:
+        """Why this machine and interpreter cannot run the workload, as one sentence; None when they can."""
+
+    @abstractmethod
+    def build(self, workload: Workload) -> Program:
+        """Build the model with its canonical weights and place it and the batch on the device.
+
+        Raises:
+            KeyError: the framework has no network of that name.
+        """
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        """Whether the exception means that the host's or the device's memory ran out."""
+        return isinstance(error, MemoryError)

@@ -1,0 +1,56 @@
+"""An empty step, and a fixed one in NumPy whose bare time anyone can measure."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fwbench.frameworks.contract import CompileTimes, Framework, Program
+from fwbench.models.weights import Weights
+from fwbench.workload import Workload
+
+
+class Empty(Program):
+    """A step that does nothing: its round is what the harness adds to every other."""
+
+    def __init__(self) -> None:
+        self.settings: dict[str, Any] = {}
+
+    def compile(self) -> CompileTimes:
+        return CompileTimes(None, None, "nothing is compiled")
+
+    def step(self) -> None:
+        pass
+
+    def wait(self) -> None:
+        pass
+
+    def output(self) -> NDArray[Any]:
+        return np.zeros((1, 1), np.float32)
+
+    def weights(self) -> Weights:
+        return {}
+
+
+class Fixed(Empty):
+    """A step of fixed work (sorting 20,000 numbers, about a millisecond) that waits for nothing."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.numbers = np.random.default_rng(seed).random(20_000)
+
+    def step(self) -> None:
+        np.sort(self.numbers)
+
+
+class Noop(Framework):
+    """Mode `fixed` is the fixed step; every other mode is empty."""
+
+    def unavailable(self, workload: Workload) -> str | None:
+        return None
+
+    def build(self, workload: Workload) -> Program:
+        return Fixed(workload.seed) if workload.mode == "fixed" else Empty()
+
+
+FRAMEWORK = Noop()

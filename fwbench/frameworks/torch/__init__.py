@@ -1,0 +1,5 @@
+"""PyTorch: torchvision's networks, eager and compiled."""
+
+from fwbench.frameworks.torch.adapter import FRAMEWORK
+
+__all__ = ["FRAMEWORK"]

@@ -1,0 +1,38 @@
+"""The lanes: frameworks as users run them, under the names that label every number.
+
+Data only, so that pytest's process, the report and the gate can name a lane without importing its framework.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A framework as users run it.
+
+    Attributes:
+        name: on the command line, in ids and in records.
+        framework: the folder under `fwbench/frameworks/`; the lanes of one framework share an interpreter.
+        title: for readers.
+        distributions: whose versions the record states, the framework's own first.
+        baseline: whether other lanes' speed-up is stated relative to this one.
+        internal: part of the harness's own benchmarks, never of a user's suite.
+    """
+
+    name: str
+    framework: str
+    title: str
+    distributions: tuple[str, ...]
+    baseline: bool = False
+    internal: bool = False
+
+
+LANES = {
+    lane.name: lane
+    for lane in (
+        Lane("torch", "torch", "PyTorch (eager)", ("torch", "torchvision"), baseline=True),
+        Lane("torch-compile", "torch", "PyTorch (torch.compile)", ("torch", "torchvision")),
+        Lane("jax", "jax", "JAX (jit)", ("jax", "jaxlib", "flax")),
+        Lane("noop", "noop", "no framework", ("numpy",), internal=True),
+    )
+}

@@ -1,0 +1,108 @@
+"""What came of a workload: samples and metrics with units, or a failure that says what kind."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from fwbench.workload import Workload
+
+Direction = Literal["lower", "higher"]
+FailureKind = Literal["unavailable", "out_of_memory", "crashed", "timed_out", "error"]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One number of a measurement, or the reason why there is none; absence is never zero.
+
+    Attributes:
+        value: in `unit`, or None when the machine has nothing to read it from.
+        unit: SI, as stored (`s`, `B`, `J`, `W`, `1/s`).
+        direction: which way is better.
+        source: where the number comes from, so that a reader can weigh it.
+        reason: why `value` is None.
+    """
+
+    value: float | None
+    unit: str
+    direction: Direction
+    source: str
+    reason: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.value is None) != (self.reason is not None):
+            raise ValueError("a metric has either a value or a reason for having none")
+
+
+def unavailable(unit: str, direction: Direction, source: str, reason: str) -> Metric:
+    """A metric that could not be had, and why."""
+    return Metric(None, unit, direction, source, reason)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a workload has no numbers.
+
+    Attributes:
+        kind: `unavailable` (cannot run here), `out_of_memory`, `crashed` (the process died), `timed_out`, or
+            `error` (an exception).
+        message: one sentence.
+        stage: the protocol's stage in which it happened, when one had begun.
+        detail: the exception's traceback or the end of the worker's standard error.
+    """
+
+    kind: FailureKind
+    message: str
+    stage: str | None = None
+    detail: str = ""
+
+    def __str__(self) -> str:
+        where = f" during {self.stage}" if self.stage else ""
+        text = f"{self.kind}{where}: {self.message}"
+        return f"{text}\n{self.detail}" if self.detail else text
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The record of one workload.
+
+    Attributes:
+        samples: latency of each synchronised call in seconds, in the order of measuring.
+        metrics: by name.
+        settings: how the lane ran it (layout, compile mode, threads, ...).
+        stages: seconds spent in each stage of the protocol.
+        overhead_s: seconds between asking and having the record that no stage accounts for.
+        start_s: of these, seconds until the worker's process ran.
+        versions: of the distributions in the worker's interpreter.
+        failure: set when the workload failed; then samples and metrics may be empty.
+    """
+
+    workload: Workload
+    samples: tuple[float, ...] = ()
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    stages: Mapping[str, float] = field(default_factory=dict)
+    overhead_s: float | None = None
+    start_s: float | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    failure: Failure | None = None
+
+    def value(self, metric: str) -> float | None:
+        """The metric's value, or None when it is absent."""
+        found = self.metrics.get(metric)
+        return found.value if found else None
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as JSON primitives."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Measurement":
+        """The inverse of `to_json`."""
+        fields = dict(data)
+        fields["workload"] = Workload.from_json(fields["workload"])
+        fields["samples"] = tuple(fields.get("samples", ()))
+        fields["metrics"] = {name: Metric(**metric) for name, metric in fields.get("metrics", {}).items()}
+        if fields.get("failure"):
+            fields["failure"] = Failure(**fields["failure"])
+        return cls(**fields)

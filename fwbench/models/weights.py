@@ -1,0 +1,116 @@
+"""The canonical weights: one seeded NumPy draw a model, from which every framework starts.
+
+Canonical form is a dict of float32 arrays under torchvision's state-dict names and layouts (convolutions are
+out x in/groups x height x width, linear weights out x in), without the `num_batches_tracked` counters, which no
+network's arithmetic reads.
+
+A tensor is drawn from its name and shape alone, by a generator seeded with (seed, model, name), so the draw does not
+depend on the framework that asks, on the order of asking, or on the machine. The scheme is torchvision's, with two
+changes that keep a comparison of two networks from being vacuous:
+
+* No tensor is constant. Where torchvision sets ones (normalisation scales) we draw 1 + 0.1 N(0, 1); where it sets
+  zeros (biases, the class token, ViT's head) we draw 0.02 N(0, 1). A port that drops or swaps one is then seen.
+* Running statistics of batch normalisation are calibrated rather than 0 and 1: `batch_norm_scale.json` holds the
+  second moment of each layer's input on a fixed batch, made by
+  `python -m fwbench.frameworks.torch.calibrate`. Running variances
+  are drawn around it and means within a tenth of its root, so activations keep their scale through the depth (and no
+  subnormal numbers slow a CPU down), whatever the seed.
+"""
+
+import functools
+import hashlib
+import json
+import math
+import zlib
+from collections.abc import Mapping
+from importlib.resources import files
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fwbench.models.catalog import Model
+
+Shape = tuple[int, ...]
+Weights = dict[str, NDArray[np.float32]]
+
+
+def draw(
+    model: Model, shapes: Mapping[str, Shape], seed: int, batch_norm_scale: Mapping[str, float] | None = None
+) -> Weights:
+    """Draw the canonical weights.
+
+    Args:
+        model: whose initialisation rules apply.
+        shapes: canonical name to canonical shape, as a framework's network states them.
+        seed: any non-negative integer.
+        batch_norm_scale: second moment of each batch normalisation's input by layer; default: the calibrated ones.
+
+    Returns:
+        The float32 array of each name.
+    """
+    scale = _calibrated().get(model.name, {}) if batch_norm_scale is None else batch_norm_scale
+    return {name: _tensor(model, name, tuple(shape), seed, scale) for name, shape in shapes.items()}
+
+
+def digest(weights: Mapping[str, NDArray[np.float32]]) -> str:
+    """A short digest of names, shapes and bits, the same on every machine and for every order of keys."""
+    sha = hashlib.sha256()
+    for name in sorted(weights):
+        array = np.ascontiguousarray(weights[name], dtype="<f4")
+        sha.update(f"{name}{array.shape}".encode())
+        sha.update(array.tobytes())
+    return sha.hexdigest()[:16]
+
+
+def _tensor(
+    model: Model, name: str, shape: Shape, seed: int, batch_norm_scale: Mapping[str, float]
+) -> NDArray[np.float32]:
+    rng = np.random.default_rng([seed, zlib.crc32(f"{model.name}/{name}".encode())])
+    layer, _, leaf = name.rpartition(".")
+
+    def normal(mean: float, std: float) -> NDArray[np.float32]:
+        array = rng.standard_normal(shape, dtype=np.float32)
+        array *= np.float32(std)
+        array += np.float32(mean)
+        return array
+
+    def uniform(bound: float) -> NDArray[np.float32]:
+        array = rng.random(shape, dtype=np.float32)
+        array -= np.float32(0.5)
+        array *= np.float32(2 * bound)
+        return array
+
+    if leaf in ("running_mean", "running_var"):
+        scale = batch_norm_scale.get(layer, 1.0)
+        if leaf == "running_mean":
+            return normal(0.0, 0.1 * math.sqrt(scale))
+        return np.float32(scale) * (1 + uniform(0.2))
+    if len(shape) == 4:
+        receptive = shape[2] * shape[3]
+        if (
+            model.conv == "kaiming_normal_fan_out"
+        ):  # He et al., arXiv:1502.01852; torchvision's fan_out counts no groups
+            return normal(0.0, math.sqrt(2 / (shape[0] * receptive)))
+        # Truncated at two standard deviations, as torchvision's truncation at +-2 hardly ever binds.
+        return np.clip(normal(0.0, 1.0), -2, 2) * np.float32(math.sqrt(1 / (shape[1] * receptive)))
+    if len(shape) == 2:
+        out, fan_in = shape
+        if model.linear == "normal_0.01":
+            return normal(0.0, 0.01)
+        bounds = {
+            "uniform_fan_in": 1 / math.sqrt(fan_in),
+            "uniform_fan_out": 1 / math.sqrt(out),
+            "xavier_uniform": math.sqrt(6 / (fan_in + out)),  # Glorot and Bengio, AISTATS 2010
+        }
+        return uniform(bounds[model.linear])
+    if len(shape) == 1 and leaf == "weight":
+        return normal(1.0, 0.1)
+    return normal(0.0, 0.02)
+
+
+@functools.cache
+def _calibrated() -> dict[str, dict[str, float]]:
+    table: dict[str, dict[str, float]] = json.loads(
+        files("fwbench.models").joinpath("batch_norm_scale.json").read_text(encoding="utf-8")
+    )
+    return table

@@ -1,0 +1,88 @@
+"""How much to measure. A profile changes amounts, never the meaning of a number."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """The amounts of one measurement; times in seconds.
+
+    Attributes:
+        profile: the profile these amounts came from.
+        warmup_iterations: calls before anything is timed, at most.
+        warmup_time: ends the warm-up early, after at least one call; 0 means as many calls as asked for.
+        min_rounds: timed calls, at least; takes precedence over `max_time`.
+        max_time: timed calls go on until this much time has passed.
+        precision: stop earlier once the margin of error of the mean falls below this fraction; None to switch off.
+        confidence: of that margin.
+        throughput_time: length of the pipelined window that throughput is read from.
+        energy_time: length of the window that energy is read from.
+        deadline: the worker is killed after this.
+        disable_gc: measure with Python's garbage collector off.
+        smoke: one call, nothing measured: is the program runnable at all?
+    """
+
+    profile: str
+    warmup_iterations: int
+    warmup_time: float
+    min_rounds: int
+    max_time: float
+    throughput_time: float
+    energy_time: float
+    deadline: float
+    precision: float | None = None
+    confidence: float = 0.99
+    disable_gc: bool = False
+    smoke: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields as JSON primitives."""
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A protocol with the axes that go with it by default."""
+
+    protocol: Protocol
+    lanes: tuple[str, ...]
+    batch_sizes: tuple[int, ...]
+
+
+PROFILES = {
+    profile.protocol.profile: profile
+    for profile in (
+        # Minutes in all on two cores: pytest-benchmark's own defaults for rounds and time.
+        Profile(
+            Protocol(
+                profile="quick",
+                warmup_iterations=10,
+                warmup_time=1.0,
+                min_rounds=5,
+                max_time=1.0,
+                throughput_time=1.0,
+                energy_time=5.0,
+                deadline=600.0,
+            ),
+            lanes=("torch", "jax"),
+            batch_sizes=(1, 8),
+        ),
+        # The paper's inference protocol: 20 warm-up calls, then 100 timed ones, whatever they take.
+        Profile(
+            Protocol(
+                profile="paper",
+                warmup_iterations=20,
+                warmup_time=0.0,
+                min_rounds=100,
+                max_time=0.0,
+                throughput_time=5.0,
+                energy_time=5.0,
+                deadline=3600.0,
+            ),
+            lanes=("torch", "torch-compile", "jax"),
+            batch_sizes=(1, 8, 32, 128),
+        ),
+    )
+}
