@@ -69,6 +69,7 @@ class Measurement:
     Attributes:
         samples: latency of each synchronised call in seconds, in the order of measuring.
         metrics: by name.
+        protocol: the amounts it was measured with.
         settings: how the lane ran it (layout, compile mode, threads, ...).
         stages: seconds spent in each stage of the protocol.
         overhead_s: seconds between asking and having the record that no stage accounts for.
@@ -80,6 +81,7 @@ class Measurement:
     workload: Workload
     samples: tuple[float, ...] = ()
     metrics: Mapping[str, Metric] = field(default_factory=dict)
+    protocol: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     stages: Mapping[str, float] = field(default_factory=dict)
     overhead_s: float | None = None

@@ -6,7 +6,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from fwbench.measurement import Metric, unavailable
@@ -38,7 +37,7 @@ class Program(ABC):
     settings: Mapping[str, Any]
 
     def session(self) -> AbstractContextManager[Any]:
-        """The context in which every step runs, entered once, as a serving loop would, so that it is no part of a call."""
+        """The context in which all steps run; entered once, as a serving loop does, so it is no part of a call."""
         return nullcontext()
 
     @abstractmethod
@@ -61,7 +60,7 @@ class Program(ABC):
     def weights(self) -> Weights:
         """The program's weights in canonical form: what was loaded, read back from the device."""
 
-    def reset_peak_memory(self) -> None:
+    def reset_peak_memory(self) -> None:  # noqa: B027 (a default, not an obligation)
         """Start the device allocator's peak afresh where that is possible."""
 
     def peak_memory(self) -> Metric:
@@ -87,6 +86,9 @@ class Framework(ABC):
         Raises:
             KeyError: the framework has no network of that name.
         """
+
+    def preload(self, lane: str) -> None:  # noqa: B027 (a default, not an obligation)
+        """Import what the lane will need, touching no device and starting no thread: workers are forked afterwards."""
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Whether the exception means that the host's or the device's memory ran out."""

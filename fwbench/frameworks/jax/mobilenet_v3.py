@@ -6,6 +6,7 @@ import jax
 from flax import nnx
 
 from fwbench.frameworks.jax.layers import (
+    Activation,
     Array,
     Block,
     Sequential,
@@ -41,7 +42,7 @@ def make_divisible(channels: float, divisor: int = 8) -> int:
 class InvertedResidual(Block):
     """Expand, depthwise convolution, squeeze-and-excitation, project; a shortcut where shapes allow."""
 
-    def __init__(self, features_in: int, row: tuple, rngs: nnx.Rngs):
+    def __init__(self, features_in: int, row: tuple[int, int, int, bool, Activation, int], rngs: nnx.Rngs):
         kernel, expanded, features_out, excite, activation, stride = row
         self.shortcut = stride == 1 and features_in == features_out
         self.block = Sequential([])

@@ -33,11 +33,11 @@ class Empty(Program):
 
 
 class Fixed(Empty):
-    """A step of fixed work (sorting 20,000 numbers, about a millisecond) that waits for nothing."""
+    """A step of fixed work (sorting 200,000 numbers, about a millisecond) that waits for nothing."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
-        self.numbers = np.random.default_rng(seed).random(20_000)
+        self.numbers = np.random.default_rng(seed).random(200_000)
 
     def step(self) -> None:
         np.sort(self.numbers)

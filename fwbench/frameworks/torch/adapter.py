@@ -1,17 +1,17 @@
 """The PyTorch lanes: `torch` (eager) and `torch-compile`, each on its recommended fast path."""
 
+import importlib
 import os
 import time
 from contextlib import AbstractContextManager
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from fwbench.data.synthetic import batch
 from fwbench.frameworks.contract import CompileTimes, Framework, Program
-from fwbench.frameworks.torch.networks import export_weights, load_weights, network, shapes
+from fwbench.frameworks.torch.networks import export_weights, has_network, load_weights, network, shapes
 from fwbench.measurement import Metric, unavailable
 from fwbench.models import CATALOG
 from fwbench.models.weights import Weights, draw
@@ -117,6 +117,8 @@ class Torch(Framework):
     """Both lanes."""
 
     def unavailable(self, workload: Workload) -> str | None:
+        if not has_network(CATALOG[workload.model]):
+            return f"PyTorch has no network {workload.model!r}"
         if workload.mode != "inference":
             return f"the PyTorch lanes have no mode {workload.mode!r}"
         if workload.device == "gpu" and not torch.cuda.is_available():
@@ -133,6 +135,12 @@ class Torch(Framework):
         if threads:
             torch.set_num_threads(int(threads))
         return Inference(workload)
+
+    def preload(self, lane: str) -> None:
+        if lane == "torch-compile":
+            # So that compile time is the compiler's, not its import's.
+            importlib.import_module("torch._dynamo")
+            importlib.import_module("torch._inductor.compile_fx")
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)

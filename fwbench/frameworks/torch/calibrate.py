@@ -25,18 +25,18 @@ def calibrate(model: Model) -> dict[str, float]:
     load_weights(module, canonical.draw(model, shapes(module), seed=0, batch_norm_scale={}))
     module = module.double().eval()
     scales: dict[str, float] = {}
+    names: dict[torch.nn.Module, str] = {
+        layer: name for name, layer in module.named_modules() if isinstance(layer, torch.nn.BatchNorm2d)
+    }
 
-    def hook(name: str) -> None:
-        def before(layer: torch.nn.Module, inputs: tuple[torch.Tensor]) -> None:
-            scales[name] = float(f"{inputs[0].square().mean().item():.4g}")
-            layer.running_mean *= math.sqrt(scales[name])
-            layer.running_var *= scales[name]
+    def before(layer: torch.nn.Module, inputs: tuple[torch.Tensor]) -> None:
+        scale = float(f"{inputs[0].square().mean().item():.4g}")
+        scales[names[layer]] = scale
+        layer.get_buffer("running_mean").mul_(math.sqrt(scale))
+        layer.get_buffer("running_var").mul_(scale)
 
-        module.get_submodule(name).register_forward_pre_hook(before)
-
-    for name, layer in module.named_modules():
-        if isinstance(layer, torch.nn.BatchNorm2d):
-            hook(name)
+    for layer in names:
+        layer.register_forward_pre_hook(before)
     with torch.inference_mode():
         module(torch.from_numpy(batch(model, _BATCH_SIZE, seed=0)).double().permute(0, 3, 1, 2))
     return scales

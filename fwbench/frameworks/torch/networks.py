@@ -27,6 +27,11 @@ def network(model: Model) -> torch.nn.Module:
         return _OWN[model.name]()
 
 
+def has_network(model: Model) -> bool:
+    """Whether PyTorch can build the model."""
+    return model.torchvision or model.name in _OWN
+
+
 def shapes(module: torch.nn.Module) -> dict[str, Shape]:
     """Canonical name to shape of every tensor of the module's state."""
     return {name: tuple(tensor.shape) for name, tensor in module.state_dict().items() if not name.endswith(_COUNTER)}

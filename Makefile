@@ -1,0 +1,31 @@
+# `make bench` runs the suite, `make test` its tests; each sets up .venv when needed. ARGS goes to pytest.
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python -m
+# JAX's default build has no CUDA; PyTorch's has.
+CUDA := $(if $(shell command -v nvidia-smi 2>/dev/null),$(comma)cuda)
+comma := ,
+ARGS ?=
+
+.PHONY: bench test check clean
+
+bench: $(VENV)/.installed
+	$(RUN) pytest tests/benchmarks --benchmark-only --benchmark-autosave --benchmark-save-data $(ARGS)
+
+test: $(VENV)/.installed
+	$(RUN) pytest tests/unit tests/correctness -n 2 --dist loadgroup $(ARGS)
+
+check: $(VENV)/.installed
+	$(RUN) ruff check .
+	$(RUN) ruff format --check .
+	$(RUN) mypy
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fwbench needs Python 3.11 or newer: make PYTHON=/path/to/it")'
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev,report$(CUDA)]"
+	touch $@

@@ -1,0 +1,101 @@
+"""The machine's fingerprint, read without importing a framework."""
+
+import os
+import platform
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from fwbench import nvml
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What numbers depend on besides the code.
+
+    Attributes:
+        device: `gpu` where NVML finds one that CUDA would use, else `cpu`.
+        accelerator: the GPU's name, or why there is none.
+        driver: of the GPU; None without one.
+        accelerator_memory: in bytes; None without a GPU.
+        cpu: model name.
+        cpus: the logical CPUs a worker is pinned to, one a physical core.
+        threads: for every lane alike: one a physical core that this process may use.
+        memory: of the host, in bytes.
+    """
+
+    device: str
+    accelerator: str
+    driver: str | None
+    accelerator_memory: int | None
+    cpu: str
+    cpus: tuple[int, ...]
+    threads: int
+    memory: int
+    kernel: str
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields as JSON primitives."""
+        return asdict(self)
+
+
+@cache
+def machine() -> Machine:
+    """This machine, as seen by this process: its CPU affinity and `CUDA_VISIBLE_DEVICES` count."""
+    gpu = nvml.find()
+    cpus = physical_cores(_affinity())
+    found = isinstance(gpu, nvml.Gpu)
+    return Machine(
+        device="gpu" if found else "cpu",
+        accelerator=gpu.name if isinstance(gpu, nvml.Gpu) else gpu,
+        driver=gpu.driver if isinstance(gpu, nvml.Gpu) else None,
+        accelerator_memory=gpu.memory if isinstance(gpu, nvml.Gpu) else None,
+        cpu=_cpu_model(),
+        cpus=cpus,
+        threads=len(cpus),
+        memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0,
+        kernel=f"{platform.system()} {platform.release()}",
+    )
+
+
+def physical_cores(cpus: set[int], topology: Path = Path("/sys/devices/system/cpu")) -> tuple[int, ...]:
+    """The lowest-numbered logical CPU of each physical core among `cpus`; all where the kernel does not tell."""
+    cores: dict[str, int] = {}
+    for cpu in sorted(cpus):
+        siblings = topology / f"cpu{cpu}" / "topology" / "thread_siblings_list"
+        try:
+            core = siblings.read_text()
+        except OSError:
+            core = str(cpu)
+        cores.setdefault(core, cpu)
+    return tuple(cores.values())
+
+
+def versions(distributions: tuple[str, ...]) -> dict[str, str]:
+    """Installed versions in this interpreter, by distribution; those not installed are left out."""
+    found = {}
+    for name in distributions:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _affinity() -> set[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return os.sched_getaffinity(0)
+    return set(range(os.cpu_count() or 1))
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

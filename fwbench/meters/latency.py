@@ -1,0 +1,75 @@
+"""Latency: seconds from a call to its whole output, call by call."""
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+
+from fwbench.frameworks.contract import Program
+from fwbench.measurement import Metric, unavailable
+from fwbench.profiles import Protocol
+
+Clock = Callable[[], float]
+
+# A program of microseconds would otherwise fill the record: more rounds than this tell nothing new of one process.
+MAX_ROUNDS = 10_000
+
+# Samples needed for the sample maximum to bound the percentile from above with 95 % confidence:
+# n >= log(0.05) / log(p) (Wilks, Ann. Math. Statist. 12, 1941).
+SAMPLES_NEEDED = {p: math.ceil(math.log(0.05) / math.log(p / 100)) for p in (50, 95, 99)}
+
+
+def latencies(program: Program, protocol: Protocol, clock: Clock) -> list[float]:
+    """Time calls one by one until the protocol has enough of them.
+
+    Stops after `min_rounds` once `max_time` has passed or, where a `precision` is asked for, once the margin of error
+    of the mean is within it; at `MAX_ROUNDS` in any case.
+
+    Returns:
+        Seconds of each call, in order.
+    """
+    step, wait = program.step, program.wait
+    samples: list[float] = []
+    mean = squares = 0.0
+    z = statistics.NormalDist().inv_cdf(0.5 + protocol.confidence / 2)
+    most = max(MAX_ROUNDS, protocol.min_rounds)
+    until = clock() + protocol.max_time
+    while True:
+        start = clock()
+        step()
+        wait()
+        end = clock()
+        samples.append(end - start)
+        n = len(samples)
+        if protocol.precision is not None:
+            # Welford's running variance (Technometrics 4, 1962).
+            delta = samples[-1] - mean
+            mean += delta / n
+            squares += delta * (samples[-1] - mean)
+            if n >= max(2, protocol.min_rounds) and z * math.sqrt(squares / (n - 1) / n) <= protocol.precision * mean:
+                return samples
+        if n >= protocol.min_rounds and (end >= until or n >= most):
+            return samples
+
+
+def percentiles(samples: Sequence[float]) -> dict[str, Metric]:
+    """`latency_p50`, `latency_p95`, `latency_p99` in seconds, each only where the number of samples supports it.
+
+    Percentiles are interpolated linearly between order statistics (Hyndman and Fan's type 7).
+    """
+    ordered = sorted(samples)
+    metrics = {}
+    for p, needed in SAMPLES_NEEDED.items():
+        source = f"synchronised calls, n={len(ordered)}"
+        if len(ordered) < needed:
+            reason = f"n/a (n={len(ordered)}): p{p} needs {needed} samples"
+            metrics[f"latency_p{p}"] = unavailable("s", "lower", source, reason)
+        else:
+            metrics[f"latency_p{p}"] = Metric(_quantile(ordered, p / 100), "s", "lower", source)
+    return metrics
+
+
+def _quantile(ordered: Sequence[float], q: float) -> float:
+    position = q * (len(ordered) - 1)
+    below = math.floor(position)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (position - below) * (ordered[above] - ordered[below])

@@ -1,0 +1,80 @@
+"""Memory: four numbers with four meanings, each named for where it is read."""
+
+import ctypes
+import os
+import re
+from pathlib import Path
+
+from fwbench import nvml
+from fwbench.frameworks.contract import Program
+from fwbench.measurement import Metric, unavailable
+
+_PROC = Path("/proc/self")
+
+
+def memory(program: Program, device: str, proc: Path = _PROC) -> dict[str, Metric]:
+    """Run one step in a pass of its own and read the peaks.
+
+    Returns, all in bytes:
+        `device_peak_memory`: the device allocator's peak (what the framework asked for).
+        `program_memory`: what the compiler says the program needs.
+        `process_device_memory`: what the driver counts for this process, context and caches included.
+        `host_initial_memory`, `host_peak_memory`: resident memory of the process before and at its peak.
+    """
+    trim_heap()
+    program.reset_peak_memory()
+    initial = _resident(proc, "VmRSS")
+    not_reset = _reset_host_peak(proc)
+    program.step()
+    program.wait()
+    peak = unavailable("B", "lower", "VmHWM", not_reset) if not_reset else _resident(proc, "VmHWM")
+    return {
+        "device_peak_memory": program.peak_memory(),
+        "program_memory": program.program_memory(),
+        "process_device_memory": _process_device_memory(device),
+        "host_initial_memory": initial,
+        "host_peak_memory": peak,
+    }
+
+
+def trim_heap() -> None:
+    """Give freed heap pages back (glibc), so that what the build threw away does not count as the program's."""
+    try:
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+    except (OSError, AttributeError):
+        return  # another libc; its allocator keeps what it keeps
+
+
+def _reset_host_peak(proc: Path) -> str | None:
+    try:
+        # 5 resets the peak resident set size (Linux, proc_pid_clear_refs(5)).
+        (proc / "clear_refs").write_text("5")
+    except OSError as error:
+        return f"the kernel does not let the peak be reset ({error.strerror})"
+    return None
+
+
+def _resident(proc: Path, field: str) -> Metric:
+    try:
+        status = (proc / "status").read_text()
+    except OSError:
+        return unavailable("B", "lower", field, "this system has no /proc/self/status")
+    match = re.search(rf"^{field}:\s+(\d+) kB$", status, re.MULTILINE)
+    if not match:
+        return unavailable("B", "lower", field, f"/proc/self/status has no {field}")
+    return Metric(
+        int(match[1]) * 1024.0, "B", "lower", f"/proc/self/status {field}, interpreter and libraries included"
+    )
+
+
+def _process_device_memory(device: str) -> Metric:
+    source = "NVML, per process"
+    if device == "cpu":
+        return unavailable("B", "lower", source, "the program runs on the CPU")
+    gpu = nvml.find()
+    if isinstance(gpu, str):
+        return unavailable("B", "lower", source, gpu)
+    used = gpu.process_memory(os.getpid())
+    if used is None:
+        return unavailable("B", "lower", source, "the driver does not state it for this process")
+    return Metric(float(used), "B", "lower", source)

@@ -1,0 +1,80 @@
+"""The GPU as NVML knows it: what it is, what it has drawn, what a process holds. No framework needed."""
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One NVIDIA GPU.
+
+    Attributes:
+        memory: in bytes.
+        power_limit: in watts; None where the driver does not tell.
+    """
+
+    handle: Any
+    name: str
+    uuid: str
+    driver: str
+    memory: int
+    power_limit: float | None
+
+    def energy(self) -> float:
+        """Joules drawn since the driver was loaded; the counter moves about every 100 ms.
+
+        Raises:
+            pynvml.NVMLError: the GPU has no such counter (it came with Volta).
+        """
+        import pynvml
+
+        return float(pynvml.nvmlDeviceGetTotalEnergyConsumption(self.handle)) / 1000
+
+    def process_memory(self, pid: int) -> int | None:
+        """Bytes of GPU memory that a process holds, its context included; None where the driver does not tell."""
+        import pynvml
+
+        for process in pynvml.nvmlDeviceGetComputeRunningProcesses(self.handle):
+            if process.pid == pid and process.usedGpuMemory is not None:
+                return int(process.usedGpuMemory)
+        return None
+
+
+def find() -> Gpu | str:
+    """The first GPU that CUDA would use, or one sentence on why there is none.
+
+    `CUDA_VISIBLE_DEVICES` is honoured as CUDA does: empty or -1 hides all GPUs.
+    """
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
+    if visible in ("", "-1"):
+        return "CUDA_VISIBLE_DEVICES hides every GPU"
+    try:
+        import pynvml
+    except ImportError:
+        return "nvidia-ml-py is not installed"
+    try:
+        pynvml.nvmlInit()
+        if visible.isdigit():
+            handle = pynvml.nvmlDeviceGetHandleByIndex(int(visible))
+        else:
+            handle = pynvml.nvmlDeviceGetHandleByUUID(visible)
+        return Gpu(
+            handle=handle,
+            name=pynvml.nvmlDeviceGetName(handle),
+            uuid=pynvml.nvmlDeviceGetUUID(handle),
+            driver=pynvml.nvmlSystemGetDriverVersion(),
+            memory=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
+            power_limit=_power_limit(handle),
+        )
+    except pynvml.NVMLError as error:
+        return f"NVML finds no NVIDIA GPU ({error})"
+
+
+def _power_limit(handle: Any) -> float | None:
+    import pynvml
+
+    try:
+        return float(pynvml.nvmlDeviceGetEnforcedPowerLimit(handle)) / 1000
+    except pynvml.NVMLError:
+        return None

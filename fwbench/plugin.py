@@ -1,0 +1,260 @@
+"""The pytest plugin: options, markers, fixtures, and where our records enter pytest-benchmark's.
+
+pytest's own process imports no framework; a worker measures, and its samples are replayed as the benchmark's rounds.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fwbench import selection as axes
+from fwbench.lanes import LANES
+from fwbench.machine import machine, versions
+from fwbench.measurement import Measurement
+from fwbench.report import summary
+from fwbench.report.progress import Progress
+from fwbench.session import Session
+from fwbench.workload import Workload
+
+Measure = Callable[[Workload], Measurement]
+
+_SELECTION = pytest.StashKey[axes.Selection]()
+_SESSION = pytest.StashKey[Session]()
+_PROGRESS = pytest.StashKey[Progress]()
+_CLOCK = pytest.StashKey["ReplayClock"]()
+_SHOWN = pytest.StashKey[set[str]]()  # the tests whose outcome the progress line has told
+
+_MODES = ("inference",)
+
+
+class ReplayClock:
+    """A timer that shows the time it was last set to, so that pytest-benchmark reads a worker's samples exactly."""
+
+    __name__ = "fwbench_worker"
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    axes.add_options(parser.getgroup("fwbench", "fwbench: what to measure, and how much"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for lane in LANES.values():
+        config.addinivalue_line("markers", f"{lane.name}: measures the lane {lane.title}.")
+    for mode in _MODES:
+        config.addinivalue_line("markers", f"{mode}: measures the mode {mode}.")
+    config.addinivalue_line("markers", "workloads(mode): spread the test over the run's frameworks, models and sizes.")
+    _refuse_parallel(config)
+    config.stash[_SHOWN] = set()
+    config.stash[_SELECTION] = axes.select(config, machine())
+
+
+def _refuse_parallel(config: pytest.Config) -> None:
+    """pytest-benchmark switches itself off under xdist, then saves and compares nothing and exits with 0."""
+    if config.getoption("dist", "no") == "no" or hasattr(config, "workerinput"):
+        return
+    for option in ("save", "autosave", "json", "compare", "compare-fail", "histogram"):
+        if config.getoption(f"benchmark_{option.replace('-', '_')}"):
+            raise pytest.UsageError(
+                f"--benchmark-{option} cannot work with -n/--dist: benchmarks do not run in parallel; leave out -n."
+            )
+
+
+def parametrize(metafunc: pytest.Metafunc, workloads: list[Workload]) -> None:
+    """Spread a test over workloads, under primitives that pytest-benchmark can group by and under stable ids."""
+    parameters = ("framework", "model", "mode", "batch_size", "precision")
+    metafunc.parametrize(
+        parameters,
+        [
+            pytest.param(
+                *(getattr(workload, name) for name in parameters),
+                id=workload.id,
+                marks=[getattr(pytest.mark, workload.framework), getattr(pytest.mark, workload.mode)],
+            )
+            for workload in workloads
+        ],
+    )
+
+
+def selection(config: pytest.Config) -> axes.Selection:
+    """The run's axes, as its options chose them."""
+    return config.stash[_SELECTION]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "measure" not in getattr(item, "fixturenames", ()):
+            continue
+        clock = item.stash[_CLOCK] = ReplayClock()
+        # Only the closest marker counts, so this one carries what the test's own says.
+        own = item.get_closest_marker("benchmark")
+        kwargs = {"group": _group(item), **(own.kwargs if own else {}), "timer": clock}
+        item.add_marker(pytest.mark.benchmark(**kwargs), append=False)
+        # A workload that fails has no rounds to replay; its failure says so already.
+        item.add_marker(pytest.mark.filterwarnings("ignore:Benchmark fixture was not used at all"))
+
+
+def _group(item: pytest.Item) -> str | None:
+    """Frameworks of one model, mode and size side by side in pytest-benchmark's table."""
+    params = getattr(item, "callspec", None) and item.callspec.params  # type: ignore[attr-defined]
+    if not params or "model" not in params:
+        return None
+    return " ".join(
+        str(part)
+        for part in (
+            params["model"],
+            params.get("mode", ""),
+            f"b{params['batch_size']}" if "batch_size" in params else "",
+        )
+        if part
+    )
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    config = session.config
+    terminal = config.pluginmanager.getplugin("terminalreporter")
+    if terminal is None or config.get_verbosity() < 0 or hasattr(config, "workerinput"):
+        return
+    capture = config.pluginmanager.getplugin("capturemanager")
+    progress = Progress(terminal, capture.global_and_fixture_disabled if capture else nullcontext)
+    progress.total = sum("measure" in getattr(item, "fixturenames", ()) for item in session.items)
+    config.stash[_PROGRESS] = progress
+
+
+@pytest.fixture
+def mode() -> str:
+    """What one step does, unless the test is parametrized with another mode."""
+    return "inference"
+
+
+@pytest.fixture
+def batch_size() -> int:
+    """Samples per step, unless the test is parametrized with another size."""
+    return 1
+
+
+@pytest.fixture
+def precision() -> str:
+    """The arithmetic, unless the test is parametrized with another."""
+    return "fp32"
+
+
+@pytest.fixture
+def workload(
+    pytestconfig: pytest.Config, framework: str, model: str, mode: str, batch_size: int, precision: str
+) -> Workload:
+    """The test's workload, from its parameters; a test must be parametrized with `framework` and `model` at least."""
+    return Workload(framework, model, mode, batch_size, precision, selection(pytestconfig).device)
+
+
+@pytest.fixture(scope="session")
+def fwbench_session(pytestconfig: pytest.Config) -> Iterator[Session]:
+    """The run's workers and journal; both end with the run."""
+    storage = getattr(pytestconfig._benchmarksession.storage, "path", Path(".benchmarks"))  # type: ignore[attr-defined]
+    session = Session(selection(pytestconfig), machine(), Path(storage))
+    pytestconfig.stash[_SESSION] = session
+    yield session
+    session.close()
+
+
+@pytest.fixture
+def measure(request: pytest.FixtureRequest, fwbench_session: Session, benchmark: Any) -> Measure:
+    """Measure a workload in a fresh process and make its samples this benchmark's rounds.
+
+    With benchmarks disabled it runs one cheap call instead. A workload that cannot run here skips the test; one that
+    fails fails it, and its record is kept.
+    """
+    config = request.config
+    protocol = axes.steered_by_marker(fwbench_session.selection.protocol, request.node.get_closest_marker("benchmark"))
+    progress = config.stash.get(_PROGRESS, None)
+    clock = request.node.stash[_CLOCK]
+
+    def run(workload: Workload) -> Measurement:
+        if benchmark.disabled:
+            smoke = dataclasses.replace(protocol, smoke=True)
+            measurement: Measurement = benchmark.pedantic(fwbench_session.run, args=(workload, smoke))
+        elif progress is None:
+            measurement = fwbench_session.measure(workload, protocol, lambda _: None)
+        else:
+            config.stash[_SHOWN].add(request.node.nodeid)
+            progress.begin(workload.id)
+            measurement = fwbench_session.measure(workload, protocol, progress.stage)
+            progress.end(measurement)
+        if measurement.failure:
+            benchmark.has_error = True
+            if measurement.failure.kind == "unavailable":
+                pytest.skip(measurement.failure.message)
+            pytest.fail(f"{workload.id}: {measurement.failure}", pytrace=False)
+        if not benchmark.disabled:
+            benchmark.extra_info.update(_extra_info(measurement))
+            _replay(measurement, benchmark, clock)
+        return measurement
+
+    return run
+
+
+def _replay(measurement: Measurement, benchmark: Any, clock: ReplayClock) -> None:
+    # Cycled, because cProfile makes a call more than there are rounds.
+    samples = itertools.cycle(measurement.samples)
+
+    def reset() -> None:
+        clock.now = 0.0
+
+    def replay() -> None:
+        clock.now = next(samples)
+
+    benchmark.pedantic(replay, setup=reset, rounds=len(measurement.samples))
+
+
+def _extra_info(measurement: Measurement) -> dict[str, Any]:
+    record = measurement.to_json()
+    del record["samples"], record["failure"]
+    return record
+
+
+def pytest_benchmark_update_machine_info(machine_info: dict[str, Any]) -> None:
+    """Add the accelerator, the threads and this interpreter's versions; drop the clock rate of the moment."""
+    distributions = tuple(dict.fromkeys(name for lane in LANES.values() for name in lane.distributions))
+    machine_info["fwbench"] = {**machine().to_json(), "versions": versions(distributions)}
+    for key in ("hz_actual", "hz_actual_friendly"):
+        machine_info.get("cpu", {}).pop(key, None)
+
+
+def pytest_report_teststatus(report: pytest.TestReport, config: pytest.Config) -> tuple[str, str, str] | None:
+    """The progress line has said it all: no letter after it."""
+    if report.when == "call" and report.outcome != "skipped" and report.nodeid in config.stash[_SHOWN]:
+        return report.outcome, "", ""
+    return None
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Iterator[None]:
+    try:
+        return (yield)
+    finally:
+        # Also when pytest-benchmark has just raised because of a regression.
+        session = config.stash.get(_SESSION, None)
+        if session and session.measurements:
+            _write_summary(terminalreporter, session)
+
+
+def _write_summary(terminal: Any, session: Session) -> None:
+    here = session.machine
+    where = here.accelerator if here.device == "gpu" else f"{here.cpu}, {here.threads} threads"
+    terminal.section(f"fwbench: {session.selection.protocol.profile} profile on {where}")
+    for line in summary.table(session.measurements):
+        terminal.write_line(line)
+    for note in summary.notes(session.measurements):
+        terminal.write_line(f"note: {note}")
+    terminal.write_line(f"journal: {session.journal.path}")

@@ -1,0 +1,56 @@
+"""Progress on the terminal: which benchmark runs, in which stage, how far the suite is."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from fwbench.measurement import Measurement
+from fwbench.report import units
+
+
+class Terminal(Protocol):
+    """What progress needs of pytest's terminal reporter."""
+
+    def write(self, content: str, *, flush: bool = False) -> None:
+        """Write at the cursor."""
+
+
+class Progress:
+    """One line a benchmark, written piece by piece as its stages begin, on a screen and in a log alike.
+
+    [ 3/24] jax-resnet50-inference-b8: build, compile, warm-up, ..., 184 ms, 43.4 samples/s
+    """
+
+    def __init__(self, terminal: Terminal, uncaptured: Callable[[], AbstractContextManager[None]]) -> None:
+        self._terminal = terminal
+        self._uncaptured = uncaptured
+        self.total = 0
+        self._begun = 0
+
+    def begin(self, name: str) -> None:
+        """A benchmark begins."""
+        self._begun += 1
+        width = len(str(self.total))
+        self._write(f"\n[{self._begun:{width}}/{self.total}] {name}: ")
+
+    def stage(self, name: str) -> None:
+        """The benchmark enters a stage."""
+        self._write(f"{name}, ")
+
+    def end(self, measurement: Measurement) -> None:
+        """The benchmark is over."""
+        self._write(self._outcome(measurement))
+
+    @staticmethod
+    def _outcome(measurement: Measurement) -> str:
+        if measurement.failure:
+            return f"{measurement.failure.kind}: {measurement.failure.message}"
+        median, throughput = measurement.value("latency_p50"), measurement.value("throughput")
+        if throughput is None:
+            return "runs"
+        typical = "" if median is None else f"{units.seconds(median)}, "
+        return f"{typical}{units.rate(throughput)} samples/s"
+
+    def _write(self, text: str) -> None:
+        with self._uncaptured():
+            self._terminal.write(text, flush=True)

@@ -1,0 +1,251 @@
+"""pytest's side of the process boundary: start a server an interpreter, hand it jobs, survive whatever they do."""
+
+import dataclasses
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fwbench.lanes import LANES
+from fwbench.machine import Machine
+from fwbench.measurement import Failure, Measurement
+from fwbench.profiles import Protocol
+from fwbench.workload import Workload
+
+# Importing a framework from a cold disk takes seconds; a server silent for longer than this will not come up.
+_START_DEADLINE = 180.0
+_DETAIL = 2000
+
+# glibc's defaults map and unmap large blocks at every call: thousands of page faults, a third slower and the largest
+# source of differences between processes. A variable that the user has set wins.
+_STABLE_ALLOCATOR = {
+    "MALLOC_MMAP_THRESHOLD_": "1073741824",
+    "MALLOC_TRIM_THRESHOLD_": "1073741824",
+    "MALLOC_TOP_PAD_": "67108864",
+}
+
+
+class Workers:
+    """The servers of a run, one an interpreter and framework, started when first needed.
+
+    Args:
+        machine: gives the CPUs and the thread count, the same for every lane.
+        device: `cpu` or `gpu`.
+        pythons: interpreter of a framework's workers; default: this one.
+        lanes: that the run may ask for, so that their servers can preload them.
+    """
+
+    def __init__(self, machine: Machine, device: str, pythons: Mapping[str, str], lanes: tuple[str, ...]) -> None:
+        self._machine = machine
+        self._device = device
+        self._pythons = pythons
+        self._lanes = lanes
+        self._servers: dict[str, Server] = {}
+
+    def measure(self, workload: Workload, protocol: Protocol, on_stage: Callable[[str], None]) -> Measurement:
+        """Measure in a fresh process; every fault of that process is a failure of this one workload."""
+        framework = LANES[workload.framework].framework
+        server = self._servers.get(framework)
+        if server is None or not server.alive:
+            lanes = tuple(lane for lane in self._lanes if LANES[lane].framework == framework)
+            server = self._servers[framework] = Server(
+                self._pythons.get(framework, sys.executable),
+                lanes or (workload.framework,),
+                self._machine.cpus,
+                environment(os.environ, self._machine.threads, self._device),
+            )
+        return server.measure(workload, protocol, on_stage)
+
+    def close(self) -> None:
+        """End every server."""
+        for server in self._servers.values():
+            server.close()
+
+
+class Server:
+    """One fork server and the conversation with it.
+
+    Raises:
+        OSError: the interpreter cannot be started.
+    """
+
+    def __init__(
+        self, python: str, lanes: tuple[str, ...], cpus: tuple[int, ...], environment: Mapping[str, str]
+    ) -> None:
+        # Forking a process that has loaded frameworks is safe on Linux alone: elsewhere each job gets a new server.
+        self._forks = sys.platform == "linux"
+        config = {"lanes": lanes, "cpus": cpus, "fork": self._forks}
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the server)
+        self._process = subprocess.Popen(
+            [python, "-m", "fwbench.worker", json.dumps(config)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            env=dict(environment),
+            # Ctrl-C in a terminal goes to every process of the group; the client decides what ends.
+            start_new_session=True,
+        )
+        self._python = python
+        self._buffer = b""
+        self._ready = False
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can take another job."""
+        return self._process.poll() is None
+
+    def measure(self, workload: Workload, protocol: Protocol, on_stage: Callable[[str], None]) -> Measurement:
+        """Run one job to its end, killing it at the protocol's deadline."""
+        if not self._ready:
+            message = self._receive(time.monotonic() + _START_DEADLINE)
+            if message is None or "ready" not in message:
+                failure = Failure(
+                    "crashed", f"no worker could be started with {self._python}", detail=self._stderr_tail(0)
+                )
+                self.close()
+                return Measurement(workload, failure=failure)
+            self._ready = True
+        stderr_start = os.fstat(self._stderr.fileno()).st_size
+        asked = time.monotonic()
+        job = {"workload": workload.to_json(), "protocol": protocol.to_json()}
+        try:
+            return self._converse(job, workload, asked, asked + protocol.deadline, on_stage, stderr_start)
+        except BaseException:
+            # Ctrl-C, or a fault of ours: the worker must not go on by itself.
+            self.close()
+            raise
+
+    def _converse(
+        self,
+        job: Mapping[str, Any],
+        workload: Workload,
+        asked: float,
+        deadline: float,
+        on_stage: Callable[[str], None],
+        stderr_start: int,
+    ) -> Measurement:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(job).encode() + b"\n")
+        self._process.stdin.flush()
+        measurement: Measurement | None = None
+        started: float | None = None
+        stage: str | None = None
+        pid = 0
+        timed_out = False
+        exit_code: int | None = None
+        while exit_code is None:
+            try:
+                message = self._receive(deadline)
+            except TimeoutError:
+                timed_out = True
+                self._kill(pid)
+                deadline = time.monotonic() + _START_DEADLINE
+                continue
+            if message is None:
+                exit_code = self._process.wait()
+            elif "started" in message:
+                pid, started = message["started"], time.monotonic()
+            elif "stage" in message:
+                stage = message["stage"]
+                on_stage(message["stage"])
+            elif "measurement" in message:
+                measurement = Measurement.from_json(message["measurement"])
+            elif "exited" in message:
+                exit_code = message["exited"]
+        if timed_out:
+            limit = f"{job['protocol']['deadline']:g} s"
+            failure = Failure("timed_out", f"no result within the deadline of {limit}; the worker was killed", stage)
+            return Measurement(workload, failure=failure)
+        if measurement is None or exit_code != 0:
+            failure = Failure("crashed", _describe_exit(exit_code), stage, self._stderr_tail(stderr_start))
+            return Measurement(workload, failure=failure)
+        return dataclasses.replace(
+            measurement,
+            overhead_s=time.monotonic() - asked - sum(measurement.stages.values()),
+            start_s=None if started is None else started - asked,
+        )
+
+    def _receive(self, deadline: float) -> dict[str, Any] | None:
+        """The next message, or None when the server has closed its end.
+
+        Raises:
+            TimeoutError: no message came before the deadline (in `time.monotonic` seconds).
+        """
+        assert self._process.stdout is not None
+        descriptor = self._process.stdout.fileno()
+        while b"\n" not in self._buffer:
+            ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
+            if not ready:
+                raise TimeoutError
+            data = os.read(descriptor, 1 << 20)
+            if not data:
+                return None
+            self._buffer += data
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        message: dict[str, Any] = json.loads(line)
+        return message
+
+    def _kill(self, pid: int) -> None:
+        """Kill the worker; with no worker known yet, the server."""
+        try:
+            os.kill(pid or self._process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+
+    def _stderr_tail(self, start: int) -> str:
+        self._stderr.seek(start)
+        return self._stderr.read().decode(errors="replace")[-_DETAIL:]
+
+    def close(self) -> None:
+        """End the server and, through its closed pipe, the job that it may still run."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        self._stderr.close()
+
+
+def environment(base: Mapping[str, str], threads: int, device: str) -> dict[str, str]:
+    """The environment of a worker: one thread count for every library, a stable allocator, no hidden caches."""
+    variables = {name: value for name, value in base.items() if name != "JAX_COMPILATION_CACHE_DIR"}
+    package = str(Path(__file__).resolve().parents[2])
+    variables["PYTHONPATH"] = os.pathsep.join(filter(None, (package, base.get("PYTHONPATH"))))
+    if not any(name.startswith("MALLOC_") for name in base):
+        variables |= _STABLE_ALLOCATOR
+    variables |= {
+        "OMP_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+        # XLA's CPU thread pool.
+        "NPROC": str(threads),
+        # NumPy prepares batches and measures nothing; its pool would be threads in a process that forks.
+        "OPENBLAS_NUM_THREADS": "1",
+        # A pool that takes three quarters of the GPU at start would be all that a memory meter sees.
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+        "TF_CPP_MIN_LOG_LEVEL": base.get("TF_CPP_MIN_LOG_LEVEL", "2"),
+    }
+    if device == "cpu":
+        variables["JAX_PLATFORMS"] = "cpu"
+    return variables
+
+
+def _describe_exit(code: int) -> str:
+    if code < 0:
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:
+            name = f"signal {-code}"
+        hint = " (perhaps by the kernel, out of memory)" if name == "SIGKILL" else ""
+        return f"the worker was killed by {name}{hint}"
+    return f"the worker ended with exit code {code} before it had a result"

@@ -1,0 +1,69 @@
+"""What the harness itself costs: an empty step, an empty program, and a fixed step against a bare loop.
+
+The figures stand in the record's `extra_info`: `start_s` and `overhead_s` of every benchmark, and the metric
+`bare_loop_ratio` of the fixed step.
+"""
+
+import dataclasses
+import json
+import statistics
+import subprocess
+import sys
+
+from fwbench.machine import machine
+from fwbench.measurement import Metric
+from fwbench.worker.client import environment
+from fwbench.workload import Workload
+
+PAIRS = 9
+CALLS = 200
+BARE_LOOP = f"""
+import json, os, sys, time
+os.sched_setaffinity(0, json.loads(sys.argv[1]))
+import numpy as np
+numbers = np.random.default_rng(0).random(200_000)
+samples = []
+for _ in range({CALLS}):
+    start = time.perf_counter()
+    np.sort(numbers)
+    samples.append(time.perf_counter() - start)
+print(json.dumps(samples))
+"""
+
+
+def test_empty_step(measure):
+    """A round of nothing: what the harness adds to every other round."""
+    measure(Workload("noop", "noop"))
+
+
+def test_dispatch(measure):
+    """A call of a program that takes ResNet-50's weights and computes nothing: JAX's price of a call."""
+    measure(Workload("jax", "resnet50", mode="dispatch"))
+
+
+def test_fixed_step_against_bare_loop(measure, fwbench_session, benchmark):
+    """The latency that a worker reports for a fixed step, over that of a bare loop in a script, taking turns."""
+    workload = Workload("noop", "noop", mode="fixed")
+    protocol = dataclasses.replace(fwbench_session.selection.protocol, min_rounds=CALLS, max_time=0.0)
+    ratios = []
+    for _ in range(0 if benchmark.disabled else PAIRS):
+        bare = statistics.median(run_bare_loop())
+        ours = fwbench_session.run(workload, protocol)
+        ratios.append(statistics.median(ours.samples) / bare)
+    measure(workload)
+    if ratios:
+        ratio = Metric(
+            statistics.median(ratios), "1", "lower", f"median of {PAIRS} alternating pairs, {CALLS} calls each"
+        )
+        benchmark.extra_info["metrics"]["bare_loop_ratio"] = dataclasses.asdict(ratio)
+
+
+def run_bare_loop() -> list[float]:
+    here = machine()
+    output = subprocess.run(
+        [sys.executable, "-c", BARE_LOOP, json.dumps(here.cpus)],
+        env=environment({}, here.threads, "cpu"),
+        stdout=subprocess.PIPE,
+        check=True,
+    ).stdout
+    return json.loads(output)

@@ -1,0 +1,23 @@
+"""What the harness's tests share."""
+
+import dataclasses
+
+import pytest
+
+from fwbench.profiles import PROFILES
+from tests.unit.fakes import FakeClock
+
+pytest_plugins = ["pytester"]
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
+
+
+@pytest.fixture
+def protocol():
+    """Amounts that a fake clock counts easily; tests change what they are about."""
+    return dataclasses.replace(
+        PROFILES["quick"].protocol, warmup_iterations=3, warmup_time=0.0, min_rounds=5, max_time=0.0
+    )

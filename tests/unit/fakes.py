@@ -1,0 +1,81 @@
+"""A clock that only moves when told, and programs that move it: the harness tested without timing anything."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from fwbench.frameworks.contract import CompileTimes, Framework, Program
+
+
+class FakeClock:
+    """Seconds that pass when `advance` or `sleep` says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+
+    sleep = advance
+
+
+class FakeProgram(Program):
+    """Each call takes `duration` seconds of the fake clock: enqueuing is free, waiting is not.
+
+    Args:
+        clock: moved by `wait`.
+        duration: seconds of a call, or a function of the call's number (from 0).
+        output: what the last call computed.
+    """
+
+    def __init__(self, clock: FakeClock, duration: float | Callable[[int], float] = 1.0, output: float = 0.0) -> None:
+        self.settings = {"fake": True}
+        self.clock = clock
+        self.duration = duration if callable(duration) else lambda _: duration
+        self.calls = 0
+        self.waits = 0
+        self.pending: list[float] = []
+        self.value = output
+        self.log: list[str] = []
+
+    def compile(self):
+        self.log.append("compile")
+        self.clock.advance(3.0)
+        return CompileTimes(1.0, 2.0)
+
+    def step(self):
+        self.log.append("step")
+        self.pending.append(self.duration(self.calls))
+        self.calls += 1
+
+    def wait(self):
+        self.log.append("wait")
+        self.waits += 1
+        self.clock.advance(sum(self.pending))
+        self.pending.clear()
+
+    def output(self):
+        return np.array([[self.value]])
+
+    def weights(self):
+        return {}
+
+
+class FakeFramework(Framework):
+    """Builds what it is given; raises or refuses when told to."""
+
+    def __init__(self, program=None, error=None, reason=None) -> None:
+        self.program = program
+        self.error = error
+        self.reason = reason
+
+    def unavailable(self, workload):
+        return self.reason
+
+    def build(self, workload):
+        if self.error:
+            raise self.error
+        return self.program

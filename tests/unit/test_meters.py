@@ -1,0 +1,168 @@
+import dataclasses
+
+import pytest
+
+from fwbench.meters.energy import RaplCounter, counter, energy
+from fwbench.meters.latency import MAX_ROUNDS, SAMPLES_NEEDED, latencies, percentiles
+from fwbench.meters.memory import memory
+from fwbench.meters.throughput import throughput
+from tests.unit.fakes import FakeProgram
+
+MIB = 2**20
+
+
+def amounts(protocol, **changes):
+    return dataclasses.replace(protocol, **changes)
+
+
+def test_latency_waits_for_every_call_and_returns_its_time(clock, protocol):
+    program = FakeProgram(clock, duration=lambda call: 1.0 + call)
+    assert latencies(program, protocol, clock) == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert program.log == ["step", "wait"] * 5
+
+
+@pytest.mark.parametrize(
+    ("min_rounds", "max_time", "rounds"),
+    [
+        (5, 0.0, 5),  # a count alone
+        (5, 10.0, 10),  # time left over is used
+        (5, 2.0, 5),  # the count takes precedence over the time
+    ],
+)
+def test_latency_stops_as_pytest_benchmark_does(clock, protocol, min_rounds, max_time, rounds):
+    samples = latencies(FakeProgram(clock), amounts(protocol, min_rounds=min_rounds, max_time=max_time), clock)
+    assert len(samples) == rounds
+
+
+def test_latency_of_a_tiny_program_is_capped_unless_more_rounds_are_asked_for(clock, protocol):
+    program = FakeProgram(clock, duration=1e-9)
+    assert len(latencies(program, amounts(protocol, max_time=1.0), clock)) == MAX_ROUNDS
+    more = MAX_ROUNDS + 7
+    assert len(latencies(program, amounts(protocol, min_rounds=more, max_time=1.0), clock)) == more
+
+
+def test_latency_stops_once_the_mean_is_precise(clock, protocol):
+    # Alternating 0.9 and 1.1: the margin of error of the mean at 99 % falls below 5 % at the 30th call or so.
+    program = FakeProgram(clock, duration=lambda call: 0.9 + 0.2 * (call % 2))
+    samples = latencies(program, amounts(protocol, max_time=1000.0, precision=0.05), clock)
+    assert 20 < len(samples) < 40
+    loose = latencies(program, amounts(protocol, max_time=1000.0, precision=0.5), clock)
+    assert len(loose) == protocol.min_rounds
+
+
+def test_percentiles_are_interpolated_between_order_statistics():
+    found = percentiles([float(n) for n in range(1, 1002)])
+    assert [found[f"latency_p{p}"].value for p in (50, 95, 99)] == pytest.approx([501, 951, 991])
+
+
+@pytest.mark.parametrize(("p", "needed"), [(95, 59), (99, 299)])
+def test_a_percentile_needs_enough_samples(p, needed):
+    assert SAMPLES_NEEDED[p] == needed
+    assert percentiles([1.0] * needed)[f"latency_p{p}"].value == 1.0
+    missing = percentiles([1.0] * (needed - 1))[f"latency_p{p}"]
+    assert missing.value is None
+    assert f"n={needed - 1}" in missing.reason
+
+
+def test_throughput_enqueues_many_calls_before_it_waits(clock):
+    program = FakeProgram(clock, duration=0.1)
+    metric = throughput(program, batch_size=8, latency=0.1, window=1.0, clock=clock)
+    assert metric.value == pytest.approx(80.0)
+    assert program.waits < program.calls / 5
+
+
+def test_throughput_fills_the_window_when_pipelining_is_faster_than_latency_said(clock):
+    program = FakeProgram(clock, duration=0.01)
+    throughput(program, batch_size=1, latency=0.1, window=1.0, clock=clock)
+    assert clock.now >= 1.0
+
+
+class AllocatingProgram(FakeProgram):
+    """Its step raises the peak in a fake /proc."""
+
+    def __init__(self, clock, proc):
+        super().__init__(clock)
+        self.proc = proc
+
+    def step(self):
+        super().step()
+        write_status(self.proc, rss=40, peak=90)
+
+
+def write_status(proc, rss, peak):
+    (proc / "status").write_text(f"Name:\tx\nVmHWM:\t{peak * 1024:8} kB\nVmRSS:\t{rss * 1024:8} kB\n")
+
+
+def test_memory_reads_the_peak_after_the_step_and_the_initial_before(clock, tmp_path):
+    write_status(tmp_path, rss=30, peak=70)
+    found = memory(AllocatingProgram(clock, tmp_path), "cpu", tmp_path)
+    assert found["host_initial_memory"].value == 30 * MIB
+    assert found["host_peak_memory"].value == 90 * MIB
+    assert (tmp_path / "clear_refs").read_text() == "5"
+
+
+def test_memory_that_cannot_be_had_has_a_reason(clock, tmp_path):
+    (tmp_path / "clear_refs").mkdir()  # cannot be written to
+    found = memory(FakeProgram(clock), "cpu", tmp_path)
+    assert {name: metric.value for name, metric in found.items()} == dict.fromkeys(found)
+    assert "peak be reset" in found["host_peak_memory"].reason
+
+
+def test_host_peak_of_this_very_process_sees_an_allocation(clock):
+    class Allocating(FakeProgram):
+        def step(self):
+            bytearray(64 * MIB)
+
+    found = memory(Allocating(clock), "cpu")
+    grown = found["host_peak_memory"].value - found["host_initial_memory"].value
+    assert 60 * MIB < grown < 80 * MIB
+
+
+class FakeCounter:
+    """20 W idle; a call adds 5 J on top."""
+
+    name = "fake"
+
+    def __init__(self, clock, program):
+        self.clock = clock
+        self.program = program
+
+    def read(self):
+        return 20.0 * self.clock.now + 5.0 * self.program.calls
+
+
+def test_energy_with_and_without_the_idle_share(clock):
+    program = FakeProgram(clock, duration=0.25)
+    found = energy(program, FakeCounter(clock, program), 10, window=2.0, clock=clock, sleep=clock.sleep)
+    # A call of 0.25 s: 5 J of work and 5 J of idling, over 10 samples.
+    assert found["energy_per_sample"].value == pytest.approx(1.0)
+    assert found["energy_per_sample_net"].value == pytest.approx(0.5)
+    assert found["power_idle"].value == pytest.approx(20.0)
+    assert found["power_load"].value == pytest.approx(40.0)
+
+
+def test_energy_refuses_a_window_shorter_than_the_counter_resolves(clock):
+    program = FakeProgram(clock)
+    found = energy(program, FakeCounter(clock, program), 1, window=0.5, clock=clock, sleep=clock.sleep)
+    assert "too short" in found["energy_per_sample"].reason
+    assert program.calls == 0
+
+
+def make_rapl(folder, energies, wrap=1_000_000):
+    for index, microjoules in enumerate(energies):
+        package = folder / f"intel-rapl:{index}"
+        package.mkdir(exist_ok=True)
+        (package / "energy_uj").write_text(str(microjoules))
+        (package / "max_energy_range_uj").write_text(str(wrap))
+
+
+def test_rapl_sums_packages_and_mends_a_wrap(tmp_path):
+    make_rapl(tmp_path, [999_000, 100])
+    meter = counter("cpu", tmp_path)
+    assert isinstance(meter, RaplCounter)
+    make_rapl(tmp_path, [1_000, 600])
+    assert meter.read() == pytest.approx((2_001 + 500) / 1e6)
+
+
+def test_a_machine_without_rapl_says_so(tmp_path):
+    assert "no RAPL" in counter("cpu", tmp_path)

@@ -1,0 +1,279 @@
+"""The plugin in real pytest runs, over a framework that does nothing unless a test is about the real ones."""
+
+import json
+
+import pytest
+
+from fwbench.worker.journal import SCHEMA
+
+NOOP = """
+    import pytest
+
+    @pytest.mark.parametrize("batch_size", [1, 2, 3], ids=lambda n: f"b{n}")
+    @pytest.mark.parametrize(("framework", "model"), [("noop", "noop")], ids=["noop"])
+    def test_noop(workload, measure):
+        measurement = measure(workload)
+        print("samples", len(measurement.samples))
+"""
+FAST = ("--benchmark-max-time=0", "--benchmark-min-rounds=7")
+
+
+@pytest.fixture
+def suite(pytester, request, monkeypatch):
+    """A user's suite outside this repository, over three no-op workloads."""
+    monkeypatch.setenv("PYTHONPATH", str(request.config.rootpath))
+    pytester.makeconftest('pytest_plugins = ["fwbench.plugin"]')
+    pytester.makepyfile(test_suite=NOOP)
+    return pytester
+
+
+@pytest.fixture
+def shipped(suite, request):
+    """This repository's own axes and benchmarks, in a folder where nothing else lies."""
+    root = request.config.rootpath
+    suite.makeconftest((root / "conftest.py").read_text())
+    for path in (root / "tests" / "benchmarks").glob("test_*.py"):
+        suite.makepyfile(**{path.stem: path.read_text()})
+    suite.path.joinpath("test_suite.py").unlink()
+    return suite
+
+
+def run(suite, *arguments):
+    return suite.runpytest_subprocess("-p", "no:cacheprovider", *arguments)
+
+
+def saved(suite):
+    (path,) = suite.path.glob(".benchmarks/*/*.json")
+    return json.loads(path.read_text())
+
+
+def journal(suite):
+    (path,) = suite.path.glob(".benchmarks/journal/*.jsonl")
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_rounds_are_the_workers_samples_exactly(suite):
+    run(suite, "--benchmark-only", "--benchmark-autosave", "--benchmark-save-data", *FAST).assert_outcomes(passed=3)
+    header, *records = journal(suite)
+    benchmarks = saved(suite)["benchmarks"]
+    assert header["schema"] == SCHEMA
+    assert [b["stats"]["data"] for b in benchmarks] == [r["samples"] for r in records]
+    assert [len(r["samples"]) for r in records] == [7, 7, 7]
+
+
+def test_metrics_have_value_unit_direction_and_source(suite):
+    run(suite, "--benchmark-only", "--benchmark-json=x.json", *FAST)
+    data = json.loads((suite.path / "x.json").read_text())
+    info = data["benchmarks"][0]["extra_info"]
+    throughput = info["metrics"]["throughput"]
+    assert throughput["value"] > 0
+    assert (throughput["unit"], throughput["direction"]) == ("1/s", "higher")
+    assert "wait" in throughput["source"]
+    assert info["metrics"]["latency_p99"]["reason"] == "n/a (n=7): p99 needs 299 samples"
+    assert info["workload"]["batch_size"] == 1
+    assert info["protocol"]["min_rounds"] == 7
+    assert data["benchmarks"][0]["params"] == {"framework": "noop", "model": "noop", "batch_size": 1}
+
+
+def test_the_machines_fingerprint_is_in_the_record(suite):
+    run(suite, "--benchmark-only", "--benchmark-json=x.json", *FAST)
+    machine_info = json.loads((suite.path / "x.json").read_text())["machine_info"]
+    assert machine_info["fwbench"]["threads"] >= 1
+    assert machine_info["fwbench"]["versions"]["torch"]
+    assert "hz_actual" not in machine_info["cpu"]
+
+
+@pytest.mark.parametrize(("option", "rounds"), [("--benchmark-min-rounds=11", 11), ("--benchmark-min-rounds=1", 1)])
+def test_min_rounds_keeps_its_meaning(suite, option, rounds):
+    result = run(suite, "--benchmark-only", "--benchmark-max-time=0", option, "-rP", "-k", "b1")
+    result.stdout.fnmatch_lines([f"samples {rounds}"])
+
+
+def test_a_marker_on_the_test_wins_over_the_command_line(suite):
+    suite.makepyfile(
+        test_suite=NOOP.replace("@pytest", "@pytest.mark.benchmark(min_rounds=13, group='mine')\n    @pytest", 1)
+    )
+    result = run(suite, "--benchmark-only", "-rP", "-k", "b1", *FAST)
+    result.stdout.fnmatch_lines(["samples 13"])
+    result.stdout.fnmatch_lines(["*benchmark 'mine': 1 tests*"])
+
+
+def test_disabled_means_one_smoke_call_and_no_record(suite):
+    result = run(suite, "--benchmark-disable", "--benchmark-autosave", "-rP")
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["samples 0"])
+    assert not list(suite.path.glob(".benchmarks/**/*.json*"))
+
+
+def test_skip_measures_nothing(suite):
+    run(suite, "--benchmark-skip").assert_outcomes(skipped=3)
+    assert not list(suite.path.glob(".benchmarks/journal/*"))
+
+
+def test_progress_and_table(suite):
+    result = run(suite, "--benchmark-only", *FAST)
+    result.stdout.fnmatch_lines(
+        [
+            "[[]1/3[]] noop-noop-inference-b1: build, compile, warm-up, latency, *, energy, * samples/s*",
+            "[[]3/3[]] noop-noop-inference-b3: *",
+            "*fwbench: * profile on *",
+            "model *throughput/s*p50*p95*p99*memory*J/sample*compile*speed-up",
+            "noop *inference *1 *noop*",
+        ]
+    )
+
+
+def test_group_by_histogram_and_profile_of_pytest_benchmark_work(suite):
+    result = run(
+        suite,
+        "--benchmark-only",
+        "--benchmark-group-by=param:model,param:batch_size",
+        "--benchmark-histogram=plot",
+        "--benchmark-cprofile=tottime",
+        *FAST,
+    )
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["*benchmark 'model=noop batch_size=2': 1 tests*"])
+    assert list(suite.path.glob("plot*.svg"))
+
+
+def test_compare_with_a_saved_run(suite):
+    run(suite, "--benchmark-only", "--benchmark-autosave", *FAST)
+    result = run(suite, "--benchmark-only", "--benchmark-compare", *FAST)
+    result.assert_outcomes(passed=3)
+    assert "machine_info is different" not in result.stderr.str()
+    for source in ("0001_", "NOW"):
+        result.stdout.fnmatch_lines([f"test_noop[[]noop-b1] ({source}*"])
+
+
+def test_a_regression_does_not_hide_the_table(suite):
+    run(suite, "--benchmark-only", "--benchmark-autosave", *FAST)
+    (path,) = suite.path.glob(".benchmarks/*/*.json")
+    data = json.loads(path.read_text())
+    for benchmark in data["benchmarks"]:
+        benchmark["stats"]["min"] /= 1e6
+    path.write_text(json.dumps(data))
+    result = run(suite, "--benchmark-only", "--benchmark-compare", "--benchmark-compare-fail=min:100%", *FAST)
+    assert result.ret != 0
+    result.stdout.fnmatch_lines(["*fwbench: * profile on *", "noop *inference *1 *noop*"])
+
+
+KILLER = """
+import os
+import signal
+
+from fwbench.session import Session
+from tests.unit.processes import grandchildren
+
+pytest_plugins = ["fwbench.plugin"]
+run = Session.run
+
+
+def killing(self, workload, protocol, on_stage):
+    def stage(name):
+        on_stage(name)
+        if workload.batch_size == 2 and name == "latency":
+            (pid,) = grandchildren(os.getpid())
+            os.kill(pid, signal.SIGKILL)
+
+    return run(self, workload, protocol, stage)
+
+
+Session.run = killing
+"""
+
+
+def test_a_killed_worker_fails_its_test_and_the_rest_is_kept(suite):
+    suite.makeconftest(KILLER)
+    suite.makepyfile(
+        test_suite=NOOP.replace('"model")', '"model", "mode")').replace('("noop", "noop")', '("noop", "noop", "fixed")')
+    )
+    result = run(suite, "--benchmark-only", "--benchmark-autosave", "--benchmark-max-time=5")
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(["*noop-noop-fixed-b2: crashed during latency: *SIGKILL*"])
+    assert [b["params"]["batch_size"] for b in saved(suite)["benchmarks"]] == [1, 3]
+    _, *records = journal(suite)
+    assert [r["failure"] and r["failure"]["kind"] for r in records] == [None, "crashed", None]
+
+
+def test_an_unavailable_framework_skips_with_the_reason(suite):
+    suite.makepyfile(test_suite=NOOP.replace('("noop", "noop")', '("torch", "noop")'))
+    result = run(suite, "--benchmark-only", "-rs", *FAST)
+    result.assert_outcomes(skipped=3)
+    result.stdout.fnmatch_lines(["SKIPPED*PyTorch has no network 'noop'*"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--fwbench-models=resnet51"], "*unknown model 'resnet51' in --fwbench-models: choose from resnet50,*"),
+        (["--fwbench-models="], "*--fwbench-models names no model*"),
+        (["--fwbench-frameworks=mxnet"], "*unknown framework 'mxnet' in --fwbench-frameworks: choose from torch,*"),
+        (["--fwbench-batch-sizes=0"], "*batch size '0' in --fwbench-batch-sizes is not a whole number of at least 1*"),
+        (["--fwbench-batch-sizes=1,x"], "*batch size 'x' in --fwbench-batch-sizes*"),
+        (["--fwbench-precision=fp8"], "*unknown precision 'fp8'*"),
+        (["--fwbench-precision=tf32"], "*tf32 needs an NVIDIA GPU*ask for fp32 or bf16*"),
+        (["--fwbench-python=jax=/no/such/python"], "*there is no interpreter '/no/such/python'*"),
+        (["--fwbench-python=python3"], "*'python3' is not FRAMEWORK=PATH*"),
+        (["-n2", "--benchmark-autosave"], "*--benchmark-autosave cannot work with -n*"),
+        (["-n2", "--benchmark-compare"], "*--benchmark-compare cannot work with -n*"),
+        (["-n2", "--benchmark-json=x.json"], "*--benchmark-json cannot work with -n*"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_4(suite, monkeypatch, arguments, sentence):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # TF32 must be impossible on every machine
+    result = run(suite, *arguments)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    lines = [line for line in result.stderr.lines if line]
+    assert len(lines) == 1
+    result.stderr.fnmatch_lines([f"ERROR: {sentence}"])
+    assert not list(suite.path.glob(".benchmarks/**/*.json*"))
+
+
+def test_parallel_runs_smoke_the_benchmarks(suite):
+    run(suite, "-n2").assert_outcomes(passed=3)
+
+
+def test_pytests_own_process_imports_no_framework(shipped):
+    shipped.path.joinpath("conftest.py").write_text(
+        shipped.path.joinpath("conftest.py").read_text()
+        + """
+
+def pytest_unconfigure():
+    import sys
+    print("imported:", sorted({"torch", "torchvision", "jax", "flax", "tensorflow"} & set(sys.modules)))
+"""
+    )
+    result = run(
+        shipped, "--benchmark-only", "--benchmark-autosave", "-k", "mlp and b1", "--benchmark-min-rounds=5", FAST[0]
+    )
+    result.assert_outcomes(passed=2, deselected=None)
+    result.stdout.fnmatch_lines(["imported: []"])
+    assert {b["param"] for b in saved(shipped)["benchmarks"]} == {"torch-mlp-inference-b1", "jax-mlp-inference-b1"}
+
+
+def test_ids_and_markers_select(shipped):
+    def collected(*arguments):
+        result = run(shipped, "--collect-only", "-q", "--fwbench-profile=quick", *arguments)
+        return [line.partition("[")[2].rstrip("]") for line in result.outlines if "test_inference[" in line]
+
+    assert len(collected()) == 6 * 2 * 2
+    assert collected("-k", "resnet50 and b1") == ["torch-resnet50-inference-b1", "jax-resnet50-inference-b1"]
+    assert {i.partition("-")[0] for i in collected("-m", "jax")} == {"jax"}
+    assert collected("--fwbench-frameworks=torch-compile", "--fwbench-models=cnn", "--fwbench-batch-sizes=2") == [
+        "torch-compile-cnn-inference-b2"
+    ]
+    assert len(collected("-m", "torch-compile", "--fwbench-profile=paper")) == 6 * 4
+
+
+def test_another_interpreter_measures(suite, tmp_path):
+    """Its own versions and its own path are on the record."""
+    import sys
+
+    wrapper = tmp_path / "python"
+    wrapper.write_text(f'#!/bin/sh\nexport OMP_SCHEDULE=wrapped\nexec "{sys.executable}" "$@"\n')
+    wrapper.chmod(0o755)
+    suite.makepyfile(test_suite=NOOP.replace('("noop", "noop")', '("torch", "mlp")'))
+    run(suite, "--benchmark-only", "--benchmark-json=x.json", f"--fwbench-python=torch={wrapper}", "-k", "b1", *FAST)
+    (benchmark,) = json.loads((suite.path / "x.json").read_text())["benchmarks"]
+    assert benchmark["extra_info"]["settings"]["OMP_SCHEDULE"] == "wrapped"

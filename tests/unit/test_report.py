@@ -1,0 +1,81 @@
+import pytest
+
+from fwbench.measurement import Failure, Measurement, Metric, unavailable
+from fwbench.report import summary, units
+from fwbench.report.progress import Progress
+from fwbench.workload import Workload
+
+
+def measured(framework, throughput=100.0, **metrics):
+    values = {"throughput": Metric(throughput, "1/s", "higher", "test"), **metrics}
+    return Measurement(Workload(framework, "mlp", batch_size=8), samples=(0.01,) * 5, metrics=values)
+
+
+def rows(measurements):
+    header, *lines = summary.table(measurements)
+    # Columns are at least two spaces apart.
+    return header, [line.split() for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (units.seconds(0.0123), "12.3 ms"),
+        (units.seconds(4.5e-8), "45.0 ns"),
+        (units.seconds(61.0), "61.0 s"),
+        (units.size(1536.0), "1.50 KiB"),
+        (units.size(3 * 2**30), "3.00 GiB"),
+        (units.joules(0.0456), "45.6 mJ"),
+        (units.rate(1_234_567.0), "1.23 M"),
+        (units.rate(45.67), "45.7"),
+    ],
+)
+def test_units_are_humane(text, expected):
+    assert text == expected
+
+
+def test_speed_up_is_relative_to_eager_pytorch():
+    _, (torch, jax) = rows([measured("torch", 100.0), measured("jax", 250.0)])
+    assert torch[-1] == "1.00x"
+    assert jax[-1] == "2.50x"
+
+
+def test_without_the_baseline_lane_there_is_no_speed_up():
+    _, (jax,) = rows([measured("jax", 250.0)])
+    assert not jax[-1].endswith("x")
+
+
+def test_a_failed_workload_keeps_its_row_and_its_kind():
+    failed = Measurement(Workload("jax", "mlp"), failure=Failure("timed_out", "too long"))
+    _, (row,) = rows([failed])
+    assert "timed_out" in row
+
+
+def test_notes_say_why_a_column_is_empty():
+    missing = unavailable("J", "lower", "counter", "this machine has no counter")
+    assert "no energy: this machine has no counter" in summary.notes([measured("torch", energy_per_sample=missing)])
+
+
+def test_notes_warn_when_the_mean_lies_above_p95():
+    p95 = Metric(0.001, "s", "lower", "test")
+    assert any("mean latency lies above p95" in note for note in summary.notes([measured("torch", latency_p95=p95)]))
+
+
+class Terminal:
+    def __init__(self):
+        self.text = ""
+
+    def write(self, content, *, flush=False):
+        self.text += content
+
+
+def test_progress_tells_how_far_which_and_in_which_stage():
+    from contextlib import nullcontext
+
+    terminal = Terminal()
+    progress = Progress(terminal, nullcontext)
+    progress.total = 12
+    progress.begin("torch-mlp-inference-b8")
+    progress.stage("build")
+    progress.end(measured("torch", 100.0, latency_p50=Metric(0.01, "s", "lower", "test")))
+    assert terminal.text == "\n[ 1/12] torch-mlp-inference-b8: build, 10.0 ms, 100 samples/s"

@@ -1,0 +1,96 @@
+import dataclasses
+
+import pytest
+
+from fwbench import frameworks
+from fwbench.worker.run import STAGES, Measuring
+from fwbench.workload import Workload
+from tests.unit.fakes import FakeFramework, FakeProgram
+
+
+@pytest.fixture
+def run(monkeypatch, clock, protocol):
+    """Measure a fake framework; returns the measurement and the stages announced."""
+
+    def measure(framework, **changes):
+        monkeypatch.setattr(frameworks, "load", lambda lane: framework)
+        stages = []
+        workload = Workload("noop", "noop", batch_size=4)
+        measuring = Measuring(workload, dataclasses.replace(protocol, **changes), stages.append, clock)
+        return measuring.run(), stages
+
+    return measure
+
+
+def test_stages_come_in_order_and_are_all_timed(run, clock):
+    measurement, stages = run(FakeFramework(FakeProgram(clock)))
+    assert measurement.failure is None
+    assert tuple(stages) == STAGES == tuple(measurement.stages)
+
+
+def test_compile_is_timed_apart_from_the_first_call(run, clock):
+    measurement, _ = run(FakeFramework(FakeProgram(clock, duration=lambda call: 7.0 if call == 0 else 1.0)))
+    assert measurement.value("trace_time") == 1.0
+    assert measurement.value("compile_time") == 2.0
+    assert measurement.value("first_call_time") == 7.0
+    assert measurement.samples == (1.0,) * 5
+
+
+def test_slow_first_calls_stay_out_of_the_samples(run, clock):
+    # The first call and three warm-up calls are slow.
+    measurement, _ = run(FakeFramework(FakeProgram(clock, duration=lambda call: 9.0 if call < 4 else 1.0)))
+    assert measurement.samples == (1.0,) * 5
+
+
+def test_the_warm_up_ends_with_its_time(run, clock):
+    program = FakeProgram(clock)
+    run(FakeFramework(program), warmup_iterations=100, warmup_time=10.0, throughput_time=0.0)
+    assert program.calls < 30
+
+
+def test_a_smoke_run_makes_one_call_and_measures_nothing(run, clock):
+    program = FakeProgram(clock)
+    measurement, _ = run(FakeFramework(program), smoke=True)
+    assert program.calls == 1
+    assert measurement.samples == ()
+    assert measurement.failure is None
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (RuntimeError("broken"), "error"),
+        (MemoryError("no room"), "out_of_memory"),
+        (ImportError("gone"), "unavailable"),
+    ],
+)
+def test_an_exception_becomes_a_failure_of_its_kind(run, error, kind):
+    measurement, _ = run(FakeFramework(error=error))
+    assert measurement.failure.kind == kind
+    assert str(error) in measurement.failure.message
+
+
+def test_a_failure_names_the_stage(run, clock):
+    class Breaking(FakeProgram):
+        def step(self):
+            super().step()
+            if self.calls == 7:
+                raise RuntimeError("the seventh call")
+
+    measurement, _ = run(FakeFramework(Breaking(clock)))
+    assert measurement.failure.stage == "latency"
+    assert "Breaking" in measurement.failure.detail or "seventh" in measurement.failure.detail
+    assert measurement.samples == ()
+
+
+def test_what_cannot_run_here_is_unavailable_with_its_reason(run):
+    measurement, stages = run(FakeFramework(reason="no such device"))
+    assert (measurement.failure.kind, measurement.failure.message) == ("unavailable", "no such device")
+    assert stages == ["build"]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_program_that_computes_nonsense_has_no_time(run, clock, value):
+    measurement, _ = run(FakeFramework(FakeProgram(clock, output=value)))
+    assert measurement.failure.kind == "error"
+    assert "NaN" in measurement.failure.message

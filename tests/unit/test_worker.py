@@ -1,0 +1,182 @@
+"""The process boundary, with real processes and a framework that does nothing."""
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+from fwbench.machine import machine
+from fwbench.worker.client import Workers, environment
+from fwbench.workload import Workload
+from tests.unit.processes import grandchildren
+
+EMPTY = Workload("noop", "noop")
+FIXED = Workload("noop", "noop", mode="fixed")
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and forks")
+
+
+@pytest.fixture
+def workers():
+    workers = Workers(machine(), "cpu", {}, ("noop",))
+    yield workers
+    workers.close()
+
+
+@pytest.fixture
+def endless(protocol):
+    """A protocol that a worker would not finish within any test's patience."""
+    return dataclasses.replace(protocol, min_rounds=10**9)
+
+
+def ignore(stage):
+    pass
+
+
+def gone(pid):
+    """Whether the process ends within a few seconds."""
+    for _ in range(500):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_a_measurement_comes_back_whole(workers, protocol):
+    measurement = workers.measure(EMPTY, protocol, ignore)
+    assert measurement.failure is None
+    assert measurement.workload == EMPTY
+    assert len(measurement.samples) == protocol.min_rounds
+    assert measurement.settings["cpus"] == list(machine().cpus)
+    assert measurement.versions.keys() == {"numpy"}
+
+
+def test_every_job_has_a_fresh_process(workers, protocol):
+    pids = []
+    for _ in range(3):
+        workers.measure(EMPTY, protocol, lambda stage: pids.extend(grandchildren(os.getpid())))
+    assert len(set(pids)) == 3
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+def test_a_killed_worker_costs_its_own_workload_alone(workers, endless, protocol, number):
+    def kill(stage):
+        if stage == "latency":
+            (pid,) = grandchildren(os.getpid())
+            os.kill(pid, number)
+
+    measurement = workers.measure(FIXED, endless, kill)
+    assert measurement.failure.kind == "crashed"
+    assert measurement.failure.stage == "latency"
+    assert number.name in measurement.failure.message
+    assert workers.measure(EMPTY, protocol, ignore).failure is None
+
+
+def test_a_worker_that_does_not_come_back_is_killed_at_the_deadline(workers, endless, protocol):
+    pids = []
+    late = dataclasses.replace(endless, deadline=0.5)
+    measurement = workers.measure(FIXED, late, lambda stage: pids.extend(grandchildren(os.getpid())))
+    assert (measurement.failure.kind, measurement.failure.stage) == ("timed_out", "latency")
+    assert "0.5 s" in measurement.failure.message
+    assert gone(pids[0])
+    assert workers.measure(EMPTY, protocol, ignore).failure is None
+
+
+def test_an_interrupted_client_leaves_no_worker(workers, endless):
+    pids = []
+
+    def interrupt(stage):
+        if stage == "latency":
+            pids.extend(grandchildren(os.getpid()))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        workers.measure(FIXED, endless, interrupt)
+    assert gone(pids[0])
+
+
+def test_a_killed_client_leaves_no_worker():
+    script = textwrap.dedent(
+        """
+        import dataclasses
+        from fwbench.machine import machine
+        from fwbench.profiles import PROFILES
+        from fwbench.worker.client import Workers
+        from fwbench.workload import Workload
+        protocol = dataclasses.replace(PROFILES["quick"].protocol, min_rounds=10**9)
+        workload = Workload("noop", "noop", mode="fixed")
+        Workers(machine(), "cpu", {}, ("noop",)).measure(workload, protocol, lambda stage: print(stage, flush=True))
+        """
+    )
+    client = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    while client.stdout.readline() != "latency\n":
+        pass
+    (pid,) = grandchildren(client.pid)
+    client.kill()
+    client.communicate()
+    assert gone(pid)
+
+
+def test_an_interpreter_that_cannot_run_a_worker_is_a_failure_that_shows_its_words(protocol, tmp_path):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho 'no such module: fwbench' >&2\nexit 3\n")
+    python.chmod(0o755)
+    workers = Workers(machine(), "cpu", {"noop": str(python)}, ("noop",))
+    measurement = workers.measure(EMPTY, protocol, ignore)
+    workers.close()
+    assert measurement.failure.kind == "crashed"
+    assert "no such module: fwbench" in measurement.failure.detail
+    assert str(python) in measurement.failure.message
+
+
+def test_what_a_library_prints_stays_out_of_the_messages():
+    script = textwrap.dedent(
+        """
+        import os
+        from fwbench.worker.server import _claim_standard_output
+        send = _claim_standard_output()
+        print("printed")
+        os.system("echo echoed")
+        send({"message": 1})
+        """
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == '{"message": 1}\n'
+    assert "echoed" in done.stderr
+
+
+def test_the_server_has_one_thread_when_it_forks(workers, protocol):
+    """Forking a process with several threads can deadlock the child."""
+    for lane in ("torch", "torch-compile", "jax"):
+        check = (
+            "import os, sys; from fwbench import frameworks; frameworks.load(sys.argv[1]).preload(sys.argv[1]);"
+            "print(len(os.listdir('/proc/self/task')))"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", check, lane],
+            env=environment(os.environ, 2, "cpu"),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.strip() == "1", lane
+
+
+def test_the_environment_fixes_threads_and_allocator():
+    variables = environment({"PATH": "/bin"}, 3, "cpu")
+    assert {variables[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NPROC")} == {"3"}
+    assert variables["MALLOC_TRIM_THRESHOLD_"] == "1073741824"
+    assert variables["JAX_PLATFORMS"] == "cpu"
+    assert "JAX_PLATFORMS" not in environment({}, 3, "gpu")
+
+
+def test_a_users_allocator_settings_win():
+    variables = environment({"MALLOC_ARENA_MAX": "2"}, 3, "cpu")
+    assert {name: value for name, value in variables.items() if name.startswith("MALLOC_")} == {"MALLOC_ARENA_MAX": "2"}

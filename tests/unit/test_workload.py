@@ -1,0 +1,50 @@
+import dataclasses
+import json
+
+import pytest
+
+from fwbench.measurement import Failure, Measurement, Metric, unavailable
+from fwbench.workload import Workload
+
+
+def test_id_names_what_identifies_and_no_default_precision():
+    assert Workload("jax", "resnet50", batch_size=8).id == "jax-resnet50-inference-b8"
+    assert Workload("jax", "resnet50", batch_size=8, precision="bf16").id == "jax-resnet50-inference-b8-bf16"
+
+
+def test_id_does_not_depend_on_the_device():
+    assert Workload("torch", "mlp", device="gpu").id == Workload("torch", "mlp", device="cpu").id
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("batch_size", 0), ("batch_size", True), ("batch_size", 1.5), ("precision", "fp8"), ("device", "tpu")],
+)
+def test_an_impossible_field_is_one_sentence(field, value):
+    with pytest.raises(ValueError, match=repr(value)):
+        dataclasses.replace(Workload("torch", "mlp"), **{field: value})
+
+
+def test_a_measurement_survives_json():
+    measurement = Measurement(
+        Workload("torch", "mlp", batch_size=8),
+        samples=(0.1, 0.25),
+        metrics={
+            "throughput": Metric(4.0, "1/s", "higher", "here"),
+            "energy": unavailable("J", "lower", "there", "no meter"),
+        },
+        settings={"layout": "NHWC"},
+        stages={"build": 0.5},
+        overhead_s=0.01,
+        start_s=0.001,
+        versions={"torch": "2"},
+        failure=Failure("crashed", "killed", "latency", "tail"),
+    )
+    assert Measurement.from_json(json.loads(json.dumps(measurement.to_json()))) == measurement
+
+
+def test_a_metric_has_a_value_or_a_reason():
+    with pytest.raises(ValueError, match="either"):
+        Metric(None, "s", "lower", "nowhere")
+    with pytest.raises(ValueError, match="either"):
+        Metric(0.0, "s", "lower", "here", reason="none")
