@@ -21,6 +21,8 @@ _HEADER = (
     "compile",
     "speed-up",
 )
+# Share of the CPUs below which the background of an idle machine stays.
+_OTHER_LOAD = 0.05
 _LEFT = 4  # columns of text; numbers after them are set flush right
 
 
@@ -64,6 +66,13 @@ def notes(measurements: Sequence[Measurement]) -> list[str]:
                 "Look for other load on the machine and measure again."
             )
     lines.extend(f"no {what}: {reason}" for what, reason in reasons.items())
+    loads = {m.workload.id: load for m in measured if (load := m.value("other_load") or 0.0) > _OTHER_LOAD}
+    if loads:
+        worst = max(loads, key=lambda name: loads[name])
+        lines.append(
+            f"other processes used the CPUs while {len(loads)} of {len(measured)} were measured (most: "
+            f"{loads[worst]:.0%}, {worst}); those numbers are not the machine's. Stop the other load, measure again."
+        )
     starts = [m.start_s for m in measured if m.start_s is not None]
     overheads = [m.overhead_s for m in measured if m.overhead_s is not None]
     if starts and overheads:

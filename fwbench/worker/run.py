@@ -18,6 +18,7 @@ from fwbench.machine import versions
 from fwbench.measurement import Failure, Measurement, Metric, unavailable
 from fwbench.meters.energy import counter, energy
 from fwbench.meters.latency import Clock, latencies, percentiles
+from fwbench.meters.load import OtherLoad
 from fwbench.meters.memory import memory
 from fwbench.meters.throughput import throughput
 from fwbench.profiles import Protocol
@@ -117,6 +118,7 @@ class Measuring:
                 raise ArithmeticError("the output holds infinities or NaN, so its time would mean nothing")
         if protocol.smoke:
             return
+        load = OtherLoad()
         with self._stage("latency"):
             self.samples = latencies(program, protocol, self._clock)
         self.metrics.update(percentiles(self.samples))
@@ -125,6 +127,7 @@ class Measuring:
             self.metrics["throughput"] = throughput(
                 program, workload.batch_size, typical, protocol.throughput_time, self._clock
             )
+        self.metrics["other_load"] = load.read()
         with self._stage("memory"):
             self.metrics.update(memory(program, workload.device))
         with self._stage("energy"):

@@ -4,6 +4,7 @@ import pytest
 
 from fwbench.meters.energy import RaplCounter, counter, energy
 from fwbench.meters.latency import MAX_ROUNDS, SAMPLES_NEEDED, latencies, percentiles
+from fwbench.meters.load import OtherLoad
 from fwbench.meters.memory import memory
 from fwbench.meters.throughput import throughput
 from tests.unit.fakes import FakeProgram
@@ -166,3 +167,25 @@ def test_rapl_sums_packages_and_mends_a_wrap(tmp_path):
 
 def test_a_machine_without_rapl_says_so(tmp_path):
     assert "no RAPL" in counter("cpu", tmp_path)
+
+
+def write_stat(path, ticks):
+    """user, nice, system, idle, iowait, irq, softirq, steal."""
+    path.write_text(
+        "cpu  9 9 9 9 9 9 9 9 0 0\n" + "".join(f"cpu{n} {' '.join(map(str, t))} 0 0\n" for n, t in enumerate(ticks))
+    )
+
+
+def test_other_load_is_what_neither_we_nor_idling_used(clock, tmp_path):
+    stat = tmp_path / "stat"
+    write_stat(stat, [(0,) * 8] * 3)
+    own = iter([1.0, 2.5])
+    load = OtherLoad({0, 1}, clock, lambda: next(own), stat)
+    clock.advance(2.0)
+    # On the two CPUs watched 2 s are busy, in user, system and stolen time; 1.5 s are ours. CPU 2 is not watched.
+    write_stat(stat, [(100, 0, 50, 40, 9, 0, 0, 0), (0, 0, 0, 50, 9, 0, 0, 50), (999,) * 8])
+    assert load.read().value == pytest.approx(0.5 / 4)
+
+
+def test_other_load_without_counters_has_a_reason(clock, tmp_path):
+    assert OtherLoad({0}, clock, clock, tmp_path / "none").read().value is None

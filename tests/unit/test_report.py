@@ -61,6 +61,13 @@ def test_notes_warn_when_the_mean_lies_above_p95():
     assert any("mean latency lies above p95" in note for note in summary.notes([measured("torch", latency_p95=p95)]))
 
 
+def test_notes_warn_of_other_load():
+    busy, calm = (Metric(share, "1", "lower", "test") for share in (0.4, 0.02))
+    notes = summary.notes([measured("torch", other_load=busy), measured("jax", other_load=calm)])
+    assert any("1 of 2" in note and "40%, torch-mlp-inference-b8" in note for note in notes)
+    assert summary.notes([measured("jax", other_load=calm)]) == []
+
+
 class Terminal:
     def __init__(self):
         self.text = ""
