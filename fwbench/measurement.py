@@ -71,6 +71,7 @@ class Measurement:
         metrics: by name.
         protocol: the amounts it was measured with.
         settings: how the lane ran it (layout, compile mode, threads, ...).
+        parity: why the number may be compared: digest of the weights, what the precision probe found.
         stages: seconds spent in each stage of the protocol.
         overhead_s: seconds between asking and having the record that no stage accounts for.
         start_s: of these, seconds until the worker's process ran.
@@ -83,6 +84,7 @@ class Measurement:
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     protocol: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    parity: Mapping[str, Any] = field(default_factory=dict)
     stages: Mapping[str, float] = field(default_factory=dict)
     overhead_s: float | None = None
     start_s: float | None = None

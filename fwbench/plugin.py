@@ -155,7 +155,8 @@ def workload(
     pytestconfig: pytest.Config, framework: str, model: str, mode: str, batch_size: int, precision: str
 ) -> Workload:
     """The test's workload, from its parameters; a test must be parametrized with `framework` and `model` at least."""
-    return Workload(framework, model, mode, batch_size, precision, selection(pytestconfig).device)
+    chosen = selection(pytestconfig)
+    return Workload(framework, model, mode, batch_size, precision, chosen.device, chosen.weights)
 
 
 @pytest.fixture(scope="session")

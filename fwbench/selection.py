@@ -4,6 +4,8 @@ import dataclasses
 import os
 import shlex
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,9 +14,10 @@ import pytest
 
 from fwbench.lanes import LANES
 from fwbench.machine import Machine
-from fwbench.models import CATALOG
+from fwbench.models import CATALOG, pretrained
 from fwbench.profiles import PROFILES, Protocol
-from fwbench.workload import PRECISIONS, Workload
+from fwbench.worker.client import importing
+from fwbench.workload import PRECISIONS, WEIGHTS, Workload
 
 _FRAMEWORKS = tuple(dict.fromkeys(lane.framework for lane in LANES.values() if not lane.internal))
 _LANES = tuple(name for name, lane in LANES.items() if not lane.internal)
@@ -28,6 +31,7 @@ class Selection:
     Attributes:
         lanes, models, batch_sizes, precisions: what to measure, in order.
         pythons: interpreter by framework, for those that do not run under pytest's own.
+        weights: `drawn` or `pretrained`.
         device: `cpu` or `gpu`.
     """
 
@@ -36,13 +40,14 @@ class Selection:
     models: tuple[str, ...]
     batch_sizes: tuple[int, ...]
     precisions: tuple[str, ...]
+    weights: str
     pythons: Mapping[str, str]
     device: str
 
     def workloads(self, mode: str) -> list[Workload]:
         """Every combination in one mode; lanes of one model and batch size stand side by side."""
         return [
-            Workload(lane, model, mode, batch_size, precision, self.device)
+            Workload(lane, model, mode, batch_size, precision, self.device, self.weights)
             for model in self.models
             for batch_size in self.batch_sizes
             for precision in self.precisions
@@ -77,6 +82,12 @@ def add_options(group: pytest.OptionGroup) -> None:
         help=f"Comma-separated arithmetic: {', '.join(PRECISIONS)}. Default: fp32 (IEEE everywhere).",
     )
     group.addoption(
+        "--fwbench-weights",
+        choices=WEIGHTS,
+        default="drawn",
+        help="The models' weights: drawn with a seed (the default), or torchvision's published ones, fetched once.",
+    )
+    group.addoption(
         "--fwbench-python",
         metavar="FRAMEWORK=PATH",
         action="append",
@@ -101,13 +112,18 @@ def select(config: pytest.Config, machine: Machine) -> Selection:
             "--fwbench-precision tf32 needs an NVIDIA GPU with tensor cores, and the benchmarks run on the CPU "
             f"({machine.accelerator}): ask for fp32 or bf16."
         )
+    pythons = _pythons(config)
+    weights = config.getoption("fwbench_weights")
+    if weights == "pretrained":
+        models = _with_pretrained_weights(config, models, pythons.get("torch", sys.executable))
     return Selection(
         protocol=_steered(config, profile.protocol),
         lanes=lanes,
         models=models,
         batch_sizes=_batch_sizes(config) or profile.batch_sizes,
         precisions=precisions,
-        pythons=_pythons(config),
+        weights=weights,
+        pythons=pythons,
         device=machine.device,
     )
 
@@ -186,6 +202,24 @@ def _batch_sizes(config: pytest.Config) -> tuple[int, ...]:
     if text is not None and not sizes:
         raise pytest.UsageError(f"{option} names no batch size: give whole numbers of at least 1.")
     return tuple(dict.fromkeys(sizes))
+
+
+def _with_pretrained_weights(config: pytest.Config, models: tuple[str, ...], python: str) -> tuple[str, ...]:
+    """The models that have published weights, all of them on this machine: what is missing is fetched by PyTorch."""
+    unpublished = [name for name in models if not CATALOG[name].torchvision]
+    if unpublished and config.getoption("fwbench_models"):
+        raise pytest.UsageError(
+            f"--fwbench-weights pretrained: torchvision publishes no weights of {', '.join(unpublished)}."
+        )
+    models = tuple(name for name in models if name not in unpublished)
+    missing = [name for name in models if not pretrained.path(CATALOG[name]).is_file()]
+    if missing:
+        command = [python, "-m", "fwbench.frameworks.torch.pretrained", *missing]
+        done = subprocess.run(command, env=importing(os.environ), capture_output=True, text=True)
+        if done.returncode:
+            reason = done.stderr.strip().rpartition("\n")[2]
+            raise pytest.UsageError(f"--fwbench-weights pretrained: {reason}.")
+    return models
 
 
 def _pythons(config: pytest.Config) -> dict[str, str]:

@@ -6,6 +6,7 @@ from typing import Any
 
 PRECISIONS = ("fp32", "tf32", "bf16")
 DEVICES = ("cpu", "gpu")
+WEIGHTS = ("drawn", "pretrained")
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,8 @@ class Workload:
         batch_size: samples per step, at least 1.
         precision: `fp32` (IEEE everywhere), `tf32` or `bf16`; never a framework's default.
         device: `cpu` or `gpu`. It is no part of the id: the machine's fingerprint names the accelerator.
-        seed: of the canonical weights and of the batch.
+        weights: where the model's weights come from: `drawn` (canonical, seeded) or `pretrained` (torchvision's).
+        seed: of the drawn weights and of the batch.
 
     Raises:
         ValueError: a field has a value that no worker could run; one sentence says which.
@@ -31,6 +33,7 @@ class Workload:
     batch_size: int = 1
     precision: str = "fp32"
     device: str = "cpu"
+    weights: str = "drawn"
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -41,12 +44,17 @@ class Workload:
         if self.device not in DEVICES:
             raise ValueError(f"unknown device {self.device!r}: choose from {', '.join(DEVICES)}")
 
+        if self.weights not in WEIGHTS:
+            raise ValueError(f"unknown weights {self.weights!r}: choose from {', '.join(WEIGHTS)}")
+
     @property
     def id(self) -> str:
-        """The stable name under which baselines keep this workload; the default precision is not named."""
+        """The stable name under which baselines keep this workload; defaults are not named."""
         parts = [self.framework, self.model, self.mode, f"b{self.batch_size}"]
         if self.precision != "fp32":
             parts.append(self.precision)
+        if self.weights != "drawn":
+            parts.append(self.weights)
         return "-".join(parts)
 
     def to_json(self) -> dict[str, Any]:

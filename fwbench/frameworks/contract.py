@@ -9,7 +9,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from fwbench.measurement import Metric, unavailable
-from fwbench.models.weights import Weights
+from fwbench.models import Model
+from fwbench.models.weights import Shape, Weights
+from fwbench.precision import Operands, Products
 from fwbench.workload import Workload
 
 
@@ -80,12 +82,26 @@ class Framework(ABC):
         """Why this machine and interpreter cannot run the workload, as one sentence; None when they can."""
 
     @abstractmethod
-    def build(self, workload: Workload) -> Program:
-        """Build the model with its canonical weights and place it and the batch on the device.
+    def weight_shapes(self, model: Model) -> dict[str, Shape]:
+        """Canonical name to canonical shape of every tensor of the model's state.
 
         Raises:
             KeyError: the framework has no network of that name.
         """
+
+    @abstractmethod
+    def build(self, workload: Workload, weights: Weights) -> Program:
+        """Build the model with these canonical weights and place it and the batch on the device.
+
+        Sets the workload's precision for the whole process.
+
+        Raises:
+            ValueError: a weight is missing, unknown or of another shape.
+        """
+
+    @abstractmethod
+    def probe(self, workload: Workload, operands: Operands) -> Products:
+        """Compute the precision probe as the workload's lane computes, after a build has set its precision."""
 
     def preload(self, lane: str) -> None:  # noqa: B027 (a default, not an obligation)
         """Import what the lane will need, touching no device and starting no thread: workers are forked afterwards."""

@@ -1,4 +1,4 @@
-"""Other load: how much of the CPUs somebody else used while we measured. Numbers made under it are not the machine's."""
+"""Other load: the share of the CPUs that somebody else used while we measured, and that our numbers suffer from."""
 
 import os
 import time

@@ -28,6 +28,7 @@ from importlib.resources import files
 import numpy as np
 from numpy.typing import NDArray
 
+from fwbench.models import pretrained
 from fwbench.models.catalog import Model
 
 Shape = tuple[int, ...]
@@ -50,6 +51,19 @@ def draw(
     """
     scale = _calibrated().get(model.name, {}) if batch_norm_scale is None else batch_norm_scale
     return {name: _tensor(model, name, tuple(shape), seed, scale) for name, shape in shapes.items()}
+
+
+def canonical(source: str, model: Model, shapes: Mapping[str, Shape], seed: int) -> Weights:
+    """The weights from which every framework starts.
+
+    Args:
+        source: `drawn`, or `pretrained` for torchvision's published ones.
+        model, shapes, seed: as for `draw`.
+
+    Raises:
+        FileNotFoundError: the pretrained weights are not on this machine; the sentence says how to get them.
+    """
+    return pretrained.load(model) if source == "pretrained" else draw(model, shapes, seed)
 
 
 def digest(weights: Mapping[str, NDArray[np.float32]]) -> str:

@@ -217,11 +217,15 @@ class Server:
         self._stderr.close()
 
 
+def importing(base: Mapping[str, str]) -> dict[str, str]:
+    """The environment with this very fwbench on the path of whatever interpreter runs in it."""
+    package = str(Path(__file__).resolve().parents[2])
+    return {**base, "PYTHONPATH": os.pathsep.join(filter(None, (package, base.get("PYTHONPATH"))))}
+
+
 def environment(base: Mapping[str, str], threads: int, device: str) -> dict[str, str]:
     """The environment of a worker: one thread count for every library, a stable allocator, no hidden caches."""
-    variables = {name: value for name, value in base.items() if name != "JAX_COMPILATION_CACHE_DIR"}
-    package = str(Path(__file__).resolve().parents[2])
-    variables["PYTHONPATH"] = os.pathsep.join(filter(None, (package, base.get("PYTHONPATH"))))
+    variables = {name: value for name, value in importing(base).items() if name != "JAX_COMPILATION_CACHE_DIR"}
     if not any(name.startswith("MALLOC_") for name in base):
         variables |= _STABLE_ALLOCATOR
     variables |= {

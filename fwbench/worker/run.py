@@ -21,10 +21,13 @@ from fwbench.meters.latency import Clock, latencies, percentiles
 from fwbench.meters.load import OtherLoad
 from fwbench.meters.memory import memory
 from fwbench.meters.throughput import throughput
+from fwbench.models import CATALOG
+from fwbench.models.weights import canonical, digest
+from fwbench.precision import check, operands
 from fwbench.profiles import Protocol
 from fwbench.workload import Workload
 
-STAGES = ("build", "compile", "warm-up", "latency", "throughput", "memory", "energy")
+STAGES = ("build", "compile", "probe", "warm-up", "latency", "throughput", "memory", "energy")
 
 # Environment that changes what is measured; whatever of it is set goes onto the record.
 _RECORDED_ENVIRONMENT = ("MALLOC_", "OMP_", "KMP_", "MKL_", "NPROC", "XLA_", "LD_PRELOAD")
@@ -62,6 +65,7 @@ class Measuring:
         self.metrics: dict[str, Metric] = {}
         self.samples: list[float] = []
         self.settings: dict[str, Any] = {}
+        self.parity: dict[str, Any] = {}
 
     def run(self) -> Measurement:
         """Measure; every exception of the measured code becomes a failure of its kind."""
@@ -88,6 +92,7 @@ class Measuring:
             metrics=self.metrics,
             protocol=self.protocol.to_json(),
             settings=self.settings,
+            parity=self.parity,
             stages=self.stages,
             versions=versions(LANES[self.workload.framework].distributions),
             failure=failure,
@@ -98,19 +103,28 @@ class Measuring:
             reason = framework.unavailable(self.workload)
             if reason:
                 return Failure("unavailable", reason)
-            program = framework.build(self.workload)
+            model = CATALOG[self.workload.model]
+            weights = canonical(self.workload.weights, model, framework.weight_shapes(model), self.workload.seed)
+            program = framework.build(self.workload, weights)
+            self.parity["weights"] = digest(weights)
+            # A copy on the host would count as the program's memory.
+            del weights
         self.settings = {**program.settings, **_environment()}
         gc.collect()
         if self.protocol.disable_gc:
             gc.disable()
         with program.session():
-            self._measure_program(program)
+            self._measure_program(framework, program)
         return None
 
-    def _measure_program(self, program: Program) -> None:
+    def _measure_program(self, framework: Framework, program: Program) -> None:
         protocol, workload = self.protocol, self.workload
         with self._stage("compile"):
             self._compile(program)
+        with self._stage("probe"):
+            # After the compile stage, so that it warms no compiler up.
+            given = operands()
+            self.parity["probe"] = check(workload.precision, given, framework.probe(workload, given))
         with self._stage("warm-up"):
             if not protocol.smoke:
                 self._warm_up(program)

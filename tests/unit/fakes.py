@@ -5,6 +5,15 @@ from collections.abc import Callable
 import numpy as np
 
 from fwbench.frameworks.contract import CompileTimes, Framework, Program
+from fwbench.precision import reference
+
+
+def round_mantissa(array, bits):
+    """float32 numbers rounded to nearest at so many mantissa bits, as TF32 (10) and bfloat16 (7) do."""
+    drop = 23 - bits
+    integers = array.view(np.uint32).astype(np.uint64)
+    rounded = (integers + (1 << (drop - 1))) >> drop << drop
+    return rounded.astype(np.uint32).view(np.float32)
 
 
 class FakeClock:
@@ -67,7 +76,8 @@ class FakeProgram(Program):
 class FakeFramework(Framework):
     """Builds what it is given; raises or refuses when told to."""
 
-    def __init__(self, program=None, error=None, reason=None) -> None:
+    def __init__(self, program=None, error=None, reason=None, products=None) -> None:
+        self.products = products
         self.program = program
         self.error = error
         self.reason = reason
@@ -75,7 +85,13 @@ class FakeFramework(Framework):
     def unavailable(self, workload):
         return self.reason
 
-    def build(self, workload):
+    def weight_shapes(self, model):
+        return {}
+
+    def probe(self, workload, operands):
+        return self.products or reference(operands)
+
+    def build(self, workload, weights):
         if self.error:
             raise self.error
         return self.program

@@ -114,7 +114,7 @@ def test_progress_and_table(suite):
     result = run(suite, "--benchmark-only", *FAST)
     result.stdout.fnmatch_lines(
         [
-            "[[]1/3[]] noop-noop-inference-b1: build, compile, warm-up, latency, *, energy, * samples/s*",
+            "[[]1/3[]] noop-noop-inference-b1: build, compile, probe, warm-up, latency, *, energy, * samples/s*",
             "[[]3/3[]] noop-noop-inference-b3: *",
             "*fwbench: * profile on *",
             "model *throughput/s*p50*p95*p99*memory*J/sample*compile*speed-up",
@@ -213,6 +213,8 @@ def test_an_unavailable_framework_skips_with_the_reason(suite):
         (["--fwbench-batch-sizes=1,x"], "*batch size 'x' in --fwbench-batch-sizes*"),
         (["--fwbench-precision=fp8"], "*unknown precision 'fp8'*"),
         (["--fwbench-precision=tf32"], "*tf32 needs an NVIDIA GPU*ask for fp32 or bf16*"),
+        (["--fwbench-weights=pretrained", "--fwbench-models=mlp"], "*torchvision publishes no weights of mlp*"),
+        (["--fwbench-weights=pretrained"], "*torchvision's weights of resnet50 could not be had*"),
         (["--fwbench-python=jax=/no/such/python"], "*there is no interpreter '/no/such/python'*"),
         (["--fwbench-python=python3"], "*'python3' is not FRAMEWORK=PATH*"),
         (["-n2", "--benchmark-autosave"], "*--benchmark-autosave cannot work with -n*"),
@@ -222,6 +224,10 @@ def test_an_unavailable_framework_skips_with_the_reason(suite):
 )
 def test_bad_input_is_one_sentence_and_exit_4(suite, monkeypatch, arguments, sentence):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # TF32 must be impossible on every machine
+    # No checkpoint here, and none to be downloaded: nothing listens there.
+    for name in ("FWBENCH_CACHE", "TORCH_HOME"):
+        monkeypatch.setenv(name, str(suite.path / name))
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
     result = run(suite, *arguments)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     lines = [line for line in result.stderr.lines if line]

@@ -3,9 +3,11 @@ import dataclasses
 import pytest
 
 from fwbench import frameworks
+from fwbench.models.weights import digest
+from fwbench.precision import Operands, Products, operands, reference
 from fwbench.worker.run import STAGES, Measuring
 from fwbench.workload import Workload
-from tests.unit.fakes import FakeFramework, FakeProgram
+from tests.unit.fakes import FakeFramework, FakeProgram, round_mantissa
 
 
 @pytest.fixture
@@ -94,3 +96,18 @@ def test_a_program_that_computes_nonsense_has_no_time(run, clock, value):
     measurement, _ = run(FakeFramework(FakeProgram(clock, output=value)))
     assert measurement.failure.kind == "error"
     assert "NaN" in measurement.failure.message
+
+
+def test_the_record_says_which_weights_and_which_arithmetic(run, clock):
+    measurement, _ = run(FakeFramework(FakeProgram(clock)))
+    assert measurement.parity["weights"] == digest({})
+    assert measurement.parity["probe"]["convolution"]["arithmetic"] == "fp32"
+
+
+def test_another_arithmetic_than_the_one_asked_for_is_an_error(run, clock):
+    given = operands()
+    rounded = Operands(*(round_mantissa(array, 10) for array in dataclasses.astuple(given)))
+    half = Products(reference(given).matmul, reference(rounded).convolution)
+    measurement, _ = run(FakeFramework(FakeProgram(clock), products=half))
+    assert (measurement.failure.kind, measurement.failure.stage) == ("error", "probe")
+    assert "fp32 was asked for, but the convolution runs in tf32" in measurement.failure.message

@@ -14,21 +14,23 @@ from fwbench.data.synthetic import batch
 from fwbench.frameworks.contract import CompileTimes, Framework, Program
 from fwbench.frameworks.jax.networks import NETWORKS, export_weights, load_weights, network, shapes
 from fwbench.measurement import Metric, unavailable
-from fwbench.models import CATALOG
-from fwbench.models.weights import Weights, draw
+from fwbench.models import CATALOG, Model
+from fwbench.models.weights import Shape, Weights
+from fwbench.precision import Operands, Products
 from fwbench.workload import Workload
 
+_DTYPE = {"fp32": jnp.float32, "tf32": jnp.float32, "bf16": jnp.bfloat16}
 _MATMUL_PRECISION = {"fp32": "highest", "tf32": "tensorfloat32", "bf16": "default"}
 
 
 class Forward(Program):
     """A jitted function of the model's leaves and the batch."""
 
-    def __init__(self, workload: Workload) -> None:
+    def __init__(self, workload: Workload, weights: Weights) -> None:
         model = CATALOG[workload.model]
         self.device = jax.devices(workload.device)[0]
         jax.config.update("jax_default_matmul_precision", _MATMUL_PRECISION[workload.precision])
-        dtype = jnp.bfloat16 if workload.precision == "bf16" else jnp.float32
+        dtype = _DTYPE[workload.precision]
         self.settings: dict[str, Any] = {
             "precision_mode": workload.precision,
             "jax_default_matmul_precision": _MATMUL_PRECISION[workload.precision],
@@ -37,7 +39,7 @@ class Forward(Program):
             "XLA_FLAGS": os.environ.get("XLA_FLAGS", ""),
         }
         module = network(model)
-        load_weights(module, draw(model, shapes(module), workload.seed))
+        load_weights(module, weights)
         module.eval()
         self.graph, state = nnx.split(module)
         leaves, self.structure = jax.tree.flatten(state)
@@ -119,8 +121,24 @@ class Jax(Framework):
             return "a CPU has no TF32 arithmetic: ask for fp32 or bf16"
         return None
 
-    def build(self, workload: Workload) -> Program:
-        return Forward(workload)
+    def weight_shapes(self, model: Model) -> dict[str, Shape]:
+        return shapes(network(model))
+
+    def build(self, workload: Workload, weights: Weights) -> Program:
+        return Forward(workload, weights)
+
+    def probe(self, workload: Workload, operands: Operands) -> Products:
+        @jax.jit
+        def products(left: jax.Array, right: jax.Array, images: jax.Array, kernel: jax.Array) -> list[jax.Array]:
+            convolution = jax.lax.conv_general_dilated(
+                images, kernel, (1, 1), [(1, 1), (1, 1)], dimension_numbers=("NHWC", "OIHW", "NHWC")
+            )
+            return [left @ right, convolution]
+
+        arrays = (operands.left, operands.right, operands.images, operands.kernel)
+        device = jax.devices(workload.device)[0]
+        found = products(*jax.device_put([jnp.asarray(array, _DTYPE[workload.precision]) for array in arrays], device))
+        return Products(*(np.asarray(array, dtype=np.float32) for array in found))
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)

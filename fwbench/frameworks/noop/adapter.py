@@ -6,7 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fwbench.frameworks.contract import CompileTimes, Framework, Program
-from fwbench.models.weights import Weights
+from fwbench.models import Model
+from fwbench.models.weights import Shape, Weights
+from fwbench.precision import Operands, Products, reference
 from fwbench.workload import Workload
 
 
@@ -49,8 +51,14 @@ class Noop(Framework):
     def unavailable(self, workload: Workload) -> str | None:
         return None
 
-    def build(self, workload: Workload) -> Program:
+    def weight_shapes(self, model: Model) -> dict[str, Shape]:
+        return {}
+
+    def build(self, workload: Workload, weights: Weights) -> Program:
         return Fixed(workload.seed) if workload.mode == "fixed" else Empty()
+
+    def probe(self, workload: Workload, operands: Operands) -> Products:
+        return reference(operands)
 
 
 FRAMEWORK = Noop()

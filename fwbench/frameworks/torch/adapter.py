@@ -8,30 +8,35 @@ from typing import Any
 
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
 
 from fwbench.data.synthetic import batch
 from fwbench.frameworks.contract import CompileTimes, Framework, Program
 from fwbench.frameworks.torch.networks import export_weights, has_network, load_weights, network, shapes
 from fwbench.measurement import Metric, unavailable
-from fwbench.models import CATALOG
-from fwbench.models.weights import Weights, draw
+from fwbench.models import CATALOG, Model
+from fwbench.models.weights import Shape, Weights
+from fwbench.precision import Operands, Products
 from fwbench.workload import Workload
+
+_DTYPE = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
 
 
 class Inference(Program):
     """A forward pass under `torch.inference_mode`."""
 
-    def __init__(self, workload: Workload) -> None:
+    def __init__(self, workload: Workload, weights: Weights) -> None:
         model = CATALOG[workload.model]
-        self.device = torch.device("cuda" if workload.device == "gpu" else "cpu")
+        self.device = _device(workload)
         self.compiled = workload.framework == "torch-compile"
         set_precision(workload.precision)
-        dtype = torch.bfloat16 if workload.precision == "bf16" else torch.float32
+        dtype = _DTYPE[workload.precision]
         image = len(model.input_shape) == 3
         self.settings: dict[str, Any] = {"precision_mode": workload.precision}
 
         module = network(model)
-        load_weights(module, draw(model, shapes(module), workload.seed))
+        load_weights(module, weights)
         module = module.eval().to(self.device, dtype)
         x = torch.from_numpy(batch(model, workload.batch_size, workload.seed)).to(self.device, dtype)
         if image:
@@ -46,8 +51,7 @@ class Inference(Program):
         self.x = x
         self.call: Any = module
         if self.compiled:
-            # reduce-overhead records CUDA graphs; on a CPU there are none to record.
-            mode = "reduce-overhead" if self.device.type == "cuda" else "default"
+            mode = _compile_mode(self.device)
             self.settings["compile_mode"] = mode
             self.settings["compile_cache"] = "cold"
             self.call = torch.compile(module, mode=mode)
@@ -113,6 +117,15 @@ def set_precision(precision: str) -> None:
     backends.mkldnn.fp32_precision = "ieee"
 
 
+def _device(workload: Workload) -> torch.device:
+    return torch.device("cuda" if workload.device == "gpu" else "cpu")
+
+
+def _compile_mode(device: torch.device) -> str:
+    # reduce-overhead records CUDA graphs; on a CPU there are none to record.
+    return "reduce-overhead" if device.type == "cuda" else "default"
+
+
 class Torch(Framework):
     """Both lanes."""
 
@@ -130,11 +143,32 @@ class Torch(Framework):
                 return f"{torch.cuda.get_device_name()} has no TF32 arithmetic: ask for fp32 or bf16"
         return None
 
-    def build(self, workload: Workload) -> Program:
+    def weight_shapes(self, model: Model) -> dict[str, Shape]:
+        return shapes(network(model))
+
+    def build(self, workload: Workload, weights: Weights) -> Program:
         threads = os.environ.get("OMP_NUM_THREADS")
         if threads:
             torch.set_num_threads(int(threads))
-        return Inference(workload)
+        return Inference(workload, weights)
+
+    def probe(self, workload: Workload, operands: Operands) -> Products:
+        device, dtype = _device(workload), _DTYPE[workload.precision]
+
+        def products(left: Tensor, right: Tensor, images: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:
+            return left @ right, functional.conv2d(images, kernel, padding=1)
+
+        call = (
+            torch.compile(products, mode=_compile_mode(device)) if workload.framework == "torch-compile" else products
+        )
+        left, right, images, kernel = (
+            torch.from_numpy(array).to(device, dtype)
+            for array in (operands.left, operands.right, operands.images, operands.kernel)
+        )
+        matmul, convolution = call(
+            left, right, images.permute(0, 3, 1, 2), kernel.contiguous(memory_format=torch.channels_last)
+        )
+        return Products(matmul.float().cpu().numpy(), convolution.permute(0, 2, 3, 1).float().cpu().numpy())
 
     def preload(self, lane: str) -> None:
         if lane == "torch-compile":

@@ -1,0 +1,51 @@
+"""torchvision's published weights, kept on this machine as safetensors under canonical names.
+
+PyTorch downloads and converts them once (`python -m fwbench.frameworks.torch.pretrained`); from then on every framework
+reads the same file, whether or not it has PyTorch beside it.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fwbench.models.catalog import Model
+
+
+def path(model: Model) -> Path:
+    """Where the model's weights are kept: under `FWBENCH_CACHE`, else the user's cache folder."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = os.environ.get("FWBENCH_CACHE") or Path(cache) / "fwbench"
+    return Path(folder) / "pretrained" / f"{model.name}.safetensors"
+
+
+def load(model: Model) -> dict[str, NDArray[np.float32]]:
+    """Read the weights in canonical form.
+
+    Raises:
+        FileNotFoundError: they have not been fetched; the sentence says how.
+    """
+    from safetensors.numpy import load_file
+
+    if not path(model).is_file():
+        raise FileNotFoundError(
+            f"the pretrained weights of {model.name} are not on this machine: "
+            f"`python -m fwbench.frameworks.torch.pretrained {model.name}` fetches them"
+        )
+    weights: dict[str, NDArray[np.float32]] = load_file(path(model))
+    return weights
+
+
+def save(model: Model, weights: Mapping[str, NDArray[Any]]) -> Path:
+    """Keep the weights; a file appears whole or not at all."""
+    from safetensors.numpy import save_file
+
+    target = path(model)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_suffix(f".{os.getpid()}")
+    save_file({name: np.ascontiguousarray(array) for name, array in weights.items()}, partial)
+    partial.replace(target)
+    return target

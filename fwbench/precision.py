@@ -1,0 +1,91 @@
+"""The precision probe: which arithmetic is in force, told by the error of one matrix product and one convolution.
+
+A framework's settings promise an arithmetic; only a result shows it. Rounding both factors to a mantissa of m bits
+leaves a relative error near 2**-(m + 1), so IEEE float32 (23 bits), TF32 (10 bits) and bfloat16 (7 bits) lie decades
+apart, and the bands below leave room for the order of summation and for fast convolution algorithms (Winograd).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Relative L2 error of the result: from, to. Rounding gives about 2e-7, 3e-4 and 2e-3.
+BANDS: Mapping[str, tuple[float, float]] = {"fp32": (0.0, 3e-5), "tf32": (1e-4, 8e-4), "bf16": (1e-3, 1e-2)}
+
+Array = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Operands:
+    """What the probe multiplies, float32.
+
+    Attributes:
+        left, right: matrices of 256 x 256.
+        images: 8 x 16 x 16 x 64, batch x height x width x channels.
+        kernel: 64 x 64 x 3 x 3, out x in x height x width; applied with stride 1 and one pixel of zero padding.
+    """
+
+    left: Array
+    right: Array
+    images: Array
+    kernel: Array
+
+
+class Products(NamedTuple):
+    """What a lane made of the operands, on the host.
+
+    Attributes:
+        matmul: left @ right.
+        convolution: batch x height x width x channels.
+    """
+
+    matmul: NDArray[Any]
+    convolution: NDArray[Any]
+
+
+def operands() -> Operands:
+    """The same numbers everywhere."""
+    rng = np.random.default_rng(0)
+
+    def normal(*shape: int) -> Array:
+        return rng.standard_normal(shape, dtype=np.float32)
+
+    return Operands(normal(256, 256), normal(256, 256), normal(8, 16, 16, 64), normal(64, 64, 3, 3))
+
+
+def reference(given: Operands) -> Products:
+    """The products in float64."""
+    images = np.pad(given.images.astype(np.float64), ((0, 0), (1, 1), (1, 1), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(images, (3, 3), axis=(1, 2))
+    convolution = np.einsum("bhwcij,ocij->bhwo", windows, given.kernel.astype(np.float64), optimize=True)
+    return Products(given.left.astype(np.float64) @ given.right.astype(np.float64), convolution)
+
+
+def classify(error: float) -> str:
+    """The arithmetic whose band holds the error, or `unknown`."""
+    for arithmetic, (low, high) in BANDS.items():
+        if low <= error <= high:
+            return arithmetic
+    return "unknown"
+
+
+def check(asked: str, given: Operands, found: Products) -> dict[str, dict[str, Any]]:
+    """What the probe found, for the record: `error` and `arithmetic` of `matmul` and `convolution`.
+
+    Raises:
+        ArithmeticError: another arithmetic is in force than the one asked for.
+    """
+    result = {}
+    for name, exact, computed in zip(Products._fields, reference(given), found, strict=True):
+        error = float(np.linalg.norm(computed.astype(np.float64) - exact) / np.linalg.norm(exact))
+        result[name] = {"error": error, "arithmetic": classify(error)}
+    for name, verdict in result.items():
+        if verdict["arithmetic"] != asked:
+            raise ArithmeticError(
+                f"precision {asked} was asked for, but the {name} runs in {verdict['arithmetic']} arithmetic "
+                f"(relative error {verdict['error']:.1e}): its time would carry the wrong label"
+            )
+    return result

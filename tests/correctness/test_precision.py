@@ -1,0 +1,29 @@
+"""The precision probe on the real lanes, on the device at hand."""
+
+import pytest
+
+from fwbench.frameworks import load
+from fwbench.machine import machine
+from fwbench.models import CATALOG
+from fwbench.models.weights import draw
+from fwbench.precision import check, operands
+from fwbench.workload import Workload
+
+LANES = ("torch", "torch-compile", "jax")
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
+@pytest.mark.parametrize("lane", LANES)
+def test_the_arithmetic_asked_for_is_in_force(lane, precision, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    workload = Workload(lane, "mlp", precision=precision, device=machine().device)
+    framework = load(lane)
+    reason = framework.unavailable(workload)
+    if machine().device == "cpu" and precision == "tf32":
+        assert reason == "a CPU has no TF32 arithmetic: ask for fp32 or bf16"
+        return
+    assert reason is None
+    framework.build(workload, draw(CATALOG["mlp"], framework.weight_shapes(CATALOG["mlp"]), 0))
+    given = operands()
+    result = check(precision, given, framework.probe(workload, given))
+    assert {verdict["arithmetic"] for verdict in result.values()} == {precision}
