@@ -283,3 +283,10 @@ def test_another_interpreter_measures(suite, tmp_path):
     run(suite, "--benchmark-only", "--benchmark-json=x.json", f"--fwbench-python=torch={wrapper}", "-k", "b1", *FAST)
     (benchmark,) = json.loads((suite.path / "x.json").read_text())["benchmarks"]
     assert benchmark["extra_info"]["settings"]["OMP_SCHEDULE"] == "wrapped"
+
+
+def test_a_benchmark_run_does_not_collect_what_imports_frameworks(shipped):
+    for folder in ("correctness", "unit"):
+        shipped.mkdir(folder).joinpath("test_x.py").write_text("raise SystemError('imported')\n")
+    assert run(shipped, "--benchmark-only", "--collect-only", "-q").ret == 0
+    assert run(shipped, "--collect-only", "-q").ret != 0
