@@ -10,10 +10,11 @@ import statistics
 import subprocess
 import sys
 
+import pytest
+
 from fwbench.machine import machine
 from fwbench.measurement import Metric
 from fwbench.worker.client import environment
-from fwbench.workload import Workload
 
 PAIRS = 9
 CALLS = 200
@@ -31,19 +32,28 @@ print(json.dumps(samples))
 """
 
 
-def test_empty_step(measure):
+def over(framework: str, model: str, mode: str) -> pytest.MarkDecorator:
+    """Parameters under the names that every other benchmark has, so that results can be grouped by them."""
+    return pytest.mark.parametrize(
+        ("framework", "model", "mode", "batch_size"), [(framework, model, mode, 1)], ids=[f"{framework}-{model}-{mode}"]
+    )
+
+
+@over("noop", "noop", "inference")
+def test_empty_step(workload, measure):
     """A round of nothing: what the harness adds to every other round."""
-    measure(Workload("noop", "noop"))
+    measure(workload)
 
 
-def test_dispatch(measure):
+@over("jax", "resnet50", "dispatch")
+def test_dispatch(workload, measure):
     """A call of a program that takes ResNet-50's weights and computes nothing: JAX's price of a call."""
-    measure(Workload("jax", "resnet50", mode="dispatch"))
+    measure(workload)
 
 
-def test_fixed_step_against_bare_loop(measure, fwbench_session, benchmark):
+@over("noop", "noop", "fixed")
+def test_fixed_step_against_bare_loop(workload, measure, fwbench_session, benchmark):
     """The latency that a worker reports for a fixed step, over that of a bare loop in a script, taking turns."""
-    workload = Workload("noop", "noop", mode="fixed")
     protocol = dataclasses.replace(fwbench_session.selection.protocol, min_rounds=CALLS, max_time=0.0)
     ratios = []
     for _ in range(0 if benchmark.disabled else PAIRS):

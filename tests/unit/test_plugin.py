@@ -1,6 +1,7 @@
 """The plugin in real pytest runs, over a framework that does nothing unless a test is about the real ones."""
 
 import json
+import sys
 
 import pytest
 
@@ -290,3 +291,11 @@ def test_a_benchmark_run_does_not_collect_what_imports_frameworks(shipped):
         shipped.mkdir(folder).joinpath("test_x.py").write_text("raise SystemError('imported')\n")
     assert run(shipped, "--benchmark-only", "--collect-only", "-q").ret == 0
     assert run(shipped, "--collect-only", "-q").ret != 0
+
+
+def test_pytest_benchmarks_own_command_reads_our_records(suite):
+    run(suite, "--benchmark-only", "--benchmark-autosave", *FAST)
+    suite.makeini("[pytest]\nfilterwarnings = error")
+    result = suite.run(sys.executable, "-m", "pytest_benchmark", "compare", "--group-by=param:model,param:batch_size", "--columns=median")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*benchmark 'model=noop batch_size=2': 1 tests*"])
