@@ -88,7 +88,8 @@ def _fork(job: Mapping[str, Any], send: Send) -> None:
         signal.signal(signal.SIGCHLD, previous)
         # A group of its own, so that helpers it starts (Inductor's compilers) can be ended with it.
         os.setpgid(0, 0)
-        os.close(0)
+        # Not closed: a file that the measured code opens must not become its children's standard input.
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         run(job, send)
         sys.stderr.flush()
         os._exit(0)

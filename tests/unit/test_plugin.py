@@ -296,6 +296,7 @@ def test_a_benchmark_run_does_not_collect_what_imports_frameworks(shipped):
 def test_pytest_benchmarks_own_command_reads_our_records(suite):
     run(suite, "--benchmark-only", "--benchmark-autosave", *FAST)
     suite.makeini("[pytest]\nfilterwarnings = error")
-    result = suite.run(sys.executable, "-m", "pytest_benchmark", "compare", "--group-by=param:model,param:batch_size", "--columns=median")
+    command = (sys.executable, "-m", "pytest_benchmark", "compare")
+    result = suite.run(*command, "--group-by=param:model,param:batch_size", "--columns=median")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["*benchmark 'model=noop batch_size=2': 1 tests*"])

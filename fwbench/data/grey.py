@@ -1,0 +1,124 @@
+"""Small grey images in memory: split by class, scaled to [0, 1], fitted to the model's input."""
+
+import math
+from collections.abc import Generator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fwbench.data.contract import Data, DataError, Images, Indices, check_labels
+from fwbench.models import Model
+
+# With 10 samples of a class an 80/10/10 split can give every split one.
+_LEAST = 10
+
+
+class Grey(Data):
+    """Grey images of ten digits, split 80/10/10 with each class in the same shares.
+
+    The model gets them enlarged bilinearly to its height and width and repeated over its channels; a flat input of n
+    numbers gets them at sqrt(n) x sqrt(n). That happens batch by batch: at 224 x 224 x 3 MNIST would not fit memory.
+
+    Args:
+        images: uint8 of shape (samples, height, width).
+        labels: whole numbers of shape (samples,).
+        brightest: the pixel value that becomes 1.
+        source: what the samples came from, for error messages.
+
+    Raises:
+        DataError: the model cannot take such images, a label is out of range, or a class has too few samples.
+    """
+
+    CLASSES = 10
+
+    def __init__(
+        self,
+        name: str,
+        images: NDArray[np.uint8],
+        labels: NDArray[np.integer],
+        model: Model,
+        seed: int,
+        *,
+        brightest: int,
+        source: str,
+    ) -> None:
+        self._shape = model.input_shape
+        self._side = _sides(name, model)
+        checked = check_labels(labels, self.CLASSES, source)
+        parts = stratified(checked, self.CLASSES, seed, source)
+        self._pixels = {split: images[part] for split, part in parts.items()}
+        self._brightest = np.float32(brightest)
+        super().__init__(name, self.CLASSES, {split: checked[part] for split, part in parts.items()}, seed)
+
+    def _images(
+        self, split: str, batch_size: int, epoch: int, plan: Sequence[Indices]
+    ) -> Generator[Images, None, None]:
+        pixels = self._pixels[split]
+        for indices in plan:
+            x = enlarged(pixels[indices].astype(np.float32) / self._brightest, *self._side)
+            if len(self._shape) == 1:
+                yield x.reshape(len(indices), -1)
+            else:
+                yield np.repeat(x[..., None], self._shape[2], axis=3)
+
+
+def stratified(labels: NDArray[np.integer], classes: int, seed: int, source: str) -> dict[str, Indices]:
+    """Indices of an 80/10/10 split in which every class has the same share (scikit-learn's `train_test_split`).
+
+    Raises:
+        DataError: a class has too few samples; the sentence names `source`.
+    """
+    # Here, since most benchmarks need no split and scikit-learn takes a second to import.
+    from sklearn.model_selection import train_test_split
+
+    counts = np.bincount(labels, minlength=classes)
+    rarest = int(np.argmin(counts))
+    if counts[rarest] < _LEAST:
+        raise DataError(
+            f"{source}: class {rarest} has {counts[rarest]} samples, and a stratified 80/10/10 split needs at least "
+            f"{_LEAST} of each of {classes} classes; give the whole data set"
+        )
+    everything = np.arange(len(labels))
+    train, rest = train_test_split(everything, test_size=0.2, stratify=labels, random_state=seed)
+    validation, test = train_test_split(rest, test_size=0.5, stratify=labels[rest], random_state=seed)
+    return {"train": train, "validation": validation, "test": test}
+
+
+def enlarged(images: Images, height: int, width: int) -> Images:
+    """Bilinear interpolation between pixel centres, edges held, as Pillow and torchvision enlarge.
+
+    Element-wise NumPy, whose bits do not depend on the batch, the threads or the BLAS at hand. Making images smaller
+    works too, but without the antialiasing that those two would do.
+
+    Args:
+        images: float32 of shape (batch, h, w), h and w at least 2.
+
+    Returns:
+        float32 of shape (batch, height, width).
+    """
+    if images.shape[1:] == (height, width):
+        return images
+    low, weight = _neighbours(images.shape[1], height)
+    rows = images[:, low] + (images[:, low + 1] - images[:, low]) * weight[:, None]
+    low, weight = _neighbours(images.shape[2], width)
+    return rows[:, :, low] + (rows[:, :, low + 1] - rows[:, :, low]) * weight
+
+
+def _neighbours(source: int, target: int) -> tuple[Indices, NDArray[np.float32]]:
+    """For each target pixel the source pixel before it, and how far it lies towards the next one."""
+    position = np.clip((np.arange(target) + 0.5) * source / target - 0.5, 0, source - 1)
+    low = np.minimum(position.astype(np.int64), source - 2)
+    return low, (position - low).astype(np.float32)
+
+
+def _sides(name: str, model: Model) -> tuple[int, int]:
+    shape = model.input_shape
+    if len(shape) == 3:
+        return shape[0], shape[1]
+    side = math.isqrt(shape[0])
+    if len(shape) == 1 and side * side == shape[0]:
+        return side, side
+    raise DataError(
+        f"{name} cannot be fitted to {model.name}'s input of shape {shape}: "
+        "choose a model that takes (height, width, channels) or a square image as one row of numbers"
+    )

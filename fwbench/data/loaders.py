@@ -1,0 +1,199 @@
+"""Processes that read samples ahead of the consumer, straight into memory that both sides share.
+
+    consumer                                  loader (one of n)
+       | -- (pass, slot, row, ..., indices) --> |      a part of a batch, sent `prefetch` batches ahead
+       |                                        | reads the samples into the slot's rows
+       | <-- None, or why it could not -------- |      in the order of asking
+       | copies the slot out, asks for the next batch in it
+
+Each loader has a pipe of its own and no lock is shared, so whoever is killed, the other side sees the end of the pipe:
+the consumer then raises, a loader then exits.
+"""
+
+import itertools
+import math
+import multiprocessing
+import signal
+from collections import deque
+from collections.abc import Generator, Sequence
+from contextlib import suppress
+from ctypes import c_longlong
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fwbench.data.contract import DataError, Images, Indices
+
+
+class Reader(Protocol):
+    """Reads one sample: float32 of the model's input shape. It is pickled on its way to a loader."""
+
+    def __call__(self, split: str, epoch: int, index: int) -> NDArray[np.float32]:
+        """Read it.
+
+        Raises:
+            DataError: it cannot be read; the sentence names the file or row.
+        """
+
+
+@dataclass(frozen=True)
+class _Loader:
+    process: SpawnProcess
+    connection: "Connection[Any, Any]"
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A batch that loaders are at work on: in which slot, of how many samples, and who still owes an answer."""
+
+    slot: int
+    size: int
+    owing: deque[_Loader]
+
+
+class Loaders:
+    """A set of loader processes for batches of one size, and the shared memory they fill.
+
+    They start by `spawn`: the consumer runs threads of a framework, which no fork survives.
+
+    Args:
+        name: of the data, for error messages.
+        read: reads a sample.
+        processes: how many, at least 1.
+        shape: of a whole batch.
+        prefetch: batches asked for ahead, at least 1; each holds a batch's bytes.
+    """
+
+    def __init__(self, name: str, read: Reader, processes: int, shape: tuple[int, ...], prefetch: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.batch_size = shape[0]
+        self.closed = False
+        self._name = name
+        memory = [context.RawArray("f", math.prod(shape)) for _ in range(prefetch)]
+        self._slots = _views(memory, shape)
+        # Counts the passes: what was asked in an earlier one is not worth reading any more.
+        self._pass = context.RawValue(c_longlong)
+        self._loaders = []
+        for _ in range(processes):
+            here, there = context.Pipe()
+            # A daemon, so that an interpreter that ends without `close` ends it instead of waiting for it.
+            process = context.Process(
+                target=_serve, args=(there, read, memory, shape, self._pass), name="fwbench-loader", daemon=True
+            )
+            process.start()
+            # The loader's end must be open nowhere else, or its death would go unnoticed.
+            there.close()
+            self._loaders.append(_Loader(process, here))
+        # Samples, in all passes.
+        self._given_out = 0
+
+    def images(self, split: str, epoch: int, plan: Sequence[Indices]) -> Generator[Images, None, None]:
+        """The samples of each entry of the plan, in its order: float32 of shape (len(entry), ...).
+
+        Raises:
+            DataError: a sample cannot be read, a loader died, or `close` was called meanwhile.
+        """
+        entries = iter(plan)
+        pending: deque[_Asked] = deque()
+        self._pass.value += 1
+        try:
+            # The slots first: zip would take an entry and lose it where no slot is left.
+            for slot, indices in zip(range(len(self._slots)), entries):  # noqa: B905 (the shorter one ends it)
+                self._ask(pending, slot, split, epoch, indices)
+            while pending:
+                batch = pending[0]
+                while batch.owing:
+                    failure = self._answer(batch.owing.popleft())
+                    if failure:
+                        raise DataError(failure)
+                pending.popleft()
+                x = self._slots[batch.slot][: batch.size].copy()
+                for indices in itertools.islice(entries, 1):
+                    self._ask(pending, batch.slot, split, epoch, indices)
+                yield x
+        finally:
+            self._pass.value += 1
+            # Nothing may still write into a slot when the next pass uses it. Should one die here, all are closed.
+            with suppress(DataError):
+                for loader in itertools.chain.from_iterable(batch.owing for batch in pending):
+                    self._answer(loader)
+
+    def close(self) -> None:
+        """End the processes at once; calling it again does nothing."""
+        self.closed = True
+        # Killed rather than asked: they hold nothing that could be lost, and one stuck in a read would not answer.
+        for loader in self._loaders:
+            loader.process.kill()
+        for loader in self._loaders:
+            loader.process.join()
+
+    def _ask(self, pending: deque[_Asked], slot: int, split: str, epoch: int, indices: Indices) -> None:
+        batch = _Asked(slot, len(indices), deque())
+        pending.append(batch)
+        row = 0
+        parts = np.array_split(indices, min(len(self._loaders), len(indices)))
+        for number, part in enumerate(parts, self._given_out):
+            # Taking turns goes on from batch to batch, so that all read equally much whatever the batches' size.
+            loader = self._loaders[number % len(self._loaders)]
+            try:
+                loader.connection.send((self._pass.value, slot, row, split, epoch, part))
+            except OSError as error:
+                raise self._lost(loader) from error
+            batch.owing.append(loader)
+            row += len(part)
+        self._given_out += len(indices)
+
+    def _answer(self, loader: _Loader) -> str | None:
+        if self.closed:
+            # What it had answered before may still lie in the pipe.
+            raise self._lost(loader)
+        try:
+            failure: str | None = loader.connection.recv()
+        except (EOFError, OSError) as error:
+            raise self._lost(loader) from error
+        return failure
+
+    def _lost(self, loader: _Loader) -> DataError:
+        if self.closed:
+            return DataError(f"{self._name} was closed while its batches were still being read: close it afterwards")
+        loader.process.join(timeout=5)
+        code = loader.process.exitcode
+        self.close()
+        how = f"was killed by {signal.Signals(-code).name}" if code and code < 0 else f"ended with exit code {code}"
+        return DataError(
+            f"{self._name}: a loader process {how}; its error output or the system's log of out-of-memory kills says "
+            "why, and with fewer loader processes it may pass"
+        )
+
+
+def _serve(
+    connection: "Connection[Any, Any]",
+    read: Reader,
+    memory: Sequence[Any],
+    shape: tuple[int, ...],
+    current_pass: Any,
+) -> None:
+    # The terminal sends Ctrl-C to all; what becomes of the loaders is the consumer's decision.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    slots = _views(memory, shape)
+    # Its end of the pipe is closed: the consumer is gone, and so are we.
+    with suppress(EOFError, ConnectionError):
+        while True:
+            of_pass, slot, first, split, epoch, indices = connection.recv()
+            failure = None
+            try:
+                for row, index in enumerate(indices.tolist(), first):
+                    if of_pass != current_pass.value:
+                        break
+                    slots[slot][row] = read(split, epoch, index)
+            except DataError as error:
+                failure = str(error)
+            connection.send(failure)
+
+
+def _views(memory: Sequence[Any], shape: tuple[int, ...]) -> list[Images]:
+    return [np.frombuffer(slot, np.float32).reshape(shape) for slot in memory]

@@ -1,0 +1,81 @@
+"""The sources by name."""
+
+from collections.abc import Mapping
+
+from fwbench.data.contract import Data, DataError
+from fwbench.data.synthetic import SIZES, Synthetic
+from fwbench.models import Model
+
+NAMES = ("digits", "mnist", "imagenet-100", "synthetic")
+
+
+def open_data(
+    name: str,
+    model: Model,
+    *,
+    path: str | None = None,
+    seed: int = 0,
+    processes: int | None = None,
+    prefetch: int = 3,
+    sizes: Mapping[str, int] | None = None,
+) -> Data:
+    """Open a source for a model.
+
+    Args:
+        name: `digits`, `mnist`, `imagenet-100` or `synthetic`.
+        model: its input shape is that of the samples; its classes must cover the data's.
+        path: `mnist`: folder of the IDX files; `imagenet-100`: local folder or a name on the Hugging Face hub,
+            clane9/imagenet-100 unless given.
+        seed: of the split, the order and whatever is random about a sample.
+        processes: `imagenet-100` alone decodes images: in so many processes, 0 for none, None for as many as there
+            are CPUs but one. It changes no batch.
+        prefetch: `imagenet-100`: batches that those processes decode ahead.
+        sizes: `synthetic`: samples in each split; 512, 128 and 128 unless given.
+
+    Raises:
+        DataError: there is no such source, or it cannot serve this model; one sentence.
+    """
+    if name not in NAMES:
+        raise DataError(f"unknown data {name!r}: choose from {', '.join(NAMES)}")
+    if path is not None and name not in ("mnist", "imagenet-100"):
+        raise DataError(f"{name} takes no path, but was given {path!r}: leave it out")
+    if sizes is not None and name != "synthetic":
+        raise DataError(f"{name} takes no sizes: they are the data's own")
+    if not 0 <= seed < 2**32:
+        raise DataError(f"seed {seed} is out of range 0 to {2**32 - 1}")
+    if prefetch < 1 or (processes is not None and processes < 0):
+        raise DataError(f"prefetch {prefetch} must be at least 1 and processes {processes} at least 0")
+    data = _open(name, model, path, seed, processes, prefetch, sizes)
+    if data.classes > model.classes:
+        raise DataError(
+            f"{name} has {data.classes} classes and {model.name} only {model.classes}: "
+            "choose a model with at least as many"
+        )
+    return data
+
+
+def _open(
+    name: str,
+    model: Model,
+    path: str | None,
+    seed: int,
+    processes: int | None,
+    prefetch: int,
+    sizes: Mapping[str, int] | None,
+) -> Data:
+    # Imported when asked for: they need scikit-learn or Pillow, and a worker's memory is measured.
+    if name == "digits":
+        from fwbench.data.digits import digits
+
+        return digits(model, seed)
+    if name == "mnist":
+        from fwbench.data.mnist import mnist
+
+        if path is None:
+            raise DataError("mnist needs a path: name the folder that holds its four IDX files")
+        return mnist(path, model, seed)
+    if name == "imagenet-100":
+        from fwbench.data.imagenet import HUB, ImageNet100
+
+        return ImageNet100(path or HUB, model, seed, processes, prefetch)
+    return Synthetic(model, seed, SIZES if sizes is None else sizes)
