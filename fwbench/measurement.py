@@ -71,7 +71,8 @@ class Measurement:
         metrics: by name.
         protocol: the amounts it was measured with.
         settings: how the lane ran it (layout, compile mode, threads, ...).
-        parity: why the number may be compared: digest of the weights, what the precision probe found.
+        parity: why the number may be compared: digest of the weights, the proof of the model,
+            what the precision probe found.
         stages: seconds spent in each stage of the protocol.
         overhead_s: seconds between asking and having the record that no stage accounts for.
         start_s: of these, seconds until the worker's process ran.

@@ -29,7 +29,7 @@ _PROGRESS = pytest.StashKey[Progress]()
 _CLOCK = pytest.StashKey["ReplayClock"]()
 _SHOWN = pytest.StashKey[set[str]]()  # the tests whose outcome the progress line has told
 
-_MODES = ("inference",)
+_MODES = ("inference", "train_step")
 
 
 class ReplayClock:

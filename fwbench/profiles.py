@@ -49,6 +49,7 @@ class Profile:
     protocol: Protocol
     lanes: tuple[str, ...]
     batch_sizes: tuple[int, ...]
+    train_batch_sizes: tuple[int, ...]
 
 
 PROFILES = {
@@ -68,8 +69,9 @@ PROFILES = {
             ),
             lanes=("torch", "jax"),
             batch_sizes=(1, 8),
+            train_batch_sizes=(2,),
         ),
-        # The paper's inference protocol: 20 warm-up calls, then 100 timed ones, whatever they take.
+        # The paper's protocol: 20 warm-up calls, then 100 timed ones, whatever they take; its batch sizes.
         Profile(
             Protocol(
                 profile="paper",
@@ -83,6 +85,7 @@ PROFILES = {
             ),
             lanes=("torch", "torch-compile", "jax"),
             batch_sizes=(1, 8, 32, 128),
+            train_batch_sizes=(32, 64, 128),
         ),
     )
 }

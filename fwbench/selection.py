@@ -30,6 +30,7 @@ class Selection:
 
     Attributes:
         lanes, models, batch_sizes, precisions: what to measure, in order.
+        train_batch_sizes: the batch sizes of training modes.
         pythons: interpreter by framework, for those that do not run under pytest's own.
         weights: `drawn` or `pretrained`.
         device: `cpu` or `gpu`.
@@ -39,6 +40,7 @@ class Selection:
     lanes: tuple[str, ...]
     models: tuple[str, ...]
     batch_sizes: tuple[int, ...]
+    train_batch_sizes: tuple[int, ...]
     precisions: tuple[str, ...]
     weights: str
     pythons: Mapping[str, str]
@@ -49,7 +51,7 @@ class Selection:
         return [
             Workload(lane, model, mode, batch_size, precision, self.device, self.weights)
             for model in self.models
-            for batch_size in self.batch_sizes
+            for batch_size in (self.batch_sizes if mode == "inference" else self.train_batch_sizes)
             for precision in self.precisions
             for lane in self.lanes
         ]
@@ -112,6 +114,7 @@ def select(config: pytest.Config, machine: Machine) -> Selection:
             "--fwbench-precision tf32 needs an NVIDIA GPU with tensor cores, and the benchmarks run on the CPU "
             f"({machine.accelerator}): ask for fp32 or bf16."
         )
+    batch_sizes = _batch_sizes(config)
     pythons = _pythons(config)
     weights = config.getoption("fwbench_weights")
     if weights == "pretrained":
@@ -120,7 +123,8 @@ def select(config: pytest.Config, machine: Machine) -> Selection:
         protocol=_steered(config, profile.protocol),
         lanes=lanes,
         models=models,
-        batch_sizes=_batch_sizes(config) or profile.batch_sizes,
+        batch_sizes=batch_sizes or profile.batch_sizes,
+        train_batch_sizes=batch_sizes or profile.train_batch_sizes,
         precisions=precisions,
         weights=weights,
         pythons=pythons,

@@ -6,6 +6,7 @@ from typing import Any
 
 PRECISIONS = ("fp32", "tf32", "bf16")
 DEVICES = ("cpu", "gpu")
+OPTIMIZERS = ("adam", "sgd")
 WEIGHTS = ("drawn", "pretrained")
 
 
@@ -16,11 +17,13 @@ class Workload:
     Attributes:
         framework: the lane, a name in `fwbench.lanes.LANES` (`torch`, `torch-compile`, `jax`, ...).
         model: a name in `fwbench.models.CATALOG`.
-        mode: what one step does; `inference` is a forward pass, `dispatch` an empty program over the model's weights.
+        mode: what one step does; `inference` is a forward pass, `train_step` one optimizer step,
+            `dispatch` an empty program over the model's weights.
         batch_size: samples per step, at least 1.
         precision: `fp32` (IEEE everywhere), `tf32` or `bf16`; never a framework's default.
         device: `cpu` or `gpu`. It is no part of the id: the machine's fingerprint names the accelerator.
         weights: where the model's weights come from: `drawn` (canonical, seeded) or `pretrained` (torchvision's).
+        optimizer: of the training modes: `adam` or `sgd` (with momentum).
         seed: of the drawn weights and of the batch.
 
     Raises:
@@ -34,6 +37,7 @@ class Workload:
     precision: str = "fp32"
     device: str = "cpu"
     weights: str = "drawn"
+    optimizer: str = "adam"
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -47,6 +51,9 @@ class Workload:
         if self.weights not in WEIGHTS:
             raise ValueError(f"unknown weights {self.weights!r}: choose from {', '.join(WEIGHTS)}")
 
+        if self.optimizer not in OPTIMIZERS:
+            raise ValueError(f"unknown optimizer {self.optimizer!r}: choose from {', '.join(OPTIMIZERS)}")
+
     @property
     def id(self) -> str:
         """The stable name under which baselines keep this workload; defaults are not named."""
@@ -55,6 +62,8 @@ class Workload:
             parts.append(self.precision)
         if self.weights != "drawn":
             parts.append(self.weights)
+        if self.optimizer != "adam":
+            parts.append(self.optimizer)
         return "-".join(parts)
 
     def to_json(self) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from fwbench.meters.memory import memory
 from fwbench.meters.throughput import throughput
 from fwbench.models import CATALOG
 from fwbench.models.weights import canonical, digest
+from fwbench.parity.stamp import stamp
 from fwbench.precision import check, operands
 from fwbench.profiles import Protocol
 from fwbench.workload import Workload
@@ -107,6 +108,7 @@ class Measuring:
             weights = canonical(self.workload.weights, model, framework.weight_shapes(model), self.workload.seed)
             program = framework.build(self.workload, weights)
             self.parity["weights"] = digest(weights)
+            self.parity["proof"] = stamp(model.name)
             # A copy on the host would count as the program's memory.
             del weights
         self.settings = {**program.settings, **_environment()}

@@ -1,0 +1,137 @@
+"""PyTorch programs: a module with its weights and a batch on the device, eager or compiled, and the forward pass."""
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+
+from fwbench.data.synthetic import batch
+from fwbench.frameworks.contract import CompileTimes, Program
+from fwbench.frameworks.torch.networks import export_weights, load_weights, network
+from fwbench.measurement import Metric, unavailable
+from fwbench.models import CATALOG
+from fwbench.models.weights import Weights
+from fwbench.workload import Workload
+
+DTYPE = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
+
+
+class Placed(Program):
+    """A module and a batch on the device, on the lane's fast path.
+
+    Args:
+        dtype: of the weights and the batch.
+    """
+
+    def __init__(self, workload: Workload, weights: Weights, dtype: torch.dtype) -> None:
+        model = CATALOG[workload.model]
+        self.device = device_of(workload)
+        self.lane = workload.framework
+        set_precision(workload.precision)
+        self.settings: dict[str, Any] = {"precision_mode": workload.precision}
+        module = network(model)
+        load_weights(module, weights)
+        module = module.to(self.device, dtype)
+        x = torch.from_numpy(batch(model, workload.batch_size, workload.seed)).to(self.device, dtype)
+        if x.ndim == 4:
+            # channels_last: cuDNN's and oneDNN's own layout. The batch arrives in it, so this is a view.
+            x = x.permute(0, 3, 1, 2)
+            module = module.to(memory_format=torch.channels_last)
+            self.settings["memory_format"] = "channels_last"
+        if self.device.type == "cuda":
+            torch.backends.cudnn.benchmark = True
+            self.settings["cudnn.benchmark"] = True
+        self.module = module
+        self.x = x
+
+    def _compiled(self, call: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+        """The call as the lane makes it: compiled, or as it is."""
+        if self.lane != "torch-compile":
+            return call
+        mode = compile_mode(self.device)
+        self.settings |= {"compile_mode": mode, "compile_cache": "cold"}
+        compiled: Callable[[torch.Tensor], torch.Tensor] = torch.compile(call, mode=mode)
+        return compiled
+
+    def compile(self) -> CompileTimes:
+        if self.lane != "torch-compile":
+            return CompileTimes(None, None, "eager mode runs operator by operator; nothing is compiled")
+        from torch._dynamo.utils import calculate_time_spent
+
+        start = time.perf_counter()
+        self.step()
+        self.wait()
+        total = time.perf_counter() - start
+        spent = calculate_time_spent()
+        if "entire_frame_compile" not in spent or "backend_compile" not in spent:
+            return CompileTimes(None, total)
+        trace = spent["entire_frame_compile"] - spent["backend_compile"]
+        return CompileTimes(trace, total - trace)
+
+    def wait(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def weights(self) -> Weights:
+        return export_weights(self.module)
+
+    def reset_peak_memory(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
+
+    def peak_memory(self) -> Metric:
+        if self.device.type != "cuda":
+            return super().peak_memory()
+        return Metric(
+            float(torch.cuda.max_memory_allocated(self.device)), "B", "lower", "torch.cuda.max_memory_allocated"
+        )
+
+    def program_memory(self) -> Metric:
+        return unavailable("B", "lower", "compiler", "PyTorch states no memory need of a program")
+
+
+class Inference(Placed):
+    """A forward pass under `torch.inference_mode`."""
+
+    def __init__(self, workload: Workload, weights: Weights) -> None:
+        super().__init__(workload, weights, DTYPE[workload.precision])
+        self.module.eval()
+        self.call = self._compiled(self.module)
+        self.out = torch.empty(0)
+
+    def session(self) -> AbstractContextManager[None]:
+        return torch.inference_mode()
+
+    def step(self) -> None:
+        self.out = self.call(self.x)
+
+    def output(self) -> NDArray[Any]:
+        return self.out.float().cpu().numpy()
+
+
+def set_precision(precision: str) -> None:
+    """Choose the arithmetic of float32 tensors everywhere at once.
+
+    Uses only the `fp32_precision` settings; mixing them with the older `allow_tf32` ones is an error in PyTorch.
+    """
+    value = "tf32" if precision == "tf32" else "ieee"
+    backends: Any = torch.backends
+    backends.fp32_precision = value
+    backends.cuda.matmul.fp32_precision = value
+    backends.cudnn.fp32_precision = value
+    backends.cudnn.conv.fp32_precision = value
+    backends.mkldnn.fp32_precision = "ieee"
+
+
+def device_of(workload: Workload) -> torch.device:
+    """The device that computes."""
+    return torch.device("cuda" if workload.device == "gpu" else "cpu")
+
+
+def compile_mode(device: torch.device) -> str:
+    """The recommended mode of `torch.compile`."""
+    # reduce-overhead records CUDA graphs; on a CPU there are none to record.
+    return "reduce-overhead" if device.type == "cuda" else "default"
