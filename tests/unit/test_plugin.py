@@ -23,6 +23,8 @@ FAST = ("--benchmark-max-time=0", "--benchmark-min-rounds=7")
 def suite(pytester, request, monkeypatch):
     """A user's suite outside this repository, over three no-op workloads."""
     monkeypatch.setenv("PYTHONPATH", str(request.config.rootpath))
+    # A run under xdist hands this down, and pytest-benchmark takes it as a word to switch itself off.
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     pytester.makeconftest('pytest_plugins = ["fwbench.plugin"]')
     pytester.makepyfile(test_suite=NOOP)
     return pytester
