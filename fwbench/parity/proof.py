@@ -1,0 +1,201 @@
+"""How far two sides are apart, and how far they may be."""
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import jax
+import numpy as np
+import torch
+
+from fwbench.parity.case import Array, Case, Device, Mode, Side
+from fwbench.parity.jax import JaxSide
+from fwbench.parity.torch import TorchSide
+
+Quantity = Literal["logits", "loss", "gradients", "statistics", "sgd", "adam"]
+
+# Largest admissible error in float64. A right port reaches 1e-13 where nothing amplifies rounding; every mutation in
+# tests/correctness/test_mutations.py is above 1e-9. Trajectories do amplify, see `TRAJECTORY`.
+BOUNDS: dict[Quantity, float] = {
+    "logits": 1e-10,
+    "loss": 1e-10,
+    "gradients": 1e-8,
+    "statistics": 1e-10,
+    "sgd": 1e-7,
+    "adam": 1e-7,
+}
+
+# Image size and batch of the optimizer steps; others take the catalog's size and a batch of two. Small images for the
+# sake of time, but not too small a batch: batch normalisation over the few numbers that are left at the end of the
+# network makes training chaotic. Over ResNet-50's eight numbers (64 pixels, batch of 2) five SGD steps carry PyTorch
+# 1e-5 away from itself when each input moves by one unit in the last place of float64; over 32 numbers 1e-9.
+TRAJECTORY = {"resnet50": (64, 8), "mobilenet_v3_small": (64, 8), "efficientnet_b0": (48, 3)}
+
+# How many times the reference's own float32 error another float32 result may err.
+ROOM = 5
+# A float32 result differs from float64 by rounding alone, whatever its author; a smaller error than this is luck.
+ROUNDING = float(np.finfo(np.float32).eps)
+
+
+class NotTheSame(AssertionError):  # noqa: N818 (a finding about two networks rather than an error in a program)
+    """Two sides are further apart than a bound allows."""
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """Errors of float32 results: the reference's own, what they allow, and the candidate's."""
+
+    own: float
+    bound: float
+    error: float
+
+
+class Proof:
+    """One model in one mode: PyTorch's answers, JAX's, and their errors, each computed when first asked for."""
+
+    def __init__(self, model: str, mode: Mode, device: Device = "cpu") -> None:
+        """
+        Args:
+            device: where float32 runs; float64 always runs on the CPU.
+        """
+        self.model, self.mode = model, mode
+        self._float32 = Case(model, mode, "float32", device=device)
+
+    def prove(self, quantity: Quantity) -> float | None:
+        """The largest error of a quantity in float64; None where the model has none of it.
+
+        Raises:
+            NotTheSame: it exceeds its bound.
+        """
+        return prove(quantity, *(self._trajectories if quantity in ("sgd", "adam") else self._sides))
+
+    def logits(self) -> Rounding:
+        """JAX's float32 logits against PyTorch's float64 ones."""
+        exact = self._sides[0].forward.logits
+        own = [logits_error(side.forward.logits, exact) for side in self._own]
+        return Rounding(max(own), tolerance(own), logits_error(self._candidate.forward.logits, exact))
+
+    def gradients(self) -> Rounding:
+        """JAX's float32 gradients against PyTorch's float64 ones."""
+        exact = self._sides[0].backward.gradients
+        own = [global_error(side.backward.gradients, exact) for side in self._own]
+        return Rounding(max(own), tolerance(own), global_error(self._candidate.backward.gradients, exact))
+
+    def torch_compile(self) -> float:
+        """Error of compiled PyTorch's float32 logits against eager ones."""
+        compiled = TorchSide(self._float32, compiled=True)
+        return logits_error(compiled.forward.logits, self._own[0].forward.logits)
+
+    def jit(self) -> float:
+        """Error of jitted JAX's float32 logits against those of JAX operator by operator."""
+        eager = JaxSide(self._float32, eager=True)
+        return logits_error(self._candidate.forward.logits, eager.forward.logits)
+
+    @functools.cached_property
+    def _sides(self) -> tuple[Side, Side]:
+        case = Case(self.model, self.mode)
+        return TorchSide(case), JaxSide(case)
+
+    @functools.cached_property
+    def _trajectories(self) -> tuple[Side, Side]:
+        if self.model not in TRAJECTORY:
+            return self._sides
+        size, batch_size = TRAJECTORY[self.model]
+        case = Case(self.model, self.mode, size=size, batch_size=batch_size)
+        return TorchSide(case), JaxSide(case)
+
+    @functools.cached_property
+    def _own(self) -> tuple[Side, Side]:
+        """PyTorch in float32, in both memory layouts: the larger error is the less likely to be luck."""
+        return TorchSide(self._float32), TorchSide(self._float32, channels_last=False)
+
+    @functools.cached_property
+    def _candidate(self) -> Side:
+        return JaxSide(self._float32)
+
+
+def device_at_hand() -> Device:
+    """`gpu` where both frameworks see one."""
+    seen = torch.cuda.is_available() and any(device.platform == "gpu" for device in jax.devices())
+    return "gpu" if seen else "cpu"
+
+
+def prove(quantity: Quantity, reference: Side, candidate: Side) -> float | None:
+    """The largest error of a quantity over its tensors; None where neither side has any (no running statistics).
+
+    Raises:
+        NotTheSame: it exceeds its bound; the sentence names the tensor.
+    """
+    errors = measure(quantity, reference, candidate)
+    if not errors:
+        return None
+    worst = max(errors, key=lambda name: np.nan_to_num(errors[name], nan=np.inf))
+    if not errors[worst] <= BOUNDS[quantity]:
+        raise NotTheSame(
+            f"{reference.case.model} ({reference.case.mode}): {quantity} differ by {errors[worst]:.1e} in {worst!r}, "
+            f"more than {BOUNDS[quantity]:.0e}"
+        )
+    return errors[worst]
+
+
+def measure(quantity: Quantity, reference: Side, candidate: Side) -> dict[str, float]:
+    """The error of each of a quantity's tensors by name; not a number where a result is not."""
+    if quantity == "logits":
+        return {quantity: relative_l2(candidate.forward.logits, reference.forward.logits)}
+    if quantity == "loss":
+        return {quantity: abs(candidate.forward.loss / reference.forward.loss - 1)}
+    if quantity == "gradients":
+        return gradient_errors(candidate.backward.gradients, reference.backward.gradients)
+    if quantity == "statistics":
+        actual, expected = candidate.forward.statistics, reference.forward.statistics
+        _same_names(actual, expected)
+        return {name: relative_l2(actual[name], expected[name]) for name in expected}
+    ratios = candidate.losses(quantity) / reference.losses(quantity)
+    return {f"step {step}": abs(ratio - 1) for step, ratio in enumerate(ratios, start=1)}
+
+
+def relative_l2(actual: Array, expected: Array) -> float:
+    """Length of the difference over the expected length, in float64. Shapes must be equal."""
+    if actual.shape != expected.shape:
+        raise NotTheSame(f"shape {actual.shape} is not {expected.shape}")
+    difference = np.linalg.norm(np.ravel(actual.astype(np.float64) - expected))
+    return float(difference / np.linalg.norm(np.ravel(expected.astype(np.float64))))
+
+
+def gradient_errors(actual: Mapping[str, Array], expected: Mapping[str, Array]) -> dict[str, float]:
+    """Relative L2 of each tensor, floored by its share of the global norm.
+
+    A gradient that vanishes (a bias just before a batch normalisation) consists of rounding and has no direction, so a
+    tensor is taken to be at least as long as its number of elements would make it, were all gradients equal in size.
+    """
+    _same_names(actual, expected)
+    norms = {name: float(np.linalg.norm(np.ravel(array))) for name, array in expected.items()}
+    typical = np.sqrt(sum(norm**2 for norm in norms.values()) / sum(array.size for array in expected.values()))
+    return {
+        name: float(np.linalg.norm(np.ravel(actual[name] - array)))
+        / max(norms[name], float(typical * np.sqrt(array.size)))
+        for name, array in expected.items()
+    }
+
+
+def logits_error(actual: Array, expected: Array) -> float:
+    """The largest relative L2 of any sample's logits."""
+    return max(relative_l2(*rows) for rows in zip(actual, expected, strict=True))
+
+
+def global_error(actual: Mapping[str, Array], expected: Mapping[str, Array]) -> float:
+    """Relative L2 of all gradients as one long vector, in float64."""
+    _same_names(actual, expected)
+    difference = sum(float(np.sum(np.square(actual[name].astype(np.float64) - expected[name]))) for name in expected)
+    return float(np.sqrt(difference / sum(float(np.sum(np.square(array))) for array in expected.values())))
+
+
+def tolerance(own: Sequence[float]) -> float:
+    """What a float32 result may err, from the reference framework's own float32 errors at the same task."""
+    return ROOM * max(*own, ROUNDING)
+
+
+def _same_names(actual: Mapping[str, Array], expected: Mapping[str, Array]) -> None:
+    if actual.keys() != expected.keys():
+        raise NotTheSame(f"names differ: {sorted(actual.keys() ^ expected.keys())[:5]}")

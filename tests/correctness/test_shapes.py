@@ -1,0 +1,48 @@
+"""Each network has the size and the cost that its catalog row publishes, in both frameworks."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import pytest
+import torch
+from flax import nnx
+
+from fwbench.frameworks.jax import networks as jax_networks
+from fwbench.frameworks.torch import networks as torch_networks
+from fwbench.models import CATALOG
+from fwbench.parity.case import MODELS, is_statistic
+
+every_model = pytest.mark.parametrize("model", MODELS)
+every_framework = pytest.mark.parametrize("networks", [torch_networks, jax_networks], ids=["torch", "jax"])
+BATCH = 3
+
+
+@every_model
+def test_torch_logits_have_a_row_per_sample_and_a_column_per_class(model):
+    row = CATALOG[model]
+    module = torch_networks.network(row)
+    x = torch.empty((BATCH, *row.input_shape), device="meta")
+    assert module(x.permute(0, 3, 1, 2) if x.ndim == 4 else x).shape == (BATCH, row.classes)
+
+
+@every_model
+def test_jax_logits_have_a_row_per_sample_and_a_column_per_class(model):
+    row = CATALOG[model]
+    graph, state = nnx.split(jax_networks.network(row))
+    x = jax.ShapeDtypeStruct((BATCH, *row.input_shape), jnp.float32)
+    logits = jax.eval_shape(lambda state, x: nnx.merge(graph, state)(x, rngs=nnx.Rngs(0)), state, x)
+    assert logits.shape == (BATCH, row.classes)
+
+
+@every_framework
+@every_model
+def test_parameter_count_is_the_published_one(model, networks):
+    shapes = networks.shapes(networks.network(CATALOG[model]))
+    trained = {name: math.prod(shape) for name, shape in shapes.items() if not is_statistic(name)}
+    assert sum(trained.values()) == CATALOG[model].parameters
+
+
+@every_model
+def test_multiply_accumulates_are_the_published_ones(model):
+    assert torch_networks.count_macs(model) == pytest.approx(CATALOG[model].macs, rel=0.02)

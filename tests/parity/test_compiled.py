@@ -1,0 +1,38 @@
+"""Compiled lanes against their own eager results, within what float32 itself errs.
+
+In inference mode, where every model is compiled in all of its parts; tracing and compiling takes most of the time, so
+the train mode, whose own arithmetic the float32 gradients prove under `jax.jit`, is left out.
+"""
+
+import pytest
+import torch
+from torch._dynamo.utils import counters
+
+from fwbench.parity.case import MODELS
+
+inference = pytest.mark.parametrize(
+    "proof",
+    [pytest.param((model, "eval"), id=f"{model}-eval", marks=pytest.mark.xdist_group(model)) for model in MODELS],
+    indirect=True,
+)
+
+
+@pytest.fixture
+def fresh_compiler(monkeypatch, tmp_path):
+    """No graph of another model in this process, none from another run on disk."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    torch._dynamo.reset()
+    counters.clear()
+    yield
+    torch._dynamo.reset()
+
+
+@inference
+def test_torch_compile(proof, fresh_compiler):
+    assert proof.torch_compile() <= proof.logits().bound
+    assert counters["stats"]["unique_graphs"] > 0
+
+
+@inference
+def test_jit(proof):
+    assert proof.jit() <= proof.logits().bound

@@ -1,0 +1,45 @@
+"""JAX against PyTorch in float64: what is left of a difference there is the network, not rounding.
+
+Each bound stands, with its reason, in `fwbench.parity.proof.BOUNDS`.
+"""
+
+import torch
+
+from fwbench.parity.torch import Hardsigmoid
+
+
+def test_logits(proof):
+    proof.prove("logits")
+
+
+def test_loss(proof):
+    proof.prove("loss")
+
+
+def test_gradients(proof):
+    proof.prove("gradients")
+
+
+def test_statistics(proof):
+    proof.prove("statistics")
+
+
+def test_sgd_trajectory(proof):
+    proof.prove("sgd")
+
+
+def test_adam_trajectory(proof):
+    proof.prove("adam")
+
+
+def test_hard_sigmoid_of_the_proof_is_pytorchs_but_for_one_rounded_constant():
+    """Why MobileNetV3's gradients may be proved with another hard-sigmoid than PyTorch's: only 1/6 gains digits."""
+    x = torch.linspace(-4, 4, 1001, dtype=torch.float64, requires_grad=True)
+    ours, theirs = Hardsigmoid()(x), torch.nn.functional.hardsigmoid(x)
+    assert torch.equal(ours, theirs)
+    (our_slope,) = torch.autograd.grad(ours.sum(), x)
+    (their_slope,) = torch.autograd.grad(theirs.sum(), x)
+    inside = x.detach().abs() < 3
+    assert torch.equal(our_slope[inside], torch.full_like(our_slope[inside], 1 / 6))
+    assert torch.equal(their_slope[inside].float(), our_slope[inside].float())
+    assert torch.equal(their_slope[~inside], our_slope[~inside])
