@@ -7,18 +7,14 @@ CUDA := $(if $(shell command -v nvidia-smi 2>/dev/null),$(comma)cuda)
 comma := ,
 ARGS ?=
 
-.PHONY: bench test parity check clean
+.PHONY: bench test check clean
 
 bench: $(VENV)/.installed
 	$(RUN) pytest tests/benchmarks -m "not train_step" --benchmark-only --benchmark-autosave --benchmark-save-data $(ARGS)
 
 test: $(VENV)/.installed
 	$(RUN) pytest tests/unit -n 2 $(ARGS)
-	$(RUN) pytest tests/correctness $(ARGS)
-
-# The float64 proofs and their mutations: ten minutes and more, 10 GB.
-parity: $(VENV)/.installed
-	$(RUN) pytest tests/parity $(ARGS)
+	$(RUN) pytest tests/correctness -n 2 $(ARGS)
 
 check: $(VENV)/.installed
 	$(RUN) ruff check .

@@ -20,6 +20,7 @@ class Model:
         source: of the definition and of the two figures.
         conv, linear: rules by which `fwbench.models.weights` draws these layers' weights.
         torchvision: whether PyTorch's definition is torchvision's builder of the same name.
+        sized: whether weights depend on the images' size (position embeddings); its builders then take `image_size`.
     """
 
     name: str
@@ -32,6 +33,12 @@ class Model:
     conv: ConvInit = "kaiming_normal_fan_out"
     linear: LinearInit = "uniform_fan_in"
     torchvision: bool = False
+    sized: bool = False
+
+    @property
+    def options(self) -> dict[str, int]:
+        """What a builder must know beside the model's name."""
+        return {"image_size": self.input_shape[0]} if self.sized else {}
 
 
 _IMAGENET = (224, 224, 3)
@@ -60,6 +67,7 @@ CATALOG = {
             conv="lecun_trunc_normal",
             linear="xavier_uniform",
             torchvision=True,
+            sized=True,
         ),
         Model(
             "mobilenet_v3_small",

@@ -48,21 +48,17 @@ class JaxSide(Side):
     def losses(self, optimizer: Optimizer) -> Array:
         descent = optax.sgd(**SGD) if optimizer == "sgd" else optax.adam(**ADAM)
 
-        # Tensor by tensor, for the sake of compile time and memory: both optimizers treat every number alike.
         @functools.partial(jax.jit, donate_argnames="memory")
-        def step(gradient: jax.Array, memory: Any, parameter: jax.Array) -> tuple[jax.Array, Any]:
-            update, memory = descent.update(gradient, memory, parameter)
-            return optax.apply_updates(parameter, update), memory
+        def step(gradients: State, memory: Any, parameters: State) -> tuple[State, Any]:
+            updates, memory = descent.update(gradients, memory, parameters)
+            return optax.apply_updates(parameters, updates), memory
 
         (loss, (_, statistics)), gradients = self._first
         losses = [float(loss)]
         with self._arithmetic():
-            parameters = dict(self._parameters)
-            memory = {name: descent.init(parameter) for name, parameter in parameters.items()}
+            parameters, memory = self._parameters, descent.init(self._parameters)
             for _ in range(STEPS - 1):
-                gradients = dict(gradients)
-                for name in parameters:
-                    parameters[name], memory[name] = step(gradients.pop(name), memory[name], parameters[name])
+                parameters, memory = step(gradients, memory, parameters)
                 (loss, (_, statistics)), gradients = self._differentiate(parameters, statistics)
                 losses.append(float(loss))
         return np.array(losses)

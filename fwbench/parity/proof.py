@@ -1,7 +1,8 @@
 """How far two sides are apart, and how far they may be."""
 
+import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,8 +16,13 @@ from fwbench.parity.torch import TorchSide
 
 Quantity = Literal["logits", "loss", "gradients", "statistics", "sgd", "adam"]
 
+_FORWARD: tuple[Quantity, ...] = ("logits", "loss", "statistics")
+
+# By the name of a tensor, or of the quantity where it is one number or array.
+Errors = dict[str, float]
+
 # Largest admissible error in float64. A right port reaches 1e-13 where nothing amplifies rounding; every mutation in
-# tests/correctness/test_mutations.py is above 1e-9. Trajectories do amplify, see `TRAJECTORY`.
+# tests/correctness/test_mutations.py is above 1e-9. Trajectories do amplify, see `TRAIN_BATCH`.
 BOUNDS: dict[Quantity, float] = {
     "logits": 1e-10,
     "loss": 1e-10,
@@ -26,11 +32,14 @@ BOUNDS: dict[Quantity, float] = {
     "adam": 1e-7,
 }
 
-# Image size and batch of the optimizer steps; others take the catalog's size and a batch of two. Small images for the
-# sake of time, but not too small a batch: batch normalisation over the few numbers that are left at the end of the
-# network makes training chaotic. Over ResNet-50's eight numbers (64 pixels, batch of 2) five SGD steps carry PyTorch
-# 1e-5 away from itself when each input moves by one unit in the last place of float64; over 32 numbers 1e-9.
-TRAJECTORY = {"resnet50": (64, 8), "mobilenet_v3_small": (64, 8), "efficientnet_b0": (48, 3)}
+# Image size of whatever differentiates; forward passes take the catalog's. Small images for the sake of time: XLA runs
+# float64 convolutions in naive loops on a CPU.
+BACKWARD_SIZE = {"resnet50": 32, "vit_b_16": 64, "mobilenet_v3_small": 32, "efficientnet_b0": 32}
+# Its batch in train mode, two elsewhere: batch normalisation over the few numbers that such an image leaves at the end
+# of the network makes training chaotic. Over ResNet-50's eight numbers (64 pixels, batch of 2) five SGD steps carry
+# PyTorch 1e-5 away from itself when each input moves by one unit in the last place of float64; over sixteen (32 pixels,
+# batch of 16) 1e-9, and EfficientNet over eight as well.
+TRAIN_BATCH = {"resnet50": 16, "mobilenet_v3_small": 8, "efficientnet_b0": 8}
 
 # How many times the reference's own float32 error another float32 result may err.
 ROOM = 5
@@ -52,7 +61,10 @@ class Rounding:
 
 
 class Proof:
-    """One model in one mode: PyTorch's answers, JAX's, and their errors, each computed when first asked for."""
+    """One model in one mode: the errors between PyTorch's answers and JAX's, each computed when first asked for.
+
+    Errors and logits are kept, but no network, gradient or optimizer state: ViT-B/16's take gigabytes in float64.
+    """
 
     def __init__(self, model: str, mode: Mode, device: Device = "cpu") -> None:
         """
@@ -60,7 +72,11 @@ class Proof:
             device: where float32 runs; float64 always runs on the CPU.
         """
         self.model, self.mode = model, mode
-        self._float32 = Case(model, mode, "float32", device=device)
+        self._device = device
+        self._forward = Case(model, mode)
+        batch_size = TRAIN_BATCH.get(model, 2) if mode == "train" else 2
+        self._backward = Case(model, mode, size=BACKWARD_SIZE.get(model), batch_size=batch_size)
+        self._logits = functools.cache(_logits)
 
     def prove(self, quantity: Quantity) -> float | None:
         """The largest error of a quantity in float64; None where the model has none of it.
@@ -68,51 +84,49 @@ class Proof:
         Raises:
             NotTheSame: it exceeds its bound.
         """
-        return prove(quantity, *(self._trajectories if quantity in ("sgd", "adam") else self._sides))
+        errors = self._forward_errors if quantity in _FORWARD else self._backward_errors
+        return check(quantity, errors[quantity], self._forward)
 
     def logits(self) -> Rounding:
         """JAX's float32 logits against PyTorch's float64 ones."""
-        exact = self._sides[0].forward.logits
-        own = [logits_error(side.forward.logits, exact) for side in self._own]
-        return Rounding(max(own), tolerance(own), logits_error(self._candidate.forward.logits, exact))
+        case = self._float32(self._forward)
+        exact = self._logits(TorchSide, self._forward)
+        # PyTorch in both memory layouts: the larger error is the less likely to be luck.
+        own = [logits_error(self._logits(TorchSide, case, channels_last=layout), exact) for layout in (True, False)]
+        return Rounding(max(own), tolerance(own), logits_error(self._logits(JaxSide, case), exact))
 
     def gradients(self) -> Rounding:
         """JAX's float32 gradients against PyTorch's float64 ones."""
-        exact = self._sides[0].backward.gradients
-        own = [global_error(side.backward.gradients, exact) for side in self._own]
-        return Rounding(max(own), tolerance(own), global_error(self._candidate.backward.gradients, exact))
+        case = self._float32(self._backward)
+        exact = TorchSide(self._backward).backward.gradients
+        own = [
+            global_error(TorchSide(case, channels_last=layout).backward.gradients, exact) for layout in (True, False)
+        ]
+        return Rounding(max(own), tolerance(own), global_error(JaxSide(case).backward.gradients, exact))
 
     def torch_compile(self) -> float:
         """Error of compiled PyTorch's float32 logits against eager ones."""
-        compiled = TorchSide(self._float32, compiled=True)
-        return logits_error(compiled.forward.logits, self._own[0].forward.logits)
+        case = self._float32(self._forward)
+        eager = self._logits(TorchSide, case, channels_last=True)
+        return logits_error(self._logits(TorchSide, case, compiled=True), eager)
 
     def jit(self) -> float:
         """Error of jitted JAX's float32 logits against those of JAX operator by operator."""
-        eager = JaxSide(self._float32, eager=True)
-        return logits_error(self._candidate.forward.logits, eager.forward.logits)
+        case = self._float32(self._forward)
+        return logits_error(self._logits(JaxSide, case), self._logits(JaxSide, case, eager=True))
 
     @functools.cached_property
-    def _sides(self) -> tuple[Side, Side]:
-        case = Case(self.model, self.mode)
-        return TorchSide(case), JaxSide(case)
+    def _forward_errors(self) -> dict[Quantity, Errors]:
+        sides = TorchSide(self._forward), JaxSide(self._forward)
+        return {quantity: measure(quantity, *sides) for quantity in _FORWARD}
 
     @functools.cached_property
-    def _trajectories(self) -> tuple[Side, Side]:
-        if self.model not in TRAJECTORY:
-            return self._sides
-        size, batch_size = TRAJECTORY[self.model]
-        case = Case(self.model, self.mode, size=size, batch_size=batch_size)
-        return TorchSide(case), JaxSide(case)
+    def _backward_errors(self) -> dict[Quantity, Errors]:
+        sides = TorchSide(self._backward), JaxSide(self._backward)
+        return {quantity: measure(quantity, *sides) for quantity in BOUNDS if quantity not in _FORWARD}
 
-    @functools.cached_property
-    def _own(self) -> tuple[Side, Side]:
-        """PyTorch in float32, in both memory layouts: the larger error is the less likely to be luck."""
-        return TorchSide(self._float32), TorchSide(self._float32, channels_last=False)
-
-    @functools.cached_property
-    def _candidate(self) -> Side:
-        return JaxSide(self._float32)
+    def _float32(self, case: Case) -> Case:
+        return dataclasses.replace(case, dtype="float32", device=self._device)
 
 
 def device_at_hand() -> Device:
@@ -127,19 +141,27 @@ def prove(quantity: Quantity, reference: Side, candidate: Side) -> float | None:
     Raises:
         NotTheSame: it exceeds its bound; the sentence names the tensor.
     """
-    errors = measure(quantity, reference, candidate)
+    return check(quantity, measure(quantity, reference, candidate), reference.case)
+
+
+def check(quantity: Quantity, errors: Errors, case: Case) -> float | None:
+    """The largest error; None where there is none.
+
+    Raises:
+        NotTheSame: it exceeds its bound; the sentence names the tensor.
+    """
     if not errors:
         return None
     worst = max(errors, key=lambda name: np.nan_to_num(errors[name], nan=np.inf))
     if not errors[worst] <= BOUNDS[quantity]:
         raise NotTheSame(
-            f"{reference.case.model} ({reference.case.mode}): {quantity} differ by {errors[worst]:.1e} in {worst!r}, "
+            f"{case.model} ({case.mode}): {quantity} differ by {errors[worst]:.1e} in {worst!r}, "
             f"more than {BOUNDS[quantity]:.0e}"
         )
     return errors[worst]
 
 
-def measure(quantity: Quantity, reference: Side, candidate: Side) -> dict[str, float]:
+def measure(quantity: Quantity, reference: Side, candidate: Side) -> Errors:
     """The error of each of a quantity's tensors by name; not a number where a result is not."""
     if quantity == "logits":
         return {quantity: relative_l2(candidate.forward.logits, reference.forward.logits)}
@@ -194,6 +216,10 @@ def global_error(actual: Mapping[str, Array], expected: Mapping[str, Array]) -> 
 def tolerance(own: Sequence[float]) -> float:
     """What a float32 result may err, from the reference framework's own float32 errors at the same task."""
     return ROOM * max(*own, ROUNDING)
+
+
+def _logits(side: Callable[..., Side], case: Case, **options: bool) -> Array:
+    return side(case, **options).forward.logits
 
 
 def _same_names(actual: Mapping[str, Array], expected: Mapping[str, Array]) -> None:

@@ -29,9 +29,7 @@ ROWS, COLUMNS = 40_000, 4
 STOCHASTIC = ("mobilenet_v3_small", "efficientnet_b0")
 SIZE = 64
 
-stochastic_model = pytest.mark.parametrize(
-    "model", [pytest.param(model, marks=pytest.mark.xdist_group(f"{model}-stochastic")) for model in STOCHASTIC]
-)
+stochastic_model = pytest.mark.parametrize("model", [pytest.param(model) for model in STOCHASTIC])
 
 
 def torch_layers(model):

@@ -20,7 +20,7 @@ from fwbench.frameworks.jax.vit import ViTB16
 from fwbench.models import Model
 from fwbench.models.weights import Shape, Weights
 
-NETWORKS: dict[str, Callable[[nnx.Rngs], nnx.Module]] = {
+NETWORKS: dict[str, Callable[..., nnx.Module]] = {
     "resnet50": ResNet50,
     "vit_b_16": ViTB16,
     "mobilenet_v3_small": MobileNetV3Small,
@@ -42,7 +42,7 @@ def network(model: Model) -> nnx.Module:
         KeyError: JAX has no builder for the model.
     """
     build = NETWORKS[model.name]
-    return nnx.eval_shape(lambda: build(nnx.Rngs(0)))
+    return nnx.eval_shape(lambda: build(nnx.Rngs(0), **model.options))
 
 
 def shapes(module: nnx.Module) -> dict[str, Shape]:

@@ -14,7 +14,6 @@ _LAYERS = 12
 _HEADS = 12
 _WIDTH = 768
 _MLP = 3072
-_TOKENS = (224 // _PATCH) ** 2 + 1
 
 _layer_norm = partial(nnx.LayerNorm, epsilon=1e-6, use_fast_variance=False)
 # The error-function form; the tanh form differs by 1e-3.
@@ -72,8 +71,8 @@ class Layers(nnx.Module):
 class Encoder(nnx.Module):
     """Position embedding, blocks, final normalisation."""
 
-    def __init__(self, rngs: nnx.Rngs):
-        self.pos_embedding = nnx.Param(jnp.zeros((1, _TOKENS, _WIDTH)))
+    def __init__(self, tokens: int, rngs: nnx.Rngs):
+        self.pos_embedding = nnx.Param(jnp.zeros((1, tokens, _WIDTH)))
         self.layers = Layers(rngs)
         self.ln = _layer_norm(_WIDTH, rngs=rngs)
 
@@ -89,12 +88,12 @@ class Heads(nnx.Module):
 
 
 class ViTB16(nnx.Module):
-    """Logits of shape (batch, 1000) from images of shape (batch, 224, 224, 3)."""
+    """Logits of shape (batch, 1000) from images of shape (batch, image_size, image_size, 3)."""
 
-    def __init__(self, rngs: nnx.Rngs):
+    def __init__(self, rngs: nnx.Rngs, image_size: int = 224):
         self.conv_proj = conv(3, _WIDTH, _PATCH, stride=_PATCH, padding=0, bias=True, rngs=rngs)
         self.class_token = nnx.Param(jnp.zeros((1, 1, _WIDTH)))
-        self.encoder = Encoder(rngs)
+        self.encoder = Encoder((image_size // _PATCH) ** 2 + 1, rngs)
         self.heads = Heads(rngs)
 
     def __call__(self, x: Array, rngs: nnx.Rngs | None = None) -> Array:

@@ -11,7 +11,7 @@ from fwbench.frameworks.torch.mlp import MLP
 from fwbench.models import CATALOG, Model
 from fwbench.models.weights import Shape, Weights
 
-_OWN: dict[str, Callable[[], torch.nn.Module]] = {"mlp": MLP, "cnn": CNN}
+_OWN: dict[str, Callable[..., torch.nn.Module]] = {"mlp": MLP, "cnn": CNN}
 _COUNTER = "num_batches_tracked"
 
 
@@ -23,8 +23,8 @@ def network(model: Model) -> torch.nn.Module:
     """
     with torch.device("meta"):
         if model.torchvision:
-            return torchvision.models.get_model(model.name, weights=None)
-        return _OWN[model.name]()
+            return torchvision.models.get_model(model.name, weights=None, **model.options)
+        return _OWN[model.name](**model.options)
 
 
 def has_network(model: Model) -> bool:

@@ -13,14 +13,13 @@ from flax import nnx
 
 from fwbench.frameworks.jax import layers, vit
 from fwbench.frameworks.jax.networks import network
-from fwbench.models import CATALOG
 from fwbench.parity import case as cases
 from fwbench.parity.case import Case
 from fwbench.parity.jax import JaxSide
 from fwbench.parity.proof import NotTheSame, prove
 from fwbench.parity.torch import TorchSide
 
-SIZE = {"resnet50": 64, "mobilenet_v3_small": 64, "efficientnet_b0": 32}
+SIZE = {"resnet50": 64, "vit_b_16": 64, "mobilenet_v3_small": 64, "efficientnet_b0": 32}
 
 # One mutation a function: it changes the network it is given, or, through `patch`, the modules that build and run it.
 
@@ -161,10 +160,7 @@ def reference(case):
 
 @pytest.mark.parametrize(
     ("model", "mode", "quantity"),
-    [
-        pytest.param(*key, id="-".join(key), marks=pytest.mark.xdist_group(key[0]))
-        for key in dict.fromkeys(row[:3] for row in MUTATIONS)
-    ],
+    [pytest.param(*key, id="-".join(key)) for key in dict.fromkeys(row[:3] for row in MUTATIONS)],
 )
 def test_the_network_as_it_is_passes(model, mode, quantity):
     case = Case(model, mode, size=SIZE.get(model))
@@ -173,10 +169,7 @@ def test_the_network_as_it_is_passes(model, mode, quantity):
 
 @pytest.mark.parametrize(
     ("model", "mode", "quantity", "mutate"),
-    [
-        pytest.param(*row, id=f"{row[0]}-{row[3].__name__}-{row[2]}", marks=pytest.mark.xdist_group(row[0]))
-        for row in MUTATIONS
-    ],
+    [pytest.param(*row, id=f"{row[0]}-{row[3].__name__}-{row[2]}") for row in MUTATIONS],
 )
 def test_a_mutation_is_found(model, mode, quantity, mutate, monkeypatch):
     case = Case(model, mode, size=SIZE.get(model))
@@ -184,7 +177,7 @@ def test_a_mutation_is_found(model, mode, quantity, mutate, monkeypatch):
     if quantity in ("sgd", "adam"):
         monkeypatch.setattr(expected, "losses", functools.cache(expected.losses))
         expected.losses(quantity)
-    module = network(CATALOG[model])
+    module = network(case.row)
     mutate(module, monkeypatch)
     # A number, so that no mutation is found only for having broken the arithmetic.
     with pytest.raises(NotTheSame, match=r"differ by \d"):

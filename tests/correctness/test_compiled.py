@@ -12,15 +12,15 @@ from fwbench.parity.case import MODELS
 
 inference = pytest.mark.parametrize(
     "proof",
-    [pytest.param((model, "eval"), id=f"{model}-eval", marks=pytest.mark.xdist_group(model)) for model in MODELS],
+    [pytest.param((model, "eval"), id=f"{model}-eval") for model in MODELS],
     indirect=True,
 )
 
 
 @pytest.fixture
-def fresh_compiler(monkeypatch, tmp_path):
+def fresh_compiler(monkeypatch, tmp_path_factory):
     """No graph of another model in this process, none from another run on disk."""
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "inductor"))
     torch._dynamo.reset()
     counters.clear()
     yield

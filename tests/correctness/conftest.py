@@ -1,0 +1,44 @@
+"""The models and modes that every proof runs over, on the device at hand."""
+
+import gc
+import os
+from collections.abc import Iterator
+
+import pytest
+
+# Both frameworks live in this one process: JAX must leave PyTorch some of a GPU's memory. Read when JAX first runs.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+import jax
+import torch
+
+from fwbench.meters.memory import trim_heap
+from fwbench.parity.case import MODELS, MODES
+from fwbench.parity.proof import Proof, device_at_hand
+
+# OpenMP's threads spin while they wait, so parallel test processes that each take all cores hardly move.
+torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))))
+
+
+# Of session scope, so that pytest runs all that concerns one model and mode in one go and each result is computed once.
+@pytest.fixture(
+    scope="session",
+    params=[pytest.param((model, mode), id=f"{model}-{mode}") for model in MODELS for mode in MODES],
+)
+def proof(request: pytest.FixtureRequest) -> Iterator[Proof]:
+    yield Proof(*request.param, device_at_hand())
+    # ViT-B/16's gradients in float64 take gigabytes, and so do compiled programs that nobody will call again.
+    jax.clear_caches()
+    gc.collect()
+    trim_heap()
+
+
+def pytest_xdist_make_scheduler(config, log):
+    """Under `-n`, one process has all of a model: results are computed once, and no two processes hold ViT-B/16."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByModel(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return next((model for model in MODELS if f"[{model}-" in nodeid), super()._split_scope(nodeid))
+
+    return ByModel(config, log)
