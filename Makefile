@@ -10,7 +10,7 @@ ARGS ?=
 .PHONY: bench test check clean
 
 bench: $(VENV)/.installed
-	$(RUN) pytest tests/benchmarks -m "not train_step" --benchmark-only --benchmark-autosave --benchmark-save-data $(ARGS)
+	$(RUN) pytest tests/benchmarks --benchmark-only --benchmark-autosave --benchmark-save-data $(ARGS)
 
 test: $(VENV)/.installed
 	$(RUN) pytest tests/unit -n 2 $(ARGS)

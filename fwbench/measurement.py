@@ -67,12 +67,14 @@ class Measurement:
     """The record of one workload.
 
     Attributes:
-        samples: latency of each synchronised call in seconds, in the order of measuring.
+        samples: latency of each synchronised call, in mode `fit` of each epoch; seconds, in the order of measuring.
         metrics: by name.
         protocol: the amounts it was measured with.
         settings: how the lane ran it (layout, compile mode, threads, ...).
         parity: why the number may be compared: digest of the weights, the proof of the model,
             what the precision probe found.
+        training: of mode `fit`: `epochs`, one record each (`fwbench.meters.epochs.Epoch`), the curves `losses` and
+            `accuracies` with one number a step, and `batches`, a digest of the first ones.
         stages: seconds spent in each stage of the protocol.
         overhead_s: seconds between asking and having the record that no stage accounts for.
         start_s: of these, seconds until the worker's process ran.
@@ -86,6 +88,7 @@ class Measurement:
     protocol: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     parity: Mapping[str, Any] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
     stages: Mapping[str, float] = field(default_factory=dict)
     overhead_s: float | None = None
     start_s: float | None = None

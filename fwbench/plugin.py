@@ -29,7 +29,7 @@ _PROGRESS = pytest.StashKey[Progress]()
 _CLOCK = pytest.StashKey["ReplayClock"]()
 _SHOWN = pytest.StashKey[set[str]]()  # the tests whose outcome the progress line has told
 
-_MODES = ("inference", "train_step")
+_MODES = ("inference", "train_step", "fit")
 
 
 class ReplayClock:
@@ -54,6 +54,9 @@ def pytest_configure(config: pytest.Config) -> None:
     for mode in _MODES:
         config.addinivalue_line("markers", f"{mode}: measures the mode {mode}.")
     config.addinivalue_line("markers", "workloads(mode): spread the test over the run's frameworks, models and sizes.")
+    config.addinivalue_line(
+        "markers", "fwbench_workload(workload): what a test measures that was spread over the run's."
+    )
     _refuse_parallel(config)
     config.stash[_SHOWN] = set()
     config.stash[_SELECTION] = axes.select(config, machine())
@@ -79,7 +82,11 @@ def parametrize(metafunc: pytest.Metafunc, workloads: list[Workload]) -> None:
             pytest.param(
                 *(getattr(workload, name) for name in parameters),
                 id=workload.id,
-                marks=[getattr(pytest.mark, workload.framework), getattr(pytest.mark, workload.mode)],
+                marks=[
+                    getattr(pytest.mark, workload.framework),
+                    getattr(pytest.mark, workload.mode),
+                    pytest.mark.fwbench_workload(workload),
+                ],
             )
             for workload in workloads
         ],
@@ -92,7 +99,8 @@ def selection(config: pytest.Config) -> axes.Selection:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    _deselect(config, items)
     for item in items:
         if "measure" not in getattr(item, "fixturenames", ()):
             continue
@@ -103,6 +111,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.benchmark(**kwargs), append=False)
         # A workload that fails has no rounds to replay; its failure says so already.
         item.add_marker(pytest.mark.filterwarnings("ignore:Benchmark fixture was not used at all"))
+
+
+def _deselect(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out modes that the run has no workloads of; with a study, whatever is not part of it."""
+    study = selection(config).study
+    left_out = [
+        item
+        for item in items
+        if item.get_closest_marker("fwbench_workload") is None
+        and (
+            item.get_closest_marker("workloads") is not None
+            or (study is not None and "measure" in getattr(item, "fixturenames", ()))
+        )
+    ]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
 
 
 def _group(item: pytest.Item) -> str | None:
@@ -152,10 +177,14 @@ def precision() -> str:
 
 @pytest.fixture
 def workload(
-    pytestconfig: pytest.Config, framework: str, model: str, mode: str, batch_size: int, precision: str
+    request: pytest.FixtureRequest, framework: str, model: str, mode: str, batch_size: int, precision: str
 ) -> Workload:
-    """The test's workload, from its parameters; a test must be parametrized with `framework` and `model` at least."""
-    chosen = selection(pytestconfig)
+    """The test's workload: the one it was spread to, or that of its parameters, `framework` and `model` at least."""
+    marker = request.node.get_closest_marker("fwbench_workload")
+    if marker:
+        spread: Workload = marker.args[0]
+        return spread
+    chosen = selection(request.config)
     return Workload(framework, model, mode, batch_size, precision, chosen.device, chosen.weights)
 
 
@@ -177,11 +206,12 @@ def measure(request: pytest.FixtureRequest, fwbench_session: Session, benchmark:
     fails fails it, and its record is kept.
     """
     config = request.config
-    protocol = axes.steered_by_marker(fwbench_session.selection.protocol, request.node.get_closest_marker("benchmark"))
+    steered = axes.steered_by_marker(fwbench_session.selection.protocol, request.node.get_closest_marker("benchmark"))
     progress = config.stash.get(_PROGRESS, None)
     clock = request.node.stash[_CLOCK]
 
     def run(workload: Workload) -> Measurement:
+        protocol = dataclasses.replace(steered, deadline=steered.deadline * workload.epochs)
         if benchmark.disabled:
             smoke = dataclasses.replace(protocol, smoke=True)
             measurement: Measurement = benchmark.pedantic(fwbench_session.run, args=(workload, smoke))
@@ -254,8 +284,9 @@ def _write_summary(terminal: Any, session: Session) -> None:
     here = session.machine
     where = here.accelerator if here.device == "gpu" else f"{here.cpu}, {here.threads} threads"
     terminal.section(f"fwbench: {session.selection.protocol.profile} profile on {where}")
-    for line in summary.table(session.measurements):
-        terminal.write_line(line)
+    for lines in (summary.table(session.measurements), summary.epochs(session.measurements)):
+        for line in (*lines, "") if lines else ():
+            terminal.write_line(line)
     for note in summary.notes(session.measurements):
         terminal.write_line(f"note: {note}")
     terminal.write_line(f"journal: {session.journal.path}")

@@ -19,7 +19,7 @@ class Protocol:
         confidence: of that margin.
         throughput_time: length of the pipelined window that throughput is read from.
         energy_time: length of the window that energy is read from.
-        deadline: the worker is killed after this.
+        deadline: the worker is killed after this; in mode `fit`, after this for each epoch.
         disable_gc: measure with Python's garbage collector off.
         smoke: one call, nothing measured: is the program runnable at all?
     """
@@ -42,50 +42,27 @@ class Protocol:
         return dataclasses.asdict(self)
 
 
-@dataclass(frozen=True)
-class Profile:
-    """A protocol with the axes that go with it by default."""
+# Minutes in all on two cores: pytest-benchmark's own defaults for rounds and time.
+_QUICK = Protocol(
+    profile="quick",
+    warmup_iterations=10,
+    warmup_time=1.0,
+    min_rounds=5,
+    max_time=1.0,
+    throughput_time=1.0,
+    energy_time=5.0,
+    deadline=600.0,
+)
+# The paper's protocol: 20 warm-up calls, then 100 timed ones, whatever they take.
+_PAPER = Protocol(
+    profile="paper",
+    warmup_iterations=20,
+    warmup_time=0.0,
+    min_rounds=100,
+    max_time=0.0,
+    throughput_time=5.0,
+    energy_time=5.0,
+    deadline=3600.0,
+)
 
-    protocol: Protocol
-    lanes: tuple[str, ...]
-    batch_sizes: tuple[int, ...]
-    train_batch_sizes: tuple[int, ...]
-
-
-PROFILES = {
-    profile.protocol.profile: profile
-    for profile in (
-        # Minutes in all on two cores: pytest-benchmark's own defaults for rounds and time.
-        Profile(
-            Protocol(
-                profile="quick",
-                warmup_iterations=10,
-                warmup_time=1.0,
-                min_rounds=5,
-                max_time=1.0,
-                throughput_time=1.0,
-                energy_time=5.0,
-                deadline=600.0,
-            ),
-            lanes=("torch", "jax"),
-            batch_sizes=(1, 8),
-            train_batch_sizes=(2,),
-        ),
-        # The paper's protocol: 20 warm-up calls, then 100 timed ones, whatever they take; its batch sizes.
-        Profile(
-            Protocol(
-                profile="paper",
-                warmup_iterations=20,
-                warmup_time=0.0,
-                min_rounds=100,
-                max_time=0.0,
-                throughput_time=5.0,
-                energy_time=5.0,
-                deadline=3600.0,
-            ),
-            lanes=("torch", "torch-compile", "jax"),
-            batch_sizes=(1, 8, 32, 128),
-            train_batch_sizes=(32, 64, 128),
-        ),
-    )
-}
+PROFILES = {protocol.profile: protocol for protocol in (_QUICK, _PAPER)}

@@ -12,14 +12,17 @@ from typing import Any
 
 import pytest
 
+from fwbench.data import NAMES as DATA
 from fwbench.lanes import LANES
 from fwbench.machine import Machine
 from fwbench.models import CATALOG, pretrained
 from fwbench.profiles import PROFILES, Protocol
+from fwbench.suite import STUDIES, SUITES, Part
 from fwbench.worker.client import importing
-from fwbench.workload import PRECISIONS, WEIGHTS, Workload
+from fwbench.workload import OPTIMIZERS, PRECISIONS, WEIGHTS, Workload
 
 _FRAMEWORKS = tuple(dict.fromkeys(lane.framework for lane in LANES.values() if not lane.internal))
+TRAINING = ("train_step", "fit")
 _LANES = tuple(name for name, lane in LANES.items() if not lane.internal)
 _MODELS = tuple(name for name, model in CATALOG.items() if model.parameters)
 
@@ -29,32 +32,65 @@ class Selection:
     """The axes of a run and its protocol.
 
     Attributes:
-        lanes, models, batch_sizes, precisions: what to measure, in order.
-        train_batch_sizes: the batch sizes of training modes.
+        parts: what to measure, in order, the options worked in.
+        precisions: each of them for every part.
+        study: the name of the study that was asked for, whose workloads alone are measured.
         pythons: interpreter by framework, for those that do not run under pytest's own.
         weights: `drawn` or `pretrained`.
         device: `cpu` or `gpu`.
+        training: fields of the workloads of both training modes: `accumulate` and `remat`.
+        data_path: where the data of mode `fit` is.
     """
 
     protocol: Protocol
-    lanes: tuple[str, ...]
-    models: tuple[str, ...]
-    batch_sizes: tuple[int, ...]
-    train_batch_sizes: tuple[int, ...]
+    parts: tuple[Part, ...]
     precisions: tuple[str, ...]
+    study: str | None
     weights: str
     pythons: Mapping[str, str]
     device: str
+    training: Mapping[str, Any]
+    data_path: str | None
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        """All lanes of all parts."""
+        return tuple(dict.fromkeys(lane for part in self.parts for lane in part.lanes))
 
     def workloads(self, mode: str) -> list[Workload]:
-        """Every combination in one mode; lanes of one model and batch size stand side by side."""
-        return [
-            Workload(lane, model, mode, batch_size, precision, self.device, self.weights)
-            for model in self.models
-            for batch_size in (self.batch_sizes if mode == "inference" else self.train_batch_sizes)
-            for precision in self.precisions
-            for lane in self.lanes
-        ]
+        """Every combination in one mode; lanes of one model and batch size stand side by side.
+
+        Raises:
+            pytest.UsageError: a combination makes no sense; one sentence.
+        """
+        try:
+            return [
+                Workload(
+                    lane,
+                    model,
+                    mode,
+                    batch_size,
+                    precision,
+                    self.device,
+                    self.weights,
+                    seed=seed,
+                    **(self._training(part) if mode in TRAINING else {}),
+                )
+                for part in self.parts
+                if part.mode == mode
+                for model in part.models
+                for batch_size in part.batch_sizes
+                for precision in self.precisions
+                for seed in part.seeds
+                for lane in part.lanes
+            ]
+        except ValueError as error:
+            raise pytest.UsageError(f"{error}.") from None
+
+    def _training(self, part: Part) -> dict[str, Any]:
+        names = ("optimizer", "learning_rate", "variant", *(("data", "epochs") if part.mode == "fit" else ()))
+        path = {"data_path": self.data_path} if part.mode == "fit" else {}
+        return {name: getattr(part, name) for name in names} | path | dict(self.training)
 
 
 def add_options(group: pytest.OptionGroup) -> None:
@@ -65,6 +101,11 @@ def add_options(group: pytest.OptionGroup) -> None:
         help="How much to measure. Default: paper where there is a GPU, else quick.",
     )
     group.addoption(
+        "--fwbench-study",
+        choices=tuple(STUDIES),
+        help="Measure a published study instead of the profile's suite; other options change its settings.",
+    )
+    group.addoption(
         "--fwbench-frameworks",
         metavar="LANES",
         help=f"Comma-separated lanes: {', '.join(_LANES)}. Default: the profile's.",
@@ -72,7 +113,7 @@ def add_options(group: pytest.OptionGroup) -> None:
     group.addoption(
         "--fwbench-models",
         metavar="MODELS",
-        help=f"Comma-separated models: {', '.join(_MODELS)}. Default: all.",
+        help=f"Comma-separated models: {', '.join(_MODELS)}. Default: the suite's.",
     )
     group.addoption(
         "--fwbench-batch-sizes", metavar="SIZES", help="Comma-separated batch sizes. Default: the profile's."
@@ -83,6 +124,37 @@ def add_options(group: pytest.OptionGroup) -> None:
         default="fp32",
         help=f"Comma-separated arithmetic: {', '.join(PRECISIONS)}. Default: fp32 (IEEE everywhere).",
     )
+    group.addoption(
+        "--fwbench-seeds",
+        metavar="SEEDS",
+        help="Comma-separated seeds of weights and of the data's order. Default: 0, or the study's.",
+    )
+    group.addoption("--fwbench-optimizer", choices=OPTIMIZERS, help="Of training. Default: adam, or the study's.")
+    group.addoption(
+        "--fwbench-learning-rate",
+        type=float,
+        metavar="RATE",
+        help="Of training. Default: the optimizer's, or the study's.",
+    )
+    group.addoption(
+        "--fwbench-accumulate",
+        type=int,
+        default=1,
+        metavar="N",
+        help="Cut each training batch into N parts and add up their gradients. Default: 1.",
+    )
+    group.addoption(
+        "--fwbench-remat",
+        action="store_true",
+        help="Rematerialisation: compute a block's activations again in the backward pass instead of keeping them.",
+    )
+    group.addoption(
+        "--fwbench-data",
+        metavar="NAME[=PATH]",
+        help=f"Data of fits: {', '.join(DATA)}; mnist needs the folder of its files, imagenet-100 takes a folder or a "
+        "name on the Hugging Face hub. Default: the suite's.",
+    )
+    group.addoption("--fwbench-epochs", type=int, metavar="N", help="Epochs of fits. Default: the suite's.")
     group.addoption(
         "--fwbench-weights",
         choices=WEIGHTS,
@@ -105,31 +177,61 @@ def select(config: pytest.Config, machine: Machine) -> Selection:
     Raises:
         pytest.UsageError: a value is unknown or impossible here; one sentence says which and what to do.
     """
-    profile = PROFILES[config.getoption("fwbench_profile") or ("paper" if machine.device == "gpu" else "quick")]
-    lanes = _names(config, "--fwbench-frameworks", "framework", _LANES) or profile.lanes
-    models = _names(config, "--fwbench-models", "model", _MODELS) or _MODELS
+    name = config.getoption("fwbench_study")
+    study = STUDIES[name] if name else None
+    here = "paper" if machine.device == "gpu" else "quick"
+    profile = config.getoption("fwbench_profile") or (study.profile if study else here)
+    lanes = _names(config, "--fwbench-frameworks", "framework", _LANES)
+    models = _names(config, "--fwbench-models", "model", _MODELS)
+    data, data_path = _data(config)
     precisions = _names(config, "--fwbench-precision", "precision", PRECISIONS)
     if "tf32" in precisions and machine.device == "cpu":
         raise pytest.UsageError(
             "--fwbench-precision tf32 needs an NVIDIA GPU with tensor cores, and the benchmarks run on the CPU "
             f"({machine.accelerator}): ask for fp32 or bf16."
         )
-    batch_sizes = _batch_sizes(config)
     pythons = _pythons(config)
     weights = config.getoption("fwbench_weights")
+    parts = study.parts if study else SUITES[profile]
     if weights == "pretrained":
-        models = _with_pretrained_weights(config, models, pythons.get("torch", sys.executable))
-    return Selection(
-        protocol=_steered(config, profile.protocol),
-        lanes=lanes,
-        models=models,
-        batch_sizes=batch_sizes or profile.batch_sizes,
-        train_batch_sizes=batch_sizes or profile.train_batch_sizes,
+        asked = models or tuple(dict.fromkeys(model for part in parts for model in part.models))
+        models = _with_pretrained_weights(config, asked, pythons.get("torch", sys.executable))
+    asked_for = {
+        "models": models,
+        "batch_sizes": _numbers(config, "--fwbench-batch-sizes", "batch size", 1),
+        "seeds": _numbers(config, "--fwbench-seeds", "seed", 0),
+        "optimizer": config.getoption("fwbench_optimizer"),
+        "learning_rate": config.getoption("fwbench_learning_rate"),
+        "data": data,
+        "epochs": config.getoption("fwbench_epochs"),
+    }
+    selection = Selection(
+        protocol=_steered(config, PROFILES[profile]),
+        parts=tuple(_asked_for(part, asked_for, lanes) for part in parts),
         precisions=precisions,
+        study=name,
         weights=weights,
         pythons=pythons,
         device=machine.device,
+        training={
+            "accumulate": config.getoption("fwbench_accumulate"),
+            "remat": config.getoption("fwbench_remat"),
+        },
+        data_path=data_path,
     )
+    # All of them now, so that a combination that makes no sense is told before anything runs.
+    for mode in ("inference", *TRAINING):
+        selection.workloads(mode)
+    return selection
+
+
+def _asked_for(part: Part, changes: Mapping[str, Any], lanes: tuple[str, ...]) -> Part:
+    """The part with what the options ask for; a study's variant keeps the lane and the optimizer that it is about."""
+    changes = {name: value for name, value in changes.items() if value not in (None, ())}
+    if part.variant:
+        changes.pop("optimizer", None)
+        lanes = tuple(lane for lane in part.lanes if lane in (lanes or part.lanes))
+    return dataclasses.replace(part, lanes=lanes or (() if part.variant else part.lanes), **changes)
 
 
 def steered_by_marker(protocol: Protocol, marker: pytest.Mark | None) -> Protocol:
@@ -195,17 +297,31 @@ def _names(config: pytest.Config, option: str, kind: str, known: Iterable[str]) 
     return names
 
 
-def _batch_sizes(config: pytest.Config) -> tuple[int, ...]:
-    option = "--fwbench-batch-sizes"
+def _numbers(config: pytest.Config, option: str, kind: str, least: int) -> tuple[int, ...]:
     text = config.getoption(option)
-    sizes = []
+    numbers = []
     for part in _split(text or ""):
-        if not part.isdecimal() or int(part) < 1:
-            raise pytest.UsageError(f"batch size {part!r} in {option} is not a whole number of at least 1.")
-        sizes.append(int(part))
-    if text is not None and not sizes:
-        raise pytest.UsageError(f"{option} names no batch size: give whole numbers of at least 1.")
-    return tuple(dict.fromkeys(sizes))
+        if not part.isdecimal() or int(part) < least:
+            raise pytest.UsageError(f"{kind} {part!r} in {option} is not a whole number of at least {least}.")
+        numbers.append(int(part))
+    if text is not None and not numbers:
+        raise pytest.UsageError(f"{option} names no {kind}: give whole numbers of at least {least}.")
+    return tuple(dict.fromkeys(numbers))
+
+
+def _data(config: pytest.Config) -> tuple[str | None, str | None]:
+    """The name of the data, and where they are."""
+    text = config.getoption("fwbench_data")
+    if text is None:
+        return None, None
+    name, _, path = text.partition("=")
+    if name not in DATA:
+        raise pytest.UsageError(f"unknown data {name!r} in --fwbench-data: choose from {', '.join(DATA)}.")
+    if name == "mnist" and not path:
+        raise pytest.UsageError("--fwbench-data mnist needs the folder of its four IDX files: mnist=PATH.")
+    if path and name in ("digits", "synthetic"):
+        raise pytest.UsageError(f"--fwbench-data {name} takes no path, but was given {path!r}: leave it out.")
+    return name, path or None
 
 
 def _with_pretrained_weights(config: pytest.Config, models: tuple[str, ...], python: str) -> tuple[str, ...]:

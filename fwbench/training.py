@@ -16,6 +16,11 @@ MOMENTUM = 0.9
 HORIZON = 100_000
 
 
+def learning_rate(workload: Workload) -> float:
+    """The workload's own, or its optimizer's default."""
+    return LEARNING_RATE[workload.optimizer] if workload.learning_rate is None else workload.learning_rate
+
+
 def cosine(step: int, horizon: int) -> float:
     """The learning rate's factor at a step, from 1 to 0 (Loshchilov and Hutter, arXiv:1608.03983, without restarts)."""
     return 0.5 * (1 + math.cos(math.pi * min(step, horizon) / horizon))

@@ -17,14 +17,21 @@ class Workload:
     Attributes:
         framework: the lane, a name in `fwbench.lanes.LANES` (`torch`, `torch-compile`, `jax`, ...).
         model: a name in `fwbench.models.CATALOG`.
-        mode: what one step does; `inference` is a forward pass, `train_step` one optimizer step,
-            `dispatch` an empty program over the model's weights.
+        mode: what is measured; `inference` is a forward pass, `train_step` one optimizer step, `fit` epochs of
+            training with validation, `dispatch` an empty program over the model's weights.
         batch_size: samples per step, at least 1.
         precision: `fp32` (IEEE everywhere), `tf32` or `bf16`; never a framework's default.
         device: `cpu` or `gpu`. It is no part of the id: the machine's fingerprint names the accelerator.
         weights: where the model's weights come from: `drawn` (canonical, seeded) or `pretrained` (torchvision's).
+        seed: of the drawn weights, of the batch, and of the data's order.
         optimizer: of the training modes: `adam` or `sgd` (with momentum).
-        seed: of the drawn weights and of the batch.
+        learning_rate: None: the optimizer's default, in `fwbench.training`.
+        accumulate: parts that a training step's batch is cut into, their gradients added up; divides the batch size.
+        remat: whether a block's activations are computed again in the backward pass instead of kept.
+        data: of `fit`: a name in `fwbench.data.NAMES`.
+        data_path: where this machine has the data; no part of the id.
+        epochs: of `fit`, at least 1.
+        variant: a study's label for a comparison that is not the mended one.
 
     Raises:
         ValueError: a field has a value that no worker could run; one sentence says which.
@@ -37,12 +44,24 @@ class Workload:
     precision: str = "fp32"
     device: str = "cpu"
     weights: str = "drawn"
-    optimizer: str = "adam"
     seed: int = 0
+    optimizer: str = "adam"
+    learning_rate: float | None = None
+    accumulate: int = 1
+    remat: bool = False
+    data: str = "synthetic"
+    data_path: str | None = None
+    epochs: int = 1
+    variant: str = ""
 
     def __post_init__(self) -> None:
-        if isinstance(self.batch_size, bool) or not isinstance(self.batch_size, int) or self.batch_size < 1:
-            raise ValueError(f"batch size {self.batch_size!r} is not a whole number of at least 1")
+        for name, count in (("batch size", self.batch_size), ("epochs", self.epochs), ("accumulate", self.accumulate)):
+            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+                raise ValueError(f"{name} {count!r} is not a whole number of at least 1")
+        if self.learning_rate is not None and not self.learning_rate > 0:
+            raise ValueError(f"learning rate {self.learning_rate!r} is not above 0")
+        if self.batch_size % self.accumulate:
+            raise ValueError(f"a batch of {self.batch_size} cannot be cut into {self.accumulate} equal parts")
         if self.precision not in PRECISIONS:
             raise ValueError(f"unknown precision {self.precision!r}: choose from {', '.join(PRECISIONS)}")
         if self.device not in DEVICES:
@@ -62,8 +81,20 @@ class Workload:
             parts.append(self.precision)
         if self.weights != "drawn":
             parts.append(self.weights)
+        if self.mode == "fit":
+            parts += [self.data, f"e{self.epochs}"]
         if self.optimizer != "adam":
             parts.append(self.optimizer)
+        if self.learning_rate is not None:
+            parts.append(f"lr{self.learning_rate:g}")
+        if self.accumulate != 1:
+            parts.append(f"a{self.accumulate}")
+        if self.remat:
+            parts.append("remat")
+        if self.seed:
+            parts.append(f"s{self.seed}")
+        if self.variant:
+            parts.append(self.variant)
         return "-".join(parts)
 
     def to_json(self) -> dict[str, Any]:

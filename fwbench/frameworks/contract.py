@@ -1,17 +1,19 @@
 """What a framework's adapter offers the worker: build a workload, and run the program that comes of it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
 
+from fwbench.data import Images, Labels
 from fwbench.measurement import Metric, unavailable
 from fwbench.models import Model
 from fwbench.models.weights import Shape, Weights
 from fwbench.precision import Operands, Products
+from fwbench.training import HORIZON
 from fwbench.workload import Workload
 
 
@@ -69,9 +71,48 @@ class Program(ABC):
         """Peak of the device allocator in bytes since the reset, or since the build where it cannot be reset."""
         return unavailable("B", "lower", "device allocator", "the program runs on the CPU, which has no such allocator")
 
+    def memory_in_use(self) -> Metric:
+        """Bytes that the device allocator has given out at this moment."""
+        return unavailable("B", "lower", "device allocator", "the program runs on the CPU, which has no such allocator")
+
     def program_memory(self) -> Metric:
         """Bytes the compiled program needs, by the compiler's own account."""
         return unavailable("B", "lower", "compiler", "the lane has no compiler that states it")
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Mean cross-entropy of a split, and the shares of its samples whose label is the first or among the first five."""
+
+    loss: float
+    top1: float
+    top5: float
+
+    @classmethod
+    def of(cls, totals: Iterable[Iterable[float]]) -> "Scores":
+        """From each batch's sums over its samples: loss, hits among the first, among the first five, samples."""
+        loss, top1, top5, samples = (sum(column) for column in zip(*totals, strict=True))
+        return cls(loss / samples, top1 / samples, top5 / samples)
+
+
+class Trainer(Program):
+    """A program whose step is an optimizer step on a batch that can be exchanged; `output` is its loss."""
+
+    @abstractmethod
+    def feed(self, images: Images, labels: Labels) -> None:
+        """Give the following steps this batch, of the shape that the program was built for."""
+
+    @abstractmethod
+    def curve(self) -> list[tuple[float, float]]:
+        """Mean loss and number of right answers of each step since the last call, in mode `fit` alone."""
+
+    @abstractmethod
+    def score(self, images: Images, labels: Labels) -> None:
+        """Enqueue the evaluation of a batch, in inference mode; labels of -1 mark samples to leave out."""
+
+    @abstractmethod
+    def scores(self) -> Scores:
+        """Over all batches since the last call."""
 
 
 class Framework(ABC):
@@ -90,10 +131,11 @@ class Framework(ABC):
         """
 
     @abstractmethod
-    def build(self, workload: Workload, weights: Weights) -> Program:
+    def build(self, workload: Workload, weights: Weights, horizon: int = HORIZON) -> Program:
         """Build the model with these canonical weights and place it and the batch on the device.
 
-        Sets the workload's precision for the whole process.
+        Sets the workload's precision for the whole process. In the training modes it is a `Trainer`, whose learning
+        rate falls to zero over `horizon` steps.
 
         Raises:
             ValueError: a weight is missing, unknown or of another shape.

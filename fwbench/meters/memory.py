@@ -3,7 +3,9 @@
 import ctypes
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from fwbench import nvml
 from fwbench.frameworks.contract import Program
@@ -11,30 +13,47 @@ from fwbench.measurement import Metric, unavailable
 
 _PROC = Path("/proc/self")
 
+# Linux keeps resident memory in a counter that each CPU updates in steps of up to 64 pages (lib/percpu_counter.c).
+_IMPRECISION = 64 * os.sysconf("SC_PAGE_SIZE") * (os.cpu_count() or 1)
 
-def memory(program: Program, device: str, proc: Path = _PROC) -> dict[str, Metric]:
-    """Run one step in a pass of its own and read the peaks.
+
+def memory(program: Program, device: str, work: Callable[[], Any], proc: Path = _PROC) -> dict[str, Metric]:
+    """Do some work and read the peaks.
+
+    Args:
+        work: what to do, to its end: a step in a pass of its own, or a whole training.
 
     Returns, all in bytes:
-        `device_peak_memory`: the device allocator's peak (what the framework asked for).
+        `device_initial_memory`, `device_peak_memory`: what the framework had of its device allocator before, and at
+            its peak.
         `program_memory`: what the compiler says the program needs.
         `process_device_memory`: what the driver counts for this process, context and caches included.
         `host_initial_memory`, `host_peak_memory`: resident memory of the process before and at its peak.
+
+    Raises:
+        ArithmeticError: a peak below its initial value, which no true meter shows.
     """
     trim_heap()
     program.reset_peak_memory()
-    initial = _resident(proc, "VmRSS")
     not_reset = _reset_host_peak(proc)
-    program.step()
-    program.wait()
-    peak = unavailable("B", "lower", "VmHWM", not_reset) if not_reset else _resident(proc, "VmHWM")
-    return {
+    device_initial, host_initial = program.memory_in_use(), _resident(proc, "VmRSS")
+    work()
+    host_peak = unavailable("B", "lower", "VmHWM", not_reset) if not_reset else _resident(proc, "VmHWM")
+    metrics = {
+        "device_initial_memory": device_initial,
         "device_peak_memory": program.peak_memory(),
         "program_memory": program.program_memory(),
         "process_device_memory": _process_device_memory(device),
-        "host_initial_memory": initial,
-        "host_peak_memory": peak,
+        "host_initial_memory": host_initial,
+        "host_peak_memory": host_peak,
     }
+    for kind, slack in (("device", 0), ("host", _IMPRECISION)):
+        initial, peak = metrics[f"{kind}_initial_memory"].value, metrics[f"{kind}_peak_memory"].value
+        if initial is not None and peak is not None and peak + slack < initial:
+            raise ArithmeticError(
+                f"the {kind}'s peak memory, {peak:.0f} B, is below the initial {initial:.0f} B: the meter is wrong"
+            )
+    return metrics
 
 
 def trim_heap() -> None:

@@ -45,11 +45,18 @@ class Progress:
     def _outcome(measurement: Measurement) -> str:
         if measurement.failure:
             return f"{measurement.failure.kind}: {measurement.failure.message}"
+        if measurement.workload.mode == "fit" and measurement.samples:
+            return Progress._fitted(measurement)
         median, throughput = measurement.value("latency_p50"), measurement.value("throughput")
         if throughput is None:
             return "runs"
         typical = "" if median is None else f"{units.seconds(median)}, "
         return f"{typical}{units.rate(throughput)} samples/s"
+
+    @staticmethod
+    def _fitted(measurement: Measurement) -> str:
+        epoch, accuracy = measurement.samples[-1], measurement.value("validation_top1")
+        return f"{units.seconds(epoch)} an epoch" + ("" if accuracy is None else f", validation top-1 {accuracy:.1%}")
 
     def _write(self, text: str) -> None:
         with self._uncaptured():

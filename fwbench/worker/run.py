@@ -1,5 +1,6 @@
 """The measured side: one job, from a workload to its measurement or failure."""
 
+import dataclasses
 import gc
 import os
 import tempfile
@@ -7,16 +8,20 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from fwbench import frameworks
-from fwbench.frameworks.contract import Framework, Program
+from fwbench.data import Data, open_data
+from fwbench.data import digest as batches_digest
+from fwbench.frameworks.contract import CompileTimes, Framework, Program, Trainer
 from fwbench.lanes import LANES
 from fwbench.machine import versions
 from fwbench.measurement import Failure, Measurement, Metric, unavailable
 from fwbench.meters.energy import counter, energy
+from fwbench.meters.epochs import Epochs, fitting
 from fwbench.meters.latency import Clock, latencies, percentiles
 from fwbench.meters.load import OtherLoad
 from fwbench.meters.memory import memory
@@ -26,9 +31,14 @@ from fwbench.models.weights import canonical, digest
 from fwbench.parity.stamp import stamp
 from fwbench.precision import check, operands
 from fwbench.profiles import Protocol
+from fwbench.training import HORIZON
 from fwbench.workload import Workload
 
+# Of inference and single training steps; `fit` has its own after the probe.
 STAGES = ("build", "compile", "probe", "warm-up", "latency", "throughput", "memory", "energy")
+
+# Training batches whose digest goes onto the record, so that two lanes prove that they saw the same.
+_DIGESTED = 2
 
 # Environment that changes what is measured; whatever of it is set goes onto the record.
 _RECORDED_ENVIRONMENT = ("MALLOC_", "OMP_", "KMP_", "MKL_", "NPROC", "XLA_", "LD_PRELOAD")
@@ -67,6 +77,7 @@ class Measuring:
         self.samples: list[float] = []
         self.settings: dict[str, Any] = {}
         self.parity: dict[str, Any] = {}
+        self.training: dict[str, Any] = {}
 
     def run(self) -> Measurement:
         """Measure; every exception of the measured code becomes a failure of its kind."""
@@ -94,19 +105,39 @@ class Measuring:
             protocol=self.protocol.to_json(),
             settings=self.settings,
             parity=self.parity,
+            training=self.training,
             stages=self.stages,
             versions=versions(LANES[self.workload.framework].distributions),
             failure=failure,
         )
 
     def _measure(self, framework: Framework) -> Failure | None:
+        workload = self.workload
+        reason = framework.unavailable(workload)
+        if reason:
+            return Failure("unavailable", reason)
+        if workload.mode != "fit":
+            program = self._build(framework, HORIZON)
+            with program.session():
+                self._measure_program(framework, program)
+            return None
+        with self._stage("data"):
+            data = open_data(workload.data, CATALOG[workload.model], path=workload.data_path, seed=workload.seed)
+        with data:
+            with self._stage("data"):
+                self.training["batches"] = batches_digest(islice(data.batches("train", workload.batch_size), _DIGESTED))
+            steps = data.sizes["train"] // workload.batch_size
+            program = self._build(framework, steps * workload.epochs)
+            assert isinstance(program, Trainer)
+            with program.session():
+                self._fit(framework, program, data)
+        return None
+
+    def _build(self, framework: Framework, horizon: int) -> Program:
         with self._stage("build"):
-            reason = framework.unavailable(self.workload)
-            if reason:
-                return Failure("unavailable", reason)
             model = CATALOG[self.workload.model]
             weights = canonical(self.workload.weights, model, framework.weight_shapes(model), self.workload.seed)
-            program = framework.build(self.workload, weights)
+            program = framework.build(self.workload, weights, horizon)
             self.parity["weights"] = digest(weights)
             self.parity["proof"] = stamp(model.name)
             # A copy on the host would count as the program's memory.
@@ -115,9 +146,38 @@ class Measuring:
         gc.collect()
         if self.protocol.disable_gc:
             gc.disable()
-        with program.session():
-            self._measure_program(framework, program)
-        return None
+        return program
+
+    def _fit(self, framework: Framework, program: Trainer, data: Data) -> None:
+        workload = self.workload
+        with self._stage("probe"):
+            given = operands()
+            self.parity["probe"] = check(workload.precision, given, framework.probe(workload, given))
+        if self.protocol.smoke:
+            with self._stage("training"):
+                program.compile()
+                _one_step(program)
+            return
+        meter = counter(workload.device)
+        epochs = Epochs(program, data, workload.batch_size, self._clock, None if isinstance(meter, str) else meter)
+        load = OtherLoad()
+        with self._stage("training"):
+            self.metrics.update(memory(program, workload.device, lambda: self._train(program, epochs)))
+        self.metrics["other_load"] = load.read()
+        with self._stage("test"):
+            tested = epochs.test()
+        training = epochs.training
+        self.samples = [epoch.seconds for epoch in training.epochs]
+        self.metrics.update(fitting(training.epochs, tested, meter))
+        self.training |= dataclasses.asdict(training)
+
+    def _train(self, program: Trainer, epochs: Epochs) -> None:
+        for number in range(self.workload.epochs):
+            self._announce(f"epoch {number + 1}")
+            if number == 0:
+                epochs.run(lambda: self._record_compilation(program.compile()))
+            else:
+                epochs.run()
 
     def _measure_program(self, framework: Framework, program: Program) -> None:
         protocol, workload = self.protocol, self.workload
@@ -145,24 +205,26 @@ class Measuring:
             )
         self.metrics["other_load"] = load.read()
         with self._stage("memory"):
-            self.metrics.update(memory(program, workload.device))
+            self.metrics.update(memory(program, workload.device, lambda: _one_step(program)))
         with self._stage("energy"):
             meter = counter(workload.device)
             self.metrics.update(energy(program, meter, workload.batch_size, protocol.energy_time, self._clock))
 
     def _compile(self, program: Program) -> None:
-        times = program.compile()
+        self._record_compilation(program.compile())
         start = self._clock()
         program.step()
         program.wait()
         first_call = self._clock() - start
+        self.metrics["first_call_time"] = Metric(first_call, "s", "lower", "first call after compiling")
+
+    def _record_compilation(self, times: CompileTimes) -> None:
         for name, value in (("trace_time", times.trace), ("compile_time", times.compile)):
             if value is None:
                 reason = times.reason or "the framework does not state it apart"
                 self.metrics[name] = unavailable("s", "lower", "cold caches, fresh process", reason)
             else:
                 self.metrics[name] = Metric(value, "s", "lower", "cold caches, fresh process")
-        self.metrics["first_call_time"] = Metric(first_call, "s", "lower", "first call after compiling")
 
     def _warm_up(self, program: Program) -> None:
         until = self._clock() + self.protocol.warmup_time
@@ -176,11 +238,16 @@ class Measuring:
     def _stage(self, name: str) -> Iterator[None]:
         self._announce(name)
         start = time.perf_counter()
-        self.stages[name] = 0.0
+        before = self.stages.setdefault(name, 0.0)
         try:
             yield
         finally:
-            self.stages[name] = time.perf_counter() - start
+            self.stages[name] = before + time.perf_counter() - start
+
+
+def _one_step(program: Program) -> None:
+    program.step()
+    program.wait()
 
 
 def _environment() -> dict[str, Any]:

@@ -1,7 +1,13 @@
 """The page of errors says what a run of the proofs found."""
 
+from pathlib import Path
+
+import pytest
+
+from fwbench.parity.case import MODELS, MODES
 from fwbench.parity.proof import BOUNDS, Rounding
 from fwbench.parity.report import Row, render
+from fwbench.parity.stamp import stamp
 
 SAMPLE = Row(
     "resnet50",
@@ -30,3 +36,33 @@ def test_rendering():
     ]
     assert float32[1] == ["resnet50", "eval", "1.0e-07", "2.0e-07", "5.0e-07", "1.0e-05", "3.0e-05", "5.0e-05"]
     assert compiled[1] == ["resnet50", "eval", "4.0e-08", "6.0e-08", "5.0e-07"]
+
+
+def test_the_page_in_the_repository_covers_every_model_and_property_within_its_bounds():
+    float64, float32, compiled = tables(Path("docs/parity.md").read_text(encoding="utf-8"))
+    every = [[model, mode] for model in MODELS for mode in MODES]
+    heading, bounds, *rows = float64
+    assert len(heading) == 2 + len(BOUNDS)
+    assert [row[:2] for row in rows] == every == [row[:2] for row in float32[1:]]
+    for row in rows:
+        assert all(cell == "-" or float(cell) <= float(bound.strip("*")) for cell, bound in pairs(row, bounds))
+        # Only running statistics can be missing.
+        assert [name for name, cell in zip(heading, row, strict=True) if cell == "-"] in ([], ["running statistics"])
+    for *_, logits, logits_bound, _, gradients, gradients_bound in float32[1:]:
+        assert float(logits) <= float(logits_bound)
+        assert float(gradients) <= float(gradients_bound)
+    assert [row[:2] for row in compiled[1:]] == [[model, "eval"] for model in MODELS]
+    for row in compiled[1:]:
+        assert max(map(float, row[2:4])) <= float(row[4])
+
+
+def pairs(row, bounds):
+    return list(zip(row, bounds, strict=True))[2:]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_proof_on_every_record_is_of_these_networks(model):
+    """Fails after a network was edited: run `python -m fwbench.parity`."""
+    proof = stamp(model)
+    assert proof["current"]
+    assert all(error <= BOUNDS[quantity] for quantity, error in proof["errors"].items())

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fwbench.frameworks.contract import CompileTimes, Framework, Program
+from fwbench.data import Data
+from fwbench.frameworks.contract import CompileTimes, Framework, Program, Scores, Trainer
 from fwbench.precision import reference
 
 
@@ -91,7 +92,54 @@ class FakeFramework(Framework):
     def probe(self, workload, operands):
         return self.products or reference(operands)
 
-    def build(self, workload, weights):
+    def build(self, workload, weights, horizon=0):
         if self.error:
             raise self.error
         return self.program
+
+
+class FakeTrainer(FakeProgram, Trainer):
+    """Evaluating a batch takes `evaluation` seconds; losses count down from 10, half of a batch's answers are right."""
+
+    def __init__(self, clock, duration=1.0, evaluation=0.25, losses=None) -> None:
+        super().__init__(clock, duration)
+        self.evaluation = evaluation
+        self.losses = iter(losses or range(10, -1000, -1))
+        self.scored = []
+        self.made = []
+        self.size = 1
+
+    def feed(self, images, labels):
+        self.log.append("feed")
+        self.size = len(labels)
+
+    def step(self):
+        super().step()
+        self.made.append((float(next(self.losses)), self.size / 2))
+
+    def curve(self):
+        made, self.made = self.made, []
+        return made
+
+    def score(self, images, labels):
+        self.pending.append(self.evaluation)
+        self.scored.append(labels)
+
+    def scores(self):
+        samples = sum(int((labels >= 0).sum()) for labels in self.scored)
+        self.scored.clear()
+        return Scores(loss=float(samples), top1=0.5, top5=1.0)
+
+
+class FakeData(Data):
+    """Zeros; every batch is waited for `delay` seconds."""
+
+    def __init__(self, clock, sizes, delay=0.0) -> None:
+        super().__init__("fake", 10, {split: np.zeros(size, np.int32) for split, size in sizes.items()}, seed=0)
+        self.clock = clock
+        self.delay = delay
+
+    def _images(self, split, batch_size, epoch, plan):
+        for indices in plan:
+            self.clock.advance(self.delay)
+            yield np.zeros((len(indices), 2), np.float32)

@@ -2,6 +2,7 @@ import dataclasses
 
 import pytest
 
+from fwbench.measurement import Metric
 from fwbench.meters.energy import RaplCounter, counter, energy
 from fwbench.meters.latency import MAX_ROUNDS, SAMPLES_NEEDED, latencies, percentiles
 from fwbench.meters.load import OtherLoad
@@ -96,7 +97,8 @@ def write_status(proc, rss, peak):
 
 def test_memory_reads_the_peak_after_the_step_and_the_initial_before(clock, tmp_path):
     write_status(tmp_path, rss=30, peak=70)
-    found = memory(AllocatingProgram(clock, tmp_path), "cpu", tmp_path)
+    program = AllocatingProgram(clock, tmp_path)
+    found = memory(program, "cpu", program.step, tmp_path)
     assert found["host_initial_memory"].value == 30 * MIB
     assert found["host_peak_memory"].value == 90 * MIB
     assert (tmp_path / "clear_refs").read_text() == "5"
@@ -104,19 +106,35 @@ def test_memory_reads_the_peak_after_the_step_and_the_initial_before(clock, tmp_
 
 def test_memory_that_cannot_be_had_has_a_reason(clock, tmp_path):
     (tmp_path / "clear_refs").mkdir()  # cannot be written to
-    found = memory(FakeProgram(clock), "cpu", tmp_path)
+    program = FakeProgram(clock)
+    found = memory(program, "cpu", program.step, tmp_path)
     assert {name: metric.value for name, metric in found.items()} == dict.fromkeys(found)
     assert "peak be reset" in found["host_peak_memory"].reason
 
 
 def test_host_peak_of_this_very_process_sees_an_allocation(clock):
-    class Allocating(FakeProgram):
-        def step(self):
-            bytearray(64 * MIB)
-
-    found = memory(Allocating(clock), "cpu")
+    found = memory(FakeProgram(clock), "cpu", lambda: bytearray(64 * MIB))
     grown = found["host_peak_memory"].value - found["host_initial_memory"].value
     assert 60 * MIB < grown < 80 * MIB
+
+
+def test_a_device_peak_below_the_initial_value_is_an_error(clock):
+    class Wrong(FakeProgram):
+        def memory_in_use(self):
+            return Metric(2.0, "B", "lower", "test")
+
+        def peak_memory(self):
+            return Metric(1.0, "B", "lower", "test")
+
+    with pytest.raises(ArithmeticError, match="device's peak memory, 1 B, is below the initial 2 B"):
+        memory(Wrong(clock), "cpu", lambda: None)
+
+
+def test_a_host_peak_below_the_initial_value_is_an_error(clock, tmp_path):
+    program = AllocatingProgram(clock, tmp_path)
+    write_status(tmp_path, rss=4000, peak=70)
+    with pytest.raises(ArithmeticError, match="host's peak memory"):
+        memory(program, "cpu", program.step, tmp_path)
 
 
 class FakeCounter:

@@ -1,3 +1,6 @@
+import dataclasses
+import re
+
 import pytest
 
 from fwbench.measurement import Failure, Measurement, Metric, unavailable
@@ -86,3 +89,48 @@ def test_progress_tells_how_far_which_and_in_which_stage():
     progress.stage("build")
     progress.end(measured("torch", 100.0, latency_p50=Metric(0.01, "s", "lower", "test")))
     assert terminal.text == "\n[ 1/12] torch-mlp-inference-b8: build, 10.0 ms, 100 samples/s"
+
+
+def fitted(framework, seed=0, top1=0.9, **fields):
+    values = {
+        "first_epoch_time": (9.0, "s"),
+        "epoch_time": (4.0, "s"),
+        "epoch_wait_time": (1.0, "s"),
+        "epoch_evaluation_time": (0.5, "s"),
+        "throughput": (100.0, "1/s"),
+        "host_peak_memory": (2.0**30, "B"),
+        "train_loss": (0.5, "1"),
+        "validation_top1": (top1, "1"),
+    }
+    metrics = {name: Metric(value, unit, "lower", "test") for name, (value, unit) in values.items()}
+    workload = Workload(framework, "mlp", "fit", 64, seed=seed, data="digits", epochs=3, **fields)
+    return Measurement(workload, samples=(9.0, 4.0, 4.0), metrics=metrics)
+
+
+def test_epochs_have_a_table_of_their_own():
+    calls, fit = measured("torch"), fitted("torch")
+    assert summary.table([calls, fit]) == summary.table([calls])
+    header, line = summary.epochs([calls, fit])
+    columns = dict(zip(re.split(r"\s{2,}", header), re.split(r"\s{2,}", line), strict=True))
+    assert columns["first epoch"] == "9.00 s"
+    assert columns["epoch"] == "4.00 s"
+    assert (columns["waiting"], columns["evaluating"]) == ("25%", "12%")
+    assert (columns["val. top-1"], columns["test top-1"]) == ("0.900", "-")
+    assert columns["memory"] == "1.00 GiB"
+
+
+def test_seeds_share_a_row_with_mean_and_standard_deviation():
+    _, line = summary.epochs([fitted("torch", seed, top1) for seed, top1 in enumerate((0.8, 0.9, 1.0))])
+    assert "0.900±0.100" in line
+    assert "3x3" in line
+
+
+def test_a_variant_is_labelled_in_its_row():
+    _, line, variant = summary.epochs([fitted("jax"), fitted("jax", optimizer="sgd", variant="as-published")])
+    assert "jax sgd (as-published)" in variant
+    assert "as-published" not in line
+
+
+def test_a_failed_fit_keeps_its_row():
+    failed = dataclasses.replace(fitted("jax"), failure=Failure("crashed", "gone"))
+    assert "crashed" in summary.epochs([failed])[1]

@@ -110,7 +110,7 @@ def test_a_killed_client_leaves_no_worker():
         from fwbench.profiles import PROFILES
         from fwbench.worker.client import Workers
         from fwbench.workload import Workload
-        protocol = dataclasses.replace(PROFILES["quick"].protocol, min_rounds=10**9)
+        protocol = dataclasses.replace(PROFILES["quick"], min_rounds=10**9)
         workload = Workload("noop", "noop", mode="fixed")
         Workers(machine(), "cpu", {}, ("noop",)).measure(workload, protocol, lambda stage: print(stage, flush=True))
         """

@@ -6,13 +6,16 @@ import numpy as np
 
 from fwbench.frameworks.contract import Framework, Program
 from fwbench.frameworks.jax.networks import NETWORKS, network, shapes
-from fwbench.frameworks.jax.program import DTYPE, Dispatch, Forward, TrainStep
+from fwbench.frameworks.jax.program import DTYPE, Dispatch, Forward
+from fwbench.frameworks.jax.training import TrainStep
 from fwbench.models import Model
 from fwbench.models.weights import Shape, Weights
 from fwbench.precision import Operands, Products
+from fwbench.training import HORIZON
 from fwbench.workload import Workload
 
-_MODES = {"inference": Forward, "dispatch": Dispatch, "train_step": TrainStep}
+_FORWARD = {"inference": Forward, "dispatch": Dispatch}
+_TRAINING = ("train_step", "fit")
 
 
 class Jax(Framework):
@@ -21,7 +24,7 @@ class Jax(Framework):
     def unavailable(self, workload: Workload) -> str | None:
         if workload.model not in NETWORKS:
             return f"JAX has no network {workload.model!r}"
-        if workload.mode not in _MODES:
+        if workload.mode not in (*_FORWARD, *_TRAINING):
             return f"the JAX lane has no mode {workload.mode!r}"
         if workload.device == "gpu":
             try:
@@ -35,8 +38,10 @@ class Jax(Framework):
     def weight_shapes(self, model: Model) -> dict[str, Shape]:
         return shapes(network(model))
 
-    def build(self, workload: Workload, weights: Weights) -> Program:
-        return _MODES[workload.mode](workload, weights)
+    def build(self, workload: Workload, weights: Weights, horizon: int = HORIZON) -> Program:
+        if workload.mode in _FORWARD:
+            return _FORWARD[workload.mode](workload, weights)
+        return TrainStep(workload, weights, horizon)
 
     def probe(self, workload: Workload, operands: Operands) -> Products:
         @jax.jit

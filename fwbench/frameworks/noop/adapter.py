@@ -9,6 +9,7 @@ from fwbench.frameworks.contract import CompileTimes, Framework, Program
 from fwbench.models import Model
 from fwbench.models.weights import Shape, Weights
 from fwbench.precision import Operands, Products, reference
+from fwbench.training import HORIZON
 from fwbench.workload import Workload
 
 
@@ -54,7 +55,7 @@ class Noop(Framework):
     def weight_shapes(self, model: Model) -> dict[str, Shape]:
         return {}
 
-    def build(self, workload: Workload, weights: Weights) -> Program:
+    def build(self, workload: Workload, weights: Weights, horizon: int = HORIZON) -> Program:
         return Fixed(workload.seed) if workload.mode == "fixed" else Empty()
 
     def probe(self, workload: Workload, operands: Operands) -> Products:

@@ -14,9 +14,10 @@ from fwbench.frameworks.torch.training import TrainStep
 from fwbench.models import CATALOG, Model
 from fwbench.models.weights import Shape, Weights
 from fwbench.precision import Operands, Products
+from fwbench.training import HORIZON
 from fwbench.workload import Workload
 
-_MODES = {"inference": Inference, "train_step": TrainStep}
+_MODES = ("inference", "train_step", "fit")
 
 
 class Torch(Framework):
@@ -39,11 +40,13 @@ class Torch(Framework):
     def weight_shapes(self, model: Model) -> dict[str, Shape]:
         return shapes(network(model))
 
-    def build(self, workload: Workload, weights: Weights) -> Program:
+    def build(self, workload: Workload, weights: Weights, horizon: int = HORIZON) -> Program:
         threads = os.environ.get("OMP_NUM_THREADS")
         if threads:
             torch.set_num_threads(int(threads))
-        return _MODES[workload.mode](workload, weights)
+        if workload.mode == "inference":
+            return Inference(workload, weights)
+        return TrainStep(workload, weights, horizon)
 
     def probe(self, workload: Workload, operands: Operands) -> Products:
         device, dtype = device_of(workload), DTYPE[workload.precision]

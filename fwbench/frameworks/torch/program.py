@@ -3,11 +3,12 @@
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from numpy.typing import NDArray
 
+from fwbench.data import Images
 from fwbench.data.synthetic import batch
 from fwbench.frameworks.contract import CompileTimes, Program
 from fwbench.frameworks.torch.networks import export_weights, load_weights, network
@@ -15,6 +16,9 @@ from fwbench.measurement import Metric, unavailable
 from fwbench.models import CATALOG
 from fwbench.models.weights import Weights
 from fwbench.workload import Workload
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 DTYPE = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
 
@@ -35,25 +39,29 @@ class Placed(Program):
         module = network(model)
         load_weights(module, weights)
         module = module.to(self.device, dtype)
-        x = torch.from_numpy(batch(model, workload.batch_size, workload.seed)).to(self.device, dtype)
-        if x.ndim == 4:
-            # channels_last: cuDNN's and oneDNN's own layout. The batch arrives in it, so this is a view.
-            x = x.permute(0, 3, 1, 2)
+        if len(model.input_shape) == 3:
+            # cuDNN's and oneDNN's own layout.
             module = module.to(memory_format=torch.channels_last)
             self.settings["memory_format"] = "channels_last"
         if self.device.type == "cuda":
             torch.backends.cudnn.benchmark = True
             self.settings["cudnn.benchmark"] = True
         self.module = module
-        self.x = x
+        self.dtype = dtype
+        self.x = self._placed(batch(model, workload.batch_size, workload.seed))
 
-    def _compiled(self, call: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+    def _placed(self, samples: Images) -> torch.Tensor:
+        """Samples on the device, images as NCHW in memory of NHWC: they arrive so, and this is a view."""
+        x = torch.from_numpy(samples).to(self.device, self.dtype)
+        return x.permute(0, 3, 1, 2) if x.ndim == 4 else x
+
+    def _compiled(self, call: Callable[P, T]) -> Callable[P, T]:
         """The call as the lane makes it: compiled, or as it is."""
         if self.lane != "torch-compile":
             return call
         mode = compile_mode(self.device)
         self.settings |= {"compile_mode": mode, "compile_cache": "cold"}
-        compiled: Callable[[torch.Tensor], torch.Tensor] = torch.compile(call, mode=mode)
+        compiled: Callable[P, T] = torch.compile(call, mode=mode)
         return compiled
 
     def compile(self) -> CompileTimes:
@@ -88,6 +96,11 @@ class Placed(Program):
         return Metric(
             float(torch.cuda.max_memory_allocated(self.device)), "B", "lower", "torch.cuda.max_memory_allocated"
         )
+
+    def memory_in_use(self) -> Metric:
+        if self.device.type != "cuda":
+            return super().memory_in_use()
+        return Metric(float(torch.cuda.memory_allocated(self.device)), "B", "lower", "torch.cuda.memory_allocated")
 
     def program_memory(self) -> Metric:
         return unavailable("B", "lower", "compiler", "PyTorch states no memory need of a program")

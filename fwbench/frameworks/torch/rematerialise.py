@@ -1,0 +1,51 @@
+"""Rematerialisation in PyTorch: a block's activations are computed again in the backward pass instead of kept."""
+
+import contextlib
+import functools
+from collections.abc import Iterator
+
+import torch
+from torch.utils.checkpoint import checkpoint
+from torchvision.models.efficientnet import MBConv
+from torchvision.models.mobilenetv3 import InvertedResidual
+from torchvision.models.resnet import Bottleneck
+from torchvision.models.vision_transformer import EncoderBlock
+
+BLOCKS = (Bottleneck, EncoderBlock, InvertedResidual, MBConv)
+
+
+def rematerialise(module: torch.nn.Module, *, compiled: bool) -> None:
+    """Checkpoint every block of a network.
+
+    Args:
+        compiled: for `torch.compile`, which keeps running statistics out of what it computes again by itself.
+
+    Raises:
+        ValueError: the network has no such blocks.
+    """
+    blocks = [part for part in module.modules() if isinstance(part, BLOCKS)]
+    if not blocks:
+        raise ValueError(f"{type(module).__name__} has no blocks to rematerialise")
+    for block in blocks:
+        options = {} if compiled else {"context_fn": functools.partial(_contexts, block)}
+        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False, **options)
+
+
+def _contexts(
+    block: torch.nn.Module,
+) -> tuple[contextlib.AbstractContextManager[None], contextlib.AbstractContextManager[None]]:
+    """Of the forward pass, and of its repetition, in which batch normalisation must not count the batch again."""
+    return contextlib.nullcontext(), _still(block)
+
+
+@contextlib.contextmanager
+def _still(block: torch.nn.Module) -> Iterator[None]:
+    norms = [part for part in block.modules() if isinstance(part, torch.nn.BatchNorm2d)]
+    momenta = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.momentum = 0.0
+    try:
+        yield
+    finally:
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum

@@ -1,0 +1,198 @@
+"""Epochs of training: the loop, and where its time goes.
+
+    one epoch   wait | step | wait | step | ... | wait | evaluate | wait | evaluate | ...
+
+Each step is waited for before the next batch is asked for, so a second belongs to one share alone: time spent waiting
+for data is time in which the device had nothing to do. Loaders that read ahead do so during the steps.
+"""
+
+import math
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fwbench.data import Batch, Data
+from fwbench.frameworks.contract import Scores, Trainer
+from fwbench.measurement import Direction, Metric, unavailable
+from fwbench.meters.energy import Counter
+from fwbench.meters.latency import Clock
+
+_DIRECTIONS: dict[str, Direction] = {"loss": "lower", "top1": "higher", "top5": "higher"}
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One pass over the training data and its validation; times in seconds.
+
+    Attributes:
+        seconds: the whole epoch.
+        waiting: of these, for batches of either split.
+        computing: training steps, the first epoch's compilation included.
+        evaluating: validation, without the wait for its batches.
+        samples: trained on.
+        train_loss, train_top1: mean over the epoch's steps, each of them before its update.
+        validation: loss and accuracy after the epoch; None where the data has no such split.
+        energy: joules of the device, None without a counter.
+    """
+
+    seconds: float
+    waiting: float
+    computing: float
+    evaluating: float
+    samples: int
+    train_loss: float
+    train_top1: float
+    validation: Scores | None
+    energy: float | None
+
+
+@dataclass
+class Training:
+    """A run of epochs, and the loss and top-1 accuracy of each step in order."""
+
+    epochs: list[Epoch] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    accuracies: list[float] = field(default_factory=list)
+
+
+class Epochs:
+    """Trains a program on data, epoch by epoch.
+
+    Args:
+        program: built, not yet compiled: the first epoch pays for that.
+        data: has a split `train`.
+        batch_size: of training and of evaluation.
+        clock: seconds.
+        counter: of the device's energy, if there is one.
+    """
+
+    def __init__(self, program: Trainer, data: Data, batch_size: int, clock: Clock, counter: Counter | None) -> None:
+        self._program = program
+        self._data = data
+        self._batch_size = batch_size
+        self._clock = clock
+        self._counter = counter
+        self.training = Training()
+
+    def run(self, prepare: Callable[[], Any] = lambda: None) -> None:
+        """One epoch.
+
+        Args:
+            prepare: done first and counted as computing.
+
+        Raises:
+            ArithmeticError: the loss is no longer finite, so that accuracy would mean nothing.
+            DataError: a sample cannot be read.
+        """
+        number, program = len(self.training.epochs), self._program
+        joules = self._counter.read() if self._counter else 0.0
+        start = self._clock()
+        prepare()
+        waiting, computing, evaluating, steps = 0.0, self._clock() - start, 0.0, 0
+        for waited, (images, labels) in self._waited("train", number):
+            waiting += waited
+            begun = self._clock()
+            program.feed(images, labels)
+            program.step()
+            program.wait()
+            computing += self._clock() - begun
+            steps += 1
+        curve = program.curve()
+        validation = None
+        if "validation" in self._data.sizes:
+            validation, for_data, evaluating = self._evaluate("validation")
+            waiting += for_data
+        seconds = self._clock() - start
+        energy = self._counter.read() - joules if self._counter else None
+        losses = [loss for loss, _ in curve]
+        accuracies = [hits / self._batch_size for _, hits in curve]
+        if not all(map(math.isfinite, losses)):
+            raise ArithmeticError(
+                f"the training loss is not finite in epoch {number + 1}: choose a smaller learning rate"
+            )
+        self.training.losses += losses
+        self.training.accuracies += accuracies
+        self.training.epochs.append(
+            Epoch(
+                seconds,
+                waiting,
+                computing,
+                evaluating,
+                steps * self._batch_size,
+                sum(losses) / steps,
+                sum(accuracies) / steps,
+                validation,
+                energy,
+            )
+        )
+
+    def test(self) -> Scores | None:
+        """Loss and accuracy on the split `test`, None where the data has none."""
+        return self._evaluate("test")[0] if "test" in self._data.sizes else None
+
+    def _evaluate(self, split: str) -> tuple[Scores, float, float]:
+        """The scores, seconds spent waiting for data, and seconds spent computing."""
+        waiting = computing = 0.0
+        for waited, (images, labels) in self._waited(split, 0):
+            waiting += waited
+            begun = self._clock()
+            self._program.score(images, labels)
+            self._program.wait()
+            computing += self._clock() - begun
+        begun = self._clock()
+        scores = self._program.scores()
+        return scores, waiting, computing + self._clock() - begun
+
+    def _waited(self, split: str, epoch: int) -> Iterator[tuple[float, Batch]]:
+        """Batches, each with the seconds it was waited for; the first one's include the loader's start."""
+        begun = self._clock()
+        for batch in self._data.batches(split, self._batch_size, epoch):
+            yield self._clock() - begun, batch
+            begun = self._clock()
+
+
+def fitting(epochs: Sequence[Epoch], tested: Scores | None, counter: Counter | str) -> dict[str, Metric]:
+    """What a training says in single numbers.
+
+    Args:
+        epochs: at least one.
+        tested: on the split `test`.
+        counter: of energy, or why there is none.
+
+    Returns:
+        `first_epoch_time` and, over the epochs after it, medians: `epoch_time`, its shares `epoch_wait_time`,
+        `epoch_compute_time` and `epoch_evaluation_time`, `epoch_energy`, and `throughput`, samples trained on over the
+        time of the epoch but for its validation. Of the last epoch: `train_loss`, `train_top1` and what validation
+        and test found. A single epoch has no median of later ones.
+    """
+    last, steady = epochs[-1], epochs[1:]
+    of_steady = f"median of the {len(steady)} epochs after the first"
+    only_one = "there is one epoch, and it includes compilation: ask for at least 2"
+
+    def median(unit: str, direction: Direction, of: Callable[[Epoch], float]) -> Metric:
+        if not steady:
+            return unavailable(unit, direction, of_steady, only_one)
+        return Metric(statistics.median(map(of, steady)), unit, direction, of_steady)
+
+    metrics = {
+        "first_epoch_time": Metric(epochs[0].seconds, "s", "lower", "compilation, training and validation"),
+        "epoch_time": median("s", "lower", lambda epoch: epoch.seconds),
+        "epoch_wait_time": median("s", "lower", lambda epoch: epoch.waiting),
+        "epoch_compute_time": median("s", "lower", lambda epoch: epoch.computing),
+        "epoch_evaluation_time": median("s", "lower", lambda epoch: epoch.evaluating),
+        "throughput": median("1/s", "higher", lambda epoch: epoch.samples / (epoch.seconds - epoch.evaluating)),
+        "epoch_energy": unavailable("J", "lower", "energy counter", counter)
+        if isinstance(counter, str)
+        else median("J", "lower", lambda epoch: epoch.energy or 0.0),
+        "train_loss": Metric(last.train_loss, "1", "lower", "mean over the last epoch's steps, before each update"),
+        "train_top1": Metric(last.train_top1, "1", "higher", "mean over the last epoch's steps, before each update"),
+    }
+    for split, scores in (("validation", last.validation), ("test", tested)):
+        for name, direction in _DIRECTIONS.items():
+            metrics[f"{split}_{name}"] = (
+                unavailable("1", direction, "whole split, after training", f"the data has no split {split!r}")
+                if scores is None
+                else Metric(getattr(scores, name), "1", direction, "whole split, after training")
+            )
+    return metrics

@@ -1,0 +1,191 @@
+"""Epochs on real data with real frameworks: the same curves, true scores, and options that change no result."""
+
+import dataclasses
+import functools
+import statistics
+
+import jax
+import numpy as np
+import pytest
+import torch
+
+from fwbench.data import open_data
+from fwbench.frameworks import load
+from fwbench.machine import machine
+from fwbench.meters.epochs import Epochs
+from fwbench.models import CATALOG
+from fwbench.models.weights import draw
+from fwbench.suite import STUDIES
+from fwbench.workload import Workload
+
+LANES = ("torch", "jax")
+STUDY = STUDIES["mnist-mlp"].parts[0]
+# Rounding moves a float32 loss by 1e-7 a step; another batch, label or rate by far more.
+FIRST_STEPS, BOUND = 10, 1e-4
+
+
+def workload(lane, model="mlp", mode="fit", **fields):
+    return Workload(lane, model, mode=mode, device=machine().device, **fields)
+
+
+def build(case, horizon=100):
+    framework, model = load(case.framework), CATALOG[case.model]
+    return framework.build(case, draw(model, framework.weight_shapes(model), case.seed), horizon)
+
+
+@functools.cache
+def fitted(lane, batch_size, seed, data="digits", model="mlp", epochs=STUDY.epochs):
+    """The training of a workload of the study, its test scores, and the trained weights."""
+    case = workload(
+        lane, model, batch_size=batch_size, seed=seed, learning_rate=STUDY.learning_rate, data=data, epochs=epochs
+    )
+    with open_data(data, CATALOG[model], seed=seed) as source:
+        program = build(case, source.sizes["train"] // batch_size * epochs)
+        run = Epochs(program, source, batch_size, clock=lambda: 0.0, counter=None)
+        run.run(program.compile)
+        for _ in range(epochs - 1):
+            run.run()
+        return run.training, run.test(), program.weights()
+
+
+@pytest.mark.parametrize("batch_size", STUDY.batch_sizes)
+def test_both_frameworks_take_the_same_first_steps(batch_size):
+    torch_losses, jax_losses = (fitted(lane, batch_size, 0)[0].losses[:FIRST_STEPS] for lane in LANES)
+    assert jax_losses == pytest.approx(torch_losses, rel=BOUND)
+
+
+def test_both_frameworks_end_within_the_spread_between_seeds():
+    accuracies = {lane: [fitted(lane, 64, seed)[1].top1 for seed in STUDY.seeds] for lane in LANES}
+    means = [statistics.mean(accuracies[lane]) for lane in LANES]
+    spread = min(statistics.stdev(accuracies[lane]) for lane in LANES)
+    assert min(means) >= 0.95
+    assert abs(means[0] - means[1]) <= spread
+
+
+@pytest.mark.parametrize("lane", LANES)
+def test_the_scores_are_those_of_the_trained_weights(lane):
+    """Against NumPy: the test split's 180 samples fill no whole number of batches of 64, so padding is left out."""
+    _, scores, weights = fitted(lane, 64, 0)
+    with open_data("digits", CATALOG["mlp"], seed=0) as data:
+        batches = list(data.batches("test", 64))
+        assert data.sizes["test"] % 64
+    x, labels = (np.concatenate(arrays) for arrays in zip(*batches, strict=True))
+    x, labels = x[labels >= 0].astype(np.float64), labels[labels >= 0]
+    layers = sorted({name.rpartition(".")[0] for name in weights})
+    for layer in layers:
+        x = x @ weights[f"{layer}.weight"].T + weights[f"{layer}.bias"]
+        x = x if layer == layers[-1] else np.maximum(x, 0)
+    order = np.argsort(-x, axis=1)
+    shifted = x - x.max(axis=1, keepdims=True)
+    chosen = shifted[np.arange(len(x)), labels] - np.log(np.exp(shifted).sum(axis=1))
+    assert scores.loss == pytest.approx(-chosen.mean(), rel=1e-4)
+    assert scores.top1 == pytest.approx(np.mean(order[:, 0] == labels))
+    assert scores.top5 == pytest.approx(np.mean((order[:, :5] == labels[:, None]).any(axis=1)))
+
+
+@pytest.mark.parametrize("lane", LANES)
+def test_evaluation_changes_nothing_and_is_without_dropout(lane):
+    program = build(workload(lane, "mobilenet_v3_small", batch_size=2))
+    images, labels = np.ones((2, 224, 224, 3), np.float32), np.array([1, 2], np.int32)
+    before = program.weights()
+    program.score(images, labels)
+    once = program.scores()
+    program.score(images, labels)
+    assert program.scores() == once
+    after = program.weights()
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize("lane", LANES)
+def test_random_labels_cannot_be_learned(lane):
+    """The small-CNN study's sanity check: 128 validation samples are right by chance, within 4 standard deviations."""
+    training, scores, _ = fitted(lane, 128, 0, data="synthetic", model="cnn", epochs=2)
+    chance = 1 / CATALOG["cnn"].classes
+    for found in (training.epochs[-1].validation, scores):
+        assert abs(found.top1 - chance) < 4 * np.sqrt(chance * (1 - chance) / 128)
+
+
+def trained(case, steps=2):
+    """Losses of a few steps on the placed batch, and the weights after them."""
+    program = build(case)
+    program.compile()
+    losses = []
+    for _ in range(steps):
+        program.step()
+        program.wait()
+        losses.append(float(program.output()[0]))
+    return losses, program.weights()
+
+
+@pytest.mark.parametrize("mode", ["train_step", "fit"])
+@pytest.mark.parametrize("lane", LANES)
+def test_accumulated_gradients_make_the_whole_batchs_step(lane, mode):
+    whole, weights = trained(workload(lane, "cnn", mode, batch_size=8))
+    parts, accumulated = trained(workload(lane, "cnn", mode, batch_size=8, accumulate=4))
+    assert parts == pytest.approx(whole, rel=1e-5)
+    for name in weights:
+        # Adam's first steps are as long as the rate, whatever the gradient: 1e-4, less where rounding turns its sign.
+        assert np.abs(accumulated[name] - weights[name]).mean() < 1e-6
+
+
+@pytest.mark.parametrize("lane", LANES)
+def test_rematerialisation_changes_no_result(lane):
+    """Running statistics above all: a block that runs twice must count its batch once."""
+    case = workload(lane, "mobilenet_v3_small", "train_step", batch_size=2, optimizer="sgd")
+    kept, weights = trained(case)
+    again, rematerialised = trained(dataclasses.replace(case, remat=True))
+    assert again == pytest.approx(kept, rel=1e-3)
+    for name in weights:
+        if "running" in name:
+            np.testing.assert_allclose(rematerialised[name], weights[name], rtol=1e-3, atol=1e-4)
+
+
+def test_rematerialisation_in_torch_runs_every_block_twice(monkeypatch):
+    from torchvision.models.mobilenetv3 import InvertedResidual
+
+    calls = []
+    forward = InvertedResidual.forward
+    monkeypatch.setattr(InvertedResidual, "forward", lambda self, x: (calls.append(self), forward(self, x))[1])
+    case = workload("torch", "mobilenet_v3_small", "train_step", batch_size=2)
+    for remat, times in ((False, 1), (True, 2)):
+        program = build(dataclasses.replace(case, remat=remat))
+        calls.clear()
+        program.step()
+        blocks = {id(block) for block in calls}
+        assert len(blocks) == 11
+        assert len(calls) == times * len(blocks)
+
+
+def test_rematerialisation_in_jax_computes_every_block_again():
+    case = workload("jax", "mobilenet_v3_small", "train_step", batch_size=2)
+    kept, again = (
+        str(jax.make_jaxpr(program.function)(*program.arguments))
+        for program in (build(case), build(dataclasses.replace(case, remat=True)))
+    )
+    assert (kept.count("remat"), again.count("remat")) == (0, 11)
+    assert again.count("conv_general_dilated[") > kept.count("conv_general_dilated[")
+
+
+@pytest.mark.parametrize("lane", LANES)
+def test_a_network_without_blocks_has_nothing_to_rematerialise(lane):
+    with pytest.raises(ValueError, match="no blocks to rematerialise"):
+        build(workload(lane, "mlp", "train_step", batch_size=2, remat=True))
+
+
+@pytest.mark.parametrize("lane", LANES)
+def test_vit_trains(lane):
+    losses, _ = trained(workload(lane, "vit_b_16", "train_step", batch_size=2), steps=3)
+    assert losses == sorted(losses, reverse=True)
+    assert losses[-1] < 0.9 * losses[0]
+
+
+def test_every_batch_reaches_every_lane_alike():
+    """What `feed` puts on the device is what the loader gave, in the layout of each framework."""
+    images = np.random.default_rng(0).standard_normal((2, 32, 32, 3), dtype=np.float32)
+    labels = np.array([3, 1], np.int32)
+    for lane in LANES:
+        program = build(workload(lane, "cnn", batch_size=2))
+        program.feed(images, labels)
+        x = np.asarray(program.x.permute(0, 2, 3, 1)) if torch.is_tensor(program.x) else np.asarray(program.x)
+        np.testing.assert_array_equal(x, images)
+        np.testing.assert_array_equal(np.asarray(program.labels), labels)

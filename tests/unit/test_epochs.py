@@ -1,0 +1,143 @@
+import dataclasses
+
+import pytest
+
+from fwbench import frameworks
+from fwbench.frameworks.contract import Scores
+from fwbench.meters.epochs import Epoch, Epochs, fitting
+from fwbench.worker.run import Measuring
+from fwbench.workload import Workload
+from tests.unit.fakes import FakeData, FakeFramework, FakeTrainer
+
+SIZES = {"train": 40, "validation": 15, "test": 5}
+BATCH = 10
+BATCHES = {"train": 4, "validation": 2}
+
+
+@pytest.fixture
+def fit(clock):
+    """Train a fake for some epochs; returns its records."""
+
+    def run(count=1, *, delay=0.0, sizes=SIZES, counter=None, prepare=lambda: None, **trainer):
+        epochs = Epochs(FakeTrainer(clock, **trainer), FakeData(clock, sizes, delay), BATCH, clock, counter)
+        epochs.run(prepare)
+        for _ in range(count - 1):
+            epochs.run()
+        return epochs
+
+    return run
+
+
+def test_every_second_of_an_epoch_has_one_share(fit):
+    (epoch,) = fit(delay=0.5).training.epochs
+    assert epoch.computing == BATCHES["train"] * 1.0
+    assert epoch.evaluating == BATCHES["validation"] * 0.25
+    assert epoch.waiting == sum(BATCHES.values()) * 0.5
+    assert epoch.seconds == epoch.computing + epoch.evaluating + epoch.waiting
+
+
+def test_a_slower_loader_moves_the_wait_and_nothing_else(fit):
+    (fast,), (slow,) = (fit(delay=delay).training.epochs for delay in (0.125, 0.375))
+    assert slow.waiting - fast.waiting == sum(BATCHES.values()) * 0.25
+    assert (slow.computing, slow.evaluating) == (fast.computing, fast.evaluating)
+    assert slow.seconds - fast.seconds == slow.waiting - fast.waiting
+
+
+def test_each_step_is_waited_for_before_the_next_batch_is_asked_for(clock):
+    trainer = FakeTrainer(clock)
+    Epochs(trainer, FakeData(clock, {"train": 20}), BATCH, clock, None).run()
+    assert trainer.log == ["feed", "step", "wait"] * 2
+
+
+def test_the_first_epoch_pays_for_the_compilation(fit, clock):
+    first, second = fit(2, prepare=lambda: clock.advance(7.0)).training.epochs
+    assert first.computing - second.computing == 7.0
+    assert first.seconds - second.seconds == 7.0
+
+
+def test_curves_have_a_point_a_step_and_epochs_their_means(fit):
+    training = fit(2, losses=[4.0, 3.0, 2.0, 1.0, 0.5, 0.5, 0.5, 0.5]).training
+    assert training.losses == [4.0, 3.0, 2.0, 1.0, 0.5, 0.5, 0.5, 0.5]
+    assert training.accuracies == [0.5] * 8
+    assert [epoch.train_loss for epoch in training.epochs] == [2.5, 0.5]
+    assert [epoch.samples for epoch in training.epochs] == [40, 40]
+
+
+def test_validation_and_test_see_every_sample_of_their_split(fit):
+    epochs = fit()
+    assert epochs.training.epochs[0].validation.loss == SIZES["validation"]
+    assert epochs.test().loss == SIZES["test"]
+
+
+def test_data_without_a_split_has_no_scores_of_it(fit):
+    epochs = fit(sizes={"train": 40})
+    assert epochs.training.epochs[0].validation is None
+    assert epochs.training.epochs[0].evaluating == 0.0
+    assert epochs.test() is None
+
+
+def test_energy_is_what_the_counter_moved_by(fit, clock):
+    class Counter:
+        def read(self):
+            return 100.0 * clock.now
+
+    first, second = fit(2, counter=Counter()).training.epochs
+    assert (first.energy, second.energy) == (100.0 * first.seconds, 100.0 * second.seconds)
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
+def test_a_loss_that_is_no_number_ends_the_training(fit, loss):
+    with pytest.raises(ArithmeticError, match="not finite in epoch 2"):
+        fit(2, losses=[1.0] * 6 + [loss] + [1.0])
+
+
+EPOCH = Epoch(10.0, 2.0, 5.0, 3.0, 70, 0.5, 0.75, Scores(0.25, 0.5, 1.0), None)
+
+
+def test_single_numbers_are_medians_of_the_epochs_after_the_first():
+    epochs = [EPOCH, *(dataclasses.replace(EPOCH, seconds=seconds, waiting=1.0) for seconds in (4.0, 13.0, 5.0))]
+    found = {name: metric.value for name, metric in fitting(epochs, Scores(0.75, 0.25, 0.5), "no counter").items()}
+    assert found["first_epoch_time"] == 10.0
+    assert found["epoch_time"] == 5.0
+    assert found["epoch_wait_time"] == 1.0
+    # Samples over the time of the epoch but for its validation: 70 in 1, 10 and 2 seconds.
+    assert found["throughput"] == 35.0
+    assert (found["validation_loss"], found["validation_top1"], found["validation_top5"]) == (0.25, 0.5, 1.0)
+    assert (found["test_loss"], found["test_top1"], found["test_top5"]) == (0.75, 0.25, 0.5)
+    assert found["epoch_energy"] is None
+
+
+def test_a_single_epoch_has_no_steady_ones():
+    found = fitting([EPOCH], None, "no counter")
+    assert "one epoch" in found["epoch_time"].reason
+    assert "no split 'test'" in found["test_top1"].reason
+
+
+@pytest.fixture
+def measure(monkeypatch, clock, protocol):
+    def run(epochs=2, **changes):
+        monkeypatch.setattr(frameworks, "load", lambda lane: FakeFramework(FakeTrainer(clock)))
+        workload = Workload("noop", "mlp", "fit", 64, data="digits", epochs=epochs)
+        announced = []
+        measuring = Measuring(workload, dataclasses.replace(protocol, **changes), announced.append, clock)
+        return measuring.run(), announced
+
+    return run
+
+
+def test_a_fit_has_its_own_stages_and_a_round_an_epoch(measure):
+    measurement, announced = measure()
+    assert measurement.failure is None
+    assert announced == ["data", "data", "build", "probe", "training", "epoch 1", "epoch 2", "test"]
+    # 22 batches of 64 among digits' 1,437 training samples at a second each, and 3 of validation; compiling takes 3 s.
+    assert measurement.samples == (3 + 22 + 3 * 0.25, 22 + 3 * 0.25)
+    assert measurement.value("compile_time") == 2.0
+    assert len(measurement.training["losses"]) == 44
+    assert len(measurement.training["batches"]) == 16
+    assert measurement.value("host_peak_memory") >= measurement.value("host_initial_memory") > 0
+
+
+def test_a_smoke_run_of_a_fit_makes_one_step(measure):
+    measurement, _ = measure(smoke=True)
+    assert measurement.failure is None
+    assert measurement.samples == ()

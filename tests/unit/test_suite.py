@@ -1,0 +1,110 @@
+"""The presets, and what options make of them; in a pytest of its own, as options are pytest's."""
+
+import dataclasses
+
+import pytest
+
+from fwbench.machine import machine
+from fwbench.selection import select
+from fwbench.suite import STUDIES, SUITES
+
+MODES = ("inference", "train_step", "fit")
+
+
+@pytest.fixture
+def chosen(pytester):
+    """The selection that command-line options make on a CPU."""
+
+    def choose(*options):
+        config = pytester.parseconfig("-p", "fwbench.plugin", *options)
+        return select(config, dataclasses.replace(machine(), device="cpu"))
+
+    return choose
+
+
+def ids(selection):
+    return [workload.id for mode in MODES for workload in selection.workloads(mode)]
+
+
+@pytest.mark.parametrize(
+    "options", [[f"--fwbench-profile={name}"] for name in SUITES] + [[f"--fwbench-study={name}"] for name in STUDIES]
+)
+def test_no_two_workloads_share_an_id(chosen, options):
+    found = ids(chosen(*options))
+    assert found
+    assert len(set(found)) == len(found)
+
+
+def test_the_quick_suite_has_every_model_in_every_mode_of_calls(chosen):
+    selection = chosen("--fwbench-profile=quick")
+    models = {"resnet50", "vit_b_16", "mobilenet_v3_small", "efficientnet_b0", "mlp", "cnn"}
+    for mode in ("inference", "train_step"):
+        assert {(w.framework, w.model) for w in selection.workloads(mode)} == {
+            (f, m) for f in ("torch", "jax") for m in models
+        }
+    assert {w.id for w in selection.workloads("fit")} == {
+        f"{f}-mlp-fit-b64-digits-e5-lr0.001" for f in ("torch", "jax")
+    }
+
+
+def test_a_study_has_its_modes_alone(chosen):
+    selection = chosen("--fwbench-study=mnist-mlp")
+    assert selection.workloads("inference") == selection.workloads("train_step") == []
+    # Two frameworks with Adam and JAX with SGD, three batch sizes, three seeds.
+    assert len(selection.workloads("fit")) == 3 * 3 * 3
+
+
+def test_mended_first_and_the_published_comparison_under_its_label(chosen):
+    workloads = chosen("--fwbench-study=mnist-mlp").workloads("fit")
+    labels = [workload.variant for workload in workloads]
+    assert labels == sorted(labels)
+    assert {(w.framework, w.optimizer) for w in workloads if not w.variant} == {("torch", "adam"), ("jax", "adam")}
+    assert {(w.framework, w.optimizer) for w in workloads if w.variant} == {("jax", "sgd")}
+    assert all(w.id.endswith("as-published") for w in workloads if w.variant)
+
+
+def test_vit_in_jax_is_a_normal_row_of_the_training_study(chosen):
+    workloads = chosen("--fwbench-study=paper-training").workloads("fit")
+    rows = {(w.framework, w.batch_size) for w in workloads if w.model == "vit_b_16"}
+    assert rows == {(f, b) for f in ("torch", "torch-compile", "jax") for b in (32, 64, 128)}
+    assert {(w.data, w.epochs, w.optimizer, w.learning_rate) for w in workloads} == {("imagenet-100", 2, "adam", None)}
+
+
+def test_options_change_a_study(chosen):
+    selection = chosen(
+        "--fwbench-study=mnist-mlp",
+        "--fwbench-frameworks=torch",
+        "--fwbench-batch-sizes=32",
+        "--fwbench-seeds=4,5",
+        "--fwbench-data=mnist=/data",
+        "--fwbench-epochs=2",
+        "--fwbench-optimizer=sgd",
+        "--fwbench-learning-rate=0.5",
+        "--fwbench-accumulate=4",
+        "--fwbench-remat",
+    )
+    assert ids(selection) == [f"torch-mlp-fit-b32-mnist-e2-sgd-lr0.5-a4-remat-s{seed}" for seed in (4, 5)]
+    assert {w.data_path for w in selection.workloads("fit")} == {"/data"}
+
+
+def test_a_variant_keeps_what_it_is_about(chosen):
+    selection = chosen("--fwbench-study=mnist-mlp", "--fwbench-optimizer=adam", "--fwbench-seeds=0")
+    assert {w.optimizer for w in selection.workloads("fit") if w.variant} == {"sgd"}
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--fwbench-data=cifar"], "unknown data 'cifar'"),
+        (["--fwbench-data=mnist"], "mnist needs the folder"),
+        (["--fwbench-data=digits=/x"], "digits takes no path"),
+        (["--fwbench-seeds=-1"], "seed '-1' in --fwbench-seeds is not a whole number of at least 0"),
+        (["--fwbench-seeds="], "names no seed"),
+        (["--fwbench-accumulate=3"], "a batch of 2 cannot be cut into 3 equal parts"),
+        (["--fwbench-epochs=0"], "epochs 0 is not a whole number of at least 1"),
+        (["--fwbench-learning-rate=-1"], "learning rate -1.0 is not above 0"),
+    ],
+)
+def test_a_wrong_value_is_one_sentence(chosen, options, sentence):
+    with pytest.raises(pytest.UsageError, match=sentence):
+        ids(chosen(*options))
