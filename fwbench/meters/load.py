@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fwbench.measurement import Metric, unavailable
 
-_SOURCE = "/proc/stat less this process's CPU time, on the CPUs it is pinned to"
+_SOURCE = "/proc/stat less the CPU time of this process and its children, on the CPUs it is pinned to"
 # Columns of a cpu line in which time was spent: user, nice, system, irq, softirq, steal (Linux, proc_stat(5)).
 _BUSY = (0, 1, 2, 5, 6, 7)
 
@@ -18,7 +18,7 @@ class OtherLoad:
     Args:
         cpus: to watch; default: those this process may run on.
         clock: seconds of wall time.
-        own: seconds of CPU time of this process, all threads.
+        own: seconds of CPU time of this process and of those it started.
         stat: the kernel's counters.
     """
 
@@ -26,12 +26,12 @@ class OtherLoad:
         self,
         cpus: set[int] | None = None,
         clock: Callable[[], float] = time.perf_counter,
-        own: Callable[[], float] = time.process_time,
+        own: Callable[[], float] | None = None,
         stat: Path = Path("/proc/stat"),
     ) -> None:
         self._cpus = cpus if cpus is not None else _affinity()
-        self._clock, self._own, self._stat = clock, own, stat
-        self._start = (clock(), own(), self._busy())
+        self._clock, self._own, self._stat = clock, own or family_time, stat
+        self._start = (clock(), self._own(), self._busy())
 
     def read(self) -> Metric:
         """The share of the CPUs' time that other processes (or the hypervisor) took, from 0 to 1."""
@@ -54,6 +54,32 @@ class OtherLoad:
             if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in self._cpus:
                 ticks += sum(int(columns[index]) for index in _BUSY)
         return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def family_time(root: int | None = None, proc: Path = Path("/proc")) -> float:
+    """Seconds of CPU time of a process, its living descendants, and whoever of them has ended and been waited for.
+
+    Loaders that decode images and compilers that a framework starts are not other load.
+    """
+    ticks: dict[int, int] = {}
+    parents: dict[int, int] = {}
+    for stat in proc.glob("[0-9]*/stat"):
+        try:
+            # After the name, which may hold anything and ends with the last parenthesis (Linux, proc_pid_stat(5)).
+            columns = stat.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        process = int(stat.parent.name)
+        parents[process] = int(columns[1])
+        # utime, stime, and those of waited-for children.
+        ticks[process] = sum(map(int, columns[11:15]))
+    family = {os.getpid() if root is None else root}
+    grown = True
+    while grown:
+        more = {process for process, parent in parents.items() if parent in family} - family
+        family |= more
+        grown = bool(more)
+    return sum(ticks.get(process, 0) for process in family) / os.sysconf("SC_CLK_TCK")
 
 
 def _affinity() -> set[int]:

@@ -1,11 +1,13 @@
 import dataclasses
+import os
+import time
 
 import pytest
 
 from fwbench.measurement import Metric
 from fwbench.meters.energy import RaplCounter, counter, energy
 from fwbench.meters.latency import MAX_ROUNDS, SAMPLES_NEEDED, latencies, percentiles
-from fwbench.meters.load import OtherLoad
+from fwbench.meters.load import OtherLoad, family_time
 from fwbench.meters.memory import memory
 from fwbench.meters.throughput import throughput
 from tests.unit.fakes import FakeProgram
@@ -203,6 +205,23 @@ def test_other_load_is_what_neither_we_nor_idling_used(clock, tmp_path):
     # On the two CPUs watched 2 s are busy, in user, system and stolen time; 1.5 s are ours. CPU 2 is not watched.
     write_stat(stat, [(100, 0, 50, 40, 9, 0, 0, 0), (0, 0, 0, 50, 9, 0, 0, 50), (999,) * 8])
     assert load.read().value == pytest.approx(0.5 / 4)
+
+
+def test_loaders_and_compilers_are_no_other_load(tmp_path):
+    def write(process, parent, times, name="x) (y"):
+        (tmp_path / str(process)).mkdir()
+        (tmp_path / str(process) / "stat").write_text(f"{process} ({name}) S {parent} {'0 ' * 9}{times} 0 0")
+
+    write(10, 1, "100 10 1 2")  # the process itself; its waited-for children took 3 ticks
+    write(11, 10, "1000 0 0 0")
+    write(12, 11, "0 0 10000 0")  # a grandchild, listed after its parent
+    write(9, 12, "0 100000 0 0")  # and one listed before its parent
+    write(13, 1, "7 7 7 7")  # somebody else
+    assert family_time(10, tmp_path) * os.sysconf("SC_CLK_TCK") == pytest.approx(111113)
+
+
+def test_this_process_is_a_family():
+    assert 0 < time.process_time() <= family_time() + 0.1
 
 
 def test_other_load_without_counters_has_a_reason(clock, tmp_path):

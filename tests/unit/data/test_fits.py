@@ -1,0 +1,77 @@
+"""The data's way into a measurement: real workers, real frameworks, real loader processes."""
+
+import os
+import signal
+
+import pytest
+
+from fwbench.machine import machine
+from fwbench.worker.client import Workers
+from fwbench.workload import Workload
+from tests.unit.data.processes import eventually, loaders
+from tests.unit.processes import grandchildren
+
+LANES = ("torch", "jax")
+
+
+@pytest.fixture
+def fit(protocol):
+    workers = Workers(machine(), "cpu", {}, LANES)
+
+    def measure(lane, model="mlp", *, on_stage=lambda stage: None, **fields):
+        return workers.measure(Workload(lane, model, "fit", **fields), protocol, on_stage)
+
+    yield measure
+    workers.close()
+
+
+def test_both_frameworks_train_on_mnists_files(fit, mnist_folder):
+    torch, jax = (fit(lane, batch_size=64, data="mnist", data_path=str(mnist_folder), epochs=2) for lane in LANES)
+    for measurement in (torch, jax):
+        assert measurement.failure is None
+        assert len(measurement.samples) == 2
+        # 200 images, of which 80 % are trained on: two batches of 64.
+        assert len(measurement.training["losses"]) == 4
+        assert measurement.value("test_loss") > 0
+    assert torch.training["batches"] == jax.training["batches"]
+    assert torch.training["losses"] == pytest.approx(jax.training["losses"], rel=1e-3)
+
+
+def test_files_that_are_missing_are_one_sentence(fit, tmp_path):
+    failure = fit("torch", batch_size=64, data="mnist", data_path=str(tmp_path / "none")).failure
+    assert (failure.kind, failure.stage) == ("error", "data")
+    assert str(tmp_path / "none") in failure.message
+
+
+def test_images_come_from_loader_processes_that_end_with_the_training(fit, imagenet_folder):
+    seen = []
+
+    def look(stage):
+        if stage == "training":
+            seen.extend(loader for child in grandchildren(os.getpid()) for loader in loaders(child))
+
+    measurement = fit(
+        "torch", "mobilenet_v3_small", batch_size=2, data="imagenet-100", data_path=str(imagenet_folder), on_stage=look
+    )
+    assert measurement.failure is None
+    assert len(measurement.training["losses"]) == 7
+    assert measurement.metrics["test_top1"].reason == "the data has no split 'test'"
+    assert seen
+    assert eventually(lambda: not any(os.path.exists(f"/proc/{process}") for process in seen))
+
+
+def test_a_worker_that_is_killed_leaves_no_loader(fit, imagenet_folder):
+    seen = []
+
+    def kill(stage):
+        if stage == "epoch 1":
+            for worker in grandchildren(os.getpid()):
+                seen.extend(loaders(worker))
+                os.kill(worker, signal.SIGKILL)
+
+    measurement = fit(
+        "torch", "mobilenet_v3_small", batch_size=2, data="imagenet-100", data_path=str(imagenet_folder), on_stage=kill
+    )
+    assert measurement.failure.kind == "crashed"
+    assert seen
+    assert eventually(lambda: not any(os.path.exists(f"/proc/{process}") for process in seen))
