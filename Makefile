@@ -15,6 +15,7 @@ bench: $(VENV)/.installed
 test: $(VENV)/.installed
 	$(RUN) pytest tests/unit -n 2 $(ARGS)
 	$(RUN) pytest tests/correctness -n 2 $(ARGS)
+	$(RUN) pytest tests/training $(ARGS)
 
 check: $(VENV)/.installed
 	$(RUN) ruff check .

@@ -17,6 +17,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     # Correctness tests import frameworks; a process that waits for measurements must not hold their memory and threads.
-    if config.getoption("benchmark_only") and collection_path.name in ("correctness", "unit"):
+    if config.getoption("benchmark_only") and collection_path.name in ("correctness", "training", "unit"):
         return True
     return None
