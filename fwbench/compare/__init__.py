@@ -1,0 +1,1 @@
+"""Comparing: whether a difference between two sides is one, and what it means for CI."""

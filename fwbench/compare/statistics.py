@@ -1,0 +1,204 @@
+"""The decision: has a benchmark become slower? Few fresh pairs of all benchmarks, then more of the suspects alone.
+
+The replicate is a pair of processes, one of each side, alive together and taking turns; never a round: rounds of one
+process are not independent, and tests on them find a change in two of three runs in which nothing changed.
+
+    screening      3 pairs of each benchmark (4 where they scatter)      estimate beyond the threshold: a suspect
+    confirmation   fresh pairs of the suspects; after 4, 10 and 16       cleared, or an exact test, or inconclusive
+
+Screening alone errs in every fourth suite; its pairs are not used again, so what confirms a suspect owes nothing to the
+luck that made it one. As both sides of a pair run in random order, unchanged code makes its difference symmetric about
+zero, and the signed-rank test is valid whatever the noise.
+
+A difference is the logarithm of head over base of a metric that is better when lower: above zero, head is worse.
+"""
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+Kind = Literal["regressed", "improved", "unchanged", "inconclusive"]
+
+
+@dataclass(frozen=True)
+class Look:
+    """A moment at which confirmation decides.
+
+    Attributes:
+        pairs: fresh pairs that each suspect has by then.
+        alpha: the share of the suite's false-alarm rate that is spent here, 0 for none.
+        clear_below: an estimated change below this clears the suspect.
+    """
+
+    pairs: int
+    alpha: float
+    clear_below: float
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What counts as a change, and how sure one must be of it.
+
+    Attributes:
+        threshold: the smallest change that counts, as a share of base.
+        tolerated: the test's null hypothesis is a change of at most this.
+        screening: pairs of each benchmark in the first stage; one more where they scatter by more than `threshold`.
+        looks: the second stage.
+    """
+
+    threshold: float = 0.02
+    tolerated: float = 0.005
+    screening: int = 3
+    looks: tuple[Look, ...] = (Look(4, 0.0, 0.005), Look(10, 0.004, 0.01), Look(16, 0.006, 0.02))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a benchmark.
+
+    Attributes:
+        ratio: estimate of head over base.
+        interval: of the ratio, at `confidence`.
+        pairs: that the estimate rests on.
+        p_value: of the test, where one was made.
+        note: for an inconclusive one, what would resolve it.
+    """
+
+    kind: Kind
+    ratio: float
+    interval: tuple[float, float]
+    confidence: float
+    pairs: int
+    p_value: float | None = None
+    note: str = ""
+
+
+def estimate(differences: Sequence[float]) -> float:
+    """The median of all pairwise means: Hodges and Lehmann (1963), Annals of Mathematical Statistics 34, 598-611."""
+    return float(np.median(_walsh(differences)))
+
+
+def interval(differences: Sequence[float], confidence: float = 0.95) -> tuple[float, float, float]:
+    """The exact interval that belongs to the signed-rank test (Hollander and Wolfe, section 3.3).
+
+    Returns:
+        Lower end, upper end, and its confidence, which with few pairs is less than was asked for.
+    """
+    walsh = np.sort(_walsh(differences))
+    below = _signed_rank_cdf(len(differences))
+    # So many of the means may be cut off at either end.
+    cut = max(0, int(np.searchsorted(below, (1 - confidence) / 2, side="right")) - 1)
+    return float(walsh[cut]), float(walsh[-1 - cut]), float(1 - 2 * below[cut])
+
+
+def p_value(differences: Sequence[float], tolerated: float) -> float:
+    """Exact one-sided signed-rank test (Wilcoxon 1945) of "head is worse by at most `tolerated`"."""
+    shifted = np.asarray(differences) - math.log1p(tolerated)
+    return float(stats.wilcoxon(shifted, alternative="greater", method="exact").pvalue)
+
+
+def holm(p_values: Mapping[str, float], alpha: float) -> set[str]:
+    """Which hypotheses fall, with a chance of at most `alpha` that any true one does (Holm 1979)."""
+    rejected: set[str] = set()
+    for name in sorted(p_values, key=lambda name: p_values[name]):
+        if p_values[name] > alpha / (len(p_values) - len(rejected)):
+            break
+        rejected.add(name)
+    return rejected
+
+
+def screening_pairs(differences: Sequence[float], rule: Rule) -> int:
+    """How many pairs the first stage needs of a benchmark that has these."""
+    first = rule.screening
+    scattered = len(differences) >= first and float(np.std(differences[:first], ddof=1)) > rule.threshold
+    return first + 1 if scattered else first
+
+
+def screen(differences: Sequence[float], rule: Rule) -> int:
+    """Whether a benchmark is suspected: 1 of being worse, -1 of being better, 0 of neither."""
+    found = estimate(differences)
+    if abs(found) <= math.log1p(rule.threshold):
+        return 0
+    return 1 if found > 0 else -1
+
+
+def unchanged(differences: Sequence[float]) -> Verdict:
+    """The verdict on a benchmark that is not suspected."""
+    return _verdict("unchanged", differences)
+
+
+class Confirmation:
+    """The second stage: fresh pairs of the suspects, judged together at each look.
+
+    Args:
+        suspects: what each is suspected of, by name: 1 of being worse, -1 of being better.
+
+    Attributes:
+        verdicts: on the suspects that are decided.
+    """
+
+    def __init__(self, suspects: Mapping[str, int], rule: Rule) -> None:
+        self.verdicts: dict[str, Verdict] = {}
+        self._rule = rule
+        self._suspects = dict(suspects)
+        self._looks = list(rule.looks)
+
+    @property
+    def open(self) -> tuple[str, ...]:
+        """The suspects that are not decided."""
+        return tuple(name for name in self._suspects if name not in self.verdicts)
+
+    @property
+    def wanted(self) -> int:
+        """Fresh pairs that each open suspect needs before the next `judge`; 0 when all are decided."""
+        return self._looks[0].pairs if self.open else 0
+
+    def judge(self, differences: Mapping[str, Sequence[float]]) -> None:
+        """Look at the open suspects' fresh pairs, `wanted` of each."""
+        look, rule = self._looks.pop(0), self._rule
+        towards = {name: [self._suspects[name] * d for d in differences[name]] for name in self.open}
+        # Whoever was cleared still counts among the hypotheses, as one that does not fall.
+        p_values = dict.fromkeys(self._suspects, 1.0)
+        if look.alpha:
+            p_values |= {name: p_value(pairs, rule.tolerated) for name, pairs in towards.items()}
+        fallen = holm(p_values, look.alpha)
+        for name, pairs in towards.items():
+            found, p = estimate(pairs), p_values[name] if look.alpha else None
+            if name in fallen and found > math.log1p(rule.threshold):
+                kind: Kind = "regressed" if self._suspects[name] > 0 else "improved"
+                self.verdicts[name] = _verdict(kind, differences[name], p)
+            elif found < math.log1p(look.clear_below):
+                self.verdicts[name] = _verdict("unchanged", differences[name], p)
+            elif not self._looks:
+                note = f"{len(pairs)} pairs do not tell: measure again, with less other load on the machine"
+                self.verdicts[name] = _verdict("inconclusive", differences[name], p, note)
+
+
+def _verdict(kind: Kind, differences: Sequence[float], p: float | None = None, note: str = "") -> Verdict:
+    low, high, confidence = interval(differences)
+    ratio = math.exp(estimate(differences))
+    return Verdict(kind, ratio, (math.exp(low), math.exp(high)), confidence, len(differences), p, note)
+
+
+def _walsh(differences: Sequence[float]) -> NDArray[np.float64]:
+    values = np.asarray(differences, np.float64)
+    first, second = np.triu_indices(len(values))
+    return (values[first] + values[second]) / 2
+
+
+@functools.cache
+def _signed_rank_cdf(n: int) -> NDArray[np.float64]:
+    """The chance that the signed-rank statistic of n pairs is at most 0, 1, ..., n (n + 1) / 2."""
+    counts = np.ones(1)
+    for rank in range(1, n + 1):
+        longer = np.zeros(len(counts) + rank)
+        longer[: len(counts)] += counts
+        longer[rank:] += counts
+        counts = longer
+    return np.cumsum(counts) / 2.0**n
