@@ -19,7 +19,7 @@ from fwbench.measurement import Measurement
 from fwbench.report import summary
 from fwbench.report.progress import Progress
 from fwbench.session import Session
-from fwbench.workload import Workload
+from fwbench.workload import MODES, Workload
 
 Measure = Callable[[Workload], Measurement]
 
@@ -28,8 +28,6 @@ _SESSION = pytest.StashKey[Session]()
 _PROGRESS = pytest.StashKey[Progress]()
 _CLOCK = pytest.StashKey["ReplayClock"]()
 _SHOWN = pytest.StashKey[set[str]]()  # the tests whose outcome the progress line has told
-
-_MODES = ("inference", "train_step", "fit")
 
 
 class ReplayClock:
@@ -51,7 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     for lane in LANES.values():
         config.addinivalue_line("markers", f"{lane.name}: measures the lane {lane.title}.")
-    for mode in _MODES:
+    for mode in MODES:
         config.addinivalue_line("markers", f"{mode}: measures the mode {mode}.")
     config.addinivalue_line("markers", "workloads(mode): spread the test over the run's frameworks, models and sizes.")
     config.addinivalue_line(

@@ -19,10 +19,9 @@ from fwbench.models import CATALOG, pretrained
 from fwbench.profiles import PROFILES, Protocol
 from fwbench.suite import STUDIES, SUITES, Part
 from fwbench.worker.client import importing
-from fwbench.workload import OPTIMIZERS, PRECISIONS, WEIGHTS, Workload
+from fwbench.workload import MODES, OPTIMIZERS, PRECISIONS, TRAINING, WEIGHTS, Workload
 
 _FRAMEWORKS = tuple(dict.fromkeys(lane.framework for lane in LANES.values() if not lane.internal))
-TRAINING = ("train_step", "fit")
 _LANES = tuple(name for name, lane in LANES.items() if not lane.internal)
 _MODELS = tuple(name for name, model in CATALOG.items() if model.parameters)
 
@@ -207,7 +206,7 @@ def select(config: pytest.Config, machine: Machine) -> Selection:
     }
     selection = Selection(
         protocol=_steered(config, PROFILES[profile]),
-        parts=tuple(_asked_for(part, asked_for, lanes) for part in parts),
+        parts=tuple(_asked_for(part, asked_for, lanes, study=study is not None) for part in parts),
         precisions=precisions,
         study=name,
         weights=weights,
@@ -220,14 +219,20 @@ def select(config: pytest.Config, machine: Machine) -> Selection:
         data_path=data_path,
     )
     # All of them now, so that a combination that makes no sense is told before anything runs.
-    for mode in ("inference", *TRAINING):
+    for mode in MODES:
         selection.workloads(mode)
     return selection
 
 
-def _asked_for(part: Part, changes: Mapping[str, Any], lanes: tuple[str, ...]) -> Part:
-    """The part with what the options ask for; a study's variant keeps the lane and the optimizer that it is about."""
+def _asked_for(part: Part, changes: Mapping[str, Any], lanes: tuple[str, ...], *, study: bool) -> Part:
+    """The part with what the options ask for; a study's variant keeps the lane and the optimizer that it is about.
+
+    Without a study nobody who names a large model asks for epochs of it, which take hours: of what a suite fits, the
+    named models are left.
+    """
     changes = {name: value for name, value in changes.items() if value not in (None, ())}
+    if part.mode == "fit" and not study and "models" in changes:
+        changes["models"] = tuple(model for model in part.models if model in changes["models"])
     if part.variant:
         changes.pop("optimizer", None)
         lanes = tuple(lane for lane in part.lanes if lane in (lanes or part.lanes))

@@ -4,6 +4,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+TRAINING = ("train_step", "fit")
+MODES = ("inference", *TRAINING)
 PRECISIONS = ("fp32", "tf32", "bf16")
 DEVICES = ("cpu", "gpu")
 OPTIMIZERS = ("adam", "sgd")

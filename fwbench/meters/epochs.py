@@ -27,7 +27,8 @@ class Epoch:
 
     Attributes:
         seconds: the whole epoch.
-        waiting: of these, for batches of either split.
+        training: of these, until validation began.
+        waiting: of the whole, for batches of either split.
         computing: training steps, the first epoch's compilation included.
         evaluating: validation, without the wait for its batches.
         samples: trained on.
@@ -37,6 +38,7 @@ class Epoch:
     """
 
     seconds: float
+    training: float
     waiting: float
     computing: float
     evaluating: float
@@ -99,6 +101,7 @@ class Epochs:
             computing += self._clock() - begun
             steps += 1
         curve = program.curve()
+        trained = self._clock() - start
         validation = None
         if "validation" in self._data.sizes:
             validation, for_data, evaluating = self._evaluate("validation")
@@ -116,6 +119,7 @@ class Epochs:
         self.training.epochs.append(
             Epoch(
                 seconds,
+                trained,
                 waiting,
                 computing,
                 evaluating,
@@ -163,7 +167,7 @@ def fitting(epochs: Sequence[Epoch], tested: Scores | None, counter: Counter | s
     Returns:
         `first_epoch_time` and, over the epochs after it, medians: `epoch_time`, its shares `epoch_wait_time`,
         `epoch_compute_time` and `epoch_evaluation_time`, `epoch_energy`, and `throughput`, samples trained on over the
-        time of the epoch but for its validation. Of the last epoch: `train_loss`, `train_top1` and what validation
+        time until validation began. Of the last epoch: `train_loss`, `train_top1` and what validation
         and test found. A single epoch has no median of later ones.
     """
     last, steady = epochs[-1], epochs[1:]
@@ -181,7 +185,7 @@ def fitting(epochs: Sequence[Epoch], tested: Scores | None, counter: Counter | s
         "epoch_wait_time": median("s", "lower", lambda epoch: epoch.waiting),
         "epoch_compute_time": median("s", "lower", lambda epoch: epoch.computing),
         "epoch_evaluation_time": median("s", "lower", lambda epoch: epoch.evaluating),
-        "throughput": median("1/s", "higher", lambda epoch: epoch.samples / (epoch.seconds - epoch.evaluating)),
+        "throughput": median("1/s", "higher", lambda epoch: epoch.samples / epoch.training),
         "epoch_energy": unavailable("J", "lower", "energy counter", counter)
         if isinstance(counter, str)
         else median("J", "lower", lambda epoch: epoch.energy or 0.0),

@@ -34,6 +34,8 @@ def test_every_second_of_an_epoch_has_one_share(fit):
     assert epoch.evaluating == BATCHES["validation"] * 0.25
     assert epoch.waiting == sum(BATCHES.values()) * 0.5
     assert epoch.seconds == epoch.computing + epoch.evaluating + epoch.waiting
+    # Validation's wait for data is no part of training.
+    assert epoch.training == BATCHES["train"] * (1.0 + 0.5)
 
 
 def test_a_slower_loader_moves_the_wait_and_nothing_else(fit):
@@ -91,16 +93,17 @@ def test_a_loss_that_is_no_number_ends_the_training(fit, loss):
         fit(2, losses=[1.0] * 6 + [loss] + [1.0])
 
 
-EPOCH = Epoch(10.0, 2.0, 5.0, 3.0, 70, 0.5, 0.75, Scores(0.25, 0.5, 1.0), None)
+EPOCH = Epoch(10.0, 7.0, 2.0, 5.0, 3.0, 70, 0.5, 0.75, Scores(0.25, 0.5, 1.0), None)
 
 
 def test_single_numbers_are_medians_of_the_epochs_after_the_first():
-    epochs = [EPOCH, *(dataclasses.replace(EPOCH, seconds=seconds, waiting=1.0) for seconds in (4.0, 13.0, 5.0))]
+    steady = ((4.0, 1.0), (13.0, 10.0), (5.0, 2.0))
+    epochs = [EPOCH, *(dataclasses.replace(EPOCH, seconds=s, training=t, waiting=1.0) for s, t in steady)]
     found = {name: metric.value for name, metric in fitting(epochs, Scores(0.75, 0.25, 0.5), "no counter").items()}
     assert found["first_epoch_time"] == 10.0
     assert found["epoch_time"] == 5.0
     assert found["epoch_wait_time"] == 1.0
-    # Samples over the time of the epoch but for its validation: 70 in 1, 10 and 2 seconds.
+    # 70 samples in 1, 10 and 2 seconds.
     assert found["throughput"] == 35.0
     assert (found["validation_loss"], found["validation_top1"], found["validation_top5"]) == (0.25, 0.5, 1.0)
     assert (found["test_loss"], found["test_top1"], found["test_top5"]) == (0.75, 0.25, 0.5)

@@ -7,8 +7,7 @@ import pytest
 from fwbench.machine import machine
 from fwbench.selection import select
 from fwbench.suite import STUDIES, SUITES
-
-MODES = ("inference", "train_step", "fit")
+from fwbench.workload import MODES
 
 
 @pytest.fixture
@@ -85,6 +84,13 @@ def test_options_change_a_study(chosen):
     )
     assert ids(selection) == [f"torch-mlp-fit-b32-mnist-e2-sgd-lr0.5-a4-remat-s{seed}" for seed in (4, 5)]
     assert {w.data_path for w in selection.workloads("fit")} == {"/data"}
+
+
+def test_naming_a_large_model_asks_for_no_epochs_of_it_unless_in_a_study(chosen):
+    assert chosen("--fwbench-profile=quick", "--fwbench-models=resnet50").workloads("fit") == []
+    assert chosen("--fwbench-profile=quick", "--fwbench-models=resnet50,mlp").workloads("fit") != []
+    studied = chosen("--fwbench-study=paper-training", "--fwbench-models=cnn", "--fwbench-data=synthetic")
+    assert {w.model for w in studied.workloads("fit")} == {"cnn"}
 
 
 def test_a_variant_keeps_what_it_is_about(chosen):

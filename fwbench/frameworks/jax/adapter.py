@@ -12,10 +12,9 @@ from fwbench.models import Model
 from fwbench.models.weights import Shape, Weights
 from fwbench.precision import Operands, Products
 from fwbench.training import HORIZON
-from fwbench.workload import Workload
+from fwbench.workload import TRAINING, Workload
 
 _FORWARD = {"inference": Forward, "dispatch": Dispatch}
-_TRAINING = ("train_step", "fit")
 
 
 class Jax(Framework):
@@ -24,7 +23,7 @@ class Jax(Framework):
     def unavailable(self, workload: Workload) -> str | None:
         if workload.model not in NETWORKS:
             return f"JAX has no network {workload.model!r}"
-        if workload.mode not in (*_FORWARD, *_TRAINING):
+        if workload.mode not in (*_FORWARD, *TRAINING):
             return f"the JAX lane has no mode {workload.mode!r}"
         if workload.device == "gpu":
             try:

@@ -59,7 +59,7 @@ class TrainStep(Compiled, Trainer):
             self._curve.append(self.out)
 
     def wait(self) -> None:
-        jax.block_until_ready((self.state, self.out, self._scores))
+        jax.block_until_ready((self.state, self.out, self._scores[-1:]))
 
     def output(self) -> NDArray[Any]:
         return np.asarray(self.out[0]).reshape(1)

@@ -15,9 +15,7 @@ from fwbench.models import CATALOG, Model
 from fwbench.models.weights import Shape, Weights
 from fwbench.precision import Operands, Products
 from fwbench.training import HORIZON
-from fwbench.workload import Workload
-
-_MODES = ("inference", "train_step", "fit")
+from fwbench.workload import MODES, Workload
 
 
 class Torch(Framework):
@@ -26,7 +24,7 @@ class Torch(Framework):
     def unavailable(self, workload: Workload) -> str | None:
         if not has_network(CATALOG[workload.model]):
             return f"PyTorch has no network {workload.model!r}"
-        if workload.mode not in _MODES:
+        if workload.mode not in MODES:
             return f"the PyTorch lanes have no mode {workload.mode!r}"
         if workload.device == "gpu" and not torch.cuda.is_available():
             return f"this machine has a GPU, but torch {torch.__version__} cannot use it: install a CUDA build of torch"

@@ -73,7 +73,7 @@ class TrainStep(Placed, Trainer):
         return np.array([self.loss.item()])
 
     def feed(self, images: Images, labels: Labels) -> None:
-        self.module.train()
+        self._switch(train=True)
         self.x, self.labels = self._placed(images), self._placed_labels(labels)
 
     def curve(self) -> list[tuple[float, float]]:
@@ -82,7 +82,7 @@ class TrainStep(Placed, Trainer):
         return steps
 
     def score(self, images: Images, labels: Labels) -> None:
-        self.module.eval()
+        self._switch(train=False)
         with torch.no_grad():
             self._scores.append(self.evaluate(self._placed(images), self._placed_labels(labels)).clone())
 
@@ -90,6 +90,11 @@ class TrainStep(Placed, Trainer):
         found = Scores.of(torch.stack(self._scores).tolist())
         self._scores.clear()
         return found
+
+    def _switch(self, *, train: bool) -> None:
+        # Only when it changes: it walks through every layer, and would be paid for at every step.
+        if self.module.training != train:
+            self.module.train(train)
 
     def _loss(self, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """This part's share of the batch's mean loss; right answers, counted in mode `fit` alone."""
