@@ -1,0 +1,8 @@
+"""`python -m fwbench`: the `fwbench` command under this interpreter."""
+
+import sys
+
+from fwbench.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

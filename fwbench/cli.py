@@ -1,0 +1,34 @@
+"""The `fwbench` command: everything but measuring the suite, which is pytest's."""
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+from fwbench.errors import UserError
+
+# Each module has `add(subparsers)`, which declares its commands and sets `run`: from the parsed arguments to an exit
+# code.
+_COMMANDS: tuple[str, ...] = ()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command.
+
+    Returns:
+        Its exit code; 4 with one sentence on standard error where the user must mend something.
+    """
+    parser = argparse.ArgumentParser(
+        prog="fwbench",
+        description="Reads, compares and checks records, which `pytest --benchmark-only` makes.",
+    )
+    subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
+    for name in _COMMANDS:
+        importlib.import_module(name).add(subparsers)
+    options = parser.parse_args(arguments)
+    try:
+        code: int = options.run(options)
+    except UserError as error:
+        print(f"fwbench: {error}", file=sys.stderr)
+        return UserError.EXIT_CODE
+    return code
