@@ -35,22 +35,19 @@ def lowered(text: str) -> Lowered:
         if found := _FUNCTION.match(line):
             function = found["name"]
             own[function], calls[function] = Counter(), Counter()
-            name = "argument"
-            types = line.partition("->")[0] if function == "main" else ""
+            if function == "main":
+                for element in _ELEMENT.finditer(line.partition("->")[0]):
+                    own[function]["argument", _dtype(element["type"])] += 1
         elif function and (found := _OPERATOR.match(line)):
             called = _CALL.search(line)
             if called:
                 calls[function][called["name"]] += 1
                 continue
-            name, types = found["name"].removeprefix("stablehlo."), line
-        else:
-            continue
-        if name == "return":
-            continue
-        if name != "argument":
-            own[function][name, None] += 1
-        for element in {match["type"] for match in _ELEMENT.finditer(types)}:
-            own[function][name, _dtype(element)] += 1
+            name = found["name"].removeprefix("stablehlo.")
+            if name != "return":
+                own[function][name, None] += 1
+                for kind in {element["type"] for element in _ELEMENT.finditer(line)}:
+                    own[function][name, _dtype(kind)] += 1
     totals = _called("main", own, calls)
     operators = {name: count for (name, dtype), count in sorted(totals.items(), key=str) if dtype is None}
     dtypes: dict[str, dict[str, int]] = {}
@@ -70,7 +67,7 @@ def canonical(text: str) -> str:
 
 def fusions(optimised: str) -> int:
     """Fused computations in XLA's optimised HLO; one in a loop's body counts once."""
-    return len(re.findall(r" = [^=]*? fusion\(", optimised))
+    return optimised.count(" fusion(")
 
 
 def aliased(optimised: str) -> int:
