@@ -11,6 +11,7 @@ Kind = Literal[
 ]
 
 _BARRIER = "optimization_barrier"
+_NAMED = 8  # kinds of operators in a sentence; a reader of more compares the records
 
 # What the compiler makes of a program, and what it is called.
 _SIZES = {"flops": "FLOPs", "bytes_accessed": "bytes accessed", "memory": "the compiler's memory"}
@@ -116,12 +117,11 @@ def _program(base: Fingerprint, head: Fingerprint) -> Finding:
     changes = {name: now.get(name, 0) - before.get(name, 0) for name in {*before, *now} - {_BARRIER}}
     # The most changed first.
     ordered = sorted((name for name in changes if changes[name]), key=lambda name: (-abs(changes[name]), name))
-    operators = [f"{abs(changes[name])} {'more' if changes[name] > 0 else 'fewer'} {name}" for name in ordered]
-    if not operators:
-        operators = [
-            "the same operators" if before == now else "no other operator",
-            "other in shape, layout, constants or order",
-        ]
+    operators = [f"{abs(changes[name])} {'more' if changes[name] > 0 else 'fewer'} {name}" for name in ordered[:_NAMED]]
+    if len(ordered) > _NAMED:
+        operators.append(f"{_count(len(ordered) - _NAMED, 'other kind')} of operators changed in number")
+    if not ordered:
+        operators.append("as many operators of each kind, other in shape, layout, constants or order")
     by = _by(base, head)
     return Finding("program", ", ".join(operators + _facts(base, head)) + (f" (by {by})" if by else ""))
 
@@ -146,7 +146,7 @@ def _facts(base: Fingerprint, head: Fingerprint) -> list[str]:
     for name, title in _SIZES.items():
         before, now = getattr(base, name), getattr(head, name)
         if before is not None and now is not None and before != now:
-            facts.append(f"{title} {now / before - 1:+.3%}".replace("%", " %") if before else f"{title} 0 -> {now:.0f}")
+            facts.append(f"{title} {100 * (now / before - 1):+.3g} %" if before else f"{title} 0 -> {now:.0f}")
     if base.fusions is not None and head.fusions is not None and base.fusions != head.fusions:
         facts.append(f"fusions {base.fusions} -> {head.fusions}")
     return facts
