@@ -64,6 +64,10 @@ class Fingerprint:
     def counted(self, compilations: int, recompilations: int | None) -> "Fingerprint":
         """The same with the compilations of a run; `recompilations` is None where no call came after the warm-up."""
         absent = {name: why for name, why in self.absent.items() if name not in ("compilations", "recompilations")}
+        if not compilations:
+            # Something was compiled: a framework that announces none cannot be believed on later ones either.
+            reason = "the framework announced no compilation, not even the first"
+            return dataclasses.replace(self, absent=absent | dict.fromkeys(("compilations", "recompilations"), reason))
         if recompilations is None:
             absent["recompilations"] = "no call came after the warm-up"
         return dataclasses.replace(self, compilations=compilations, recompilations=recompilations, absent=absent)
