@@ -205,10 +205,8 @@ def test_torch_an_extra_transpose_with_its_bytes(told):
 
 
 def test_torch_a_float64_constant(told):
-    base, head = (
-        told(Dispatched(lambda x, c=torch.tensor(2.0, dtype=dtype): x * c, X))
-        for dtype in (torch.float32, torch.float64)
-    )
+    constants = (torch.tensor(2.0, dtype=dtype) for dtype in (torch.float32, torch.float64))
+    base, head = (told(Dispatched(lambda x, c=c: x * c, X)) for c in constants)
     (kind, sentence), *_ = changes(base, head)
     assert (kind, sentence) == ("dtype", "float64 is new: 1 mul")
 
