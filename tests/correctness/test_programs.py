@@ -42,7 +42,7 @@ class Jitted(Compiled):
         jax.block_until_ready(self.out)
 
     def output(self):
-        return np.asarray(self.out)
+        return np.asarray(jax.tree.leaves(self.out)[0])
 
 
 class Dispatched(Placed):
@@ -169,7 +169,7 @@ def test_jax_names_and_places_of_the_source_make_no_difference(told, tmp_path):
             return jnp.maximum({argument}, 0)
 
         def {outer}({argument}, w):
-            {space}return {inner}({argument} @ w)
+            {space}return dict({output}={inner}({argument} @ w))
     """
 
     def written(folder, **names):
@@ -181,8 +181,8 @@ def test_jax_names_and_places_of_the_source_make_no_difference(told, tmp_path):
         exec(compile(text, str(path), "exec"), scope)
         return told(jitted(scope[names["outer"]]))
 
-    one = written("one", inner="relu", outer="network", argument="x", space="")
-    two = written("two", inner="rectify", outer="model", argument="images", space="pass\n\n\n    ")
+    one = written("one", inner="relu", outer="network", argument="x", output="logits", space="")
+    two = written("two", inner="rectify", outer="model", argument="images", output="scores", space="pass\n\n\n    ")
     assert compare(one, two)[0].kind == "same"
     assert one.operators == {"broadcast_in_dim": 1, "constant": 1, "dot_general": 1, "maximum": 1}
 
@@ -277,3 +277,11 @@ def test_torch_fused_attention_has_the_flops_of_its_parts():
     assert fused.counts["_native_multi_head_attention"] == 1
     assert parts.counts["_native_multi_head_attention"] == 0
     assert fused.flops == parts.flops == 2 * 2 * 5 * 16 * (4 * 16 + 2 * 5)
+
+
+def test_torch_a_composite_operator_is_told_by_its_parts():
+    linear, x = torch.nn.Linear(4, 2), torch.zeros(3, 4)
+    with torch.inference_mode(), Operators() as found:
+        linear(x)
+    assert found.counts == {"t": 1, "addmm": 1}
+    assert found.flops == 2 * 3 * 4 * 2
