@@ -75,6 +75,10 @@ class Compiled(Program):
     def weights(self) -> Weights:
         return export_weights(self.merge(self.leaves))
 
+    def relocate(self) -> None:
+        self.leaves, self.x = copied((self.leaves, self.x))
+        self.arguments = (self.leaves, self.x)
+
     def peak_memory(self) -> Metric:
         stats = self.device.memory_stats()
         if stats is None:
@@ -103,6 +107,11 @@ class Compiled(Program):
             - analysis.alias_size_in_bytes
         )
         return Metric(float(needed), "B", "lower", "XLA memory analysis: arguments + outputs + temporaries - aliased")
+
+
+def copied(tree: Any) -> Any:
+    """The tree with a fresh buffer for every array."""
+    return jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), tree)
 
 
 class Forward(Compiled):

@@ -34,6 +34,9 @@ class Empty(Program):
     def weights(self) -> Weights:
         return {}
 
+    def relocate(self) -> None:
+        pass
+
 
 class Fixed(Empty):
     """A step of fixed work (sorting 200,000 numbers, about a millisecond) that waits for nothing."""
@@ -44,6 +47,9 @@ class Fixed(Empty):
 
     def step(self) -> None:
         np.sort(self.numbers)
+
+    def relocate(self) -> None:
+        self.numbers = self.numbers.copy()
 
 
 class Noop(Framework):

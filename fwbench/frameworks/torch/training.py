@@ -72,6 +72,13 @@ class TrainStep(Placed, Trainer):
     def output(self) -> NDArray[Any]:
         return np.array([self.loss.item()])
 
+    def relocate(self) -> None:
+        super().relocate()
+        self.labels = self.labels.clone()
+        for state in self.optimizer.state.values():
+            for name, value in state.items():
+                state[name] = value.clone()
+
     def feed(self, images: Images, labels: Labels) -> None:
         self._switch(train=True)
         self.x, self.labels = self._placed(images), self._placed_labels(labels)
