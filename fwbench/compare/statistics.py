@@ -156,17 +156,22 @@ class Confirmation(Generic[Name]):
     def __init__(self, suspects: Mapping[Name, Suspect]) -> None:
         self.verdicts: dict[Name, Verdict] = {}
         self._suspects = dict(suspects)
+        self._withdrawn: set[Name] = set()
         self._looks = list(LOOKS)
 
     @property
     def open(self) -> tuple[Name, ...]:
         """The suspects that are not decided."""
-        return tuple(name for name in self._suspects if name not in self.verdicts)
+        return tuple(name for name in self._suspects if name not in self.verdicts and name not in self._withdrawn)
 
     @property
     def wanted(self) -> int:
         """Fresh pairs that each open suspect needs before the next `judge`; 0 when all are decided."""
         return self._looks[0].pairs if self.open else 0
+
+    def withdraw(self, name: Name) -> None:
+        """No more pairs can be had of this suspect. It still counts among the hypotheses."""
+        self._withdrawn.add(name)
 
     def judge(self, differences: Mapping[Name, Sequence[float]]) -> None:
         """Look at the open suspects' fresh pairs, `wanted` of each."""

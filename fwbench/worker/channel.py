@@ -89,7 +89,7 @@ class Channel:
         return os.fstat(self._stderr.fileno()).st_size
 
     def close(self) -> None:
-        """End the process: by its closed pipe, else by force."""
+        """End the process by its closed pipe; by force, with all of its group, where that does not do."""
         if self._process.stdin is not None:
             # It may have ended with a message of ours unread.
             with suppress(BrokenPipeError):
@@ -97,7 +97,7 @@ class Channel:
         try:
             self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            os.killpg(self.pid, signal.SIGKILL)
             self._process.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()

@@ -168,15 +168,20 @@ class Server:
         self._channel.close()
 
 
-def importing(base: Mapping[str, str]) -> dict[str, str]:
-    """The environment with this very fwbench on the path of whatever interpreter runs in it."""
-    package = str(Path(__file__).resolve().parents[2])
-    return {**base, "PYTHONPATH": os.pathsep.join(filter(None, (package, base.get("PYTHONPATH"))))}
+def importing(base: Mapping[str, str], *first: Path) -> dict[str, str]:
+    """The environment with these folders, then this very fwbench, on the path of whatever interpreter runs in it."""
+    package = Path(__file__).resolve().parents[2]
+    folders = (*map(str, first), str(package), base.get("PYTHONPATH"))
+    return {**base, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
 
 
-def environment(base: Mapping[str, str], threads: int, device: str) -> dict[str, str]:
-    """The environment of a worker: one thread count for every library, a stable allocator, no hidden caches."""
-    variables = {name: value for name, value in importing(base).items() if name != "JAX_COMPILATION_CACHE_DIR"}
+def environment(base: Mapping[str, str], threads: int, device: str, *first: Path) -> dict[str, str]:
+    """The environment of a worker: one thread count for every library, a stable allocator, no hidden caches.
+
+    Args:
+        first: folders to import from before all others.
+    """
+    variables = {name: value for name, value in importing(base, *first).items() if name != "JAX_COMPILATION_CACHE_DIR"}
     if not any(name.startswith("MALLOC_") for name in base):
         variables |= _STABLE_ALLOCATOR
     variables |= {
