@@ -48,6 +48,8 @@ _PAIR = 8.0
 # Random blocks of memory before a program, in bytes, and a random length of the environment.
 _PADDINGS = (1 << 18, 1 << 14, 1 << 10)
 _ENVIRONMENT = 4096
+# What a verdict rests on, besides the thresholds and looks.
+PARAMETERS = (_PLACINGS, _BLOCKS, _TURN, _SLOW, _PAIR, _PADDINGS, _ENVIRONMENT)
 # Trend over a placing's blocks beyond which the warm-up was too short.
 _DRIFT = 0.02
 

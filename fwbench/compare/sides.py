@@ -61,23 +61,45 @@ def sides(against: str, project: Path, pythons: Mapping[str, str]) -> Iterator[t
             f"--fwbench-against {against!r} is no interpreter, and {where}: give a revision, or an interpreter's path."
         )
     here = Path(top) if top else project
-    with tempfile.TemporaryDirectory(prefix="fwbench-duet-") as made:
-        folder = Path(made)
-        (folder / "head").symlink_to(here, target_is_directory=True)
+    with _folder(here) as folder:
         head = Side("head", _describe(here), folder / "head", folder / "caches-head", pythons=pythons)
         if interpreter:
-            (folder / "base").symlink_to(here, target_is_directory=True)
-            yield Side("base", interpreter, folder / "base", folder / "caches-base", os.path.abspath(interpreter)), head
+            yield _base(folder, here, interpreter, os.path.abspath(interpreter)), head
             return
         assert revision is not None
         title = f"{against} ({revision[:12]})"
         try:
-            added = _git(here, "worktree", "add", "--detach", "--force", str(folder / "base"), revision)
-            if added is None:
+            if _git(here, "worktree", "add", "--detach", "--force", str(folder / "base"), revision) is None:
                 raise UserError(f"git could not make a worktree of {title} in {folder}: look at its disk's free space.")
             yield Side("base", title, folder / "base", folder / "caches-base", pythons=pythons), head
         finally:
             _git(here, "worktree", "remove", "--force", str(folder / "base"))
+
+
+@contextmanager
+def itself(project: Path) -> Iterator[tuple[Side, Side]]:
+    """The working tree on both sides."""
+    with _folder(project) as folder:
+        title = _describe(project)
+        yield (
+            _base(folder, project, title, sys.executable),
+            Side("head", title, folder / "head", folder / "caches-head"),
+        )
+
+
+@contextmanager
+def _folder(project: Path) -> Iterator[Path]:
+    """A folder for both sides, with the working tree as head."""
+    with tempfile.TemporaryDirectory(prefix="fwbench-duet-") as made:
+        folder = Path(made)
+        (folder / "head").symlink_to(project, target_is_directory=True)
+        yield folder
+
+
+def _base(folder: Path, project: Path, title: str, python: str) -> Side:
+    """The working tree as base, under this interpreter."""
+    (folder / "base").symlink_to(project, target_is_directory=True)
+    return Side("base", title, folder / "base", folder / "caches-base", python)
 
 
 def definition(*texts: str) -> str:
