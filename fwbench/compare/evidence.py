@@ -116,7 +116,7 @@ def report(evidence: Evidence) -> list[str]:
         "",
         f"{len(suites)} suites, {len(benchmarks)} verdicts, {inconclusive} of them inconclusive; brackets hold 95 % "
         "intervals. Rules on rounds judge the two processes of a pair.",
-        f"Screening took {statistics.mean(screening):.1f} s a benchmark ({min(screening):.1f} to {max(screening):.1f}), "
+        f"Screening took {statistics.mean(screening):.1f} s a benchmark (at most {max(screening):.1f}), "
         f"confirming {statistics.mean(confirming):.0f} s a suspect.",
     ]
 
