@@ -5,7 +5,7 @@ pytest's own process imports no framework; a worker measures, and its samples ar
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from fwbench import selection as axes
 from fwbench.lanes import LANES
 from fwbench.machine import machine, versions
 from fwbench.measurement import Measurement
+from fwbench.programs_only import ProgramsOnly
 from fwbench.report import summary
 from fwbench.report.progress import Progress
 from fwbench.session import Session
@@ -24,10 +25,14 @@ from fwbench.workload import MODES, Workload
 
 Measure = Callable[[Workload], Measurement]
 
+# Under these names results can be grouped.
+_PARAMETERS = ("framework", "model", "mode", "batch_size", "precision")
+
 _SELECTION = pytest.StashKey[axes.Selection]()
 _SESSION = pytest.StashKey[Session]()
 _PROGRESS = pytest.StashKey[Progress]()
 _CLOCK = pytest.StashKey["ReplayClock"]()
+_PROGRAMS = pytest.StashKey[ProgramsOnly]()
 _SHOWN = pytest.StashKey[set[str]]()  # the tests whose outcome the progress line has told
 
 
@@ -59,6 +64,8 @@ def pytest_configure(config: pytest.Config) -> None:
     _refuse_parallel(config)
     config.stash[_SHOWN] = set()
     config.stash[_SELECTION] = axes.select(config, machine())
+    if selection(config).protocol.programs:
+        config.stash[_PROGRAMS] = ProgramsOnly(config)
 
 
 def _refuse_parallel(config: pytest.Config) -> None:
@@ -74,12 +81,11 @@ def _refuse_parallel(config: pytest.Config) -> None:
 
 def parametrize(metafunc: pytest.Metafunc, workloads: list[Workload]) -> None:
     """Spread a test over workloads, under primitives that pytest-benchmark can group by and under stable ids."""
-    parameters = ("framework", "model", "mode", "batch_size", "precision")
     metafunc.parametrize(
-        parameters,
+        _PARAMETERS,
         [
             pytest.param(
-                *(getattr(workload, name) for name in parameters),
+                *(getattr(workload, name) for name in _PARAMETERS),
                 id=workload.id,
                 marks=[
                     getattr(pytest.mark, workload.framework),
@@ -179,12 +185,35 @@ def workload(
     request: pytest.FixtureRequest, framework: str, model: str, mode: str, batch_size: int, precision: str
 ) -> Workload:
     """The test's workload: the one it was spread to, or that of its parameters, `framework` and `model` at least."""
-    marker = request.node.get_closest_marker("fwbench_workload")
-    if marker:
-        spread: Workload = marker.args[0]
-        return spread
+    spread = _spread(request.node)
     chosen = selection(request.config)
-    return Workload(framework, model, mode, batch_size, precision, chosen.device, chosen.weights)
+    return spread or Workload(framework, model, mode, batch_size, precision, chosen.device, chosen.weights)
+
+
+def _spread(item: pytest.Item) -> Workload | None:
+    marker = item.get_closest_marker("fwbench_workload")
+    spread: Workload | None = marker.args[0] if marker else None
+    return spread
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    """What was left out on purpose is not missing."""
+    for item in items:
+        programs = item.config.stash.get(_PROGRAMS, None)
+        workload = _spread(item) or _parametrized(item)
+        if programs and workload:
+            programs.deselect(workload)
+
+
+def _parametrized(item: pytest.Item) -> Workload | None:
+    """The workload that a test's own parameters make, as the fixtures below would."""
+    given: dict[str, Any] = item.callspec.params if hasattr(item, "callspec") else {}
+    chosen = selection(item.config)
+    try:
+        fields = {name: given[name] for name in _PARAMETERS if name in given}
+        return Workload(**fields, device=chosen.device, weights=chosen.weights)
+    except (TypeError, ValueError):
+        return None
 
 
 @pytest.fixture(scope="session")
@@ -221,12 +250,15 @@ def measure(request: pytest.FixtureRequest, fwbench_session: Session, benchmark:
             progress.begin(workload.id)
             measurement = fwbench_session.measure(workload, protocol, progress.stage)
             progress.end(measurement)
+        programs = config.stash.get(_PROGRAMS, None)
+        if programs:
+            programs.judge(measurement)
         if measurement.failure:
             benchmark.has_error = True
             if measurement.failure.kind == "unavailable":
                 pytest.skip(measurement.failure.message)
             pytest.fail(f"{workload.id}: {measurement.failure}", pytrace=False)
-        if not benchmark.disabled:
+        if not benchmark.disabled and not programs:
             benchmark.extra_info.update(_extra_info(measurement))
             _replay(measurement, benchmark, clock)
         return measurement
@@ -275,6 +307,13 @@ def pytest_report_teststatus(report: pytest.TestReport, config: pytest.Config) -
     return None
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    programs = session.config.stash.get(_PROGRAMS, None)
+    if programs:
+        session.exitstatus = programs.exit_status(int(session.exitstatus))
+
+
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Iterator[None]:
     try:
@@ -282,7 +321,12 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Ite
     finally:
         # Also when pytest-benchmark has just raised because of a regression.
         session = config.stash.get(_SESSION, None)
-        if session and session.measurements:
+        programs = config.stash.get(_PROGRAMS, None)
+        if programs:
+            terminalreporter.section("fwbench: programs")
+            for line in programs.lines(session.journal.path if session else None):
+                terminalreporter.write_line(line)
+        elif session and session.measurements:
             _write_summary(terminalreporter, session)
 
 

@@ -22,6 +22,7 @@ class Protocol:
         deadline: the worker is killed after this; in mode `fit`, after this for each epoch.
         disable_gc: measure with Python's garbage collector off.
         smoke: one call, nothing measured: is the program runnable at all?
+        programs: the program's fingerprint alone, nothing timed.
     """
 
     profile: str
@@ -36,6 +37,7 @@ class Protocol:
     confidence: float = 0.99
     disable_gc: bool = False
     smoke: bool = False
+    programs: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON primitives."""

@@ -161,6 +161,12 @@ def add_options(group: pytest.OptionGroup) -> None:
         help="The models' weights: drawn with a seed (the default), or torchvision's published ones, fetched once.",
     )
     group.addoption(
+        "--fwbench-programs-only",
+        action="store_true",
+        help="Time nothing: build and compile each program and take its fingerprint; with --benchmark-compare=PATH, "
+        "fail where it is not the one in that record or journal.",
+    )
+    group.addoption(
         "--fwbench-python",
         metavar="FRAMEWORK=PATH",
         action="append",
@@ -269,6 +275,8 @@ def _steered(config: pytest.Config, protocol: Protocol) -> Protocol:
     if config.getoption("benchmark_precision") is not None:
         changes["precision"] = float(config.getoption("benchmark_precision"))
     changes["disable_gc"] = config.getoption("benchmark_disable_gc")
+    if config.getoption("fwbench_programs_only"):
+        changes |= {"programs": True, "warmup_iterations": 2}
     return dataclasses.replace(protocol, **changes)
 
 

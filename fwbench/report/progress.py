@@ -48,6 +48,8 @@ class Progress:
         if measurement.workload.mode == "fit" and measurement.samples:
             return Progress._fitted(measurement)
         median, throughput = measurement.value("latency_p50"), measurement.value("throughput")
+        if throughput is None and measurement.program and measurement.program.digest:
+            return measurement.program.digest[:12]
         if throughput is None:
             return "runs"
         typical = "" if median is None else f"{units.seconds(median)}, "

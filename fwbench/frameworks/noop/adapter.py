@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fwbench.fingerprint import Fingerprint
 from fwbench.frameworks.contract import CompileTimes, Framework, Program
 from fwbench.models import Model
 from fwbench.models.weights import Shape, Weights
@@ -36,6 +37,9 @@ class Empty(Program):
 
     def relocate(self) -> None:
         pass
+
+    def fingerprint(self) -> Fingerprint:
+        return Fingerprint.untold("no framework, no program: a step is plain Python")
 
 
 class Fixed(Empty):
