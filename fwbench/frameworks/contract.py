@@ -65,6 +65,13 @@ class Program(ABC):
     def weights(self) -> Weights:
         """The program's weights in canonical form: what was loaded, read back from the device."""
 
+    @abstractmethod
+    def relocate(self) -> None:
+        """Copy everything on the device to fresh memory, so that the next steps run in another layout.
+
+        Called between sessions. What has been compiled stays.
+        """
+
     def reset_peak_memory(self) -> None:  # noqa: B027 (a default, not an obligation)
         """Start the device allocator's peak afresh where that is possible."""
 

@@ -92,6 +92,10 @@ class Compiled(Program):
     def weights(self) -> Weights:
         return export_weights(self.merge(self.leaves))
 
+    def relocate(self) -> None:
+        self.leaves, self.x = copied((self.leaves, self.x))
+        self.arguments = (self.leaves, self.x)
+
     def peak_memory(self) -> Metric:
         stats = self.device.memory_stats()
         if stats is None:
@@ -151,6 +155,11 @@ def _flags() -> str:
     """XLA's flags but those that say where to put its dumps."""
     flags = os.environ.get("XLA_FLAGS", "").split()
     return " ".join(sorted(flag for flag in flags if not flag.startswith("--xla_dump")))
+
+
+def copied(tree: Any) -> Any:
+    """The tree with a fresh buffer for every array."""
+    return jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), tree)
 
 
 class Forward(Compiled):

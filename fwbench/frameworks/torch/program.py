@@ -93,6 +93,11 @@ class Placed(Program):
     def weights(self) -> Weights:
         return export_weights(self.module)
 
+    def relocate(self) -> None:
+        for tensor in (*self.module.parameters(), *self.module.buffers()):
+            tensor.data = tensor.data.clone()
+        self.x = self.x.clone()
+
     def reset_peak_memory(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)

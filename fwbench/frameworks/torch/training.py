@@ -73,6 +73,13 @@ class TrainStep(Placed, Trainer):
     def output(self) -> NDArray[Any]:
         return np.array([self.loss.item()])
 
+    def relocate(self) -> None:
+        super().relocate()
+        self.labels = self.labels.clone()
+        for state in self.optimizer.state.values():
+            for name, value in state.items():
+                state[name] = value.clone()
+
     def fingerprint(self) -> Fingerprint:
         # An evaluation may have come last.
         self._switch(train=True)
