@@ -9,7 +9,7 @@ from fwbench.errors import UserError
 
 # Each module has `add(subparsers)`, which declares its commands and sets `run`: from the parsed arguments to an exit
 # code.
-_COMMANDS = ("fwbench.compare.selftest",)
+_COMMANDS = ("fwbench.compare.command", "fwbench.compare.selftest")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,11 +1,12 @@
 """What a gate decides over: the metrics, which way is better, and how much of a change counts."""
 
 import re
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fwbench.errors import UserError
-from fwbench.measurement import Direction
+from fwbench.measurement import Direction, Measurement
 
 _UNITS = {
     "s": {"s": 1.0, "ms": 1e-3, "us": 1e-6},
@@ -63,6 +64,21 @@ CRITERIA: Mapping[str, Criterion] = {
     "compile_time": Criterion("s", "lower", None, Threshold(0.25, 0.5)),
     "energy": Criterion("J", "lower", None, Threshold(0.10)),
 }
+
+
+def values(measurement: Measurement) -> dict[str, float]:
+    """What one process found, by metric, in SI units; what it could not tell is left out."""
+    memory = "device_peak_memory" if measurement.workload.device == "gpu" else "host_peak_memory"
+    trace, compiling = measurement.value("trace_time"), measurement.value("compile_time")
+    found = {
+        "latency": statistics.median(measurement.samples) if measurement.samples else None,
+        "throughput": measurement.value("throughput"),
+        "peak_memory": measurement.value(memory),
+        "program_memory": measurement.value("program_memory"),
+        "compile_time": compiling if trace is None or compiling is None else trace + compiling,
+        "energy": measurement.value("energy_per_sample"),
+    }
+    return {name: value for name, value in found.items() if value is not None and value > 0}
 
 
 def parse(texts: Sequence[str], where: str) -> dict[str, Threshold]:

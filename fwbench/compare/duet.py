@@ -43,6 +43,8 @@ _BLOCKS = 4
 # A turn is at least this long, in seconds, and has at least two rounds that count; a slow program has one.
 _TURN = 0.010
 _SLOW = 0.1
+# Rounds of a turn that a record keeps.
+_KEPT = 20
 # Seconds of turns in a pair: a slow program has fewer blocks.
 _PAIR = 8.0
 # Random blocks of memory before a program, in bytes, and a random length of the environment.
@@ -343,7 +345,7 @@ class _Taken:
 
     def turn(self, placing: int, block: int, name: str, rounds: Sequence[float], cpu_time: float) -> None:
         """Keep a turn of the side of this name: seconds of its rounds, mean CPU seconds of one."""
-        self._kept[name].extend(rounds)
+        self._kept[name].extend(rounds[:_KEPT])
         for metric, value in (("latency", min(rounds)), ("cpu_time", cpu_time)):
             sides = self._turns.setdefault((metric, placing, block), {"base": [], "head": []})
             sides[name].append(math.log(max(value, 1e-9)))

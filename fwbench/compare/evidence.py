@@ -1,6 +1,7 @@
 """What many suites of known truth say of the gate, and of the rules that others use, judged on the same data."""
 
 import json
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,10 @@ import numpy as np
 from scipy import stats
 
 from fwbench.errors import UserError
+from fwbench.machine import Machine
+
+# Where `fwbench selftest` keeps this machine's suites.
+RECORD = Path(".benchmarks/selftest.jsonl")
 
 Rounds = Sequence[float]
 Suites = Sequence[Mapping[str, Any]]
@@ -138,3 +143,26 @@ def _rate(found: int, of: int) -> str:
         return "-"
     low, high = clopper_pearson(found, of)
     return f"{found}/{of} ({low:.0%} to {high:.0%})"
+
+
+def floor(machine: Machine, path: Path = RECORD) -> float:
+    """Standard deviation between this machine's processes, by what its own A/A record has seen; 0 without one.
+
+    Returns:
+        Of the logarithm of a process's median round, of the benchmark that scatters most.
+    """
+    if not path.exists():
+        return 0.0
+    try:
+        evidence = read(path)
+    except UserError:
+        return 0.0
+    known = evidence.header["machine"]
+    if any(known[name] != getattr(machine, name) for name in ("cpu", "threads")):
+        return 0.0
+    levels: dict[str, list[float]] = {}
+    for suite in evidence.suites:
+        for benchmark in suite["benchmarks"]:
+            for pair in benchmark["rounds"]:
+                levels.setdefault(benchmark["id"], []).append(math.log(statistics.median(pair["base"])))
+    return max((statistics.stdev(found) for found in levels.values() if len(found) > 1), default=0.0)

@@ -165,9 +165,9 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "--out",
         type=Path,
-        default=Path(".benchmarks/selftest.jsonl"),
+        default=evidence.RECORD,
         metavar="FILE",
-        help="where suites are kept, and counted from (default: .benchmarks/selftest.jsonl)",
+        help=f"where suites are kept, and counted from (default: {evidence.RECORD})",
     )
     parser.set_defaults(run=_selftest)
 

@@ -40,36 +40,57 @@ class Side:
         return self.pythons.get(framework, self.python)
 
 
+@dataclass(frozen=True)
+class Found:
+    """What to compare with, and the top folder of the project's repository where there is one."""
+
+    interpreter: str | None
+    revision: str | None
+    top: Path | None
+
+
+def find(against: str, project: Path) -> Found:
+    """Tell what a name means: where it could be both, an interpreter and no revision.
+
+    Raises:
+        UserError: it is neither.
+    """
+    top = _git(project, "rev-parse", "--show-toplevel")
+    interpreter = shutil.which(against)
+    if interpreter:
+        return Found(os.path.abspath(interpreter), None, Path(top) if top else None)
+    revision = top and _git(project, "rev-parse", "--verify", f"{against}^{{commit}}")
+    if not revision:
+        where = f"no revision of {top}" if top else f"{project} is in no git repository"
+        raise UserError(
+            f"--fwbench-against {against!r} is no interpreter, and {where}: give a revision, or an interpreter's path."
+        )
+    return Found(None, revision, Path(top) if top else None)
+
+
 @contextmanager
 def sides(against: str, project: Path, pythons: Mapping[str, str]) -> Iterator[tuple[Side, Side]]:
     """Base and head, in a folder that goes when they are done.
 
     Args:
-        against: a git revision of the project, or an interpreter; where it could be both, an interpreter.
+        against: a git revision of the project, or an interpreter.
         project: a folder of the user's project.
         pythons: interpreter by framework of head, and of base where it is a revision.
 
     Raises:
         UserError: there is no such revision or interpreter.
     """
-    interpreter = shutil.which(against)
-    top = _git(project, "rev-parse", "--show-toplevel")
-    revision = None if interpreter or top is None else _git(project, "rev-parse", "--verify", f"{against}^{{commit}}")
-    if interpreter is None and revision is None:
-        where = "no git repository" if top is None else f"no revision of {top}"
-        raise UserError(
-            f"--fwbench-against {against!r} is no interpreter, and {where}: give a revision, or an interpreter's path."
-        )
-    here = Path(top) if top else project
+    found = find(against, project)
+    here = found.top or project
     with _folder(here) as folder:
         head = Side("head", _describe(here), folder / "head", folder / "caches-head", pythons=pythons)
-        if interpreter:
-            yield _base(folder, here, interpreter, os.path.abspath(interpreter)), head
+        if found.interpreter:
+            yield _base(folder, here, against, found.interpreter), head
             return
-        assert revision is not None
-        title = f"{against} ({revision[:12]})"
+        assert found.revision is not None
+        title = f"{against} ({found.revision[:12]})"
         try:
-            if _git(here, "worktree", "add", "--detach", "--force", str(folder / "base"), revision) is None:
+            if _git(here, "worktree", "add", "--detach", "--force", str(folder / "base"), found.revision) is None:
                 raise UserError(f"git could not make a worktree of {title} in {folder}: look at its disk's free space.")
             yield Side("base", title, folder / "base", folder / "caches-base", pythons=pythons), head
         finally:

@@ -34,7 +34,7 @@ SCREENING = 3
 THRESHOLD = 0.02
 
 # The test's null hypothesis is a change of at most this share of the threshold.
-_TOLERATED = 0.25
+TOLERATED = 0.25
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class Confirmation(Generic[Name]):
         p_values = dict.fromkeys(self._suspects, 1.0)
         if look.alpha:
             for name, pairs in towards.items():
-                p_values[name] = p_value(pairs, _TOLERATED * self._suspects[name].threshold)
+                p_values[name] = p_value(pairs, TOLERATED * self._suspects[name].threshold)
         fallen = holm(p_values, look.alpha)
         for name, pairs in towards.items():
             suspect = self._suspects[name]

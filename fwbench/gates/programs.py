@@ -13,15 +13,18 @@ import pytest
 from fwbench.compare.programs import Finding, compare
 from fwbench.errors import UserError
 from fwbench.fingerprint import Fingerprint
+from fwbench.gates.contract import Gate
+from fwbench.machine import Machine
 from fwbench.measurement import Measurement
 from fwbench.records import read
+from fwbench.selection import Selection
 from fwbench.workload import Workload
 
 # What these make of a run is made of its rounds.
 _TIMING = ("json", "save", "autosave", "compare-fail", "histogram", "disable", "skip")
 
 
-class ProgramsOnly:
+class ProgramsOnly(Gate):
     """Holds each program against the baseline's, and the run against the whole baseline.
 
     Args:
@@ -31,7 +34,11 @@ class ProgramsOnly:
         pytest.UsageError: the baseline cannot be used, or an option asks for times; one sentence.
     """
 
-    def __init__(self, config: pytest.Config) -> None:
+    title = "fwbench: programs"
+    timed = False
+    shows_numbers = True
+
+    def __init__(self, config: pytest.Config, selection: Selection, machine: Machine) -> None:
         for option in _TIMING:
             if config.getoption(f"benchmark_{option.replace('-', '_')}"):
                 raise pytest.UsageError(
@@ -54,7 +61,7 @@ class ProgramsOnly:
         self._failed: set[Workload] = set()
         self._deselected: set[Workload] = set()
 
-    def judge(self, measurement: Measurement) -> None:
+    def judge(self, measurement: Measurement, test: str) -> None:
         """Compare with the baseline; a changed program fails the test that called."""
         workload = _key(measurement.workload)
         if measurement.failure and measurement.failure.kind != "unavailable":
