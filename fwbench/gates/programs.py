@@ -21,7 +21,7 @@ from fwbench.selection import Selection
 from fwbench.workload import Workload
 
 # What these make of a run is made of its rounds.
-_TIMING = ("json", "save", "autosave", "compare-fail", "histogram", "disable", "skip")
+_TIMING = ("json", "save", "autosave", "compare-fail", "histogram")
 
 
 class ProgramsOnly(Gate):
