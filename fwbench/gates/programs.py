@@ -124,7 +124,7 @@ class ProgramsOnly(Gate):
         return lines
 
     def _renewal(self, journal: Path) -> str:
-        if self._deselected:
+        if self._deselected & self._baseline.keys():
             return "to accept these programs, run all of them and make that run's journal the baseline"
         if self.path is not None and self.path.suffix == ".jsonl":
             return f"to accept these programs: cp {journal} {self.path}"

@@ -99,6 +99,10 @@ def test_what_is_left_out_on_purpose_is_not_missing(programs, baseline):
     result = programs(ALL, f"--benchmark-compare={baseline}", "-k", "b1")
     assert result.ret == 0
     result.stdout.no_fnmatch_line("*was not run*")
+    # Its journal would be a baseline without the others.
+    result = programs(ALL | {1: 9}, f"--benchmark-compare={baseline}", "-k", "b1")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["to accept these programs, run all of them and *"])
 
 
 def test_a_gate_over_nothing_is_no_gate(suite, programs, baseline):
