@@ -168,6 +168,24 @@ def test_compilations_that_nobody_announced_are_absent_and_not_zero():
     assert Fingerprint(digest="d").counted(1, None).absent["recompilations"] == "no call came after the warm-up"
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("digest", 7),
+        ("operators", ["add"]),
+        ("operators", {"add": "five"}),
+        ("dtypes", {"float32": 5}),
+        ("compiler", {"jax": None}),
+        ("flops", "many"),
+        ("fusions", True),
+        ("wings", 2),
+    ],
+)
+def test_a_damaged_fingerprint_is_refused(field, value):
+    with pytest.raises(TypeError, match=field):
+        Fingerprint.from_json({**dataclasses.asdict(BASE), "absent": {}, field: value})
+
+
 def test_a_measurement_gives_its_program_back():
     measurement = Measurement(Workload("jax", "mlp"), program=BASE)
     assert Measurement.from_json(json.loads(json.dumps(measurement.to_json()))) == measurement
