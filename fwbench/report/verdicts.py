@@ -45,13 +45,20 @@ def lines(outcome: Outcome) -> list[str]:
 def headline(outcome: Outcome) -> str:
     """One sentence: how many benchmarks are what."""
     gravest: dict[str, int] = {}
+    changed = {finding.benchmark for finding in outcome.findings if finding.kind == "program"}
     for finding in outcome.findings:
-        rank = ORDER.index(finding.kind)
-        gravest[finding.benchmark] = min(rank, gravest.get(finding.benchmark, rank))
+        if finding.kind != "program":
+            rank = ORDER.index(finding.kind)
+            gravest[finding.benchmark] = min(rank, gravest.get(finding.benchmark, rank))
+    if not gravest:
+        return "nothing was compared"
     counts = [(kind, sum(rank == at for rank in gravest.values())) for at, kind in enumerate(ORDER)]
-    told = ", ".join(f"{count} {_SAYS[kind]}" for kind, count in counts if count)
-    cost = "" if outcome.seconds is None else f"; {outcome.seconds / max(1, len(gravest)):.1f} s a benchmark"
-    return f"{len(gravest)} benchmarks: {told}{cost}" if gravest else "nothing was compared"
+    told = [f"{len(gravest)} benchmarks: {', '.join(f'{count} {_SAYS[kind]}' for kind, count in counts if count)}"]
+    if changed:
+        told.append(f"{len(changed)} {_SAYS['program']}")
+    if outcome.seconds is not None:
+        told.append(f"{outcome.seconds / len(gravest):.1f} s a benchmark")
+    return "; ".join(told)
 
 
 def markdown(outcome: Outcome) -> str:
