@@ -47,7 +47,8 @@ def compare(self, workloads):
         pair = Pair(dict(latency=0.0), rounds, dict(base=dict(), head=dict()), 0.0, 2.0)
         sides = dict()
         for name, version, digest in (("base", "2.0", "one"), ("head", "2.1", "another")):
-            program = dict(form="operators", digest=digest if GIVEN.get("program") == workload.batch_size else "one", operators=dict())
+            changed = GIVEN.get("program") == workload.batch_size
+            program = dict(form="operators", digest=digest if changed else "one", operators=dict())
             sides[name] = dict(settings=dict(), versions=dict(torch=version), program=program)
         found[workload] = Comparison(workload, kind, verdicts, [pair] * 3, (), sides)
     return found
