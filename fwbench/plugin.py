@@ -19,6 +19,7 @@ from fwbench.measurement import Measurement
 from fwbench.report import summary
 from fwbench.report.progress import Progress
 from fwbench.session import Session
+from fwbench.worker.journal import SCHEMA
 from fwbench.workload import MODES, Workload
 
 Measure = Callable[[Workload], Measurement]
@@ -258,6 +259,13 @@ def pytest_benchmark_update_machine_info(machine_info: dict[str, Any]) -> None:
     machine_info["fwbench"] = {**machine().to_json(), "versions": versions(distributions)}
     for key in ("hz_actual", "hz_actual_friendly"):
         machine_info.get("cpu", {}).pop(key, None)
+
+
+def pytest_benchmark_update_json(config: pytest.Config, output_json: dict[str, Any]) -> None:
+    """Add the schema, and the failures: pytest-benchmark keeps what has rounds alone."""
+    session = config.stash.get(_SESSION, None)
+    failed = [m.to_json() for m in session.measurements if m.failure] if session else []
+    output_json["fwbench"] = {"schema": SCHEMA, "failures": failed}
 
 
 def pytest_report_teststatus(report: pytest.TestReport, config: pytest.Config) -> tuple[str, str, str] | None:

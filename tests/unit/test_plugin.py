@@ -197,6 +197,7 @@ def test_a_killed_worker_fails_its_test_and_the_rest_is_kept(suite):
     assert [b["params"]["batch_size"] for b in saved(suite)["benchmarks"]] == [1, 3]
     _, *records = journal(suite)
     assert [r["failure"] and r["failure"]["kind"] for r in records] == [None, "crashed", None]
+    assert saved(suite)["fwbench"] == {"schema": SCHEMA, "failures": [records[1]]}
 
 
 def test_an_unavailable_framework_skips_with_the_reason(suite):

@@ -1,0 +1,264 @@
+"""The one door to records: what a run of the suite has left on disk, checked before anything is made of it.
+
+A record is a file of pytest-benchmark's (ours, or anybody's without our `extra_info`) or a journal. No framework is
+imported.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fwbench.errors import UserError
+from fwbench.machine import Machine
+from fwbench.measurement import Measurement
+from fwbench.worker.journal import SCHEMA
+
+STORAGE = Path(".benchmarks")
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A benchmark that fwbench did not measure: somebody's function under pytest-benchmark.
+
+    Attributes:
+        samples: seconds of each round; empty where the file was saved without them.
+        stats: pytest-benchmark's own (`median`, `mean`, `stddev`, `rounds`, ...), times in seconds.
+    """
+
+    fullname: str
+    group: str | None
+    samples: tuple[float, ...]
+    stats: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Record:
+    """What one run has left.
+
+    Attributes:
+        made: when it was saved; of a journal, when the run began.
+        schema: of fwbench's records; None in a file without any.
+        commit: `id`, `branch`, `dirty`, ... of the tree that was measured; empty in a journal.
+        machine: the fingerprint; None in a file that fwbench's plugin had no part in.
+        machine_info: all that pytest-benchmark knows of the machine; empty in a journal.
+        profile: of the measurements; None without any.
+        measurements: in the order of measuring, failures included.
+        plain: benchmarks without a workload, by full name.
+        notes: what a reader must know of the file itself.
+    """
+
+    path: Path
+    made: datetime
+    schema: int | None = None
+    commit: Mapping[str, Any] = field(default_factory=dict)
+    machine: Machine | None = None
+    machine_info: Mapping[str, Any] = field(default_factory=dict)
+    profile: str | None = None
+    measurements: tuple[Measurement, ...] = ()
+    plain: Mapping[str, Plain] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def read(path: Path) -> Record:
+    """Read a record.
+
+    Args:
+        path: a file that pytest-benchmark saved, a journal (`.jsonl`), or a storage folder, whose newest run is read.
+
+    Raises:
+        UserError: nothing there, not readable, or no record; one sentence names the file and the fault.
+    """
+    if path.is_dir():
+        found = runs(path)
+        if not found:
+            raise UserError(
+                f"{path} holds no records: `pytest --benchmark-only --benchmark-autosave` makes one, or name a file"
+            )
+        path = found[-1]
+    text = _text(path)
+    return _journal(path, text) if path.suffix == ".jsonl" else _saved(path, text)
+
+
+def runs(folder: Path) -> list[Path]:
+    """The records in a storage folder and below it, oldest first.
+
+    A run that was saved is also in a journal, which is older than the file, for that is written at the run's end.
+    """
+    files = [path for pattern in ("*.json", "*.jsonl") for path in folder.rglob(pattern) if path.is_file()]
+    return sorted(files, key=lambda path: (path.stat().st_mtime_ns, path.name))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UserError(f"{path} does not exist: name a record or a storage folder such as {STORAGE}") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}): check its permissions") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not text, so it is no record: name a JSON file or a journal") from None
+
+
+def _saved(path: Path, text: str) -> Record:
+    data = _object(path, text)
+    benchmarks, machine_info = data.get("benchmarks"), data.get("machine_info")
+    if not isinstance(benchmarks, list) or not isinstance(machine_info, dict):
+        raise UserError(f"{path} is JSON, but no record of pytest-benchmark: it has no `benchmarks` and `machine_info`")
+    ours = data.get("fwbench", {})
+    if not isinstance(ours, dict):
+        raise UserError(f"{path} is damaged: its `fwbench` is not an object")
+    measurements: list[Measurement] = []
+    plain: dict[str, Plain] = {}
+    for number, benchmark in enumerate(benchmarks, 1):
+        where = f"{path}, benchmark {number}"
+        _expect(isinstance(benchmark, dict) and isinstance(benchmark.get("stats"), dict), where, "has no statistics")
+        extra, stats = benchmark.get("extra_info") or {}, benchmark["stats"]
+        if isinstance(extra, dict) and "workload" in extra and "metrics" in extra:
+            measurements.append(_measurement({**extra, "samples": stats.get("data", ())}, where))
+        else:
+            plain[_name(benchmark, where)] = _plain(benchmark, where)
+    # Written before files said their schema: the first one.
+    schema = _schema(path, ours.get("schema", SCHEMA)) if ours or measurements else None
+    failures = ours.get("failures", [])
+    _expect(isinstance(failures, list), str(path), "its `failures` are not a list")
+    measurements += [_measurement(failure, f"{path}, failure {n}") for n, failure in enumerate(failures, 1)]
+    commit = data.get("commit_info")
+    return Record(
+        path=path,
+        made=_time(path, data.get("datetime")),
+        schema=schema,
+        commit=commit if isinstance(commit, dict) else {},
+        machine=_machine(path, machine_info["fwbench"]) if "fwbench" in machine_info else None,
+        machine_info=machine_info,
+        profile=_profile(measurements),
+        measurements=tuple(measurements),
+        plain=plain,
+    )
+
+
+def _journal(path: Path, text: str) -> Record:
+    first, _, rest = text.partition("\n")
+    header = _object(path, first)
+    if "schema" not in header or "started" not in header:
+        raise UserError(f"{path} is no journal of fwbench: its first line has no `schema` and `started`")
+    schema = _schema(path, header["schema"])
+    lines, notes = rest.split("\n"), []
+    if lines.pop():
+        notes.append("the last line is cut off: the run was killed while writing it, and that measurement is lost")
+    return Record(
+        path=path,
+        made=_time(path, header["started"]),
+        schema=schema,
+        machine=_machine(path, header.get("machine")),
+        profile=header.get("profile") if isinstance(header.get("profile"), str) else None,
+        measurements=tuple(
+            _measurement(_object(path, line, number), f"{path}, line {number}") for number, line in enumerate(lines, 2)
+        ),
+        notes=tuple(notes),
+    )
+
+
+def _object(path: Path, text: str, line: int = 1) -> dict[str, Any]:
+    try:
+        data = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        at, what = (error.lineno, error.msg) if isinstance(error, json.JSONDecodeError) else (1, "nested too deeply")
+        raise UserError(
+            f"{path} is not JSON (line {line + at - 1}: {what}): it is damaged, or another kind of file"
+        ) from None
+    if not isinstance(data, dict):
+        raise UserError(f"{path} is JSON, but no record: it holds a {type(data).__name__}, not an object")
+    return data
+
+
+def _schema(path: Path, schema: object) -> int:
+    if schema != SCHEMA or isinstance(schema, bool):
+        raise UserError(
+            f"{path} has schema {schema!r}, and this fwbench reads schema {SCHEMA}: use the fwbench that wrote it, "
+            "or measure again"
+        )
+    return SCHEMA
+
+
+def _measurement(data: object, where: str) -> Measurement:
+    try:
+        if not isinstance(data, dict):
+            raise TypeError("it is not an object")
+        measurement = Measurement.from_json(data)
+        _check(measurement)
+    except KeyError as error:
+        raise UserError(f"{where}: damaged measurement: it has no {error}") from None
+    except (AttributeError, TypeError, ValueError) as error:
+        raise UserError(f"{where}: damaged measurement, or one of another version of fwbench: {error}") from None
+    return measurement
+
+
+def _check(measurement: Measurement) -> None:
+    """What a dataclass does not look at: whoever reads a record may rely on its types."""
+    for name in ("framework", "model", "mode", "data", "variant"):
+        if not isinstance(getattr(measurement.workload, name), str):
+            raise TypeError(f"the workload's {name} is not text")
+    for name, metric in measurement.metrics.items():
+        if metric.value is not None:
+            _numbers((metric.value,), f"metric {name}")
+        if not isinstance(metric.unit, str) or not isinstance(metric.source, str):
+            raise TypeError(f"metric {name} has no unit or source")
+    _numbers(measurement.samples, "samples")
+    for name in ("protocol", "settings", "parity", "training", "stages", "versions"):
+        if not isinstance(getattr(measurement, name), Mapping):
+            raise TypeError(f"{name} is not an object")
+
+
+def _plain(benchmark: Mapping[str, Any], where: str) -> Plain:
+    stats = {key: value for key, value in benchmark["stats"].items() if key != "data"}
+    samples = benchmark["stats"].get("data") or ()
+    try:
+        _numbers(samples, "samples")
+        _numbers([stats[key] for key in ("median", "mean", "rounds")], "median, mean or rounds")
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{where}: damaged statistics: {error}") from None
+    return Plain(_name(benchmark, where), benchmark.get("group"), tuple(samples), stats)
+
+
+def _name(benchmark: Mapping[str, Any], where: str) -> str:
+    name = benchmark.get("fullname", benchmark.get("name"))
+    _expect(isinstance(name, str), where, "has no name")
+    return str(name)
+
+
+def _numbers(values: Sequence[object], what: str) -> None:
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise ValueError(f"{what}: {value!r} is not a finite number")
+
+
+def _machine(path: Path, data: object) -> Machine:
+    try:
+        if not isinstance(data, dict):
+            raise TypeError
+        fields = {name: value for name, value in data.items() if name != "versions"}
+        return Machine(**{**fields, "cpus": tuple(fields["cpus"])})
+    except (KeyError, TypeError):
+        raise UserError(f"{path} has no fingerprint of the machine that this fwbench knows: measure again") from None
+
+
+def _profile(measurements: Sequence[Measurement]) -> str | None:
+    return next((profile for m in measurements if (profile := m.protocol.get("profile"))), None)
+
+
+def _time(path: Path, text: object) -> datetime:
+    try:
+        made = datetime.fromisoformat(str(text))
+    except ValueError:
+        raise UserError(f"{path} is damaged: its time {text!r} is none") from None
+    # Older pytest-benchmarks leave out that it is UTC.
+    return made if made.tzinfo else made.replace(tzinfo=UTC)
+
+
+def _expect(condition: bool, where: str, fault: str) -> None:
+    if not condition:
+        raise UserError(f"{where}: damaged: {fault}")

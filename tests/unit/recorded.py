@@ -1,0 +1,87 @@
+"""Records as a run leaves them, small enough to be read in a test."""
+
+import json
+
+from fwbench.machine import Machine
+from fwbench.measurement import Failure, Measurement, Metric, unavailable
+from fwbench.worker.journal import SCHEMA
+from fwbench.workload import Workload
+
+MACHINE = Machine("cpu", "no GPU", None, None, "Some CPU", (0, 1), 2, 2**34, "Linux 6.1")
+QUICK = {"profile": "quick", "min_rounds": 5}
+
+
+def measured(framework="torch", model="mlp", mode="inference", batch_size=1, throughput=100.0, **fields):
+    """A measurement of three samples; keywords that are a workload's go there."""
+    own = {name: fields.pop(name) for name in list(fields) if name in Workload.__dataclass_fields__}
+    metrics = {
+        "throughput": Metric(throughput, "1/s", "higher", "24 calls, one wait every 24"),
+        "energy_per_sample": unavailable("J", "lower", "energy counter", "no counter here"),
+        **fields.pop("metrics", {}),
+    }
+    samples = fields.pop("samples", (0.25, 0.125, 0.5))
+    return Measurement(
+        Workload(framework, model, mode, batch_size, **own), samples, metrics, fields.pop("protocol", QUICK), **fields
+    )
+
+
+def failed(kind="crashed", message="killed by SIGKILL", framework="jax", model="mlp", mode="inference", batch_size=1):
+    return Measurement(
+        Workload(framework, model, mode, batch_size), protocol=QUICK, failure=Failure(kind, message, "latency")
+    )
+
+
+def saved(*measurements, machine=MACHINE, versions=None, data=True, **top):
+    """What pytest-benchmark saves of them, as JSON primitives; failures where the plugin puts them."""
+    benchmarks = []
+    for m in measurements:
+        if m.failure:
+            continue
+        extra = m.to_json()
+        samples = list(extra.pop("samples"))
+        del extra["failure"]
+        stats = {"median": sorted(samples)[len(samples) // 2], "rounds": len(samples), "mean": 1.0, "stddev": 0.0}
+        benchmarks.append(
+            {
+                "name": f"test[{m.workload.id}]",
+                "fullname": f"tests/x.py::test[{m.workload.id}]",
+                "group": None,
+                "extra_info": extra,
+                "stats": {**stats, "data": samples} if data else stats,
+            }
+        )
+    record = {
+        "machine_info": {"node": "vm", "fwbench": {**machine.to_json(), "versions": versions or {}}},
+        "commit_info": {"id": "f00d", "branch": "main", "dirty": False},
+        "benchmarks": benchmarks,
+        "datetime": "2026-11-21T09:10:10.493063+00:00",
+        "version": "5.3.1",
+        "fwbench": {"schema": SCHEMA, "failures": [m.to_json() for m in measurements if m.failure]},
+        **top,
+    }
+    return json.loads(json.dumps(record))
+
+
+def plain(name="tests/y.py::test_sort", **stats):
+    """A benchmark of somebody's own function."""
+    numbers = {"median": 0.002, "mean": 0.0021, "stddev": 0.0001, "rounds": 2, "data": [0.002, 0.0022], **stats}
+    return {"name": name.rpartition(":")[2], "fullname": name, "group": "sorting", "extra_info": {}, "stats": numbers}
+
+
+def write(path, record):
+    """A record as a file; a list is a journal's lines."""
+    lines = record if isinstance(record, list) else [record]
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return path
+
+
+def journal(*measurements, machine=MACHINE, **header):
+    """A journal's lines."""
+    first = {
+        "schema": SCHEMA,
+        "started": "2026-11-21T09:05:35+00:00",
+        "profile": "quick",
+        "machine": machine.to_json(),
+        **header,
+    }
+    return json.loads(json.dumps([first, *(m.to_json() for m in measurements)]))

@@ -1,0 +1,176 @@
+"""The door to records: what it lets in is what was measured, and what it keeps out it names in one sentence."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from fwbench.errors import UserError
+from fwbench.records import read, runs
+from fwbench.worker.journal import SCHEMA
+from tests.unit.recorded import MACHINE, failed, journal, measured, plain, saved, write
+
+MEASURED = (measured(), measured("jax", throughput=150.0), failed(batch_size=8))
+
+
+def test_a_saved_run_gives_back_every_measurement_and_failure(tmp_path):
+    record = read(write(tmp_path / "x.json", saved(*MEASURED)))
+    assert record.measurements == MEASURED
+    assert (record.schema, record.profile, record.machine) == (SCHEMA, "quick", MACHINE)
+    assert (record.commit["id"], record.made.isoformat()) == ("f00d", "2026-11-21T09:10:10.493063+00:00")
+    assert record.plain == {}
+
+
+def test_a_run_saved_without_its_rounds_has_metrics_and_no_samples(tmp_path):
+    (found,) = read(write(tmp_path / "x.json", saved(measured(), data=False))).measurements
+    assert (found.samples, found.value("throughput")) == ((), 100.0)
+
+
+def test_a_journal_gives_back_the_same(tmp_path):
+    record = read(write(tmp_path / "x.jsonl", journal(*MEASURED)))
+    assert record.measurements == MEASURED
+    assert (record.machine, record.profile, record.notes) == (MACHINE, "quick", ())
+    assert record.made.isoformat() == "2026-11-21T09:05:35+00:00"
+
+
+def test_a_journal_cut_off_in_its_last_line_gives_what_is_whole_and_says_so(tmp_path):
+    path = write(tmp_path / "x.jsonl", journal(*MEASURED))
+    path.write_text(path.read_text()[:-100])
+    record = read(path)
+    assert record.measurements == MEASURED[:2]
+    assert "cut off" in record.notes[0]
+
+
+def test_somebody_elses_benchmarks_come_by_their_full_name(tmp_path):
+    foreign = saved(benchmarks=[plain()], machine_info={"node": "vm"}, datetime="2026-11-21T09:10:10")
+    del foreign["fwbench"]
+    record = read(write(tmp_path / "x.json", foreign))
+    sort = record.plain["tests/y.py::test_sort"]
+    assert (sort.samples, sort.stats["median"], sort.group) == ((0.002, 0.0022), 0.002, "sorting")
+    assert (record.schema, record.machine, record.profile, record.measurements) == (None, None, None, ())
+    assert record.made.utcoffset().total_seconds() == 0
+
+
+def test_a_file_from_before_files_said_their_schema_has_the_first(tmp_path):
+    record = saved(measured())
+    del record["fwbench"]
+    assert read(write(tmp_path / "x.json", record)).schema == 1
+
+
+def test_a_folder_gives_its_newest_run(tmp_path):
+    (tmp_path / "journal").mkdir()
+    old = write(tmp_path / "b.json", saved(measured(throughput=1.0)))
+    new = write(tmp_path / "journal" / "a.jsonl", journal(measured(throughput=2.0)))
+    write(tmp_path / "notes.txt", {})
+    os.utime(old, (1000, 1000))
+    os.utime(new, (2000, 2000))
+    assert runs(tmp_path) == [old, new]
+    assert read(tmp_path).path == new
+    os.utime(old, (3000, 3000))
+    assert read(tmp_path).path == old
+
+
+def damaged(*path, value):
+    """A saved run with one place changed."""
+    record = saved(measured(), failed())
+    place = record
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return record
+
+
+EXTRA = ("benchmarks", 0, "extra_info")
+
+
+@pytest.mark.parametrize(
+    ("record", "fault"),
+    [
+        ([1, 2], "a list, not an object"),
+        ({"a": 1}, "no record of pytest-benchmark"),
+        ({"benchmarks": [], "machine_info": 3, "datetime": "x"}, "no record of pytest-benchmark"),
+        (damaged("fwbench", "schema", value=SCHEMA + 1), f"has schema {SCHEMA + 1}, and this fwbench reads"),
+        (damaged("fwbench", value=[]), "its `fwbench` is not an object"),
+        (damaged("fwbench", "failures", value=3), "`failures` are not a list"),
+        (damaged("fwbench", "failures", value=[7]), "failure 1: damaged measurement"),
+        (damaged("datetime", value="yesterday"), "'yesterday'"),
+        (damaged("machine_info", "fwbench", "cpus", value=3), "no fingerprint"),
+        (damaged("machine_info", "fwbench", "colour", value="red"), "no fingerprint"),
+        (damaged("benchmarks", 0, value=None), "benchmark 1: damaged: has no statistics"),
+        (damaged("benchmarks", 0, "stats", "data", value=[0.1, "fast"]), "'fast' is not a finite number"),
+        (damaged("benchmarks", 0, "stats", "data", value=[float("nan")]), "nan is not a finite number"),
+        (damaged(*EXTRA, "workload", "wings", value=2), "'wings'"),
+        (damaged(*EXTRA, "workload", "model", value=["a"]), "workload's model is not text"),
+        (damaged(*EXTRA, "workload", "batch_size", value="8"), "batch size '8'"),
+        (damaged(*EXTRA, "metrics", value=[]), "damaged measurement"),
+        (damaged(*EXTRA, "metrics", "throughput", "value", value="1e3"), "metric throughput: '1e3'"),
+        (damaged(*EXTRA, "metrics", "throughput", "value", value=None), "either a value or a reason"),
+        (damaged(*EXTRA, "protocol", value="quick"), "protocol is not an object"),
+        (saved(benchmarks=[plain(median="x")]), "damaged statistics"),
+        (saved(benchmarks=[plain(data=[True])]), "True is not a finite number"),
+    ],
+)
+def test_a_damaged_or_foreign_file_is_refused_in_one_sentence(tmp_path, record, fault):
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps(record))
+    with pytest.raises(UserError) as refused:
+        read(path)
+    assert str(path) in str(refused.value)
+    assert fault in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (b"", "is not JSON (line 1"),
+        (b'{"benchmarks": [', "is not JSON (line 1"),
+        (b'{\n"a":\n\n}', "is not JSON (line 4"),
+        (b"\xff\xfe\x00", "is not text"),
+        (b"[" * 100_000, "is not JSON"),
+    ],
+)
+@pytest.mark.parametrize("name", ["x.json", "x.jsonl"])
+def test_what_is_not_json_is_refused(tmp_path, content, fault, name):
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(UserError) as refused:
+        read(path)
+    assert fault in str(refused.value) or name == "x.jsonl"
+    assert str(path) in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("lines", "fault"),
+    [
+        ([{"a": 1}], "no journal of fwbench"),
+        (journal(measured(), schema=99), "has schema 99"),
+        (journal(measured(), schema=True), "has schema True"),
+        (journal(measured(), machine=MACHINE, started=5), "time 5"),
+        ([*journal(measured()), {"x": 1}], "line 3: damaged measurement: it has no 'workload'"),
+    ],
+)
+def test_a_damaged_journal_is_refused_with_its_line(tmp_path, lines, fault):
+    with pytest.raises(UserError, match=fault):
+        read(write(tmp_path / "x.jsonl", lines))
+
+
+def test_a_journal_broken_in_the_middle_is_refused(tmp_path):
+    path = write(tmp_path / "x.jsonl", journal(measured(), measured("jax")))
+    path.write_text(path.read_text().replace('{"workload"', '{"workl', 1))
+    with pytest.raises(UserError, match=r"is not JSON \(line 2"):
+        read(path)
+
+
+def test_nothing_there_says_what_to_name(tmp_path):
+    with pytest.raises(UserError, match="does not exist: name a record"):
+        read(tmp_path / "x.json")
+    with pytest.raises(UserError, match="holds no records"):
+        read(tmp_path)
+
+
+def test_no_framework_is_imported():
+    code = "import sys, fwbench.records; print({'torch', 'jax', 'tensorflow', 'numpy'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "set()"
