@@ -9,7 +9,7 @@ from fwbench.errors import UserError
 
 # Each module has `add(subparsers)`, which declares its commands and sets `run`: from the parsed arguments to an exit
 # code.
-_COMMANDS: tuple[str, ...] = ("fwbench.doctor", "fwbench.listing")
+_COMMANDS: tuple[str, ...] = ("fwbench.report.command", "fwbench.doctor", "fwbench.listing")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

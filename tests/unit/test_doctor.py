@@ -59,7 +59,7 @@ def test_a_gpus_state_becomes_findings(tmp_path):
     assert "GPU load" not in calm
     worse = examined(tmp_path, found=gpu(500.0, persistent=False, processes=3))
     assert worse["persistence"].next_step == "`sudo nvidia-smi -pm 1`"
-    assert worse["power limit"].found == "500 W of 700 W by default"
+    assert (worse["power limit"].level, worse["power limit"].found) == ("better", "500 W of 700 W by default")
     assert worse["GPU load"].found.startswith("3 other processes")
 
 
