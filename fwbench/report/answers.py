@@ -78,8 +78,9 @@ def headline(found: Sequence[Answer]) -> list[str]:
         by = units.ratio(ratios[0])
         if len(ratios) > 1:
             by = f"{by} to {units.ratio(ratios[-1])}"
+        sure = "" if all(answer.confidence == "clear" for answer in won) else "likely "
         models = ", ".join(dict.fromkeys(answer.comparison.workload.model for answer in won))
-        lines.append(f"{title(lane)} is the fastest in {len(won)} of {len(found)} workloads, by {by} ({models}).")
+        lines.append(f"{title(lane)} is {sure}the fastest in {len(won)} of {len(found)} workloads, by {by} ({models}).")
     undecided = sum(answer.confidence == "undecided" for answer in found)
     if undecided:
         lines.append(f"{undecided} of {len(found)} are undecided: see what their confidence rests on.")
@@ -88,6 +89,8 @@ def headline(found: Sequence[Answer]) -> list[str]:
 
 def table(found: Sequence[Answer]) -> Table:
     """One row a workload."""
+    precise = {answer.comparison.workload.precision for answer in found} - {"fp32"}
+    costed = any(answer.cheapest for answer in found)
     return tabulate(
         "answers",
         "Which framework, by how much, with which confidence",
@@ -100,18 +103,25 @@ def table(found: Sequence[Answer]) -> Table:
             Column("model", lambda answer: answer.comparison.workload.model),
             Column("mode", lambda answer: answer.comparison.workload.mode),
             Column("batch", lambda answer: answer.comparison.workload.batch_size, "1"),
-            Column("precision", lambda answer: answer.comparison.workload.precision),
+            *([Column[Answer]("precision", lambda answer: answer.comparison.workload.precision)] if precise else []),
             Column("fastest", lambda answer: title(answer.fastest)),
             Column("by", lambda answer: answer.ratio, "1", units.ratio),
             Column("before", lambda answer: title(answer.second)),
             Column("confidence", lambda answer: answer.confidence),
             Column("which rests on", lambda answer: answer.reason),
             Column("least memory", functools.partial(_lane, "leanest")),
-            Column("by (memory)", functools.partial(_multiple, "leanest"), "1", units.ratio),
-            Column("least energy", functools.partial(_lane, "cheapest")),
-            Column("by (energy)", functools.partial(_multiple, "cheapest"), "1", units.ratio),
+            Column("by, of memory", functools.partial(_multiple, "leanest"), "1", units.ratio),
+            *(
+                [
+                    Column[Answer]("least energy", functools.partial(_lane, "cheapest")),
+                    Column[Answer]("by, of energy", functools.partial(_multiple, "cheapest"), "1", units.ratio),
+                ]
+                if costed
+                else []
+            ),
         ),
         found,
+        [] if costed else ["least energy: no two lanes have any"],
     )
 
 

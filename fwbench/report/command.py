@@ -7,7 +7,7 @@ from typing import Any
 
 from fwbench import records
 from fwbench.errors import UserError
-from fwbench.report import cases, contents
+from fwbench.report import answers, cases, contents
 from fwbench.report.cases import Setting
 from fwbench.report.formats import csv, latex, markdown
 from fwbench.report.tables import Table
@@ -55,9 +55,7 @@ class Report:
         self.folders = [out / f"setting-{n}" if several else out for n, _ in enumerate(self.settings, 1)]
         plain = cases.plain(read)
         self.foreign = contents.foreign(plain) if plain else None
-        self.headings = [
-            heading(setting, number if several else None) for number, setting in enumerate(self.settings, 1)
-        ]
+        self.headings = [heading(setting, number * several) for number, setting in enumerate(self.settings, 1)]
 
     def everything(self) -> list[tuple[str, Path, Table]]:
         """All tables, each with its setting's heading and folder."""
@@ -129,7 +127,33 @@ def _latex(report: Report) -> list[Path]:
 
 
 def _html(report: Report) -> list[Path]:
-    return []
+    try:
+        from fwbench.report import figures, page
+    except ImportError as error:
+        raise UserError(
+            f"figures and the page need what is not installed ({error.name}): `pip install 'fwbench[report]'`, or ask "
+            "for --format markdown,latex,csv"
+        ) from None
+    paths, parts = [], []
+    given = zip(report.settings, report.headings, report.folders, report.tables, strict=True)
+    for setting, name, folder, tables in given:
+        saved = [(drawing, figures.save(drawing, folder / "figures")) for drawing in figures.draw(setting.cases)]
+        paths += [path for _, both in saved for path in both]
+        parts.append(
+            page.Part(
+                name,
+                answers.headline(answers.answers(setting.cases)),
+                contents.missing(setting),
+                tables,
+                [(drawing, svg) for drawing, (svg, _) in saved],
+                [
+                    (m.workload.id, f"{m.failure.kind}: {m.failure.message}", m.failure.detail)
+                    for m in setting.measurements
+                    if m.failure and m.failure.detail
+                ],
+            )
+        )
+    return [_write(report.out / "report.html", page.write(TITLE, parts, report.foreign)), *paths]
 
 
 def _write(path: Path, text: str) -> Path:
