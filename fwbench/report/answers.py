@@ -1,8 +1,8 @@
 """The answer: which lane, by how much, with which confidence.
 
 A replicate is a process. One process of each lane shows a difference but not how far processes of the same code differ;
-several runs do. A run that measured both lanes gives one ratio, and the exact interval over runs is the signed-rank
-test's (`fwbench.compare.statistics`).
+several do. A run that measured both lanes with one seed gives one ratio, and the exact interval over these is the
+signed-rank test's (`fwbench.compare.statistics`).
 """
 
 import functools
@@ -94,10 +94,10 @@ def table(found: Sequence[Answer]) -> Table:
     return tabulate(
         "answers",
         "Which framework, by how much, with which confidence",
-        "Fastest by throughput, and its multiple of the next lane's. Several runs give an interval over runs: clear "
-        "when one of at least 95 % excludes equality (6 runs can), likely when one of at least 75 % does (3 runs can). "
-        "One process each cannot show how far processes differ: likely when the difference is beyond the "
-        f"{UNCHANGED_CODE - 1:.0%} by which unchanged code has differed on a shared machine, else undecided. Each row "
+        "Fastest by throughput, and its multiple of the next lane's. Several runs or seeds give an interval over pairs "
+        "of processes: clear when one of at least 95 % excludes equality (6 pairs can), likely when one of at least "
+        "75 % does (3 pairs can). One process each cannot show how far processes differ: likely when the difference is "
+        f"beyond the {UNCHANGED_CODE - 1:.0%} by which unchanged code has differed on a shared machine, else undecided. Each row "
         "stands by itself. Least memory and least energy have no interval.",
         (
             Column("model", lambda answer: answer.comparison.workload.model),
@@ -132,7 +132,7 @@ def _weigh(fastest: Case, second: Case) -> tuple[float, str, str]:
     if len(logs) >= 2:
         low, high, confidence = statistics.interval(logs, _CLEAR)
         ratio = math.exp(statistics.estimate(logs))
-        reason = f"{len(logs)} runs: {math.exp(low):.2f}x to {math.exp(high):.2f}x at {confidence:.0%}"
+        reason = f"{len(logs)} pairs of processes: {math.exp(low):.2f}x to {math.exp(high):.2f}x at {confidence:.0%}"
         if confidence >= _SAYS_SOMETHING:
             excludes = low > 0 or high < 0
             return ratio, ("clear" if confidence >= _CLEAR else "likely") if excludes else "undecided", reason

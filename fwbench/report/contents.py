@@ -153,7 +153,7 @@ def sources(setting: Setting) -> Table:
     for m in setting.measurements:
         for name, metric in m.metrics.items():
             # Counts differ from workload to workload; the way does not.
-            way = re.sub(r"\d+(\.\d+)?", "n", metric.source)
+            way = re.sub(r"\d+(\.\d+)?", "n", metric.source.partition(", n=")[0])
             if way not in found.setdefault(name, []):
                 found[name].append(way)
     return tabulate(
