@@ -97,8 +97,8 @@ def table(found: Sequence[Answer]) -> Table:
         "Fastest by throughput, and its multiple of the next lane's. Several runs or seeds give an interval over pairs "
         "of processes: clear when one of at least 95 % excludes equality (6 pairs can), likely when one of at least "
         "75 % does (3 pairs can). One process each cannot show how far processes differ: likely when the difference is "
-        f"beyond the {UNCHANGED_CODE - 1:.0%} by which unchanged code has differed on a shared machine, else undecided. Each row "
-        "stands by itself. Least memory and least energy have no interval.",
+        f"beyond the {UNCHANGED_CODE - 1:.0%} by which unchanged code has differed on a shared machine, else "
+        "undecided. Each row stands by itself. Least memory and least energy have no interval.",
         (
             Column("model", lambda answer: answer.comparison.workload.model),
             Column("mode", lambda answer: answer.comparison.workload.mode),
