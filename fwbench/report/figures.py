@@ -6,7 +6,9 @@ that a figure can be read in grey too.
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -57,6 +59,7 @@ _LOOK: Any = {
     "ytick.labelsize": 7,
 }
 _COLUMNS = 3
+_LEGEND = 4  # lanes beside each other
 _PANEL = (2.5, 1.9)  # inches
 # More points than this no eye tells apart in a panel.
 _POINTS = 400
@@ -108,7 +111,7 @@ def draw(cases: Sequence[Case]) -> list[Drawing]:
     measured = [case for case in cases if case.replicates and not case.internal]
     inference = [case for case in measured if case.workload.mode == "inference"]
     fits = [case for case in measured if case.workload.mode == "fit"]
-    with rc_context(_LOOK):
+    with _looking():
         drawings = (
             _by_batch(inference),
             _bars(
@@ -141,7 +144,7 @@ def save(drawing: Drawing, folder: Path) -> tuple[Path, Path]:
     """Write a figure as SVG and as PDF, the same bytes for the same records."""
     paths = folder / f"{drawing.key}.svg", folder / f"{drawing.key}.pdf"
     folder.mkdir(parents=True, exist_ok=True)
-    with rc_context(_LOOK):
+    with _looking():
         drawing.figure.savefig(paths[0], metadata={"Date": None})
         # Laid out already; a second time would be most of the work.
         drawing.figure.set_layout_engine("none")
@@ -158,6 +161,14 @@ def styles(lanes: Iterable[str]) -> dict[str, Style]:
     unknown = sorted(set(found) - set(_STYLES))
     rest = {lane: _OTHERS[place % len(_OTHERS)] for place, lane in enumerate(unknown)}
     return {lane: _STYLES.get(lane) or rest[lane] for lane in found}
+
+
+@contextmanager
+def _looking() -> Iterator[None]:
+    with rc_context(_LOOK), warnings.catch_warnings():
+        # In a name; a viewer's font has the glyph for the SVG, and the PDF shows a box.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        yield
 
 
 def _by_batch(cases: Sequence[Case]) -> Drawing | None:
@@ -291,7 +302,7 @@ def _break_even(cases: Sequence[Case]) -> Drawing | None:
         if one.calls is not None:
             workload = one.case.workload
             axes.annotate(
-                f"{workload.model} {workload.mode} b{workload.batch_size}",
+                _printable(f"{workload.model} {workload.mode} b{workload.batch_size}"),
                 (one.compiling, where),
                 xytext=(5, 3),
                 textcoords="offset points",
@@ -332,7 +343,7 @@ def _epochs(cases: Sequence[Case]) -> Drawing | None:
             axes.plot((steady, first), (place, place), color=look.colour)
             axes.plot(steady, place, marker=look.marker, color=look.colour)
         axes.plot(first, place, marker=look.marker, color=look.colour, fillstyle="none", linestyle="")
-    labels = [f"{c.workload.model} {c.workload.data} b{c.workload.batch_size}, {c.lane}" for c in rows]
+    labels = [_printable(f"{c.workload.model} {c.workload.data} b{c.workload.batch_size}, {c.lane}", 48) for c in rows]
     axes.set_yticks(range(len(rows)), labels)
     axes.set(xscale="log", xlabel="seconds of an epoch", ylim=(len(rows) - 0.5, -0.5))
     axes.grid(axis="x")
@@ -440,12 +451,12 @@ def _panels(count: int) -> tuple[Figure, list[Axes]]:
 
 def _legend(figure: Figure, looks: dict[str, Style], bars: bool = False) -> None:
     handles = [
-        Patch(facecolor=look.colour, hatch=look.hatch, edgecolor=PAPER, label=title(lane))
+        Patch(facecolor=look.colour, hatch=look.hatch, edgecolor=PAPER, label=_printable(title(lane)))
         if bars
-        else Line2D([], [], color=look.colour, marker=look.marker, linestyle=look.line, label=title(lane))
+        else Line2D([], [], color=look.colour, marker=look.marker, linestyle=look.line, label=_printable(title(lane)))
         for lane, look in looks.items()
     ]
-    figure.legend(handles=handles, loc="outside upper left", ncols=len(handles))
+    figure.legend(handles=handles, loc="outside upper left", ncols=min(_LEGEND, len(handles)))
 
 
 def _logarithmic(axes: Axes, way: Literal["x", "y"], values: Sequence[float], show: Callable[[float], str]) -> None:
@@ -481,7 +492,13 @@ def _grouped(cases: Iterable[Case], key: Callable[[Case], Any]) -> dict[Any, lis
 
 
 def _named(model: str, precision: str) -> str:
-    return model if precision == "fp32" else f"{model} {precision}"
+    return _printable(model if precision == "fp32" else f"{model} {precision}")
+
+
+def _printable(text: str, most: int = 32) -> str:
+    """A name as XML may hold it, cut where it would leave no room for the figure; tables have it whole."""
+    shown = "".join(character if character.isprintable() else "?" for character in text)
+    return shown if len(shown) <= most else f"{shown[: most - 3]}..."
 
 
 def _thin(values: Sequence[float]) -> list[float]:
