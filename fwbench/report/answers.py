@@ -7,7 +7,7 @@ signed-rank test's (`fwbench.compare.statistics`).
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fwbench.compare import statistics
@@ -33,8 +33,8 @@ class Answer:
         ratio: throughput of the fastest over the second.
         confidence: `clear` (an interval of at least 95 % excludes equality), `likely`, or `undecided`.
         reason: what the confidence rests on.
-        leanest, cheapest: the lanes that take least memory and energy, each with the next one's multiple of it; None
-            where fewer than two lanes have the metric.
+        quickest, leanest, cheapest: the lanes whose synchronised call takes least time (p50), and that take least
+            memory and energy, each with the next one's multiple of it; None where fewer than two lanes have the metric.
     """
 
     comparison: Comparison
@@ -43,6 +43,7 @@ class Answer:
     ratio: float
     confidence: str
     reason: str
+    quickest: tuple[str, float] | None
     leanest: tuple[str, float] | None
     cheapest: tuple[str, float] | None
 
@@ -58,9 +59,8 @@ def answers(cases: Sequence[Case]) -> list[Answer]:
         ratio, confidence, reason = _weigh(comparison.lanes[fastest], comparison.lanes[second])
         if ratio < 1:
             fastest, second, ratio = second, fastest, 1 / ratio
-        memory = {lane: value for lane, case in comparison.lanes.items() if (value := case.value(case.memory))}
-        energy = {lane: value for lane, case in comparison.lanes.items() if (value := case.value("energy_per_sample"))}
-        found.append(Answer(comparison, fastest, second, ratio, confidence, reason, _least(memory), _least(energy)))
+        least = [_least(comparison, metric) for metric in (_latency, _memory, _energy)]
+        found.append(Answer(comparison, fastest, second, ratio, confidence, reason, *least))
     return found
 
 
@@ -98,7 +98,8 @@ def table(found: Sequence[Answer]) -> Table:
         "of processes: clear when one of at least 95 % excludes equality (6 pairs can), likely when one of at least "
         "75 % does (3 pairs can). One process each cannot show how far processes differ: likely when the difference is "
         f"beyond the {UNCHANGED_CODE - 1:.0%} by which unchanged code has differed on a shared machine, else "
-        "undecided. Each row stands by itself. Least memory and least energy have no interval.",
+        "undecided. Each row stands by itself. Least latency (p50), memory and energy have no interval; a lane can "
+        "have the higher throughput and the longer call, where it runs calls side by side.",
         (
             Column("model", lambda answer: answer.comparison.workload.model),
             Column("mode", lambda answer: answer.comparison.workload.mode),
@@ -109,6 +110,8 @@ def table(found: Sequence[Answer]) -> Table:
             Column("before", lambda answer: title(answer.second)),
             Column("confidence", lambda answer: answer.confidence),
             Column("which rests on", lambda answer: answer.reason),
+            Column("least latency", functools.partial(_lane, "quickest")),
+            Column("by, of latency", functools.partial(_multiple, "quickest"), "1", units.ratio),
             Column("least memory", functools.partial(_lane, "leanest")),
             Column("by, of memory", functools.partial(_multiple, "leanest"), "1", units.ratio),
             *(
@@ -152,7 +155,20 @@ def _speeds(case: Case) -> dict[tuple[int, int], float]:
     return {(run, m.workload.seed): speed for run, m in case.replicates if (speed := m.value("throughput"))}
 
 
-def _least(values: Mapping[str, float]) -> tuple[str, float] | None:
+def _latency(case: Case) -> float | None:
+    return case.value("latency_p50")
+
+
+def _memory(case: Case) -> float | None:
+    return case.value(case.memory)
+
+
+def _energy(case: Case) -> float | None:
+    return case.value("energy_per_sample")
+
+
+def _least(comparison: Comparison, metric: Callable[[Case], float | None]) -> tuple[str, float] | None:
+    values = {lane: value for lane, case in comparison.lanes.items() if (value := metric(case))}
     if len(values) < 2:
         return None
     first, second = sorted(values, key=lambda lane: values[lane])[:2]

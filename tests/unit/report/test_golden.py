@@ -171,6 +171,9 @@ def test_answers_are_ratios_of_the_records(tables, raw):
         key = (row["model"], row["mode"], int(row["batch [1]"]))
         fastest, second = by(raw, *key, names[row["fastest"]]), by(raw, *key, names[row["before"]])
         assert float(row["by [1]"]) == fastest.value("throughput") / second.value("throughput") > 1
+        quick = by(raw, *key, names[row["least latency"]])
+        longer = [one.value("latency_p50") for one in raw if one.key[:3] == key and one is not quick]
+        assert float(row["by, of latency [1]"]) == longer[0] / quick.value("latency_p50") > 1
         small = by(raw, *key, names[row["least memory"]])
         others = [one.value("host_peak_memory") for one in raw if one.key[:3] == key and one is not small]
         assert float(row["by, of memory [1]"]) == others[0] / small.value("host_peak_memory") > 1
