@@ -82,6 +82,16 @@ def test_columns_sort_by_value_both_ways_and_say_so(golden, visit):
     assert others.count() == 1
 
 
+def test_what_is_absent_comes_last_either_way(golden, visit):
+    page = visit(golden)
+    button = page.locator("#inference-1-t thead th", has_text="compile").get_by_role("button")
+    for expected in (["88.1 ms", "98.8 ms", "517 ms", "532 ms"], ["532 ms", "517 ms", "98.8 ms", "88.1 ms"]):
+        button.click()
+        cells = column(page, "inference-1-t", "compile")
+        assert cells[:4] == expected
+        assert set(cells[4:]) == {"-", ""}
+
+
 def test_text_sorts_by_the_alphabet_from_the_keyboard(golden, visit):
     page = visit(golden)
     page.locator("#inference-1-t thead th", has_text="lane").get_by_role("button").focus()
@@ -125,7 +135,8 @@ def test_light_and_dark_are_different_and_readable(golden, visit):
                 const element = document.querySelector(selector);
                 let behind = element;
                 while (getComputedStyle(behind).backgroundColor === "rgba(0, 0, 0, 0)") behind = behind.parentElement;
-                const both = [getComputedStyle(element).color, getComputedStyle(behind).backgroundColor];
+                const drawn = element instanceof SVGElement ? "fill" : "color";
+                const both = [getComputedStyle(element)[drawn], getComputedStyle(behind).backgroundColor];
                 const [low, high] = both.map(luminance).sort((one, other) => one - other);
                 return (high + 0.05) / (low + 0.05);
             }""",
