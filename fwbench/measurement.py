@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from fwbench.fingerprint import Fingerprint
 from fwbench.workload import Workload
 
 Direction = Literal["lower", "higher"]
@@ -75,6 +76,10 @@ class Measurement:
             what the precision probe found.
         training: of mode `fit`: `epochs`, one record each (`fwbench.meters.epochs.Epoch`), the curves `losses` and
             `accuracies` with one number a step, and `batches`, a digest of the first ones.
+        processes: where several measured the workload one after another: of each, the values that a gate decides over,
+            by `fwbench.compare.criteria`'s names. `samples` and `metrics` are then all processes' together.
+        duet: of a duet with another revision or environment: `base`, `verdicts` and `pairs`.
+        program: what the program is made of; None where the run did not come so far.
         stages: seconds spent in each stage of the protocol.
         overhead_s: seconds between asking and having the record that no stage accounts for.
         start_s: of these, seconds until the worker's process ran.
@@ -89,6 +94,9 @@ class Measurement:
     settings: Mapping[str, Any] = field(default_factory=dict)
     parity: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
+    processes: tuple[Mapping[str, float], ...] = ()
+    duet: Mapping[str, Any] = field(default_factory=dict)
+    program: Fingerprint | None = None
     stages: Mapping[str, float] = field(default_factory=dict)
     overhead_s: float | None = None
     start_s: float | None = None
@@ -110,7 +118,10 @@ class Measurement:
         fields = dict(data)
         fields["workload"] = Workload.from_json(fields["workload"])
         fields["samples"] = tuple(fields.get("samples", ()))
+        fields["processes"] = tuple(fields.get("processes", ()))
         fields["metrics"] = {name: Metric(**metric) for name, metric in fields.get("metrics", {}).items()}
+        if fields.get("program"):
+            fields["program"] = Fingerprint.from_json(fields["program"])
         if fields.get("failure"):
             fields["failure"] = Failure(**fields["failure"])
         return cls(**fields)

@@ -5,7 +5,7 @@ pytest's own process imports no framework; a worker measures, and its samples ar
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from fwbench import selection as axes
+from fwbench.gates import Gate, choose, options
 from fwbench.lanes import LANES
-from fwbench.machine import machine, versions
+from fwbench.machine import Machine, machine, versions
 from fwbench.measurement import Measurement
+from fwbench.profiles import Protocol
 from fwbench.report import summary
 from fwbench.report.progress import Progress
 from fwbench.session import Session
@@ -24,10 +26,15 @@ from fwbench.workload import MODES, Workload
 
 Measure = Callable[[Workload], Measurement]
 
+# Under these names results can be grouped.
+_PARAMETERS = ("framework", "model", "mode", "batch_size", "precision")
+
 _SELECTION = pytest.StashKey[axes.Selection]()
 _SESSION = pytest.StashKey[Session]()
 _PROGRESS = pytest.StashKey[Progress]()
 _CLOCK = pytest.StashKey["ReplayClock"]()
+_GATE = pytest.StashKey[Gate | None]()
+_MACHINE = pytest.StashKey[Machine]()
 _SHOWN = pytest.StashKey[set[str]]()  # the tests whose outcome the progress line has told
 
 
@@ -45,6 +52,7 @@ class ReplayClock:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     axes.add_options(parser.getgroup("fwbench", "fwbench: what to measure, and how much"))
+    options.add_options(parser.getgroup("fwbench-gate", "fwbench: what fails a run"))
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -58,7 +66,10 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     _refuse_parallel(config)
     config.stash[_SHOWN] = set()
+    config.addinivalue_line("markers", f"{options.MARKER}(metric:percent%[+amount]): what fails a gate, of this test.")
     config.stash[_SELECTION] = axes.select(config, machine())
+    config.stash[_MACHINE] = dataclasses.replace(machine(), threads=selection(config).threads)
+    config.stash[_GATE] = choose(config, selection(config), config.stash[_MACHINE])
 
 
 def _refuse_parallel(config: pytest.Config) -> None:
@@ -74,12 +85,11 @@ def _refuse_parallel(config: pytest.Config) -> None:
 
 def parametrize(metafunc: pytest.Metafunc, workloads: list[Workload]) -> None:
     """Spread a test over workloads, under primitives that pytest-benchmark can group by and under stable ids."""
-    parameters = ("framework", "model", "mode", "batch_size", "precision")
     metafunc.parametrize(
-        parameters,
+        _PARAMETERS,
         [
             pytest.param(
-                *(getattr(workload, name) for name in parameters),
+                *(getattr(workload, name) for name in _PARAMETERS),
                 id=workload.id,
                 marks=[
                     getattr(pytest.mark, workload.framework),
@@ -113,17 +123,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _deselect(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out modes that the run has no workloads of; with a study, whatever is not part of it."""
-    study = selection(config).study
-    left_out = [
-        item
-        for item in items
-        if item.get_closest_marker("fwbench_workload") is None
-        and (
-            item.get_closest_marker("workloads") is not None
-            or (study is not None and "measure" in getattr(item, "fixturenames", ()))
-        )
-    ]
+    """Leave out modes that the run has no workloads of, whatever is not part of a study, and what no gate covers."""
+    study, gate = selection(config).study, config.stash[_GATE]
+
+    def is_out(item: pytest.Item) -> bool:
+        workload = _workload(item)
+        if _spread(item) is None and item.get_closest_marker("workloads") is not None:
+            return True
+        if study is not None and _spread(item) is None and "measure" in getattr(item, "fixturenames", ()):
+            return True
+        return gate is not None and workload is not None and not gate.covers(workload)
+
+    left_out = [item for item in items if is_out(item)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
@@ -147,6 +158,10 @@ def _group(item: pytest.Item) -> str | None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     config = session.config
+    gate = config.stash[_GATE]
+    if gate and gate.kind:
+        measured = [item for item in session.items if "measure" in getattr(item, "fixturenames", ())]
+        gate.expect({w: options.of_test(item, gate.kind) for item in measured if (w := _workload(item))})
     terminal = config.pluginmanager.getplugin("terminalreporter")
     if terminal is None or config.get_verbosity() < 0 or hasattr(config, "workerinput"):
         return
@@ -179,19 +194,44 @@ def workload(
     request: pytest.FixtureRequest, framework: str, model: str, mode: str, batch_size: int, precision: str
 ) -> Workload:
     """The test's workload: the one it was spread to, or that of its parameters, `framework` and `model` at least."""
-    marker = request.node.get_closest_marker("fwbench_workload")
-    if marker:
-        spread: Workload = marker.args[0]
-        return spread
+    spread = _spread(request.node)
     chosen = selection(request.config)
-    return Workload(framework, model, mode, batch_size, precision, chosen.device, chosen.weights)
+    return spread or Workload(framework, model, mode, batch_size, precision, chosen.device, chosen.weights)
+
+
+def _spread(item: pytest.Item) -> Workload | None:
+    marker = item.get_closest_marker("fwbench_workload")
+    spread: Workload | None = marker.args[0] if marker else None
+    return spread
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    """What was left out on purpose is not missing."""
+    for item in items:
+        gate, workload = item.config.stash[_GATE], _workload(item)
+        if gate and workload:
+            gate.deselect(workload)
+
+
+def _workload(item: pytest.Item) -> Workload | None:
+    """What a test will measure, as far as its parameters tell: the fixtures below make the same of them."""
+    spread = _spread(item)
+    if spread:
+        return spread
+    given: dict[str, Any] = item.callspec.params if hasattr(item, "callspec") else {}
+    chosen = selection(item.config)
+    try:
+        fields = {name: given[name] for name in _PARAMETERS if name in given}
+        return Workload(**fields, device=chosen.device, weights=chosen.weights)
+    except (TypeError, ValueError):
+        return None
 
 
 @pytest.fixture(scope="session")
 def fwbench_session(pytestconfig: pytest.Config) -> Iterator[Session]:
     """The run's workers and journal; both end with the run."""
     storage = getattr(pytestconfig._benchmarksession.storage, "path", Path(".benchmarks"))  # type: ignore[attr-defined]
-    session = Session(selection(pytestconfig), machine(), Path(storage))
+    session = Session(selection(pytestconfig), pytestconfig.stash[_MACHINE], Path(storage))
     pytestconfig.stash[_SESSION] = session
     yield session
     session.close()
@@ -209,26 +249,38 @@ def measure(request: pytest.FixtureRequest, fwbench_session: Session, benchmark:
     progress = config.stash.get(_PROGRESS, None)
     clock = request.node.stash[_CLOCK]
 
+    gate = config.stash[_GATE]
+
+    def measured(workload: Workload, protocol: Protocol, tell: Callable[[str], None]) -> Measurement:
+        if gate:
+            measurement = gate.measure(workload, protocol, fwbench_session.measure, tell)
+        else:
+            measurement = fwbench_session.measure(workload, protocol, tell)
+        fwbench_session.keep(measurement)
+        return measurement
+
     def run(workload: Workload) -> Measurement:
         protocol = dataclasses.replace(steered, deadline=steered.deadline * workload.epochs)
         if benchmark.disabled:
             smoke = dataclasses.replace(protocol, smoke=True)
             measurement: Measurement = benchmark.pedantic(fwbench_session.run, args=(workload, smoke))
         elif progress is None:
-            measurement = fwbench_session.measure(workload, protocol, lambda _: None)
+            measurement = measured(workload, protocol, lambda _: None)
         else:
             config.stash[_SHOWN].add(request.node.nodeid)
             progress.begin(workload.id)
-            measurement = fwbench_session.measure(workload, protocol, progress.stage)
+            measurement = measured(workload, protocol, progress.stage)
             progress.end(measurement)
+        if not benchmark.disabled and not measurement.failure and (gate is None or gate.timed):
+            benchmark.extra_info.update(_extra_info(measurement))
+            _replay(measurement, benchmark, clock)
+        if gate:
+            gate.judge(measurement, request.node.nodeid)
         if measurement.failure:
             benchmark.has_error = True
             if measurement.failure.kind == "unavailable":
                 pytest.skip(measurement.failure.message)
             pytest.fail(f"{workload.id}: {measurement.failure}", pytrace=False)
-        if not benchmark.disabled:
-            benchmark.extra_info.update(_extra_info(measurement))
-            _replay(measurement, benchmark, clock)
         return measurement
 
     return run
@@ -253,10 +305,10 @@ def _extra_info(measurement: Measurement) -> dict[str, Any]:
     return record
 
 
-def pytest_benchmark_update_machine_info(machine_info: dict[str, Any]) -> None:
+def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: dict[str, Any]) -> None:
     """Add the accelerator, the threads and this interpreter's versions; drop the clock rate of the moment."""
     distributions = tuple(dict.fromkeys(name for lane in LANES.values() for name in lane.distributions))
-    machine_info["fwbench"] = {**machine().to_json(), "versions": versions(distributions)}
+    machine_info["fwbench"] = {**config.stash[_MACHINE].to_json(), "versions": versions(distributions)}
     for key in ("hz_actual", "hz_actual_friendly"):
         machine_info.get("cpu", {}).pop(key, None)
 
@@ -275,15 +327,32 @@ def pytest_report_teststatus(report: pytest.TestReport, config: pytest.Config) -
     return None
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    gate = session.config.stash[_GATE]
+    if gate:
+        session.exitstatus = gate.exit_status(int(session.exitstatus))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    gate = config.stash.get(_GATE, None)
+    if gate:
+        gate.close()
+
+
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Iterator[None]:
     try:
         return (yield)
     finally:
         # Also when pytest-benchmark has just raised because of a regression.
-        session = config.stash.get(_SESSION, None)
-        if session and session.measurements:
+        session, gate = config.stash.get(_SESSION, None), config.stash[_GATE]
+        if session and session.measurements and not (gate and gate.shows_numbers):
             _write_summary(terminalreporter, session)
+        if gate:
+            terminalreporter.section(gate.title)
+            for line in gate.lines(session.journal.path if session else None):
+                terminalreporter.write_line(line)
 
 
 def _write_summary(terminal: Any, session: Session) -> None:

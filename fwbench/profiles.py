@@ -22,6 +22,7 @@ class Protocol:
         deadline: the worker is killed after this; in mode `fit`, after this for each epoch.
         disable_gc: measure with Python's garbage collector off.
         smoke: one call, nothing measured: is the program runnable at all?
+        programs: the program's fingerprint alone, nothing timed.
     """
 
     profile: str
@@ -36,6 +37,7 @@ class Protocol:
     confidence: float = 0.99
     disable_gc: bool = False
     smoke: bool = False
+    programs: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON primitives."""
@@ -65,4 +67,7 @@ _PAPER = Protocol(
     deadline=3600.0,
 )
 
-PROFILES = {protocol.profile: protocol for protocol in (_QUICK, _PAPER)}
+# For a gate: quick's amounts over a smaller suite.
+_CI = dataclasses.replace(_QUICK, profile="ci")
+
+PROFILES = {protocol.profile: protocol for protocol in (_QUICK, _CI, _PAPER)}

@@ -16,6 +16,7 @@ from fwbench.errors import UserError
 from fwbench.machine import Machine
 from fwbench.measurement import Measurement
 from fwbench.worker.journal import SCHEMA
+from fwbench.workload import Workload
 
 STORAGE = Path(".benchmarks")
 
@@ -47,6 +48,7 @@ class Record:
         machine_info: all that pytest-benchmark knows of the machine; empty in a journal.
         profile: of the measurements; None without any.
         measurements: in the order of measuring, failures included.
+        names: full names of the tests that measured them; of a journal none.
         plain: benchmarks without a workload, by full name.
         notes: what a reader must know of the file itself.
     """
@@ -59,6 +61,7 @@ class Record:
     machine_info: Mapping[str, Any] = field(default_factory=dict)
     profile: str | None = None
     measurements: tuple[Measurement, ...] = ()
+    names: Mapping[Workload, str] = field(default_factory=dict)
     plain: Mapping[str, Plain] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -112,6 +115,7 @@ def _saved(path: Path, text: str) -> Record:
     if not isinstance(ours, dict):
         raise UserError(f"{path} is damaged: its `fwbench` is not an object")
     measurements: list[Measurement] = []
+    names: dict[Workload, str] = {}
     plain: dict[str, Plain] = {}
     for number, benchmark in enumerate(benchmarks, 1):
         where = f"{path}, benchmark {number}"
@@ -119,6 +123,7 @@ def _saved(path: Path, text: str) -> Record:
         extra, stats = benchmark.get("extra_info") or {}, benchmark["stats"]
         if isinstance(extra, dict) and "workload" in extra and "metrics" in extra:
             measurements.append(_measurement({**extra, "samples": stats.get("data", ())}, where))
+            names[measurements[-1].workload] = _name(benchmark, where)
         else:
             plain[_name(benchmark, where)] = _plain(benchmark, where)
     # Written before files said their schema: the first one.
@@ -137,6 +142,7 @@ def _saved(path: Path, text: str) -> Record:
         machine_info=machine_info,
         profile=_profile(measurements),
         measurements=tuple(measurements),
+        names=names,
         plain=plain,
         notes=("saved before files kept failures: what failed stands in the run's journal",) if early else (),
     )

@@ -39,6 +39,8 @@ class Selection:
         device: `cpu` or `gpu`.
         training: fields of the workloads of both training modes: `accumulate` and `remat`.
         data_path: where the data of mode `fit` is.
+        threads: of every lane.
+        processes: that measure each workload.
     """
 
     protocol: Protocol
@@ -50,6 +52,8 @@ class Selection:
     device: str
     training: Mapping[str, Any]
     data_path: str | None
+    threads: int
+    processes: int
 
     @property
     def lanes(self) -> tuple[str, ...]:
@@ -161,6 +165,20 @@ def add_options(group: pytest.OptionGroup) -> None:
         help="The models' weights: drawn with a seed (the default), or torchvision's published ones, fetched once.",
     )
     group.addoption(
+        "--fwbench-threads",
+        type=int,
+        metavar="N",
+        help="Threads of every lane. Default: one a physical core; one in a duet on a CPU, where threads that wait for "
+        "each other would suffer most from other load.",
+    )
+    group.addoption(
+        "--fwbench-processes",
+        type=int,
+        default=1,
+        metavar="K",
+        help="Measure each workload in so many processes, whose differences a gate needs to know. Default: 1.",
+    )
+    group.addoption(
         "--fwbench-python",
         metavar="FRAMEWORK=PATH",
         action="append",
@@ -217,6 +235,8 @@ def select(config: pytest.Config, machine: Machine) -> Selection:
             "remat": config.getoption("fwbench_remat"),
         },
         data_path=data_path,
+        threads=_threads(config, machine),
+        processes=_at_least_one(config, "--fwbench-processes"),
     )
     # All of them now, so that a combination that makes no sense is told before anything runs.
     for mode in MODES:
@@ -269,6 +289,8 @@ def _steered(config: pytest.Config, protocol: Protocol) -> Protocol:
     if config.getoption("benchmark_precision") is not None:
         changes["precision"] = float(config.getoption("benchmark_precision"))
     changes["disable_gc"] = config.getoption("benchmark_disable_gc")
+    if config.getoption("fwbench_programs_only"):
+        changes |= {"programs": True, "warmup_iterations": 2}
     return dataclasses.replace(protocol, **changes)
 
 
@@ -312,6 +334,24 @@ def _numbers(config: pytest.Config, option: str, kind: str, least: int) -> tuple
     if text is not None and not numbers:
         raise pytest.UsageError(f"{option} names no {kind}: give whole numbers of at least {least}.")
     return tuple(dict.fromkeys(numbers))
+
+
+def _threads(config: pytest.Config, machine: Machine) -> int:
+    if config.getoption("fwbench_threads") is None:
+        return 1 if config.getoption("fwbench_against") and machine.device == "cpu" else machine.threads
+    threads = _at_least_one(config, "--fwbench-threads")
+    if threads > len(machine.cpus):
+        raise pytest.UsageError(
+            f"--fwbench-threads {threads}: this process may use {len(machine.cpus)} cores; ask for no more threads."
+        )
+    return threads
+
+
+def _at_least_one(config: pytest.Config, option: str) -> int:
+    number: int = config.getoption(option[2:].replace("-", "_"))
+    if number < 1:
+        raise pytest.UsageError(f"{option} {number} is not a whole number of at least 1.")
+    return number
 
 
 def _data(config: pytest.Config) -> tuple[str | None, str | None]:

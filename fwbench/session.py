@@ -1,8 +1,11 @@
 """A run of the suite: the selection, the workers that measure it, and the journal that keeps what they find."""
 
-from collections.abc import Callable
+import dataclasses
+import statistics
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from fwbench.compare.criteria import values
 from fwbench.machine import Machine
 from fwbench.measurement import Measurement
 from fwbench.profiles import Protocol
@@ -31,19 +34,46 @@ class Session:
         )
 
     def measure(self, workload: Workload, protocol: Protocol, on_stage: Callable[[str], None]) -> Measurement:
-        """Measure one workload and put it into the journal, whatever came of it."""
-        measurement = self.run(workload, protocol, on_stage)
-        self.measurements.append(measurement)
-        self.journal.append(measurement.to_json())
-        return measurement
+        """Measure one workload in as many processes as the run asks for."""
+        found = []
+        for number in range(1 if protocol.programs else self.selection.processes):
+            if number:
+                on_stage(f"process {number + 1}")
+            found.append(self.run(workload, protocol, on_stage))
+            if found[-1].failure:
+                return found[-1]
+        return pooled(found)
 
     def run(
         self, workload: Workload, protocol: Protocol, on_stage: Callable[[str], None] = lambda _: None
     ) -> Measurement:
-        """Measure one workload and keep nothing of it."""
+        """Measure one workload in one process."""
         return self._workers.measure(workload, protocol, on_stage)
+
+    def keep(self, measurement: Measurement) -> None:
+        """Remember a measurement, and put it into the journal."""
+        self.measurements.append(measurement)
+        self.journal.append(measurement.to_json())
 
     def close(self) -> None:
         """End the workers and close the journal."""
         self._workers.close()
         self.journal.close()
+
+
+def pooled(found: Sequence[Measurement]) -> Measurement:
+    """One measurement of those of several processes: all samples, the median of each metric, and each one's values."""
+    first = found[0]
+    if len(found) == 1:
+        return first
+    metrics = {}
+    for name, metric in first.metrics.items():
+        known = [value for one in found if (value := one.value(name)) is not None]
+        source = f"{metric.source}; median of {len(known)} processes"
+        metrics[name] = dataclasses.replace(metric, value=statistics.median(known), source=source) if known else metric
+    return dataclasses.replace(
+        first,
+        samples=tuple(sample for one in found for sample in one.samples),
+        metrics=metrics,
+        processes=tuple(map(values, found)),
+    )

@@ -48,6 +48,12 @@ SUITES: dict[str, tuple[Part, ...]] = {
         Part("train_step", ("torch", "jax"), _MODELS, (2,)),
         Part("fit", ("torch", "jax"), ("mlp",), (64,), learning_rate=1e-3, data="digits", epochs=5),
     ),
+    # Small models, of which a gate can afford several processes a side.
+    "ci": (
+        Part("inference", ("torch", "jax"), ("mobilenet_v3_small",), (1,)),
+        Part("inference", ("torch", "jax"), ("cnn",), (8,)),
+        Part("train_step", ("torch", "jax"), ("mlp",), (64,)),
+    ),
     "paper": (
         Part("inference", _LANES, _MODELS, (1, 8, 32, 128)),
         Part("train_step", _LANES, _MODELS, (32, 64, 128)),

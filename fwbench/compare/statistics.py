@@ -15,15 +15,26 @@ A difference is the logarithm of head over base of a metric that is better when 
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
 Kind = Literal["regressed", "improved", "unchanged", "inconclusive"]
+Name = TypeVar("Name", bound=Hashable)
+
+
+# Pairs of each benchmark in the first stage; one more where they scatter by more than the threshold.
+SCREENING = 3
+
+# The smallest change that counts, as a share of base.
+THRESHOLD = 0.02
+
+# The test's null hypothesis is a change of at most this share of the threshold.
+TOLERATED = 0.25
 
 
 @dataclass(frozen=True)
@@ -33,7 +44,7 @@ class Look:
     Attributes:
         pairs: fresh pairs that each suspect has by then.
         alpha: the share of the suite's false-alarm rate that is spent here, 0 for none.
-        clear_below: an estimated change below this clears the suspect.
+        clear_below: an estimated change below this share of the threshold clears the suspect.
     """
 
     pairs: int
@@ -41,21 +52,20 @@ class Look:
     clear_below: float
 
 
+LOOKS = (Look(4, 0.0, 0.25), Look(10, 0.004, 0.5), Look(16, 0.006, 1.0))
+
+
 @dataclass(frozen=True)
-class Rule:
-    """What counts as a change, and how sure one must be of it.
+class Suspect:
+    """What screening suspects of a benchmark.
 
     Attributes:
-        threshold: the smallest change that counts, as a share of base.
-        tolerated: the test's null hypothesis is a change of at most this.
-        screening: pairs of each benchmark in the first stage; one more where they scatter by more than `threshold`.
-        looks: the second stage.
+        direction: 1 of being worse, -1 of being better.
+        threshold: the smallest change that counts for it.
     """
 
-    threshold: float = 0.02
-    tolerated: float = 0.005
-    screening: int = 3
-    looks: tuple[Look, ...] = (Look(4, 0.0, 0.005), Look(10, 0.004, 0.01), Look(16, 0.006, 0.02))
+    direction: int
+    threshold: float = THRESHOLD
 
 
 @dataclass(frozen=True)
@@ -103,9 +113,9 @@ def p_value(differences: Sequence[float], tolerated: float) -> float:
     return float(stats.wilcoxon(shifted, alternative="greater", method="exact").pvalue)
 
 
-def holm(p_values: Mapping[str, float], alpha: float) -> set[str]:
+def holm(p_values: Mapping[Name, float], alpha: float) -> set[Name]:
     """Which hypotheses fall, with a chance of at most `alpha` that any true one does (Holm 1979)."""
-    rejected: set[str] = set()
+    rejected: set[Name] = set()
     for name in sorted(p_values, key=lambda name: p_values[name]):
         if p_values[name] > alpha / (len(p_values) - len(rejected)):
             break
@@ -113,19 +123,19 @@ def holm(p_values: Mapping[str, float], alpha: float) -> set[str]:
     return rejected
 
 
-def screening_pairs(differences: Sequence[float], rule: Rule) -> int:
+def screening_pairs(differences: Sequence[float], threshold: float = THRESHOLD) -> int:
     """How many pairs the first stage needs of a benchmark that has these."""
-    first = rule.screening
-    scattered = len(differences) >= first and float(np.std(differences[:first], ddof=1)) > rule.threshold
-    return first + 1 if scattered else first
+    first = differences[:SCREENING]
+    scattered = len(first) == SCREENING and float(np.std(first, ddof=1)) > threshold
+    return SCREENING + scattered
 
 
-def screen(differences: Sequence[float], rule: Rule) -> int:
-    """Whether a benchmark is suspected: 1 of being worse, -1 of being better, 0 of neither."""
+def screen(differences: Sequence[float], threshold: float = THRESHOLD) -> Suspect | None:
+    """Whether a benchmark is suspected of a change, and of which."""
     found = estimate(differences)
-    if abs(found) <= math.log1p(rule.threshold):
-        return 0
-    return 1 if found > 0 else -1
+    if abs(found) <= math.log1p(threshold):
+        return None
+    return Suspect(1 if found > 0 else -1, threshold)
 
 
 def unchanged(differences: Sequence[float]) -> Verdict:
@@ -133,47 +143,53 @@ def unchanged(differences: Sequence[float]) -> Verdict:
     return _verdict("unchanged", differences)
 
 
-class Confirmation:
+class Confirmation(Generic[Name]):
     """The second stage: fresh pairs of the suspects, judged together at each look.
 
     Args:
-        suspects: what each is suspected of, by name: 1 of being worse, -1 of being better.
+        suspects: by name.
 
     Attributes:
         verdicts: on the suspects that are decided.
     """
 
-    def __init__(self, suspects: Mapping[str, int], rule: Rule) -> None:
-        self.verdicts: dict[str, Verdict] = {}
-        self._rule = rule
+    def __init__(self, suspects: Mapping[Name, Suspect]) -> None:
+        self.verdicts: dict[Name, Verdict] = {}
         self._suspects = dict(suspects)
-        self._looks = list(rule.looks)
+        self._withdrawn: set[Name] = set()
+        self._looks = list(LOOKS)
 
     @property
-    def open(self) -> tuple[str, ...]:
+    def open(self) -> tuple[Name, ...]:
         """The suspects that are not decided."""
-        return tuple(name for name in self._suspects if name not in self.verdicts)
+        return tuple(name for name in self._suspects if name not in self.verdicts and name not in self._withdrawn)
 
     @property
     def wanted(self) -> int:
         """Fresh pairs that each open suspect needs before the next `judge`; 0 when all are decided."""
         return self._looks[0].pairs if self.open else 0
 
-    def judge(self, differences: Mapping[str, Sequence[float]]) -> None:
+    def withdraw(self, name: Name) -> None:
+        """No more pairs can be had of this suspect. It still counts among the hypotheses."""
+        self._withdrawn.add(name)
+
+    def judge(self, differences: Mapping[Name, Sequence[float]]) -> None:
         """Look at the open suspects' fresh pairs, `wanted` of each."""
-        look, rule = self._looks.pop(0), self._rule
-        towards = {name: [self._suspects[name] * d for d in differences[name]] for name in self.open}
+        look = self._looks.pop(0)
+        towards = {name: [self._suspects[name].direction * d for d in differences[name]] for name in self.open}
         # Whoever was cleared still counts among the hypotheses, as one that does not fall.
         p_values = dict.fromkeys(self._suspects, 1.0)
         if look.alpha:
-            p_values |= {name: p_value(pairs, rule.tolerated) for name, pairs in towards.items()}
+            for name, pairs in towards.items():
+                p_values[name] = p_value(pairs, TOLERATED * self._suspects[name].threshold)
         fallen = holm(p_values, look.alpha)
         for name, pairs in towards.items():
+            suspect = self._suspects[name]
             found, p = estimate(pairs), p_values[name] if look.alpha else None
-            if name in fallen and found > math.log1p(rule.threshold):
-                kind: Kind = "regressed" if self._suspects[name] > 0 else "improved"
+            if name in fallen and found > math.log1p(suspect.threshold):
+                kind: Kind = "regressed" if suspect.direction > 0 else "improved"
                 self.verdicts[name] = _verdict(kind, differences[name], p)
-            elif found < math.log1p(look.clear_below):
+            elif found < math.log1p(look.clear_below * suspect.threshold):
                 self.verdicts[name] = _verdict("unchanged", differences[name], p)
             elif not self._looks:
                 note = f"{len(pairs)} pairs do not tell: measure again, with less other load on the machine"

@@ -9,6 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from fwbench.data import Images, Labels
+from fwbench.fingerprint import Fingerprint
 from fwbench.measurement import Metric, unavailable
 from fwbench.models import Model
 from fwbench.models.weights import Shape, Weights
@@ -64,6 +65,13 @@ class Program(ABC):
     def weights(self) -> Weights:
         """The program's weights in canonical form: what was loaded, read back from the device."""
 
+    @abstractmethod
+    def relocate(self) -> None:
+        """Copy everything on the device to fresh memory, so that the next steps run in another layout.
+
+        Called between sessions. What has been compiled stays.
+        """
+
     def reset_peak_memory(self) -> None:  # noqa: B027 (a default, not an obligation)
         """Start the device allocator's peak afresh where that is possible."""
 
@@ -78,6 +86,14 @@ class Program(ABC):
     def program_memory(self) -> Metric:
         """Bytes the compiled program needs, by the compiler's own account."""
         return unavailable("B", "lower", "compiler", "the lane has no compiler that states it")
+
+    def compilations(self) -> int | None:
+        """How often this process has compiled anything so far; None in a lane that compiles nothing."""
+        return None
+
+    def fingerprint(self) -> Fingerprint:
+        """What the program is made of; called last, may make another step."""
+        return Fingerprint.untold("the lane has no program that could be told")
 
 
 @dataclass(frozen=True)

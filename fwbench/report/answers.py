@@ -1,8 +1,8 @@
 """The answer: which lane, by how much, with which confidence.
 
 A replicate is a process. One process of each lane shows a difference but not how far processes of the same code differ;
-several do. A run that measured both lanes with one seed gives one ratio, and the exact interval over these is the
-signed-rank test's (`fwbench.compare.statistics`).
+several do. A run that measured both lanes gives a ratio for each seed and process, and the exact interval over these is
+the signed-rank test's (`fwbench.compare.statistics`).
 """
 
 import functools
@@ -94,9 +94,9 @@ def table(found: Sequence[Answer]) -> Table:
     return tabulate(
         "answers",
         "Which framework, by how much, with which confidence",
-        "Fastest by throughput, and its multiple of the next lane's. Several runs or seeds give an interval over pairs "
-        "of processes: clear when one of at least 95 % excludes equality (6 pairs can), likely when one of at least "
-        "75 % does (3 pairs can). One process each cannot show how far processes differ: likely when the difference is "
+        "Fastest by throughput, and its multiple of the next lane's. Several runs, seeds or processes give an "
+        "interval over pairs of processes: clear when one of at least 95 % excludes equality (6 pairs can), likely when "
+        "one of at least 75 % does (3 pairs can). One process each cannot show how far processes differ: likely when the difference is "
         f"beyond the {UNCHANGED_CODE - 1:.0%} by which unchanged code has differed on a shared machine, else "
         "undecided. Each row stands by itself. Least latency (p50), memory and energy have no interval; a lane can "
         "have the higher throughput and the longer call, where it runs calls side by side.",
@@ -151,8 +151,13 @@ def _weigh(fastest: Case, second: Case) -> tuple[float, str, str]:
     return ratio, "likely", f"{reason}; beyond {UNCHANGED_CODE - 1:.0%}"
 
 
-def _speeds(case: Case) -> dict[tuple[int, int], float]:
-    return {(run, m.workload.seed): speed for run, m in case.replicates if (speed := m.value("throughput"))}
+def _speeds(case: Case) -> dict[tuple[int, int, int], float]:
+    """Throughput by run, seed and number of the process, so that what two lanes share makes a pair."""
+    found: dict[tuple[int, int, int], float] = {}
+    for run, m in case.replicates:
+        speeds = [process.get("throughput") for process in m.processes] or [m.value("throughput")]
+        found |= {(run, m.workload.seed, number): speed for number, speed in enumerate(speeds) if speed}
+    return found
 
 
 def _latency(case: Case) -> float | None:

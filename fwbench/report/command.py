@@ -88,13 +88,13 @@ def _run(options: argparse.Namespace) -> int:
     for record in read:
         print(f"read {record.path}: {len(record.measurements)} measurements, {record.made:%Y-%m-%d %H:%M} UTC")
     try:
-        for name in options.format:
-            for path in _WRITERS[name](report):
-                print(f"wrote {path}")
+        written = [path for name in options.format for path in _WRITERS[name](report)]
     except OSError as error:
         raise UserError(
             f"{error.filename} cannot be written ({error.strerror}): choose another folder with --out"
         ) from None
+    for path in written:
+        print(f"wrote {path}")
     return 0
 
 

@@ -172,6 +172,7 @@ def _looking() -> Iterator[None]:
 
 
 def _by_batch(cases: Sequence[Case]) -> Drawing | None:
+    cases = [case for case in cases if case.value("throughput")]
     groups = _grouped(cases, lambda case: (case.workload.model, case.workload.precision))
     if not groups:
         return None

@@ -47,7 +47,11 @@ class Progress:
             return f"{measurement.failure.kind}: {measurement.failure.message}"
         if measurement.workload.mode == "fit" and measurement.samples:
             return Progress._fitted(measurement)
+        if measurement.duet.get("verdicts"):
+            return f"{measurement.duet['kind']}, latency {measurement.duet['verdicts']['latency']['ratio'] - 1:+.1%}"
         median, throughput = measurement.value("latency_p50"), measurement.value("throughput")
+        if throughput is None and measurement.program and measurement.program.digest:
+            return measurement.program.digest[:12]
         if throughput is None:
             return "runs"
         typical = "" if median is None else f"{units.seconds(median)}, "

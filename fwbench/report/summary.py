@@ -74,6 +74,12 @@ def notes(measurements: Sequence[Measurement]) -> list[str]:
             f"other processes used the CPUs while {len(loads)} of {len(measured)} were measured (most: "
             f"{loads[worst]:.0%}, {worst}); those numbers are not the machine's. Stop the other load, measure again."
         )
+    lines.extend(
+        f"{m.workload.id}: compiled {m.program.recompilations} more times while it was measured; a shape, a type or a "
+        "value that it is compiled for changes from call to call"
+        for m in measured
+        if m.program and m.program.recompilations
+    )
     starts = [m.start_s for m in measured if m.start_s is not None]
     overheads = [m.overhead_s for m in measured if m.overhead_s is not None]
     if starts and overheads:

@@ -3,11 +3,8 @@
 import dataclasses
 import json
 import os
-import select
 import signal
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,11 +14,11 @@ from fwbench.lanes import LANES
 from fwbench.machine import Machine
 from fwbench.measurement import Failure, Measurement
 from fwbench.profiles import Protocol
+from fwbench.worker.channel import Channel, describe_exit
 from fwbench.workload import Workload
 
 # Importing a framework from a cold disk takes seconds; a server silent for longer than this will not come up.
-_START_DEADLINE = 180.0
-_DETAIL = 2000
+START_DEADLINE = 180.0
 
 # glibc's defaults map and unmap large blocks at every call: thousands of page faults, a third slower and the largest
 # source of differences between processes. A variable that the user has set wins.
@@ -70,7 +67,7 @@ class Workers:
 
 
 class Server:
-    """One fork server and the conversation with it.
+    """One fork server, handed one job after another.
 
     Raises:
         OSError: the interpreter cannot be started.
@@ -80,39 +77,28 @@ class Server:
         self, python: str, lanes: tuple[str, ...], cpus: tuple[int, ...], environment: Mapping[str, str]
     ) -> None:
         # Forking a process that has loaded frameworks is safe on Linux alone: elsewhere each job gets a new server.
-        self._forks = sys.platform == "linux"
-        config = {"lanes": lanes, "cpus": cpus, "fork": self._forks}
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the server)
-        self._process = subprocess.Popen(
-            [python, "-m", "fwbench.worker", json.dumps(config)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._stderr,
-            env=dict(environment),
-            # Ctrl-C in a terminal goes to every process of the group; the client decides what ends.
-            start_new_session=True,
-        )
+        config = {"lanes": lanes, "cpus": cpus, "fork": sys.platform == "linux"}
+        self._channel = Channel([python, "-m", "fwbench.worker", json.dumps(config)], environment)
         self._python = python
-        self._buffer = b""
         self._ready = False
 
     @property
     def alive(self) -> bool:
         """Whether it can take another job."""
-        return self._process.poll() is None
+        return self._channel.alive
 
     def measure(self, workload: Workload, protocol: Protocol, on_stage: Callable[[str], None]) -> Measurement:
         """Run one job to its end, killing it at the protocol's deadline."""
         if not self._ready:
-            message = self._receive(time.monotonic() + _START_DEADLINE)
+            message = self._channel.receive(time.monotonic() + START_DEADLINE)
             if message is None or "ready" not in message:
                 failure = Failure(
-                    "crashed", f"no worker could be started with {self._python}", detail=self._stderr_tail(0)
+                    "crashed", f"no worker could be started with {self._python}", detail=self._channel.said()
                 )
                 self.close()
                 return Measurement(workload, failure=failure)
             self._ready = True
-        stderr_start = os.fstat(self._stderr.fileno()).st_size
+        stderr_start = self._channel.position()
         asked = time.monotonic()
         job = {"workload": workload.to_json(), "protocol": protocol.to_json()}
         try:
@@ -131,9 +117,7 @@ class Server:
         on_stage: Callable[[str], None],
         stderr_start: int,
     ) -> Measurement:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(job).encode() + b"\n")
-        self._process.stdin.flush()
+        self._channel.send(job)
         measurement: Measurement | None = None
         started: float | None = None
         stage: str | None = None
@@ -142,14 +126,14 @@ class Server:
         exit_code: int | None = None
         while exit_code is None:
             try:
-                message = self._receive(deadline)
+                message = self._channel.receive(deadline)
             except TimeoutError:
                 timed_out = True
                 self._kill(pid)
-                deadline = time.monotonic() + _START_DEADLINE
+                deadline = time.monotonic() + START_DEADLINE
                 continue
             if message is None:
-                exit_code = self._process.wait()
+                exit_code = self._channel.wait()
             elif "started" in message:
                 pid, started = message["started"], time.monotonic()
             elif "stage" in message:
@@ -164,7 +148,7 @@ class Server:
             failure = Failure("timed_out", f"no result within the deadline of {limit}; the worker was killed", stage)
             return Measurement(workload, failure=failure)
         if measurement is None or exit_code != 0:
-            failure = Failure("crashed", _describe_exit(exit_code), stage, self._stderr_tail(stderr_start))
+            failure = Failure("crashed", describe_exit(exit_code), stage, self._channel.said(stderr_start))
             return Measurement(workload, failure=failure)
         return dataclasses.replace(
             measurement,
@@ -172,60 +156,32 @@ class Server:
             start_s=None if started is None else started - asked,
         )
 
-    def _receive(self, deadline: float) -> dict[str, Any] | None:
-        """The next message, or None when the server has closed its end.
-
-        Raises:
-            TimeoutError: no message came before the deadline (in `time.monotonic` seconds).
-        """
-        assert self._process.stdout is not None
-        descriptor = self._process.stdout.fileno()
-        while b"\n" not in self._buffer:
-            ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
-            if not ready:
-                raise TimeoutError
-            data = os.read(descriptor, 1 << 20)
-            if not data:
-                return None
-            self._buffer += data
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        message: dict[str, Any] = json.loads(line)
-        return message
-
     def _kill(self, pid: int) -> None:
         """Kill the worker; with no worker known yet, the server."""
         try:
-            os.kill(pid or self._process.pid, signal.SIGKILL)
+            os.kill(pid or self._channel.pid, signal.SIGKILL)
         except ProcessLookupError:
             return
 
-    def _stderr_tail(self, start: int) -> str:
-        self._stderr.seek(start)
-        return self._stderr.read().decode(errors="replace")[-_DETAIL:]
-
     def close(self) -> None:
         """End the server and, through its closed pipe, the job that it may still run."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        try:
-            self._process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-        self._stderr.close()
+        self._channel.close()
 
 
-def importing(base: Mapping[str, str]) -> dict[str, str]:
-    """The environment with this very fwbench on the path of whatever interpreter runs in it."""
-    package = str(Path(__file__).resolve().parents[2])
-    return {**base, "PYTHONPATH": os.pathsep.join(filter(None, (package, base.get("PYTHONPATH"))))}
+def importing(base: Mapping[str, str], *first: Path) -> dict[str, str]:
+    """The environment with these folders, then this very fwbench, on the path of whatever interpreter runs in it."""
+    package = Path(__file__).resolve().parents[2]
+    folders = (*map(str, first), str(package), base.get("PYTHONPATH"))
+    return {**base, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
 
 
-def environment(base: Mapping[str, str], threads: int, device: str) -> dict[str, str]:
-    """The environment of a worker: one thread count for every library, a stable allocator, no hidden caches."""
-    variables = {name: value for name, value in importing(base).items() if name != "JAX_COMPILATION_CACHE_DIR"}
+def environment(base: Mapping[str, str], threads: int, device: str, *first: Path) -> dict[str, str]:
+    """The environment of a worker: one thread count for every library, a stable allocator, no hidden caches.
+
+    Args:
+        first: folders to import from before all others.
+    """
+    variables = {name: value for name, value in importing(base, *first).items() if name != "JAX_COMPILATION_CACHE_DIR"}
     if not any(name.startswith("MALLOC_") for name in base):
         variables |= _STABLE_ALLOCATOR
     variables |= {
@@ -242,14 +198,3 @@ def environment(base: Mapping[str, str], threads: int, device: str) -> dict[str,
     if device == "cpu":
         variables["JAX_PLATFORMS"] = "cpu"
     return variables
-
-
-def _describe_exit(code: int) -> str:
-    if code < 0:
-        try:
-            name = signal.Signals(-code).name
-        except ValueError:
-            name = f"signal {-code}"
-        hint = " (perhaps by the kernel, out of memory)" if name == "SIGKILL" else ""
-        return f"the worker was killed by {name}{hint}"
-    return f"the worker ended with exit code {code} before it had a result"

@@ -16,6 +16,7 @@ import numpy as np
 from fwbench import frameworks
 from fwbench.data import Data, open_data
 from fwbench.data import digest as batches_digest
+from fwbench.fingerprint import Fingerprint
 from fwbench.frameworks.contract import CompileTimes, Framework, Program, Trainer
 from fwbench.lanes import LANES
 from fwbench.machine import versions
@@ -35,7 +36,10 @@ from fwbench.training import HORIZON
 from fwbench.workload import Workload
 
 # Of inference and single training steps; `fit` has its own after the probe.
-STAGES = ("build", "compile", "probe", "warm-up", "latency", "throughput", "memory", "energy")
+STAGES = ("build", "compile", "probe", "warm-up", "latency", "throughput", "memory", "energy", "program")
+
+# Where programs alone are looked at: calls after the warm-up, to see whether they compile anything.
+_STEADY_CALLS = 2
 
 # Training batches whose digest goes onto the record, so that two lanes prove that they saw the same.
 _DIGESTED = 2
@@ -78,6 +82,8 @@ class Measuring:
         self.settings: dict[str, Any] = {}
         self.parity: dict[str, Any] = {}
         self.training: dict[str, Any] = {}
+        self.program: Fingerprint | None = None
+        self._compilations: dict[str, int] = {}
 
     def run(self) -> Measurement:
         """Measure; every exception of the measured code becomes a failure of its kind."""
@@ -106,6 +112,7 @@ class Measuring:
             settings=self.settings,
             parity=self.parity,
             training=self.training,
+            program=self.program,
             stages=self.stages,
             versions=versions(LANES[self.workload.framework].distributions),
             failure=failure,
@@ -130,7 +137,10 @@ class Measuring:
             program = self._build(framework, steps * workload.epochs)
             assert isinstance(program, Trainer)
             with program.session():
-                self._fit(framework, program, data)
+                if self.protocol.programs:
+                    self._measure_program(framework, program)
+                else:
+                    self._fit(framework, program, data)
         return None
 
     def _build(self, framework: Framework, horizon: int) -> Program:
@@ -170,30 +180,44 @@ class Measuring:
         self.samples = [epoch.seconds for epoch in training.epochs]
         self.metrics.update(fitting(training.epochs, tested, meter))
         self.training |= dataclasses.asdict(training)
+        self._fingerprint(program)
 
     def _train(self, program: Trainer, epochs: Epochs) -> None:
         for number in range(self.workload.epochs):
             self._announce(f"epoch {number + 1}")
-            if number == 0:
-                epochs.run(lambda: self._record_compilation(program.compile()))
-            else:
-                epochs.run()
+            with self._compiling(program, "steady" if number else "warm-up"):
+                if number == 0:
+                    epochs.run(lambda: self._record_compilation(program.compile()))
+                else:
+                    epochs.run()
 
     def _measure_program(self, framework: Framework, program: Program) -> None:
-        protocol, workload = self.protocol, self.workload
-        with self._stage("compile"):
+        protocol = self.protocol
+        with self._stage("compile"), self._compiling(program, "warm-up"):
             self._compile(program)
-        with self._stage("probe"):
-            # After the compile stage, so that it warms no compiler up.
-            given = operands()
-            self.parity["probe"] = check(workload.precision, given, framework.probe(workload, given))
+        if not protocol.programs:
+            with self._stage("probe"):
+                # After the compile stage, so that it warms no compiler up.
+                given = operands()
+                self.parity["probe"] = check(self.workload.precision, given, framework.probe(self.workload, given))
         with self._stage("warm-up"):
             if not protocol.smoke:
-                self._warm_up(program)
+                with self._compiling(program, "warm-up"):
+                    self._warm_up(program)
             if not np.isfinite(program.output()).all():
                 raise ArithmeticError("the output holds infinities or NaN, so its time would mean nothing")
         if protocol.smoke:
             return
+        with self._compiling(program, "steady"):
+            if protocol.programs:
+                for _ in range(_STEADY_CALLS):
+                    _one_step(program)
+            else:
+                self._time(program)
+        self._fingerprint(program)
+
+    def _time(self, program: Program) -> None:
+        protocol, workload = self.protocol, self.workload
         load = OtherLoad()
         with self._stage("latency"):
             self.samples = latencies(program, protocol, self._clock)
@@ -209,6 +233,28 @@ class Measuring:
         with self._stage("energy"):
             meter = counter(workload.device)
             self.metrics.update(energy(program, meter, workload.batch_size, protocol.energy_time, self._clock))
+
+    def _fingerprint(self, program: Program) -> None:
+        """Last of all, so that it disturbs nothing; what has been timed must not be lost with it."""
+        with self._stage("program"):
+            try:
+                found = program.fingerprint()
+            except Exception as error:
+                if self.protocol.programs:
+                    raise
+                found = Fingerprint.untold(f"{type(error).__name__}: {_first_line(error)}")
+            if "warm-up" in self._compilations:
+                found = found.counted(self._compilations["warm-up"], self._compilations.get("steady"))
+            self.program = found
+
+    @contextmanager
+    def _compiling(self, program: Program, phase: str) -> Iterator[None]:
+        """Count what is compiled meanwhile; not at all in a lane that compiles nothing."""
+        before = program.compilations()
+        yield
+        after = program.compilations()
+        if before is not None and after is not None:
+            self._compilations[phase] = self._compilations.get(phase, 0) + after - before
 
     def _compile(self, program: Program) -> None:
         self._record_compilation(program.compile())

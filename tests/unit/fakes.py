@@ -73,6 +73,9 @@ class FakeProgram(Program):
     def weights(self):
         return {}
 
+    def relocate(self):
+        self.log.append("relocate")
+
 
 class FakeFramework(Framework):
     """Builds what it is given; raises or refuses when told to."""

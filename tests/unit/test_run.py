@@ -3,6 +3,7 @@ import dataclasses
 import pytest
 
 from fwbench import frameworks
+from fwbench.fingerprint import Fingerprint
 from fwbench.models.weights import digest
 from fwbench.precision import Operands, Products, operands, reference
 from fwbench.worker.run import STAGES, Measuring
@@ -111,3 +112,84 @@ def test_another_arithmetic_than_the_one_asked_for_is_an_error(run, clock):
     measurement, _ = run(FakeFramework(FakeProgram(clock), products=half))
     assert (measurement.failure.kind, measurement.failure.stage) == ("error", "probe")
     assert "fp32 was asked for, but the convolution runs in tf32" in measurement.failure.message
+
+
+class Told(FakeProgram):
+    """Compiles before its first call, and at those calls that `compiling` names, counted from 1."""
+
+    def __init__(self, clock, compiling=(), error=None):
+        super().__init__(clock)
+        self.compiling = compiling
+        self.error = error
+        self.compiled = 41  # by what ran in the process before
+
+    def compile(self):
+        self.compiled += 1
+        return super().compile()
+
+    def step(self):
+        super().step()
+        self.compiled += self.calls in self.compiling
+
+    def compilations(self):
+        return self.compiled
+
+    def fingerprint(self):
+        self.log.append("fingerprint")
+        if self.error:
+            raise self.error
+        return Fingerprint(form="fake", digest="d")
+
+
+def test_the_fingerprint_is_taken_after_all_that_is_timed(run, clock):
+    program = Told(clock)
+    measurement, _ = run(FakeFramework(program))
+    assert measurement.program.digest == "d"
+    assert (measurement.program.compilations, measurement.program.recompilations) == (1, 0)
+    assert program.log.index("fingerprint") == len(program.log) - 1
+
+
+def test_compilations_until_the_end_of_the_warm_up_and_after_it_are_told_apart(run, clock):
+    # The first call, then three of the warm-up; the latency pass has the next five.
+    measurement, _ = run(FakeFramework(Told(clock, compiling=(1, 4, 5, 7))))
+    assert (measurement.program.compilations, measurement.program.recompilations) == (3, 2)
+
+
+def test_what_the_probe_compiles_is_not_the_programs(run, clock):
+    program = Told(clock)
+
+    class Probing(FakeFramework):
+        def probe(self, workload, operands):
+            program.compiled += 7
+            return super().probe(workload, operands)
+
+    measurement, _ = run(Probing(program))
+    assert (measurement.program.compilations, measurement.program.recompilations) == (1, 0)
+
+
+def test_a_lane_that_compiles_nothing_counts_nothing(run, clock):
+    measurement, _ = run(FakeFramework(FakeProgram(clock)))
+    assert measurement.program.compilations is None
+    assert measurement.program.absent["recompilations"]
+
+
+def test_programs_alone_are_neither_probed_nor_timed(run, clock):
+    program = Told(clock)
+    measurement, stages = run(FakeFramework(program), programs=True)
+    assert stages == ["build", "compile", "warm-up", "program"]
+    assert measurement.samples == ()
+    assert measurement.program.digest == "d"
+    # The first call, three of the warm-up, two to see whether they compile.
+    assert program.calls == 6
+
+
+def test_samples_outlive_a_fingerprint_that_fails(run, clock):
+    measurement, _ = run(FakeFramework(Told(clock, error=RuntimeError("no room"))))
+    assert measurement.failure is None
+    assert len(measurement.samples) == 5
+    assert measurement.program.absent["digest"] == "RuntimeError: no room"
+
+
+def test_without_samples_a_fingerprint_that_fails_is_a_failure(run, clock):
+    measurement, _ = run(FakeFramework(Told(clock, error=RuntimeError("no room"))), programs=True)
+    assert (measurement.failure.kind, measurement.failure.stage) == ("error", "program")

@@ -9,8 +9,10 @@ from scipy import stats
 
 from fwbench.compare import statistics
 from fwbench.compare.statistics import (
+    LOOKS,
+    SCREENING,
     Confirmation,
-    Rule,
+    Suspect,
     estimate,
     holm,
     interval,
@@ -20,7 +22,6 @@ from fwbench.compare.statistics import (
     unchanged,
 )
 
-RULE = Rule()
 BENCHMARKS = 20
 SUITES = 400
 
@@ -63,15 +64,15 @@ def decide(rng, noise, scale, effects):
 
     verdicts, suspects = {}, {}
     for name in range(len(effects)):
-        drawn = pairs(name, RULE.screening + 1)
-        first = drawn[: screening_pairs(drawn[: RULE.screening], RULE)]
-        sign = screen(first, RULE)
-        if sign:
-            suspects[name] = sign
+        drawn = pairs(name, SCREENING + 1)
+        first = drawn[: screening_pairs(drawn[:SCREENING])]
+        suspect = screen(first)
+        if suspect:
+            suspects[name] = suspect
         else:
             verdicts[name] = unchanged(first)
-    confirmation = Confirmation(suspects, RULE)
-    fresh = {name: pairs(name, RULE.looks[-1].pairs) for name in suspects}
+    confirmation = Confirmation(suspects)
+    fresh = {name: pairs(name, LOOKS[-1].pairs) for name in suspects}
     while confirmation.wanted:
         confirmation.judge({name: fresh[name][: confirmation.wanted] for name in confirmation.open})
     return verdicts | confirmation.verdicts
@@ -137,7 +138,7 @@ def test_a_faster_head_is_improved_and_no_failure():
 
 def test_noise_that_hides_a_change_is_inconclusive_and_never_silently_green():
     pairs = [0.03, 0.05, -0.02, 0.04, 0.06, -0.03, 0.05, 0.02, -0.01, 0.07, 0.04, -0.04, 0.05, 0.03, -0.02, 0.06]
-    confirmation = Confirmation({"it": 1}, RULE)
+    confirmation = Confirmation({"it": Suspect(1)})
     while confirmation.wanted:
         confirmation.judge({"it": pairs[: confirmation.wanted]})
     verdict = confirmation.verdicts["it"]
@@ -147,7 +148,7 @@ def test_noise_that_hides_a_change_is_inconclusive_and_never_silently_green():
 
 
 def test_a_suspect_is_cleared_at_the_first_look_that_shows_nothing():
-    confirmation = Confirmation({"a": 1, "b": 1}, RULE)
+    confirmation = Confirmation({"a": Suspect(1), "b": Suspect(1)})
     confirmation.judge({"a": [0.001, -0.002, 0.002, 0.0], "b": [0.05] * 4})
     assert confirmation.verdicts["a"].kind == "unchanged"
     assert confirmation.open == ("b",)
@@ -158,7 +159,7 @@ def test_cleared_suspects_still_count_among_the_hypotheses():
     """Ten pairs allow a p of 1/1024 at best: enough for up to four suspects at 0.4 %, and for no five."""
     pairs = [0.05 + index / 1000 for index in range(10)]
     for suspects, kind in ((4, "regressed"), (5, None)):
-        confirmation = Confirmation({str(name): 1 for name in range(suspects)}, RULE)
+        confirmation = Confirmation({str(name): Suspect(1) for name in range(suspects)})
         confirmation.judge({str(name): [0.0, 0.001, -0.001, 0.0] if name else pairs[:4] for name in range(suspects)})
         assert confirmation.open == ("0",)
         confirmation.judge({"0": pairs})
@@ -167,10 +168,10 @@ def test_cleared_suspects_still_count_among_the_hypotheses():
 
 
 def test_scattered_pairs_are_screened_with_one_more():
-    assert screening_pairs([], RULE) == 3
-    assert screening_pairs([0.0, 0.001, -0.001], RULE) == 3
-    assert screening_pairs([0.0, 0.1, -0.1], RULE) == 4
-    assert screening_pairs([0.0, 0.1, -0.1, 0.0], RULE) == 4
+    assert screening_pairs([]) == 3
+    assert screening_pairs([0.0, 0.001, -0.001]) == 3
+    assert screening_pairs([0.0, 0.1, -0.1]) == 4
+    assert screening_pairs([0.0, 0.1, -0.1, 0.0]) == 4
 
 
 def test_the_estimate_is_the_median_of_all_pairwise_means():

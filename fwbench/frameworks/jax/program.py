@@ -1,6 +1,7 @@
 """JAX programs: ahead-of-time compiled functions over flat leaves, which dispatch in tens of microseconds."""
 
 import os
+import platform
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,9 +13,12 @@ from flax import nnx
 from numpy.typing import NDArray
 
 from fwbench.data.synthetic import batch
+from fwbench.fingerprint import Fingerprint
 from fwbench.frameworks.contract import CompileTimes, Program
+from fwbench.frameworks.jax.fingerprint import aliased, fusions, lowered
 from fwbench.frameworks.jax.networks import export_weights, load_weights, network
 from fwbench.frameworks.jax.rematerialise import rematerialise
+from fwbench.machine import versions
 from fwbench.measurement import Metric, unavailable
 from fwbench.models import CATALOG
 from fwbench.models.weights import Weights
@@ -24,6 +28,16 @@ DTYPE = {"fp32": jnp.float32, "tf32": jnp.float32, "bf16": jnp.bfloat16}
 _MATMUL_PRECISION = {"fp32": "highest", "tf32": "tensorfloat32", "bf16": "default"}
 
 Leaves = list[jax.Array]
+
+_COMPILED: list[float] = []  # seconds of each compilation in this process
+
+
+def _note_compilation(event: str, duration_secs: float, **_: Any) -> None:
+    if event == "/jax/core/compile/backend_compile_duration":
+        _COMPILED.append(duration_secs)
+
+
+jax.monitoring.register_event_duration_secs_listener(_note_compilation)
 
 
 class Compiled(Program):
@@ -67,13 +81,20 @@ class Compiled(Program):
 
     def compile(self) -> CompileTimes:
         start = time.perf_counter()
-        lowered = self.function.lower(*self.arguments)  # type: ignore[attr-defined]
+        module = self.function.lower(*self.arguments)  # type: ignore[attr-defined]
         traced = time.perf_counter()
-        self.compiled = lowered.compile()
-        return CompileTimes(traced - start, time.perf_counter() - traced)
+        self.compiled = module.compile()
+        compiled = time.perf_counter()
+        # Now, so that the module is not kept, which would count as the program's memory.
+        self.lowered = lowered(module.as_text())
+        return CompileTimes(traced - start, compiled - traced)
 
     def weights(self) -> Weights:
         return export_weights(self.merge(self.leaves))
+
+    def relocate(self) -> None:
+        self.leaves, self.x = copied((self.leaves, self.x))
+        self.arguments = (self.leaves, self.x)
 
     def peak_memory(self) -> Metric:
         stats = self.device.memory_stats()
@@ -103,6 +124,42 @@ class Compiled(Program):
             - analysis.alias_size_in_bytes
         )
         return Metric(float(needed), "B", "lower", "XLA memory analysis: arguments + outputs + temporaries - aliased")
+
+    def compilations(self) -> int:
+        return len(_COMPILED)
+
+    def fingerprint(self) -> Fingerprint:
+        optimised = self.compiled.as_text()
+        costs = self.compiled.cost_analysis() or {}
+        memory = self.program_memory()
+        return Fingerprint(
+            form="StableHLO",
+            digest=self.lowered.digest,
+            operators=self.lowered.operators,
+            dtypes=self.lowered.dtypes,
+            compiler={**versions(("jax", "jaxlib")), "XLA_FLAGS": _flags()},
+            processor=f"{platform.machine()} {self.device.device_kind}",
+            flops=costs.get("flops"),
+            bytes_accessed=costs.get("bytes accessed"),
+            fusions=fusions(optimised),
+            memory=memory.value,
+            aliased=aliased(optimised),
+            absent={
+                "graph_breaks": "a program traced by JAX is one graph",
+                **({} if memory.reason is None else {"memory": memory.reason}),
+            },
+        )
+
+
+def _flags() -> str:
+    """XLA's flags but those that say where to put its dumps."""
+    flags = os.environ.get("XLA_FLAGS", "").split()
+    return " ".join(sorted(flag for flag in flags if not flag.startswith("--xla_dump")))
+
+
+def copied(tree: Any) -> Any:
+    """The tree with a fresh buffer for every array."""
+    return jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), tree)
 
 
 class Forward(Compiled):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fwbench.data import Images, Labels
 from fwbench.frameworks.contract import Scores, Trainer
 from fwbench.frameworks.jax.networks import export_weights
-from fwbench.frameworks.jax.program import DTYPE, Compiled, Leaves
+from fwbench.frameworks.jax.program import DTYPE, Compiled, Leaves, copied
 from fwbench.models.weights import Weights
 from fwbench.training import MOMENTUM, labels, learning_rate
 from fwbench.workload import Workload
@@ -43,7 +43,7 @@ class TrainStep(Compiled, Trainer):
         started = (parameters, rest, self.optimizer.init(parameters), jnp.zeros((), jnp.int32))
         leaves, self.state_structure = jax.tree.flatten(started)
         # Copies: two leaves must not share a buffer that is given up.
-        self.state: Leaves = [jax.device_put(jnp.array(leaf, copy=True), self.device) for leaf in leaves]
+        self.state: Leaves = jax.device_put(copied(leaves), self.device)
         del self.leaves
         self.labels = jax.device_put(labels(workload), self.device)
         self.function = jax.jit(self._step, donate_argnums=0)
@@ -67,6 +67,9 @@ class TrainStep(Compiled, Trainer):
     def weights(self) -> Weights:
         parameters, rest, *_ = self._parts(self.state)
         return export_weights(nnx.merge(self.graph, parameters, rest))
+
+    def relocate(self) -> None:
+        self.state, self.x, self.labels = copied((self.state, self.x, self.labels))
 
     def feed(self, images: Images, labels: Labels) -> None:
         self.x, self.labels = jax.device_put((images, labels), self.device)

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fwbench.fingerprint import Fingerprint
 from fwbench.frameworks.contract import CompileTimes, Framework, Program
 from fwbench.models import Model
 from fwbench.models.weights import Shape, Weights
@@ -34,6 +35,12 @@ class Empty(Program):
     def weights(self) -> Weights:
         return {}
 
+    def relocate(self) -> None:
+        pass
+
+    def fingerprint(self) -> Fingerprint:
+        return Fingerprint.untold("no framework, no program: a step is plain Python")
+
 
 class Fixed(Empty):
     """A step of fixed work (sorting 200,000 numbers, about a millisecond) that waits for nothing."""
@@ -44,6 +51,9 @@ class Fixed(Empty):
 
     def step(self) -> None:
         np.sort(self.numbers)
+
+    def relocate(self) -> None:
+        self.numbers = self.numbers.copy()
 
 
 class Noop(Framework):

@@ -1,8 +1,9 @@
 """PyTorch programs: a module with its weights and a batch on the device, eager or compiled, and the forward pass."""
 
+import platform
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -10,7 +11,9 @@ from numpy.typing import NDArray
 
 from fwbench.data import Images
 from fwbench.data.synthetic import batch
+from fwbench.fingerprint import Fingerprint
 from fwbench.frameworks.contract import CompileTimes, Program
+from fwbench.frameworks.torch.fingerprint import Operators
 from fwbench.frameworks.torch.networks import export_weights, load_weights, network
 from fwbench.measurement import Metric, unavailable
 from fwbench.models import CATALOG
@@ -49,6 +52,7 @@ class Placed(Program):
         self.module = module
         self.dtype = dtype
         self.x = self._placed(batch(model, workload.batch_size, workload.seed))
+        self.kernels: int | None = None
 
     def _placed(self, samples: Images) -> torch.Tensor:
         """Samples on the device, images as NCHW in memory of NHWC: they arrive so, and this is a view."""
@@ -68,11 +72,14 @@ class Placed(Program):
         if self.lane != "torch-compile":
             return CompileTimes(None, None, "eager mode runs operator by operator; nothing is compiled")
         from torch._dynamo.utils import calculate_time_spent
+        from torch._inductor import metrics
 
+        kernels = metrics.generated_kernel_count
         start = time.perf_counter()
         self.step()
         self.wait()
         total = time.perf_counter() - start
+        self.kernels = metrics.generated_kernel_count - kernels
         spent = calculate_time_spent()
         if "entire_frame_compile" not in spent or "backend_compile" not in spent:
             return CompileTimes(None, total)
@@ -85,6 +92,11 @@ class Placed(Program):
 
     def weights(self) -> Weights:
         return export_weights(self.module)
+
+    def relocate(self) -> None:
+        for tensor in (*self.module.parameters(), *self.module.buffers()):
+            tensor.data = tensor.data.clone()
+        self.x = self.x.clone()
 
     def reset_peak_memory(self) -> None:
         if self.device.type == "cuda":
@@ -104,6 +116,52 @@ class Placed(Program):
 
     def program_memory(self) -> Metric:
         return unavailable("B", "lower", "compiler", "PyTorch states no memory need of a program")
+
+    def compilations(self) -> int | None:
+        if self.lane != "torch-compile":
+            return None
+        from torch._dynamo.utils import counters
+
+        return counters["stats"]["unique_graphs"]
+
+    def fingerprint(self) -> Fingerprint:
+        compiled = self.lane == "torch-compile"
+        # What Dynamo was given to trace: inside compiled code nothing is dispatched.
+        with torch.compiler.set_stance("force_eager") if compiled else nullcontext(), Operators() as found:
+            self.step()
+            self.wait()
+        facts: dict[str, Any]
+        if compiled:
+            from torch._dynamo.utils import counters
+
+            facts = {"graph_breaks": sum(counters["graph_break"].values()), "fusions": self.kernels}
+            absent = {
+                "bytes_accessed": "Inductor does not state what its kernels move",
+                "memory": self.program_memory().reason or "",
+                "aliased": "Inductor does not state which buffers it uses again",
+            }
+            if self.kernels is None:
+                absent["fusions"] = "training over epochs compiles the evaluation in between"
+        else:
+            facts = {"bytes_accessed": found.bytes}
+            absent = dict.fromkeys(
+                ("memory", "fusions", "aliased", "graph_breaks", "compilations", "recompilations"),
+                "eager mode runs operator by operator; nothing is compiled",
+            )
+        cuda = self.device.type == "cuda"
+        return Fingerprint(
+            form="dispatched operators",
+            digest=found.digest,
+            operators=dict(sorted(found.counts.items())),
+            dtypes={name: dict(sorted(counts.items())) for name, counts in sorted(found.dtypes.items())},
+            compiler={"torch": torch.__version__},
+            processor=torch.cuda.get_device_name(self.device)
+            if cuda
+            else f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
+            flops=found.flops,
+            absent=absent,
+            **facts,
+        )
 
 
 class Inference(Placed):

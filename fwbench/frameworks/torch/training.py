@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fwbench.data import Images, Labels
+from fwbench.fingerprint import Fingerprint
 from fwbench.frameworks.contract import CompileTimes, Scores, Trainer
 from fwbench.frameworks.torch.program import Placed
 from fwbench.frameworks.torch.rematerialise import rematerialise
@@ -71,6 +72,18 @@ class TrainStep(Placed, Trainer):
 
     def output(self) -> NDArray[Any]:
         return np.array([self.loss.item()])
+
+    def relocate(self) -> None:
+        super().relocate()
+        self.labels = self.labels.clone()
+        for state in self.optimizer.state.values():
+            for name, value in state.items():
+                state[name] = value.clone()
+
+    def fingerprint(self) -> Fingerprint:
+        # An evaluation may have come last.
+        self._switch(train=True)
+        return super().fingerprint()
 
     def feed(self, images: Images, labels: Labels) -> None:
         self._switch(train=True)

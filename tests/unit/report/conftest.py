@@ -33,10 +33,11 @@ def golden(tmp_path_factory):
 
 @pytest.fixture
 def report(tmp_path, capsys):
-    """Write a report of records (as JSON primitives) and return its folder."""
+    """Write a report of records as JSON primitives, a list for a journal, and return its folder."""
 
     def run(*records, formats="html,markdown,latex,csv"):
-        paths = [write(tmp_path / f"{number}.json", record) for number, record in enumerate(records)]
+        endings = {dict: "json", list: "jsonl"}
+        paths = [write(tmp_path / f"{n}.{endings[type(record)]}", record) for n, record in enumerate(records)]
         assert main(["report", *map(str, paths), "--out", str(tmp_path / "out"), "--format", formats]) == 0
         return tmp_path / "out"
 

@@ -60,6 +60,14 @@ def test_two_runs_say_too_little():
     assert "says too little" in answer.reason
 
 
+def test_processes_of_one_run_are_pairs_too():
+    def several(lane, *speeds):
+        return measured(lane, throughput=speeds[0], processes=tuple({"throughput": speed} for speed in speeds))
+
+    (answer,) = answers(cases([several("torch", *[100.0] * 6), several("jax", *(104.0 + n for n in range(6)))]))
+    assert (answer.confidence, answer.reason) == ("clear", "6 pairs of processes: 1.04x to 1.09x at 97%")
+
+
 def test_lanes_of_different_runs_make_no_pair():
     given = [record(measurement("torch", throughput=100.0)), record(measurement("jax", throughput=200.0))]
     (answer,) = answers(settings(given)[0].cases)

@@ -47,6 +47,15 @@ def test_a_single_epoch_has_no_steady_one(report):
     assert (row["first epoch [s]"], row["epoch [s]"]) == ("9.0", "")
 
 
+def test_a_run_that_timed_nothing(report):
+    import dataclasses
+
+    untimed = [dataclasses.replace(measured(lane), samples=(), metrics={}) for lane in ("torch", "jax")]
+    out = report([*journal(*untimed)])
+    assert [row["throughput/s [1/s]"] for row in tables(out)["inference"].dicts()] == ["", ""]
+    assert "There is nothing to draw." in text(out)
+
+
 def test_failures_alone_are_a_report_too(report):
     out = report(saved(failed("out_of_memory", "XLA ran out of memory"), failed("unavailable", "no GPU", "torch")))
     kinds = [row["kind"] for row in tables(out)["failures"].dicts()]

@@ -1,0 +1,52 @@
+"""`fwbench compare`: two records, from the shell."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from fwbench.compare import evidence
+from fwbench.compare.criteria import CRITERIA, parse
+from fwbench.compare.saved import compare
+from fwbench.errors import UserError
+from fwbench.records import read
+from fwbench.report import verdicts
+
+
+def add(subparsers: Any) -> None:
+    """Declare it."""
+    parser = subparsers.add_parser(
+        "compare",
+        help="compare two records, and fail where the second one is worse",
+        description="Compares two records: files of pytest-benchmark (anybody's), journals, or storage folders, whose "
+        "newest run is read. Exit code: 0 nothing worse, 1 something worse or missing, 4 not comparable.",
+    )
+    parser.add_argument("base", type=Path, metavar="BASE")
+    parser.add_argument("head", type=Path, metavar="HEAD")
+    parser.add_argument(
+        "--fail",
+        action="append",
+        default=[],
+        metavar="METRIC:PERCENT%[+AMOUNT]",
+        help=f"how much of a change fails, as in latency:5%% or peak_memory:2%%+1MiB; metrics: {', '.join(CRITERIA)}",
+    )
+    parser.add_argument("--allow-mismatch", action="store_true", help="compare other machines, settings or profiles")
+    parser.add_argument("--summary", type=Path, metavar="FILE", help="write the findings as Markdown")
+    parser.set_defaults(run=_compare)
+
+
+def _compare(options: argparse.Namespace) -> int:
+    asked = parse(options.fail, "--fail")
+    for name in asked:
+        if CRITERIA[name].saved is None:
+            raise UserError(f"records do not hold {name}, which --fail names: `pytest --fwbench-against` measures it.")
+    thresholds = {name: criterion.saved for name, criterion in CRITERIA.items() if criterion.saved} | asked
+    base, head = read(options.base), read(options.head)
+    floor = evidence.floor(head.machine) if head.machine else 0.0
+    outcome = compare(base, head, thresholds, allow_mismatch=options.allow_mismatch, floor=floor)
+    print("\n".join(verdicts.lines(outcome)))
+    if options.summary:
+        try:
+            options.summary.write_text(verdicts.markdown(outcome), encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"--summary {options.summary} cannot be written ({error.strerror}).") from None
+    return outcome.exit_code

@@ -1,0 +1,106 @@
+"""What a gate decides over: the metrics, which way is better, and how much of a change counts."""
+
+import re
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fwbench.errors import UserError
+from fwbench.measurement import Direction, Measurement
+
+_UNITS = {
+    "s": {"s": 1.0, "ms": 1e-3, "us": 1e-6},
+    "B": {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30},
+    "J": {"J": 1.0, "mJ": 1e-3},
+    "1/s": {"1/s": 1.0},
+}
+_SYNTAX = "METRIC:PERCENT%[+AMOUNT], as in latency:5% or peak_memory:2%+1MiB"
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """The smallest change that counts.
+
+    Attributes:
+        share: of base.
+        amount: on top of that, in the metric's unit.
+    """
+
+    share: float
+    amount: float = 0.0
+
+    def of(self, base: float) -> float:
+        """The threshold as a share of this value, which is above 0."""
+        return self.share + self.amount / base
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """A metric that a gate can decide over.
+
+    Attributes:
+        unit: SI.
+        direction: which way is better.
+        duet: the threshold where both sides take turns on one machine; None: a duet does not measure it.
+        saved: the threshold against a record made earlier; None: records do not hold it.
+        exact: the same at every run of the same program, so that one value a side decides.
+    """
+
+    unit: str
+    direction: Direction
+    duet: Threshold | None
+    saved: Threshold | None
+    exact: bool = False
+
+
+_MIB = 2.0**20
+CRITERIA: Mapping[str, Criterion] = {
+    "latency": Criterion("s", "lower", Threshold(0.02), Threshold(0.15)),
+    # Tails that the fastest round of a turn does not show.
+    "cpu_time": Criterion("s", "lower", Threshold(0.10), None),
+    "throughput": Criterion("1/s", "higher", None, Threshold(0.15)),
+    "peak_memory": Criterion("B", "lower", Threshold(0.05, 16 * _MIB), Threshold(0.05, 16 * _MIB)),
+    "program_memory": Criterion("B", "lower", Threshold(0.02, _MIB), Threshold(0.02, _MIB), exact=True),
+    "compile_time": Criterion("s", "lower", None, Threshold(0.25, 0.5)),
+    "energy": Criterion("J", "lower", None, Threshold(0.10)),
+}
+
+
+def values(measurement: Measurement) -> dict[str, float]:
+    """What one process found, by metric, in SI units; what it could not tell is left out."""
+    memory = "device_peak_memory" if measurement.workload.device == "gpu" else "host_peak_memory"
+    trace, compiling = measurement.value("trace_time"), measurement.value("compile_time")
+    found = {
+        "latency": statistics.median(measurement.samples) if measurement.samples else None,
+        "throughput": measurement.value("throughput"),
+        "peak_memory": measurement.value(memory),
+        "program_memory": measurement.value("program_memory"),
+        "compile_time": compiling if trace is None or compiling is None else trace + compiling,
+        "energy": measurement.value("energy_per_sample"),
+    }
+    return {name: value for name, value in found.items() if value is not None and value > 0}
+
+
+def parse(texts: Sequence[str], where: str) -> dict[str, Threshold]:
+    """Thresholds by metric.
+
+    Args:
+        texts: each one or several, separated by commas.
+        where: they come from, for the sentence.
+
+    Raises:
+        UserError: one of them is none.
+    """
+    found = {}
+    for text in (part.strip() for given in texts for part in given.split(",")):
+        match = re.fullmatch(r"(\w+):(\d+(?:\.\d+)?)%(?:\+(\d+(?:\.\d+)?)\s*([\w/]+))?", text)
+        if match is None:
+            raise UserError(f"{where} {text!r} is not {_SYNTAX}.")
+        name, percent, amount, unit = match.groups()
+        if name not in CRITERIA:
+            raise UserError(f"unknown metric {name!r} in {where}: choose from {', '.join(CRITERIA)}.")
+        factors = _UNITS[CRITERIA[name].unit]
+        if unit is not None and unit not in factors:
+            raise UserError(f"unknown unit {unit!r} of {name} in {where}: choose from {', '.join(factors)}.")
+        found[name] = Threshold(float(percent) / 100, float(amount) * factors[unit] if unit else 0.0)
+    return found

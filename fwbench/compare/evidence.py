@@ -1,0 +1,168 @@
+"""What many suites of known truth say of the gate, and of the rules that others use, judged on the same data."""
+
+import json
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from fwbench.errors import UserError
+from fwbench.machine import Machine
+
+# Where `fwbench selftest` keeps this machine's suites.
+RECORD = Path(".benchmarks/selftest.jsonl")
+
+Rounds = Sequence[float]
+Suites = Sequence[Mapping[str, Any]]
+Judge = Callable[[Mapping[str, Any]], bool]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A file of suites: its first line, and the suites."""
+
+    header: Mapping[str, Any]
+    suites: Suites
+
+
+def read(path: Path) -> Evidence:
+    """Read a file of suites; a last line that was cut off is left out.
+
+    Raises:
+        UserError: it is no such file.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        header, *suites = [json.loads(line) for line in lines if line.endswith("}")]
+        if "definition" not in header:
+            raise ValueError("its first line has no definition")
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} holds no suites of `fwbench selftest` ({error}): give --out another file.") from None
+    return Evidence(header, suites)
+
+
+def _slower(statistic: Callable[[Rounds], float]) -> Callable[[Rounds, Rounds], bool]:
+    return lambda base, head: statistic(head) > 1.05 * statistic(base)
+
+
+# Whether head counts as slower, from the rounds of one process a side.
+RULES: Mapping[str, Callable[[Rounds, Rounds], bool]] = {
+    "mean:5%": _slower(statistics.fmean),
+    "median:5%": _slower(statistics.median),
+    "min:5%": _slower(min),
+    "t-test, p < 0.05": lambda base, head: bool(
+        stats.ttest_ind(np.log(head), np.log(base), equal_var=False, alternative="greater").pvalue < 0.05
+    ),
+    "Mann-Whitney, p < 0.01": lambda base, head: bool(
+        stats.mannwhitneyu(head, base, alternative="greater").pvalue < 0.01
+    ),
+}
+
+
+def clopper_pearson(found: int, of: int, confidence: float = 0.95) -> tuple[float, float]:
+    """The exact interval of a rate (Clopper and Pearson, Biometrika 26, 1934)."""
+    result = stats.binomtest(found, of).proportion_ci(confidence, method="exact")
+    return float(result.low), float(result.high)
+
+
+def rates(suites: Suites, fails: Judge) -> dict[float, tuple[int, int]]:
+    """How often a rule is right or wrong: by the slowdown, cases that it calls slower, and cases.
+
+    Without a change a case is a suite, which fails with any of its benchmarks; with one, each benchmark that was slowed
+    down.
+    """
+    found: dict[float, tuple[int, int]] = {}
+
+    def count(planted: float, hit: bool) -> None:
+        hits, cases = found.get(planted, (0, 0))
+        found[planted] = (hits + hit, cases + 1)
+
+    for suite in suites:
+        if not suite["slowdown"]:
+            count(0.0, any(fails(benchmark) for benchmark in suite["benchmarks"]))
+            continue
+        for benchmark in suite["benchmarks"]:
+            if benchmark["planted"]:
+                count(benchmark["planted"], fails(benchmark))
+    return found
+
+
+def report(evidence: Evidence) -> list[str]:
+    """Markdown: the gate's rates and other rules' on the same data, then what it cost."""
+    suites = evidence.suites
+    if not suites:
+        return ["No suite is done yet."]
+    planted = sorted({suite["slowdown"] for suite in suites if suite["slowdown"]})
+    kinds: dict[str, Suites] = {
+        "all": suites,
+        "quiet": [suite for suite in suites if not suite["loaded"]],
+        "loaded": [suite for suite in suites if suite["loaded"]],
+    }
+    judged: list[tuple[str, str, Judge]] = [
+        *(("duet", kind, lambda benchmark: bool(benchmark["kind"] == "regressed")) for kind in kinds),
+        *((name, "all", _of_rounds(rule)) for name, rule in RULES.items()),
+    ]
+    header = ["rule", "suites", "unchanged suites that fail", *(f"+{slowdown:.0%} found" for slowdown in planted)]
+    lines = [_row(header), f"|{'---|' * len(header)}"]
+    for name, kind, fails in judged:
+        found = rates(kinds[kind], fails)
+        lines.append(_row([name, kind, *(_rate(*found.get(slowdown, (0, 0))) for slowdown in (0.0, *planted))]))
+    benchmarks = [benchmark for suite in suites for benchmark in suite["benchmarks"]]
+    screening = [benchmark["seconds"][0] for benchmark in benchmarks]
+    confirming = [benchmark["seconds"][1] for benchmark in benchmarks if benchmark["seconds"][1]] or [0.0]
+    inconclusive = sum(benchmark["kind"] == "inconclusive" for benchmark in benchmarks)
+    return [
+        *lines,
+        "",
+        f"{len(suites)} suites, {len(benchmarks)} verdicts, {inconclusive} of them inconclusive; brackets hold 95 % "
+        "intervals. Rules on rounds judge the two processes of a pair.",
+        f"Screening took {statistics.mean(screening):.1f} s a benchmark (at most {max(screening):.1f}), "
+        f"confirming {statistics.mean(confirming):.0f} s a suspect.",
+    ]
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _of_rounds(rule: Callable[[Rounds, Rounds], bool]) -> Judge:
+    def fails(benchmark: Mapping[str, Any]) -> bool:
+        first = benchmark["rounds"][0]
+        return rule(first["base"], first["head"])
+
+    return fails
+
+
+def _rate(found: int, of: int) -> str:
+    if not of:
+        return "-"
+    low, high = clopper_pearson(found, of)
+    return f"{found}/{of} ({low:.0%} to {high:.0%})"
+
+
+def floor(machine: Machine, path: Path = RECORD) -> float:
+    """Standard deviation between this machine's processes, by what its own A/A record has seen; 0 without one.
+
+    Returns:
+        Of the logarithm of a process's median round, of the benchmark that scatters most.
+    """
+    if not path.exists():
+        return 0.0
+    try:
+        evidence = read(path)
+    except UserError:
+        return 0.0
+    known = evidence.header["machine"]
+    if any(known[name] != getattr(machine, name) for name in ("cpu", "threads")):
+        return 0.0
+    levels: dict[str, list[float]] = {}
+    for suite in evidence.suites:
+        for benchmark in suite["benchmarks"]:
+            for pair in benchmark["rounds"]:
+                levels.setdefault(benchmark["id"], []).append(math.log(statistics.median(pair["base"])))
+    return max((statistics.stdev(found) for found in levels.values() if len(found) > 1), default=0.0)

@@ -1,0 +1,78 @@
+"""What a comparison has found, benchmark by benchmark and metric by metric, and the exit code that it deserves."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from fwbench.compare.statistics import Verdict
+
+Kind = Literal[
+    "regressed", "improved", "unchanged", "inconclusive", "incomparable", "missing", "new", "failed", "program"
+]
+
+# Gravest first; what stands in front of a report.
+ORDER: tuple[Kind, ...] = (
+    "failed",
+    "regressed",
+    "missing",
+    "incomparable",
+    "inconclusive",
+    "program",
+    "improved",
+    "new",
+    "unchanged",
+)
+_FAILING = ("failed", "regressed", "missing")
+_COMPARED = ("regressed", "improved", "unchanged", "inconclusive")
+
+OK, REGRESSED, NOTHING = 0, 1, 4
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One of them.
+
+    Attributes:
+        benchmark: its workload's id, or a plain benchmark's full name.
+        metric: empty where the finding is about the whole benchmark.
+        base, head: typical values in the metric's SI unit.
+        replicates: what the verdict rests on, as in `10 pairs`.
+        verdict: of the statistics, with ratio and interval.
+        note: one sentence: why, or what to do.
+    """
+
+    benchmark: str
+    kind: Kind
+    metric: str = ""
+    base: float | None = None
+    head: float | None = None
+    replicates: str = ""
+    verdict: Verdict | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A whole comparison.
+
+    Attributes:
+        base, head: what was compared, for readers.
+        seconds: that it took, where it was measured for the purpose.
+        notes: about all of it.
+    """
+
+    base: str
+    head: str
+    findings: Sequence[Finding]
+    seconds: float | None = None
+    notes: Sequence[str] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """1 with a regression, a failure or a missing benchmark; 4 where something or all could not be compared."""
+        kinds = {finding.kind for finding in self.findings}
+        if kinds.intersection(_FAILING):
+            return REGRESSED
+        if "incomparable" in kinds or not kinds.intersection(_COMPARED):
+            return NOTHING
+        return OK

@@ -1,0 +1,166 @@
+"""Two programs compared without a clock: what changed, exactly, the most important first."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from fwbench.fingerprint import Fingerprint
+
+Kind = Literal[
+    "untold", "form", "recompiles", "dtype", "donation", "barrier", "graph_breaks", "program", "compiler", "same"
+]
+
+_BARRIER = "optimization_barrier"
+_NAMED = 8  # kinds of operators in a sentence; a reader of more compares the records
+
+# What the compiler makes of a program, and what it is called.
+_SIZES = {"flops": "FLOPs", "bytes_accessed": "bytes accessed", "memory": "the compiler's memory"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One difference between two programs, or that there is none.
+
+    Attributes:
+        sentence: what a reader must know, with the figures.
+        changed: whether a gate over programs must fail until somebody has renewed the baseline.
+    """
+
+    kind: Kind
+    sentence: str
+    changed: bool = True
+
+
+def compare(base: Fingerprint, head: Fingerprint) -> tuple[Finding, ...]:
+    """All findings, at least one; nothing is judged better or worse where only a clock can tell.
+
+    Args:
+        base: of the baseline.
+        head: of the same workload now.
+    """
+    if base.digest is None or head.digest is None:
+        return (_untold(base, head),)
+    if base.form != head.form:
+        return (Finding("form", f"the baseline's program is told in {base.form}, this one in {head.form}"),)
+    return (
+        *_recompiles(base, head),
+        *_dtypes(base.dtypes or {}, head.dtypes or {}),
+        *_donation(base, head),
+        *_barrier(base.operators or {}, head.operators or {}),
+        *_graph_breaks(base, head),
+        _same(base, head) if base.digest == head.digest else _program(base, head),
+    )
+
+
+def _untold(base: Fingerprint, head: Fingerprint) -> Finding:
+    if head.digest is None:
+        return Finding("untold", f"no program to compare: {head.absent['digest']}", changed=base.digest is not None)
+    return Finding("untold", f"the baseline has no program: {base.absent['digest']}", changed=False)
+
+
+def _recompiles(base: Fingerprint, head: Fingerprint) -> Iterator[Finding]:
+    # More calls see more compilations, and a timed run makes more of them: fewer than before say nothing.
+    if head.recompilations:
+        if base.recompilations:
+            yield Finding("recompiles", "still recompiles at steady state", changed=False)
+        else:
+            yield Finding(
+                "recompiles",
+                f"recompiles at steady state, {_count(head.recompilations, 'time')} after the warm-up: "
+                "a shape, a type or a value that it is compiled for changes from call to call",
+            )
+    if base.compilations is not None and head.compilations is not None and head.compilations > base.compilations:
+        yield Finding(
+            "recompiles",
+            f"{_count(head.compilations, 'compilation')} until the end of the warm-up, where the baseline has "
+            f"{base.compilations}",
+        )
+
+
+def _dtypes(base: Mapping[str, Mapping[str, int]], head: Mapping[str, Mapping[str, int]]) -> Iterator[Finding]:
+    for dtype in sorted(head.keys() - base.keys()):
+        users = ", ".join(f"{count} {name}" for name, count in head[dtype].items())
+        yield Finding("dtype", f"{dtype} is new: {users}")
+    for dtype in sorted(base.keys() - head.keys()):
+        yield Finding("dtype", f"{dtype} is gone")
+
+
+def _donation(base: Fingerprint, head: Fingerprint) -> Iterator[Finding]:
+    if base.aliased is None or head.aliased is None or base.aliased == head.aliased:
+        return
+    dropped = base.aliased - head.aliased
+    what = f"{_count(abs(dropped), 'argument')} {'fewer' if dropped > 0 else 'more'}"
+    why = ": a donation was dropped, so what was written in place is now copied" if dropped > 0 else ""
+    yield Finding("donation", f"{what} whose buffer an output takes over ({base.aliased} -> {head.aliased}){why}")
+
+
+def _barrier(base: Mapping[str, int], head: Mapping[str, int]) -> Iterator[Finding]:
+    lost = base.get(_BARRIER, 0) - head.get(_BARRIER, 0)
+    if lost > 0:
+        yield Finding(
+            "barrier",
+            f"{_count(lost, 'fusion barrier')} lost ({_BARRIER}): the compiler may merge and move across it",
+        )
+    elif lost < 0:
+        yield Finding("barrier", f"{_count(-lost, 'new fusion barrier')} ({_BARRIER})")
+
+
+def _graph_breaks(base: Fingerprint, head: Fingerprint) -> Iterator[Finding]:
+    if base.graph_breaks is not None and head.graph_breaks is not None and base.graph_breaks != head.graph_breaks:
+        yield Finding(
+            "graph_breaks", f"{_count(head.graph_breaks, 'graph break')}, where the baseline has {base.graph_breaks}"
+        )
+
+
+def _program(base: Fingerprint, head: Fingerprint) -> Finding:
+    before, now = base.operators or {}, head.operators or {}
+    changes = {name: now.get(name, 0) - before.get(name, 0) for name in {*before, *now} - {_BARRIER}}
+    # The most changed first.
+    ordered = sorted((name for name in changes if changes[name]), key=lambda name: (-abs(changes[name]), name))
+    operators = [f"{abs(changes[name])} {'more' if changes[name] > 0 else 'fewer'} {name}" for name in ordered[:_NAMED]]
+    if len(ordered) > _NAMED:
+        operators.append(f"{_count(len(ordered) - _NAMED, 'other kind')} of operators changed in number")
+    if not ordered:
+        operators.append("as many operators of each kind, other in shape, layout, constants or order")
+    by = _by(base, head)
+    return Finding("program", ", ".join(operators + _facts(base, head)) + (f" (by {by})" if by else ""))
+
+
+def _same(base: Fingerprint, head: Fingerprint) -> Finding:
+    facts, by = ", ".join(_facts(base, head)), _by(base, head)
+    if base.processor != head.processor:
+        other = f"same program, other processor ({base.processor} -> {head.processor})"
+        return Finding("compiler", f"{other}: {facts}" if facts else other, changed=False)
+    if by:
+        return Finding(
+            "compiler", f"same program, other compiler versions ({by}): {facts or 'made the same of it'}", bool(facts)
+        )
+    if facts:
+        return Finding("compiler", f"same program, same compiler versions, but {facts}: compare its settings")
+    return Finding("same", "same program, same compiler: a difference in time is the machine's", changed=False)
+
+
+def _facts(base: Fingerprint, head: Fingerprint) -> list[str]:
+    """What the compiler made of it, where that changed."""
+    facts = []
+    for name, title in _SIZES.items():
+        before, now = getattr(base, name), getattr(head, name)
+        if before is not None and now is not None and before != now:
+            facts.append(f"{title} {100 * (now / before - 1):+.3g} %" if before else f"{title} 0 -> {now:.0f}")
+    if base.fusions is not None and head.fusions is not None and base.fusions != head.fusions:
+        facts.append(f"fusions {base.fusions} -> {head.fusions}")
+    return facts
+
+
+def _by(base: Fingerprint, head: Fingerprint) -> str:
+    """Which versions and flags differ."""
+    before, now = base.compiler or {}, head.compiler or {}
+    return ", ".join(
+        f"{name} {before.get(name) or 'none'} -> {now.get(name) or 'none'}"
+        for name in dict.fromkeys((*before, *now))
+        if before.get(name, "") != now.get(name, "")
+    )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

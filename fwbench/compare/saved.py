@@ -1,0 +1,286 @@
+"""Two records compared: what is comparable, and which changes are more than the difference between processes.
+
+A record made earlier met another state of the machine, which no number of rounds shows; the process is the replicate,
+and few processes decide little. So the thresholds are wide, and what cannot be told is inconclusive.
+"""
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scipy import stats
+
+from fwbench.compare import programs
+from fwbench.compare.criteria import CRITERIA, Threshold, values
+from fwbench.compare.findings import Finding, Outcome
+from fwbench.compare.statistics import TOLERATED, Kind, Verdict, holm
+from fwbench.machine import Machine
+from fwbench.measurement import Measurement
+from fwbench.records import Record
+from fwbench.workload import Workload
+
+# The suite's false-alarm rate, and the confidence of intervals.
+_ALPHA = 0.01
+_CONFIDENCE = 0.95
+
+# Of a machine, what numbers depend on; the kernel and the driver may be what is compared.
+_MACHINE = ("device", "accelerator", "cpu", "threads")
+
+
+@dataclass(frozen=True)
+class Side:
+    """A benchmark of one record.
+
+    Attributes:
+        name: its workload's id; of a plain benchmark its full name.
+        values: by metric, one of each process.
+        measurement: None of a plain benchmark.
+        test: that measured it, where that is known.
+    """
+
+    name: str
+    values: Mapping[str, Sequence[float]]
+    measurement: Measurement | None = None
+    test: str | None = None
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A metric of a benchmark, before the suite is judged."""
+
+    name: str
+    metric: str
+    base: Sequence[float]
+    head: Sequence[float]
+    threshold: float
+    floor: float
+
+    @property
+    def difference(self) -> float:
+        """Logarithm of the ratio, above zero where head is worse."""
+        found = _level(self.head) - _level(self.base)
+        return found if CRITERIA[self.metric].direction == "lower" else -found
+
+    @property
+    def spread(self) -> tuple[float, float] | None:
+        """Standard error of the difference and its degrees of freedom; None where nothing is known of it."""
+        degrees = len(self.base) + len(self.head) - 2
+        squares = sum((math.log(x) - _level(side)) ** 2 for side in (self.base, self.head) for x in side)
+        if not degrees and not self.floor:
+            return None
+        between = math.sqrt(squares / degrees) if degrees else 0.0
+        error = max(between, self.floor) * math.sqrt(1 / len(self.base) + 1 / len(self.head))
+        return error, degrees if between >= self.floor else math.inf
+
+
+def _level(side: Sequence[float]) -> float:
+    return statistics.fmean(map(math.log, side))
+
+
+def compare(
+    base: Record,
+    head: Record,
+    thresholds: Mapping[str, Threshold],
+    *,
+    own: Mapping[str, Mapping[str, Threshold]] | None = None,
+    left_out: frozenset[str] = frozenset(),
+    allow_mismatch: bool = False,
+    floor: float = 0.0,
+) -> Outcome:
+    """Compare two records.
+
+    Args:
+        thresholds: by metric; metrics not named are not judged.
+        own: thresholds of single benchmarks, by name.
+        left_out: benchmarks that were deselected, which are not missing.
+        allow_mismatch: compare what differs in more than the code.
+        floor: standard deviation between this machine's processes, of logarithms, that is known from elsewhere.
+    """
+    reasons = () if allow_mismatch else mismatches(base.machine, head.machine)
+    theirs, ours = _sides(base), _sides(head)
+    pairs = _matched(theirs, ours)
+    if not reasons and not pairs:
+        reasons = (_nothing_shared(theirs, ours),)
+    if reasons:
+        return Outcome(str(base.path), str(head.path), [Finding("all", "incomparable", note="; ".join(reasons))])
+    findings: list[Finding] = []
+    cases: list[_Case] = []
+    for one, other in pairs:
+        different = () if allow_mismatch else tuple(_differences(one.measurement, other.measurement))
+        if different:
+            findings.append(Finding(other.name, "incomparable", note="; ".join(different)))
+            continue
+        findings += _programs(other.name, one.measurement, other.measurement)
+        for metric, threshold in {**thresholds, **(own or {}).get(other.name, {})}.items():
+            before, now = one.values.get(metric, ()), other.values.get(metric, ())
+            if before and now:
+                limit = threshold.of(math.exp(_level(before)))
+                timed = CRITERIA[metric].unit in ("s", "1/s")
+                cases.append(_Case(other.name, metric, before, now, limit, floor if timed else 0.0))
+            elif before:
+                findings.append(Finding(other.name, "missing", metric, note="the baseline has it, this run has not"))
+    findings += _judged(cases)
+    failed = {m.workload.id: m.failure for m in head.measurements if m.failure and m.failure.kind != "unavailable"}
+    findings += [Finding(name, "failed", note=failure.message) for name, failure in failed.items() if failure]
+    known = {*(one.name for one, _ in pairs), *failed, *left_out}
+    findings += [Finding(name, "missing", note="in the baseline, not measured") for name in theirs if name not in known]
+    compared = {other.name for _, other in pairs}
+    findings += [Finding(name, "new", note="not in the baseline") for name in ours if name not in compared]
+    return Outcome(str(base.path), str(head.path), findings, notes=_versions(base, head))
+
+
+def mismatches(base: Machine | None, head: Machine | None) -> tuple[str, ...]:
+    """Why numbers of the one machine say nothing of the other's."""
+    if base is None or head is None:
+        return ()
+    return tuple(
+        f"{name} differs: {getattr(base, name)} in the baseline, {getattr(head, name)} here"
+        for name in _MACHINE
+        if getattr(base, name) != getattr(head, name)
+    )
+
+
+def _sides(record: Record) -> dict[str, Side]:
+    found = {name: Side(name, {"latency": [plain.stats["median"]]}) for name, plain in record.plain.items()}
+    for measurement in record.measurements:
+        if not measurement.failure:
+            name = measurement.workload.id
+            of_processes = measurement.processes or [values(measurement)]
+            metrics = {metric for process in of_processes for metric in process}
+            found[name] = Side(
+                name,
+                {metric: [process[metric] for process in of_processes if metric in process] for metric in metrics},
+                measurement,
+                record.names.get(measurement.workload),
+            )
+    return found
+
+
+def _matched(base: Mapping[str, Side], head: Mapping[str, Side]) -> list[tuple[Side, Side]]:
+    """By workload; what is left, by the test that measured it, so that it can be told why they cannot be compared."""
+    pairs = [(side, head[name]) for name, side in base.items() if name in head]
+    left = {side.test: side for name, side in head.items() if name not in base and side.test}
+    pairs += [(side, left[side.test]) for name, side in base.items() if name not in head and side.test in left]
+    return pairs
+
+
+def _differences(base: Measurement | None, head: Measurement | None) -> Iterator[str]:
+    """What differs besides the code and the frameworks' versions."""
+    if base is None or head is None:
+        return
+    for what, one, other in (
+        ("", _told(base.workload), _told(head.workload)),
+        ("profile: ", base.protocol, head.protocol),
+        ("lane setting: ", base.settings, head.settings),
+    ):
+        for name in sorted(one.keys() | other.keys()):
+            if one.get(name) != other.get(name):
+                yield f"{what}{name} differs: {one.get(name)!r} in the baseline, {other.get(name)!r} here"
+
+
+def _told(workload: Workload) -> dict[str, Any]:
+    # Where this machine keeps the data makes no other benchmark.
+    return dataclasses.replace(workload, data_path=None).to_json()
+
+
+def _nothing_shared(base: Mapping[str, Side], head: Mapping[str, Side]) -> str:
+    """Why two records have no benchmark in common."""
+    if not base or not head:
+        return f"{'the baseline' if not base else 'this run'} holds no measured benchmark"
+    for name in ("precision", "batch_size", "mode", "model", "framework"):
+        one, other = (
+            {getattr(side.measurement.workload, name) for side in sides.values() if side.measurement}
+            for sides in (base, head)
+        )
+        if one and other and not one & other:
+            told = [", ".join(map(str, sorted(found))) for found in (one, other)]
+            return f"no benchmark is in both: {name} is {told[0]} in the baseline, {told[1]} here"
+    return "no benchmark is in both"
+
+
+def _programs(name: str, base: Measurement | None, head: Measurement | None) -> list[Finding]:
+    if base is None or head is None or base.program is None or head.program is None:
+        return []
+    found = programs.compare(base.program, head.program)
+    changed = [finding.sentence for finding in found if finding.changed]
+    return [Finding(name, "program", note="; ".join(changed))] if changed else []
+
+
+def _judged(cases: Sequence[_Case]) -> list[Finding]:
+    """Verdicts over the whole suite: a test each, and Holm's correction over all of them."""
+    p_values = {}
+    for at, case in enumerate(cases):
+        if not CRITERIA[case.metric].exact and (spread := case.spread) is not None:
+            p_values[at] = _p_value(case.difference - math.log1p(TOLERATED * case.threshold), *spread)
+    fallen = holm(p_values, _ALPHA)
+    return [_finding(case, p_values.get(at), at in fallen) for at, case in enumerate(cases)]
+
+
+def _p_value(excess: float, error: float, degrees: float) -> float:
+    """One-sided, of Student's t (the normal distribution where the spread is known)."""
+    if not error:
+        return 0.0 if excess > 0 else 1.0
+    return float(stats.t.sf(excess / error, degrees) if math.isfinite(degrees) else stats.norm.sf(excess / error))
+
+
+def _finding(case: _Case, p: float | None, significant: bool) -> Finding:
+    difference, limit = case.difference, math.log1p(case.threshold)
+    interval = _interval(case)
+    note = ""
+    kind: Kind
+    if CRITERIA[case.metric].exact:
+        interval = (difference, difference)
+        kind = "regressed" if difference > limit else "improved" if difference < -limit else "unchanged"
+    elif interval is None:
+        interval = (-math.inf, math.inf)
+        kind = "inconclusive"
+        note = "one process a side tells nothing of the spread between processes: --fwbench-processes=5 on both sides"
+    elif significant and difference > limit:
+        kind = "regressed"
+    elif interval[1] < -limit:
+        kind = "improved"
+    elif interval[1] <= limit:
+        kind = "unchanged"
+    else:
+        kind = "inconclusive"
+        note = (
+            f"the difference between processes hides changes of {case.threshold:.0%}: more of them "
+            "(--fwbench-processes), less other load, or a duet (--fwbench-against)"
+        )
+    sign = 1 if CRITERIA[case.metric].direction == "lower" else -1
+    low, high = sorted(math.exp(sign * end) for end in interval)
+    verdict = Verdict(
+        kind, math.exp(sign * difference), (low, high), _CONFIDENCE, min(len(case.base), len(case.head)), p
+    )
+    return Finding(
+        case.name,
+        kind,
+        case.metric,
+        math.exp(_level(case.base)),
+        math.exp(_level(case.head)),
+        f"{len(case.base)} and {len(case.head)} processes",
+        verdict,
+        note,
+    )
+
+
+def _interval(case: _Case) -> tuple[float, float] | None:
+    if case.spread is None:
+        return None
+    error, degrees = case.spread
+    tail = 0.5 + _CONFIDENCE / 2
+    width = error * float(stats.t.ppf(tail, degrees) if math.isfinite(degrees) else stats.norm.ppf(tail))
+    return case.difference - width, case.difference + width
+
+
+def _versions(base: Record, head: Record) -> list[str]:
+    """Framework versions that differ: they may, and are often what is compared."""
+    one, other = ({k: v for m in record.measurements for k, v in m.versions.items()} for record in (base, head))
+    return [
+        f"{name} {one[name]} in the baseline, {other[name]} here"
+        for name in sorted(one.keys() & other.keys())
+        if one[name] != other[name]
+    ]

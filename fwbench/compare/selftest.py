@@ -1,0 +1,203 @@
+"""The gate's own test: how often it cries wolf on this machine, and how often it finds a slowdown that is there.
+
+Suites of this revision against itself, and suites in which head does real extra work in some benchmarks; half of them
+while other processes come and go. Each suite is kept as soon as it is done, so that hours of them can be stopped and
+gone on with.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fwbench.compare import duet, evidence
+from fwbench.compare.criteria import CRITERIA
+from fwbench.compare.sides import definition, itself
+from fwbench.compare.statistics import LOOKS, SCREENING
+from fwbench.errors import UserError
+from fwbench.machine import Machine, machine
+from fwbench.meters.load import OtherLoad
+from fwbench.profiles import PROFILES
+from fwbench.suite import SUITES
+from fwbench.workload import Workload
+
+# Slowdowns in a planted suite, each in another benchmark.
+_PLANTED = 2
+# Rounds of each side that a pair keeps for rules on rounds.
+_ROUNDS = 60
+
+# Busy loops that come and go: each is busy, then idle, for a random time of up to so many seconds.
+_LOADERS = 2
+_LOADER = """
+import os, random, sys, time
+parent, draw = os.getppid(), random.Random(int(sys.argv[1]))
+while os.getppid() == parent:
+    until = time.monotonic() + draw.uniform(0, 8)
+    while time.monotonic() < until:
+        sum(range(10000))
+    time.sleep(draw.uniform(0, 8))
+"""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """One run of all benchmarks.
+
+    Attributes:
+        slowdown: planted in some of them; 0: base and head do the same.
+        loaded: whether other processes come and go.
+        number: among the suites of its kind.
+    """
+
+    slowdown: float
+    loaded: bool
+    number: int
+
+
+def schedule(unchanged: int) -> list[Suite]:
+    """So many suites without a change, and among them a quarter as many with 5 %, an eighth with 3 and with 10 %."""
+    found: list[Suite] = []
+    counts: dict[float, int] = {}
+    for index in range(unchanged):
+        # Two without a change, then one with; every kind by turns with other load and without.
+        planted = (0.05, 0.10, 0.05, 0.03)[index // 2 % 4]
+        for slowdown in (0.0, planted) if index % 2 else (0.0,):
+            number = counts.get(slowdown, 0)
+            counts[slowdown] = number + 1
+            found.append(Suite(slowdown, number % 2 == 1, number))
+    return found
+
+
+def workloads() -> list[Workload]:
+    """What the suites consist of: those of the profile `ci`."""
+    return [
+        Workload(lane, model, part.mode, batch_size)
+        for part in SUITES["ci"]
+        for model in part.models
+        for batch_size in part.batch_sizes
+        for lane in part.lanes
+    ]
+
+
+def run(suite: Suite, benchmarks: Sequence[Workload], here: Machine) -> dict[str, Any]:
+    """One suite, as the line that is kept of it."""
+    seed = random.Random(f"{suite}").randrange(1 << 32)
+    draw = random.Random(seed)
+    planted = dict.fromkeys(draw.sample(benchmarks, _PLANTED), suite.slowdown) if suite.slowdown else {}
+    thresholds = {name: c.duet for name, c in CRITERIA.items() if c.duet}
+    begun = time.monotonic()
+    load = OtherLoad()
+    with itself(Path(__file__).resolve().parents[2]) as (base, head), _load(suite.loaded, draw):
+        compared = duet.Duet(
+            base, head, here, "cpu", PROFILES["ci"].deadline, planted, draw.randrange(1 << 32), _tell
+        ).compare(dict.fromkeys(benchmarks, thresholds))
+        other = load.read().value
+    return {
+        **dataclasses.asdict(suite),
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds": round(time.monotonic() - begun, 1),
+        "other_load": other,
+        "benchmarks": [_line(comparison, planted.get(w, 0.0)) for w, comparison in compared.items()],
+    }
+
+
+def _line(comparison: duet.Comparison, planted: float) -> dict[str, Any]:
+    def rounds(pair: duet.Pair, side: str) -> list[float]:
+        every = pair.rounds[side]
+        chosen = every[:: max(1, len(every) // _ROUNDS)][:_ROUNDS]
+        return [float(f"{seconds:.4g}") for seconds in chosen]
+
+    def differences(pairs: Sequence[duet.Pair]) -> dict[str, list[float]]:
+        metrics = pairs[0].differences if pairs else ()
+        return {metric: [round(pair.differences[metric], 6) for pair in pairs] for metric in metrics}
+
+    return {
+        "id": comparison.workload.id,
+        "planted": planted,
+        "kind": comparison.kind,
+        "note": comparison.note,
+        "verdicts": {metric: verdict.kind for metric, verdict in comparison.verdicts.items()},
+        "seconds": [round(seconds, 2) for seconds in comparison.seconds],
+        "screening": differences(comparison.screening),
+        "confirmation": differences(comparison.confirmation),
+        "rounds": [{side: rounds(pair, side) for side in ("base", "head")} for pair in comparison.screening],
+    }
+
+
+@contextmanager
+def _load(wanted: bool, draw: random.Random) -> Iterator[None]:
+    loaders = [
+        subprocess.Popen([sys.executable, "-c", _LOADER, str(draw.randrange(1 << 32))])
+        for _ in range(_LOADERS if wanted else 0)
+    ]
+    try:
+        yield
+    finally:
+        for loader in loaders:
+            loader.send_signal(signal.SIGKILL)
+            loader.wait()
+
+
+def _tell(what: str) -> None:
+    print(f"  {what}", file=sys.stderr, flush=True)
+
+
+def add(subparsers: Any) -> None:
+    """Declare `fwbench selftest`."""
+    parser = subparsers.add_parser(
+        "selftest",
+        help="measure the gate itself: false alarms and slowdowns found, on this machine",
+        description="Compares this revision with itself, suite after suite, with and without slowdowns planted in it, "
+        "and tells how often the gate was wrong. Hours of suites can be stopped and gone on with: run it again.",
+    )
+    parser.add_argument("--suites", type=int, default=40, metavar="N", help="suites without a change (default: 40)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=evidence.RECORD,
+        metavar="FILE",
+        help=f"where suites are kept, and counted from (default: {evidence.RECORD})",
+    )
+    parser.set_defaults(run=_selftest)
+
+
+def _selftest(options: argparse.Namespace) -> int:
+    benchmarks = workloads()
+    here = dataclasses.replace(machine(), threads=1)
+    header = {
+        "definition": definition(
+            *(workload.id for workload in benchmarks), repr((LOOKS, SCREENING, CRITERIA, duet.PARAMETERS))
+        ),
+        "machine": here.to_json(),
+    }
+    kept = evidence.read(options.out) if options.out.exists() else None
+    if kept is not None and kept.header != header:
+        raise UserError(f"{options.out} holds suites of another machine or another procedure: give --out another file.")
+    if kept is None:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        _append(options.out, header)
+    done = {(suite["slowdown"], suite["number"]) for suite in kept.suites} if kept else set()
+    for suite in schedule(options.suites):
+        if (suite.slowdown, suite.number) not in done:
+            print(f"{suite}", file=sys.stderr, flush=True)
+            _append(options.out, run(suite, benchmarks, here))
+    print("\n".join(evidence.report(evidence.read(options.out))))
+    return 0
+
+
+def _append(path: Path, line: dict[str, Any]) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line, separators=(",", ":")) + "\n")
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,105 @@
+"""What a PyTorch program is made of: the operators that one step dispatches, forward, backward and optimizer."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+
+# They compute nothing: marks for the profiler, and questions that a tensor answers without its data.
+_SILENT = ("profiler", "prim")
+
+# What a schedule changes from step to step is state, no part of the program.
+_STATE = "lr"
+
+
+class Operators(TorchDispatchMode):
+    """Notes every operator that is dispatched while it is entered; composite ones as what they are made of.
+
+    Attributes:
+        counts: how often each operator was dispatched, by name without its overload.
+        dtypes: by element type (NumPy's names), how many operators of each kind took or gave it.
+        flops: of matrix products, convolutions and attention, by PyTorch's own formulas.
+        bytes: that the operators took and gave, views excepted, B.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+        self.dtypes: dict[str, Counter[str]] = {}
+        self.flops = 0
+        self.bytes = 0
+        self._hash = hashlib.sha256()
+
+    @property
+    def digest(self) -> str:
+        """Of each operator's name, tensors (element type, shape, strides, device) and other arguments, in order."""
+        return self._hash.hexdigest()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func.namespace in _SILENT:
+            return func(*args, **kwargs)
+        if func._overloadpacket not in _FLOPS:
+            with self:
+                parts = func.decompose(*args, **kwargs)
+            if parts is not NotImplemented:
+                return parts
+        # Before the call, which may change what it is given.
+        given = list(_arguments(func, args, kwargs))
+        taken = " ".join(f"{name}={_text(value)}" for name, value in given)
+        read = [leaf for _, value in given for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
+        out = func(*args, **kwargs)
+        written = [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
+        self._hash.update(f"{func} {taken} -> {_text(out)}\n".encode())
+        name = func._overloadpacket.__name__ if func.namespace == "aten" else str(func._overloadpacket)
+        self.counts[name] += 1
+        for dtype in {_name(tensor.dtype) for tensor in (*read, *written)}:
+            self.dtypes.setdefault(dtype, Counter())[name] += 1
+        if not func.is_view:
+            self.bytes += sum(tensor.numel() * tensor.element_size() for tensor in (*read, *written))
+        if func._overloadpacket in _FLOPS:
+            self.flops += _FLOPS[func._overloadpacket](*args, **kwargs, out_val=out)
+        return out
+
+
+def _arguments(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Name and value of each argument that is part of the program."""
+    names = (argument.name for argument in func._schema.arguments)
+    for name, value in (*zip(names, args, strict=False), *kwargs.items()):
+        if name != _STATE:
+            yield name, value
+
+
+def _text(value: Any) -> str:
+    """The same in every process: shapes instead of contents, and never an address."""
+    if isinstance(value, Tensor):
+        strides = tuple(value.stride()) if value.layout is torch.strided else value.layout
+        return f"{_name(value.dtype)}{tuple(value.shape)}{strides}@{value.device.type}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_text, value))}]"
+    if value is None or isinstance(value, (bool, int, float, complex, str)):
+        return repr(value)
+    if isinstance(value, (torch.dtype, torch.device, torch.layout, torch.memory_format)):
+        return str(value)
+    return type(value).__name__
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _native_attention(query: Tensor, *_: Any, **__: Any) -> int:
+    """Of the fused inference kernel, for which PyTorch has no formula: projections in and out, scores, their sums."""
+    batch, tokens, width = query.shape
+    return 2 * batch * tokens * width * (3 * width + width + 2 * tokens)
+
+
+_FLOPS = {**flop_registry, torch.ops.aten._native_multi_head_attention: _native_attention}

@@ -1,0 +1,197 @@
+"""`--fwbench-against`: all benchmarks of the run in one duet, told test by test."""
+
+import contextlib
+import dataclasses
+import statistics
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fwbench.compare.criteria import Threshold
+from fwbench.compare.duet import Comparison, Duet
+from fwbench.compare.findings import NOTHING, OK, Finding, Outcome
+from fwbench.compare.sides import Side, find, sides
+from fwbench.errors import UserError
+from fwbench.gates.contract import Gate, Measure, Tell
+from fwbench.gates.options import thresholds
+from fwbench.lanes import LANES
+from fwbench.machine import Machine
+from fwbench.measurement import Failure, Measurement, Metric
+from fwbench.profiles import Protocol
+from fwbench.report import verdicts
+from fwbench.selection import Selection
+from fwbench.workload import Workload
+
+
+class DuetGate(Gate):
+    """Runs the duet when the first test asks, over every workload that the run will ask for.
+
+    Raises:
+        pytest.UsageError: what to compare with is neither a revision nor an interpreter.
+    """
+
+    title = "fwbench: duet"
+    kind = "duet"
+    shows_numbers = True
+
+    def __init__(self, config: pytest.Config, selection: Selection, machine: Machine) -> None:
+        self._against = config.getoption("fwbench_against")
+        self._project = config.rootpath
+        self._summary = config.getoption("fwbench_summary")
+        self._thresholds = thresholds(config, "duet")
+        self._machine = machine
+        self._selection = selection
+        self._stack = contextlib.ExitStack()
+        self._sides: tuple[Side, Side] | None = None
+        self._expected: dict[Workload, Mapping[str, Threshold]] = {}
+        self._found: dict[Workload, Comparison] = {}
+        self._failed: dict[Workload, str] = {}
+        self._seconds = 0.0
+        try:
+            find(self._against, self._project)
+        except UserError as error:
+            raise pytest.UsageError(str(error)) from None
+
+    def covers(self, workload: Workload) -> bool:
+        """Epochs are too long to take turns, and the harness's own benchmarks have no other side."""
+        return workload.mode != "fit" and not LANES[workload.framework].internal
+
+    def expect(self, workloads: Mapping[Workload, Mapping[str, Threshold]]) -> None:
+        self._expected = {workload: {**self._thresholds, **own} for workload, own in workloads.items()}
+
+    def measure(self, workload: Workload, protocol: Protocol, measure: Measure, tell: Tell) -> Measurement:
+        """Head's rounds; of a workload that base has not, the ordinary measurement."""
+        if workload not in self._found:
+            self._run({workload: self._expected.get(workload, self._thresholds)} | self._expected, protocol, tell)
+        comparison = self._found[workload]
+        if comparison.kind == "failed":
+            error = comparison.error
+            assert error is not None
+            return Measurement(workload, failure=Failure(error.kind, error.message, "duet", error.detail))
+        if not comparison.screening:
+            measurement = measure(workload, protocol, tell)
+            return dataclasses.replace(measurement, duet=self._told(comparison))
+        head = comparison.described["head"]
+        samples = tuple(comparison.samples)
+        source = f"head's rounds, n={len(samples)}, of {len(comparison.screening) + len(comparison.confirmation)} pairs"
+        return Measurement(
+            workload,
+            samples,
+            {"latency_p50": Metric(statistics.median(samples), "s", "lower", source)},
+            settings=head["settings"],
+            versions=head["versions"],
+            duet=self._told(comparison),
+        )
+
+    def judge(self, measurement: Measurement, test: str) -> None:
+        """A regression fails its test."""
+        workload = measurement.workload
+        if measurement.failure:
+            if measurement.failure.kind != "unavailable":
+                self._failed[workload] = measurement.failure.message
+            return
+        comparison = self._found[workload]
+        slower = [
+            f"{metric} {verdict.ratio - 1:+.1%} ({verdict.interval[0] - 1:+.1%} to {verdict.interval[1] - 1:+.1%})"
+            for metric, verdict in comparison.verdicts.items()
+            if verdict.kind == "regressed"
+        ]
+        if slower:
+            pytest.fail(f"{workload.id} regressed: {', '.join(slower)} against {self._title('base')}", pytrace=False)
+
+    def exit_status(self, status: int) -> int:
+        """4 where nothing could be compared, or something not."""
+        if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            return status
+        return NOTHING if self._outcome().exit_code != OK else status
+
+    def lines(self, journal: Path | None) -> list[str]:
+        outcome = self._outcome()
+        if self._summary:
+            self._summary.write_text(verdicts.markdown(outcome), encoding="utf-8")
+        return verdicts.lines(outcome)
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def _run(self, wanted: Mapping[Workload, Mapping[str, Threshold]], protocol: Protocol, tell: Tell) -> None:
+        if self._sides is None:
+            self._sides = self._stack.enter_context(sides(self._against, self._project, self._selection.pythons))
+        begun = time.monotonic()
+        missing = {workload: limits for workload, limits in wanted.items() if workload not in self._found}
+        duet = Duet(*self._sides, self._machine, self._selection.device, protocol.deadline, progress=tell)
+        self._found |= duet.compare(missing)
+        self._seconds += time.monotonic() - begun
+
+    def _title(self, name: str) -> str:
+        return next((side.title for side in self._sides or () if side.name == name), self._against)
+
+    def _told(self, comparison: Comparison) -> dict[str, Any]:
+        """For the record."""
+
+        def pairs(name: str) -> list[dict[str, Any]]:
+            return [
+                {"differences": pair.differences, "memory": pair.memory, "seconds": pair.seconds}
+                for pair in getattr(comparison, name)
+            ]
+
+        return {
+            "base": self._title("base"),
+            "head": self._title("head"),
+            "kind": comparison.kind,
+            "note": comparison.note,
+            "verdicts": {metric: dataclasses.asdict(verdict) for metric, verdict in comparison.verdicts.items()},
+            "screening": pairs("screening"),
+            "confirmation": pairs("confirmation"),
+            "base_versions": comparison.described.get("base", {}).get("versions", {}),
+        }
+
+    def _outcome(self) -> Outcome:
+        findings = [finding for comparison in self._found.values() for finding in _findings(comparison)]
+        notes = dict.fromkeys(note for c in self._found.values() for note in _versions(c))
+        return Outcome(self._title("base"), self._title("head"), findings, self._seconds, list(notes))
+
+
+def _findings(comparison: Comparison) -> list[Finding]:
+    name = comparison.workload.id
+    if comparison.error and comparison.error.side.name == "head" and comparison.error.kind == "unavailable":
+        return []
+    if not comparison.verdicts:
+        return [Finding(name, comparison.kind, note=comparison.note)]
+    pairs = [*comparison.screening, *comparison.confirmation]
+    found = []
+    for metric, verdict in comparison.verdicts.items():
+        typical = {
+            side: statistics.median(
+                [pair.memory[side][metric] for pair in pairs]
+                if metric in pairs[0].memory[side]
+                else [seconds for pair in pairs for seconds in pair.rounds[side]]
+            )
+            for side in ("base", "head")
+        }
+        shown = typical if metric != "cpu_time" else {}
+        found.append(
+            Finding(
+                name,
+                verdict.kind,
+                metric,
+                shown.get("base"),
+                shown.get("head"),
+                f"{verdict.pairs} pairs",
+                verdict,
+                verdict.note or (comparison.note if metric == "latency" else ""),
+            )
+        )
+    return found
+
+
+def _versions(comparison: Comparison) -> list[str]:
+    base, head = (comparison.described.get(side, {}).get("versions", {}) for side in ("base", "head"))
+    return [
+        f"{name} {base[name]} in base, {head[name]} in head"
+        for name in sorted(base.keys() & head.keys())
+        if base[name] != head[name]
+    ]

@@ -1,0 +1,110 @@
+"""`--fwbench-gate`: the run against a record that was made earlier."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from fwbench.compare import evidence
+from fwbench.compare.criteria import Threshold
+from fwbench.compare.findings import OK, Outcome
+from fwbench.compare.saved import compare, mismatches
+from fwbench.errors import UserError
+from fwbench.gates.contract import Gate
+from fwbench.gates.options import thresholds
+from fwbench.machine import Machine
+from fwbench.measurement import Measurement
+from fwbench.records import Record, read
+from fwbench.report import verdicts
+from fwbench.selection import Selection
+from fwbench.workload import Workload
+
+
+class SavedGate(Gate):
+    """Compares at the end, as the suite's many benchmarks are judged together.
+
+    Raises:
+        pytest.UsageError: there is no record to compare with, or it is another machine's or profile's.
+    """
+
+    title = "fwbench: gate"
+    kind = "saved"
+
+    def __init__(self, config: pytest.Config, selection: Selection, machine: Machine) -> None:
+        self._summary = config.getoption("fwbench_summary")
+        self._thresholds = thresholds(config, "saved")
+        self._allow_mismatch = config.getoption("fwbench_allow_mismatch")
+        self._machine = machine
+        given = config.getoption("benchmark_compare")
+        if not given or given is True or not Path(given).is_file():
+            named = "" if not given or given is True else f", and {given} is no file"
+            raise pytest.UsageError(f"--fwbench-gate needs the baseline's path, --benchmark-compare=PATH{named}.")
+        try:
+            self._base = read(Path(given))
+        except UserError as error:
+            raise pytest.UsageError(f"--benchmark-compare: {error}.") from None
+        if not self._allow_mismatch:
+            self._refuse(selection)
+        if Path(given).suffix == ".jsonl":
+            # A journal, which pytest-benchmark cannot read.
+            config.option.benchmark_compare = None
+        self._own: dict[str, Mapping[str, Threshold]] = {}
+        self._measurements: list[Measurement] = []
+        self._names: dict[Workload, str] = {}
+        self._left_out: set[str] = set()
+        self._compared: Outcome | None = None
+
+    def _refuse(self, selection: Selection) -> None:
+        profile = selection.protocol.profile
+        reasons = [*mismatches(self._base.machine, self._machine)]
+        if self._base.profile not in (None, profile):
+            reasons.append(f"profile differs: {self._base.profile} in the baseline, {profile} here")
+        if reasons:
+            raise pytest.UsageError(
+                f"{self._base.path} is not comparable: {'; '.join(reasons)}. Renew the baseline, or add "
+                "--fwbench-allow-mismatch."
+            )
+
+    def expect(self, workloads: Mapping[Workload, Mapping[str, Threshold]]) -> None:
+        self._own = {workload.id: own for workload, own in workloads.items()}
+
+    def deselect(self, workload: Workload) -> None:
+        self._left_out.add(workload.id)
+
+    def judge(self, measurement: Measurement, test: str) -> None:
+        self._measurements.append(measurement)
+        self._names[measurement.workload] = test
+
+    def exit_status(self, status: int) -> int:
+        """1 with a regression or a missing benchmark; 4 where nothing could be compared, or something not."""
+        if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            return status
+        found = self._outcome().exit_code
+        return status if found == OK else found
+
+    def lines(self, journal: Path | None) -> list[str]:
+        outcome = self._outcome()
+        if self._summary:
+            self._summary.write_text(verdicts.markdown(outcome), encoding="utf-8")
+        return verdicts.lines(outcome)
+
+    def _outcome(self) -> Outcome:
+        if self._compared is None:
+            head = Record(
+                path=Path("this run"),
+                made=datetime.now(UTC),
+                machine=self._machine,
+                measurements=tuple(self._measurements),
+                names=self._names,
+            )
+            self._compared = compare(
+                self._base,
+                head,
+                self._thresholds,
+                own=self._own,
+                left_out=frozenset(self._left_out),
+                allow_mismatch=self._allow_mismatch,
+                floor=evidence.floor(self._machine),
+            )
+        return self._compared

@@ -1,0 +1,119 @@
+"""A comparison for readers: the terminal's table, and a short summary in Markdown for a pull request."""
+
+import math
+from collections.abc import Callable, Sequence
+
+from fwbench.compare.criteria import CRITERIA
+from fwbench.compare.findings import ORDER, Finding, Outcome
+from fwbench.report import units
+
+_HEADER = ("benchmark", "metric", "base", "head", "change", "interval", "from", "verdict")
+_SHOW: dict[str, Callable[[float], str]] = {
+    "s": units.seconds,
+    "B": units.size,
+    "J": units.joules,
+    "1/s": units.rate,
+}
+# Benchmarks named in a note that many share.
+_NAMED = 6
+_SAYS = {
+    "failed": "failed",
+    "regressed": "regressed",
+    "missing": "missing",
+    "incomparable": "not comparable",
+    "inconclusive": "inconclusive",
+    "program": "with a changed program",
+    "improved": "improved",
+    "new": "new",
+    "unchanged": "unchanged",
+}
+
+
+def lines(outcome: Outcome) -> list[str]:
+    """For the terminal: a row a metric, the gravest first, then the notes."""
+    rows = [_HEADER, *(_row(finding) for finding in _sorted(outcome) if finding.metric)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADER))]
+    table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return [
+        f"{outcome.head}, against {outcome.base}",
+        *(table if len(rows) > 1 else ()),
+        *_notes(outcome),
+        headline(outcome),
+    ]
+
+
+def headline(outcome: Outcome) -> str:
+    """One sentence: how many benchmarks are what."""
+    gravest: dict[str, int] = {}
+    for finding in outcome.findings:
+        rank = ORDER.index(finding.kind)
+        gravest[finding.benchmark] = min(rank, gravest.get(finding.benchmark, rank))
+    counts = [(kind, sum(rank == at for rank in gravest.values())) for at, kind in enumerate(ORDER)]
+    told = ", ".join(f"{count} {_SAYS[kind]}" for kind, count in counts if count)
+    cost = "" if outcome.seconds is None else f"; {outcome.seconds / max(1, len(gravest)):.1f} s a benchmark"
+    return f"{len(gravest)} benchmarks: {told}{cost}" if gravest else "nothing was compared"
+
+
+def markdown(outcome: Outcome) -> str:
+    """For a pull request: the headline, a table of whatever is not unchanged, the notes, and what was compared."""
+    told = [finding for finding in _sorted(outcome) if finding.metric and finding.kind != "unchanged"]
+    table = [_bar(_HEADER), _bar(["---"] * len(_HEADER)), *(_bar(_row(finding)) for finding in told)] if told else []
+    parts = [
+        f"**fwbench: {headline(outcome)}**",
+        "\n".join(table),
+        "\n".join(f"- {_escaped(note)}" for note in _notes(outcome)),
+        f"{_escaped(outcome.head)}, against {_escaped(outcome.base)}.",
+    ]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _sorted(outcome: Outcome) -> list[Finding]:
+    return sorted(outcome.findings, key=lambda finding: ORDER.index(finding.kind))
+
+
+def _notes(outcome: Outcome) -> list[str]:
+    # What happened to the programs comes first: it is exact.
+    told = sorted(_sorted(outcome), key=lambda finding: finding.kind != "program")
+    names: dict[tuple[str, str], dict[str, None]] = {}
+    for finding in told:
+        if finding.note or not finding.metric:
+            names.setdefault((_SAYS[finding.kind], finding.note), {})[finding.benchmark] = None
+    return [*(_note(list(of), says, note) for (says, note), of in names.items()), *outcome.notes]
+
+
+def _note(names: Sequence[str], says: str, note: str) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{more}: {says}{f': {note}' if note else ''}"
+
+
+def _row(finding: Finding) -> tuple[str, ...]:
+    show = _SHOW[CRITERIA[finding.metric].unit]
+    verdict = finding.verdict
+    return (
+        finding.benchmark,
+        finding.metric,
+        "" if finding.base is None else show(finding.base),
+        "" if finding.head is None else show(finding.head),
+        "" if verdict is None else f"{verdict.ratio - 1:+.1%}",
+        "" if verdict is None else _interval(verdict.interval, verdict.confidence),
+        finding.replicates,
+        _SAYS[finding.kind],
+    )
+
+
+def _interval(ends: tuple[float, float], confidence: float) -> str:
+    if ends[0] == ends[1]:
+        return "exact"
+    if not all(map(math.isfinite, ends)):
+        return "unknown"
+    return f"{ends[0] - 1:+.1%} to {ends[1] - 1:+.1%} ({confidence:.0%})"
+
+
+def _bar(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(map(_escaped, cells))} |"
+
+
+def _escaped(text: str) -> str:
+    for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "&#124;"), ("\n", " ")):
+        text = text.replace(character, entity)
+    return text

@@ -1,0 +1,244 @@
+"""One side of a duet: builds a workload and runs rounds of it when it is told to.
+
+Run by path, under the interpreter and with the fwbench of its side, so that both sides are measured by the same lines.
+Of the fwbench that it measures it uses what builds and steps a program, and nothing else.
+
+    client                            server                  player (one a benchmark)
+      | -- {"workload", "extra"} ------> | -- fork -------------> |
+      | <-- {"built"} or {"unavailable"} or {"failed"} --------- |
+      | -- {"place": padding} ---------------------------------> |  the program in fresh memory, warm again
+      | <-- {"placed": latency} -------------------------------- |
+      | -- {"rounds": n} --------------------------------------> |  a turn
+      | <-- {"rounds": [...], "cpu_time"} ---------------------- |
+      | -- {"finish"} -----------------------------------------> |
+      | <-- {"finished": memory} ------------------------------- | exits
+      | <-- {"exited": status} --------- |
+
+Only JSON passes, on the pipe that was standard output; whatever is printed goes to standard error.
+"""
+
+import contextlib
+import ctypes
+import faulthandler
+import gc
+import json
+import os
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+Send = Callable[[dict[str, Any]], None]
+Receive = Callable[[], dict[str, Any] | None]
+
+# A program is warm after so much time and so many calls, at each placing.
+_WARM_SECONDS = 0.05
+_WARM_CALLS = 3
+
+# A unit of extra work is timed so many at a time, so many times; the fastest counts.
+_UNITS = 100
+
+
+def serve(config: dict[str, Any]) -> None:
+    """Answer jobs until standard input closes.
+
+    Args:
+        config: `lanes` to preload, `cpus` to be pinned to, `fork`: whether to fork for each job.
+    """
+    send, receive = _claim_pipes()
+    faulthandler.enable()
+    if config["cpus"] and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, config["cpus"])
+    try:
+        # Of this side: a base may be too old for a lane, or its framework be missing.
+        from fwbench import frameworks
+
+        for lane in config["lanes"]:
+            with contextlib.suppress(Exception):
+                frameworks.load(lane).preload(lane)
+    except ImportError as error:
+        send({"refused": f"its interpreter cannot import fwbench ({error})"})
+        return
+    gc.collect()
+    gc.freeze()
+    send({"ready": sys.version.split()[0]})
+    while (job := receive()) is not None:
+        if not config["fork"]:
+            _play(job, send, receive)
+            return
+        with warnings.catch_warnings():
+            # JAX and Python 3.12 warn of forking a process with threads. There are none yet.
+            warnings.simplefilter("ignore")
+            pid = os.fork()
+        if pid == 0:
+            _play(job, send, receive)
+            sys.stderr.flush()
+            os._exit(0)
+        _, status = os.waitpid(pid, 0)
+        send({"exited": os.waitstatus_to_exitcode(status)})
+
+
+def _claim_pipes() -> tuple[Send, Receive]:
+    incoming = os.fdopen(os.dup(0), "rb")
+    outgoing = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+
+    def send(message: dict[str, Any]) -> None:
+        outgoing.write(json.dumps(message) + "\n")
+        outgoing.flush()
+
+    def receive() -> dict[str, Any] | None:
+        # The client waits for each answer, so nothing is ever read ahead of a fork.
+        line = incoming.readline()
+        return json.loads(line) if line else None
+
+    return send, receive
+
+
+def _play(job: dict[str, Any], send: Send, receive: Receive) -> None:
+    try:
+        player = Player(job["workload"], job["extra"])
+        if player.reason:
+            send({"unavailable": player.reason})
+            return
+        send({"built": player.described()})
+        _take_turns(player, send, receive)
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0][:300]
+        send({"failed": f"{type(error).__name__}: {reason}", "detail": traceback.format_exc()})
+
+
+def _take_turns(player: "Player", send: Send, receive: Receive) -> None:
+    message = receive()
+    while message is not None:
+        player.place(message["place"])
+        with player.program.session():
+            send({"placed": player.warm_up()})
+            while (message := receive()) is not None and "rounds" in message:
+                send(player.turn(message["rounds"]))
+            if message is not None and "finish" in message:
+                send({"finished": player.memory()})
+                return
+
+
+class Player:
+    """A workload's program.
+
+    Args:
+        fields: of the workload.
+        extra: a share of a step's latency to be spent on real work besides: a slowdown that is planted.
+
+    Attributes:
+        reason: why it cannot run here; then there is no program.
+    """
+
+    def __init__(self, fields: dict[str, Any], extra: float) -> None:
+        from fwbench import frameworks
+        from fwbench.models import CATALOG
+        from fwbench.models.weights import canonical
+        from fwbench.workload import Workload
+
+        workload = Workload(**fields)
+        framework = frameworks.load(workload.framework)
+        self.reason: str | None = framework.unavailable(workload)
+        if self.reason:
+            return
+        model = CATALOG[workload.model]
+        weights = canonical(workload.weights, model, framework.weight_shapes(model), workload.seed)
+        self.program = framework.build(workload, weights)
+        del weights
+        self.program.compile()
+        self._extra = extra
+        self._units = 0
+        self._padding: list[bytes] = []
+
+    def described(self) -> dict[str, Any]:
+        """What a reader should know of how this side runs."""
+        from fwbench.machine import versions
+
+        names = ("torch", "torchvision", "jax", "jaxlib", "flax", "tensorflow", "numpy")
+        return {"settings": dict(self.program.settings), "versions": versions(names)}
+
+    def place(self, padding: list[int]) -> None:
+        """Lay the program into fresh memory, with blocks of these many bytes before it."""
+        self._padding = [bytes(size) for size in padding]
+        self.program.relocate()
+        gc.collect()
+
+    def warm_up(self) -> float:
+        """Run until the program is warm.
+
+        Returns:
+            The latency of its fastest call in seconds.
+        """
+        self._units = 0
+        begun = time.perf_counter()
+        calls: list[float] = []
+        while len(calls) < _WARM_CALLS or time.perf_counter() - begun < _WARM_SECONDS:
+            calls.append(next(self._timed(1)))
+        if self._extra:
+            unit = min(_time_of_units() for _ in range(_UNITS))
+            self._units = max(1, round(self._extra * min(calls) / unit))
+        return min(calls)
+
+    def turn(self, rounds: int) -> dict[str, Any]:
+        """Run so many rounds, of which the first one pays for what the other side left in the caches.
+
+        Returns:
+            `rounds`: seconds of each; `cpu_time`: mean CPU seconds of those after the first, of all threads.
+        """
+        timed = self._timed(rounds)
+        first = next(timed)
+        begun = time.process_time()
+        later = list(timed)
+        cpu_time = (time.process_time() - begun) / len(later)
+        return {"rounds": [first, *later], "cpu_time": cpu_time}
+
+    def memory(self) -> dict[str, float]:
+        """Peaks in bytes, by metric; what this machine cannot tell is left out."""
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL("libc.so.6").malloc_trim(0)
+        with contextlib.suppress(OSError):
+            # 5 resets the peak resident set size (Linux, proc_pid_clear_refs(5)).
+            Path("/proc/self/clear_refs").write_text("5")
+        self.program.reset_peak_memory()
+        next(self._timed(1))
+        found = {
+            "program_memory": self.program.program_memory().value,
+            "device_peak_memory": self.program.peak_memory().value,
+        }
+        with contextlib.suppress(OSError):
+            for line in Path("/proc/self/status").read_text().splitlines():
+                if line.startswith("VmHWM:"):
+                    found["host_peak_memory"] = float(line.split()[1]) * 1024
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _timed(self, rounds: int) -> Iterator[float]:
+        step, wait, units, clock = self.program.step, self.program.wait, self._units, time.perf_counter
+        for _ in range(rounds):
+            start = clock()
+            step()
+            wait()
+            for _ in range(units):
+                _unit()
+            yield clock() - start
+
+
+def _unit() -> None:
+    """A microsecond or so of work."""
+    sum(range(30))
+
+
+def _time_of_units() -> float:
+    start = time.perf_counter()
+    for _ in range(_UNITS):
+        _unit()
+    return (time.perf_counter() - start) / _UNITS
+
+
+if __name__ == "__main__":
+    serve(json.loads(sys.argv[1]))

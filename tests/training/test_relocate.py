@@ -1,0 +1,66 @@
+"""A program goes on in fresh memory as if nothing had happened."""
+
+import numpy as np
+import pytest
+
+from fwbench import frameworks
+from fwbench.models import CATALOG
+from fwbench.models.weights import canonical
+from fwbench.workload import Workload
+
+
+def built(workload):
+    framework = frameworks.load(workload.framework)
+    model = CATALOG[workload.model]
+    program = framework.build(workload, canonical("drawn", model, framework.weight_shapes(model), workload.seed))
+    program.compile()
+    return program
+
+
+def outputs(program, steps):
+    found = []
+    with program.session():
+        for _ in range(steps):
+            program.step()
+            program.wait()
+            found.append(program.output())
+    return np.array(found)
+
+
+@pytest.mark.parametrize("mode", ["inference", "train_step"])
+@pytest.mark.parametrize("lane", ["torch", "torch-compile", "jax"])
+def test_relocated_programs_compute_the_same(lane, mode):
+    workload = Workload(lane, "cnn", mode, batch_size=4)
+    stayed, moved = built(workload), built(workload)
+    expected = outputs(stayed, 6)
+    first = outputs(moved, 3)
+    moved.relocate()
+    assert np.array_equal(np.concatenate([first, outputs(moved, 3)]), expected)
+
+
+@pytest.mark.parametrize("mode", ["inference", "train_step"])
+@pytest.mark.parametrize("lane", ["torch", "jax"])
+def test_relocating_gives_every_array_another_address(lane, mode):
+    program = built(Workload(lane, "mlp", mode, batch_size=4))
+    outputs(program, 1)
+    before = addresses(program)
+    assert len(before) >= 7
+    kept = held(program)
+    program.relocate()
+    assert not before & addresses(program)
+    del kept
+
+
+def held(program):
+    """Everything that lies on the device."""
+    if hasattr(program, "module"):
+        state = getattr(program, "optimizer", None)
+        moments = [tensor for group in state.state.values() for tensor in group.values()] if state else []
+        return [program.x, *program.module.parameters(), *program.module.buffers(), *moments]
+    return [program.x, *getattr(program, "state", getattr(program, "leaves", []))]
+
+
+def addresses(program):
+    return {
+        array.data_ptr() if hasattr(array, "data_ptr") else array.unsafe_buffer_pointer() for array in held(program)
+    }

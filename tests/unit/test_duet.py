@@ -1,0 +1,386 @@
+"""The duet over scripted sides, without a process; then its real processes, without a framework."""
+
+import dataclasses
+import itertools
+import os
+import signal
+import statistics
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from fwbench.compare import duet
+from fwbench.compare.criteria import CRITERIA, Threshold
+from fwbench.compare.duet import Duet, SideError
+from fwbench.compare.sides import Side
+from fwbench.machine import machine
+from fwbench.workload import Workload
+from tests.unit.processes import grandchildren
+
+THRESHOLDS = {name: criterion.duet for name, criterion in CRITERIA.items() if criterion.duet}
+ONE, TWO, THREE = (Workload("torch", "mlp", batch_size=size) for size in (1, 2, 3))
+BASE, HEAD = (Side(name, f"the {name}", Path("/nowhere") / name, Path("/nowhere")) for name in ("base", "head"))
+
+
+class Script:
+    """What the sides do: seconds of a round, by side and workload.
+
+    Attributes:
+        wobble: drawn for each process, a factor on its time.
+        faults: by side and batch size, the error that its build raises, from the given pair on.
+        log: (side, message) in the order of sending.
+    """
+
+    def __init__(self, seconds, wobble=lambda side: 1.0, memory=None, cpu=None):
+        self.seconds, self.wobble, self.cpu = seconds, wobble, cpu or (lambda side, size: seconds(side, size))
+        self.memory = memory or (lambda side, size: {"host_peak_memory": 1e8, "program_memory": 1e6})
+        self.faults = {}
+        self.log = []
+        self.servers = Counter()
+        self.noises = []
+
+    def partner(self, side, framework, lanes, machine, device, deadline, noise):
+        return ScriptedPartner(self, side, noise)
+
+
+class ScriptedPartner:
+    def __init__(self, script, side, noise):
+        self.script, self.side, self.answers = script, side, []
+        self.script.servers[side.name] += 1
+        self.script.noises.append(noise)
+
+    def await_ready(self):
+        pass
+
+    def send(self, message):
+        self.script.log.append((self.side.name, message))
+        if "workload" in message:
+            self.size = message["workload"].get("batch_size", 1)
+            self.extra, self.factor = message["extra"], self.script.wobble(self.side.name)
+            self.answers.append({"built": {"settings": {}, "versions": {"torch": self.side.name}}})
+        elif "place" in message:
+            self.answers.append({"placed": self.seconds})
+        elif "rounds" in message:
+            rounds = [self.seconds] * message["rounds"]
+            self.answers.append({"rounds": rounds, "cpu_time": self.script.cpu(self.side.name, self.size)})
+        else:
+            self.answers += [{"finished": self.script.memory(self.side.name, self.size)}, {"exited": 0}]
+
+    @property
+    def seconds(self):
+        return self.script.seconds(self.side.name, self.size) * (1 + self.extra) * self.factor
+
+    def receive(self, answer):
+        message = self.answers.pop(0)
+        fault = self.script.faults.get((self.side.name, self.size))
+        if fault and answer == fault[0]:
+            raise SideError(self.side, *fault[1:])
+        assert answer in message
+        return message
+
+    def ask(self, message, answer):
+        self.send(message)
+        return self.receive(answer)
+
+    def close(self):
+        self.script.log.append((self.side.name, "closed"))
+
+
+@pytest.fixture
+def play(monkeypatch):
+    """Runs a script over workloads."""
+
+    def run(script, *workloads, planted=None, thresholds=THRESHOLDS, seed=0):
+        monkeypatch.setattr(duet, "_Partner", script.partner)
+        return Duet(BASE, HEAD, machine(), "cpu", 60.0, planted, seed).compare(dict.fromkeys(workloads, thresholds))
+
+    return run
+
+
+def same(side, size):
+    return 0.001
+
+
+def slower(factor, *sizes):
+    return lambda side, size: 0.001 * (factor if side == "head" and size in sizes else 1.0)
+
+
+def test_the_same_code_is_unchanged_after_three_pairs(play):
+    found = play(Script(same), ONE, TWO)
+    assert {c.kind for c in found.values()} == {"unchanged"}
+    assert {(len(c.screening), len(c.confirmation)) for c in found.values()} == {(3, 0)}
+    assert found[ONE].verdicts["latency"].ratio == pytest.approx(1.0)
+    assert found[ONE].described["base"]["versions"] == {"torch": "base"}
+
+
+def test_a_slower_head_is_confirmed_by_ten_fresh_pairs_of_it_alone(play):
+    script = Script(slower(1.05, 2))
+    found = play(script, ONE, TWO)
+    assert {w.batch_size: c.kind for w, c in found.items()} == {1: "unchanged", 2: "regressed"}
+    verdict = found[TWO].verdicts["latency"]
+    assert verdict.ratio == pytest.approx(1.05)
+    assert (len(found[TWO].screening), len(found[TWO].confirmation), verdict.pairs) == (3, 10, 10)
+    assert not found[ONE].confirmation
+
+
+def test_a_faster_head_is_improved(play):
+    assert play(Script(slower(0.9, 1)), ONE)[ONE].kind == "improved"
+
+
+def test_what_screening_saw_is_not_used_again(play):
+    """A benchmark that was slower in the first three pairs alone is cleared by fresh ones."""
+    heads = itertools.count()
+    script = Script(same, wobble=lambda side: 1.2 if side == "head" and next(heads) < 3 else 1.0)
+    found = play(script, ONE)[ONE]
+    assert found.kind == "unchanged"
+    assert [round(pair.differences["latency"], 2) for pair in found.screening] == [0.18] * 3
+    assert [pair.differences["latency"] for pair in found.confirmation] == pytest.approx([0.0] * 4)
+    assert found.verdicts["latency"].pairs == 4
+
+
+def test_sides_take_turns_in_blocks_that_are_reversed_at_every_other_placing(play):
+    script = Script(same)
+    play(script, ONE)
+    # Of the first pair.
+    first = script.log[: script.log.index(("base", "closed"))]
+    turns = [name for name, message in first if "rounds" in message][: 4 * 4 * 4]
+    blocks = ["".join(name[0] for name in turns[at : at + 4]) for at in range(0, len(turns), 4)]
+    assert len(blocks) == 16
+    one, other = blocks[0], blocks[4]
+    assert {one, other} == {"bhhb", "hbbh"}
+    assert blocks == [one] * 4 + [other] * 4 + [one] * 4 + [other] * 4
+
+
+def test_who_goes_first_is_drawn_for_each_pair(play):
+    """Else whatever favours the first would look like a change."""
+    starts = Counter()
+    for seed in range(40):
+        script = Script(same)
+        play(script, ONE, seed=seed)
+        starts[next(name for name, message in script.log if "rounds" in message)] += 1
+    assert min(starts["base"], starts["head"]) >= 8
+
+
+def test_each_pair_has_fresh_servers_and_the_same_noise_on_both_sides(play):
+    script = Script(same)
+    play(script, ONE, TWO, THREE)
+    # Three rounds, shared by all benchmarks of a framework.
+    assert script.servers == {"base": 3, "head": 3}
+    pairs = list(zip(script.noises[::2], script.noises[1::2], strict=True))
+    assert all(one == other for one, other in pairs)
+    assert len({one["PYTHONHASHSEED"] for one, _ in pairs}) == 3
+    assert len({len(one["FWBENCH_PADDING"]) for one, _ in pairs}) > 1
+
+
+def test_scattered_pairs_get_a_fourth(play):
+    factors = itertools.cycle([1.0, 1.0, 1.1, 1.0, 0.9, 1.0])
+    assert len(play(Script(same, wobble=lambda side: next(factors)), ONE)[ONE].screening) == 4
+
+
+def test_a_turn_keeps_its_fastest_round_and_a_pair_its_median_block(play):
+    """A storm in a few rounds or blocks does not move the pair."""
+    taken = duet._Taken()
+    taken.plan(0.001)
+    assert (taken.rounds, taken.blocks) == (11, 4)
+    for placing, block in itertools.product(range(4), range(4)):
+        storm = 10.0 if block == 0 and placing < 3 else 1.0
+        for name, factor in (("base", 1.0), ("head", 1.03), ("head", 1.03), ("base", 1.0)):
+            rounds = [0.005, 0.001 * factor * (storm if name == "head" else 1.0), 0.007]
+            taken.turn(placing, block, name, rounds, 0.002 * factor)
+    taken.memory = {"base": {}, "head": {}}
+    differences = taken.pair("cpu", 1.0).differences
+    assert differences["latency"] == pytest.approx(duet.math.log(1.03))
+    assert differences["cpu_time"] == pytest.approx(duet.math.log(1.03))
+
+
+def test_a_slow_program_has_fewer_rounds_and_blocks():
+    amounts = []
+    for latency in (1e-5, 1e-3, 0.02, 0.2, 2.0):
+        taken = duet._Taken()
+        taken.plan(latency)
+        amounts.append((taken.rounds, taken.blocks))
+    assert amounts == [(1001, 4), (11, 4), (3, 4), (2, 1), (2, 1)]
+
+
+def test_tails_show_in_cpu_time(play):
+    """One slow round of five leaves the fastest one as it was."""
+    script = Script(same, cpu=lambda side, size: 0.001 * (1.2 if side == "head" else 1.0))
+    found = play(script, ONE)[ONE]
+    assert (found.kind, found.verdicts["cpu_time"].kind, found.verdicts["latency"].kind) == (
+        "regressed",
+        "regressed",
+        "unchanged",
+    )
+
+
+@pytest.mark.parametrize(
+    ("grown", "kind"), [(1_000_000, "unchanged"), (2_000_000, "unchanged"), (2_100_000, "regressed")]
+)
+def test_the_compilers_memory_is_exact(play, grown, kind):
+    """2 % and 1 MiB may be added to a megabyte; no pair beyond the first stage is needed to see more."""
+    script = Script(
+        same,
+        memory=lambda side, size: {"program_memory": grown if side == "head" else 1_000_000, "host_peak_memory": 1},
+    )
+    found = play(script, ONE)[ONE]
+    assert found.verdicts["program_memory"].kind == kind
+    assert not found.confirmation
+
+
+def test_a_growing_peak_is_found_by_pairs(play):
+    script = Script(same, memory=lambda side, size: {"host_peak_memory": 5e8 if side == "head" else 4e8})
+    found = play(script, ONE)[ONE]
+    assert found.verdicts["peak_memory"].kind == "regressed"
+    assert len(found.confirmation) == 10
+
+
+def test_thresholds_are_a_benchmarks_own(play, monkeypatch):
+    script = Script(slower(1.05, 1, 2))
+    monkeypatch.setattr(duet, "_Partner", script.partner)
+    own = {ONE: THRESHOLDS, TWO: {**THRESHOLDS, "latency": Threshold(0.10)}}
+    found = Duet(BASE, HEAD, machine(), "cpu", 60.0, seed=0).compare(own)
+    assert (found[ONE].kind, found[TWO].kind) == ("regressed", "unchanged")
+
+
+def test_a_planted_slowdown_is_heads_alone(play):
+    script = Script(same)
+    found = play(script, ONE, TWO, planted={TWO: 0.05})
+    assert (found[ONE].kind, found[TWO].kind) == ("unchanged", "regressed")
+    extras = {(name, m["workload"].get("batch_size", 1), m["extra"]) for name, m in script.log if "workload" in m}
+    assert extras == {("base", 1, 0.0), ("head", 1, 0.0), ("base", 2, 0.0), ("head", 2, 0.05)}
+
+
+def test_an_older_base_is_asked_for_what_it_knows(play):
+    """Fields at their default are left out."""
+    script = Script(same)
+    play(script, ONE)
+    assert script.log[0][1]["workload"] == {"framework": "torch", "model": "mlp"}
+
+
+@pytest.mark.parametrize(
+    ("side", "fault", "kind"),
+    [
+        ("base", ("built", "error", "TypeError: unknown field"), "new"),
+        ("base", ("built", "unavailable", "no network"), "new"),
+        ("base", ("rounds", "crashed", "killed by SIGSEGV"), "incomparable"),
+        ("base", ("placed", "timed_out", "no answer"), "incomparable"),
+        ("head", ("built", "error", "broken"), "failed"),
+        ("head", ("rounds", "crashed", "killed by SIGSEGV"), "failed"),
+    ],
+)
+def test_a_side_that_falls_costs_its_own_benchmark_alone(play, side, fault, kind):
+    script = Script(same)
+    script.faults[side, 2] = fault
+    found = play(script, ONE, TWO, THREE)
+    assert {w.batch_size: c.kind for w, c in found.items()} == {1: "unchanged", 2: kind, 3: "unchanged"}
+    assert fault[2] in found[TWO].note
+    assert {len(found[w].screening) for w in (ONE, THREE)} == {3}
+
+
+def test_a_side_that_falls_while_it_is_confirmed_is_no_crash(play):
+    script = Script(slower(1.05, 1, 2))
+    rounds = Counter()
+    real = ScriptedPartner.send
+
+    def send(self, message):
+        if "workload" in message:
+            rounds[self.side.name, message["workload"].get("batch_size", 1)] += 1
+            if rounds["base", 2] == 4:
+                script.faults["base", 2] = ("placed", "crashed", "killed")
+        real(self, message)
+
+    ScriptedPartner.send = send
+    try:
+        found = play(script, ONE, TWO)
+    finally:
+        ScriptedPartner.send = real
+    assert (found[ONE].kind, found[TWO].kind) == ("regressed", "incomparable")
+
+
+def test_a_warm_up_that_is_too_short_is_told(play):
+    """Every turn of a placing is faster than the one before it."""
+
+    class Warming(ScriptedPartner):
+        def send(self, message):
+            if "place" in message:
+                self.turns = 0
+            super().send(message)
+            if "rounds" in message:
+                self.turns += 1
+                self.answers[-1]["rounds"] = [0.001 * 0.98**self.turns] * message["rounds"]
+
+    script = Script(same)
+    script.partner = lambda side, framework, lanes, machine, device, deadline, noise: Warming(script, side, noise)
+    assert "warm-up is too short" in play(script, ONE)[ONE].note
+    assert play(Script(same), ONE)[ONE].note == ""
+
+
+# Real processes from here on.
+
+FIXED = Workload("noop", "noop", mode="fixed")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and forks")
+
+
+def real(tmp_path, **changes):
+    """Both sides are this revision."""
+    root = Path(duet.__file__).parents[2]
+    sides = []
+    for name in ("base", "head"):
+        (tmp_path / name).symlink_to(root, target_is_directory=True)
+        sides.append(dataclasses.replace(Side(name, name, tmp_path / name, tmp_path), **changes.get(name, {})))
+    return sides
+
+
+@linux
+def test_real_processes_play(tmp_path):
+    found = Duet(*real(tmp_path), machine(), "cpu", 60.0, seed=0).compare({FIXED: THRESHOLDS})[FIXED]
+    pairs = [*found.screening, *found.confirmation]
+    assert len(found.screening) >= 3
+    assert {"latency", "cpu_time", "peak_memory"} <= pairs[0].differences.keys()
+    assert all(1e-5 < seconds < 10 for pair in pairs for rounds in pair.rounds.values() for seconds in rounds)
+    assert pairs[0].memory["head"]["peak_memory"] > 1 << 20
+    assert found.described["head"]["versions"]["numpy"]
+
+
+@linux
+def test_a_base_without_the_workload_is_new(tmp_path):
+    """An older revision, whose fwbench knows no noop framework."""
+    old = tmp_path / "old"
+    package = Path(duet.__file__).parents[1]
+    for path in package.rglob("*"):
+        if path.suffix in (".py", ".json") and "noop" not in path.parts:
+            copy = old / "fwbench" / path.relative_to(package)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(path.read_bytes())
+    base, head = real(tmp_path, base={"root": old})
+    found = Duet(base, head, machine(), "cpu", 60.0, seed=0).compare({FIXED: THRESHOLDS})[FIXED]
+    assert found.kind == "new"
+    assert "noop" in found.note
+
+
+@linux
+def test_a_killed_side_is_told_by_its_signal(tmp_path, monkeypatch):
+    plan = duet._Taken.plan
+
+    def kill(self, latency):
+        os.kill(statistics.median_low(grandchildren(os.getpid())), signal.SIGSEGV)
+        plan(self, latency)
+
+    monkeypatch.setattr(duet._Taken, "plan", kill)
+    found = Duet(*real(tmp_path), machine(), "cpu", 60.0, seed=0).compare({FIXED: THRESHOLDS})[FIXED]
+    assert found.kind in ("incomparable", "failed")
+    assert "SIGSEGV" in found.note
+
+
+@linux
+def test_an_interpreter_without_fwbenchs_needs_is_told(tmp_path):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho 'no module named numpy' >&2\nexit 1\n")
+    python.chmod(0o755)
+    base, head = real(tmp_path, base={"python": str(python)})
+    found = Duet(base, head, machine(), "cpu", 60.0, seed=0).compare({FIXED: THRESHOLDS})[FIXED]
+    assert found.kind == "incomparable"
+    assert "exit code 1" in found.note
+    assert "no module named numpy" in found.error.detail

@@ -1,0 +1,207 @@
+"""`--fwbench-against` in real pytest runs, over verdicts that are given; then once over real sides."""
+
+import json
+import subprocess
+
+import pytest
+
+SUITE = """
+    import pytest
+
+    @pytest.mark.parametrize("batch_size", [1, 2, 3], ids=lambda n: f"b{n}")
+    @pytest.mark.parametrize(("framework", "model"), [("torch", "mlp")], ids=["mlp"])
+    def test_mlp(workload, measure):
+        measure(workload)
+"""
+# Verdicts by batch size; whatever is not given is unchanged.
+GIVEN = """
+import pytest
+
+from fwbench.compare.duet import Comparison, Duet, Pair, SideError
+from fwbench.compare.statistics import Verdict
+from fwbench.compare.sides import Side
+from fwbench.session import Session
+from fwbench.measurement import Measurement, Metric
+
+pytest_plugins = ["fwbench.plugin"]
+GIVEN = {given}
+ASKED = []
+
+
+def compare(self, workloads):
+    ASKED.append(dict(workloads))
+    found = dict()
+    for workload in workloads:
+        kind = GIVEN.get(workload.batch_size, "unchanged")
+        base, head = self._sides
+        error = None
+        if kind in ("new", "failed", "skipped", "incomparable"):
+            fault = dict(new="error", failed="error", skipped="unavailable", incomparable="crashed")[kind]
+            error = SideError(base if kind in ("new", "incomparable") else head, fault, "the reason")
+            kind = "failed" if kind == "skipped" else kind
+            found[workload] = Comparison(workload, kind, note="the reason", error=error)
+            continue
+        ratio = 1.05 if kind == "regressed" else 1.0
+        verdicts = dict(latency=Verdict(kind, ratio, (ratio - 0.01, ratio + 0.01), 0.95, 10, 0.001))
+        rounds = dict(base=[0.1, 0.2], head=[0.25, 0.125])
+        pair = Pair(dict(latency=0.0), rounds, dict(base=dict(), head=dict()), 0.0, 2.0)
+        versions = dict(base="2.0", head="2.1")
+        sides = dict((name, dict(settings=dict(), versions=dict(torch=versions[name]))) for name in versions)
+        found[workload] = Comparison(workload, kind, verdicts, [pair] * 3, (), sides)
+    return found
+
+
+Duet.compare = compare
+Session.run = lambda self, workload, protocol, on_stage=None: Measurement(
+    workload, (0.5,) * 5, dict(throughput=Metric(1.0, "1/s", "higher", "ordinary"))
+)
+
+
+def pytest_unconfigure():
+    for asked in ASKED:
+        for workload, limits in asked.items():
+            print("asked", workload.batch_size, sorted((metric, limit.share) for metric, limit in limits.items()))
+"""
+
+
+@pytest.fixture
+def project(pytester, request, monkeypatch):
+    """A user's repository with a suite."""
+    monkeypatch.setenv("PYTHONPATH", str(request.config.rootpath))
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    pytester.makepyfile(test_suite=SUITE)
+    git(pytester, "init", "--quiet")
+    git(pytester, "add", ".")
+    git(pytester, "commit", "--quiet", "--message", "suite")
+    return pytester
+
+
+def git(pytester, *arguments):
+    identity = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.org")
+    subprocess.run(["git", *identity, "-C", str(pytester.path), *arguments], check=True)
+
+
+def run(project, given, *arguments):
+    project.makeconftest(GIVEN.replace("{given}", repr(given)))
+    return project.runpytest_subprocess(
+        "-p", "no:cacheprovider", "--benchmark-only", "--fwbench-against=HEAD", *arguments
+    )
+
+
+def test_unchanged_code_passes_and_heads_rounds_are_the_benchmarks(project):
+    result = run(project, {}, "--benchmark-json=x.json")
+    assert result.ret == 0
+    result.assert_outcomes(passed=3)
+    data = json.loads((project.path / "x.json").read_text())
+    benchmark = data["benchmarks"][0]
+    assert benchmark["stats"]["data"] == [0.25, 0.125] * 3
+    told = benchmark["extra_info"]["duet"]
+    assert told["verdicts"]["latency"]["ratio"] == 1.0
+    assert len(told["screening"]) == 3
+    assert told["base"].startswith("HEAD (")
+    assert data["machine_info"]["fwbench"]["threads"] == 1
+    result.stdout.fnmatch_lines(
+        ["*fwbench: duet*", "working tree at * against HEAD (*", "torch-mlp-inference-b1 *latency *+0.0%*unchanged"]
+    )
+    result.stdout.fnmatch_lines(["torch 2.0 in base, 2.1 in head", "3 benchmarks: 3 unchanged; * s a benchmark"])
+
+
+def test_a_regression_fails_its_own_test(project):
+    result = run(project, {2: "regressed"}, "--fwbench-summary=summary.md", "--junit-xml=junit.xml")
+    assert result.ret == 1
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(["*torch-mlp-inference-b2 regressed: latency +5.0% (+4.0% to +6.0%) against HEAD (*"])
+    summary = (project.path / "summary.md").read_text()
+    assert "1 regressed, 2 unchanged" in summary
+    assert "| torch-mlp-inference-b2 | latency |" in summary
+    assert "torch-mlp-inference-b1" not in summary
+    assert 'failures="1"' in (project.path / "junit.xml").read_text()
+
+
+def test_what_the_base_has_not_is_new_and_measured_as_usual(project):
+    result = run(project, {3: "new"}, "--benchmark-json=x.json")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["torch-mlp-inference-b3: new: the reason", "3 benchmarks: 1 new, 2 unchanged*"])
+    benchmark = json.loads((project.path / "x.json").read_text())["benchmarks"][2]
+    assert benchmark["stats"]["data"] == [0.5] * 5
+    assert benchmark["extra_info"]["metrics"]["throughput"]["value"] == 1.0
+    assert benchmark["extra_info"]["duet"]["kind"] == "new"
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "line"),
+    [
+        ({1: "failed"}, 1, "torch-mlp-inference-b1: failed: the reason"),
+        ({1: "incomparable"}, 4, "torch-mlp-inference-b1: not comparable: the reason"),
+        ({1: "inconclusive"}, 0, "3 benchmarks: 1 inconclusive, 2 unchanged*"),
+        ({1: "improved"}, 0, "3 benchmarks: 1 improved, 2 unchanged*"),
+        ({1: "skipped"}, 0, "2 benchmarks: 2 unchanged*"),
+        ({1: "skipped", 2: "skipped", 3: "skipped"}, 4, "nothing was compared"),
+        ({1: "new", 2: "new", 3: "new"}, 4, "3 benchmarks: 3 new*"),
+    ],
+)
+def test_exit_codes(project, given, code, line):
+    result = run(project, given)
+    assert result.ret == code
+    result.stdout.fnmatch_lines([line])
+
+
+def test_all_benchmarks_are_one_duet_with_their_own_thresholds(project):
+    marked = "    @pytest.mark.fwbench_fail('latency:7%')\n    @pytest"
+    project.makepyfile(test_suite=SUITE.replace("    @pytest", marked, 1))
+    result = run(project, {}, "--fwbench-fail=peak_memory:3%", "-k", "b1 or b2")
+    limits = "[('cpu_time', 0.1), ('latency', 0.07), ('peak_memory', 0.03), ('program_memory', 0.02)]"
+    assert [line for line in result.outlines if line.startswith("asked")] == [f"asked 1 {limits}", f"asked 2 {limits}"]
+
+
+def test_epochs_and_the_harness_itself_take_no_turns(project):
+    project.makepyfile(test_suite=SUITE.replace('("torch", "mlp")', '("noop", "noop")'))
+    result = run(project, {})
+    assert result.ret == 4
+    result.stdout.fnmatch_lines(["*3 deselected*"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--fwbench-against=nothing"], "*'nothing' is no interpreter, and no revision of *"),
+        (
+            ["--fwbench-gate", "--benchmark-compare=x.json"],
+            "*--fwbench-against and --fwbench-gate are different gates*",
+        ),
+        (["--fwbench-fail=latency:5"], "*--fwbench-fail 'latency:5' is not METRIC:PERCENT%*"),
+        (["--fwbench-fail=compile_time:5%"], "*compile_time in --fwbench-fail is not measured by this gate*"),
+        (["--fwbench-summary=no/such/folder/x.md"], "*there is no folder no/such/folder*"),
+        (["--benchmark-disable"], "*--benchmark-disable measures nothing*"),
+        (["--benchmark-skip"], "*--benchmark-skip measures nothing*"),
+        (["-n2"], "*cannot work with -n*"),
+        (["--fwbench-threads=0"], "*--fwbench-threads 0 is not a whole number*"),
+        (["--fwbench-threads=4096"], "*this process may use * cores*"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_4(project, arguments, sentence):
+    project.makeconftest('pytest_plugins = ["fwbench.plugin"]')
+    result = project.runpytest_subprocess("-p", "no:cacheprovider", "--fwbench-against=HEAD", *arguments)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert len([line for line in result.stderr.lines if line]) == 1
+    result.stderr.fnmatch_lines([f"ERROR: {sentence}"])
+
+
+def test_a_real_duet_with_a_revision(project):
+    """What it finds is the machine's business: that it finds, and leaves nothing behind, is ours."""
+    project.makeconftest('pytest_plugins = ["fwbench.plugin"]')
+    project.makepyfile(test_suite=SUITE.replace('"torch"', '"jax"'))
+    result = project.runpytest_subprocess(
+        "-p", "no:cacheprovider", "--benchmark-only", "--fwbench-against=HEAD", "--benchmark-json=x.json", "-k", "b1"
+    )
+    assert result.ret in (0, 1)
+    (benchmark,) = json.loads((project.path / "x.json").read_text())["benchmarks"]
+    told = benchmark["extra_info"]["duet"]
+    assert {"latency", "cpu_time", "peak_memory", "program_memory"} == told["verdicts"].keys()
+    assert told["verdicts"]["program_memory"]["ratio"] == 1.0
+    assert len(told["screening"]) >= 3
+    assert benchmark["stats"]["rounds"] > 100
+    listed = subprocess.run(
+        ["git", "-C", str(project.path), "worktree", "list"], capture_output=True, text=True, check=True
+    )
+    assert len(listed.stdout.splitlines()) == 1

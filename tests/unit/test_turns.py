@@ -1,0 +1,125 @@
+"""A side's player over fake programs and a fake clock, and its server in a real process."""
+
+import contextlib
+import json
+import sys
+import time
+
+import pytest
+
+from fwbench.worker import turns
+from fwbench.worker.channel import Channel
+from fwbench.worker.client import environment
+from tests.unit.fakes import FakeClock, FakeProgram
+
+NOOP = {"framework": "noop", "model": "noop", "mode": "fixed"}
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """All of a player's time."""
+    clock = FakeClock()
+    monkeypatch.setattr(turns.time, "perf_counter", clock)
+    return clock
+
+
+def player(program, extra=0.0):
+    made = turns.Player.__new__(turns.Player)
+    made.program, made._extra, made._units, made._padding = program, extra, 0, []
+    return made
+
+
+def test_rounds_are_synchronised_calls(clock):
+    program = FakeProgram(clock, lambda call: 0.5 + call)
+    assert player(program).turn(4)["rounds"] == [0.5, 1.5, 2.5, 3.5]
+    assert program.log == ["step", "wait"] * 4
+
+
+def test_cpu_time_is_the_mean_without_the_first_round(clock, monkeypatch):
+    program = FakeProgram(clock, lambda call: 9.0 if call == 0 else 1.0)
+    monkeypatch.setattr(turns.time, "process_time", lambda: 2 * clock.now)
+    assert player(program).turn(5)["cpu_time"] == 2.0
+
+
+def test_a_placing_moves_the_program_and_warms_it(clock):
+    program = FakeProgram(clock, lambda call: 0.03 if call else 1.0)
+    made = player(program)
+    made.place([100, 10])
+    assert program.log == ["relocate"]
+    assert [len(block) for block in made._padding] == [100, 10]
+    assert made.warm_up() == pytest.approx(0.03)
+    assert program.calls == turns._WARM_CALLS
+
+
+@pytest.mark.parametrize("extra", [0.03, 0.10])
+def test_planted_work_is_a_share_of_the_steps_time(clock, monkeypatch, extra):
+    """Whatever a unit of work takes."""
+    monkeypatch.setattr(turns, "_unit", lambda: clock.advance(1e-6))
+    made = player(FakeProgram(clock, 0.01), extra)
+    made.warm_up()
+    assert made.turn(3)["rounds"] == pytest.approx([0.01 * (1 + extra)] * 3)
+
+
+def test_planted_work_is_not_part_of_the_time_it_is_a_share_of(clock, monkeypatch):
+    monkeypatch.setattr(turns, "_unit", lambda: clock.advance(1e-6))
+    made = player(FakeProgram(clock, 0.01), 0.10)
+    for _ in range(4):
+        made.warm_up()
+    assert made.turn(2)["rounds"] == pytest.approx([0.011] * 2)
+
+
+@pytest.fixture
+def server():
+    config = json.dumps({"lanes": ["noop"], "cpus": [], "fork": sys.platform == "linux"})
+    channel = Channel([sys.executable, "-P", turns.__file__, config], environment({}, 1, "cpu"))
+    assert "ready" in channel.receive(time.monotonic() + 60)
+    yield channel
+    channel.close()
+
+
+def ask(channel, message):
+    channel.send(message)
+    return channel.receive(time.monotonic() + 60)
+
+
+def test_a_job_from_its_start_to_its_end(server):
+    for _ in range(2):
+        assert ask(server, {"workload": NOOP, "extra": 0.0})["built"]["versions"]["numpy"]
+        for _ in range(2):
+            assert ask(server, {"place": [1000, 10]})["placed"] > 0
+            assert len(ask(server, {"rounds": 5})["rounds"]) == 5
+            assert len(ask(server, {"rounds": 2})["rounds"]) == 2
+        assert ask(server, {"finish": True})["finished"]["host_peak_memory"] > 1 << 20
+        assert server.receive(time.monotonic() + 60) == {"exited": 0}
+
+
+def test_a_workload_that_this_side_does_not_know_is_its_words(server):
+    answer = ask(server, {"workload": {**NOOP, "of_tomorrow": 1}, "extra": 0.0})
+    assert "of_tomorrow" in answer["failed"]
+    assert "Traceback" in answer["detail"]
+    assert "exited" in server.receive(time.monotonic() + 60)
+    # And the server takes another job.
+    assert "built" in ask(server, {"workload": NOOP, "extra": 0.0})
+
+
+def test_what_is_printed_does_not_corrupt_the_messages(tmp_path):
+    """A framework that prints on import and at every step."""
+    package = tmp_path / "fwbench_printing.py"
+    package.write_text("import os, sys\nprint('printed', flush=True)\nos.write(1, b'raw\\n')\n")
+    script = (
+        "import sys; sys.argv[1:] = [sys.argv[1]]\n"
+        "from fwbench.worker import turns\n"
+        "claim = turns._claim_pipes\n"
+        "def claimed():\n"
+        "    pipes = claim()\n"
+        f"    exec(open({str(package)!r}).read())\n"
+        "    return pipes\n"
+        "turns._claim_pipes = claimed\n"
+        "import json; turns.serve(json.loads(sys.argv[1]))\n"
+    )
+    config = json.dumps({"lanes": ["noop"], "cpus": [], "fork": False})
+    with contextlib.closing(Channel([sys.executable, "-c", script, config], environment({}, 1, "cpu"))) as channel:
+        assert "ready" in channel.receive(time.monotonic() + 60)
+        assert "built" in ask(channel, {"workload": NOOP, "extra": 0.0})
+        assert "printed" in channel.said()
+        assert "raw" in channel.said()
