@@ -95,11 +95,12 @@ def table(found: Sequence[Answer]) -> Table:
         "answers",
         "Which framework, by how much, with which confidence",
         "Fastest by throughput, and its multiple of the next lane's. Several runs, seeds or processes give an "
-        "interval over pairs of processes: clear when one of at least 95 % excludes equality (6 pairs can), likely when "
-        "one of at least 75 % does (3 pairs can). One process each cannot show how far processes differ: likely when the difference is "
-        f"beyond the {UNCHANGED_CODE - 1:.0%} by which unchanged code has differed on a shared machine, else "
-        "undecided. Each row stands by itself. Least latency (p50), memory and energy have no interval; a lane can "
-        "have the higher throughput and the longer call, where it runs calls side by side.",
+        "interval over pairs of processes: clear when one of at least 95 % excludes equality (6 pairs can), "
+        "likely when one of at least 75 % does (3 pairs can). One process each cannot show how far processes "
+        f"differ: likely when the difference is beyond the {UNCHANGED_CODE - 1:.0%} by which unchanged code has "
+        "differed on a shared machine, else undecided. Each row stands by itself. Least latency (p50), memory and "
+        "energy have no interval; a lane can have the higher throughput and the longer call, where it runs calls "
+        "side by side.",
         (
             Column("model", lambda answer: answer.comparison.workload.model),
             Column("mode", lambda answer: answer.comparison.workload.mode),

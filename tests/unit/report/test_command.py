@@ -68,10 +68,12 @@ def test_the_newest_run_is_the_default(tmp_path, monkeypatch, capsys):
     assert "2.0" in (tmp_path / "report" / "tables" / "inference.csv").read_text()
 
 
-def test_whoever_reads_only_the_first_lines_sees_no_error(tmp_path):
-    command = f"{sys.executable} -m fwbench report {GOLDEN} --out {tmp_path} --format csv | head -1"
-    done = subprocess.run(command, shell=True, capture_output=True, text=True)
-    assert (done.stdout.count("\n"), done.stderr) == (1, "")
+def test_whoever_stops_reading_the_output_sees_no_error():
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run([sys.executable, "-m", "fwbench", "list"], stdout=writing, stderr=subprocess.PIPE)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_an_unknown_format_is_a_usage_error(capsys):
