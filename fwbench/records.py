@@ -132,6 +132,7 @@ def _saved(path: Path, text: str) -> Record:
     _expect(isinstance(failures, list), str(path), "its `failures` are not a list")
     measurements += [_measurement(failure, f"{path}, failure {n}") for n, failure in enumerate(failures, 1)]
     commit = data.get("commit_info")
+    early = bool(measurements) and "failures" not in ours
     return Record(
         path=path,
         made=_time(path, data.get("datetime")),
@@ -143,6 +144,7 @@ def _saved(path: Path, text: str) -> Record:
         measurements=tuple(measurements),
         names=names,
         plain=plain,
+        notes=("saved before files kept failures: what failed stands in the run's journal",) if early else (),
     )
 
 
@@ -217,6 +219,14 @@ def _check(measurement: Measurement) -> None:
     for name in ("protocol", "settings", "parity", "training", "stages", "versions"):
         if not isinstance(getattr(measurement, name), Mapping):
             raise TypeError(f"{name} is not an object")
+    training = measurement.training
+    for curve in ("losses", "accuracies"):
+        _numbers(training.get(curve, ()), curve)
+    for epoch in training.get("epochs", ()):
+        scores = epoch.get("validation") or {}
+        parts = {name: value for name, value in epoch.items() if name != "validation"}
+        _numbers([value for value in (*parts.values(), *scores.values()) if value is not None], "epochs")
+        _numbers([epoch["seconds"]], "an epoch's seconds")
 
 
 def _plain(benchmark: Mapping[str, Any], where: str) -> Plain:
@@ -224,7 +234,7 @@ def _plain(benchmark: Mapping[str, Any], where: str) -> Plain:
     samples = benchmark["stats"].get("data") or ()
     try:
         _numbers(samples, "samples")
-        _numbers([stats[key] for key in ("median", "mean", "rounds")], "median, mean or rounds")
+        _numbers([stats[key] for key in ("median", "mean", "stddev", "rounds")], "its statistics")
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{where}: damaged statistics: {error}") from None
     return Plain(_name(benchmark, where), benchmark.get("group"), tuple(samples), stats)
