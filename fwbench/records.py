@@ -214,6 +214,13 @@ def _check(measurement: Measurement) -> None:
         if not isinstance(metric.unit, str) or not isinstance(metric.source, str):
             raise TypeError(f"metric {name} has no unit or source")
     _numbers(measurement.samples, "samples")
+    for number, process in enumerate(measurement.processes, 1):
+        if not isinstance(process, Mapping):
+            raise TypeError(f"process {number} is not an object")
+        _numbers(tuple(process.values()), f"process {number}")
+        for value in process.values():
+            if value <= 0:
+                raise ValueError(f"process {number}: {value!r} is not above 0")
     for name in ("protocol", "settings", "parity", "training", "stages", "versions"):
         if not isinstance(getattr(measurement, name), Mapping):
             raise TypeError(f"{name} is not an object")
