@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scipy import stats
+from scipy import special
 
 from fwbench.compare import programs
 from fwbench.compare.criteria import CRITERIA, Threshold, values
@@ -28,6 +28,9 @@ _CONFIDENCE = 0.95
 
 # Of a machine, what numbers depend on; the kernel and the driver may be what is compared.
 _MACHINE = ("device", "accelerator", "cpu", "threads")
+
+# What scatters as calls do, whose spread is all that a floor tells.
+_FLOORED = ("latency", "throughput")
 
 
 @dataclass(frozen=True)
@@ -64,11 +67,17 @@ class _Case:
         found = _level(self.head) - _level(self.base)
         return found if CRITERIA[self.metric].direction == "lower" else -found
 
+    def worse_by(self, share: float) -> float:
+        """The difference that a change for the worse by this share of base makes."""
+        if CRITERIA[self.metric].direction == "lower":
+            return math.log1p(share)
+        return -math.log1p(-share) if share < 1 else math.inf
+
     @property
     def spread(self) -> tuple[float, float] | None:
         """Standard error of the difference and its degrees of freedom; None where nothing is known of it."""
         degrees = len(self.base) + len(self.head) - 2
-        squares = sum((math.log(x) - _level(side)) ** 2 for side in (self.base, self.head) for x in side)
+        squares = _squares(self.base) + _squares(self.head)
         if not degrees and not self.floor:
             return None
         between = math.sqrt(squares / degrees) if degrees else 0.0
@@ -78,6 +87,11 @@ class _Case:
 
 def _level(side: Sequence[float]) -> float:
     return statistics.fmean(map(math.log, side))
+
+
+def _squares(side: Sequence[float]) -> float:
+    level = _level(side)
+    return math.fsum((math.log(value) - level) ** 2 for value in side)
 
 
 def compare(
@@ -118,8 +132,7 @@ def compare(
             before, now = one.values.get(metric, ()), other.values.get(metric, ())
             if before and now:
                 limit = threshold.of(math.exp(_level(before)))
-                timed = CRITERIA[metric].unit in ("s", "1/s")
-                cases.append(_Case(other.name, metric, before, now, limit, floor if timed else 0.0))
+                cases.append(_Case(other.name, metric, before, now, limit, floor if metric in _FLOORED else 0.0))
             elif before:
                 findings.append(Finding(other.name, "missing", metric, note="the baseline has it, this run has not"))
     findings += _judged(cases)
@@ -214,20 +227,20 @@ def _judged(cases: Sequence[_Case]) -> list[Finding]:
     p_values = {}
     for at, case in enumerate(cases):
         if not CRITERIA[case.metric].exact and (spread := case.spread) is not None:
-            p_values[at] = _p_value(case.difference - math.log1p(TOLERATED * case.threshold), *spread)
+            p_values[at] = _p_value(case.difference - case.worse_by(TOLERATED * case.threshold), *spread)
     fallen = holm(p_values, _ALPHA)
     return [_finding(case, p_values.get(at), at in fallen) for at, case in enumerate(cases)]
 
 
 def _p_value(excess: float, error: float, degrees: float) -> float:
-    """One-sided, of Student's t (the normal distribution where the spread is known)."""
+    """One-sided, of Student's t; with infinitely many degrees of freedom it is the normal distribution."""
     if not error:
         return 0.0 if excess > 0 else 1.0
-    return float(stats.t.sf(excess / error, degrees) if math.isfinite(degrees) else stats.norm.sf(excess / error))
+    return float(special.stdtr(degrees, -excess / error))
 
 
 def _finding(case: _Case, p: float | None, significant: bool) -> Finding:
-    difference, limit = case.difference, math.log1p(case.threshold)
+    difference, limit = case.difference, case.worse_by(case.threshold)
     interval = _interval(case)
     note = ""
     kind: Kind
@@ -271,8 +284,7 @@ def _interval(case: _Case) -> tuple[float, float] | None:
     if case.spread is None:
         return None
     error, degrees = case.spread
-    tail = 0.5 + _CONFIDENCE / 2
-    width = error * float(stats.t.ppf(tail, degrees) if math.isfinite(degrees) else stats.norm.ppf(tail))
+    width = error * float(special.stdtrit(degrees, 0.5 + _CONFIDENCE / 2))
     return case.difference - width, case.difference + width
 
 
