@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,8 +28,11 @@ def record(tmp_path):
     """What is read of these measurements, once saved."""
     numbers = iter(range(1000))
 
-    def make(*measurements, **top):
-        return read(write(tmp_path / f"{next(numbers)}.json", as_saved(*measurements, **top)))
+    def make(*measurements, test=None, **top):
+        made = as_saved(*measurements, **top)
+        for benchmark in made["benchmarks"] if test else ():
+            benchmark["fullname"] = test
+        return read(write(tmp_path / f"{next(numbers)}.json", made))
 
     return make
 
@@ -184,7 +186,7 @@ def decide(rng, noise, scale, effect=0.0):
     def case(name):
         base, head = (list(np.exp(scale * noise(rng, 5))) for _ in range(2))
         slower = 1 + effect if name == 0 else 1.0
-        return saved._Case(str(name), "latency", base, [slower * x for x in head], 0.15, 0.0)
+        return saved._Case(str(name), "latency", base, [slower * x for x in head], 0.15, 0.0, "")
 
     return [finding.kind for finding in saved._judged([case(name) for name in range(BENCHMARKS)])]
 
@@ -234,3 +236,253 @@ def test_a_slowdown_of_thirty_percent_is_found(noise):
 def test_a_slowdown_below_the_threshold_is_none():
     rng = np.random.default_rng(2)
     assert not any(decide(rng, gaussian, 0.02, 0.08)[0] == "regressed" for _ in range(SUITES))
+
+
+# Refusals
+
+GPU = dataclasses.replace(MACHINE, device="gpu", accelerator="NVIDIA A100", driver="580", accelerator_memory=2**35)
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "reason"),
+    [
+        (MACHINE, dataclasses.replace(MACHINE, cpu="Another CPU"), "cpu differs: Some CPU in the baseline, Another"),
+        (MACHINE, dataclasses.replace(MACHINE, threads=1), "threads differs: 2 in the baseline, 1 here"),
+        (MACHINE, GPU, "device differs: cpu in the baseline, gpu here"),
+        (GPU, dataclasses.replace(GPU, accelerator="NVIDIA H100"), "accelerator differs: NVIDIA A100 in the baseline,"),
+    ],
+)
+def test_another_machine_is_refused_with_what_differs(record, base, head, reason):
+    records = record(several(), machine=base), record(several(factor=2.0), machine=head)
+    outcome = compare(*records, LATENCY)
+    (finding,) = outcome.findings
+    assert (finding.kind, outcome.exit_code) == ("incomparable", 4)
+    assert reason in finding.note
+    assert found(compare(*records, LATENCY, allow_mismatch=True)) == {
+        ("torch-mlp-inference-b1", "latency"): "regressed"
+    }
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"kernel": "Linux 6.2"}, {"cpus": (2, 3)}, {"memory": 2**35}, {"accelerator": "CUDA_VISIBLE_DEVICES hides all"}],
+)
+def test_what_numbers_do_not_depend_on_is_no_other_machine(record, changes):
+    machine = dataclasses.replace(MACHINE, **changes)
+    assert verdict(lambda m: m, record(several()), record(several(), machine=machine)).kind == "unchanged"
+
+
+def test_another_driver_is_no_other_machine(record):
+    records = record(several(), machine=GPU), record(several(), machine=dataclasses.replace(GPU, driver="590"))
+    assert compare(*records, LATENCY).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "reason"),
+    [
+        (
+            {"settings": {"memory_format": "channels_last", "cpus": [0]}},
+            {"settings": {"cpus": [0]}},
+            "lane setting: memory_format differs: 'channels_last' in the baseline, None here",
+        ),
+        (
+            {"settings": {"compile_mode": "default"}},
+            {"settings": {"compile_mode": "max-autotune"}},
+            "lane setting: compile_mode differs: 'default' in the baseline, 'max-autotune' here",
+        ),
+        ({}, {"protocol": {**QUICK, "profile": "paper"}}, "profile: profile differs: 'quick' in the baseline, 'paper'"),
+        ({}, {"protocol": {**QUICK, "min_rounds": 9}}, "profile: min_rounds differs: 5 in the baseline, 9 here"),
+        ({"batch_size": 256}, {"batch_size": 1024}, "batch_size differs: 256 in the baseline, 1024 here"),
+        ({}, {"precision": "tf32"}, "precision differs: 'fp32' in the baseline, 'tf32' here"),
+    ],
+)
+def test_another_benchmark_under_one_test_is_refused_with_what_differs(record, base, head, reason):
+    records = record(several(**base), test="test_it"), record(several(factor=2.0, **head), test="test_it")
+    outcome = compare(*records, LATENCY)
+    (finding,) = outcome.findings
+    assert (finding.kind, outcome.exit_code) == ("incomparable", 4)
+    assert reason in finding.note
+    assert [f.kind for f in compare(*records, LATENCY, allow_mismatch=True).findings] == ["regressed"]
+
+
+@pytest.mark.parametrize(
+    ("base", "head"),
+    [
+        ({"settings": {"cpus": [0, 1]}}, {"settings": {"cpus": [2, 3]}}),
+        ({"mode": "fit", "data_path": "/here"}, {"mode": "fit", "data_path": "/there"}),
+    ],
+)
+def test_where_this_machine_keeps_data_or_runs_threads_makes_no_other_benchmark(record, base, head):
+    assert verdict(record, several(**base), several(**head)).kind == "unchanged"
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "reason"),
+    [
+        ({}, {"precision": "tf32"}, "precision is fp32 in the baseline, tf32 here"),
+        ({"batch_size": 256}, {"batch_size": 1024}, "batch_size is 256 in the baseline, 1024 here"),
+        ({"model": "mlp"}, {"model": "resnet50"}, "model is mlp in the baseline, resnet50 here"),
+        ({}, {"variant": "other"}, "no benchmark is in both"),
+    ],
+)
+def test_records_that_share_nothing_say_why(record, base, head, reason):
+    outcome = compare(record(several(**base)), record(several(**head)), LATENCY)
+    (finding,) = outcome.findings
+    assert (finding.kind, outcome.exit_code) == ("incomparable", 4)
+    assert reason in finding.note
+
+
+def test_one_incomparable_benchmark_fails_a_comparison_of_others(record):
+    changed = several(batch_size=8, settings={"x": 1})
+    outcome = compare(record(several(), several(batch_size=8)), record(several(), changed), LATENCY)
+    assert (sorted(found(outcome).values()), outcome.exit_code) == (["incomparable", "unchanged"], 4)
+
+
+def test_framework_versions_may_differ_and_are_shown_benchmark_by_benchmark(record):
+    # Lanes may live in environments of their own, with another NumPy in each.
+    torch, jax = {"numpy": "2.0", "torch": "2.9"}, {"numpy": "2.1", "jax": "0.9"}
+    base = several(versions=torch), several(framework="jax", versions=jax)
+    head = several(framework="jax", versions=jax | {"jax": "0.10"}), several(versions=torch)
+    outcome = compare(record(*base), record(*head), LATENCY)
+    assert list(outcome.notes) == ["jax 0.9 in the baseline, 0.10 here"]
+    assert outcome.exit_code == 0
+
+
+# Programs
+
+
+def program(adds, **fields):
+    return Fingerprint(form="fake", digest=f"{adds} adds", operators={"add": adds}, **fields)
+
+
+def test_a_changed_program_is_told_beside_the_verdict_and_fails_nothing(record):
+    outcome = compare(record(several(program=program(1))), record(several(program=program(4))), LATENCY)
+    (finding,) = found(outcome, "program")
+    assert (finding.benchmark, finding.note) == ("torch-mlp-inference-b1", "3 more add")
+    assert found(outcome)["torch-mlp-inference-b1", "latency"] == "unchanged"
+    assert outcome.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("factor", "compiler", "note"),
+    [
+        (1.3, "1.0", "same program, same compiler: a difference in time is the machine's"),
+        (1.3, "1.1", "same program, other compiler versions (xla 1.0 -> 1.1): made the same of it"),
+        (1.0, "1.0", ""),
+    ],
+)
+def test_a_regression_of_the_same_program_says_so(record, factor, compiler, note):
+    base, head = (several(program=program(1, compiler={"xla": version})) for version in ("1.0", compiler))
+    head = dataclasses.replace(head, processes=several(factor=factor).processes)
+    assert verdict(record, base, head).note == note
+
+
+def test_a_program_that_nothing_is_told_of_is_no_finding(record):
+    untold = Fingerprint.untold("eager")
+    for base, head in ((untold, untold), (None, program(1)), (program(1), None)):
+        outcome = compare(record(several(program=base)), record(several(factor=1.3, program=head)), LATENCY)
+        assert [(finding.kind, finding.note) for finding in outcome.findings] == [("regressed", "")]
+
+
+# What is in one record alone
+
+
+def test_a_benchmark_of_the_baseline_that_was_not_measured_fails_unless_it_was_left_out(record):
+    records = record(several(), several(framework="jax")), record(several())
+    outcome = compare(*records, LATENCY)
+    (finding,) = found(outcome, "missing")
+    assert (finding.benchmark, finding.note) == ("jax-mlp-inference-b1", "in the baseline, not measured")
+    assert outcome.exit_code == 1
+    outcome = compare(*records, LATENCY, left_out=frozenset(["jax-mlp-inference-b1"]))
+    assert (outcome.exit_code, found(outcome, "missing")) == (0, [])
+
+
+def test_a_benchmark_that_cannot_run_here_any_more_is_missing_with_the_reason(record):
+    gone = failed("unavailable", "jax cannot be imported; install it there")
+    outcome = compare(record(several(), several(framework="jax")), record(several(), gone), LATENCY)
+    (finding,) = found(outcome, "missing")
+    assert finding.note == "in the baseline, not available here: jax cannot be imported; install it there"
+    assert outcome.exit_code == 1
+
+
+def test_a_benchmark_that_could_run_on_neither_side_is_no_finding(record):
+    gone = failed("unavailable")
+    assert len(compare(record(several(), gone), record(several(), gone), LATENCY).findings) == 1
+
+
+def test_a_new_benchmark_fails_nothing(record):
+    outcome = compare(record(several()), record(several(), several(framework="jax")), LATENCY)
+    (finding,) = found(outcome, "new")
+    assert (finding.benchmark, outcome.exit_code) == ("jax-mlp-inference-b1", 0)
+
+
+@pytest.mark.parametrize("base", [several(framework="jax"), failed()])
+@pytest.mark.parametrize("others", [(), (several(),)])
+def test_a_failed_benchmark_fails_whatever_else_there_is(record, base, others):
+    outcome = compare(record(*others, base), record(*others, failed()), LATENCY)
+    (finding,) = found(outcome, "failed")
+    assert (finding.benchmark, finding.note) == ("jax-mlp-inference-b1", "killed by SIGKILL")
+    assert (outcome.exit_code, found(outcome, "missing"), found(outcome, "incomparable")) == (1, [], [])
+
+
+def test_a_metric_that_vanished_is_missing_and_a_new_one_is_not(record):
+    thresholds = {"latency": Threshold(0.1), "energy": Threshold(0.1)}
+    without, with_energy = several(), measured(processes=({"latency": 1.0, "energy": 2.0},) * 5)
+    outcome = compare(record(with_energy), record(without), thresholds)
+    (finding,) = found(outcome, "missing")
+    assert (finding.benchmark, finding.metric, outcome.exit_code) == ("torch-mlp-inference-b1", "energy", 1)
+    outcome = compare(record(without), record(with_energy), thresholds)
+    assert (outcome.exit_code, found(outcome, "missing")) == (0, [])
+    assert list(outcome.notes) == ["not judged, as no benchmark has it on both sides: energy"]
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "reason"),
+    [
+        ([], [several()], "the baseline holds no measured benchmark"),
+        ([several()], [], "this run holds no measured benchmark"),
+    ],
+)
+def test_nothing_to_compare_is_exit_4_with_the_reason(record, base, head, reason):
+    outcome = compare(record(*base), record(*head), LATENCY)
+    assert (outcome.exit_code, [finding.note for finding in outcome.findings]) == (4, [reason])
+
+
+def test_a_gate_over_no_metric_is_exit_4(record):
+    bare = measured(processes=({},))
+    outcome = compare(record(bare), record(bare), THRESHOLDS)
+    assert (outcome.exit_code, found(outcome)) == (4, {("torch-mlp-inference-b1", ""): "incomparable"})
+
+
+# Other records
+
+
+def test_a_journal_is_compared_as_the_file_of_its_run(tmp_path, record):
+    kept = read(write(tmp_path / "x.jsonl", journal(several(factor=1.3))))
+    assert found(compare(record(several()), kept, LATENCY)) == {("torch-mlp-inference-b1", "latency"): "regressed"}
+
+
+def test_what_a_reader_must_know_of_a_file_is_told(tmp_path, record):
+    path = write(tmp_path / "x.jsonl", journal(several(), several(framework="jax")))
+    path.write_text(path.read_text()[:-9])
+    (note,) = compare(record(several()), read(path), LATENCY).notes
+    assert note.startswith(f"{path}: the last line is cut off")
+
+
+def foreign(*benchmarks):
+    return {"benchmarks": list(benchmarks), "machine_info": {"node": "vm"}, "datetime": "2026-11-21T09:10:10"}
+
+
+def test_somebody_elses_benchmarks_are_matched_by_full_name_and_one_process_decides_nothing(tmp_path):
+    names = "tests/y.py::test_sort", "tests/y.py::test_merge"
+    base = read(write(tmp_path / "a.json", foreign(*map(plain, names))))
+    head = read(write(tmp_path / "b.json", foreign(plain(names[0], median=9.0), plain(names[1]))))
+    outcome = compare(base, head, THRESHOLDS)
+    assert found(outcome) == {(name, "latency"): "inconclusive" for name in names}
+    assert [(f.base, f.head) for f in outcome.findings] == [pytest.approx((0.002, 9.0)), pytest.approx((0.002, 0.002))]
+
+
+def test_a_foreign_median_of_zero_is_no_value(tmp_path):
+    base = read(write(tmp_path / "a.json", foreign(plain())))
+    head = read(write(tmp_path / "b.json", foreign(plain(median=0.0))))
+    assert found(compare(base, head, LATENCY)) == {("tests/y.py::test_sort", "latency"): "missing"}
