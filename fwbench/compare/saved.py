@@ -15,7 +15,7 @@ from scipy import special
 
 from fwbench.compare import programs
 from fwbench.compare.criteria import CRITERIA, Threshold, values
-from fwbench.compare.findings import Finding, Outcome
+from fwbench.compare.findings import ALL, Finding, Outcome
 from fwbench.compare.statistics import TOLERATED, Kind, Verdict, holm
 from fwbench.machine import Machine
 from fwbench.measurement import Measurement
@@ -128,7 +128,7 @@ def compare(
     if not reasons and not pairs and not failed:
         reasons = (_nothing_shared(theirs, ours),)
     if reasons:
-        return Outcome(str(base.path), str(head.path), [Finding("all", "incomparable", note="; ".join(reasons))])
+        return Outcome(str(base.path), str(head.path), [Finding(ALL, "incomparable", note="; ".join(reasons))])
     findings = [Finding(name, "failed", note=message) for name, message in failed.items()]
     cases: list[_Case] = []
     for one, other in pairs:
