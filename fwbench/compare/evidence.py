@@ -37,10 +37,11 @@ def read(path: Path) -> Evidence:
         UserError: it is no such file.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        header, *suites = [json.loads(line) for line in lines if line.endswith("}")]
-        if "definition" not in header:
-            raise ValueError("its first line has no definition")
+        whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
+        lines: list[Any] = [json.loads(line) for line in whole.split("\n")] if whole else [None]
+        header, *suites = lines
+        if not isinstance(header, dict) or not {"definition", "machine"} <= header.keys():
+            raise ValueError("its first line has no definition and machine")
     except (OSError, ValueError) as error:
         raise UserError(f"{path} holds no suites of `fwbench selftest` ({error}): give --out another file.") from None
     return Evidence(header, suites)

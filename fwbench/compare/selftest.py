@@ -197,7 +197,10 @@ def _selftest(options: argparse.Namespace) -> int:
 
 
 def _append(path: Path, line: dict[str, Any]) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line, separators=(",", ":")) + "\n")
+    """Add a line, in the place of one that was cut off."""
+    with path.open("ab+") as file:
+        file.seek(0)
+        file.truncate(file.read().rfind(b"\n") + 1)
+        file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
