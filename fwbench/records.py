@@ -20,6 +20,9 @@ from fwbench.workload import Workload
 
 STORAGE = Path(".benchmarks")
 
+# Where `fwbench selftest` keeps this machine's suites, which are no run.
+SELFTEST = STORAGE / "selftest.jsonl"
+
 
 @dataclass(frozen=True)
 class Plain:
@@ -91,7 +94,12 @@ def runs(folder: Path) -> list[Path]:
 
     A run that was saved is also in a journal, which is older than the file, for that is written at the run's end.
     """
-    files = [path for pattern in ("*.json", "*.jsonl") for path in folder.rglob(pattern) if path.is_file()]
+    files = [
+        path
+        for pattern in ("*.json", "*.jsonl")
+        for path in folder.rglob(pattern)
+        if path.is_file() and path.name != SELFTEST.name
+    ]
     return sorted(files, key=lambda path: (path.stat().st_mtime_ns, path.name))
 
 

@@ -13,9 +13,7 @@ from scipy import stats
 
 from fwbench.errors import UserError
 from fwbench.machine import Machine
-
-# Where `fwbench selftest` keeps this machine's suites.
-RECORD = Path(".benchmarks/selftest.jsonl")
+from fwbench.records import SELFTEST
 
 Rounds = Sequence[float]
 Suites = Sequence[Mapping[str, Any]]
@@ -146,7 +144,7 @@ def _rate(found: int, of: int) -> str:
     return f"{found}/{of} ({low:.0%} to {high:.0%})"
 
 
-def floor(machine: Machine, path: Path = RECORD) -> float:
+def floor(machine: Machine, path: Path = SELFTEST) -> float:
     """Standard deviation between this machine's processes, by what its own A/A record has seen; 0 without one.
 
     Returns:

@@ -29,6 +29,7 @@ from fwbench.errors import UserError
 from fwbench.machine import Machine, machine
 from fwbench.meters.load import OtherLoad
 from fwbench.profiles import PROFILES
+from fwbench.records import SELFTEST
 from fwbench.suite import SUITES
 from fwbench.workload import Workload
 
@@ -165,9 +166,9 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "--out",
         type=Path,
-        default=evidence.RECORD,
+        default=SELFTEST,
         metavar="FILE",
-        help=f"where suites are kept, and counted from (default: {evidence.RECORD})",
+        help=f"where suites are kept, and counted from (default: {SELFTEST})",
     )
     parser.set_defaults(run=_selftest)
 

@@ -8,7 +8,7 @@ import statistics
 import pytest
 from scipy import stats
 
-from fwbench.compare import evidence, selftest
+from fwbench.compare import selftest
 from fwbench.compare.evidence import RULES, clopper_pearson, floor, rates, read, report
 from fwbench.errors import UserError
 from tests.unit.recorded import MACHINE
@@ -171,4 +171,3 @@ def test_there_is_no_floor_without_a_record_that_can_be_read(tmp_path):
     assert floor(MACHINE, path) == 0.0
     path.write_text("{}\n")
     assert floor(MACHINE, path) == 0.0
-    assert evidence.RECORD.name == "selftest.jsonl"

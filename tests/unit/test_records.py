@@ -64,6 +64,7 @@ def test_a_folder_gives_its_newest_run(tmp_path):
     old = write(tmp_path / "b.json", saved(measured(throughput=1.0)))
     new = write(tmp_path / "journal" / "a.jsonl", journal(measured(throughput=2.0)))
     write(tmp_path / "notes.txt", {})
+    write(tmp_path / "selftest.jsonl", [{"definition": "of the gate's own test, which is no run"}])
     os.utime(old, (1000, 1000))
     os.utime(new, (2000, 2000))
     assert runs(tmp_path) == [old, new]
