@@ -29,6 +29,7 @@ from fwbench.errors import UserError
 from fwbench.machine import Machine, machine
 from fwbench.meters.load import OtherLoad
 from fwbench.profiles import PROFILES
+from fwbench.records import SELFTEST
 from fwbench.suite import SUITES
 from fwbench.workload import Workload
 
@@ -165,9 +166,9 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "--out",
         type=Path,
-        default=evidence.RECORD,
+        default=SELFTEST,
         metavar="FILE",
-        help=f"where suites are kept, and counted from (default: {evidence.RECORD})",
+        help=f"where suites are kept, and counted from (default: {SELFTEST})",
     )
     parser.set_defaults(run=_selftest)
 
@@ -197,7 +198,10 @@ def _selftest(options: argparse.Namespace) -> int:
 
 
 def _append(path: Path, line: dict[str, Any]) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line, separators=(",", ":")) + "\n")
+    """Add a line, in the place of one that was cut off."""
+    with path.open("ab+") as file:
+        file.seek(0)
+        file.truncate(file.read().rfind(b"\n") + 1)
+        file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
