@@ -80,10 +80,10 @@ def schedule(unchanged: int) -> list[Suite]:
     return found
 
 
-def workloads() -> list[Workload]:
+def workloads(device: str) -> list[Workload]:
     """What the suites consist of: those of the profile `ci`."""
     return [
-        Workload(lane, model, part.mode, batch_size)
+        Workload(lane, model, part.mode, batch_size, device=device)
         for part in SUITES["ci"]
         for model in part.models
         for batch_size in part.batch_sizes
@@ -101,7 +101,7 @@ def run(suite: Suite, benchmarks: Sequence[Workload], here: Machine) -> dict[str
     load = OtherLoad()
     with itself(Path(__file__).resolve().parents[2]) as (base, head), _load(suite.loaded, draw):
         compared = duet.Duet(
-            base, head, here, "cpu", PROFILES["ci"].deadline, planted, draw.randrange(1 << 32), _tell
+            base, head, here, here.device, PROFILES["ci"].deadline, planted, draw.randrange(1 << 32), _tell
         ).compare(dict.fromkeys(benchmarks, thresholds))
         other = load.read().value
     return {
@@ -174,8 +174,11 @@ def add(subparsers: Any) -> None:
 
 
 def _selftest(options: argparse.Namespace) -> int:
-    benchmarks = workloads()
-    here = dataclasses.replace(machine(), threads=1)
+    here = machine()
+    if here.device == "cpu":
+        # As in every duet on a CPU.
+        here = dataclasses.replace(here, threads=1)
+    benchmarks = workloads(here.device)
     header = {
         "definition": definition(
             *(workload.id for workload in benchmarks), repr((LOOKS, SCREENING, CRITERIA, duet.PARAMETERS))
