@@ -58,6 +58,11 @@ def missing(setting: Setting) -> list[str]:
     failed = [case for case in setting.cases if case.why_failed()]
     if failed:
         found.append(f"{len(failed)} of {len(setting.cases)} workloads have no numbers: see what failed.")
+    commits = {record.commit["id"] for record in setting.records if "id" in record.commit}
+    if len(commits) > 1:
+        found.append(
+            f"Runs of {len(commits)} commits stand together: replicates only if what was measured is the same."
+        )
     return [*found, *(f"{record.path.name}: {note}." for record in setting.records for note in record.notes)]
 
 

@@ -159,6 +159,9 @@ def test_print_shows_whole_tables_and_no_controls(golden, visit):
     assert not page.locator("nav").is_visible()
     assert not page.locator("input").first.is_visible()
     assert page.evaluate("getComputedStyle(document.querySelector('.scroll')).overflowX") == "visible"
+    for picture in page.locator("figure svg").all():
+        # An A4 page on its side, less margins, heading and caption: 150 mm at 96 pixels an inch.
+        assert picture.bounding_box()["height"] <= 568
     assert page.pdf(prefer_css_page_size=True).startswith(b"%PDF")
 
 

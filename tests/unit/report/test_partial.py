@@ -113,6 +113,13 @@ def test_runs_of_one_machine_stand_together_as_medians(report):
     (row,) = tables(out)["inference"].dicts()
     assert row["throughput/s [1/s]"] == "4.0"
     assert len(tables(out)["records"].rows) == 3
+    assert "Runs of 2 commits stand together" not in text(out)
+
+
+def test_runs_of_several_commits_are_told_apart_in_words(report):
+    other = {"id": "beef", "branch": "main", "dirty": False}
+    out = report(saved(measured(overhead_s=1.0)), saved(measured(overhead_s=2.0), commit_info=other))
+    assert "Runs of 2 commits stand together" in text(out)
 
 
 def test_somebody_elses_benchmarks_are_listed_apart(report):
