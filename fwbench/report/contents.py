@@ -8,7 +8,7 @@ from typing import Any
 from fwbench.measurement import Measurement
 from fwbench.metrics import METRICS
 from fwbench.records import Plain, Record
-from fwbench.report import answers, calls, fits, published, units
+from fwbench.report import answers, calls, fits, published, summary, units
 from fwbench.report.cases import Case, Setting
 from fwbench.report.tables import Column, Table, tabulate
 
@@ -36,6 +36,11 @@ def tables(setting: Setting) -> list[Table]:
         runs(setting),
     )
     return [table for table in everything if table.rows]
+
+
+def remarks(setting: Setting) -> list[str]:
+    """What a reader must know before the numbers: what is missing, and where a number may not be the machine's."""
+    return [*missing(setting), *summary.cautions([m for case in setting.cases for m in case.measurements])]
 
 
 def missing(setting: Setting) -> list[str]:

@@ -27,6 +27,8 @@ def test_one_framework_and_one_batch_size(report):
         "No workload was measured in two lanes",
     ):
         assert sentence in text(out)
+        assert sentence in parsing.unescaped((out / "tables.md").read_text())
+        assert sentence.partition("(")[0] in (out / "tables.tex").read_text()
     assert "no speed-up: eager PyTorch" in text(out)
 
 
@@ -120,6 +122,11 @@ def test_runs_of_several_commits_are_told_apart_in_words(report):
     other = {"id": "beef", "branch": "main", "dirty": False}
     out = report(saved(measured(overhead_s=1.0)), saved(measured(overhead_s=2.0), commit_info=other))
     assert "Runs of 2 commits stand together" in text(out)
+
+
+def test_numbers_that_other_load_disturbed_are_called_so(report):
+    out = report(saved(measured(metrics={"other_load": metric(0.5, "1")}), measured("jax")))
+    assert "other processes used the CPUs while 1 of 2 were measured" in text(out)
 
 
 def test_somebody_elses_benchmarks_are_listed_apart(report):
