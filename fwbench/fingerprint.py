@@ -74,5 +74,24 @@ class Fingerprint:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Fingerprint":
-        """The inverse of `dataclasses.asdict`; an unknown field is a TypeError."""
-        return cls(**data)
+        """The inverse of `dataclasses.asdict`.
+
+        Raises:
+            TypeError: an unknown field, or one of another type.
+        """
+        told = cls(**data)
+        for item in dataclasses.fields(cls):
+            value = getattr(told, item.name)
+            if value is not None and not _fits(item.name, value):
+                raise TypeError(f"the program's {item.name} cannot be {value!r:.40}")
+        return told
+
+
+def _fits(name: str, value: object) -> bool:
+    """Whether JSON gave a field the type that its annotation promises."""
+    if name in ("form", "digest", "processor"):
+        return isinstance(value, str)
+    if name in ("operators", "dtypes", "compiler", "absent"):
+        part = {"operators": int, "dtypes": Mapping}.get(name, str)
+        return isinstance(value, Mapping) and all(isinstance(each, part) for each in value.values())
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -20,6 +20,9 @@ from fwbench.workload import Workload
 
 STORAGE = Path(".benchmarks")
 
+# Where `fwbench selftest` keeps this machine's suites, which are no run.
+SELFTEST = STORAGE / "selftest.jsonl"
+
 
 @dataclass(frozen=True)
 class Plain:
@@ -91,7 +94,12 @@ def runs(folder: Path) -> list[Path]:
 
     A run that was saved is also in a journal, which is older than the file, for that is written at the run's end.
     """
-    files = [path for pattern in ("*.json", "*.jsonl") for path in folder.rglob(pattern) if path.is_file()]
+    files = [
+        path
+        for pattern in ("*.json", "*.jsonl")
+        for path in folder.rglob(pattern)
+        if path.is_file() and path.name != SELFTEST.name
+    ]
     return sorted(files, key=lambda path: (path.stat().st_mtime_ns, path.name))
 
 
@@ -216,6 +224,13 @@ def _check(measurement: Measurement) -> None:
         if not isinstance(metric.unit, str) or not isinstance(metric.source, str):
             raise TypeError(f"metric {name} has no unit or source")
     _numbers(measurement.samples, "samples")
+    for number, process in enumerate(measurement.processes, 1):
+        if not isinstance(process, Mapping):
+            raise TypeError(f"process {number} is not an object")
+        _numbers(tuple(process.values()), f"process {number}")
+        for value in process.values():
+            if value <= 0:
+                raise ValueError(f"process {number}: {value!r} is not above 0")
     for name in ("protocol", "settings", "parity", "training", "stages", "versions"):
         if not isinstance(getattr(measurement, name), Mapping):
             raise TypeError(f"{name} is not an object")

@@ -59,7 +59,7 @@ def _untold(base: Fingerprint, head: Fingerprint) -> Finding:
 
 
 def _recompiles(base: Fingerprint, head: Fingerprint) -> Iterator[Finding]:
-    # More calls see more compilations, and a timed run makes more of them: fewer than before say nothing.
+    # How many of its calls compile depends on how many a run makes; whether any does, does not.
     if head.recompilations:
         if base.recompilations:
             yield Finding("recompiles", "still recompiles at steady state", changed=False)
@@ -69,12 +69,6 @@ def _recompiles(base: Fingerprint, head: Fingerprint) -> Iterator[Finding]:
                 f"recompiles at steady state, {_count(head.recompilations, 'time')} after the warm-up: "
                 "a shape, a type or a value that it is compiled for changes from call to call",
             )
-    if base.compilations is not None and head.compilations is not None and head.compilations > base.compilations:
-        yield Finding(
-            "recompiles",
-            f"{_count(head.compilations, 'compilation')} until the end of the warm-up, where the baseline has "
-            f"{base.compilations}",
-        )
 
 
 def _dtypes(base: Mapping[str, Mapping[str, int]], head: Mapping[str, Mapping[str, int]]) -> Iterator[Finding]:

@@ -29,6 +29,7 @@ from fwbench.errors import UserError
 from fwbench.machine import Machine, machine
 from fwbench.meters.load import OtherLoad
 from fwbench.profiles import PROFILES
+from fwbench.records import SELFTEST
 from fwbench.suite import SUITES
 from fwbench.workload import Workload
 
@@ -165,9 +166,9 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "--out",
         type=Path,
-        default=evidence.RECORD,
+        default=SELFTEST,
         metavar="FILE",
-        help=f"where suites are kept, and counted from (default: {evidence.RECORD})",
+        help=f"where suites are kept, and counted from (default: {SELFTEST})",
     )
     parser.set_defaults(run=_selftest)
 
@@ -182,22 +183,25 @@ def _selftest(options: argparse.Namespace) -> int:
         "machine": here.to_json(),
     }
     kept = evidence.read(options.out) if options.out.exists() else None
-    if kept is not None and kept.header != header:
+    done = {(suite["slowdown"], suite["number"]) for suite in kept.suites} if kept else set()
+    left = [suite for suite in schedule(options.suites) if (suite.slowdown, suite.number) not in done]
+    if left and kept is not None and kept.header != header:
         raise UserError(f"{options.out} holds suites of another machine or another procedure: give --out another file.")
     if kept is None:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         _append(options.out, header)
-    done = {(suite["slowdown"], suite["number"]) for suite in kept.suites} if kept else set()
-    for suite in schedule(options.suites):
-        if (suite.slowdown, suite.number) not in done:
-            print(f"{suite}", file=sys.stderr, flush=True)
-            _append(options.out, run(suite, benchmarks, here))
+    for suite in left:
+        print(f"{suite}", file=sys.stderr, flush=True)
+        _append(options.out, run(suite, benchmarks, here))
     print("\n".join(evidence.report(evidence.read(options.out))))
     return 0
 
 
 def _append(path: Path, line: dict[str, Any]) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line, separators=(",", ":")) + "\n")
+    """Add a line, in the place of one that was cut off."""
+    with path.open("ab+") as file:
+        file.seek(0)
+        file.truncate(file.read().rfind(b"\n") + 1)
+        file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())

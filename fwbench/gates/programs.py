@@ -21,7 +21,7 @@ from fwbench.selection import Selection
 from fwbench.workload import Workload
 
 # What these make of a run is made of its rounds.
-_TIMING = ("json", "save", "autosave", "compare-fail", "histogram", "disable", "skip")
+_TIMING = ("json", "save", "autosave", "compare-fail", "histogram")
 
 
 class ProgramsOnly(Gate):
@@ -73,9 +73,9 @@ class ProgramsOnly(Gate):
             self._new.append(workload)
             return
         findings = self._found[workload] = compare(base, measurement.program)
-        changed = [finding.sentence for finding in findings if finding.changed]
+        changed = [f"{workload.id}: {finding.sentence}" for finding in findings if finding.changed]
         if changed:
-            pytest.fail("\n".join((f"{workload.id}: the program changed", *changed)), pytrace=False)
+            pytest.fail("\n".join(changed), pytrace=False)
 
     def deselect(self, workload: Workload) -> None:
         """Somebody left this one out on purpose, so it is not missing."""
@@ -101,7 +101,8 @@ class ProgramsOnly(Gate):
         return pytest.ExitCode.TESTS_FAILED if self.missing else status
 
     def lines(self, journal: Path | None) -> list[str]:
-        """What the run has found, for the end of the terminal's output."""
+        if journal is None:
+            return ["nothing was run"]
         if self.path is None:
             return [f"no baseline was given, nothing was compared; this run as one: --benchmark-compare={journal}"]
         if not self.compared:
@@ -122,8 +123,8 @@ class ProgramsOnly(Gate):
             lines.append(self._renewal(journal))
         return lines
 
-    def _renewal(self, journal: Path | None) -> str:
-        if self._deselected:
+    def _renewal(self, journal: Path) -> str:
+        if self._deselected & self._baseline.keys():
             return "to accept these programs, run all of them and make that run's journal the baseline"
         if self.path is not None and self.path.suffix == ".jsonl":
             return f"to accept these programs: cp {journal} {self.path}"

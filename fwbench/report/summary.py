@@ -87,7 +87,7 @@ def cautions(measured: Sequence[Measurement]) -> list[str]:
             f"{loads[worst]:.0%}, {worst}); those numbers are not the machine's. Stop the other load, measure again."
         )
     lines.extend(
-        f"{m.workload.id}: compiled {m.program.recompilations} more times while it was measured; a shape, a type or a "
+        f"{m.workload.id}: recompiled while it was measured ({m.program.recompilations}x); a shape, a type or a "
         "value that it is compiled for changes from call to call"
         for m in measured
         if m.program and m.program.recompilations

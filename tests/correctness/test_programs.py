@@ -13,6 +13,7 @@ from torch._dynamo.utils import counters
 from fwbench import frameworks
 from fwbench.compare.programs import compare
 from fwbench.frameworks.contract import CompileTimes
+from fwbench.frameworks.jax.fingerprint import lowered
 from fwbench.frameworks.jax.program import Compiled
 from fwbench.frameworks.torch.fingerprint import Operators
 from fwbench.frameworks.torch.program import Placed
@@ -185,6 +186,34 @@ def test_jax_names_and_places_of_the_source_make_no_difference(told, tmp_path):
     two = written("two", inner="rectify", outer="model", argument="images", output="scores", space="pass\n\n\n    ")
     assert compare(one, two)[0].kind == "same"
     assert one.operators == {"broadcast_in_dim": 1, "constant": 1, "dot_general": 1, "maximum": 1}
+
+
+# The same comparison as jax 0.9.0 and 0.10.2 print it.
+OLDER = """\
+module @jit_f attributes {mhlo.num_partitions = 1 : i32, mhlo.num_replicas = 1 : i32} {
+  func.func public @main(%arg0: tensor<2xf32>) -> (tensor<2xi1> {jax.result_info = "result"}) {
+    %0 = stablehlo.compare  GT, %arg0, %arg0,  FLOAT : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xi1>
+    return %0 : tensor<2xi1>
+  }
+}
+"""
+NEWER = """\
+module @jit_f attributes {mhlo.num_partitions = 1 : i32, mhlo.num_replicas = 1 : i32} {
+  sdy.mesh @empty_mesh = <[]> {stablehlo.mesh = {axes = []}}
+  func.func public @main(%arg0: tensor<2xf32> {sdy.sharding = #sdy.sharding<@empty_mesh, [{}]>}) -> (tensor<2xi1>) {
+    %0 = stablehlo.compare GT, %arg0, %arg0, FLOAT : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xi1>
+    return %0 : tensor<2xi1>
+  }
+}
+"""
+
+
+def test_jax_versions_that_print_one_program_in_two_ways_agree():
+    assert lowered(OLDER) == lowered(NEWER)
+    assert lowered(OLDER.replace("GT", "GE")).digest != lowered(OLDER).digest
+    donated = NEWER.replace("<@empty_mesh, [{}]>}", "<@empty_mesh, [{}]>, tf.aliasing_output = 0 : i32}")
+    assert lowered(donated).digest != lowered(NEWER).digest
+    assert lowered(NEWER.replace("empty_mesh", "mesh")).digest != lowered(NEWER).digest
 
 
 def test_jax_a_called_function_counts_at_every_call(told):

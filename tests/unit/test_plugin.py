@@ -260,6 +260,9 @@ def pytest_unconfigure():
     result.assert_outcomes(passed=2, deselected=None)
     result.stdout.fnmatch_lines(["imported: []"])
     assert {b["param"] for b in saved(shipped)["benchmarks"]} == {"torch-mlp-inference-b1", "jax-mlp-inference-b1"}
+    programs = {b["params"]["framework"]: b["extra_info"]["program"] for b in saved(shipped)["benchmarks"]}
+    assert programs["torch"]["operators"] == {"addmm": 3, "relu": 2, "t": 3}
+    assert programs["jax"]["operators"]["dot_general"] == 3
 
 
 def test_ids_and_markers_select(shipped):

@@ -75,7 +75,7 @@ def test_a_changed_program_fails_its_test_until_the_baseline_is_renewed(suite, p
         result.assert_outcomes(passed=2, failed=1)
         assert result.ret == 1
         result.stdout.fnmatch_lines(
-            ["noop-noop-inference-b2: the program changed", "3 more add", "noop-noop-inference-b2: 3 more add"]
+            ["noop-noop-inference-b2: 3 more add", "*fwbench: programs*", "noop-noop-inference-b2: 3 more add"]
         )
     (renewal,) = [line for line in result.outlines if line.startswith("to accept these programs: ")]
     assert suite.run(*renewal.partition(": ")[2].split()).ret == 0
@@ -99,6 +99,10 @@ def test_what_is_left_out_on_purpose_is_not_missing(programs, baseline):
     result = programs(ALL, f"--benchmark-compare={baseline}", "-k", "b1")
     assert result.ret == 0
     result.stdout.no_fnmatch_line("*was not run*")
+    # Its journal would be a baseline without the others.
+    result = programs(ALL | {1: 9}, f"--benchmark-compare={baseline}", "-k", "b1")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["to accept these programs, run all of them and *"])
 
 
 def test_a_gate_over_nothing_is_no_gate(suite, programs, baseline):

@@ -66,6 +66,7 @@ def test_a_folder_gives_its_newest_run(tmp_path):
     old = write(tmp_path / "b.json", saved(measured(throughput=1.0)))
     new = write(tmp_path / "journal" / "a.jsonl", journal(measured(throughput=2.0)))
     write(tmp_path / "notes.txt", {})
+    write(tmp_path / "selftest.jsonl", [{"definition": "of the gate's own test, which is no run"}])
     os.utime(old, (1000, 1000))
     os.utime(new, (2000, 2000))
     assert runs(tmp_path) == [old, new]
@@ -115,6 +116,9 @@ EXTRA = ("benchmarks", 0, "extra_info")
         (damaged(*EXTRA, "training", value={"epochs": [{"seconds": None}]}), "None is not a finite number"),
         (damaged(*EXTRA, "training", value={"epochs": [3]}), "damaged measurement"),
         (damaged(*EXTRA, "training", value={"losses": [0.1, "low"]}), "losses: 'low'"),
+        (damaged(*EXTRA, "processes", value=[3]), "process 1 is not an object"),
+        (damaged(*EXTRA, "processes", value=[{"latency": 0.1}, {"latency": "x"}]), "process 2: 'x' is not a finite"),
+        (damaged(*EXTRA, "processes", value=[{"latency": 0}]), "process 1: 0 is not above 0"),
         (saved(benchmarks=[plain(median="x")]), "damaged statistics"),
         (saved(benchmarks=[plain(data=[True])]), "True is not a finite number"),
     ],

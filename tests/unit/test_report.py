@@ -3,6 +3,7 @@ import re
 
 import pytest
 
+from fwbench.fingerprint import Fingerprint
 from fwbench.measurement import Failure, Measurement, Metric, unavailable
 from fwbench.report import summary, units
 from fwbench.report.progress import Progress
@@ -57,6 +58,15 @@ def test_a_failed_workload_keeps_its_row_and_its_kind():
 def test_notes_say_why_a_column_is_empty():
     missing = unavailable("J", "lower", "counter", "this machine has no counter")
     assert "no energy: this machine has no counter" in summary.notes([measured("torch", energy_per_sample=missing)])
+
+
+def test_notes_tell_of_recompilation_while_measuring():
+    steady, unsteady = (
+        dataclasses.replace(measured(lane), program=Fingerprint(digest="d").counted(1, times))
+        for lane, times in (("torch-compile", 0), ("jax", 3))
+    )
+    (note,) = [note for note in summary.notes([steady, unsteady, measured("torch")]) if "recompiled" in note]
+    assert note.startswith("jax-mlp-inference-b8: recompiled while it was measured (3x)")
 
 
 def test_notes_warn_when_the_mean_lies_above_p95():

@@ -11,8 +11,12 @@ _OPERATOR = re.compile(r'^\s*(?:%[^=]+= )?"?(?:(?P<name>[a-z]\w*\.\w+)"?[ (<]|ca
 _FUNCTION = re.compile(r"^\s*func\.func (?:public |private )?@(?P<name>[\w.$-]+)\(", re.MULTILINE)
 _CALL = re.compile(r"\bcall @(?P<name>[\w.$-]+)\(")
 _ELEMENT = re.compile(r"tensor<(?:[\d?]+x)*(?P<type>\w+(?:<\w+>)?)[,>]")
-# What names arguments and results after the Python that made them.
-_LABEL = re.compile(r'(?:, )?(?:jax\.result_info|jax\.arg_info|mhlo\.arg_name) = "[^"]*"')
+# Attributes without a meaning: names after the Python that made them, and where on one device an array lies.
+_IDLE = re.compile(
+    r'(?:, )?(?:(?:jax\.result_info|jax\.arg_info|mhlo\.arg_name) = "[^"]*"'
+    r"|sdy\.sharding = #sdy\.sharding<@empty_mesh[^>]*>)"
+)
+_MESH = re.compile(r"^\s*sdy\.mesh @empty_mesh .*\n", re.MULTILINE)
 
 _NUMPY = {"pred": "bool", "i1": "bool", "complex<f32>": "complex64", "complex<f64>": "complex128"}
 
@@ -58,11 +62,12 @@ def lowered(text: str) -> Lowered:
 
 
 def canonical(text: str) -> str:
-    """The module without the names of Python's functions and arguments: they say nothing of what it computes."""
+    """The module without what says nothing of its arithmetic: Python's names, shardings over no mesh, indentation."""
     functions = {match["name"]: f"f{number}" for number, match in enumerate(_FUNCTION.finditer(text))}
     text = re.sub(r"^module @\S+", "module @m", text, count=1, flags=re.MULTILINE)
     text = re.sub(r"@([\w.$-]+)", lambda match: f"@{functions.get(match[1], match[1])}", text)
-    return _LABEL.sub("", text)
+    text = _IDLE.sub("", _MESH.sub("", text)).replace("{, ", "{").replace(" {}", "")
+    return re.sub(r"[ \t]+", " ", text)
 
 
 def fusions(optimised: str) -> int:
