@@ -144,11 +144,15 @@ def save(drawing: Drawing, folder: Path) -> tuple[Path, Path]:
     """Write a figure as SVG and as PDF, the same bytes for the same records."""
     paths = folder / f"{drawing.key}.svg", folder / f"{drawing.key}.pdf"
     folder.mkdir(parents=True, exist_ok=True)
+    figure = drawing.figure
     with _looking():
-        drawing.figure.savefig(paths[0], metadata={"Date": None})
-        # Laid out already; a second time would be most of the work.
-        drawing.figure.set_layout_engine("none")
-        drawing.figure.savefig(paths[1], metadata={"CreationDate": None})
+        # Laid out once: left to itself each format does it again, and draws once more to do so.
+        engine = figure.get_layout_engine()
+        if engine is not None:
+            engine.execute(figure)
+            figure.set_layout_engine(None)
+        figure.savefig(paths[0], metadata={"Date": None})
+        figure.savefig(paths[1], metadata={"CreationDate": None})
     return paths
 
 
