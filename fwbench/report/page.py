@@ -11,7 +11,8 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
-from fwbench.report.figures import INK, PAPER, Drawing
+from fwbench.report.figures import Drawing
+from fwbench.report.look import INK, PAPER
 from fwbench.report.tables import Column, Table, Value
 
 _ABOUT = ("failures", "parity", "sources", "fingerprint", "records")

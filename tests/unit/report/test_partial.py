@@ -58,6 +58,14 @@ def test_a_run_that_timed_nothing(report):
     assert "There is nothing to draw." in text(out)
 
 
+def test_times_that_the_clock_could_not_tell_from_none(report):
+    none = {"latency_p50": metric(0.0), "compile_time": metric(0.0)}
+    out = report(saved(measured("torch", metrics={"latency_p50": metric(0.1)}), measured("jax", metrics=none)))
+    (row,) = tables(out)["break-even"].dicts()
+    assert (row["compiling [s]"], row["calls to break even [1]"]) == ("0.0", "0.0")
+    report(saved(measured("torch", samples=(0.0, 0.0, 0.0), metrics=none)))
+
+
 def test_failures_alone_are_a_report_too(report):
     out = report(saved(failed("out_of_memory", "XLA ran out of memory"), failed("unavailable", "no GPU", "torch")))
     kinds = [row["kind"] for row in tables(out)["failures"].dicts()]
