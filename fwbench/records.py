@@ -224,6 +224,11 @@ def _check(measurement: Measurement) -> None:
         if not isinstance(metric.unit, str) or not isinstance(metric.source, str):
             raise TypeError(f"metric {name} has no unit or source")
     _numbers(measurement.samples, "samples")
+    if min(measurement.samples, default=0.0) < 0:
+        raise ValueError(f"samples: {min(measurement.samples)!r} is below 0")
+    throughput = measurement.value("throughput")
+    if throughput is not None and throughput <= 0:
+        raise ValueError(f"metric throughput: {throughput!r} is not above 0")
     for number, process in enumerate(measurement.processes, 1):
         if not isinstance(process, Mapping):
             raise TypeError(f"process {number} is not an object")

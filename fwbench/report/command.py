@@ -2,11 +2,13 @@
 
 import argparse
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fwbench import records
 from fwbench.errors import UserError
+from fwbench.records import Record
 from fwbench.report import answers, cases, contents
 from fwbench.report.cases import Setting
 from fwbench.report.formats import csv, latex, markdown
@@ -38,33 +40,44 @@ def add(subparsers: Any) -> None:
     parser.set_defaults(run=_run)
 
 
-class Report:
-    """What was read, and where what is made of it goes.
+@dataclass(frozen=True)
+class Section:
+    """What is said of one setting, or of the benchmarks that fwbench did not measure.
 
     Attributes:
-        settings: each with its tables and the folder of its files: `out` itself where there is one setting alone.
-        foreign: benchmarks without a workload, if there are any.
+        folder: of its files: the report's own where there is one setting alone.
+        headline: the answers in sentences.
+        remarks: what a reader must know before the numbers.
+        setting: None where fwbench did not measure.
     """
 
-    def __init__(self, read: list[records.Record], out: Path) -> None:
-        self.out = out
-        self.records = read
-        self.settings = cases.settings(read)
-        self.tables = [contents.tables(setting) for setting in self.settings]
-        several = len(self.settings) > 1
-        self.folders = [out / f"setting-{n}" if several else out for n, _ in enumerate(self.settings, 1)]
-        plain = cases.plain(read)
-        self.foreign = contents.foreign(plain) if plain else None
-        self.headings = [heading(setting, number * several) for number, setting in enumerate(self.settings, 1)]
+    heading: str
+    folder: Path
+    headline: list[str]
+    remarks: list[str]
+    tables: list[Table]
+    setting: Setting | None
 
-    def everything(self) -> list[tuple[str, Path, Table]]:
-        """All tables, each with its setting's heading and folder."""
-        found = [
-            (name, folder, table)
-            for name, folder, tables in zip(self.headings, self.folders, self.tables, strict=True)
-            for table in tables
-        ]
-        return [*found, ("Other benchmarks", self.out, self.foreign)] if self.foreign else found
+
+def sections(read: list[Record], out: Path) -> list[Section]:
+    """The report's parts, its settings first."""
+    settings = cases.settings(read)
+    several = len(settings) > 1
+    found = [
+        Section(
+            heading(setting, number * several),
+            out / f"setting-{number}" if several else out,
+            answers.headline(answers.answers(setting.cases)),
+            contents.remarks(setting),
+            contents.tables(setting),
+            setting,
+        )
+        for number, setting in enumerate(settings, 1)
+    ]
+    foreign = cases.plain(read)
+    if foreign:
+        found.append(Section("Other benchmarks", out, [], [], [contents.foreign(foreign)], None))
+    return found
 
 
 def heading(setting: Setting, number: int) -> str:
@@ -81,14 +94,14 @@ def heading(setting: Setting, number: int) -> str:
 
 def _run(options: argparse.Namespace) -> int:
     read = [records.read(path) for path in options.records]
-    report = Report(read, options.out)
-    if not report.settings:
+    found = sections(read, options.out)
+    if not any(section.setting for section in found):
         names = ", ".join(str(record.path) for record in read)
         raise UserError(f"{names}: no measurement of fwbench in there, so there is nothing to report")
     for record in read:
         print(f"read {record.path}: {len(record.measurements)} measurements, {record.made:%Y-%m-%d %H:%M} UTC")
     try:
-        written = [path for name in options.format for path in _WRITERS[name](report)]
+        written = [path for name in options.format for path in _WRITERS[name](options.out, found)]
     except OSError as error:
         raise UserError(
             f"{error.filename} cannot be written ({error.strerror}): choose another folder with --out"
@@ -106,27 +119,30 @@ def _formats(text: str) -> list[str]:
     return names
 
 
-def _markdown(report: Report) -> list[Path]:
-    tables = [(name, table) for name, _, table in report.everything()]
-    return [_write(report.out / "tables.md", markdown.document(TITLE, tables))]
+def _markdown(out: Path, found: list[Section]) -> list[Path]:
+    parts = [(section.heading, [*section.headline, *section.remarks], section.tables) for section in found]
+    return [_write(out / "tables.md", markdown.document(TITLE, parts))]
 
 
-def _csv(report: Report) -> list[Path]:
+def _csv(out: Path, found: list[Section]) -> list[Path]:
     return [
-        _write(folder / "tables" / f"{table.key}.csv", csv.write(table)) for _, folder, table in report.everything()
+        _write(section.folder / "tables" / f"{table.key}.csv", csv.write(table))
+        for section in found
+        for table in section.tables
     ]
 
 
-def _latex(report: Report) -> list[Path]:
-    paths, files = [], []
-    for name, folder, table in report.everything():
-        path = _write(folder / "tables" / f"{table.key}.tex", latex.write(table))
-        paths.append(path)
-        files.append((name, path.relative_to(report.out).with_suffix("").as_posix()))
-    return [_write(report.out / "tables.tex", latex.document(TITLE, files)), *paths]
+def _latex(out: Path, found: list[Section]) -> list[Path]:
+    paths, parts = [], []
+    for section in found:
+        files = [_write(section.folder / "tables" / f"{table.key}.tex", latex.write(table)) for table in section.tables]
+        names = [path.relative_to(out).with_suffix("").as_posix() for path in files]
+        parts.append((section.heading, [*section.headline, *section.remarks], names))
+        paths += files
+    return [_write(out / "tables.tex", latex.document(TITLE, parts)), *paths]
 
 
-def _html(report: Report) -> list[Path]:
+def _html(out: Path, found: list[Section]) -> list[Path]:
     try:
         from fwbench.report import figures, page
     except ImportError as error:
@@ -135,25 +151,28 @@ def _html(report: Report) -> list[Path]:
             "for --format markdown,latex,csv"
         ) from None
     paths, parts = [], []
-    given = zip(report.settings, report.headings, report.folders, report.tables, strict=True)
-    for setting, name, folder, tables in given:
-        saved = [(drawing, figures.save(drawing, folder / "figures")) for drawing in figures.draw(setting.cases)]
+    for section in found:
+        if section.setting is None:
+            continue
+        drawings = figures.draw(section.setting.cases)
+        saved = [(drawing, figures.save(drawing, section.folder / "figures")) for drawing in drawings]
         paths += [path for _, both in saved for path in both]
         parts.append(
             page.Part(
-                name,
-                answers.headline(answers.answers(setting.cases)),
-                contents.missing(setting),
-                tables,
+                section.heading,
+                section.headline,
+                section.remarks,
+                section.tables,
                 [(drawing, svg) for drawing, (svg, _) in saved],
                 [
                     (m.workload.id, f"{m.failure.kind}: {m.failure.message}", m.failure.detail)
-                    for m in setting.measurements
+                    for m in section.setting.measurements
                     if m.failure and m.failure.detail
                 ],
             )
         )
-    return [_write(report.out / "report.html", page.write(TITLE, parts, report.foreign)), *paths]
+    foreign = next((section.tables[0] for section in found if section.setting is None), None)
+    return [_write(out / "report.html", page.write(TITLE, parts, foreign)), *paths]
 
 
 def _write(path: Path, text: str) -> Path:
@@ -162,7 +181,7 @@ def _write(path: Path, text: str) -> Path:
     return path
 
 
-_WRITERS: dict[str, Callable[[Report], list[Path]]] = {
+_WRITERS: dict[str, Callable[[Path, list[Section]], list[Path]]] = {
     "html": _html,
     "markdown": _markdown,
     "latex": _latex,

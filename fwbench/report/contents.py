@@ -8,7 +8,7 @@ from typing import Any
 from fwbench.measurement import Measurement
 from fwbench.metrics import METRICS
 from fwbench.records import Plain, Record
-from fwbench.report import answers, calls, fits, published, units
+from fwbench.report import answers, calls, fits, published, summary, units
 from fwbench.report.cases import Case, Setting
 from fwbench.report.tables import Column, Table, tabulate
 
@@ -38,6 +38,11 @@ def tables(setting: Setting) -> list[Table]:
     return [table for table in everything if table.rows]
 
 
+def remarks(setting: Setting) -> list[str]:
+    """What a reader must know before the numbers: what is missing, and where a number may not be the machine's."""
+    return [*missing(setting), *summary.cautions([m for case in setting.cases for m in case.measurements])]
+
+
 def missing(setting: Setting) -> list[str]:
     """What a whole report has and this one lacks: a sentence each."""
     measured = [case for case in setting.cases if case.replicates and not case.internal]
@@ -58,6 +63,11 @@ def missing(setting: Setting) -> list[str]:
     failed = [case for case in setting.cases if case.why_failed()]
     if failed:
         found.append(f"{len(failed)} of {len(setting.cases)} workloads have no numbers: see what failed.")
+    commits = {record.commit["id"] for record in setting.records if "id" in record.commit}
+    if len(commits) > 1:
+        found.append(
+            f"Runs of {len(commits)} commits stand together: replicates only if what was measured is the same."
+        )
     return [*found, *(f"{record.path.name}: {note}." for record in setting.records for note in record.notes)]
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
-from fwbench.report.figures import INK, PAPER, Drawing
+from fwbench.report.figures import Drawing
+from fwbench.report.look import INK, PAPER
 from fwbench.report.tables import Column, Table, Value
 
 _ABOUT = ("failures", "parity", "sources", "fingerprint", "records")
@@ -23,14 +24,14 @@ class Part:
 
     Attributes:
         headline: the answers in sentences.
-        missing: what it lacks, a sentence each.
+        remarks: what a reader must know before the numbers, a sentence each.
         drawings: each with its SVG file.
         details: of failures: the workload's id, the failure in a sentence, and the traceback or the like.
     """
 
     heading: str
     headline: Sequence[str]
-    missing: Sequence[str]
+    remarks: Sequence[str]
     tables: Sequence[Table]
     drawings: Sequence[tuple[Drawing, Path]]
     details: Sequence[tuple[str, str, str]]

@@ -52,21 +52,33 @@ def _lines(table: Table) -> list[str]:
 
 
 def notes(measurements: Sequence[Measurement]) -> list[str]:
-    """What a reader of the table must know: why cells are empty, and samples whose mean lies beyond the p95."""
-    lines = []
-    reasons: dict[str, str] = {}
+    """What a reader of the table must know: what to mind, why cells are empty, what the harness cost."""
     measured = [m for m in measurements if not m.failure]
+    lines = cautions(measured)
+    energies = [m.metrics["energy_per_sample"] for m in measured if "energy_per_sample" in m.metrics]
+    reason = next((energy.reason for energy in energies if energy.reason), None)
+    if reason:
+        lines.append(f"no energy: {reason}")
+    starts = [m.start_s for m in measured if m.start_s is not None]
+    overheads = [m.overhead_s for m in measured if m.overhead_s is not None]
+    if starts and overheads:
+        lines.append(
+            f"harness, median of {len(overheads)}: a worker starts in {units.seconds(statistics.median(starts))}, "
+            f"and {units.seconds(statistics.median(overheads))} a benchmark go to anything but the stages shown"
+        )
+    return lines
+
+
+def cautions(measured: Sequence[Measurement]) -> list[str]:
+    """Where a number may not be the machine's or the program's: slow calls, other load, recompilation."""
+    lines = []
     for m in measured:
-        energy = m.metrics.get("energy_per_sample")
-        if energy and energy.reason:
-            reasons.setdefault("energy", energy.reason)
         p95 = m.value("latency_p95")
-        if p95 is not None and sum(m.samples) / len(m.samples) > p95:
+        if p95 is not None and m.samples and statistics.fmean(m.samples) > p95:
             lines.append(
                 f"{m.workload.id}: the mean latency lies above p95; a few calls were very slow. "
                 "Look for other load on the machine and measure again."
             )
-    lines.extend(f"no {what}: {reason}" for what, reason in reasons.items())
     loads = {m.workload.id: load for m in measured if (load := m.value("other_load") or 0.0) > _OTHER_LOAD}
     if loads:
         worst = max(loads, key=lambda name: loads[name])
@@ -80,11 +92,4 @@ def notes(measurements: Sequence[Measurement]) -> list[str]:
         for m in measured
         if m.program and m.program.recompilations
     )
-    starts = [m.start_s for m in measured if m.start_s is not None]
-    overheads = [m.overhead_s for m in measured if m.overhead_s is not None]
-    if starts and overheads:
-        lines.append(
-            f"harness, median of {len(overheads)}: a worker starts in {units.seconds(statistics.median(starts))}, "
-            f"and {units.seconds(statistics.median(overheads))} a benchmark go to anything but the stages shown"
-        )
     return lines

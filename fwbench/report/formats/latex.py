@@ -26,12 +26,9 @@ _SPECIAL = {
 }
 
 
-def document(title: str, files: Iterable[tuple[str, str]]) -> str:
-    """A document that takes in the tables' files.
-
-    Args:
-        files: the heading of a table's setting, and its file without the ending.
-    """
+def document(title: str, parts: Iterable[tuple[str, Iterable[str], Iterable[str]]]) -> str:
+    """A document that takes in the tables' files: of each part the heading, the sentences before its tables, and the
+    files without their ending."""
     lines = [
         r"\documentclass{article}",
         r"\usepackage[a4paper,landscape,margin=12mm]{geometry}",
@@ -40,12 +37,10 @@ def document(title: str, files: Iterable[tuple[str, str]]) -> str:
         r"\begin{document}",
         rf"\section*{{{escape(title)}}}",
     ]
-    previous = ""
-    for setting, file in files:
-        if setting != previous:
-            lines.append(rf"\subsection*{{{escape(setting)}}}")
-            previous = setting
-        lines.append(rf"\input{{{file}}}")
+    for heading, sentences, files in parts:
+        lines.append(rf"\subsection*{{{escape(heading)}}}")
+        lines += [rf"\par {escape(sentence)}" for sentence in sentences]
+        lines += [rf"\input{{{file}}}" for file in files]
     return "\n".join([*lines, r"\end{document}", ""])
 
 

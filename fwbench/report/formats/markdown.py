@@ -9,14 +9,13 @@ from fwbench.report.tables import Table
 _SPECIAL = re.compile(r"[\\`*_{}\[\]<>#|~$&!@]")
 
 
-def document(title: str, tables: Iterable[tuple[str, Table]]) -> str:
-    """All tables of a report, each under the heading of its setting where that changes."""
-    lines, previous = [f"# {escape(title)}", ""], ""
-    for setting, table in tables:
-        if setting != previous:
-            lines += [f"## {escape(setting)}", ""]
-            previous = setting
-        lines += [f"### {escape(table.title)}", "", write(table)]
+def document(title: str, parts: Iterable[tuple[str, Iterable[str], Iterable[Table]]]) -> str:
+    """A whole report: of each part the heading, the sentences before its tables, and the tables."""
+    lines = [f"# {escape(title)}", ""]
+    for heading, sentences, tables in parts:
+        lines += [f"## {escape(heading)}", "", *(f"- {escape(sentence)}" for sentence in sentences), ""]
+        for table in tables:
+            lines += [f"### {escape(table.title)}", "", write(table)]
     return "\n".join(lines)
 
 

@@ -53,16 +53,16 @@ def markdown(path):
         if line.startswith("### "):
             if lines:
                 columns, _, *rows = [
-                    [_unescaped(cell.strip()) for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines
+                    [unescaped(cell.strip()) for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines
                 ]
-                tables[_unescaped(title)] = Parsed(columns, rows)
+                tables[unescaped(title)] = Parsed(columns, rows)
             title, lines = line[4:], []
         elif line.startswith("|"):
             lines.append(line)
     return tables
 
 
-def _unescaped(text):
+def unescaped(text):
     return re.sub(r"\\(.)", r"\1", text)
 
 

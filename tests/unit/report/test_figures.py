@@ -2,7 +2,7 @@
 
 import pytest
 
-from fwbench.report import figures
+from fwbench.report import figures, look
 from fwbench.report.cases import cases
 from tests.unit.recorded import fitted, measured, metric
 
@@ -110,10 +110,10 @@ def test_compilations_that_never_pay_off_are_hollow():
 
 def test_a_lane_has_one_look_that_no_other_lane_has():
     names = ["torch", "torch-compile", "jax", "tensorflow", "mxnet", "mine"]
-    looks = figures.styles(names)
-    assert figures.styles(reversed(names)) == looks
+    looks = look.styles(names)
+    assert look.styles(reversed(names)) == looks
     for part in ("colour", "marker", "hatch"):
-        assert len({getattr(look, part) for look in looks.values()}) == len(names)
+        assert len({getattr(one, part) for one in looks.values()}) == len(names)
 
 
 @pytest.mark.parametrize(

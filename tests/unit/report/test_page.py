@@ -153,12 +153,22 @@ def test_light_and_dark_are_different_and_readable(golden, visit):
     assert len(grounds) == 2
 
 
+def test_published_numbers_look_unlike_ones_own(golden, visit):
+    cells = visit(golden).locator("#published-paper_inference_h100-1-t tbody tr").first.locator("td.n")
+    styles = cells.evaluate_all("cells => cells.map(cell => getComputedStyle(cell).fontStyle)")
+    # Batch, then yours and published by turns.
+    assert styles == ["normal", *["normal", "italic"] * 4]
+
+
 def test_print_shows_whole_tables_and_no_controls(golden, visit):
     page = visit(golden)
     page.emulate_media(media="print")
     assert not page.locator("nav").is_visible()
     assert not page.locator("input").first.is_visible()
     assert page.evaluate("getComputedStyle(document.querySelector('.scroll')).overflowX") == "visible"
+    for picture in page.locator("figure svg").all():
+        # An A4 page on its side, less margins, heading and caption: 150 mm at 96 pixels an inch.
+        assert picture.bounding_box()["height"] <= 568
     assert page.pdf(prefer_css_page_size=True).startswith(b"%PDF")
 
 

@@ -27,6 +27,8 @@ def test_one_framework_and_one_batch_size(report):
         "No workload was measured in two lanes",
     ):
         assert sentence in text(out)
+        assert sentence in parsing.unescaped((out / "tables.md").read_text())
+        assert sentence.partition("(")[0] in (out / "tables.tex").read_text()
     assert "no speed-up: eager PyTorch" in text(out)
 
 
@@ -54,6 +56,14 @@ def test_a_run_that_timed_nothing(report):
     out = report([*journal(*untimed)])
     assert [row["throughput/s [1/s]"] for row in tables(out)["inference"].dicts()] == ["", ""]
     assert "There is nothing to draw." in text(out)
+
+
+def test_times_that_the_clock_could_not_tell_from_none(report):
+    none = {"latency_p50": metric(0.0), "compile_time": metric(0.0)}
+    out = report(saved(measured("torch", metrics={"latency_p50": metric(0.1)}), measured("jax", metrics=none)))
+    (row,) = tables(out)["break-even"].dicts()
+    assert (row["compiling [s]"], row["calls to break even [1]"]) == ("0.0", "0.0")
+    report(saved(measured("torch", samples=(0.0, 0.0, 0.0), metrics=none)))
 
 
 def test_failures_alone_are_a_report_too(report):
@@ -113,6 +123,18 @@ def test_runs_of_one_machine_stand_together_as_medians(report):
     (row,) = tables(out)["inference"].dicts()
     assert row["throughput/s [1/s]"] == "4.0"
     assert len(tables(out)["records"].rows) == 3
+    assert "Runs of 2 commits stand together" not in text(out)
+
+
+def test_runs_of_several_commits_are_told_apart_in_words(report):
+    other = {"id": "beef", "branch": "main", "dirty": False}
+    out = report(saved(measured(overhead_s=1.0)), saved(measured(overhead_s=2.0), commit_info=other))
+    assert "Runs of 2 commits stand together" in text(out)
+
+
+def test_numbers_that_other_load_disturbed_are_called_so(report):
+    out = report(saved(measured(metrics={"other_load": metric(0.5, "1")}), measured("jax")))
+    assert "other processes used the CPUs while 1 of 2 were measured" in text(out)
 
 
 def test_somebody_elses_benchmarks_are_listed_apart(report):

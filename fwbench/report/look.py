@@ -1,0 +1,176 @@
+"""How figures look: a lane's colour, marker, hatch and line; panels, axes and legends.
+
+A lane looks the same everywhere: one colour (Okabe and Ito's, told apart by colour-blind readers), one marker, one
+hatch and one kind of line, so that a figure can be read in grey too.
+"""
+
+import math
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import NullLocator
+
+from fwbench.report.cases import title
+
+# Replaced by the page's own colours where a figure is part of it.
+INK, PAPER = "#333333", "#fffffe"
+GRID = "#9a9a9a"
+_LOOK: Any = {
+    "axes.edgecolor": INK,
+    "axes.facecolor": "none",
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.labelcolor": INK,
+    "axes.labelsize": 8,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 9,
+    "axes.axisbelow": True,
+    "figure.facecolor": PAPER,
+    "font.size": 8,
+    "grid.alpha": 0.35,
+    "grid.color": GRID,
+    "grid.linewidth": 0.5,
+    "hatch.linewidth": 0.8,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 4.5,
+    "pdf.fonttype": 42,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "fwbench",
+    "text.color": INK,
+    # A name from a record is text, never mathematics.
+    "text.parse_math": False,
+    "xtick.color": INK,
+    "xtick.labelsize": 7,
+    "ytick.color": INK,
+    "ytick.labelsize": 7,
+}
+_COLUMNS = 3
+_LEGEND = 4  # lanes beside each other
+PANEL = (2.5, 1.9)  # inches
+# More points than this no eye tells apart in a panel.
+_POINTS = 400
+# More marks than this are too many for a panel's axis.
+_MARKS = 4
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a lane looks."""
+
+    colour: str
+    marker: str
+    hatch: str
+    line: Any
+
+
+_STYLES = {
+    "torch": Style("#D55E00", "o", "", "-"),
+    "torch-compile": Style("#E69F00", "^", "///", "-."),
+    "jax": Style("#0072B2", "s", "\\\\\\", (0, (4, 1.5))),
+    "tensorflow": Style("#009E73", "D", "xxx", (0, (1, 1))),
+}
+_OTHERS = (
+    Style("#CC79A7", "v", "---", (0, (6, 1, 1, 1, 1, 1))),
+    Style("#56B4E9", "P", "+++", (0, (8, 2))),
+    Style("#7F7F7F", "X", "|||", (0, (2, 2))),
+)
+
+
+def styles(lanes: Iterable[str]) -> dict[str, Style]:
+    """The lanes' looks; a lane that fwbench does not know gets one of the rest, by the order of names."""
+    found = list(dict.fromkeys(lanes))
+    unknown = sorted(set(found) - set(_STYLES))
+    rest = {lane: _OTHERS[place % len(_OTHERS)] for place, lane in enumerate(unknown)}
+    return {lane: _STYLES.get(lane) or rest[lane] for lane in found}
+
+
+@contextmanager
+def looking() -> Iterator[None]:
+    """While it lasts, whatever is drawn and saved looks like this."""
+    with rc_context(_LOOK), warnings.catch_warnings():
+        # In a name; a viewer's font has the glyph for the SVG, and the PDF shows a box.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        yield
+
+
+def grid_of(count: int) -> tuple[Figure, list[Axes]]:
+    """A figure of so many panels."""
+    columns = min(_COLUMNS, count)
+    rows = -(-count // columns)
+    figure = Figure(figsize=(max(4.5, PANEL[0] * columns), 0.5 + PANEL[1] * rows), layout="constrained")
+    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for empty in panels[count:]:
+        empty.set_axis_off()
+    return figure, panels[:count]
+
+
+def legend(figure: Figure, looks: dict[str, Style], bars: bool = False) -> None:
+    """The lanes above the panels, as lines or as bars."""
+    handles = [
+        Patch(facecolor=look.colour, hatch=look.hatch, edgecolor=PAPER, label=printable(title(lane)))
+        if bars
+        else Line2D([], [], color=look.colour, marker=look.marker, linestyle=look.line, label=printable(title(lane)))
+        for lane, look in looks.items()
+    ]
+    figure.legend(handles=handles, loc="outside upper left", ncols=min(_LEGEND, len(handles)))
+
+
+def logarithmic(axes: Axes, way: Literal["x", "y"], values: Sequence[float], show: Callable[[float], str]) -> None:
+    """A logarithmic axis from a round number to a round number, so that even a narrow one has two marks."""
+    # What took no time that the clock could tell is off a logarithmic axis.
+    values = [value for value in values if value > 0] or [1.0]
+    ticks = round_marks(values)
+    axis = axes.xaxis if way == "x" else axes.yaxis
+    axis.set_ticks(ticks, labels=[show(tick) for tick in ticks])
+    axis.set_minor_locator(NullLocator())
+    limits = (min(ticks[0], *values) * 0.9, max(ticks[-1], *values) * 1.1)
+    axes.set(**{f"{way}lim": limits})
+
+
+def round_marks(values: Sequence[float]) -> list[float]:
+    """Two to four round numbers from at most the least value to at least the largest, as far as so few can.
+
+    Args:
+        values: at least one, above 0.
+    """
+    low, high = min(values), max(values)
+    decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
+    for steps in ((1, 2, 5), (1,)):
+        marks = [step * 10.0**decade for decade in decades for step in steps]
+        ticks = [
+            *[mark for mark in marks if mark <= low][-1:],
+            *[mark for mark in marks if low < mark < high],
+            *[mark for mark in marks if mark >= high and mark > low][:1],
+        ]
+        if len(ticks) <= _MARKS:
+            return ticks
+    return ticks[:: -(-len(ticks) // _MARKS)]
+
+
+def named(model: str, precision: str) -> str:
+    """A panel's model, and its arithmetic where that is not the default."""
+    return printable(model if precision == "fp32" else f"{model} {precision}")
+
+
+def printable(text: str, most: int = 32) -> str:
+    """A name as XML may hold it, cut where it would leave no room for the figure; tables have it whole."""
+    shown = "".join(character if character.isprintable() else "?" for character in text)
+    return shown if len(shown) <= most else f"{shown[: most - 3]}..."
+
+
+def thin(values: Sequence[float]) -> list[float]:
+    """Evenly chosen ones, first and last among them, where there are more than can be seen."""
+    if len(values) <= _POINTS:
+        return list(values)
+    return [values[round(place * (len(values) - 1) / (_POINTS - 1))] for place in range(_POINTS)]
