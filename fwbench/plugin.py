@@ -35,6 +35,7 @@ _PROGRESS = pytest.StashKey[Progress]()
 _CLOCK = pytest.StashKey["ReplayClock"]()
 _GATE = pytest.StashKey[Gate | None]()
 _MACHINE = pytest.StashKey[Machine]()
+_RAN = pytest.StashKey[bool]()  # whether there is anything that a gate could judge
 _SHOWN = pytest.StashKey[set[str]]()  # the tests whose outcome the progress line has told
 
 
@@ -169,6 +170,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     progress = Progress(terminal, capture.global_and_fixture_disabled if capture else nullcontext)
     progress.total = sum("measure" in getattr(item, "fixturenames", ()) for item in session.items)
     config.stash[_PROGRESS] = progress
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Not reached after a usage error; after errors of collection, nothing runs."""
+    session.config.stash[_RAN] = not session.config.option.collectonly and not session.testsfailed
 
 
 @pytest.fixture
@@ -330,7 +337,7 @@ def pytest_report_teststatus(report: pytest.TestReport, config: pytest.Config) -
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     gate = session.config.stash[_GATE]
-    if gate:
+    if gate and session.config.stash.get(_RAN, False):
         session.exitstatus = gate.exit_status(int(session.exitstatus))
 
 
@@ -349,7 +356,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Ite
         session, gate = config.stash.get(_SESSION, None), config.stash[_GATE]
         if session and session.measurements and not (gate and gate.shows_numbers):
             _write_summary(terminalreporter, session)
-        if gate:
+        if gate and config.stash.get(_RAN, False):
             terminalreporter.section(gate.title)
             for line in gate.lines(session.journal.path if session else None):
                 terminalreporter.write_line(line)

@@ -11,6 +11,13 @@ from fwbench.selection import Selection
 
 _GATES = {"--fwbench-against": DuetGate, "--fwbench-gate": SavedGate, "--fwbench-programs-only": ProgramsOnly}
 
+# What means nothing to a run without one of these.
+_ABOUT = {
+    "--fwbench-fail": ("--fwbench-against", "--fwbench-gate"),
+    "--fwbench-allow-mismatch": ("--fwbench-gate",),
+    "--fwbench-summary": ("--fwbench-against", "--fwbench-gate"),
+}
+
 
 def choose(config: pytest.Config, selection: Selection, machine: Machine) -> Gate | None:
     """The gate, if any.
@@ -21,13 +28,18 @@ def choose(config: pytest.Config, selection: Selection, machine: Machine) -> Gat
     asked = [option for option in _GATES if config.getoption(option[2:].replace("-", "_"))]
     if len(asked) > 1:
         raise pytest.UsageError(f"{' and '.join(asked)} are different gates: leave one of them out.")
-    summary = config.getoption("fwbench_summary")
+    for option, gates in _ABOUT.items():
+        if config.getoption(option[2:].replace("-", "_")) and not set(asked) & set(gates):
+            raise pytest.UsageError(f"{option} is about a gate: add {' or '.join(gates)}, or leave it out.")
     if not asked:
-        if summary:
-            raise pytest.UsageError("--fwbench-summary is about a gate: add --fwbench-against or --fwbench-gate.")
         return None
-    if summary and not summary.absolute().parent.is_dir():
-        raise pytest.UsageError(f"--fwbench-summary {summary}: there is no folder {summary.parent}; make it first.")
+    summary = config.getoption("fwbench_summary")
+    if summary:
+        try:
+            # Now, not after hours of measuring.
+            summary.open("a").close()
+        except OSError as error:
+            raise pytest.UsageError(f"--fwbench-summary {summary} cannot be written ({error.strerror}).") from None
     for option in ("disable", "skip"):
         if config.getoption(f"benchmark_{option}"):
             raise pytest.UsageError(f"--benchmark-{option} measures nothing that {asked[0]} could gate: leave it out.")

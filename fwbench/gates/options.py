@@ -58,22 +58,31 @@ def thresholds(config: pytest.Config, kind: str) -> dict[str, Threshold]:
         pytest.UsageError: an option is none, or names a metric that this gate has not.
     """
     found = {name: limit for name, criterion in CRITERIA.items() if (limit := getattr(criterion, kind))}
-    return found | _known(config.getoption("fwbench_fail"), FAIL, kind)
+    asked = _parsed(config.getoption("fwbench_fail"), FAIL)
+    for name in asked:
+        if name not in found:
+            other = "--fwbench-gate" if kind == "duet" else "--fwbench-against"
+            raise pytest.UsageError(f"{name} in {FAIL} is not measured by this gate: {other} does.")
+    return found | asked
 
 
 def of_test(item: pytest.Item, kind: str) -> dict[str, Threshold]:
-    """What a test's own markers ask for, the closest one winning."""
-    markers = reversed(list(item.iter_markers(MARKER)))
-    return _known([text for marker in markers for text in marker.args], f"the marker {MARKER} of {item.nodeid}", kind)
+    """What a test's own markers ask for, the closest one winning; it may name metrics of either gate.
+
+    Raises:
+        pytest.UsageError: a marker is no threshold.
+    """
+    where = f"the marker {MARKER} of {item.nodeid}"
+    markers = list(item.iter_markers(MARKER))
+    for marker in markers:
+        if marker.kwargs or not marker.args or not all(isinstance(text, str) for text in marker.args):
+            raise pytest.UsageError(f'{where} takes its thresholds as text: {MARKER}("latency:5%").')
+    asked = _parsed([text for marker in reversed(markers) for text in marker.args], where)
+    return {name: limit for name, limit in asked.items() if getattr(CRITERIA[name], kind)}
 
 
-def _known(texts: list[str], where: str, kind: str) -> dict[str, Threshold]:
+def _parsed(texts: list[str], where: str) -> dict[str, Threshold]:
     try:
-        asked = parse(texts, where)
+        return parse(texts, where)
     except UserError as error:
         raise pytest.UsageError(str(error)) from None
-    for name in asked:
-        if getattr(CRITERIA[name], kind) is None:
-            other = "--fwbench-gate" if kind == "duet" else "--fwbench-against"
-            raise pytest.UsageError(f"{name} in {where} is not measured by this gate: {other} does.")
-    return asked

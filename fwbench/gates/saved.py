@@ -1,5 +1,6 @@
 """`--fwbench-gate`: the run against a record that was made earlier."""
 
+import dataclasses
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -41,7 +42,8 @@ class SavedGate(Gate):
             named = "" if not given or given is True else f", and {given} is no file"
             raise pytest.UsageError(f"--fwbench-gate needs the baseline's path, --benchmark-compare=PATH{named}.")
         try:
-            self._base = read(Path(given))
+            # What fwbench did not measure is pytest-benchmark's to compare.
+            self._base = dataclasses.replace(read(Path(given)), plain={})
         except UserError as error:
             raise pytest.UsageError(f"--benchmark-compare: {error}.") from None
         if not self._allow_mismatch:

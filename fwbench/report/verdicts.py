@@ -107,7 +107,8 @@ def _note(names: Sequence[str], says: str, note: str) -> str:
 
 
 def _row(finding: Finding) -> tuple[str, ...]:
-    show = _SHOW[CRITERIA[finding.metric].unit]
+    criterion = CRITERIA[finding.metric]
+    show = _SHOW[criterion.unit]
     verdict = finding.verdict
     return (
         finding.benchmark,
@@ -115,15 +116,13 @@ def _row(finding: Finding) -> tuple[str, ...]:
         "" if finding.base is None else show(finding.base),
         "" if finding.head is None else show(finding.head),
         "" if verdict is None else f"{verdict.ratio - 1:+.1%}",
-        "" if verdict is None else _interval(verdict.interval, verdict.confidence),
+        "" if verdict is None else "exact" if criterion.exact else _interval(verdict.interval, verdict.confidence),
         finding.replicates,
         _SAYS[finding.kind],
     )
 
 
 def _interval(ends: tuple[float, float], confidence: float) -> str:
-    if ends[0] == ends[1]:
-        return "exact"
     if not all(map(math.isfinite, ends)):
         return "unknown"
     return f"{ends[0] - 1:+.1%} to {ends[1] - 1:+.1%} ({confidence:.0%})"

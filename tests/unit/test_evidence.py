@@ -33,7 +33,7 @@ def write(path, *suites, header=HEADER):
 
 SUITES = [
     suite(benchmark(), benchmark("jax-mlp")),
-    suite(benchmark(kind="regressed"), benchmark("jax-mlp", kind="regressed"), loaded=True),
+    suite(benchmark(), benchmark("jax-mlp", kind="regressed"), loaded=True),
     suite(benchmark(kind="inconclusive"), benchmark("jax-mlp")),
     suite(
         benchmark(kind="regressed", planted=0.05, head=[1.06 * x for x in QUIET], seconds=(10.0, 50.0)),

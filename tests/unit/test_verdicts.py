@@ -64,10 +64,18 @@ def test_every_metric_has_its_unit(metric, value, shown):
 
 
 @pytest.mark.parametrize(
-    ("interval", "shown"), [((1.3, 1.3), "exact"), ((0.0, math.inf), "unknown"), ((0.9, 1.1), "-10.0% to +10.0%")]
+    ("metric", "interval", "shown"),
+    [
+        ("latency", (0.0, math.inf), "unknown"),
+        ("latency", (0.9, 1.1), "-10.0% to +10.0% (95%)"),
+        # Two processes that happen to agree are no proof.
+        ("peak_memory", (1.3, 1.3), "+30.0% to +30.0% (95%)"),
+        ("program_memory", (1.3, 1.3), "exact"),
+    ],
 )
-def test_an_interval_says_when_it_is_none(interval, shown):
-    assert shown in lines(outcome(finding(verdict=Verdict("unchanged", 1.3, interval, 0.95, 1))))[2]
+def test_an_interval_says_when_it_is_none(metric, interval, shown):
+    verdict = Verdict("unchanged", 1.3, interval, 0.95, 1)
+    assert f"  {shown}  " in lines(outcome(finding(metric=metric, verdict=verdict)))[2]
 
 
 def test_the_gravest_stands_first_and_each_benchmark_counts_once():

@@ -1,0 +1,252 @@
+"""`--fwbench-gate` in real pytest runs: held to baselines whose values make a run slower or faster by a millionfold."""
+
+import json
+
+import pytest
+
+from tests.unit.test_plugin import FAST, NOOP, run, suite
+
+__all__ = ["suite"]
+
+
+def marked(threshold):
+    """The suite, its test marked with this."""
+    return NOOP.replace("@pytest", f"@pytest.mark.fwbench_fail({threshold})\n    @pytest", 1)
+
+
+BENCHMARKS = [f"noop-noop-inference-b{size}" for size in (1, 2, 3)]
+
+
+@pytest.fixture(scope="module")
+def measured():
+    """The text of a baseline by five processes, once a test has made it."""
+    return []
+
+
+@pytest.fixture
+def baseline(suite, measured):
+    """Writes a baseline of the three benchmarks, against which times are worse by a factor; returns its path."""
+    if not measured:
+        arguments = ("--benchmark-only", "--fwbench-processes=5", "--benchmark-json=measured.json", *FAST)
+        assert run(suite, *arguments).ret == 0
+        measured.append(suite.path.joinpath("measured.json").read_text())
+
+    def make(worse, change=lambda record: None, name="baseline.json"):
+        record = json.loads(measured[0])
+        for benchmark in record["benchmarks"]:
+            for process in benchmark["extra_info"]["processes"]:
+                process["latency"] /= worse
+                process["throughput"] *= worse
+        change(record)
+        path = suite.path / name
+        path.write_text(json.dumps(record))
+        return path
+
+    return make
+
+
+@pytest.fixture
+def gate(suite):
+    """Runs the suite through the gate, in a process of its own where it measures; returns pytest's result."""
+
+    def go(path, *arguments, processes=5, measures=True):
+        given = (f"--benchmark-compare={path}", f"--fwbench-processes={processes}", *FAST, *arguments)
+        start = run if measures else in_process
+        return start(suite, "--benchmark-only", "--fwbench-gate", *given)
+
+    return go
+
+
+def in_process(suite, *arguments):
+    return suite.runpytest_inprocess("-p", "no:cacheprovider", *arguments)
+
+
+def nothing_was_measured(suite):
+    return not list(suite.path.glob(".benchmarks/journal/*"))
+
+
+def refused(result, sentence):
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert len([line for line in result.stderr.lines if line]) == 1
+    result.stderr.fnmatch_lines([f"ERROR: {sentence}"])
+
+
+def test_the_same_regression_fails_every_time_also_where_each_run_is_saved(suite, baseline, gate):
+    path = baseline(1e6)
+    for saved in (1, 2):
+        result = gate(path, "--benchmark-autosave", "--fwbench-summary=out.md")
+        assert result.ret == 1
+        result.assert_outcomes(passed=3)
+        for benchmark in BENCHMARKS:
+            result.stdout.fnmatch_lines([f"{benchmark} *latency *5 and 5 processes *regressed"])
+        result.stdout.fnmatch_lines([f"this run, against {path}", "3 benchmarks: 3 regressed"])
+        assert len(list(suite.path.glob(".benchmarks/*/*.json"))) == saved
+    text = suite.path.joinpath("out.md").read_text()
+    assert text.startswith("**fwbench: 3 benchmarks: 3 regressed**\n\n| benchmark |")
+
+
+def test_a_faster_run_passes_whatever_pytest_benchmark_holds_beside_it(baseline, gate):
+    def with_plain(record):
+        stats = {name: record["benchmarks"][0]["stats"][name] for name in ("median", "mean", "rounds")}
+        record["benchmarks"].append({"name": "gone", "fullname": "x.py::gone", "extra_info": {}, "stats": stats})
+
+    result = gate(baseline(1e-6, with_plain))
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["3 benchmarks: 3 improved"])
+
+
+def test_what_is_not_run_is_missing_unless_it_was_left_out(suite, baseline, gate):
+    path = baseline(1e-6)
+    result = gate(path, "-k", "b1")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["1 benchmark: 1 improved"])
+    suite.makepyfile(test_suite=NOOP.replace("[1, 2, 3]", "[1, 2, 4]"))
+    result = gate(path)
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(
+        [
+            "noop-noop-inference-b3: missing: in the baseline, not measured",
+            "noop-noop-inference-b4: new: not in the baseline",
+            "4 benchmarks: 1 missing, 2 improved, 1 new",
+        ]
+    )
+
+
+def test_a_gate_over_nothing_is_no_gate(baseline, gate):
+    result = gate(baseline(1.0), "-k", "nothing", measures=False)
+    assert result.ret == 4
+    result.stdout.fnmatch_lines(["all: not comparable: this run holds no measured benchmark"])
+
+
+def test_one_process_a_side_guesses_nothing(baseline, gate):
+    def alone(record):
+        for benchmark in record["benchmarks"]:
+            del benchmark["extra_info"]["processes"][1:]
+
+    result = gate(baseline(1e6, alone), processes=1)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*inconclusive: one process a side tells nothing*--fwbench-processes=5 on both sides"])
+
+
+def another(name, value):
+    def change(record):
+        record["machine_info"]["fwbench"][name] = value
+
+    return change
+
+
+def paper(record):
+    for benchmark in record["benchmarks"]:
+        benchmark["extra_info"]["protocol"]["profile"] = "paper"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (another("threads", 99), "threads differs: 99 in the baseline, * here"),
+        (another("cpu", "Another CPU"), "cpu differs: Another CPU in the baseline, * here"),
+        (paper, "profile differs: paper in the baseline, * here"),
+    ],
+)
+def test_another_machine_or_profile_is_refused_before_anything_is_measured(suite, baseline, gate, change, reason):
+    path = baseline(1e6, change)
+    for journal in suite.path.glob(".benchmarks/journal/*"):
+        journal.unlink()
+    refused(
+        gate(path, measures=False),
+        f"{path} is not comparable: {reason}. Renew the baseline, or add --fwbench-allow-mismatch.",
+    )
+    assert nothing_was_measured(suite)
+
+
+def test_another_machine_may_be_allowed(baseline, gate):
+    path = baseline(1e6, another("cpu", "Another CPU"))
+    assert gate(path, "--fwbench-allow-mismatch", "-k", "b1").ret == 1
+
+
+def test_another_benchmark_under_the_same_test_is_not_comparable(baseline, gate):
+    def larger(record):
+        record["benchmarks"][0]["extra_info"]["workload"]["batch_size"] = 1024
+
+    result = gate(baseline(1e-6, larger))
+    assert result.ret == 4
+    result.stdout.fnmatch_lines(
+        [f"{BENCHMARKS[0]}: not comparable: batch_size differs: 1024 in the baseline, 1 here", "3 benchmarks: 1 not *"]
+    )
+
+
+def test_a_journal_is_a_baseline_too(suite, baseline, gate):
+    record = json.loads(baseline(1e6).read_text())
+    header = {"schema": record["fwbench"]["schema"], "started": record["datetime"], "profile": "quick"}
+    machine = {name: value for name, value in record["machine_info"]["fwbench"].items() if name != "versions"}
+    lines = [header | {"machine": machine}, *(benchmark["extra_info"] for benchmark in record["benchmarks"])]
+    path = suite.path / "baseline.jsonl"
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    result = gate(path)
+    assert result.ret == 1
+    result.stdout.fnmatch_lines([f"this run, against {path}", "3 benchmarks: 3 regressed"])
+    assert result.stderr.str() == ""
+
+
+def test_an_options_threshold_is_the_suites_and_a_markers_its_tests(suite, baseline, gate):
+    path = baseline(1e6)
+    wide = ("latency:1000000000%", "throughput:100%")
+    assert gate(path, *(f"--fwbench-fail={text}" for text in wide)).ret == 0
+    # A metric of the other gate, for when this test is in a duet.
+    suite.makepyfile(test_suite=marked(", ".join(map(repr, (*wide, "cpu_time:5%")))))
+    assert gate(path).ret == 0
+
+
+@pytest.mark.parametrize(
+    ("marker", "sentence"),
+    [
+        ("'speed:5%'", "unknown metric 'speed' in the marker fwbench_fail of test_suite.py::test_noop*"),
+        ("5", "the marker fwbench_fail of test_suite.py::test_noop* takes its thresholds as text: *"),
+        ("latency='5%'", "the marker fwbench_fail of test_suite.py::test_noop* takes its thresholds as text: *"),
+        ("", "the marker fwbench_fail of test_suite.py::test_noop* takes its thresholds as text: *"),
+    ],
+)
+def test_a_marker_that_is_no_threshold_is_one_sentence_and_no_report(suite, baseline, gate, marker, sentence):
+    suite.makepyfile(test_suite=marked(marker))
+    result = gate(baseline(1.0), measures=False)
+    assert result.ret == 4
+    result.stderr.fnmatch_lines([f"ERROR: {sentence}"])
+    result.stdout.no_fnmatch_line("*fwbench: gate*")
+
+
+def test_collecting_is_no_run(baseline, gate):
+    result = gate(baseline(1.0), "--collect-only", measures=False)
+    assert result.ret == 0
+    result.stdout.no_fnmatch_line("*fwbench: gate*")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--fwbench-gate"], "--fwbench-gate needs the baseline's path, --benchmark-compare=PATH."),
+        (["--fwbench-gate", "--benchmark-compare"], "--fwbench-gate needs the baseline's path, *=PATH."),
+        (["--fwbench-gate", "--benchmark-compare=0001"], "--fwbench-gate needs *=PATH, and 0001 is no file."),
+        (["--fwbench-gate", "--benchmark-compare=test_suite.py"], "--benchmark-compare: test_suite.py is not JSON *"),
+        (["--fwbench-gate", "--fwbench-programs-only"], "--fwbench-gate and --fwbench-programs-only are different *"),
+        (["--fwbench-gate", "--fwbench-against=HEAD"], "--fwbench-against and --fwbench-gate are different *"),
+        (["--fwbench-gate", "--benchmark-disable"], "--benchmark-disable measures nothing that --fwbench-gate *"),
+        (["--fwbench-gate", "--benchmark-skip"], "--benchmark-skip measures nothing that --fwbench-gate *"),
+        (["--fwbench-gate", "-n2"], "--fwbench-gate cannot work with -n*"),
+        (["--fwbench-gate", "--fwbench-summary=none/x.md"], "--fwbench-summary none/x.md cannot be written (No such *"),
+        (["--fwbench-gate", "--fwbench-summary=."], "--fwbench-summary . cannot be written (Is a directory)."),
+        (["--fwbench-gate", "--fwbench-fail=mean:5%"], "unknown metric 'mean' in --fwbench-fail: *"),
+        (
+            ["--fwbench-gate", "--fwbench-fail=cpu_time:5%"],
+            "cpu_time in --fwbench-fail is not measured by this gate: *",
+        ),
+        (["--fwbench-summary=x.md"], "--fwbench-summary is about a gate: add --fwbench-against or --fwbench-gate, *"),
+        (["--fwbench-fail=latency:5%"], "--fwbench-fail is about a gate: add --fwbench-against or --fwbench-gate, *"),
+        (["--fwbench-allow-mismatch"], "--fwbench-allow-mismatch is about a gate: add --fwbench-gate, *"),
+        (["--fwbench-programs-only", "--fwbench-summary=x.md"], "--fwbench-summary is about a gate: add *"),
+        (["--fwbench-against=HEAD", "--fwbench-allow-mismatch"], "--fwbench-allow-mismatch is about a gate: add *"),
+        (["--fwbench-processes=0"], "--fwbench-processes 0 is not a whole number of at least 1."),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_4(suite, arguments, sentence):
+    refused(in_process(suite, *arguments), sentence)
+    assert nothing_was_measured(suite)
