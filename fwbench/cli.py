@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -9,7 +10,13 @@ from fwbench.errors import UserError
 
 # Each module has `add(subparsers)`, which declares its commands and sets `run`: from the parsed arguments to an exit
 # code.
-_COMMANDS = ("fwbench.compare.command", "fwbench.compare.selftest")
+_COMMANDS = (
+    "fwbench.report.command",
+    "fwbench.compare.command",
+    "fwbench.compare.selftest",
+    "fwbench.doctor",
+    "fwbench.listing",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,6 +35,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         code: int = options.run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read the output has seen enough; nothing is left to be flushed into the pipe.
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+        return 0
     except UserError as error:
         print(f"fwbench: {error}", file=sys.stderr)
         return UserError.EXIT_CODE

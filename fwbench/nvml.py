@@ -1,6 +1,7 @@
 """The GPU as NVML knows it: what it is, what it has drawn, what a process holds. No framework needed."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +32,26 @@ class Gpu:
 
         return float(pynvml.nvmlDeviceGetTotalEnergyConsumption(self.handle)) / 1000
 
+    def state(self) -> "State":
+        """How it stands at this moment."""
+        import pynvml
+
+        def ask(query: Callable[..., Any], *arguments: Any) -> Any:
+            try:
+                return query(self.handle, *arguments)
+            except pynvml.NVMLError:
+                return None
+
+        persistent = ask(pynvml.nvmlDeviceGetPersistenceMode)
+        default = ask(pynvml.nvmlDeviceGetPowerManagementDefaultLimit)
+        return State(
+            persistent=None if persistent is None else bool(persistent),
+            clock=ask(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM),
+            most_clock=ask(pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM),
+            default_power_limit=None if default is None else default / 1000,
+            processes=len(ask(pynvml.nvmlDeviceGetComputeRunningProcesses) or ()),
+        )
+
     def process_memory(self, pid: int) -> int | None:
         """Bytes of GPU memory that a process holds, its context included; None where the driver does not tell."""
         import pynvml
@@ -39,6 +60,24 @@ class Gpu:
             if process.pid == pid and process.usedGpuMemory is not None:
                 return int(process.usedGpuMemory)
         return None
+
+
+@dataclass(frozen=True)
+class State:
+    """What of a GPU changes from hour to hour; None where the driver does not tell.
+
+    Attributes:
+        persistent: whether the driver stays loaded between processes.
+        clock, most_clock: of the multiprocessors, now and at most, in MHz.
+        default_power_limit: in watts.
+        processes: that compute on it.
+    """
+
+    persistent: bool | None
+    clock: float | None
+    most_clock: float | None
+    default_power_limit: float | None
+    processes: int
 
 
 def find() -> Gpu | str:

@@ -20,6 +20,9 @@ from fwbench.workload import Workload
 
 STORAGE = Path(".benchmarks")
 
+# Where `fwbench selftest` keeps this machine's suites, which are no run.
+SELFTEST = STORAGE / "selftest.jsonl"
+
 
 @dataclass(frozen=True)
 class Plain:
@@ -91,7 +94,12 @@ def runs(folder: Path) -> list[Path]:
 
     A run that was saved is also in a journal, which is older than the file, for that is written at the run's end.
     """
-    files = [path for pattern in ("*.json", "*.jsonl") for path in folder.rglob(pattern) if path.is_file()]
+    files = [
+        path
+        for pattern in ("*.json", "*.jsonl")
+        for path in folder.rglob(pattern)
+        if path.is_file() and path.name != SELFTEST.name
+    ]
     return sorted(files, key=lambda path: (path.stat().st_mtime_ns, path.name))
 
 
@@ -132,6 +140,7 @@ def _saved(path: Path, text: str) -> Record:
     _expect(isinstance(failures, list), str(path), "its `failures` are not a list")
     measurements += [_measurement(failure, f"{path}, failure {n}") for n, failure in enumerate(failures, 1)]
     commit = data.get("commit_info")
+    early = bool(measurements) and "failures" not in ours
     return Record(
         path=path,
         made=_time(path, data.get("datetime")),
@@ -143,6 +152,7 @@ def _saved(path: Path, text: str) -> Record:
         measurements=tuple(measurements),
         names=names,
         plain=plain,
+        notes=("saved before files kept failures: what failed stands in the run's journal",) if early else (),
     )
 
 
@@ -214,9 +224,24 @@ def _check(measurement: Measurement) -> None:
         if not isinstance(metric.unit, str) or not isinstance(metric.source, str):
             raise TypeError(f"metric {name} has no unit or source")
     _numbers(measurement.samples, "samples")
+    for number, process in enumerate(measurement.processes, 1):
+        if not isinstance(process, Mapping):
+            raise TypeError(f"process {number} is not an object")
+        _numbers(tuple(process.values()), f"process {number}")
+        for value in process.values():
+            if value <= 0:
+                raise ValueError(f"process {number}: {value!r} is not above 0")
     for name in ("protocol", "settings", "parity", "training", "stages", "versions"):
         if not isinstance(getattr(measurement, name), Mapping):
             raise TypeError(f"{name} is not an object")
+    training = measurement.training
+    for curve in ("losses", "accuracies"):
+        _numbers(training.get(curve, ()), curve)
+    for epoch in training.get("epochs", ()):
+        scores = epoch.get("validation") or {}
+        parts = {name: value for name, value in epoch.items() if name != "validation"}
+        _numbers([value for value in (*parts.values(), *scores.values()) if value is not None], "epochs")
+        _numbers([epoch["seconds"]], "an epoch's seconds")
 
 
 def _plain(benchmark: Mapping[str, Any], where: str) -> Plain:
@@ -224,7 +249,7 @@ def _plain(benchmark: Mapping[str, Any], where: str) -> Plain:
     samples = benchmark["stats"].get("data") or ()
     try:
         _numbers(samples, "samples")
-        _numbers([stats[key] for key in ("median", "mean", "rounds")], "median, mean or rounds")
+        _numbers([stats[key] for key in ("median", "mean", "stddev", "rounds")], "its statistics")
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{where}: damaged statistics: {error}") from None
     return Plain(_name(benchmark, where), benchmark.get("group"), tuple(samples), stats)

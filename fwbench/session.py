@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fwbench.compare.criteria import values
 from fwbench.machine import Machine
-from fwbench.measurement import Measurement
+from fwbench.measurement import Measurement, Metric
 from fwbench.profiles import Protocol
 from fwbench.selection import Selection
 from fwbench.worker.client import Workers
@@ -66,14 +66,20 @@ def pooled(found: Sequence[Measurement]) -> Measurement:
     first = found[0]
     if len(found) == 1:
         return first
-    metrics = {}
-    for name, metric in first.metrics.items():
-        known = [value for one in found if (value := one.value(name)) is not None]
-        source = f"{metric.source}; median of {len(known)} processes"
-        metrics[name] = dataclasses.replace(metric, value=statistics.median(known), source=source) if known else metric
+    names = dict.fromkeys(name for one in found for name in one.metrics)
     return dataclasses.replace(
         first,
         samples=tuple(sample for one in found for sample in one.samples),
-        metrics=metrics,
+        metrics={name: _median([one.metrics[name] for one in found if name in one.metrics]) for name in names},
         processes=tuple(map(values, found)),
     )
+
+
+def _median(metrics: Sequence[Metric]) -> Metric:
+    # One process may have rounds enough for a percentile, and the next one not.
+    known = [(metric, metric.value) for metric in metrics if metric.value is not None]
+    if not known:
+        return metrics[0]
+    first, _ = known[0]
+    source = f"{first.source}; median of {len(known)} processes"
+    return dataclasses.replace(first, value=statistics.median(value for _, value in known), source=source)

@@ -18,7 +18,7 @@ def add(subparsers: Any) -> None:
         "compare",
         help="compare two records, and fail where the second one is worse",
         description="Compares two records: files of pytest-benchmark (anybody's), journals, or storage folders, whose "
-        "newest run is read. Exit code: 0 nothing worse, 1 something worse or missing, 4 not comparable.",
+        "newest run is read. Exit code: 0 nothing worse, 1 something worse, missing or failed, 4 not comparable.",
     )
     parser.add_argument("base", type=Path, metavar="BASE")
     parser.add_argument("head", type=Path, metavar="HEAD")

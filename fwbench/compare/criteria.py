@@ -70,8 +70,10 @@ def values(measurement: Measurement) -> dict[str, float]:
     """What one process found, by metric, in SI units; what it could not tell is left out."""
     memory = "device_peak_memory" if measurement.workload.device == "gpu" else "host_peak_memory"
     trace, compiling = measurement.value("trace_time"), measurement.value("compile_time")
+    # A file that was saved without its rounds has their median.
+    rounds = measurement.samples
     found = {
-        "latency": statistics.median(measurement.samples) if measurement.samples else None,
+        "latency": statistics.median(rounds) if rounds else measurement.value("latency_p50"),
         "throughput": measurement.value("throughput"),
         "peak_memory": measurement.value(memory),
         "program_memory": measurement.value("program_memory"),

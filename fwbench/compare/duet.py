@@ -95,7 +95,7 @@ class Comparison:
     Attributes:
         verdicts: by metric.
         screening, confirmation: the pairs of both stages.
-        described: settings and versions by side.
+        described: settings, versions and the program's fingerprint, by side.
         note: one sentence on what stands in the way of a verdict, or on what to know of it.
         failure: of the side that failed, for a kind that is no verdict.
     """
@@ -224,8 +224,12 @@ class Duet:
         order = self._random.sample(("base", "head"), 2)
         for placing in range(_PLACINGS):
             self._place(partners, taken, placing, order if placing % 2 == 0 else order[::-1])
+        first = not work.screening[workload]
         for name, partner in partners.items():
-            taken.memory[name] = partner.ask({"finish": True}, "finished")["finished"]
+            finished = partner.ask({"finish": {"program": first}}, "finished")
+            taken.memory[name] = finished["finished"]
+            if first:
+                built[name]["program"] = finished.get("program")
             partner.receive("exited")
         return taken
 

@@ -13,9 +13,7 @@ from scipy import stats
 
 from fwbench.errors import UserError
 from fwbench.machine import Machine
-
-# Where `fwbench selftest` keeps this machine's suites.
-RECORD = Path(".benchmarks/selftest.jsonl")
+from fwbench.records import SELFTEST
 
 Rounds = Sequence[float]
 Suites = Sequence[Mapping[str, Any]]
@@ -37,10 +35,11 @@ def read(path: Path) -> Evidence:
         UserError: it is no such file.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        header, *suites = [json.loads(line) for line in lines if line.endswith("}")]
-        if "definition" not in header:
-            raise ValueError("its first line has no definition")
+        whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
+        lines: list[Any] = [json.loads(line) for line in whole.split("\n")] if whole else [None]
+        header, *suites = lines
+        if not isinstance(header, dict) or not {"definition", "machine"} <= header.keys():
+            raise ValueError("its first line has no definition and machine")
     except (OSError, ValueError) as error:
         raise UserError(f"{path} holds no suites of `fwbench selftest` ({error}): give --out another file.") from None
     return Evidence(header, suites)
@@ -145,7 +144,7 @@ def _rate(found: int, of: int) -> str:
     return f"{found}/{of} ({low:.0%} to {high:.0%})"
 
 
-def floor(machine: Machine, path: Path = RECORD) -> float:
+def floor(machine: Machine, path: Path = SELFTEST) -> float:
     """Standard deviation between this machine's processes, by what its own A/A record has seen; 0 without one.
 
     Returns:

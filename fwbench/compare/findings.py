@@ -27,13 +27,16 @@ _COMPARED = ("regressed", "improved", "unchanged", "inconclusive")
 
 OK, REGRESSED, NOTHING = 0, 1, 4
 
+# Stands for a benchmark's name where a finding is about the whole comparison.
+ALL = "all"
+
 
 @dataclass(frozen=True)
 class Finding:
     """One of them.
 
     Attributes:
-        benchmark: its workload's id, or a plain benchmark's full name.
+        benchmark: its workload's id, a plain benchmark's full name, or `ALL`.
         metric: empty where the finding is about the whole benchmark.
         base, head: typical values in the metric's SI unit.
         replicates: what the verdict rests on, as in `10 pairs`.

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scipy import stats
+from scipy import special
 
 from fwbench.compare import programs
 from fwbench.compare.criteria import CRITERIA, Threshold, values
-from fwbench.compare.findings import Finding, Outcome
+from fwbench.compare.findings import ALL, Finding, Outcome
 from fwbench.compare.statistics import TOLERATED, Kind, Verdict, holm
 from fwbench.machine import Machine
 from fwbench.measurement import Measurement
@@ -28,6 +28,9 @@ _CONFIDENCE = 0.95
 
 # Of a machine, what numbers depend on; the kernel and the driver may be what is compared.
 _MACHINE = ("device", "accelerator", "cpu", "threads")
+
+# What scatters as calls do, whose spread is all that a floor tells.
+_FLOORED = ("latency", "throughput")
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,13 @@ class Side:
 
 @dataclass(frozen=True)
 class _Case:
-    """A metric of a benchmark, before the suite is judged."""
+    """A metric of a benchmark, before the suite is judged.
+
+    Attributes:
+        threshold: as a share of base.
+        floor: of the standard deviation between processes.
+        program: what to know of a program that did not change.
+    """
 
     name: str
     metric: str
@@ -57,6 +66,7 @@ class _Case:
     head: Sequence[float]
     threshold: float
     floor: float
+    program: str
 
     @property
     def difference(self) -> float:
@@ -64,11 +74,17 @@ class _Case:
         found = _level(self.head) - _level(self.base)
         return found if CRITERIA[self.metric].direction == "lower" else -found
 
+    def worse_by(self, share: float) -> float:
+        """The difference that a change for the worse by this share of base makes."""
+        if CRITERIA[self.metric].direction == "lower":
+            return math.log1p(share)
+        return -math.log1p(-share) if share < 1 else math.inf
+
     @property
     def spread(self) -> tuple[float, float] | None:
         """Standard error of the difference and its degrees of freedom; None where nothing is known of it."""
         degrees = len(self.base) + len(self.head) - 2
-        squares = sum((math.log(x) - _level(side)) ** 2 for side in (self.base, self.head) for x in side)
+        squares = _squares(self.base) + _squares(self.head)
         if not degrees and not self.floor:
             return None
         between = math.sqrt(squares / degrees) if degrees else 0.0
@@ -78,6 +94,11 @@ class _Case:
 
 def _level(side: Sequence[float]) -> float:
     return statistics.fmean(map(math.log, side))
+
+
+def _squares(side: Sequence[float]) -> float:
+    level = _level(side)
+    return math.fsum((math.log(value) - level) ** 2 for value in side)
 
 
 def compare(
@@ -101,50 +122,75 @@ def compare(
     """
     reasons = () if allow_mismatch else mismatches(base.machine, head.machine)
     theirs, ours = _sides(base), _sides(head)
+    absent = {m.workload.id: m.failure for m in head.measurements if m.failure}
+    failed = {name: failure.message for name, failure in absent.items() if failure.kind != "unavailable"}
     pairs = _matched(theirs, ours)
-    if not reasons and not pairs:
+    if not reasons and not pairs and not failed:
         reasons = (_nothing_shared(theirs, ours),)
     if reasons:
-        return Outcome(str(base.path), str(head.path), [Finding("all", "incomparable", note="; ".join(reasons))])
-    findings: list[Finding] = []
+        return Outcome(str(base.path), str(head.path), [Finding(ALL, "incomparable", note="; ".join(reasons))])
+    findings = [Finding(name, "failed", note=message) for name, message in failed.items()]
     cases: list[_Case] = []
     for one, other in pairs:
         different = () if allow_mismatch else tuple(_differences(one.measurement, other.measurement))
         if different:
             findings.append(Finding(other.name, "incomparable", note="; ".join(different)))
-            continue
-        findings += _programs(other.name, one.measurement, other.measurement)
-        for metric, threshold in {**thresholds, **(own or {}).get(other.name, {})}.items():
-            before, now = one.values.get(metric, ()), other.values.get(metric, ())
-            if before and now:
-                limit = threshold.of(math.exp(_level(before)))
-                timed = CRITERIA[metric].unit in ("s", "1/s")
-                cases.append(_Case(other.name, metric, before, now, limit, floor if timed else 0.0))
-            elif before:
-                findings.append(Finding(other.name, "missing", metric, note="the baseline has it, this run has not"))
+        else:
+            told, judged = _paired(one, other, {**thresholds, **(own or {}).get(other.name, {})}, floor)
+            findings += told
+            cases += judged
     findings += _judged(cases)
-    failed = {m.workload.id: m.failure for m in head.measurements if m.failure and m.failure.kind != "unavailable"}
-    findings += [Finding(name, "failed", note=failure.message) for name, failure in failed.items() if failure]
     known = {*(one.name for one, _ in pairs), *failed, *left_out}
-    findings += [Finding(name, "missing", note="in the baseline, not measured") for name in theirs if name not in known]
+    for name in theirs:
+        if name not in known:
+            why = f"not available here: {absent[name].message}" if name in absent else "not measured"
+            findings.append(Finding(name, "missing", note=f"in the baseline, {why}"))
     compared = {other.name for _, other in pairs}
     findings += [Finding(name, "new", note="not in the baseline") for name in ours if name not in compared]
-    return Outcome(str(base.path), str(head.path), findings, notes=_versions(base, head))
+    notes = [f"{record.path}: {note}" for record in (base, head) for note in record.notes]
+    unjudged = [metric for metric in thresholds if not any(case.metric == metric for case in cases)]
+    if unjudged:
+        notes.append(f"not judged, as no benchmark has it on both sides: {', '.join(unjudged)}")
+    return Outcome(str(base.path), str(head.path), findings, notes=[*notes, *_versions(pairs)])
+
+
+def _paired(
+    base: Side, head: Side, thresholds: Mapping[str, Threshold], floor: float
+) -> tuple[list[Finding], list[_Case]]:
+    """What can be told of one benchmark, and what the suite's statistics must judge."""
+    limits = {metric: limit for metric, limit in thresholds.items() if base.values.get(metric)}
+    if not limits:
+        return [Finding(head.name, "incomparable", note="the baseline has no value that could be judged")], []
+    changed, same = _program(base.measurement, head.measurement)
+    findings = [Finding(head.name, "program", note=changed)] if changed else []
+    cases = []
+    for metric, threshold in limits.items():
+        before, now = base.values[metric], head.values.get(metric)
+        if now:
+            limit = threshold.of(math.exp(_level(before)))
+            known = floor if metric in _FLOORED else 0.0
+            cases.append(_Case(head.name, metric, before, now, limit, known, same))
+        else:
+            findings.append(Finding(head.name, "missing", metric, note="the baseline has it, this run has not"))
+    return findings, cases
 
 
 def mismatches(base: Machine | None, head: Machine | None) -> tuple[str, ...]:
     """Why numbers of the one machine say nothing of the other's."""
     if base is None or head is None:
         return ()
+    # Without a GPU, what stands for its name is why there is none.
+    names = [name for name in _MACHINE if name != "accelerator" or base.device == head.device == "gpu"]
     return tuple(
         f"{name} differs: {getattr(base, name)} in the baseline, {getattr(head, name)} here"
-        for name in _MACHINE
+        for name in names
         if getattr(base, name) != getattr(head, name)
     )
 
 
 def _sides(record: Record) -> dict[str, Side]:
-    found = {name: Side(name, {"latency": [plain.stats["median"]]}) for name, plain in record.plain.items()}
+    medians = {name: plain.stats["median"] for name, plain in record.plain.items()}
+    found = {name: Side(name, {"latency": [median]} if median > 0 else {}) for name, median in medians.items()}
     for measurement in record.measurements:
         if not measurement.failure:
             name = measurement.workload.id
@@ -174,7 +220,7 @@ def _differences(base: Measurement | None, head: Measurement | None) -> Iterator
     for what, one, other in (
         ("", _told(base.workload), _told(head.workload)),
         ("profile: ", base.protocol, head.protocol),
-        ("lane setting: ", base.settings, head.settings),
+        ("lane setting: ", _chosen(base.settings), _chosen(head.settings)),
     ):
         for name in sorted(one.keys() | other.keys()):
             if one.get(name) != other.get(name):
@@ -184,6 +230,11 @@ def _differences(base: Measurement | None, head: Measurement | None) -> Iterator
 def _told(workload: Workload) -> dict[str, Any]:
     # Where this machine keeps the data makes no other benchmark.
     return dataclasses.replace(workload, data_path=None).to_json()
+
+
+def _chosen(settings: Mapping[str, Any]) -> dict[str, Any]:
+    # Which cores a container was given makes no other benchmark; how many is the machine's `threads`.
+    return {name: value for name, value in settings.items() if name != "cpus"}
 
 
 def _nothing_shared(base: Mapping[str, Side], head: Mapping[str, Side]) -> str:
@@ -201,12 +252,14 @@ def _nothing_shared(base: Mapping[str, Side], head: Mapping[str, Side]) -> str:
     return "no benchmark is in both"
 
 
-def _programs(name: str, base: Measurement | None, head: Measurement | None) -> list[Finding]:
+def _program(base: Measurement | None, head: Measurement | None) -> tuple[str, str]:
+    """What changed in a program; and what to know of one that did not, where something is known."""
     if base is None or head is None or base.program is None or head.program is None:
-        return []
+        return "", ""
     found = programs.compare(base.program, head.program)
     changed = [finding.sentence for finding in found if finding.changed]
-    return [Finding(name, "program", note="; ".join(changed))] if changed else []
+    same = [finding.sentence for finding in found if not changed and finding.kind != "untold"]
+    return "; ".join(changed), "; ".join(same)
 
 
 def _judged(cases: Sequence[_Case]) -> list[Finding]:
@@ -214,20 +267,20 @@ def _judged(cases: Sequence[_Case]) -> list[Finding]:
     p_values = {}
     for at, case in enumerate(cases):
         if not CRITERIA[case.metric].exact and (spread := case.spread) is not None:
-            p_values[at] = _p_value(case.difference - math.log1p(TOLERATED * case.threshold), *spread)
+            p_values[at] = _p_value(case.difference - case.worse_by(TOLERATED * case.threshold), *spread)
     fallen = holm(p_values, _ALPHA)
     return [_finding(case, p_values.get(at), at in fallen) for at, case in enumerate(cases)]
 
 
 def _p_value(excess: float, error: float, degrees: float) -> float:
-    """One-sided, of Student's t (the normal distribution where the spread is known)."""
+    """One-sided, of Student's t; with infinitely many degrees of freedom it is the normal distribution."""
     if not error:
         return 0.0 if excess > 0 else 1.0
-    return float(stats.t.sf(excess / error, degrees) if math.isfinite(degrees) else stats.norm.sf(excess / error))
+    return float(special.stdtr(degrees, -excess / error))
 
 
 def _finding(case: _Case, p: float | None, significant: bool) -> Finding:
-    difference, limit = case.difference, math.log1p(case.threshold)
+    difference, limit = case.difference, case.worse_by(case.threshold)
     interval = _interval(case)
     note = ""
     kind: Kind
@@ -239,7 +292,7 @@ def _finding(case: _Case, p: float | None, significant: bool) -> Finding:
         kind = "inconclusive"
         note = "one process a side tells nothing of the spread between processes: --fwbench-processes=5 on both sides"
     elif significant and difference > limit:
-        kind = "regressed"
+        kind, note = "regressed", case.program
     elif interval[1] < -limit:
         kind = "improved"
     elif interval[1] <= limit:
@@ -271,16 +324,17 @@ def _interval(case: _Case) -> tuple[float, float] | None:
     if case.spread is None:
         return None
     error, degrees = case.spread
-    tail = 0.5 + _CONFIDENCE / 2
-    width = error * float(stats.t.ppf(tail, degrees) if math.isfinite(degrees) else stats.norm.ppf(tail))
+    width = error * float(special.stdtrit(degrees, 0.5 + _CONFIDENCE / 2))
     return case.difference - width, case.difference + width
 
 
-def _versions(base: Record, head: Record) -> list[str]:
+def _versions(pairs: Sequence[tuple[Side, Side]]) -> list[str]:
     """Framework versions that differ: they may, and are often what is compared."""
-    one, other = ({k: v for m in record.measurements for k, v in m.versions.items()} for record in (base, head))
-    return [
-        f"{name} {one[name]} in the baseline, {other[name]} here"
-        for name in sorted(one.keys() & other.keys())
-        if one[name] != other[name]
-    ]
+    found = {
+        f"{name} {version} in the baseline, {other.measurement.versions[name]} here"
+        for one, other in pairs
+        if one.measurement and other.measurement
+        for name, version in one.measurement.versions.items()
+        if other.measurement.versions.get(name, version) != version
+    }
+    return sorted(found)

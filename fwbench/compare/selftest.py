@@ -29,6 +29,7 @@ from fwbench.errors import UserError
 from fwbench.machine import Machine, machine
 from fwbench.meters.load import OtherLoad
 from fwbench.profiles import PROFILES
+from fwbench.records import SELFTEST
 from fwbench.suite import SUITES
 from fwbench.workload import Workload
 
@@ -79,10 +80,10 @@ def schedule(unchanged: int) -> list[Suite]:
     return found
 
 
-def workloads() -> list[Workload]:
+def workloads(device: str) -> list[Workload]:
     """What the suites consist of: those of the profile `ci`."""
     return [
-        Workload(lane, model, part.mode, batch_size)
+        Workload(lane, model, part.mode, batch_size, device=device)
         for part in SUITES["ci"]
         for model in part.models
         for batch_size in part.batch_sizes
@@ -100,7 +101,7 @@ def run(suite: Suite, benchmarks: Sequence[Workload], here: Machine) -> dict[str
     load = OtherLoad()
     with itself(Path(__file__).resolve().parents[2]) as (base, head), _load(suite.loaded, draw):
         compared = duet.Duet(
-            base, head, here, "cpu", PROFILES["ci"].deadline, planted, draw.randrange(1 << 32), _tell
+            base, head, here, here.device, PROFILES["ci"].deadline, planted, draw.randrange(1 << 32), _tell
         ).compare(dict.fromkeys(benchmarks, thresholds))
         other = load.read().value
     return {
@@ -165,16 +166,19 @@ def add(subparsers: Any) -> None:
     parser.add_argument(
         "--out",
         type=Path,
-        default=evidence.RECORD,
+        default=SELFTEST,
         metavar="FILE",
-        help=f"where suites are kept, and counted from (default: {evidence.RECORD})",
+        help=f"where suites are kept, and counted from (default: {SELFTEST})",
     )
     parser.set_defaults(run=_selftest)
 
 
 def _selftest(options: argparse.Namespace) -> int:
-    benchmarks = workloads()
-    here = dataclasses.replace(machine(), threads=1)
+    here = machine()
+    if here.device == "cpu":
+        # As in every duet on a CPU.
+        here = dataclasses.replace(here, threads=1)
+    benchmarks = workloads(here.device)
     header = {
         "definition": definition(
             *(workload.id for workload in benchmarks), repr((LOOKS, SCREENING, CRITERIA, duet.PARAMETERS))
@@ -182,22 +186,25 @@ def _selftest(options: argparse.Namespace) -> int:
         "machine": here.to_json(),
     }
     kept = evidence.read(options.out) if options.out.exists() else None
-    if kept is not None and kept.header != header:
+    done = {(suite["slowdown"], suite["number"]) for suite in kept.suites} if kept else set()
+    left = [suite for suite in schedule(options.suites) if (suite.slowdown, suite.number) not in done]
+    if left and kept is not None and kept.header != header:
         raise UserError(f"{options.out} holds suites of another machine or another procedure: give --out another file.")
     if kept is None:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         _append(options.out, header)
-    done = {(suite["slowdown"], suite["number"]) for suite in kept.suites} if kept else set()
-    for suite in schedule(options.suites):
-        if (suite.slowdown, suite.number) not in done:
-            print(f"{suite}", file=sys.stderr, flush=True)
-            _append(options.out, run(suite, benchmarks, here))
+    for suite in left:
+        print(f"{suite}", file=sys.stderr, flush=True)
+        _append(options.out, run(suite, benchmarks, here))
     print("\n".join(evidence.report(evidence.read(options.out))))
     return 0
 
 
 def _append(path: Path, line: dict[str, Any]) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line, separators=(",", ":")) + "\n")
+    """Add a line, in the place of one that was cut off."""
+    with path.open("ab+") as file:
+        file.seek(0)
+        file.truncate(file.read().rfind(b"\n") + 1)
+        file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())

@@ -13,8 +13,10 @@ import pytest
 from fwbench.compare.criteria import Threshold
 from fwbench.compare.duet import Comparison, Duet
 from fwbench.compare.findings import NOTHING, OK, Finding, Outcome
+from fwbench.compare.programs import compare
 from fwbench.compare.sides import Side, find, sides
 from fwbench.errors import UserError
+from fwbench.fingerprint import Fingerprint
 from fwbench.gates.contract import Gate, Measure, Tell
 from fwbench.gates.options import thresholds
 from fwbench.lanes import LANES
@@ -82,6 +84,7 @@ class DuetGate(Gate):
             samples,
             {"latency_p50": Metric(statistics.median(samples), "s", "lower", source)},
             settings=head["settings"],
+            program=Fingerprint.from_json(head["program"]) if head.get("program") else None,
             versions=head["versions"],
             duet=self._told(comparison),
         )
@@ -162,7 +165,7 @@ def _findings(comparison: Comparison) -> list[Finding]:
     if not comparison.verdicts:
         return [Finding(name, comparison.kind, note=comparison.note)]
     pairs = [*comparison.screening, *comparison.confirmation]
-    found = []
+    found = _programs(comparison)
     for metric, verdict in comparison.verdicts.items():
         typical = {
             side: statistics.median(
@@ -186,6 +189,14 @@ def _findings(comparison: Comparison) -> list[Finding]:
             )
         )
     return found
+
+
+def _programs(comparison: Comparison) -> list[Finding]:
+    base, head = (comparison.described[side].get("program") for side in ("base", "head"))
+    if not base or not head:
+        return []
+    changed = [f.sentence for f in compare(Fingerprint.from_json(base), Fingerprint.from_json(head)) if f.changed]
+    return [Finding(comparison.workload.id, "program", note="; ".join(changed))] if changed else []
 
 
 def _versions(comparison: Comparison) -> list[str]:

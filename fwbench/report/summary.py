@@ -1,47 +1,13 @@
-"""The terminal tables of a run: calls, then epochs; one row a workload, frameworks of one model side by side."""
+"""The tables on the terminal when a run ends: calls, then epochs; frameworks of one model side by side."""
 
-import dataclasses
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from fwbench.lanes import LANES
 from fwbench.measurement import Measurement
-from fwbench.report import units
-from fwbench.workload import Workload
+from fwbench.report import calls, fits, units
+from fwbench.report.cases import cases
+from fwbench.report.tables import Table
 
-Row = tuple[str, ...]
-
-_HEADER = (
-    "model",
-    "mode",
-    "batch",
-    "lane",
-    "throughput/s",
-    "p50",
-    "p95",
-    "p99",
-    "memory",
-    "J/sample",
-    "compile",
-    "speed-up",
-)
-_FIT_HEADER = (
-    "model",
-    "data",
-    "batch",
-    "lane",
-    "epochs",
-    "first epoch",
-    "epoch",
-    "waiting",
-    "evaluating",
-    "throughput/s",
-    "memory",
-    "train loss",
-    "val. loss",
-    "val. top-1",
-    "test top-1",
-)
 # Share of the CPUs below which the background of an idle machine stays.
 _OTHER_LOAD = 0.05
 _LEFT = 4  # columns of text; numbers after them are set flush right
@@ -53,9 +19,7 @@ def table(measurements: Sequence[Measurement]) -> list[str]:
     Memory is the device allocator's peak on a GPU and the process's peak resident memory on a CPU; compile is tracing
     and compiling together; speed-up is throughput relative to the baseline lane (eager PyTorch) on the same workload.
     """
-    calls = [m for m in measurements if m.workload.mode != "fit"]
-    baselines = {_key(m): m.value("throughput") for m in calls if LANES[m.workload.framework].baseline}
-    return _lines(_HEADER, calls, [_row(m, baselines.get(_key(m))) for m in calls])
+    return _lines(calls.table("calls", "", cases(m for m in measurements if m.workload.mode != "fit")))
 
 
 def epochs(measurements: Sequence[Measurement]) -> list[str]:
@@ -65,30 +29,25 @@ def epochs(measurements: Sequence[Measurement]) -> list[str]:
     shares of it; losses and accuracies are the last epoch's. Workloads that differ in their seed alone share a row:
     times are medians over seeds, losses and accuracies means, with the standard deviation where there are several.
     """
-    seeds: dict[Workload, list[Measurement]] = {}
-    for m in measurements:
-        if m.workload.mode == "fit":
-            seeds.setdefault(dataclasses.replace(m.workload, seed=0), []).append(m)
-    return _lines(_FIT_HEADER, [of_row[0] for of_row in seeds.values()], [_fit_row(m) for m in seeds.values()])
+    return _lines(fits.epoch_times(cases(m for m in measurements if m.workload.mode == "fit")))
 
 
-def _lines(header: Row, measurements: Sequence[Measurement], body: Sequence[Row]) -> list[str]:
-    if not body:
+def _lines(table: Table) -> list[str]:
+    if not table.rows:
         return []
-    rows = [header, *body]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
-    lines = []
-    previous: Measurement | None = None
-    for row, measurement in zip(rows, (None, *measurements), strict=True):
-        if measurement and previous and measurement.workload.model != previous.workload.model:
+    rows = [[column.name for column in table.columns], *map(table.texts, table.rows)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines: list[str] = []
+    for row, previous in zip(rows, (None, *rows), strict=False):
+        # A model's rows stand together.
+        if previous and previous is not rows[0] and row[0] != previous[0]:
             lines.append("")
         lines.append(
             "  ".join(
-                cell.ljust(width) if column < _LEFT else cell.rjust(width)
-                for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+                cell.ljust(width) if place < _LEFT else cell.rjust(width)
+                for place, (cell, width) in enumerate(zip(row, widths, strict=True))
             ).rstrip()
         )
-        previous = measurement
     return lines
 
 
@@ -129,82 +88,3 @@ def notes(measurements: Sequence[Measurement]) -> list[str]:
             f"and {units.seconds(statistics.median(overheads))} a benchmark go to anything but the stages shown"
         )
     return lines
-
-
-def _fit_row(seeds: Sequence[Measurement]) -> Row:
-    workload = seeds[0].workload
-    head = (workload.model, workload.data, str(workload.batch_size), _lane(workload))
-    failed = [m.failure.kind for m in seeds if m.failure]
-    if failed:
-        return (*head, failed[0], *[""] * (len(_FIT_HEADER) - len(head) - 1))
-
-    def values(metric: str) -> list[float]:
-        return [value for m in seeds if (value := m.value(metric)) is not None]
-
-    def time(metric: str) -> float | None:
-        return statistics.median(values(metric)) if values(metric) else None
-
-    def share(metric: str) -> str:
-        part, whole = time(metric), time("epoch_time")
-        return "-" if part is None or not whole else f"{part / whole:.0%}"
-
-    def score(metric: str) -> str:
-        found = values(metric)
-        if not found:
-            return "-"
-        mean = f"{statistics.mean(found):.3f}"
-        return f"{mean}±{statistics.stdev(found):.3f}" if len(found) > 1 else mean
-
-    memory = "device_peak_memory" if workload.device == "gpu" else "host_peak_memory"
-    return (
-        *head,
-        str(workload.epochs) if len(seeds) == 1 else f"{len(seeds)}x{workload.epochs}",
-        _cell(time("first_epoch_time"), units.seconds),
-        _cell(time("epoch_time"), units.seconds),
-        share("epoch_wait_time"),
-        share("epoch_evaluation_time"),
-        _cell(time("throughput"), units.rate),
-        _cell(time(memory), units.size),
-        *(score(metric) for metric in ("train_loss", "validation_loss", "validation_top1", "test_top1")),
-    )
-
-
-def _lane(workload: Workload) -> str:
-    """The lane, and what is not the default."""
-    options = (
-        workload.precision if workload.precision != "fp32" else "",
-        workload.optimizer if workload.optimizer != "adam" else "",
-        f"a{workload.accumulate}" if workload.accumulate > 1 else "",
-        "remat" if workload.remat else "",
-        f"({workload.variant})" if workload.variant else "",
-    )
-    return " ".join((workload.framework, *filter(None, options)))
-
-
-def _key(measurement: Measurement) -> Workload:
-    workload = measurement.workload
-    return dataclasses.replace(workload, framework="")
-
-
-def _row(measurement: Measurement, baseline: float | None) -> Row:
-    workload = measurement.workload
-    head = (workload.model, workload.mode, str(workload.batch_size), _lane(workload))
-    if measurement.failure:
-        return (*head, measurement.failure.kind, *[""] * (len(_HEADER) - len(head) - 1))
-    throughput = measurement.value("throughput")
-    memory = measurement.value("device_peak_memory" if workload.device == "gpu" else "host_peak_memory")
-    energy = measurement.value("energy_per_sample")
-    trace, compiled = measurement.value("trace_time"), measurement.value("compile_time")
-    return (
-        *head,
-        _cell(throughput, units.rate),
-        *(_cell(measurement.value(f"latency_p{p}"), units.seconds, "n/a") for p in (50, 95, 99)),
-        _cell(memory, units.size),
-        _cell(energy, units.joules),
-        _cell(compiled if trace is None or compiled is None else trace + compiled, units.seconds),
-        _cell(throughput / baseline if throughput and baseline else None, units.ratio, ""),
-    )
-
-
-def _cell(value: float | None, unit: Callable[[float], str], absent: str = "-") -> str:
-    return absent if value is None else unit(value)

@@ -1,10 +1,11 @@
 """A comparison for readers: the terminal's table, and a short summary in Markdown for a pull request."""
 
 import math
+import re
 from collections.abc import Callable, Sequence
 
 from fwbench.compare.criteria import CRITERIA
-from fwbench.compare.findings import ORDER, Finding, Outcome
+from fwbench.compare.findings import ALL, ORDER, Finding, Outcome
 from fwbench.report import units
 
 _HEADER = ("benchmark", "metric", "base", "head", "change", "interval", "from", "verdict")
@@ -14,6 +15,8 @@ _SHOW: dict[str, Callable[[float], str]] = {
     "J": units.joules,
     "1/s": units.rate,
 }
+_MARKUP = re.compile(r"[\\`*_~\[\]&<>|]")
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "&#124;"}
 # Benchmarks named in a note that many share.
 _NAMED = 6
 _SAYS = {
@@ -30,12 +33,13 @@ _SAYS = {
 
 
 def lines(outcome: Outcome) -> list[str]:
-    """For the terminal: a row a metric, the gravest first, then the notes."""
+    """For the terminal: changed programs, which are exact; a row a metric, the gravest first; then the notes."""
     rows = [_HEADER, *(_row(finding) for finding in _sorted(outcome) if finding.metric)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADER))]
     table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return [
         f"{outcome.head}, against {outcome.base}",
+        *_programs(outcome),
         *(table if len(rows) > 1 else ()),
         *_notes(outcome),
         headline(outcome),
@@ -45,23 +49,32 @@ def lines(outcome: Outcome) -> list[str]:
 def headline(outcome: Outcome) -> str:
     """One sentence: how many benchmarks are what."""
     gravest: dict[str, int] = {}
+    changed = {finding.benchmark for finding in outcome.findings if finding.kind == "program"}
     for finding in outcome.findings:
-        rank = ORDER.index(finding.kind)
-        gravest[finding.benchmark] = min(rank, gravest.get(finding.benchmark, rank))
+        if finding.kind != "program" and finding.benchmark != ALL:
+            rank = ORDER.index(finding.kind)
+            gravest[finding.benchmark] = min(rank, gravest.get(finding.benchmark, rank))
+    if not gravest:
+        return "nothing was compared"
     counts = [(kind, sum(rank == at for rank in gravest.values())) for at, kind in enumerate(ORDER)]
-    told = ", ".join(f"{count} {_SAYS[kind]}" for kind, count in counts if count)
-    cost = "" if outcome.seconds is None else f"; {outcome.seconds / max(1, len(gravest)):.1f} s a benchmark"
-    return f"{len(gravest)} benchmarks: {told}{cost}" if gravest else "nothing was compared"
+    number = "1 benchmark" if len(gravest) == 1 else f"{len(gravest)} benchmarks"
+    told = [f"{number}: {', '.join(f'{count} {_SAYS[kind]}' for kind, count in counts if count)}"]
+    if changed:
+        told.append(f"{len(changed)} {_SAYS['program']}")
+    if outcome.seconds is not None:
+        told.append(f"{outcome.seconds / len(gravest):.1f} s a benchmark")
+    return "; ".join(told)
 
 
 def markdown(outcome: Outcome) -> str:
-    """For a pull request: the headline, a table of whatever is not unchanged, the notes, and what was compared."""
+    """For a pull request: the headline, changed programs, a table of whatever else is not unchanged, and the notes."""
     told = [finding for finding in _sorted(outcome) if finding.metric and finding.kind != "unchanged"]
     table = [_bar(_HEADER), _bar(["---"] * len(_HEADER)), *(_bar(_row(finding)) for finding in told)] if told else []
     parts = [
         f"**fwbench: {headline(outcome)}**",
+        _list(_programs(outcome)),
         "\n".join(table),
-        "\n".join(f"- {_escaped(note)}" for note in _notes(outcome)),
+        _list(_notes(outcome)),
         f"{_escaped(outcome.head)}, against {_escaped(outcome.base)}.",
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
@@ -71,14 +84,21 @@ def _sorted(outcome: Outcome) -> list[Finding]:
     return sorted(outcome.findings, key=lambda finding: ORDER.index(finding.kind))
 
 
+def _programs(outcome: Outcome) -> list[str]:
+    return _told([finding for finding in outcome.findings if finding.kind == "program"])
+
+
 def _notes(outcome: Outcome) -> list[str]:
-    # What happened to the programs comes first: it is exact.
-    told = sorted(_sorted(outcome), key=lambda finding: finding.kind != "program")
+    return [*_told([finding for finding in _sorted(outcome) if finding.kind != "program"]), *outcome.notes]
+
+
+def _told(findings: Sequence[Finding]) -> list[str]:
+    """A line for each note, with all benchmarks that share it."""
     names: dict[tuple[str, str], dict[str, None]] = {}
-    for finding in told:
+    for finding in findings:
         if finding.note or not finding.metric:
             names.setdefault((_SAYS[finding.kind], finding.note), {})[finding.benchmark] = None
-    return [*(_note(list(of), says, note) for (says, note), of in names.items()), *outcome.notes]
+    return [_note(list(of), says, note) for (says, note), of in names.items()]
 
 
 def _note(names: Sequence[str], says: str, note: str) -> str:
@@ -113,7 +133,10 @@ def _bar(cells: Sequence[str]) -> str:
     return f"| {' | '.join(map(_escaped, cells))} |"
 
 
+def _list(notes: Sequence[str]) -> str:
+    return "\n".join(f"- {_escaped(note)}" for note in notes)
+
+
 def _escaped(text: str) -> str:
-    for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "&#124;"), ("\n", " ")):
-        text = text.replace(character, entity)
-    return text
+    """On one line, and without a meaning to Markdown or HTML: names are anybody's."""
+    return _MARKUP.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), " ".join(text.split()))

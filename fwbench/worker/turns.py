@@ -10,8 +10,8 @@ Of the fwbench that it measures it uses what builds and steps a program, and not
       | <-- {"placed": latency} -------------------------------- |
       | -- {"rounds": n} --------------------------------------> |  a turn
       | <-- {"rounds": [...], "cpu_time"} ---------------------- |
-      | -- {"finish"} -----------------------------------------> |
-      | <-- {"finished": memory} ------------------------------- | exits
+      | -- {"finish": {"program": whether to tell it}} --------> |
+      | <-- {"finished": memory, "program"} -------------------- | exits
       | <-- {"exited": status} --------- |
 
 Only JSON passes, on the pipe that was standard output; whatever is printed goes to standard error.
@@ -19,6 +19,7 @@ Only JSON passes, on the pipe that was standard output; whatever is printed goes
 
 import contextlib
 import ctypes
+import dataclasses
 import faulthandler
 import gc
 import json
@@ -121,7 +122,10 @@ def _take_turns(player: "Player", send: Send, receive: Receive) -> None:
             while (message := receive()) is not None and "rounds" in message:
                 send(player.turn(message["rounds"]))
             if message is not None and "finish" in message:
-                send({"finished": player.memory()})
+                finished: dict[str, Any] = {"finished": player.memory()}
+                if message["finish"]["program"]:
+                    finished["program"] = player.fingerprint()
+                send(finished)
                 return
 
 
@@ -216,6 +220,13 @@ class Player:
                 if line.startswith("VmHWM:"):
                     found["host_peak_memory"] = float(line.split()[1]) * 1024
         return {name: value for name, value in found.items() if value is not None}
+
+    def fingerprint(self) -> dict[str, Any] | None:
+        """What the program is made of; None where this side's fwbench cannot tell."""
+        try:
+            return dataclasses.asdict(self.program.fingerprint())
+        except Exception:
+            return None
 
     def _timed(self, rounds: int) -> Iterator[float]:
         step, wait, units, clock = self.program.step, self.program.wait, self._units, time.perf_counter

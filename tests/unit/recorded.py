@@ -25,6 +25,50 @@ def measured(framework="torch", model="mlp", mode="inference", batch_size=1, thr
     )
 
 
+def metric(value, unit="s", direction="lower", source="a test"):
+    """A metric that has a value."""
+    return Metric(value, unit, direction, source)
+
+
+def fitted(framework="torch", seed=0, epochs=(9.0, 4.0, 5.0), model="mlp", data="digits", scale=1.0, **fields):
+    """A training of so many seconds an epoch, whose losses fall from `scale` on."""
+    values = {
+        "first_epoch_time": (epochs[0], "s"),
+        "epoch_time": (sorted(epochs[1:])[len(epochs) // 2 - 1], "s"),
+        "train_loss": (scale / len(epochs), "1"),
+        "validation_top1": (0.5, "1"),
+    }
+    records = [
+        {
+            "seconds": seconds,
+            "training": seconds,
+            "waiting": 0.5,
+            "computing": seconds - 1.0,
+            "evaluating": 0.5,
+            "samples": 64,
+            "train_loss": scale / number,
+            "train_top1": 0.25,
+            "validation": {"loss": 1.0, "top1": 1 - scale / (number + 1), "top5": 1.0},
+            "energy": None,
+        }
+        for number, seconds in enumerate(epochs, 1)
+    ]
+    training = {"epochs": records, "losses": [scale, scale / 2, scale / 3], "accuracies": [0.25, 0.5, 0.75]}
+    return measured(
+        framework,
+        model,
+        "fit",
+        64,
+        seed=seed,
+        data=data,
+        epochs=len(epochs),
+        samples=tuple(epochs),
+        training=training,
+        metrics={name: metric(value, unit) for name, (value, unit) in values.items()},
+        **fields,
+    )
+
+
 def failed(kind="crashed", message="killed by SIGKILL", framework="jax", model="mlp", mode="inference", batch_size=1):
     return Measurement(
         Workload(framework, model, mode, batch_size), protocol=QUICK, failure=Failure(kind, message, "latency")

@@ -45,8 +45,11 @@ def compare(self, workloads):
         verdicts = dict(latency=Verdict(kind, ratio, (ratio - 0.01, ratio + 0.01), 0.95, 10, 0.001))
         rounds = dict(base=[0.1, 0.2], head=[0.25, 0.125])
         pair = Pair(dict(latency=0.0), rounds, dict(base=dict(), head=dict()), 0.0, 2.0)
-        versions = dict(base="2.0", head="2.1")
-        sides = dict((name, dict(settings=dict(), versions=dict(torch=versions[name]))) for name in versions)
+        sides = dict()
+        for name, version, digest in (("base", "2.0", "one"), ("head", "2.1", "another")):
+            changed = GIVEN.get("program") == workload.batch_size
+            program = dict(form="operators", digest=digest if changed else "one", operators=dict())
+            sides[name] = dict(settings=dict(), versions=dict(torch=version), program=program)
         found[workload] = Comparison(workload, kind, verdicts, [pair] * 3, (), sides)
     return found
 
@@ -104,6 +107,14 @@ def test_unchanged_code_passes_and_heads_rounds_are_the_benchmarks(project):
         ["*fwbench: duet*", "working tree at * against HEAD (*", "torch-mlp-inference-b1 *latency *+0.0%*unchanged"]
     )
     result.stdout.fnmatch_lines(["torch 2.0 in base, 2.1 in head", "3 benchmarks: 3 unchanged; * s a benchmark"])
+
+
+def test_changed_programs_are_told_first_and_fail_nothing(project):
+    result = run(project, {1: "inconclusive", "program": 3})
+    assert result.ret == 0
+    notes = [line for line in result.outlines if line.startswith("torch-mlp-inference-b") and ": " in line]
+    assert notes[0].startswith("torch-mlp-inference-b3: with a changed program: ")
+    result.stdout.fnmatch_lines(["3 benchmarks: 1 inconclusive, 2 unchanged; 1 with a changed program; *"])
 
 
 def test_a_regression_fails_its_own_test(project):

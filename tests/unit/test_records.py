@@ -56,7 +56,9 @@ def test_somebody_elses_benchmarks_come_by_their_full_name(tmp_path):
 def test_a_file_from_before_files_said_their_schema_has_the_first(tmp_path):
     record = saved(measured())
     del record["fwbench"]
-    assert read(write(tmp_path / "x.json", record)).schema == 1
+    found = read(write(tmp_path / "x.json", record))
+    assert found.schema == 1
+    assert "its journal" in found.notes[0].replace("the run's", "its")
 
 
 def test_a_folder_gives_its_newest_run(tmp_path):
@@ -64,6 +66,7 @@ def test_a_folder_gives_its_newest_run(tmp_path):
     old = write(tmp_path / "b.json", saved(measured(throughput=1.0)))
     new = write(tmp_path / "journal" / "a.jsonl", journal(measured(throughput=2.0)))
     write(tmp_path / "notes.txt", {})
+    write(tmp_path / "selftest.jsonl", [{"definition": "of the gate's own test, which is no run"}])
     os.utime(old, (1000, 1000))
     os.utime(new, (2000, 2000))
     assert runs(tmp_path) == [old, new]
@@ -108,6 +111,9 @@ EXTRA = ("benchmarks", 0, "extra_info")
         (damaged(*EXTRA, "metrics", "throughput", "value", value="1e3"), "metric throughput: '1e3'"),
         (damaged(*EXTRA, "metrics", "throughput", "value", value=None), "either a value or a reason"),
         (damaged(*EXTRA, "protocol", value="quick"), "protocol is not an object"),
+        (damaged(*EXTRA, "processes", value=[3]), "process 1 is not an object"),
+        (damaged(*EXTRA, "processes", value=[{"latency": 0.1}, {"latency": "x"}]), "process 2: 'x' is not a finite"),
+        (damaged(*EXTRA, "processes", value=[{"latency": 0}]), "process 1: 0 is not above 0"),
         (saved(benchmarks=[plain(median="x")]), "damaged statistics"),
         (saved(benchmarks=[plain(data=[True])]), "True is not a finite number"),
     ],

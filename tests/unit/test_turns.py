@@ -89,7 +89,9 @@ def test_a_job_from_its_start_to_its_end(server):
             assert ask(server, {"place": [1000, 10]})["placed"] > 0
             assert len(ask(server, {"rounds": 5})["rounds"]) == 5
             assert len(ask(server, {"rounds": 2})["rounds"]) == 2
-        assert ask(server, {"finish": True})["finished"]["host_peak_memory"] > 1 << 20
+        finished = ask(server, {"finish": {"program": True}})
+        assert finished["finished"]["host_peak_memory"] > 1 << 20
+        assert "no framework" in finished["program"]["absent"]["digest"]
         assert server.receive(time.monotonic() + 60) == {"exited": 0}
 
 

@@ -1,0 +1,256 @@
+"""`fwbench doctor`: what this machine can measure, and what would make its numbers better."""
+
+import argparse
+import dataclasses
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from fwbench import nvml
+from fwbench.lanes import LANES
+from fwbench.machine import Machine, machine, versions
+from fwbench.meters.energy import counter
+from fwbench.meters.load import OtherLoad
+from fwbench.records import STORAGE
+from fwbench.report import units
+
+Level = Literal["good", "better", "missing"]
+
+# Share of the CPUs below which the background of an idle machine stays; as in the notes under a run.
+_OTHER_LOAD = 0.05
+_WATCHED = 1.0  # seconds
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was looked at and found.
+
+    Attributes:
+        level: `good`: nothing to do; `better`: numbers are worse or fewer than they could be; `missing`: nothing can
+            be measured before it is mended.
+        next_step: what to do about it; empty where there is nothing to do.
+    """
+
+    subject: str
+    level: Level
+    found: str
+    next_step: str = ""
+
+
+def add(subparsers: Any) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser("doctor", help="what this machine can measure, and what would make it better")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.set_defaults(run=_run)
+
+
+def examine(
+    here: Machine,
+    environment: Mapping[str, str] = os.environ,
+    system: Path = Path("/sys"),
+    sleep: Callable[[float], None] = time.sleep,
+    gpu: nvml.Gpu | str | None = None,
+    energy: Callable[[str], object] = counter,
+) -> list[Finding]:
+    """Look at everything that numbers depend on; changes nothing and imports no framework.
+
+    Args:
+        here: this machine.
+        system: sysfs.
+        sleep: lets the second pass in which other load is watched.
+        gpu: what NVML finds; default: asked.
+        energy: finds the counter of a device, or the reason why there is none.
+    """
+    found = nvml.find() if gpu is None else gpu
+    return [
+        *_frameworks(),
+        *(_without_gpu(found) if isinstance(found, str) else _gpu(found)),
+        _energy(here.device, energy(here.device)),
+        _cpus(here),
+        _governor(system),
+        _boost(system),
+        _other_load(sleep),
+        *_environment(environment),
+        _host_memory(),
+        _storage(),
+    ]
+
+
+def _run(options: argparse.Namespace) -> int:
+    findings = examine(machine())
+    possible = all(finding.level != "missing" for finding in findings)
+    if options.json:
+        print(json.dumps({"possible": possible, "findings": [dataclasses.asdict(f) for f in findings]}, indent=1))
+    else:
+        for line in _lines(findings, possible):
+            print(line)
+    return 0 if possible else 1
+
+
+def _lines(findings: list[Finding], possible: bool) -> Iterator[str]:
+    width = max(len(finding.subject) for finding in findings)
+    for finding in findings:
+        yield f"{finding.level:7}  {finding.subject:{width}}  {finding.found}"
+        if finding.next_step:
+            yield f"{'':7}  {'':{width}}  -> {finding.next_step}"
+    better = sum(finding.level == "better" for finding in findings)
+    yield ""
+    yield (
+        f"Measuring is possible; {better} of {len(findings)} findings would make the numbers better."
+        if possible
+        else "Nothing can be measured before what is missing has been mended."
+    )
+
+
+def _frameworks() -> Iterator[Finding]:
+    frameworks = {lane.framework: lane for lane in reversed(LANES.values()) if not lane.internal}
+    installed = {name: versions(lane.distributions) for name, lane in frameworks.items()}
+    lacking = {name: [d for d in frameworks[name].distributions if d not in installed[name]] for name in frameworks}
+    any_whole = not all(lacking.values())
+    for name in reversed(frameworks):
+        known = ", ".join(f"{distribution} {version}" for distribution, version in installed[name].items())
+        if not lacking[name]:
+            yield Finding(name, "good", known)
+            continue
+        yield Finding(
+            name,
+            "better" if any_whole else "missing",
+            f"not installed in {sys.executable}: {', '.join(lacking[name])}",
+            f"`pip install {' '.join(lacking[name])}`, or name its interpreter: --fwbench-python {name}=PATH",
+        )
+
+
+def _without_gpu(reason: str) -> Iterator[Finding]:
+    yield Finding(
+        "GPU", "better", f"{reason}; measuring on the CPU", "for a GPU's numbers: NVIDIA's driver and CUDA's packages"
+    )
+
+
+def _gpu(gpu: nvml.Gpu) -> Iterator[Finding]:
+    state = gpu.state()
+    yield Finding("GPU", "good", f"{gpu.name}, driver {gpu.driver}, {units.size(gpu.memory)}")
+    if state.persistent is False:
+        yield Finding("persistence", "better", "persistence mode is off", "`sudo nvidia-smi -pm 1`")
+    elif state.persistent:
+        yield Finding("persistence", "good", "persistence mode is on")
+    if state.clock is not None and state.most_clock is not None:
+        yield Finding(
+            "GPU clock",
+            "better",
+            f"{state.clock:.0f} MHz now, {state.most_clock:.0f} MHz at most; it moves with load and heat",
+            f"lock it: `sudo nvidia-smi -lgc {state.most_clock:.0f}`, afterwards `sudo nvidia-smi -rgc`",
+        )
+    if gpu.power_limit is not None and state.default_power_limit is not None:
+        lowered = gpu.power_limit < state.default_power_limit
+        yield Finding(
+            "power limit",
+            "better" if lowered else "good",
+            f"{gpu.power_limit:.0f} W of {state.default_power_limit:.0f} W by default",
+            f"`sudo nvidia-smi -pl {state.default_power_limit:.0f}`" if lowered else "",
+        )
+    if state.processes:
+        yield Finding(
+            "GPU load",
+            "better",
+            f"{state.processes} other processes hold the GPU",
+            "end them; `nvidia-smi` names them",
+        )
+
+
+def _energy(device: str, meter: object) -> Finding:
+    if not isinstance(meter, str):
+        return Finding("energy", "good", str(getattr(meter, "name", meter)))
+    step = "energy stays absent from the records, with this reason"
+    if "root" in meter:
+        step = "`sudo chmod -R a+r /sys/class/powercap/*/energy_uj`, until the next start"
+    return Finding("energy", "better", f"of the {device}: {meter}", step)
+
+
+def _cpus(here: Machine) -> Finding:
+    found = f"{here.cpu}, {here.threads} physical cores for every lane, {units.size(here.memory)}"
+    return Finding("CPU", "good", found)
+
+
+def _governor(system: Path) -> Finding:
+    files = sorted(system.glob("devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor"))
+    governors = sorted({text for path in files if (text := _content(path))})
+    if not governors:
+        return Finding(
+            "CPU governor",
+            "better",
+            "the system shows none: a virtual machine, or no frequency scaling",
+            "prefer a machine of your own for CPU numbers, or several runs (fwbench report takes them together)",
+        )
+    if governors == ["performance"]:
+        return Finding("CPU governor", "good", "performance")
+    return Finding("CPU governor", "better", ", ".join(governors), "`sudo cpupower frequency-set -g performance`")
+
+
+def _boost(system: Path) -> Finding:
+    intel = _content(system / "devices/system/cpu/intel_pstate/no_turbo")
+    boost = _content(system / "devices/system/cpu/cpufreq/boost")
+    if intel == "" and boost == "":
+        return Finding("CPU boost", "good", "the system shows no switch")
+    if intel == "1" or boost == "0":
+        return Finding("CPU boost", "good", "off: the clock does not depend on heat")
+    path = "intel_pstate/no_turbo" if intel else "cpufreq/boost"
+    step = f"for steadier, slower numbers: `echo {1 if intel else 0} | sudo tee /sys/devices/system/cpu/{path}`"
+    return Finding("CPU boost", "better", "on: the clock moves with load and heat", step)
+
+
+def _other_load(sleep: Callable[[float], None]) -> Finding:
+    watch = OtherLoad()
+    sleep(_WATCHED)
+    load = watch.read()
+    if load.value is None:
+        return Finding("other load", "better", str(load.reason), "watch the machine yourself")
+    found = f"{load.value:.0%} of the CPUs, over {_WATCHED:g} s"
+    if load.value > _OTHER_LOAD:
+        return Finding("other load", "better", found, "end what else runs; `top` names it")
+    return Finding("other load", "good", found)
+
+
+def _environment(environment: Mapping[str, str]) -> Iterator[Finding]:
+    caches = {
+        "JAX_COMPILATION_CACHE_DIR": "XLA cache",
+        "TORCHINDUCTOR_CACHE_DIR": "Inductor cache",
+    }
+    for variable, subject in caches.items():
+        told = f"{variable} is set; " if environment.get(variable) else ""
+        yield Finding(subject, "good", f"{told}workers start with a cold one, so compile times are true")
+    changed = sorted(name for name in environment if name.startswith(("XLA_FLAGS", "MALLOC_", "LD_PRELOAD", "JAX_")))
+    changed = [name for name in changed if name not in caches]
+    if changed:
+        yield Finding(
+            "environment",
+            "better",
+            f"{', '.join(changed)} set: workers inherit that, and records say so",
+            f"`unset {' '.join(changed)}` unless it is what you want to measure",
+        )
+
+
+def _host_memory(clear: Path = Path("/proc/self/clear_refs")) -> Finding:
+    if os.access(clear, os.W_OK):
+        return Finding("host memory", "good", "the kernel lets the peak be reset before each reading")
+    return Finding(
+        "host memory", "better", "the kernel does not let the peak be reset, so it is absent", "measure on Linux"
+    )
+
+
+def _storage(folder: Path = STORAGE) -> Finding:
+    nearest = folder if folder.exists() else folder.absolute().parent
+    if os.access(nearest, os.W_OK):
+        return Finding("storage", "good", str(folder.absolute()))
+    return Finding("storage", "missing", f"{nearest} cannot be written", "change to a folder of your own")
+
+
+def _content(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,77 @@
+"""`fwbench list`: the models, frameworks, lanes, studies and metrics that there are."""
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Callable
+from typing import Any
+
+from fwbench.lanes import LANES
+from fwbench.machine import versions
+from fwbench.metrics import METRICS
+from fwbench.models import CATALOG
+from fwbench.suite import STUDIES
+
+
+def add(subparsers: Any) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser("list", help="models, frameworks, lanes, studies, and metrics with their units")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.set_defaults(run=_run)
+
+
+def listing() -> dict[str, list[dict[str, Any]]]:
+    """All there is, by kind, as JSON primitives; sizes are counts, shapes (height, width, channels)."""
+    lanes = [lane for lane in LANES.values() if not lane.internal]
+    by_framework = {lane.framework: lane for lane in reversed(lanes)}
+    return {
+        "models": [
+            {
+                "name": model.name,
+                "title": model.title,
+                "input_shape": list(model.input_shape),
+                "classes": model.classes,
+                "parameters": model.parameters,
+                "macs": model.macs,
+                "source": model.source,
+            }
+            for model in CATALOG.values()
+            if model.parameters
+        ],
+        "frameworks": [
+            {
+                "name": name,
+                "lanes": [lane.name for lane in lanes if lane.framework == name],
+                "versions": versions(by_framework[name].distributions),
+            }
+            for name in dict.fromkeys(lane.framework for lane in lanes)
+        ],
+        "lanes": [{"name": lane.name, "title": lane.title, "framework": lane.framework} for lane in lanes],
+        "studies": [{"name": name, "title": study.title, "profile": study.profile} for name, study in STUDIES.items()],
+        "metrics": [{"name": name, **dataclasses.asdict(kind)} for name, kind in METRICS.items()],
+    }
+
+
+def _run(options: argparse.Namespace) -> int:
+    everything = listing()
+    if options.json:
+        print(json.dumps(everything, indent=1))
+        return 0
+    columns: dict[str, Callable[[dict[str, Any]], tuple[str, ...]]] = {
+        "models": lambda row: (row["name"], row["title"], f"{row['parameters']:,}", f"{row['macs'] / 1e9:.3g} GMAC"),
+        "frameworks": lambda row: (
+            row["name"],
+            ", ".join(f"{name} {version}" for name, version in row["versions"].items()) or "not installed here",
+        ),
+        "lanes": lambda row: (row["name"], row["title"]),
+        "studies": lambda row: (row["name"], row["title"]),
+        "metrics": lambda row: (row["name"], row["unit"], f"{row['direction']} is better", row["meaning"]),
+    }
+    for kind, rows in everything.items():
+        print(f"{kind}:")
+        cells = [columns[kind](row) for row in rows]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        for row in cells:
+            print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        print()
+    return 0

@@ -1,0 +1,191 @@
+"""The answer: which lane, by how much, with which confidence.
+
+A replicate is a process. One process of each lane shows a difference but not how far processes of the same code differ;
+several do. A run that measured both lanes gives a ratio for each seed and process, and the exact interval over these is
+the signed-rank test's (`fwbench.compare.statistics`).
+"""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fwbench.compare import statistics
+from fwbench.report import units
+from fwbench.report.cases import Case, Comparison, comparisons, title
+from fwbench.report.tables import Column, Table, tabulate
+
+# By so much have processes of unchanged code differed on a shared machine (docs/method.md): one process each shows no
+# smaller difference.
+UNCHANGED_CODE = 1.28
+# An interval says something from here on (3 runs), and is called clear from there on (6 runs).
+_SAYS_SOMETHING = 0.75
+_CLEAR = 0.95
+_OTHER_LOAD = 0.05
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was found of one workload.
+
+    Attributes:
+        fastest, second: lanes by throughput, the two best.
+        ratio: throughput of the fastest over the second.
+        confidence: `clear` (an interval of at least 95 % excludes equality), `likely`, or `undecided`.
+        reason: what the confidence rests on.
+        quickest, leanest, cheapest: the lanes whose synchronised call takes least time (p50), and that take least
+            memory and energy, each with the next one's multiple of it; None where fewer than two lanes have the metric.
+    """
+
+    comparison: Comparison
+    fastest: str
+    second: str
+    ratio: float
+    confidence: str
+    reason: str
+    quickest: tuple[str, float] | None
+    leanest: tuple[str, float] | None
+    cheapest: tuple[str, float] | None
+
+
+def answers(cases: Sequence[Case]) -> list[Answer]:
+    """One of each workload that at least two lanes have a throughput of."""
+    found = []
+    for comparison in comparisons(cases):
+        speeds = {lane: speed for lane, case in comparison.lanes.items() if (speed := case.value("throughput"))}
+        if len(speeds) < 2:
+            continue
+        fastest, second = sorted(speeds, key=lambda lane: -speeds[lane])[:2]
+        ratio, confidence, reason = _weigh(comparison.lanes[fastest], comparison.lanes[second])
+        if ratio < 1:
+            fastest, second, ratio = second, fastest, 1 / ratio
+        least = [_least(comparison, metric) for metric in (_latency, _memory, _energy)]
+        found.append(Answer(comparison, fastest, second, ratio, confidence, reason, *least))
+    return found
+
+
+def headline(found: Sequence[Answer]) -> list[str]:
+    """The answers in sentences: how often each lane is the fastest, and how sure that is."""
+    if not found:
+        return ["No workload was measured in two lanes, so there is nothing to compare."]
+    wins: dict[str, list[Answer]] = {}
+    for answer in found:
+        if answer.confidence != "undecided":
+            wins.setdefault(answer.fastest, []).append(answer)
+    lines = []
+    for lane, won in sorted(wins.items(), key=lambda item: -len(item[1])):
+        ratios = sorted(answer.ratio for answer in won)
+        by = units.ratio(ratios[0])
+        if len(ratios) > 1:
+            by = f"{by} to {units.ratio(ratios[-1])}"
+        sure = "" if all(answer.confidence == "clear" for answer in won) else "likely "
+        models = ", ".join(dict.fromkeys(answer.comparison.workload.model for answer in won))
+        lines.append(f"{title(lane)} is {sure}the fastest in {len(won)} of {len(found)} workloads, by {by} ({models}).")
+    undecided = sum(answer.confidence == "undecided" for answer in found)
+    if undecided:
+        lines.append(f"{undecided} of {len(found)} are undecided: see what their confidence rests on.")
+    return lines
+
+
+def table(found: Sequence[Answer]) -> Table:
+    """One row a workload."""
+    precise = {answer.comparison.workload.precision for answer in found} - {"fp32"}
+    costed = any(answer.cheapest for answer in found)
+    return tabulate(
+        "answers",
+        "Which framework, by how much, with which confidence",
+        "Fastest by throughput, and its multiple of the next lane's. Several runs, seeds or processes give an "
+        "interval over pairs of processes: clear when one of at least 95 % excludes equality (6 pairs can), "
+        "likely when one of at least 75 % does (3 pairs can). One process each cannot show how far processes "
+        f"differ: likely when the difference is beyond the {UNCHANGED_CODE - 1:.0%} by which unchanged code has "
+        "differed on a shared machine, else undecided. Each row stands by itself. Least latency (p50), memory and "
+        "energy have no interval; a lane can have the higher throughput and the longer call, where it runs calls "
+        "side by side.",
+        (
+            Column("model", lambda answer: answer.comparison.workload.model),
+            Column("mode", lambda answer: answer.comparison.workload.mode),
+            Column("batch", lambda answer: answer.comparison.workload.batch_size, "1"),
+            *([Column[Answer]("precision", lambda answer: answer.comparison.workload.precision)] if precise else []),
+            Column("fastest", lambda answer: title(answer.fastest)),
+            Column("by", lambda answer: answer.ratio, "1", units.ratio),
+            Column("before", lambda answer: title(answer.second)),
+            Column("confidence", lambda answer: answer.confidence),
+            Column("which rests on", lambda answer: answer.reason),
+            Column("least latency", functools.partial(_lane, "quickest")),
+            Column("by, of latency", functools.partial(_multiple, "quickest"), "1", units.ratio),
+            Column("least memory", functools.partial(_lane, "leanest")),
+            Column("by, of memory", functools.partial(_multiple, "leanest"), "1", units.ratio),
+            *(
+                [
+                    Column[Answer]("least energy", functools.partial(_lane, "cheapest")),
+                    Column[Answer]("by, of energy", functools.partial(_multiple, "cheapest"), "1", units.ratio),
+                ]
+                if costed
+                else []
+            ),
+        ),
+        found,
+        [] if costed else ["least energy: no two lanes have any"],
+    )
+
+
+def _weigh(fastest: Case, second: Case) -> tuple[float, str, str]:
+    """The ratio of two lanes' throughputs, the confidence in which is larger, and its reason."""
+    one, other = _speeds(fastest), _speeds(second)
+    logs = [math.log(one[run] / other[run]) for run in one if run in other]
+    if len(logs) >= 2:
+        low, high, confidence = statistics.interval(logs, _CLEAR)
+        ratio = math.exp(statistics.estimate(logs))
+        reason = f"{len(logs)} pairs of processes: {math.exp(low):.2f}x to {math.exp(high):.2f}x at {confidence:.0%}"
+        if confidence >= _SAYS_SOMETHING:
+            excludes = low > 0 or high < 0
+            return ratio, ("clear" if confidence >= _CLEAR else "likely") if excludes else "undecided", reason
+        reason += ", which says too little"
+    else:
+        ratio = (fastest.value("throughput") or 0.0) / (second.value("throughput") or math.inf)
+        reason = "one process each" if logs else "processes of different runs"
+    disturbed = max((*fastest.values("other_load"), *second.values("other_load")), default=0.0)
+    if disturbed > _OTHER_LOAD:
+        return ratio, "undecided", f"{reason}; other load of {disturbed:.0%}"
+    if max(ratio, 1 / ratio) <= UNCHANGED_CODE:
+        return ratio, "undecided", f"{reason}; within {UNCHANGED_CODE - 1:.0%}"
+    return ratio, "likely", f"{reason}; beyond {UNCHANGED_CODE - 1:.0%}"
+
+
+def _speeds(case: Case) -> dict[tuple[int, int, int], float]:
+    """Throughput by run, seed and number of the process, so that what two lanes share makes a pair."""
+    found: dict[tuple[int, int, int], float] = {}
+    for run, m in case.replicates:
+        speeds = [process.get("throughput") for process in m.processes] or [m.value("throughput")]
+        found |= {(run, m.workload.seed, number): speed for number, speed in enumerate(speeds) if speed}
+    return found
+
+
+def _latency(case: Case) -> float | None:
+    return case.value("latency_p50")
+
+
+def _memory(case: Case) -> float | None:
+    return case.value(case.memory)
+
+
+def _energy(case: Case) -> float | None:
+    return case.value("energy_per_sample")
+
+
+def _least(comparison: Comparison, metric: Callable[[Case], float | None]) -> tuple[str, float] | None:
+    values = {lane: value for lane, case in comparison.lanes.items() if (value := metric(case))}
+    if len(values) < 2:
+        return None
+    first, second = sorted(values, key=lambda lane: values[lane])[:2]
+    return first, values[second] / values[first]
+
+
+def _lane(which: str, answer: Answer) -> str | None:
+    found: tuple[str, float] | None = getattr(answer, which)
+    return title(found[0]) if found else None
+
+
+def _multiple(which: str, answer: Answer) -> float | None:
+    found: tuple[str, float] | None = getattr(answer, which)
+    return found[1] if found else None

@@ -1,0 +1,175 @@
+"""What the tables of calls say: inference and single training steps, one row a workload and lane."""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+from fwbench.lanes import LANES
+from fwbench.report import units
+from fwbench.report.cases import Case, Comparison, comparisons, title
+from fwbench.report.tables import Column, Table, tabulate
+from fwbench.workload import Workload
+
+_WORKLOAD = (
+    Column[Case]("model", lambda case: case.workload.model),
+    Column[Case]("mode", lambda case: case.workload.mode),
+    Column[Case]("batch", lambda case: case.workload.batch_size, "1"),
+    Column[Case]("lane", lambda case: case.lane),
+)
+
+
+def columns(cases: Sequence[Case]) -> tuple[Column[Case], ...]:
+    """The columns of a table over these cases; speed-up is relative to the baseline lane among them."""
+    baselines = {
+        _across(case.workload): case.value("throughput") for case in cases if _is_baseline(case.workload.framework)
+    }
+
+    def speed_up(case: Case) -> float | None:
+        throughput, baseline = case.value("throughput"), baselines.get(_across(case.workload))
+        return throughput / baseline if throughput and baseline else None
+
+    return (
+        *_WORKLOAD,
+        Column("throughput/s", lambda case: case.value("throughput"), "1/s", units.rate),
+        *(
+            Column[Case](f"p{p}", functools.partial(_value, f"latency_p{p}"), "s", units.seconds, "n/a")
+            for p in (50, 95, 99)
+        ),
+        Column("memory", lambda case: case.value(case.memory), "B", units.size),
+        Column("J/sample", lambda case: case.value("energy_per_sample"), "J", units.joules),
+        Column("compile", lambda case: case.compile_seconds, "s", units.seconds),
+        Column("speed-up", speed_up, "1", units.ratio, ""),
+    )
+
+
+def table(key: str, title: str, cases: Sequence[Case]) -> Table:
+    """All rows of some calls."""
+    return tabulate(
+        key,
+        title,
+        "Throughput is samples per second with calls enqueued back to back; p50, p95 and p99 are latencies of one "
+        "synchronised call, n/a where there are too few samples to say; compile is tracing and compiling with cold "
+        "caches; speed-up is throughput relative to eager PyTorch.",
+        columns(cases),
+        cases,
+        _missing(cases),
+        Case.why_failed,
+    )
+
+
+def summary(cases: Sequence[Case]) -> Table:
+    """Of each model's inference, the largest batch: throughput of every lane, and speed-up over the baseline."""
+    largest: dict[Workload, Comparison] = {}
+    for comparison in comparisons(cases):
+        model = dataclasses.replace(comparison.workload, batch_size=1)
+        if model not in largest or comparison.workload.batch_size > largest[model].workload.batch_size:
+            largest[model] = comparison
+    lanes = list(dict.fromkeys(lane for comparison in largest.values() for lane in comparison.lanes))
+    baseline = next(filter(_is_baseline, lanes), None)
+
+    def throughput(lane: str, comparison: Comparison) -> float | None:
+        case = comparison.lanes.get(lane)
+        return case.value("throughput") if case else None
+
+    def speed_up(lane: str, comparison: Comparison) -> float | None:
+        own, other = throughput(lane, comparison), throughput(baseline or "", comparison)
+        return own / other if own and other else None
+
+    missing = [] if baseline or not lanes else ["no speed-up: eager PyTorch, which it is relative to, was not measured"]
+    return tabulate(
+        "summary",
+        "Table I: inference at the largest batch",
+        "Samples per second by lane at the largest batch measured, and speed-up over eager PyTorch.",
+        (
+            Column("model", lambda comparison: comparison.workload.model),
+            Column("precision", lambda comparison: comparison.workload.precision),
+            Column("batch", lambda comparison: comparison.workload.batch_size, "1"),
+            *(Column(f"{title(lane)} /s", functools.partial(throughput, lane), "1/s", units.rate) for lane in lanes),
+            *(
+                Column(f"{title(lane)} speed-up", functools.partial(speed_up, lane), "1", units.ratio)
+                for lane in lanes
+                if baseline and lane != baseline
+            ),
+        ),
+        largest.values(),
+        missing,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class BreakEven:
+    """A compiled lane against the eager one.
+
+    Attributes:
+        compiling: seconds, once.
+        eager, compiled: seconds of a synchronised call, median.
+        calls: after which compiling has paid off; None where it never does.
+    """
+
+    case: Case
+    compiling: float
+    eager: float
+    compiled: float
+
+    @property
+    def calls(self) -> float | None:
+        gained = self.eager - self.compiled
+        return self.compiling / gained if gained > 0 else None
+
+
+def break_evens(cases: Sequence[Case]) -> list[BreakEven]:
+    """Every compiled lane that was measured beside eager PyTorch, in inference or training steps."""
+    found = []
+    for comparison in comparisons(cases):
+        eager = next((case.value("latency_p50") for lane, case in comparison.lanes.items() if _is_baseline(lane)), None)
+        for case in comparison.lanes.values():
+            compiling, compiled = case.compile_seconds, case.value("latency_p50")
+            if eager is not None and compiling is not None and compiled is not None:
+                found.append(BreakEven(case, compiling, eager, compiled))
+    return found
+
+
+def break_even(cases: Sequence[Case]) -> Table:
+    """After how many calls each compilation has paid off."""
+    return tabulate(
+        "break-even",
+        "When compiling has paid off",
+        "The compiler's seconds, a call's latency (p50) in eager PyTorch and in the compiled lane, and the number of "
+        "calls after which the compiled lane has caught up; never where its calls are slower. Where two calls take "
+        "about as long, chance decides between never and many.",
+        (
+            *(Column[BreakEven](c.name, functools.partial(_of_case, c), c.unit, c.show) for c in _WORKLOAD),
+            Column("compiling", lambda found: found.compiling, "s", units.seconds),
+            Column("eager call", lambda found: found.eager, "s", units.seconds),
+            Column("compiled call", lambda found: found.compiled, "s", units.seconds),
+            Column("calls to break even", lambda found: found.calls, "1", lambda calls: f"{calls:,.0f}", "never"),
+        ),
+        break_evens(cases),
+    )
+
+
+def _of_case(column: Column[Case], found: BreakEven) -> str | float | None:
+    return column.of(found.case)
+
+
+def _value(metric: str, case: Case) -> float | None:
+    return case.value(metric)
+
+
+def _is_baseline(lane: str) -> bool:
+    return lane in LANES and LANES[lane].baseline
+
+
+def _across(workload: Workload) -> Workload:
+    return dataclasses.replace(workload, framework="")
+
+
+def _missing(cases: Sequence[Case]) -> list[str]:
+    found = [case for case in cases if case.replicates]
+    lines = []
+    if len({case.workload.framework for case in found}) == 1:
+        lines.append(f"one lane only ({found[0].workload.framework}): nothing to compare it with")
+    energy = next((m for case in found if (m := case.metric("energy_per_sample")) and m.reason), None)
+    if energy:
+        lines.append(f"no energy: {energy.reason}")
+    return lines

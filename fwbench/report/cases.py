@@ -1,0 +1,207 @@
+"""What records hold, brought together: workloads with their replicates, apart by machine, version and profile."""
+
+import dataclasses
+import json
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fwbench.lanes import LANES
+from fwbench.machine import Machine
+from fwbench.measurement import Measurement, Metric
+from fwbench.records import Plain, Record
+from fwbench.workload import MODES, Workload
+
+
+@dataclass(frozen=True)
+class Case:
+    """Workloads that one row of a table is about, and what became of them: one measurement a process.
+
+    Attributes:
+        workload: with seed 0 where the case spans seeds, and without the data's path.
+        replicates: those that have numbers, each with the number of its run.
+        failures: those that have none.
+    """
+
+    workload: Workload
+    replicates: tuple[tuple[int, Measurement], ...] = ()
+    failures: tuple[Measurement, ...] = ()
+
+    @property
+    def measurements(self) -> list[Measurement]:
+        """Those that have numbers."""
+        return [m for _, m in self.replicates]
+
+    def why_failed(self) -> str:
+        """The kind of failure where there are no numbers at all; empty where there are some."""
+        failure = self.failures[0].failure if self.failures and not self.replicates else None
+        return failure.kind if failure else ""
+
+    @property
+    def seeds(self) -> int:
+        """How many seeds have numbers."""
+        return len({m.workload.seed for m in self.measurements})
+
+    @property
+    def internal(self) -> bool:
+        """Whether it prices the harness instead of measuring a framework."""
+        lane = LANES.get(self.workload.framework)
+        return self.workload.mode not in MODES or (lane is not None and lane.internal)
+
+    def values(self, metric: str) -> list[float]:
+        """The metric's values, one a process that has it."""
+        return [value for m in self.measurements if (value := m.value(metric)) is not None]
+
+    def value(self, metric: str) -> float | None:
+        """The median over processes, None where no process has the metric."""
+        values = self.values(metric)
+        return statistics.median(values) if values else None
+
+    def metric(self, name: str) -> Metric | None:
+        """The first process's, for its source or the reason of its absence."""
+        return next((m.metrics[name] for m in self.measurements if name in m.metrics), None)
+
+    @property
+    def memory(self) -> str:
+        """The metric that stands for memory: of the device where it has an allocator of its own."""
+        return "device_peak_memory" if self.workload.device == "gpu" else "host_peak_memory"
+
+    @property
+    def compile_seconds(self) -> float | None:
+        """Tracing and compiling together."""
+        trace, compiled = self.value("trace_time"), self.value("compile_time")
+        return compiled if trace is None or compiled is None else trace + compiled
+
+    @property
+    def lane(self) -> str:
+        """The lane, and what is not the default."""
+        workload = self.workload
+        options = (
+            workload.precision if workload.precision != "fp32" else "",
+            workload.weights if workload.weights != "drawn" else "",
+            workload.optimizer if workload.optimizer != "adam" else "",
+            f"a{workload.accumulate}" if workload.accumulate > 1 else "",
+            "remat" if workload.remat else "",
+            f"({workload.variant})" if workload.variant else "",
+        )
+        return " ".join((workload.framework, *filter(None, options)))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One workload in several lanes.
+
+    Attributes:
+        workload: what the lanes have in common; its framework is empty.
+        lanes: the cases that have numbers, by lane.
+    """
+
+    workload: Workload
+    lanes: Mapping[str, Case]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Records whose numbers may stand in one table: one machine, schema, profile, and one version of each framework.
+
+    Attributes:
+        versions: of the distributions, by lane.
+        cases: in the order of measuring, seeds apart.
+    """
+
+    machine: Machine | None
+    schema: int | None
+    profile: str | None
+    versions: Mapping[str, Mapping[str, str]]
+    records: tuple[Record, ...]
+    cases: tuple[Case, ...]
+
+    @property
+    def measurements(self) -> list[Measurement]:
+        """All of them, failures included."""
+        return [m for case in self.cases for m in (*case.measurements, *case.failures)]
+
+
+def settings(records: Sequence[Record]) -> list[Setting]:
+    """Bring records together that may be, and keep apart the others.
+
+    A measurement that two records hold (a saved run and its journal) counts once.
+    """
+    groups: list[tuple[list[Record], dict[str, Mapping[str, str]]]] = []
+    for record in records:
+        if not record.measurements:
+            continue
+        versions = {m.workload.framework: m.versions for m in record.measurements if m.versions}
+        for alike, known in groups:
+            if _key(alike[0]) == _key(record) and all(known.get(lane, of) == of for lane, of in versions.items()):
+                alike.append(record)
+                known |= versions
+                break
+        else:
+            groups.append(([record], versions))
+    return [
+        Setting(alike[0].machine, alike[0].schema, alike[0].profile, versions, tuple(alike), tuple(_cases(alike)))
+        for alike, versions in groups
+    ]
+
+
+def plain(records: Iterable[Record]) -> list[tuple[Record, Plain]]:
+    """The benchmarks that fwbench did not measure."""
+    return [(record, benchmark) for record in records for benchmark in record.plain.values()]
+
+
+def cases(measurements: Iterable[Measurement], run: int = 0) -> list[Case]:
+    """One run's measurements as cases."""
+    found: dict[Workload, Case] = {}
+    for m in measurements:
+        workload = dataclasses.replace(m.workload, data_path=None)
+        found[workload] = _with(found.get(workload, Case(workload)), run, m)
+    return list(found.values())
+
+
+def over_seeds(given: Iterable[Case]) -> list[Case]:
+    """Cases that differ in their seed alone, brought together."""
+    found: dict[Workload, Case] = {}
+    for case in given:
+        workload = dataclasses.replace(case.workload, seed=0)
+        known = found.get(workload, Case(workload))
+        found[workload] = Case(workload, (*known.replicates, *case.replicates), (*known.failures, *case.failures))
+    return list(found.values())
+
+
+def comparisons(given: Iterable[Case]) -> list[Comparison]:
+    """The workloads, each with the lanes that have numbers for it; seeds are replicates."""
+    found: dict[Workload, dict[str, Case]] = {}
+    for case in over_seeds(given):
+        if case.measurements and not case.internal:
+            found.setdefault(dataclasses.replace(case.workload, framework=""), {})[case.workload.framework] = case
+    return [Comparison(workload, lanes) for workload, lanes in found.items()]
+
+
+def title(lane: str) -> str:
+    """A lane's name for readers."""
+    return LANES[lane].title if lane in LANES else lane
+
+
+def _cases(records: Sequence[Record]) -> list[Case]:
+    found: dict[Workload, Case] = {}
+    seen: set[str] = set()
+    for run, record in enumerate(records):
+        for case in cases(record.measurements, run):
+            for m in (*case.measurements, *case.failures):
+                # Stage times to the nanosecond: no two processes share them.
+                mark = json.dumps([m.workload.to_json(), m.stages, m.overhead_s, str(m.failure)], sort_keys=True)
+                if mark not in seen:
+                    seen.add(mark)
+                    found[case.workload] = _with(found.get(case.workload, Case(case.workload)), run, m)
+    return list(found.values())
+
+
+def _with(case: Case, run: int, measurement: Measurement) -> Case:
+    if measurement.failure:
+        return dataclasses.replace(case, failures=(*case.failures, measurement))
+    return dataclasses.replace(case, replicates=(*case.replicates, (run, measurement)))
+
+
+def _key(record: Record) -> tuple[object, ...]:
+    return (record.schema, record.machine, record.profile)

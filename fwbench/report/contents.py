@@ -1,0 +1,240 @@
+"""What a report holds: its tables in reading order, what it lacks, what failed."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fwbench.measurement import Measurement
+from fwbench.metrics import METRICS
+from fwbench.records import Plain, Record
+from fwbench.report import answers, calls, fits, published, units
+from fwbench.report.cases import Case, Setting
+from fwbench.report.tables import Column, Table, tabulate
+
+
+def tables(setting: Setting) -> list[Table]:
+    """Every table that has a row."""
+    cases = setting.cases
+    of_mode = {mode: _of(cases, mode) for mode in ("inference", "train_step", "fit")}
+    everything = (
+        answers.table(answers.answers(cases)),
+        calls.summary(of_mode["inference"]),
+        calls.table("inference", "Table II: inference", of_mode["inference"]),
+        calls.table("training-steps", "Training steps", of_mode["train_step"]),
+        fits.final_epochs(of_mode["fit"]),
+        fits.all_epochs(of_mode["fit"]),
+        fits.epoch_times(of_mode["fit"]),
+        fits.training_times(of_mode["fit"]),
+        calls.break_even([*of_mode["inference"], *of_mode["train_step"]]),
+        *published.beside(cases),
+        calls.table("harness", "The harness's own price", [case for case in cases if case.internal]),
+        failures(setting),
+        parity(setting),
+        sources(setting),
+        fingerprint(setting),
+        runs(setting),
+    )
+    return [table for table in everything if table.rows]
+
+
+def missing(setting: Setting) -> list[str]:
+    """What a whole report has and this one lacks: a sentence each."""
+    measured = [case for case in setting.cases if case.replicates and not case.internal]
+    modes = {"inference": "inference", "train_step": "training steps", "fit": "epochs of training (mode fit)"}
+    found = [
+        f"No {what} measured: Tables and figures of them are left out."
+        for mode, what in modes.items()
+        if not _of(measured, mode)
+    ]
+    lanes = {case.workload.framework for case in measured}
+    if len(lanes) == 1:
+        found.append(f"One lane only ({lanes.pop()}): nothing to compare it with.")
+    sizes = {case.workload.batch_size for case in _of(measured, "inference")}
+    if len(sizes) == 1:
+        found.append(f"One batch size of inference only ({sizes.pop()}): no throughput against batch size to see.")
+    reasons = {m.reason for case in measured if (m := case.metric("energy_per_sample")) and m.reason}
+    found += [f"No energy: {reason}." for reason in sorted(reasons)]
+    failed = [case for case in setting.cases if case.why_failed()]
+    if failed:
+        found.append(f"{len(failed)} of {len(setting.cases)} workloads have no numbers: see what failed.")
+    return [*found, *(f"{record.path.name}: {note}." for record in setting.records for note in record.notes)]
+
+
+def failures(setting: Setting) -> Table:
+    """What failed, of which kind, where and why."""
+
+    def part(name: str) -> Column[Measurement]:
+        return Column(name, lambda failed: getattr(failed.failure, name))
+
+    return tabulate(
+        "failures",
+        "What failed",
+        "unavailable: cannot run here; crashed: the process died; timed_out: passed its deadline; error: an exception.",
+        (
+            Column("workload", lambda failed: failed.workload.id),
+            part("kind"),
+            part("stage"),
+            part("message"),
+        ),
+        [m for case in setting.cases for m in case.failures],
+    )
+
+
+@dataclass(frozen=True)
+class _Stamp:
+    """What makes a model's numbers comparable, over all of its measurements."""
+
+    model: str
+    measurements: tuple[Measurement, ...]
+
+    @property
+    def proof(self) -> Mapping[str, Any]:
+        return next((found for m in self.measurements if (found := m.parity.get("proof"))), {})
+
+    def errors(self, part: str) -> float | None:
+        found = self.proof.get("errors", {}).get(part)
+        return float(found) if isinstance(found, int | float) else None
+
+    def current(self) -> str:
+        if not self.proof:
+            return "no proof"
+        current = all((m.parity.get("proof") or {}).get("current") for m in self.measurements)
+        return "current" if current else "of other sources: prove again"
+
+    def weights(self) -> str:
+        """Whether all lanes started from the same, seed by seed."""
+        by_seed: dict[tuple[int, str], set[str]] = {}
+        for m in self.measurements:
+            by_seed.setdefault((m.workload.seed, m.workload.weights), set()).add(str(m.parity.get("weights")))
+        if all(len(digests) == 1 for digests in by_seed.values()):
+            return f"the same ({', '.join(sorted({digest for found in by_seed.values() for digest in found}))})"
+        return "different: not comparable"
+
+    def arithmetic(self) -> str:
+        found = {
+            f"{m.workload.framework} {probe.get('arithmetic')}"
+            for m in self.measurements
+            for probe in (m.parity.get("probe") or {}).values()
+        }
+        return ", ".join(sorted(found))
+
+
+def parity(setting: Setting) -> Table:
+    """What stands behind comparing: the proof of each model, the weights, the arithmetic that was probed."""
+    by_model: dict[str, list[Measurement]] = {}
+    for case in setting.cases:
+        if not case.internal:
+            by_model.setdefault(case.workload.model, []).extend(case.measurements)
+
+    def error(name: str, part: str) -> Column[_Stamp]:
+        return Column(name, lambda stamp: stamp.errors(part), "1", "{:.1e}".format)
+
+    return tabulate(
+        "parity",
+        "Why these numbers may be compared",
+        "Largest float64 error between the frameworks' networks, as proved by fwbench's own proofs; the weights that "
+        "the lanes started from; the arithmetic that a numeric probe found in the process that measured.",
+        (
+            Column("model", lambda stamp: stamp.model),
+            error("logits", "logits"),
+            error("gradients", "gradients"),
+            Column("proof", _Stamp.current),
+            Column("weights", _Stamp.weights),
+            Column("arithmetic", _Stamp.arithmetic),
+        ),
+        [_Stamp(model, tuple(found)) for model, found in by_model.items() if found],
+    )
+
+
+def sources(setting: Setting) -> Table:
+    """How each number was made, as the records say it."""
+    found: dict[str, list[str]] = {}
+    for m in setting.measurements:
+        for name, metric in m.metrics.items():
+            # Counts differ from workload to workload; the way does not.
+            way = re.sub(r"\d+(\.\d+)?", "n", metric.source.partition(", n=")[0])
+            if way not in found.setdefault(name, []):
+                found[name].append(way)
+    return tabulate(
+        "sources",
+        "How each number was made",
+        "Units are those of the CSV files and the records; n stands for a count that differs from workload to "
+        "workload. docs/method.md says when not to trust a number.",
+        (
+            Column("metric", lambda pair: pair[0]),
+            Column("unit", lambda pair: METRICS[pair[0]].unit if pair[0] in METRICS else "?"),
+            Column("better", lambda pair: METRICS[pair[0]].direction if pair[0] in METRICS else "?"),
+            Column("what", lambda pair: METRICS[pair[0]].meaning if pair[0] in METRICS else "unknown to this fwbench"),
+            Column("read from", lambda pair: "; ".join(pair[1])),
+        ),
+        found.items(),
+    )
+
+
+def fingerprint(setting: Setting) -> Table:
+    """The machine, the versions and the settings of each lane."""
+    machine = setting.machine.to_json() if setting.machine else {}
+    lines = {f"machine: {name}": value for name, value in machine.items()}
+    lines |= {
+        f"{lane}: version of {name}": version for lane, of in setting.versions.items() for name, version in of.items()
+    }
+    for m in setting.measurements:
+        if not m.failure:
+            lines |= {f"{m.workload.framework}: {name}": value for name, value in m.settings.items()}
+    return tabulate(
+        "fingerprint",
+        "The machine and the settings",
+        "What the numbers depend on besides the code, as written on the records.",
+        (Column("what", lambda line: line[0]), Column("is", lambda line: str(line[1]))),
+        lines.items(),
+    )
+
+
+def runs(setting: Setting) -> Table:
+    """The records that the tables were made from."""
+
+    def commit(name: str) -> Column[Record]:
+        return Column(name, lambda record: str(record.commit[name]) if name in record.commit else None)
+
+    return tabulate(
+        "records",
+        "The records",
+        "Replicates, if there are several: their numbers stand together as medians. Of different commits they are "
+        "replicates only if the code that was measured is the same.",
+        (
+            Column("file", lambda record: record.path.name),
+            Column("made", lambda record: f"{record.made:%Y-%m-%d %H:%M} UTC"),
+            commit("id"),
+            commit("branch"),
+            commit("dirty"),
+            Column("measurements", lambda record: len(record.measurements), "1"),
+        ),
+        setting.records,
+    )
+
+
+def foreign(benchmarks: Sequence[tuple[Record, Plain]]) -> Table:
+    """Benchmarks that fwbench did not measure, as pytest-benchmark states them."""
+
+    def time(name: str) -> Column[tuple[Record, Plain]]:
+        return Column(name, lambda pair: pair[1].stats.get(name), "s", units.seconds)
+
+    return tabulate(
+        "other-benchmarks",
+        "Benchmarks without a workload",
+        "Measured by pytest-benchmark itself, in pytest's own process; rounds of one process.",
+        (
+            Column("benchmark", lambda pair: pair[1].fullname),
+            Column("file", lambda pair: pair[0].path.name),
+            Column("rounds", lambda pair: pair[1].stats.get("rounds"), "1"),
+            time("median"),
+            time("mean"),
+            time("stddev"),
+        ),
+        benchmarks,
+    )
+
+
+def _of(cases: Sequence[Case], mode: str) -> list[Case]:
+    return [case for case in cases if case.workload.mode == mode and not case.internal]

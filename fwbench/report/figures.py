@@ -1,0 +1,513 @@
+"""The figures: each takes a setting's cases and draws, or is left out where there is nothing to draw.
+
+A lane has one colour (Okabe and Ito's, told apart by colour-blind readers), one marker and one hatch everywhere, so
+that a figure can be read in grey too.
+"""
+
+import math
+import statistics
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+
+from fwbench.report import calls, units
+from fwbench.report.cases import Case, Comparison, comparisons, over_seeds, title
+
+# Replaced by the page's own colours where a figure is part of it.
+INK, PAPER = "#333333", "#fffffe"
+_GRID = "#9a9a9a"
+_LOOK: Any = {
+    "axes.edgecolor": INK,
+    "axes.facecolor": "none",
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.labelcolor": INK,
+    "axes.labelsize": 8,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 9,
+    "axes.axisbelow": True,
+    "figure.facecolor": PAPER,
+    "font.size": 8,
+    "grid.alpha": 0.35,
+    "grid.color": _GRID,
+    "grid.linewidth": 0.5,
+    "hatch.linewidth": 0.8,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 4.5,
+    "pdf.fonttype": 42,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "fwbench",
+    "text.color": INK,
+    # A name from a record is text, never mathematics.
+    "text.parse_math": False,
+    "xtick.color": INK,
+    "xtick.labelsize": 7,
+    "ytick.color": INK,
+    "ytick.labelsize": 7,
+}
+_COLUMNS = 3
+_LEGEND = 4  # lanes beside each other
+_PANEL = (2.5, 1.9)  # inches
+# More points than this no eye tells apart in a panel.
+_POINTS = 400
+# More marks than this are too many for a panel's axis.
+_MARKS = 4
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a lane looks."""
+
+    colour: str
+    marker: str
+    hatch: str
+    line: Any
+
+
+_STYLES = {
+    "torch": Style("#D55E00", "o", "", "-"),
+    "torch-compile": Style("#E69F00", "^", "///", "-."),
+    "jax": Style("#0072B2", "s", "\\\\\\", (0, (4, 1.5))),
+    "tensorflow": Style("#009E73", "D", "xxx", (0, (1, 1))),
+}
+_OTHERS = (
+    Style("#CC79A7", "v", "---", (0, (6, 1, 1, 1, 1, 1))),
+    Style("#56B4E9", "P", "+++", (0, (8, 2))),
+    Style("#7F7F7F", "X", "|||", (0, (2, 2))),
+)
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure and its words.
+
+    Attributes:
+        key: names its files.
+        alternative: what is to be seen, for who cannot see it, and which table has the numbers.
+    """
+
+    key: str
+    title: str
+    caption: str
+    alternative: str
+    figure: Figure
+
+
+def draw(cases: Sequence[Case]) -> list[Drawing]:
+    """Every figure that these cases have something for."""
+    measured = [case for case in cases if case.replicates and not case.internal]
+    inference = [case for case in measured if case.workload.mode == "inference"]
+    fits = [case for case in measured if case.workload.mode == "fit"]
+    with _looking():
+        drawings = (
+            _by_batch(inference),
+            _bars(
+                inference,
+                "throughput",
+                "Throughput",
+                "samples per second",
+                lambda case: case.value("throughput"),
+                units.rate,
+            ),
+            _bars(inference, "memory", "Peak memory", "memory", lambda case: case.value(case.memory), units.size),
+            _bars(
+                inference,
+                "energy",
+                "Energy of a sample",
+                "energy",
+                lambda case: case.value("energy_per_sample"),
+                units.joules,
+            ),
+            *(_latencies([case for case in measured if case.workload.mode == mode], mode) for mode in _MODES),
+            _break_even([case for case in measured if case.workload.mode in _MODES]),
+            _epochs(fits),
+            *_curves(fits, "training-curves", "Training curves", "epoch", _of_epochs),
+            *_curves(fits, "learning-curves", "Learning curves", "step", _of_steps),
+        )
+        return [drawing for drawing in drawings if drawing is not None]
+
+
+def save(drawing: Drawing, folder: Path) -> tuple[Path, Path]:
+    """Write a figure as SVG and as PDF, the same bytes for the same records."""
+    paths = folder / f"{drawing.key}.svg", folder / f"{drawing.key}.pdf"
+    folder.mkdir(parents=True, exist_ok=True)
+    with _looking():
+        drawing.figure.savefig(paths[0], metadata={"Date": None})
+        # Laid out already; a second time would be most of the work.
+        drawing.figure.set_layout_engine("none")
+        drawing.figure.savefig(paths[1], metadata={"CreationDate": None})
+    return paths
+
+
+_MODES = {"inference": "inference", "train_step": "training steps"}
+
+
+def styles(lanes: Iterable[str]) -> dict[str, Style]:
+    """The lanes' looks; a lane that fwbench does not know gets one of the rest, by the order of names."""
+    found = list(dict.fromkeys(lanes))
+    unknown = sorted(set(found) - set(_STYLES))
+    rest = {lane: _OTHERS[place % len(_OTHERS)] for place, lane in enumerate(unknown)}
+    return {lane: _STYLES.get(lane) or rest[lane] for lane in found}
+
+
+@contextmanager
+def _looking() -> Iterator[None]:
+    with rc_context(_LOOK), warnings.catch_warnings():
+        # In a name; a viewer's font has the glyph for the SVG, and the PDF shows a box.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        yield
+
+
+def _by_batch(cases: Sequence[Case]) -> Drawing | None:
+    cases = [case for case in cases if case.value("throughput")]
+    groups = _grouped(cases, lambda case: (case.workload.model, case.workload.precision))
+    if not groups:
+        return None
+    looks = styles(case.workload.framework for case in cases)
+    figure, panels = _panels(len(groups))
+    for axes, ((model, precision), members) in zip(panels, groups.items(), strict=False):
+        sizes = sorted({case.workload.batch_size for case in members})
+        speeds: list[float] = []
+        for lane, of_lane in _grouped(members, lambda case: case.workload.framework).items():
+            points = sorted(
+                (case.workload.batch_size, speed) for case in of_lane if (speed := case.value("throughput"))
+            )
+            look = looks[lane]
+            axes.plot(*zip(*points, strict=True), color=look.colour, marker=look.marker, linestyle=look.line)
+            speeds += [speed for _, speed in points]
+        axes.set(title=_named(model, precision), xlabel="batch size", ylabel="samples/s", xscale="log", yscale="log")
+        axes.set_xticks(sizes, [str(size) for size in sizes])
+        axes.xaxis.set_minor_locator(NullLocator())
+        _logarithmic(axes, "y", speeds, units.rate)
+    _legend(figure, looks)
+    return Drawing(
+        "throughput-by-batch",
+        "Throughput against batch size",
+        "One panel a model; both axes are logarithmic.",
+        _alternative("Lines of samples per second over batch size, one line a lane", groups, "Table II"),
+        figure,
+    )
+
+
+def _bars(
+    cases: Sequence[Case],
+    key: str,
+    name: str,
+    label: str,
+    value: Callable[[Case], float | None],
+    show: Callable[[float], str],
+) -> Drawing | None:
+    largest: dict[tuple[str, str], Comparison] = {}
+    for comparison in comparisons(cases):
+        workload = comparison.workload
+        group = (workload.model, workload.precision)
+        if any(value(case) for case in comparison.lanes.values()) and (
+            group not in largest or workload.batch_size > largest[group].workload.batch_size
+        ):
+            largest[group] = comparison
+    if not largest:
+        return None
+    looks = styles(lane for comparison in largest.values() for lane in comparison.lanes)
+    figure, panels = _panels(len(largest))
+    for axes, ((model, precision), comparison) in zip(panels, largest.items(), strict=False):
+        found = {lane: number for lane, case in comparison.lanes.items() if (number := value(case)) is not None}
+        for place, (lane, number) in enumerate(found.items()):
+            look = looks[lane]
+            (bar,) = axes.bar(place, number, width=0.7, color=look.colour, hatch=look.hatch, edgecolor=PAPER)
+            axes.bar_label(axes.containers[-1], [show(number)], fontsize=7, padding=1)  # type: ignore[arg-type]
+            bar.set_linewidth(0)
+        axes.set(
+            title=f"{_named(model, precision)}, batch {comparison.workload.batch_size}", xlim=(-0.7, len(looks) - 0.3)
+        )
+        axes.set(xticks=[], yticks=[])
+        axes.spines["left"].set_visible(False)
+        axes.margins(y=0.18)
+    _legend(figure, looks, bars=True)
+    return Drawing(
+        f"{key}-bars",
+        f"{name} at the largest batch",
+        f"One panel a model, each with its own scale from zero ({label}).",
+        _alternative(f"Bars of {label}, one bar a lane", largest, "Table II"),
+        figure,
+    )
+
+
+def _latencies(cases: Sequence[Case], mode: str) -> Drawing | None:
+    groups = _grouped(
+        [case for case in cases if any(m.samples for m in case.measurements)],
+        lambda case: (case.workload.model, case.workload.precision, str(case.workload.batch_size)),
+    )
+    if not groups:
+        return None
+    looks = styles(case.workload.framework for case in cases)
+    figure, panels = _panels(len(groups))
+    for axes, ((model, precision, batch), members) in zip(panels, groups.items(), strict=False):
+        every: list[float] = []
+        for case in members:
+            look = looks[case.workload.framework]
+            for m in case.measurements:
+                times = sorted(m.samples)
+                shares = [place / len(times) for place in range(len(times) + 1)]
+                axes.step(
+                    _thin([times[0], *times]), _thin(shares), where="post", color=look.colour, linestyle=look.line
+                )
+                axes.plot(statistics.median(times), 0.5, marker=look.marker, color=look.colour)
+                every += times
+        axes.set(title=f"{_named(model, precision)}, batch {batch}", xscale="log", ylim=(0, 1.02))
+        _logarithmic(axes, "x", every, units.seconds)
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{share:.0%}"))
+    _legend(figure, looks)
+    return Drawing(
+        f"latency-{mode.replace('_', '-')}",
+        f"Latency of {_MODES[mode]}",
+        "The share of synchronised calls that took at most so long; one line a process, its median marked.",
+        _alternative("Cumulative distributions of latency, one line a process", groups, "the tables of calls"),
+        figure,
+    )
+
+
+def _break_even(cases: Sequence[Case]) -> Drawing | None:
+    found = calls.break_evens(cases)
+    if not found:
+        return None
+    looks = styles(one.case.workload.framework for one in found)
+    paid = [one.calls for one in found if one.calls is not None]
+    # Above the last mark of the axis.
+    never = 6 * _ticks(paid or [1.0])[-1]
+    figure = Figure(figsize=(7.5, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for one in found:
+        look = looks[one.case.workload.framework]
+        where = never if one.calls is None else one.calls
+        axes.plot(
+            one.compiling,
+            where,
+            marker=look.marker,
+            linestyle="",
+            color=look.colour,
+            fillstyle="full" if one.calls is not None else "none",
+        )
+        if one.calls is not None:
+            workload = one.case.workload
+            axes.annotate(
+                _printable(f"{workload.model} {workload.mode} b{workload.batch_size}"),
+                (one.compiling, where),
+                xytext=(5, 3),
+                textcoords="offset points",
+                fontsize=7,
+            )
+    axes.axhline(never, color=_GRID, linewidth=0.6, linestyle=":")
+    axes.set(xscale="log", yscale="log", xlabel="compiling", ylabel="calls to break even")
+    axes.grid(axis="x")
+    _logarithmic(axes, "x", [one.compiling for one in found], units.seconds)
+    _logarithmic(axes, "y", paid or [1.0], "{:,.0f}".format)
+    axes.set_yticks([*axes.get_yticks(), never], [*(f"{tick:,.0f}" for tick in axes.get_yticks()), "never"])
+    axes.set_ylim(top=never * 2)
+    _legend(figure, looks)
+    return Drawing(
+        "break-even",
+        "When compiling has paid off",
+        "Seconds of compiling against the number of calls after which the compiled lane has caught up with eager "
+        "PyTorch; hollow marks on the line at the top never do.",
+        f"{len(paid)} of {len(found)} compilations pay off. The numbers are in the table of the same name.",
+        figure,
+    )
+
+
+_EPOCHS = ("first_epoch_time", "epoch_time")
+
+
+def _epochs(cases: Sequence[Case]) -> Drawing | None:
+    rows = [case for case in over_seeds(cases) if case.value("first_epoch_time")]
+    if not rows:
+        return None
+    looks = styles(case.workload.framework for case in rows)
+    figure = Figure(figsize=(7.5, 0.9 + 0.32 * len(rows)), layout="constrained")
+    axes = figure.subplots()
+    for place, case in enumerate(rows):
+        look, first, steady = looks[case.workload.framework], case.value("first_epoch_time"), case.value("epoch_time")
+        assert first is not None
+        if steady is not None:
+            axes.plot((steady, first), (place, place), color=look.colour)
+            axes.plot(steady, place, marker=look.marker, color=look.colour)
+        axes.plot(first, place, marker=look.marker, color=look.colour, fillstyle="none", linestyle="")
+    labels = [_printable(f"{c.workload.model} {c.workload.data} b{c.workload.batch_size}, {c.lane}", 48) for c in rows]
+    axes.set_yticks(range(len(rows)), labels)
+    axes.set(xscale="log", xlabel="seconds of an epoch", ylim=(len(rows) - 0.5, -0.5))
+    axes.grid(axis="x")
+    _logarithmic(axes, "x", [value for name in _EPOCHS for case in rows for value in case.values(name)], units.seconds)
+    _legend(figure, looks)
+    return Drawing(
+        "epochs",
+        "First against steady epoch",
+        "Hollow: the first epoch, compilation included; filled: the median of the later ones. The axis is logarithmic.",
+        f"A line for each of {len(rows)} trainings from its steady to its first epoch. The numbers are in the table of "
+        "epoch times.",
+        figure,
+    )
+
+
+Curves = Callable[[Case], tuple[list[list[float]], list[list[float]]]]
+
+
+def _of_epochs(case: Case) -> tuple[list[list[float]], list[list[float]]]:
+    """Training loss and validation top-1 by epoch, one curve a seed."""
+    seeds = [m.training.get("epochs", ()) for m in _one_a_seed(case)]
+    losses = [[epoch["train_loss"] for epoch in epochs] for epochs in seeds]
+    scores = [[epoch["validation"]["top1"] for epoch in epochs if epoch.get("validation")] for epochs in seeds]
+    return losses, scores
+
+
+def _of_steps(case: Case) -> tuple[list[list[float]], list[list[float]]]:
+    """Loss and top-1 of every training step, one curve a seed."""
+    seeds = _one_a_seed(case)
+    return [list(m.training.get("losses", ())) for m in seeds], [list(m.training.get("accuracies", ())) for m in seeds]
+
+
+def _curves(cases: Sequence[Case], key: str, name: str, unit: str, of: Curves) -> list[Drawing]:
+    drawings = []
+    groups = _grouped(over_seeds(cases), lambda case: (case.workload.model, case.workload.data))
+    for number, ((model, data), members) in enumerate(groups.items(), 1):
+        sizes = sorted({case.workload.batch_size for case in members})
+        looks = styles(case.workload.framework for case in members)
+        figure = Figure(figsize=(max(4.5, _PANEL[0] * len(sizes)), 4.2), layout="constrained")
+        grid = figure.subplots(2, len(sizes), squeeze=False, sharex="col")
+        drawn = False
+        for column, size in enumerate(sizes):
+            grid[0][column].set(title=f"batch {size}")
+            grid[1][column].set(xlabel=unit)
+            for case in (case for case in members if case.workload.batch_size == size):
+                for axes, seeds in zip((grid[0][column], grid[1][column]), of(case), strict=True):
+                    drawn = (
+                        _band(axes, [curve for curve in seeds if curve], looks[case.workload.framework], case) or drawn
+                    )
+        label = "validation top-1" if of is _of_epochs else "top-1"
+        grid[0][0].set_ylabel("training loss")
+        grid[1][0].set_ylabel(label)
+        if not drawn:
+            continue
+        _legend(figure, looks)
+        drawings.append(
+            Drawing(
+                f"{key}-{number}",
+                f"{name}: {model} on {data}",
+                f"Training loss and {label} by {unit}: mean over seeds, with the standard deviation (light) and the "
+                "standard error (dark) where there are several seeds; dotted where optimizer or variant is not the "
+                "default.",
+                f"Lines over {unit}s, one a lane, one panel a batch size ({', '.join(map(str, sizes))}). The numbers "
+                "are in Table IV.",
+                figure,
+            )
+        )
+    return drawings
+
+
+def _band(axes: Axes, seeds: Sequence[Sequence[float]], look: Style, case: Case) -> bool:
+    """The mean of curves with bands of one standard deviation and one standard error."""
+    if not seeds:
+        return False
+    columns = list(zip(*seeds, strict=False))
+    steps = _thin(list(range(1, len(columns) + 1)))
+    means = _thin([statistics.mean(column) for column in columns])
+    marker = look.marker if len(columns) <= 40 else ""
+    default = not case.workload.variant and case.workload.optimizer == "adam"
+    axes.plot(steps, means, color=look.colour, marker=marker, linestyle=look.line if default else ":")
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    if len(seeds) > 1:
+        for divisor, alpha in ((1.0, 0.15), (len(seeds) ** 0.5, 0.3)):
+            spreads = _thin([statistics.stdev(column) / divisor for column in columns])
+            low = [mean - spread for mean, spread in zip(means, spreads, strict=True)]
+            high = [mean + spread for mean, spread in zip(means, spreads, strict=True)]
+            axes.fill_between(steps, low, high, color=look.colour, alpha=alpha, linewidth=0)
+    return True
+
+
+def _one_a_seed(case: Case) -> list[Any]:
+    """The first run's training of each seed: the same seed again draws the same curve and is no replicate."""
+    return list({m.workload.seed: m for m in reversed(case.measurements)}.values())
+
+
+def _panels(count: int) -> tuple[Figure, list[Axes]]:
+    columns = min(_COLUMNS, count)
+    rows = -(-count // columns)
+    figure = Figure(figsize=(max(4.5, _PANEL[0] * columns), 0.5 + _PANEL[1] * rows), layout="constrained")
+    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for empty in panels[count:]:
+        empty.set_axis_off()
+    return figure, panels[:count]
+
+
+def _legend(figure: Figure, looks: dict[str, Style], bars: bool = False) -> None:
+    handles = [
+        Patch(facecolor=look.colour, hatch=look.hatch, edgecolor=PAPER, label=_printable(title(lane)))
+        if bars
+        else Line2D([], [], color=look.colour, marker=look.marker, linestyle=look.line, label=_printable(title(lane)))
+        for lane, look in looks.items()
+    ]
+    figure.legend(handles=handles, loc="outside upper left", ncols=min(_LEGEND, len(handles)))
+
+
+def _logarithmic(axes: Axes, way: Literal["x", "y"], values: Sequence[float], show: Callable[[float], str]) -> None:
+    """A logarithmic axis from a round number to a round number, so that even a narrow one has two marks."""
+    ticks = _ticks(values)
+    axis = axes.xaxis if way == "x" else axes.yaxis
+    axis.set_ticks(ticks, labels=[show(tick) for tick in ticks])
+    axis.set_minor_locator(NullLocator())
+    limits = (min(ticks[0], *values) * 0.9, max(ticks[-1], *values) * 1.1)
+    axes.set(**{f"{way}lim": limits})
+
+
+def _ticks(values: Sequence[float]) -> list[float]:
+    low, high = min(values), max(values)
+    decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
+    for steps in ((1, 2, 5), (1,)):
+        marks = [step * 10.0**decade for decade in decades for step in steps]
+        ticks = [
+            *[mark for mark in marks if mark <= low][-1:],
+            *[mark for mark in marks if low < mark < high],
+            *[mark for mark in marks if mark >= high and mark > low][:1],
+        ]
+        if len(ticks) <= _MARKS:
+            return ticks
+    return ticks[:: -(-len(ticks) // _MARKS)]
+
+
+def _grouped(cases: Iterable[Case], key: Callable[[Case], Any]) -> dict[Any, list[Case]]:
+    groups: dict[Any, list[Case]] = {}
+    for case in cases:
+        groups.setdefault(key(case), []).append(case)
+    return groups
+
+
+def _named(model: str, precision: str) -> str:
+    return _printable(model if precision == "fp32" else f"{model} {precision}")
+
+
+def _printable(text: str, most: int = 32) -> str:
+    """A name as XML may hold it, cut where it would leave no room for the figure; tables have it whole."""
+    shown = "".join(character if character.isprintable() else "?" for character in text)
+    return shown if len(shown) <= most else f"{shown[: most - 3]}..."
+
+
+def _thin(values: Sequence[float]) -> list[float]:
+    if len(values) <= _POINTS:
+        return list(values)
+    return [values[round(place * (len(values) - 1) / (_POINTS - 1))] for place in range(_POINTS)]
+
+
+def _alternative(what: str, groups: Iterable[tuple[str, ...]], table: str) -> str:
+    names = ", ".join(dict.fromkeys(group[0] for group in groups))
+    return f"{what}, one panel for each of {names}. The numbers are in {table}."

@@ -1,0 +1,231 @@
+"""What the tables of epochs say: one row a training, seeds together, or one row an epoch."""
+
+import dataclasses
+import functools
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fwbench.measurement import Measurement
+from fwbench.report import units
+from fwbench.report.cases import Case, over_seeds
+from fwbench.report.tables import Column, Spread, Table, tabulate
+
+_WORKLOAD = (
+    Column[Case]("model", lambda case: case.workload.model),
+    Column[Case]("data", lambda case: case.workload.data),
+    Column[Case]("batch", lambda case: case.workload.batch_size, "1"),
+    Column[Case]("lane", lambda case: case.lane),
+)
+
+
+def _score(value: float) -> str:
+    return f"{value:.3f}±{value.sd:.3f}" if isinstance(value, Spread) else f"{value:.3f}"
+
+
+def score(metric: str, case: Case) -> float | None:
+    """A loss or an accuracy: the mean over seeds, with their standard deviation where there are several."""
+    found = case.values(metric)
+    if not found:
+        return None
+    mean = statistics.mean(found)
+    return Spread(mean, statistics.stdev(found)) if len(found) > 1 else mean
+
+
+def share(metric: str, case: Case) -> float | None:
+    """A part of a steady epoch, from 0 to 1."""
+    part, whole = case.value(metric), case.value("epoch_time")
+    return None if part is None or not whole else part / whole
+
+
+def _value(metric: str, case: Case) -> float | None:
+    return case.value(metric)
+
+
+def _time(name: str, metric: str) -> Column[Case]:
+    return Column(name, functools.partial(_value, metric), "s", units.seconds)
+
+
+def _share(name: str, metric: str) -> Column[Case]:
+    return Column(name, functools.partial(share, metric), "1", "{:.0%}".format)
+
+
+def _epochs(case: Case) -> str:
+    return str(case.workload.epochs) if case.seeds <= 1 else f"{case.seeds}x{case.workload.epochs}"
+
+
+COLUMNS = (
+    *_WORKLOAD,
+    Column[Case]("epochs", _epochs),
+    _time("first epoch", "first_epoch_time"),
+    _time("epoch", "epoch_time"),
+    _share("waiting", "epoch_wait_time"),
+    _share("evaluating", "epoch_evaluation_time"),
+    Column[Case]("throughput/s", lambda case: case.value("throughput"), "1/s", units.rate),
+    Column[Case]("memory", lambda case: case.value(case.memory), "B", units.size),
+    *(
+        Column[Case](name, functools.partial(score, metric), "1", _score)
+        for name, metric in (
+            ("train loss", "train_loss"),
+            ("val. loss", "validation_loss"),
+            ("val. top-1", "validation_top1"),
+            ("test top-1", "test_top1"),
+        )
+    ),
+)
+
+
+def epoch_times(cases: Sequence[Case]) -> Table:
+    """The course report's table: first against steady epoch, with accuracies, seeds together."""
+    return tabulate(
+        "epoch-time",
+        "Epoch time (the MNIST study's table)",
+        "An epoch is the median of those after the first, which pays for compilation; waiting (for data) and "
+        "evaluating are shares of it; losses and accuracies are the last epoch's. Seeds share a row: times are medians "
+        "over seeds, scores means ± standard deviation.",
+        COLUMNS,
+        over_seeds(cases),
+        failure=Case.why_failed,
+    )
+
+
+def final_epochs(cases: Sequence[Case]) -> Table:
+    """Table III: the last epoch of each training at its largest batch."""
+    merged = over_seeds(cases)
+    largest: dict[Any, int] = {}
+    for case in merged:
+        key = dataclasses.replace(case.workload, batch_size=1, accumulate=1)
+        largest[key] = max(largest.get(key, 0), case.workload.batch_size)
+    return tabulate(
+        "final-epoch",
+        "Table III: final epoch at the largest batch",
+        "Losses and accuracies after the last epoch (mean ± standard deviation over seeds); seconds and energy of the "
+        "last epoch (median over seeds).",
+        (
+            *_WORKLOAD,
+            Column("epochs", _epochs),
+            *(
+                Column[Case](name, functools.partial(score, metric), "1", _score)
+                for name, metric in (
+                    ("train loss", "train_loss"),
+                    ("val. loss", "validation_loss"),
+                    ("val. top-1", "validation_top1"),
+                    ("val. top-5", "validation_top5"),
+                    ("test top-1", "test_top1"),
+                )
+            ),
+            Column("last epoch", functools.partial(_last, "seconds"), "s", units.seconds),
+            Column("energy", functools.partial(_last, "energy"), "J", units.joules),
+        ),
+        [
+            case
+            for case in merged
+            if case.workload.batch_size == largest[dataclasses.replace(case.workload, batch_size=1, accumulate=1)]
+        ],
+        _energy(merged),
+        Case.why_failed,
+    )
+
+
+def _last(part: str, case: Case) -> float | None:
+    values = [value for m in case.measurements if (value := _epochs_of(m)[-1:]) and value[0].get(part) is not None]
+    return statistics.median(value[0][part] for value in values) if values else None
+
+
+@dataclasses.dataclass(frozen=True)
+class OneEpoch:
+    """An epoch of one process."""
+
+    case: Case
+    run: int
+    measurement: Measurement
+    number: int
+    epoch: Mapping[str, Any]
+
+    def part(self, name: str) -> float | None:
+        """Seconds, a loss or an accuracy; `validation.` before a name for those of validation."""
+        group, _, name = name.rpartition(".")
+        holder = self.epoch.get(group) if group else self.epoch
+        return holder.get(name) if isinstance(holder, Mapping) else None
+
+
+def all_epochs(cases: Sequence[Case]) -> Table:
+    """Table IV: every epoch of every training."""
+
+    def number(name: str, part: str, unit: str, show: Callable[[float], str]) -> Column[OneEpoch]:
+        return Column(name, lambda one: one.part(part), unit, show)
+
+    return tabulate(
+        "epochs",
+        "Table IV: every epoch",
+        "One row an epoch. Waiting (for data), computing and evaluating are its parts; training loss and accuracy are "
+        "means over its steps, each before its update.",
+        (
+            *(Column[OneEpoch](c.name, functools.partial(_of_case, c), c.unit, c.show) for c in _WORKLOAD),
+            Column("run", lambda one: one.run + 1, "1"),
+            Column("seed", lambda one: one.measurement.workload.seed, "1"),
+            Column("epoch", lambda one: one.number, "1"),
+            number("train loss", "train_loss", "1", _score),
+            number("train top-1", "train_top1", "1", _score),
+            number("val. loss", "validation.loss", "1", _score),
+            number("val. top-1", "validation.top1", "1", _score),
+            number("val. top-5", "validation.top5", "1", _score),
+            number("epoch time", "seconds", "s", units.seconds),
+            number("waiting", "waiting", "s", units.seconds),
+            number("computing", "computing", "s", units.seconds),
+            number("evaluating", "evaluating", "s", units.seconds),
+            number("energy", "energy", "J", units.joules),
+        ),
+        [
+            OneEpoch(case, run, m, number, epoch)
+            for case in cases
+            for run, m in case.replicates
+            for number, epoch in enumerate(_epochs_of(m), 1)
+        ],
+        _energy(cases),
+    )
+
+
+def training_times(cases: Sequence[Case]) -> Table:
+    """The three-framework study's table: training after a warm-up epoch, memory before it and at its peak."""
+    return tabulate(
+        "training-time",
+        "Training time and memory (the three-framework study's table)",
+        "Seconds of all epochs after the first, which is the warm-up; memory of the process (resident) and of the "
+        "device's allocator before training and at its peak. Medians over seeds.",
+        (
+            *_WORKLOAD,
+            Column("epochs", _epochs),
+            Column("training", training_seconds, "s", units.seconds),
+            *(
+                Column[Case](name, functools.partial(_value, metric), "B", units.size)
+                for name, metric in (
+                    ("RAM before", "host_initial_memory"),
+                    ("RAM peak", "host_peak_memory"),
+                    ("VRAM before", "device_initial_memory"),
+                    ("VRAM peak", "device_peak_memory"),
+                )
+            ),
+        ),
+        over_seeds(cases),
+        failure=Case.why_failed,
+    )
+
+
+def training_seconds(case: Case) -> float | None:
+    """All epochs after the first; the median over processes."""
+    sums = [sum(epoch["seconds"] for epoch in epochs[1:]) for m in case.measurements if (epochs := _epochs_of(m))[1:]]
+    return statistics.median(sums) if sums else None
+
+
+def _of_case(column: Column[Case], one: OneEpoch) -> str | float | None:
+    return column.of(one.case)
+
+
+def _epochs_of(measurement: Measurement) -> list[Mapping[str, Any]]:
+    return list(measurement.training.get("epochs", ()))
+
+
+def _energy(cases: Sequence[Case]) -> list[str]:
+    found = next((m for case in cases if (m := case.metric("epoch_energy")) and m.reason), None)
+    return [f"no energy: {found.reason}"] if found else []

@@ -1,0 +1,36 @@
+"""Tables as CSV: exact values in SI units, which stand in the header; empty where there is none."""
+
+import csv
+import io
+
+from fwbench.report.tables import Spread, Table, Value
+
+
+def write(table: Table) -> str:
+    """One table; a column that holds means has their standard deviation beside it, and the last says what failed."""
+    spread = [any(isinstance(row.values[place], Spread) for row in table.rows) for place in range(len(table.columns))]
+    header: list[str] = []
+    for column, doubled in zip(table.columns, spread, strict=True):
+        header.append(f"{column.name} [{column.unit}]" if column.unit else column.name)
+        if doubled:
+            header.append(f"{column.name} SD [{column.unit}]")
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow([*header, "failure"])
+    for row in table.rows:
+        cells: list[str] = []
+        for value, doubled in zip(row.values, spread, strict=True):
+            cells.append(_cell(value))
+            if doubled:
+                cells.append(repr(value.sd) if isinstance(value, Spread) else "")
+        writer.writerow([*cells, row.failure])
+    return file.getvalue()
+
+
+def _cell(value: Value) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        # A spreadsheet would run a cell that begins like a formula.
+        return f"'{value}" if value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+    return repr(value if isinstance(value, int) else float(value))

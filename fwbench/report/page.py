@@ -1,0 +1,98 @@
+"""The page: one file that needs nothing else, opens from disk and asks nothing of a network."""
+
+import base64
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+import jinja2
+from markupsafe import Markup
+
+from fwbench.report.figures import INK, PAPER, Drawing
+from fwbench.report.tables import Column, Table, Value
+
+_ABOUT = ("failures", "parity", "sources", "fingerprint", "records")
+
+
+@dataclass(frozen=True)
+class Part:
+    """What the page says of one setting.
+
+    Attributes:
+        headline: the answers in sentences.
+        missing: what it lacks, a sentence each.
+        drawings: each with its SVG file.
+        details: of failures: the workload's id, the failure in a sentence, and the traceback or the like.
+    """
+
+    heading: str
+    headline: Sequence[str]
+    missing: Sequence[str]
+    tables: Sequence[Table]
+    drawings: Sequence[tuple[Drawing, Path]]
+    details: Sequence[tuple[str, str, str]]
+
+    @property
+    def answers(self) -> list[Table]:
+        """What comes first."""
+        return [table for table in self.tables if table.key == "answers"]
+
+    @property
+    def numbers(self) -> list[Table]:
+        """The measured and the published numbers."""
+        return [table for table in self.tables if table.key != "answers" and table.key not in _ABOUT]
+
+    @property
+    def about(self) -> list[Table]:
+        """What failed, and what stands behind the numbers."""
+        return [table for table in self.tables if table.key in _ABOUT]
+
+
+def write(title: str, parts: Sequence[Part], foreign: Table | None) -> str:
+    """The page's HTML; whatever comes from records is escaped, and only our own script may run."""
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_asset), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["inline"] = inline
+    environment.globals["exact"] = exact
+    script = _asset("page.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return environment.get_template("page.html").render(
+        title=title,
+        parts=parts,
+        foreign=foreign,
+        style=Markup(_asset("page.css")),
+        script=Markup(script),
+        digest=digest,
+    )
+
+
+def exact(column: Column[object], value: Value) -> str:
+    """A number as the record has it, to sort by; empty for text and where there is none."""
+    return repr(float(value)) if column.unit and isinstance(value, int | float) else ""
+
+
+def inline(path: Path, prefix: str, words: Drawing) -> Markup:
+    """A figure's SVG as part of the page: in its colours, as wide as there is room, with words for screen readers.
+
+    Args:
+        path: of the SVG that matplotlib wrote, which has escaped every name in it.
+        prefix: sets its identifiers apart from those of the page's other figures.
+    """
+    svg = path.read_text(encoding="utf-8")
+    svg = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    svg = svg.replace(INK, "currentColor").replace(PAPER, "var(--surface)")
+    svg = re.sub(r'\bid="', f'id="{prefix}-', svg)
+    svg = re.sub(r'(url\(|href=")#', rf"\1#{prefix}-", svg)
+    opening, rest = svg.split(">", 1)
+    opening = re.sub(r'\s(width|height|version|xmlns:xlink)="[^"]*"', "", opening)
+    return Markup(
+        '{} role="img" aria-labelledby="{}-t {}-d"><title id="{}-t">{}</title><desc id="{}-d">{}</desc>{}'
+    ).format(Markup(opening), prefix, prefix, prefix, words.title, prefix, words.alternative, Markup(rest))
+
+
+def _asset(name: str) -> str:
+    return files("fwbench.report").joinpath(name).read_text(encoding="utf-8")

@@ -1,0 +1,64 @@
+"""What the report's tests share: a report written by the command, from a record on disk."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from fwbench.cli import main
+from fwbench.measurement import Failure
+from tests.unit.recorded import MACHINE, failed, fitted, measured, metric, plain, saved, write
+
+GOLDEN = Path(__file__).with_name("golden.json")
+NAMES = (
+    "<script>alert(1)</script>",
+    "</title><img src=x onerror=alert(1)>",
+    r"\input{/etc/passwd} $x^2_ & 50% #1 ~ {",
+    "| a | b | `code` *bold* [link](http://x) ![i](y) <b>",
+    "$\\frac{1}{0}$",
+    "quote \" and ' and &amp; ]]>",
+    "umlaut ä, kanji 漢字, emoji 🙂, bell \x07",
+    "../../etc/passwd",
+    "=1+cmd|' /C calc'!A0",
+)
+
+
+@pytest.fixture(scope="session")
+def golden(tmp_path_factory):
+    """The folder of the golden record's report, in every format."""
+    out = tmp_path_factory.mktemp("golden")
+    assert main(["report", str(GOLDEN), "--out", str(out)]) == 0
+    return out
+
+
+@pytest.fixture
+def report(tmp_path, capsys):
+    """Write a report of records as JSON primitives, a list for a journal, and return its folder."""
+
+    def run(*records, formats="html,markdown,latex,csv"):
+        endings = {dict: "json", list: "jsonl"}
+        paths = [write(tmp_path / f"{n}.{endings[type(record)]}", record) for n, record in enumerate(records)]
+        assert main(["report", *map(str, paths), "--out", str(tmp_path / "out"), "--format", formats]) == 0
+        return tmp_path / "out"
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def hostile(tmp_path_factory):
+    """The folder of a report in which every place that a record names something is named badly."""
+    measurements = []
+    for name in NAMES:
+        memory = {"host_peak_memory": metric(1e6, "B", source=name), "compile_time": metric(1.0, source=name)}
+        measurements.append(measured("torch", name, metrics=memory, settings={name: name}, versions={name: name}))
+        measurements.append(measured(name, name, throughput=200.0, parity={"weights": name}))
+        if name in (NAMES[0], NAMES[2], NAMES[6]):
+            measurements.append(fitted("torch", model=name, data=name, variant=name))
+        bad = Failure("error", f"{name}\n{name}", name, f"Traceback {name}")
+        measurements.append(dataclasses.replace(failed(model=name), failure=bad))
+    machine = dataclasses.replace(MACHINE, cpu=NAMES[0], kernel=NAMES[1])
+    record = saved(*measurements, machine=machine, commit_info={"id": NAMES[0], "branch": NAMES[3], "dirty": NAMES[2]})
+    record["benchmarks"].append(plain(f"tests/y.py::{NAMES[0]}"))
+    out = tmp_path_factory.mktemp("hostile")
+    assert main(["report", str(write(out / "record.json", record)), "--out", str(out / "out")]) == 0
+    return out / "out"

@@ -1,0 +1,136 @@
+"""A report's files read back, each by the rules of its format and none of the code that wrote them."""
+
+import csv
+import re
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+
+UNITS = {
+    **{"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9},
+    **{"B": 1.0, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "MB": 1e6, "GB": 1e9},
+    **{"J": 1.0, "mJ": 1e-3, "kJ": 1e3, "x": 1.0, "%": 1e-2, "M": 1e6, "": 1.0},
+}
+NUMBER = re.compile(r"(-?[\d,]+(?:\.\d+)?)(e-?\d+)?(?:±([\d.]+))? ?([A-Za-z%]*)")
+
+
+@dataclass
+class Parsed:
+    """A table as it stands in a file: the names of its columns, and its rows' cells as text."""
+
+    columns: list[str]
+    rows: list[list[str]]
+    exact: list[list[str]] = field(default_factory=list)
+
+    def dicts(self):
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+
+def shown(text):
+    """A number as people read it: its value and half a unit of its last digit, in SI; None where there is no number."""
+    match = NUMBER.fullmatch(text)
+    if match is None:
+        return None
+    digits, exponent, _, unit = match.groups()
+    scale = UNITS[unit] * float(f"1{exponent or ''}")
+    decimals = len(digits.partition(".")[2])
+    return float(digits.replace(",", "")) * scale, 0.5000001 * 10**-decimals * scale
+
+
+def csv_files(folder):
+    """Tables by key."""
+    tables = {}
+    for path in sorted(folder.glob("*.csv")):
+        with path.open(newline="") as file:
+            columns, *rows = csv.reader(file)
+        tables[path.stem] = Parsed(columns, rows)
+    return tables
+
+
+def markdown(path):
+    """Tables by title."""
+    tables, title, lines = {}, "", []
+    for line in [*path.read_text().splitlines(), "### "]:
+        if line.startswith("### "):
+            if lines:
+                columns, _, *rows = [
+                    [_unescaped(cell.strip()) for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines
+                ]
+                tables[_unescaped(title)] = Parsed(columns, rows)
+            title, lines = line[4:], []
+        elif line.startswith("|"):
+            lines.append(line)
+    return tables
+
+
+def _unescaped(text):
+    return re.sub(r"\\(.)", r"\1", text)
+
+
+def latex(folder):
+    """Tables by key."""
+    tables = {}
+    for path in sorted(folder.glob("*.tex")):
+        text = path.read_text()
+        assert rf"\label{{tab:{path.stem}}}" in text
+        lines = [line[:-3] for line in text.splitlines() if line.startswith("{") and line.endswith(r" \\")]
+        cells = [[_plain(cell[1:-1]) for cell in re.split(r" & (?=\{)", line)] for line in lines]
+        # A long table repeats its head on each page.
+        columns, rows = cells[0], [row for row in cells[1:] if row != cells[0]]
+        tables[path.stem] = Parsed(columns, rows)
+    return tables
+
+
+def _plain(text):
+    text = text.replace(r"\ensuremath{\pm}", "±").replace(r"\textbackslash{}", "\\")
+    text = re.sub(r"\\ensuremath\{(.)\}", r"\1", text)
+    return re.sub(r"\\([_%$&#{}])", r"\1", text)
+
+
+class _Page(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.tables, self.title, self._key, self._table = {}, {}, None, None
+        self._cell = self._heading = None
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        if tag == "section" and given.get("class") == "table":
+            self._key = re.sub(r"(-table)?-\d+$", "", given["id"])
+        elif tag == "table":
+            self._table = self.tables[self._key] = Parsed([], [])
+        elif tag == "h3":
+            self._heading = ""
+        elif tag == "tr":
+            self._row, self._exact = [], []
+        elif tag in ("td", "th"):
+            self._cell = ""
+            self._exact.append(given.get("data-value", ""))
+
+    def handle_endtag(self, tag):
+        if tag in ("td", "th"):
+            self._row.append(self._cell.strip())
+            self._cell = None
+        elif tag == "h3" and self._key:
+            self.title.setdefault(self._key, self._heading)
+            self._heading = None
+        elif tag == "tr" and self._table is not None:
+            if self._table.columns:
+                self._table.rows.append(self._row)
+                self._table.exact.append(self._exact)
+            else:
+                self._table.columns = self._row
+        elif tag == "table":
+            self._table = None
+
+    def handle_data(self, data):
+        if self._cell is not None:
+            self._cell += data
+        elif self._heading is not None:
+            self._heading += data
+
+
+def page(path):
+    """Tables by key, and their titles by key."""
+    parser = _Page()
+    parser.feed(path.read_text())
+    return parser.tables, parser.title

@@ -1,0 +1,104 @@
+"""What the answer may claim: one process shows little, several show what their ratios show."""
+
+import pytest
+
+from fwbench.report.answers import answers, headline
+from fwbench.report.cases import cases, settings
+from tests.unit.recorded import measured, metric
+from tests.unit.report.test_cases import measurement, record
+
+
+def one_run(torch, jax, load=0.0):
+    given = {"other_load": metric(load, "1")}
+    (answer,) = answers(cases([measured("torch", throughput=torch), measured("jax", throughput=jax, metrics=given)]))
+    return answer
+
+
+def runs(*pairs):
+    given = [record(measurement("torch", throughput=t), measurement("jax", throughput=j)) for t, j in pairs]
+    (answer,) = answers(settings(given)[0].cases)
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("jax", "load", "confidence"),
+    [(120.0, 0.0, "undecided"), (127.0, 0.0, "undecided"), (129.0, 0.0, "likely"), (300.0, 0.2, "undecided")],
+)
+def test_one_process_each_is_never_clear(jax, load, confidence):
+    answer = one_run(100.0, jax, load)
+    assert (answer.fastest, answer.second, answer.confidence) == ("jax", "torch", confidence)
+    assert answer.ratio == jax / 100
+    assert answer.reason.startswith("one process each")
+
+
+def test_the_slower_lane_never_wins():
+    answer = one_run(300.0, 100.0)
+    assert (answer.fastest, answer.ratio) == ("torch", 3.0)
+
+
+def test_six_runs_that_agree_are_clear():
+    answer = runs(*((100.0, 104.0 + n) for n in range(6)))
+    assert (answer.fastest, answer.confidence) == ("jax", "clear")
+    assert answer.reason == "6 pairs of processes: 1.04x to 1.09x at 97%"
+    assert 1.04 < answer.ratio < 1.09
+
+
+def test_three_runs_that_agree_are_likely_and_say_how_sure():
+    answer = runs((100.0, 104.0), (100.0, 105.0), (100.0, 106.0))
+    assert answer.confidence == "likely"
+    assert answer.reason.endswith("at 75%")
+
+
+def test_runs_that_disagree_are_undecided_however_large_one_difference_is():
+    answer = runs((100.0, 300.0), (100.0, 99.0), (100.0, 98.0), (100.0, 97.0), (100.0, 310.0), (100.0, 98.0))
+    assert answer.confidence == "undecided"
+
+
+def test_two_runs_say_too_little():
+    answer = runs((100.0, 104.0), (100.0, 105.0))
+    assert answer.confidence == "undecided"
+    assert "says too little" in answer.reason
+
+
+def test_processes_of_one_run_are_pairs_too():
+    def several(lane, *speeds):
+        return measured(lane, throughput=speeds[0], processes=tuple({"throughput": speed} for speed in speeds))
+
+    (answer,) = answers(cases([several("torch", *[100.0] * 6), several("jax", *(104.0 + n for n in range(6)))]))
+    assert (answer.confidence, answer.reason) == ("clear", "6 pairs of processes: 1.04x to 1.09x at 97%")
+
+
+def test_lanes_of_different_runs_make_no_pair():
+    given = [record(measurement("torch", throughput=100.0)), record(measurement("jax", throughput=200.0))]
+    (answer,) = answers(settings(given)[0].cases)
+    assert (answer.confidence, answer.reason) == ("likely", "processes of different runs; beyond 28%")
+
+
+def test_the_median_over_runs_decides_who_is_ahead_even_where_pairs_point_the_other_way():
+    # Medians 100 and 101, yet the ratios' estimate is below 1.
+    answer = runs((100.0, 101.0), (100.0, 90.0), (100.0, 102.0), (200.0, 101.0), (150.0, 101.0))
+    assert answer.ratio >= 1
+    assert (answer.fastest, answer.confidence) == ("torch", "undecided")
+
+
+def test_a_lane_alone_has_no_answer():
+    assert answers(cases([measured("jax")])) == []
+    assert "nothing to compare" in headline([])[0]
+
+
+def test_least_memory_and_energy():
+    lanes = [
+        measured(name, metrics={"host_peak_memory": metric(m, "B"), "energy_per_sample": metric(e, "J")})
+        for name, m, e in (("torch", 300.0, 2.0), ("jax", 200.0, 5.0), ("torch-compile", 260.0, 3.0))
+    ]
+    (answer,) = answers(cases(lanes))
+    assert (answer.leanest, answer.cheapest) == (("jax", 1.3), ("torch", 1.5))
+
+
+def test_the_headline_counts_and_does_not_claim_more_than_likely():
+    lines = headline([one_run(100.0, 200.0), one_run(300.0, 100.0), one_run(100.0, 101.0), one_run(100.0, 400.0)])
+    assert lines[0] == "JAX (jit) is likely the fastest in 2 of 4 workloads, by 2.00x to 4.00x (mlp)."
+    assert lines[1] == "PyTorch (eager) is likely the fastest in 1 of 4 workloads, by 3.00x (mlp)."
+    assert lines[2].startswith("1 of 4 are undecided")
+    clear = headline([runs(*((100.0, 104.0 + n) for n in range(6)))])
+    assert clear == ["JAX (jit) is the fastest in 1 of 1 workloads, by 1.06x (mlp)."]

@@ -1,0 +1,99 @@
+"""The command line: what is read by default, what is refused and how."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from fwbench.cli import main
+from tests.unit.recorded import journal, measured, plain, saved, write
+from tests.unit.report.conftest import GOLDEN
+
+
+def refused(capsys, *arguments):
+    """The one sentence with which the command ends."""
+    assert main(["report", *map(str, arguments)]) == 4
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("fwbench: ")
+    assert said.err.count("\n") == 1
+    return said.err
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "no record"),
+        ('{"benchmarks": []}', "no record of pytest-benchmark"),
+        ("", "not JSON"),
+    ],
+)
+def test_a_corrupt_or_foreign_file_is_one_sentence_with_its_name(tmp_path, capsys, content, fault):
+    path = tmp_path / "broken.json"
+    path.write_text(content)
+    sentence = refused(capsys, GOLDEN, path, "--out", tmp_path / "out")
+    assert "broken.json" in sentence
+    assert fault in sentence
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_without_our_measurements_has_nothing_to_report(tmp_path, capsys):
+    foreign = saved(benchmarks=[plain()], machine_info={})
+    sentence = refused(capsys, write(tmp_path / "x.json", foreign), "--out", tmp_path / "out")
+    assert "no measurement of fwbench" in sentence
+
+
+def test_nothing_measured_yet(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert "does not exist" in refused(capsys)
+
+
+def test_a_folder_that_cannot_be_written(tmp_path, capsys):
+    (tmp_path / "out").write_text("a file")
+    assert main(["report", str(GOLDEN), "--out", str(tmp_path / "out"), "--format", "csv"]) == 4
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_the_newest_run_is_the_default(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".benchmarks" / "journal").mkdir(parents=True)
+    old = write(tmp_path / ".benchmarks" / "0001_x.json", saved(measured(throughput=1.0)))
+    new = write(tmp_path / ".benchmarks" / "journal" / "y.jsonl", journal(measured(throughput=2.0)))
+    os.utime(old, (1000, 1000))
+    os.utime(new, (2000, 2000))
+    assert main(["report", "--format", "csv"]) == 0
+    assert "y.jsonl: 1 measurements" in capsys.readouterr().out
+    assert "2.0" in (tmp_path / "report" / "tables" / "inference.csv").read_text()
+
+
+def test_whoever_stops_reading_the_output_sees_no_error():
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run([sys.executable, "-m", "fwbench", "list"], stdout=writing, stderr=subprocess.PIPE)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_an_unknown_format_is_a_usage_error(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["report", "--format", "html,docx"])
+    assert ended.value.code == 2
+    assert "unknown format 'docx'" in capsys.readouterr().err
+
+
+def test_without_the_extra_the_command_says_what_to_install(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fwbench.report.figures", None)
+    assert main(["report", str(GOLDEN), "--out", str(tmp_path)]) == 4
+    assert "pip install 'fwbench[report]'" in capsys.readouterr().err
+    assert main(["report", str(GOLDEN), "--out", str(tmp_path), "--format", "markdown,latex,csv"]) == 0
+
+
+def test_no_framework_is_imported(tmp_path):
+    code = (
+        f"import sys; from fwbench.cli import main; main(['report', {str(GOLDEN)!r}, '--out', {str(tmp_path)!r}])\n"
+        "print({'torch', 'jax', 'tensorflow', 'matplotlib.pyplot'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1:] == ["set()"], done.stderr

@@ -1,0 +1,291 @@
+"""Every number in every format is the record's: the files are parsed back and held against the record's own JSON."""
+
+import json
+import statistics
+
+import pytest
+
+from tests.unit.report import parsing
+from tests.unit.report.conftest import GOLDEN
+
+
+@pytest.fixture(scope="module")
+def tables(golden):
+    return parsing.csv_files(golden / "tables")
+
+
+class Raw:
+    """One benchmark of the record, by nothing but its JSON."""
+
+    def __init__(self, benchmark):
+        self.extra = benchmark["extra_info"]
+        self.workload = self.extra["workload"]
+        self.key = tuple(self.workload[name] for name in ("model", "mode", "batch_size", "framework"))
+
+    def value(self, metric):
+        return self.extra["metrics"].get(metric, {}).get("value")
+
+    @property
+    def compiling(self):
+        return None if self.value("compile_time") is None else self.value("trace_time") + self.value("compile_time")
+
+
+@pytest.fixture(scope="module")
+def raw():
+    return [Raw(benchmark) for benchmark in json.loads(GOLDEN.read_text())["benchmarks"]]
+
+
+def number(text):
+    return None if text == "" else float(text)
+
+
+def by(raw, *keys):
+    (found,) = [one for one in raw if one.key == keys]
+    return found
+
+
+CALLS = {
+    "throughput/s [1/s]": lambda one: one.value("throughput"),
+    "p50 [s]": lambda one: one.value("latency_p50"),
+    "p95 [s]": lambda one: one.value("latency_p95"),
+    "p99 [s]": lambda one: one.value("latency_p99"),
+    "memory [B]": lambda one: one.value("host_peak_memory"),
+    "J/sample [J]": lambda one: one.value("energy_per_sample"),
+    "compile [s]": lambda one: one.compiling,
+}
+
+
+@pytest.mark.parametrize(("table", "rows"), [("inference", 9), ("training-steps", 4), ("harness", 2)])
+def test_calls_are_the_records(tables, raw, table, rows):
+    found = tables[table].dicts()
+    assert len(found) == rows
+    for row in found:
+        if row["failure"]:
+            assert (row["model"], row["lane"], row["failure"]) == ("vit_b_16", "jax", "crashed")
+            assert [row[name] for name in CALLS] == [""] * len(CALLS)
+            continue
+        one = by(raw, row["model"], row["mode"], int(row["batch [1]"]), row["lane"])
+        for name, of in CALLS.items():
+            assert number(row[name]) == of(one), (table, row["model"], name)
+        if table == "harness":
+            assert row["speed-up [1]"] == ""
+        else:
+            eager = by(raw, *one.key[:3], "torch")
+            assert float(row["speed-up [1]"]) == one.value("throughput") / eager.value("throughput")
+
+
+def test_the_summary_is_of_the_largest_batch(tables, raw):
+    found = tables["summary"].dicts()
+    assert [(row["model"], row["batch [1]"]) for row in found] == [("resnet50", "8"), ("mlp", "8")]
+    for row in found:
+        torch, jax = (by(raw, row["model"], "inference", 8, lane).value("throughput") for lane in ("torch", "jax"))
+        assert float(row["PyTorch (eager) /s [1/s]"]) == torch
+        assert float(row["JAX (jit) /s [1/s]"]) == jax
+        assert float(row["JAX (jit) speed-up [1]"]) == jax / torch
+
+
+def fits(raw, lane):
+    return sorted(
+        (one for one in raw if one.workload["mode"] == "fit" and one.workload["framework"] == lane),
+        key=lambda one: one.workload["seed"],
+    )
+
+
+@pytest.mark.parametrize("lane", ["torch", "jax"])
+def test_epoch_times_are_medians_and_scores_means_over_seeds(tables, raw, lane):
+    (row,) = [row for row in tables["epoch-time"].dicts() if row["lane"] == lane]
+    seeds = fits(raw, lane)
+    assert (row["epochs"], len(seeds)) == ("2x5", 2)
+    times = {
+        "first epoch [s]": "first_epoch_time",
+        "epoch [s]": "epoch_time",
+        "throughput/s [1/s]": "throughput",
+        "memory [B]": "host_peak_memory",
+    }
+    for column, metric in times.items():
+        assert float(row[column]) == statistics.median(one.value(metric) for one in seeds)
+    whole = statistics.median(one.value("epoch_time") for one in seeds)
+    for column, metric in {"waiting [1]": "epoch_wait_time", "evaluating [1]": "epoch_evaluation_time"}.items():
+        assert float(row[column]) == statistics.median(one.value(metric) for one in seeds) / whole
+    scores = {"train loss": "train_loss", "val. loss": "validation_loss", "val. top-1": "validation_top1"}
+    for column, metric in {**scores, "test top-1": "test_top1"}.items():
+        values = [one.value(metric) for one in seeds]
+        assert float(row[f"{column} [1]"]) == statistics.mean(values)
+        assert float(row[f"{column} SD [1]"]) == statistics.stdev(values)
+
+
+@pytest.mark.parametrize("lane", ["torch", "jax"])
+def test_the_final_epoch_is_the_last_one(tables, raw, lane):
+    (row,) = [row for row in tables["final-epoch"].dicts() if row["lane"] == lane]
+    last = [one.extra["training"]["epochs"][-1] for one in fits(raw, lane)]
+    assert float(row["last epoch [s]"]) == statistics.median(epoch["seconds"] for epoch in last)
+    assert float(row["energy [J]"]) == 14.5
+    assert float(row["val. top-5 [1]"]) == statistics.mean(one.value("validation_top5") for one in fits(raw, lane))
+
+
+def test_every_epoch_has_its_row(tables, raw):
+    rows = iter(tables["epochs"].dicts())
+    for one in (one for one in raw if one.workload["mode"] == "fit"):
+        for place, epoch in enumerate(one.extra["training"]["epochs"], 1):
+            row = next(rows)
+            assert (row["lane"], row["seed [1]"]) == (one.workload["framework"], str(one.workload["seed"]))
+            assert (row["run [1]"], row["epoch [1]"]) == ("1", str(place))
+            assert float(row["epoch time [s]"]) == epoch["seconds"]
+            for column in ("waiting", "computing", "evaluating"):
+                assert float(row[f"{column} [s]"]) == epoch[column]
+            assert float(row["energy [J]"]) == epoch["energy"]
+            assert float(row["train loss [1]"]) == epoch["train_loss"]
+            assert float(row["train top-1 [1]"]) == epoch["train_top1"]
+            for column, score in (("val. loss", "loss"), ("val. top-1", "top1"), ("val. top-5", "top5")):
+                assert float(row[f"{column} [1]"]) == epoch["validation"][score]
+    assert next(rows, None) is None
+
+
+@pytest.mark.parametrize("lane", ["torch", "jax"])
+def test_training_time_leaves_out_the_warm_up_epoch(tables, raw, lane):
+    (row,) = [row for row in tables["training-time"].dicts() if row["lane"] == lane]
+    sums = [sum(epoch["seconds"] for epoch in one.extra["training"]["epochs"][1:]) for one in fits(raw, lane)]
+    assert float(row["training [s]"]) == statistics.median(sums)
+    assert float(row["RAM before [B]"]) == fits(raw, lane)[0].value("host_initial_memory")
+    assert float(row["RAM peak [B]"]) == fits(raw, lane)[0].value("host_peak_memory")
+    assert (row["VRAM before [B]"], row["VRAM peak [B]"]) == ("", "")
+
+
+def test_break_even_is_compiling_over_what_a_call_gains(tables, raw):
+    found = tables["break-even"].dicts()
+    assert len(found) == 6
+    for row in found:
+        key = (row["model"], row["mode"], int(row["batch [1]"]))
+        torch, jax = by(raw, *key, "torch"), by(raw, *key, "jax")
+        gained = torch.value("latency_p50") - jax.value("latency_p50")
+        assert float(row["compiling [s]"]) == jax.compiling
+        assert number(row["calls to break even [1]"]) == (jax.compiling / gained if gained > 0 else None)
+    assert any(row["calls to break even [1]"] for row in found)
+
+
+def test_answers_are_ratios_of_the_records(tables, raw):
+    names = {"PyTorch (eager)": "torch", "JAX (jit)": "jax"}
+    rows = [row for row in tables["answers"].dicts() if row["mode"] != "fit"]
+    assert len(rows) == 6
+    for row in rows:
+        key = (row["model"], row["mode"], int(row["batch [1]"]))
+        fastest, second = by(raw, *key, names[row["fastest"]]), by(raw, *key, names[row["before"]])
+        assert float(row["by [1]"]) == fastest.value("throughput") / second.value("throughput") > 1
+        quick = by(raw, *key, names[row["least latency"]])
+        longer = [one.value("latency_p50") for one in raw if one.key[:3] == key and one is not quick]
+        assert float(row["by, of latency [1]"]) == longer[0] / quick.value("latency_p50") > 1
+        small = by(raw, *key, names[row["least memory"]])
+        others = [one.value("host_peak_memory") for one in raw if one.key[:3] == key and one is not small]
+        assert float(row["by, of memory [1]"]) == others[0] / small.value("host_peak_memory") > 1
+
+
+def test_published_numbers_stand_beside_their_own_rows(tables, raw):
+    rows = tables["published-paper_inference_h100"].dicts()
+    assert len(rows) == 32
+    own = [row for row in rows if row["throughput/s, yours [1/s]"]]
+    assert [(row["model"], row["batch [1]"], row["lane"]) for row in own] == [
+        ("resnet50", batch, lane) for lane in ("jax", "torch") for batch in ("1", "8")
+    ]
+    for row in own:
+        one = by(raw, "resnet50", "inference", int(row["batch [1]"]), row["lane"])
+        assert float(row["throughput/s, yours [1/s]"]) == one.value("throughput")
+        assert float(row["p50, yours [s]"]) == one.value("latency_p50")
+    (jax,) = [row for row in own if (row["lane"], row["batch [1]"]) == ("jax", "8")]
+    assert float(jax["throughput/s, published [1/s]"]) == 4647
+    assert float(jax["p50, published [s]"]) == pytest.approx(1.7e-3)
+    assert float(jax["memory, published [B]"]) == pytest.approx(858e6)
+
+
+def test_what_failed_and_what_stands_behind_is_the_records(tables, raw):
+    (failure,) = tables["failures"].dicts()
+    assert (failure["workload"], failure["kind"], failure["stage"]) == (
+        "jax-vit_b_16-inference-b8",
+        "crashed",
+        "latency",
+    )
+    assert "SIGKILL" in failure["message"]
+    stamps = {row["model"]: row for row in tables["parity"].dicts()}
+    for model in ("resnet50", "mlp", "cnn"):
+        proof = next(one.extra["parity"]["proof"] for one in raw if one.workload["model"] == model)
+        assert float(stamps[model]["logits [1]"]) == proof["errors"]["logits"]
+        assert stamps[model]["weights"].startswith("the same")
+        assert stamps[model]["arithmetic"] == "jax fp32, torch fp32"
+    machine = {row["what"]: row["is"] for row in tables["fingerprint"].dicts()}
+    assert machine["machine: cpu"] == "Intel(R) Xeon(R) Processor"
+    assert machine["jax: version of jax"] == "0.10.2"
+
+
+def columns(table):
+    """A CSV file's columns and rows without what other formats show inside another cell."""
+    names = [name.rpartition(" [")[0] or name for name in table.columns]
+    kept = [place for place, name in enumerate(names) if not name.endswith(" SD") and name != "failure"]
+    return [names[place] for place in kept], [[row[place] for place in kept] for row in table.rows]
+
+
+def agree(exact, text):
+    if exact == "":
+        return text in ("-", "n/a", "never", "", "crashed")
+    found = parsing.shown(text)
+    if found is None:
+        return exact == text
+    value, half = found
+    return abs(value - float(exact)) <= half
+
+
+@pytest.fixture(scope="module")
+def other_formats(golden):
+    html, titles = parsing.page(golden / "report.html")
+    markdown = parsing.markdown(golden / "tables.md")
+    return {
+        "html": html,
+        "latex": parsing.latex(golden / "tables"),
+        "markdown": {key: markdown[title] for key, title in titles.items()},
+    }
+
+
+@pytest.mark.parametrize("name", ["html", "latex", "markdown"])
+def test_every_cell_of_the_other_formats_is_the_csv_files(tables, other_formats, name):
+    found = other_formats[name]
+    assert found.keys() == tables.keys()
+    for key, table in tables.items():
+        names, rows = columns(table)
+        assert found[key].columns == names, key
+        assert len(found[key].rows) == len(rows), key
+        for exact, texts in zip(rows, found[key].rows, strict=True):
+            for column, value, text in zip(names, exact, texts, strict=True):
+                assert agree(value, text), (key, column, value, text)
+
+
+def test_the_page_sorts_by_the_exact_numbers(tables, other_formats):
+    for key, table in tables.items():
+        numeric = [name.endswith("]") for name in table.columns if not name.endswith((" SD [1]", "failure"))]
+        for exact, row in zip(other_formats["html"][key].exact, columns(table)[1], strict=True):
+            for of_page, of_csv, is_number in zip(exact, row, numeric, strict=True):
+                if is_number and of_csv:
+                    assert float(of_page) == float(of_csv)
+                else:
+                    assert of_page == ""
+
+
+def test_seeds_show_their_standard_deviation(tables, other_formats):
+    (row,) = [row for row in tables["epoch-time"].dicts() if row["lane"] == "jax"]
+    for format_, found in other_formats.items():
+        (texts,) = [texts for texts in found["epoch-time"].dicts() if texts["lane"] == "jax"]
+        mean, sd = map(float, texts["train loss"].split("±"))
+        assert abs(mean - float(row["train loss [1]"])) < 0.00051, format_
+        assert abs(sd - float(row["train loss SD [1]"])) < 0.00051, format_
+
+
+def test_the_golden_record_covers_every_table_and_figure(golden, tables):
+    expected = {
+        "answers", "summary", "inference", "training-steps", "final-epoch", "epochs", "epoch-time", "training-time",
+        "break-even", "published-paper_inference_h100", "harness", "failures", "parity", "sources", "fingerprint",
+        "records",
+    }  # fmt: skip
+    assert tables.keys() == expected
+    figures = {
+        "throughput-by-batch", "throughput-bars", "memory-bars", "energy-bars", "latency-inference",
+        "latency-train-step", "break-even", "epochs", "training-curves-1", "learning-curves-1",
+    }  # fmt: skip
+    assert {path.stem for path in (golden / "figures").glob("*.svg")} == figures
+    assert {path.stem for path in (golden / "figures").glob("*.pdf")} == figures

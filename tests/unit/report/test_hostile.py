@@ -1,0 +1,55 @@
+"""Names and messages from records are text in every format."""
+
+import re
+import xml.etree.ElementTree as ElementTree
+
+from tests.unit.report import parsing
+from tests.unit.report.conftest import NAMES
+
+
+def models(rows, column="model"):
+    return list(dict.fromkeys(row[column] for row in rows.dicts()))
+
+
+def test_html_holds_no_markup_of_a_record(hostile):
+    text = (hostile / "report.html").read_text()
+    assert text.count("<script") == 1
+    assert "<img" not in text
+    assert "onerror=alert" not in re.sub(r"&lt;.*?&gt;", "", text)
+    found, _ = parsing.page(hostile / "report.html")
+    assert models(found["inference"]) == list(NAMES)
+    assert len(found["failures"].rows) == len(NAMES)
+
+
+def test_markdown_keeps_its_cells(hostile):
+    table = parsing.markdown(hostile / "tables.md")["Table II: inference"]
+    assert {len(row) for row in table.rows} == {len(table.columns)}
+    assert models(table) == [" ".join(name.split()) for name in NAMES]
+    assert "<script" not in re.sub(r"\\<", "", (hostile / "tables.md").read_text())
+
+
+def test_csv_reads_back_and_starts_no_formula(hostile):
+    table = parsing.csv_files(hostile / "tables")["inference"]
+    assert models(table) == [*NAMES[:-1], f"'{NAMES[-1]}"]
+    for found in parsing.csv_files(hostile / "tables").values():
+        assert not [cell for row in found.rows for cell in row if cell.startswith(("=", "@", "+"))]
+
+
+def test_figures_are_well_formed_and_show_the_names(hostile):
+    svg = ElementTree.parse(hostile / "figures" / "throughput-bars.svg")
+    shown = "".join(svg.getroot().itertext())
+    for name in NAMES[:5]:
+        # Cut where it would leave no room for the figure.
+        assert name[:29] in shown
+
+
+def test_files_are_named_by_us_alone(hostile):
+    names = {path.name for path in hostile.rglob("*")}
+    assert all(re.fullmatch(r"[a-z0-9_-]+(\.[a-z]+)?", name) for name in names), names
+
+
+def test_latex_holds_no_command_of_a_record(hostile):
+    text = (hostile / "tables" / "inference.tex").read_text()
+    assert r"\input" not in text
+    assert r"\frac" not in text
+    assert r"\textbackslash{}input\{/etc/passwd\} \$x\textasciicircum{}2\_ \& 50\% \#1 \textasciitilde{} \{" in text

@@ -1,0 +1,157 @@
+"""Partial runs: the report is right about what there is and says what is missing."""
+
+import pytest
+
+from tests.unit.recorded import MACHINE, failed, fitted, journal, measured, metric, plain, saved, write
+from tests.unit.report import parsing
+
+
+def text(folder):
+    return (folder / "report.html").read_text()
+
+
+def tables(folder):
+    return parsing.csv_files(folder / "tables")
+
+
+def test_one_framework_and_one_batch_size(report):
+    out = report(saved(measured("jax", throughput=50.0)))
+    assert tables(out)["inference"].dicts()[0]["throughput/s [1/s]"] == "50.0"
+    assert "answers" not in tables(out)
+    for sentence in (
+        "One lane only (jax): nothing to compare it with.",
+        "One batch size of inference only (1)",
+        "No training steps measured",
+        "No epochs of training (mode fit) measured",
+        "No energy: no counter here.",
+        "No workload was measured in two lanes",
+    ):
+        assert sentence in text(out)
+    assert "no speed-up: eager PyTorch" in text(out)
+
+
+def test_epochs_alone(report):
+    out = report(saved(fitted("torch"), fitted("jax", epochs=(20.0, 3.0, 2.0))))
+    assert "No inference measured" in text(out)
+    assert {"epochs", "final-epoch", "training-time", "answers"} <= tables(out).keys()
+    assert not {"inference", "summary", "break-even"} & tables(out).keys()
+
+
+def test_a_single_epoch_has_no_steady_one(report):
+    one = fitted("torch", epochs=(9.0, 4.0))
+    short = measured(
+        "torch", "mlp", "fit", 64, data="digits", training={"epochs": [dict(one.training["epochs"][0])]},
+        metrics={"first_epoch_time": metric(9.0)}, samples=(9.0,),
+    )  # fmt: skip
+    (row,) = tables(report(saved(short)))["epoch-time"].dicts()
+    assert (row["first epoch [s]"], row["epoch [s]"]) == ("9.0", "")
+
+
+def test_a_run_that_timed_nothing(report):
+    import dataclasses
+
+    untimed = [dataclasses.replace(measured(lane), samples=(), metrics={}) for lane in ("torch", "jax")]
+    out = report([*journal(*untimed)])
+    assert [row["throughput/s [1/s]"] for row in tables(out)["inference"].dicts()] == ["", ""]
+    assert "There is nothing to draw." in text(out)
+
+
+def test_failures_alone_are_a_report_too(report):
+    out = report(saved(failed("out_of_memory", "XLA ran out of memory"), failed("unavailable", "no GPU", "torch")))
+    kinds = [row["kind"] for row in tables(out)["failures"].dicts()]
+    assert kinds == ["out_of_memory", "unavailable"]
+    assert [row["failure"] for row in tables(out)["inference"].dicts()] == kinds
+    assert "2 of 2 workloads have no numbers" in text(out)
+    assert "There is nothing to draw." in text(out)
+
+
+def test_a_failure_does_not_touch_the_others(report):
+    out = report(saved(measured("torch"), failed(), measured("jax", batch_size=8), measured("torch", batch_size=8)))
+    rows = tables(out)["inference"].dicts()
+    assert [(row["lane"], row["batch [1]"], row["failure"]) for row in rows] == [
+        ("torch", "1", ""),
+        ("jax", "8", ""),
+        ("torch", "8", ""),
+        ("jax", "1", "crashed"),
+    ]
+    assert parsing.markdown(out / "tables.md")["Table II: inference"].rows[3][4:7] == ["crashed", "", ""]
+    assert "1 of 4 workloads have no numbers" in text(out)
+
+
+def test_a_run_saved_without_its_rounds(report):
+    out = report(saved(measured("torch"), measured("jax"), data=False))
+    assert len(tables(out)["inference"].rows) == 2
+    assert not list((out / "figures").glob("latency*"))
+
+
+def test_a_journal_cut_off_says_what_it_lost(tmp_path, report, capsys):
+    from fwbench.cli import main
+
+    path = write(tmp_path / "x.jsonl", journal(measured("torch"), measured("jax")))
+    path.write_text(path.read_text()[:-50])
+    assert main(["report", str(path), "--out", str(tmp_path / "out")]) == 0
+    assert "cut off" in text(tmp_path / "out")
+    assert len(tables(tmp_path / "out")["inference"].rows) == 1
+
+
+def test_several_machines_stand_apart(report):
+    import dataclasses
+
+    other = dataclasses.replace(MACHINE, cpu="Another CPU")
+    out = report(saved(measured(throughput=1.0)), saved(measured(throughput=9.0), machine=other))
+    speeds = [tables(out / f"setting-{n}")["inference"].dicts()[0]["throughput/s [1/s]"] for n in (1, 2)]
+    assert speeds == ["1.0", "9.0"]
+    assert "2 different settings" in text(out)
+    assert text(out).count("Another CPU, 2 threads, quick profile") >= 2
+    latex = (out / "tables.tex").read_text()
+    assert r"\input{setting-1/tables/inference}" in latex
+    assert r"\input{setting-2/tables/inference}" in latex
+
+
+def test_runs_of_one_machine_stand_together_as_medians(report):
+    out = report(*(saved(measured(throughput=speed, overhead_s=speed)) for speed in (1.0, 9.0, 4.0)))
+    (row,) = tables(out)["inference"].dicts()
+    assert row["throughput/s [1/s]"] == "4.0"
+    assert len(tables(out)["records"].rows) == 3
+
+
+def test_somebody_elses_benchmarks_are_listed_apart(report):
+    record = saved(measured("torch"))
+    record["benchmarks"].append(plain(median=0.25))
+    out = report(record)
+    (row,) = tables(out)["other-benchmarks"].dicts()
+    assert (row["benchmark"], row["median [s]"], row["rounds [1]"]) == ("tests/y.py::test_sort", "0.25", "2")
+    assert "250 ms" in text(out)
+
+
+def test_a_gpu_shows_its_own_memory(report):
+    memory = {"device_peak_memory": metric(7.0, "B"), "host_peak_memory": metric(3.0, "B")}
+    out = report(saved(measured("torch", device="gpu", metrics=memory)))
+    assert tables(out)["inference"].dicts()[0]["memory [B]"] == "7.0"
+
+
+def test_a_lane_and_a_model_that_this_fwbench_does_not_know(report):
+    out = report(saved(measured("mxnet", "my_model"), measured("torch", "my_model", throughput=300.0)))
+    assert tables(out)["answers"].dicts()[0]["before"] == "mxnet"
+    assert "mxnet" in (out / "figures" / "throughput-bars.svg").read_text()
+
+
+@pytest.mark.parametrize("formats", ["csv", "markdown,latex", "html"])
+def test_formats_are_written_as_asked(report, formats):
+    out = report(saved(measured()), formats=formats)
+    written = {path.suffix for path in out.rglob("*") if path.is_file()}
+    assert written == {
+        "csv": {".csv"},
+        "markdown,latex": {".md", ".tex"},
+        "html": {".html", ".svg", ".pdf"},
+    }[formats]  # fmt: skip
+
+
+def test_the_same_records_write_the_same_bytes(tmp_path, report, monkeypatch):
+    from fwbench.cli import main
+
+    out = report(saved(measured("torch"), measured("jax"), fitted()))
+    path = tmp_path / "0.json"
+    assert main(["report", str(path), "--out", str(tmp_path / "again")]) == 0
+    for file in sorted(path for path in out.rglob("*") if path.is_file()):
+        assert (tmp_path / "again" / file.relative_to(out)).read_bytes() == file.read_bytes(), file

@@ -1,0 +1,69 @@
+"""Published numbers stand beside one's own of the same workload, as printed and under their own name."""
+
+import pytest
+
+from fwbench.report.cases import cases
+from fwbench.report.published import STUDIES, beside
+from tests.unit.recorded import fitted, measured, metric
+
+
+def tables(*measurements):
+    return {table.key: table for table in beside(cases(measurements))}
+
+
+def rows(table):
+    names = [column.name for column in table.columns]
+    return [dict(zip(names, row.values, strict=True)) for row in table.rows]
+
+
+def own(table, column):
+    return [row for row in rows(table) if row[column] is not None]
+
+
+def test_training_on_imagenet_100():
+    assert tables(fitted("torch", model="vit_b_16", data="synthetic")) == {}
+    table = tables(fitted("torch", model="vit_b_16", data="imagenet-100", epochs=(500.0, 400.0)))
+    table = table["published-paper_training_h100"]
+    assert len(table.rows) == 21
+    (row,) = own(table, "epoch, yours")
+    assert (row["model"], row["batch"], row["lane"]) == ("vit_b_16", 64, "torch")
+    assert (row["epoch, yours"], row["epoch, published"]) == (400.0, 440.5)
+    assert row["energy/epoch, published"] == pytest.approx(123_400)
+    assert row["val. top-1, published"] == pytest.approx(0.899)
+    assert table.missing == ("20 of 21 published rows have no measurement of yours beside them",)
+    assert "another machine (NVIDIA H100)" in table.caption
+
+
+def test_mnist_asks_for_the_same_optimizer_and_data():
+    assert tables(fitted("jax", data="digits", optimizer="sgd"), fitted("jax", data="mnist")) == {}
+    (row,) = own(tables(fitted("jax", data="mnist", optimizer="sgd"))["published-mnist_mlp"], "epoch, yours")
+    assert (row["lane"], row["batch"]) == ("jax sgd", 64)
+    assert (row["first epoch, yours"], row["first epoch, published"]) == (9.0, 29.49099)
+    assert row["test top-1, published"] == 0.920857
+
+
+def test_the_small_cnn():
+    table = tables(fitted("torch-compile", model="cnn", data="synthetic"))["published-simple_cnn_l4"]
+    (row,) = own(table, "training, yours")
+    assert (row["training, yours"], row["training, published"]) == (9.0, 82.86)
+    assert row["VRAM peak, published"] == pytest.approx(6.69e9)
+
+
+def test_a_failed_or_another_lanes_workload_is_no_match():
+    assert tables(measured("torch-compile", "resnet50", batch_size=8)) == {}
+    assert tables(measured("torch", "resnet50", "train_step", batch_size=8)) == {}
+
+
+def test_published_cells_keep_the_unit_they_were_printed_in():
+    memory = {"host_peak_memory": metric(2.0**30, "B")}
+    table = tables(measured("jax", "resnet50", batch_size=8, metrics=memory))["published-paper_inference_h100"]
+    (texts,) = [table.texts(row) for row in table.rows if row.values[3] is not None]
+    assert texts[-2:] == ["1.00 GiB", "858 MB"]
+
+
+@pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.key)
+def test_every_study_names_its_machine_and_every_row_reads(study):
+    assert study.machine
+    for row in study.rows():
+        for number in study.numbers:
+            assert float(row[number.column]) >= 0

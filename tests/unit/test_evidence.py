@@ -1,0 +1,173 @@
+"""What suites of known truth say: counted as they are, with exact intervals, and read whatever a kill has left."""
+
+import dataclasses
+import json
+import math
+import statistics
+
+import pytest
+from scipy import stats
+
+from fwbench.compare import selftest
+from fwbench.compare.evidence import RULES, clopper_pearson, floor, rates, read, report
+from fwbench.errors import UserError
+from tests.unit.recorded import MACHINE
+
+HEADER = {"definition": "abc", "machine": json.loads(json.dumps(MACHINE.to_json()))}
+QUIET = [1.0, 1.001, 0.999, 1.0, 1.002, 0.998]
+
+
+def benchmark(name="torch-mlp", kind="unchanged", planted=0.0, base=QUIET, head=QUIET, seconds=(8.0, 0.0)):
+    rounds = [{"base": list(base), "head": list(head)}]
+    return {"id": name, "kind": kind, "planted": planted, "rounds": rounds, "seconds": list(seconds)}
+
+
+def suite(*benchmarks, slowdown=0.0, loaded=False, number=0):
+    return {"slowdown": slowdown, "loaded": loaded, "number": number, "benchmarks": list(benchmarks)}
+
+
+def write(path, *suites, header=HEADER):
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in (header, *suites)))
+    return path
+
+
+SUITES = [
+    suite(benchmark(), benchmark("jax-mlp")),
+    suite(benchmark(kind="regressed"), benchmark("jax-mlp", kind="regressed"), loaded=True),
+    suite(benchmark(kind="inconclusive"), benchmark("jax-mlp")),
+    suite(
+        benchmark(kind="regressed", planted=0.05, head=[1.06 * x for x in QUIET], seconds=(10.0, 50.0)),
+        benchmark("jax-mlp", planted=0.05),
+        benchmark("jax-resnet", kind="regressed"),
+        slowdown=0.05,
+    ),
+    suite(benchmark(kind="regressed", planted=0.1), slowdown=0.1, loaded=True),
+]
+
+
+def test_a_file_is_its_first_line_and_its_suites(tmp_path):
+    found = read(write(tmp_path / "x.jsonl", *SUITES))
+    assert (found.header, found.suites) == (HEADER, SUITES)
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3, 28, 60])
+def test_a_last_line_that_was_cut_off_anywhere_is_left_out(tmp_path, cut):
+    path = write(tmp_path / "x.jsonl", *SUITES)
+    path.write_text(path.read_text()[:-cut])
+    assert read(path).suites == SUITES[:-1]
+
+
+def test_a_self_test_goes_on_after_a_line_that_was_cut_off(tmp_path):
+    path = write(tmp_path / "x.jsonl", *SUITES)
+    path.write_text(path.read_text()[:-40])
+    selftest._append(path, SUITES[-1])
+    assert read(path).suites == SUITES
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("", "its first line has no definition"),
+        ("{}\n", "its first line has no definition and machine"),
+        ("3\n", "its first line has no definition"),
+        ("[]\n", "its first line has no definition"),
+        ("hello\n", "Expecting value"),
+        (json.dumps(HEADER) + '\n{"a": \n{}\n', "Expecting value"),
+        ("\x00\n", "Expecting value"),
+    ],
+)
+def test_any_other_file_is_refused_in_one_sentence(tmp_path, text, fault):
+    path = tmp_path / "x.jsonl"
+    path.write_text(text)
+    with pytest.raises(UserError, match=fault) as refused:
+        read(path)
+    assert str(path) in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_no_file_is_refused_too(tmp_path):
+    with pytest.raises(UserError, match="No such file"):
+        read(tmp_path / "x.jsonl")
+
+
+@pytest.mark.parametrize(("found", "of"), [(0, 40), (1, 40), (19, 20), (20, 20)])
+def test_the_interval_is_clopper_and_pearsons(found, of):
+    """Its ends are quantiles of the beta distribution."""
+    low, high = clopper_pearson(found, of)
+    assert low == pytest.approx(stats.beta.ppf(0.025, found, of - found + 1) if found else 0.0)
+    assert high == pytest.approx(stats.beta.ppf(0.975, found + 1, of - found) if found < of else 1.0)
+
+
+def test_an_unchanged_suite_counts_once_and_a_planted_benchmark_by_itself():
+    found = rates(SUITES, lambda benchmark: benchmark["kind"] == "regressed")
+    assert found == {0.0: (1, 3), 0.05: (1, 2), 0.1: (1, 1)}
+
+
+@pytest.mark.parametrize(
+    ("rule", "hidden"),
+    [("mean:5%", [1.0] * 9 + [1.4]), ("median:5%", [1.0] * 6 + [2.0] * 4), ("min:5%", [1.0] + [2.0] * 9)],
+)
+def test_the_rules_of_others_judge_by_their_statistic_alone(rule, hidden):
+    fails = RULES[rule]
+    assert fails([1.0] * 10, [1.06] * 10)
+    assert not fails([1.0] * 10, [1.04] * 10)
+    assert not fails([1.0] * 10, hidden)
+    assert not fails([1.06] * 10, [1.0] * 10)
+
+
+@pytest.mark.parametrize("rule", ["t-test, p < 0.05", "Mann-Whitney, p < 0.01"])
+def test_tests_on_rounds_fail_a_head_that_is_slower_at_all(rule):
+    base = [1.0 + index / 1000 for index in range(20)]
+    assert RULES[rule](base, [x * 1.02 for x in base])
+    assert not RULES[rule]([x * 1.02 for x in base], base)
+    assert not RULES[rule](base, base)
+
+
+def test_the_report_has_ours_and_other_rules_on_the_same_data(tmp_path):
+    text = report(read(write(tmp_path / "x.jsonl", *SUITES)))
+
+    def rate(found, of):
+        low, high = clopper_pearson(found, of)
+        return f"{found}/{of} ({low:.0%} to {high:.0%})"
+
+    assert text[0] == "| rule | suites | unchanged suites that fail | +5% found | +10% found |"
+    assert text[2].startswith(f"| duet | all | {rate(1, 3)} | {rate(1, 2)} | {rate(1, 1)} |")
+    assert text[3].startswith(f"| duet | quiet | {rate(0, 2)} | {rate(1, 2)} | - |")
+    assert text[4].startswith(f"| duet | loaded | {rate(1, 1)} | - | {rate(1, 1)} |")
+    rows = {row.split(" | ")[0].strip("| "): row for row in text[2:]}
+    assert rows["mean:5%"] == f"| mean:5% | all | {rate(0, 3)} | {rate(1, 2)} | {rate(0, 1)} |"
+    assert rows.keys() >= RULES.keys()
+    assert any("5 suites, 10 verdicts, 1 of them inconclusive" in line for line in text)
+    assert text[-1] == "Screening took 8.2 s a benchmark (at most 10.0), confirming 50 s a suspect."
+
+
+def test_a_report_over_nothing_says_so(tmp_path):
+    assert report(read(write(tmp_path / "x.jsonl"))) == ["No suite is done yet."]
+
+
+def test_the_floor_is_the_spread_between_processes_of_the_benchmark_that_scatters_most(tmp_path):
+    levels = {"quiet": [1.0, 1.001, 0.999], "wild": [1.0, 1.1, 0.95]}
+    suites = [
+        suite(*(benchmark(name, base=[9.0 * x, x, x / 9], head=[99.0]) for name, x in zip(levels, pair, strict=True)))
+        for pair in zip(*levels.values(), strict=True)
+    ]
+    path = write(tmp_path / "x.jsonl", *suites)
+    assert floor(MACHINE, path) == pytest.approx(statistics.stdev(map(math.log, levels["wild"])))
+
+
+@pytest.mark.parametrize("changes", [{"cpu": "Another"}, {"threads": 1}])
+def test_another_machines_floor_is_none(tmp_path, changes):
+    path = write(tmp_path / "x.jsonl", suite(benchmark(base=[1.0])), suite(benchmark(base=[2.0])))
+    assert floor(MACHINE, path) > 0
+    assert floor(dataclasses.replace(MACHINE, **changes), path) == 0.0
+
+
+def test_one_process_tells_no_spread(tmp_path):
+    assert floor(MACHINE, write(tmp_path / "x.jsonl", suite(benchmark(), benchmark("other")))) == 0.0
+
+
+def test_there_is_no_floor_without_a_record_that_can_be_read(tmp_path):
+    path = tmp_path / "x.jsonl"
+    assert floor(MACHINE, path) == 0.0
+    path.write_text("{}\n")
+    assert floor(MACHINE, path) == 0.0

@@ -1,0 +1,488 @@
+"""Two records compared: verdicts whose error rates are simulated, and refusals that name the difference."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fwbench.compare import saved
+from fwbench.compare.criteria import CRITERIA, Threshold
+from fwbench.compare.saved import compare
+from fwbench.fingerprint import Fingerprint
+from fwbench.measurement import Metric
+from fwbench.records import read
+from tests.unit.recorded import MACHINE, QUICK, failed, journal, measured, plain, write
+from tests.unit.recorded import saved as as_saved
+
+THRESHOLDS = {name: criterion.saved for name, criterion in CRITERIA.items() if criterion.saved}
+LATENCY = {"latency": THRESHOLDS["latency"]}
+# Of five processes that scatter by one percent.
+LEVELS = (0.99, 1.0, 1.01, 0.995, 1.005)
+MIB = 2.0**20
+
+
+@pytest.fixture
+def record(tmp_path):
+    """What is read of these measurements, once saved."""
+    numbers = iter(range(1000))
+
+    def make(*measurements, test=None, **top):
+        made = as_saved(*measurements, **top)
+        for benchmark in made["benchmarks"] if test else ():
+            benchmark["fullname"] = test
+        return read(write(tmp_path / f"{next(numbers)}.json", made))
+
+    return make
+
+
+def several(metric="latency", factor=1.0, levels=LEVELS, unit=1.0, **fields):
+    """A measurement by several processes."""
+    return measured(processes=tuple({metric: unit * factor * level} for level in levels), **fields)
+
+
+def found(outcome, kind=None):
+    """The findings on metrics by benchmark and metric, or those of one kind."""
+    if kind is None:
+        return {(finding.benchmark, finding.metric): finding.kind for finding in outcome.findings}
+    return [finding for finding in outcome.findings if finding.kind == kind]
+
+
+def verdict(record, base, head, thresholds=LATENCY, **options):
+    (finding,) = compare(record(base), record(head), thresholds, **options).findings
+    return finding
+
+
+# Verdicts
+
+
+@pytest.mark.parametrize(
+    ("factor", "kind", "exit_code"), [(1.0, "unchanged", 0), (1.3, "regressed", 1), (0.7, "improved", 0)]
+)
+def test_five_processes_a_side_tell_what_has_changed(record, factor, kind, exit_code):
+    outcome = compare(record(several()), record(several(factor=factor)), LATENCY)
+    (finding,) = outcome.findings
+    assert (finding.benchmark, finding.metric, finding.kind) == ("torch-mlp-inference-b1", "latency", kind)
+    assert outcome.exit_code == exit_code
+    assert finding.verdict.ratio == pytest.approx(factor)
+    low, high = finding.verdict.interval
+    assert low < factor < high
+    assert (finding.base, finding.head) == pytest.approx((1.0, factor), rel=1e-3)
+    assert finding.replicates == "5 and 5 processes"
+
+
+@pytest.mark.parametrize(
+    ("factor", "kind"), [(2.0, "improved"), (1.0, "unchanged"), (0.86, "unchanged"), (0.8, "regressed")]
+)
+def test_a_higher_throughput_is_no_failure_and_a_lower_one_fails_beyond_its_share_of_base(record, factor, kind):
+    quiet = [1 + (level - 1) / 100 for level in LEVELS]
+    base, head = (several("throughput", by, quiet) for by in (1.0, factor))
+    finding = verdict(record, base, head, {"throughput": Threshold(0.15)})
+    assert finding.kind == kind
+    assert finding.verdict.ratio == pytest.approx(factor)
+    assert finding.verdict.interval[0] < factor < finding.verdict.interval[1]
+
+
+def test_a_fall_of_throughput_by_a_threshold_of_all_of_it_is_impossible(record):
+    base, head = several("throughput"), several("throughput", 0.01)
+    assert verdict(record, base, head, {"throughput": Threshold(1.0)}).kind == "unchanged"
+
+
+def memory(base, head):
+    return [measured(metrics={"program_memory": Metric(size, "B", "lower", "the compiler")}) for size in (base, head)]
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "kind"),
+    [
+        (2 * MIB, 2.5 * MIB, "unchanged"),  # 25 %, but less than the amount on top of the share
+        (2 * MIB, 3.1 * MIB, "regressed"),
+        (1000 * MIB, 1020 * MIB, "unchanged"),
+        (1000 * MIB, 1022 * MIB, "regressed"),
+        (1000 * MIB, 900 * MIB, "improved"),
+        (7 * MIB, 7 * MIB, "unchanged"),
+    ],
+)
+def test_what_the_compiler_says_of_memory_is_exact_so_that_one_process_decides(record, base, head, kind):
+    finding = verdict(record, *memory(base, head), {"program_memory": THRESHOLDS["program_memory"]})
+    assert finding.kind == kind
+    assert finding.verdict.interval == (finding.verdict.ratio, finding.verdict.ratio)
+
+
+def test_one_process_a_side_is_no_guess_but_inconclusive_with_what_to_do(record):
+    outcome = compare(record(measured()), record(measured(samples=(30.0,))), LATENCY)
+    (finding,) = outcome.findings
+    assert finding.kind == "inconclusive"
+    assert "--fwbench-processes=5" in finding.note
+    assert finding.verdict.interval == (0.0, math.inf)
+
+
+def test_processes_that_scatter_more_than_the_threshold_are_inconclusive(record):
+    wild = (0.7, 1.0, 1.4, 0.8, 1.2)
+    finding = verdict(record, several(levels=wild), several(factor=1.2, levels=wild))
+    assert finding.kind == "inconclusive"
+    assert "hides changes of 15%" in finding.note
+    assert "--fwbench-processes" in finding.note
+
+
+def test_what_this_machine_is_known_to_scatter_widens_the_interval(record):
+    sides = several(), several(factor=1.3)
+    alone, floored = verdict(record, *sides), verdict(record, *sides, floor=0.2)
+    assert (alone.kind, floored.kind) == ("regressed", "inconclusive")
+    # Known from elsewhere, so that it is the normal distribution's: 1.96 standard errors.
+    width = 1.96 * 0.2 * math.sqrt(2 / 5)
+    assert np.log(floored.verdict.interval) == pytest.approx([math.log(1.3) - width, math.log(1.3) + width], abs=1e-4)
+    assert verdict(record, *sides, floor=0.001) == alone
+
+
+def test_a_floor_lets_one_process_a_side_decide_over_times_of_calls_alone(record):
+    slow = measured(samples=(30.0,), metrics={"compile_time": Metric(90.0, "s", "lower", "a clock")})
+    quick = measured(metrics={"compile_time": Metric(1.0, "s", "lower", "a clock")})
+    outcome = compare(record(quick), record(slow), LATENCY | {"compile_time": Threshold(0.25)}, floor=0.02)
+    assert [finding.kind for finding in outcome.findings] == ["regressed", "inconclusive"]
+
+
+def test_a_p_value_that_is_enough_for_one_benchmark_is_not_for_forty(record):
+    spread = [1 + 10 * (level - 1) for level in LEVELS]
+
+    def suite(size, factor):
+        names = range(1, size + 1)
+        return record(*(several(factor=factor if n == 1 else 1.0, levels=spread, batch_size=n) for n in names))
+
+    for size, kind in ((1, "regressed"), (40, "inconclusive")):
+        outcome = compare(suite(size, 1.0), suite(size, 1.3), LATENCY)
+        assert found(outcome)["torch-mlp-inference-b1", "latency"] == kind
+        (p,) = {f.verdict.p_value for f in outcome.findings if f.benchmark == "torch-mlp-inference-b1"}
+        assert 0.01 / 40 < p < 0.01
+
+
+def test_a_tests_own_threshold_stands_before_the_suites(record):
+    sides = several(), several(factor=1.1)
+    assert verdict(record, *sides).kind == "unchanged"
+    own = {"torch-mlp-inference-b1": {"latency": Threshold(0.05)}}
+    assert verdict(record, *sides, own=own).kind == "regressed"
+    assert verdict(record, *sides, own={"jax-mlp-inference-b1": own}).kind == "unchanged"
+
+
+# Error rates
+
+BENCHMARKS = 20
+SUITES = 150
+
+
+def gaussian(rng, n):
+    return rng.standard_normal(n)
+
+
+def heavy_tails(rng, n):
+    """Student's t with three degrees of freedom, scaled to a standard deviation of one."""
+    return rng.standard_t(3, n) / math.sqrt(3)
+
+
+def decide(rng, noise, scale, effect=0.0):
+    """The verdicts on a suite of five processes a side, of which the first benchmark is slower by `effect`."""
+
+    def case(name):
+        base, head = (list(np.exp(scale * noise(rng, 5))) for _ in range(2))
+        slower = 1 + effect if name == 0 else 1.0
+        return saved._Case(str(name), "latency", base, [slower * x for x in head], 0.15, 0.0, "")
+
+    return [finding.kind for finding in saved._judged([case(name) for name in range(BENCHMARKS)])]
+
+
+def proven(noise, scale):
+    """The rate of suites without a change that fail, of which simulated ones convince at 99.9 %."""
+    rng = np.random.default_rng(0)
+    failures = sum("regressed" in decide(rng, noise, scale) for _ in range(SUITES))
+    return stats.beta.ppf(0.001, failures, SUITES - failures + 1) if failures else 0.0
+
+
+@pytest.mark.parametrize(("noise", "scale"), [(gaussian, 0.01), (gaussian, 0.1), (heavy_tails, 0.1), (gaussian, 0.3)])
+def test_unchanged_suites_fail_once_in_a_hundred_at_most(noise, scale):
+    assert proven(noise, scale) <= 0.01
+
+
+def known_too_well(case):
+    """The spread of a single process for that of the difference of means."""
+    logs = [np.log(side) for side in (case.base, case.head)]
+    return math.sqrt(sum(np.var(side, ddof=1) for side in logs) / 2) * math.sqrt(1 / 25 + 1 / 25), 8
+
+
+@pytest.mark.parametrize(
+    ("part", "broken"),
+    [
+        # As if each process were five.
+        ("_Case.spread", property(known_too_well)),
+        # No control over the suite's many benchmarks.
+        ("holm", lambda p_values, alpha: {name for name, p in p_values.items() if p <= alpha}),
+        # Certain of everything, as a test on rounds is.
+        ("_p_value", lambda excess, error, degrees: 1e-9),
+    ],
+)
+def test_a_broken_statistic_is_found_by_its_false_alarms(monkeypatch, part, broken):
+    *owner, name = part.split(".")
+    monkeypatch.setattr(getattr(saved, owner[0]) if owner else saved, name, broken)
+    assert proven(gaussian, 0.1) > 0.01
+
+
+@pytest.mark.parametrize("noise", [gaussian, heavy_tails])
+def test_a_slowdown_of_thirty_percent_is_found(noise):
+    rng = np.random.default_rng(1)
+    kinds = [decide(rng, noise, 0.03, 0.3)[0] for _ in range(SUITES)]
+    assert kinds.count("regressed") >= 0.95 * SUITES
+
+
+def test_a_slowdown_below_the_threshold_is_none():
+    rng = np.random.default_rng(2)
+    assert not any(decide(rng, gaussian, 0.02, 0.08)[0] == "regressed" for _ in range(SUITES))
+
+
+# Refusals
+
+GPU = dataclasses.replace(MACHINE, device="gpu", accelerator="NVIDIA A100", driver="580", accelerator_memory=2**35)
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "reason"),
+    [
+        (MACHINE, dataclasses.replace(MACHINE, cpu="Another CPU"), "cpu differs: Some CPU in the baseline, Another"),
+        (MACHINE, dataclasses.replace(MACHINE, threads=1), "threads differs: 2 in the baseline, 1 here"),
+        (MACHINE, GPU, "device differs: cpu in the baseline, gpu here"),
+        (GPU, dataclasses.replace(GPU, accelerator="NVIDIA H100"), "accelerator differs: NVIDIA A100 in the baseline,"),
+    ],
+)
+def test_another_machine_is_refused_with_what_differs(record, base, head, reason):
+    records = record(several(), machine=base), record(several(factor=2.0), machine=head)
+    outcome = compare(*records, LATENCY)
+    (finding,) = outcome.findings
+    assert (finding.kind, outcome.exit_code) == ("incomparable", 4)
+    assert reason in finding.note
+    assert found(compare(*records, LATENCY, allow_mismatch=True)) == {
+        ("torch-mlp-inference-b1", "latency"): "regressed"
+    }
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"kernel": "Linux 6.2"}, {"cpus": (2, 3)}, {"memory": 2**35}, {"accelerator": "CUDA_VISIBLE_DEVICES hides all"}],
+)
+def test_what_numbers_do_not_depend_on_is_no_other_machine(record, changes):
+    machine = dataclasses.replace(MACHINE, **changes)
+    assert verdict(lambda m: m, record(several()), record(several(), machine=machine)).kind == "unchanged"
+
+
+def test_another_driver_is_no_other_machine(record):
+    records = record(several(), machine=GPU), record(several(), machine=dataclasses.replace(GPU, driver="590"))
+    assert compare(*records, LATENCY).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "reason"),
+    [
+        (
+            {"settings": {"memory_format": "channels_last", "cpus": [0]}},
+            {"settings": {"cpus": [0]}},
+            "lane setting: memory_format differs: 'channels_last' in the baseline, None here",
+        ),
+        (
+            {"settings": {"compile_mode": "default"}},
+            {"settings": {"compile_mode": "max-autotune"}},
+            "lane setting: compile_mode differs: 'default' in the baseline, 'max-autotune' here",
+        ),
+        ({}, {"protocol": {**QUICK, "profile": "paper"}}, "profile: profile differs: 'quick' in the baseline, 'paper'"),
+        ({}, {"protocol": {**QUICK, "min_rounds": 9}}, "profile: min_rounds differs: 5 in the baseline, 9 here"),
+        ({"batch_size": 256}, {"batch_size": 1024}, "batch_size differs: 256 in the baseline, 1024 here"),
+        ({}, {"precision": "tf32"}, "precision differs: 'fp32' in the baseline, 'tf32' here"),
+    ],
+)
+def test_another_benchmark_under_one_test_is_refused_with_what_differs(record, base, head, reason):
+    records = record(several(**base), test="test_it"), record(several(factor=2.0, **head), test="test_it")
+    outcome = compare(*records, LATENCY)
+    (finding,) = outcome.findings
+    assert (finding.kind, outcome.exit_code) == ("incomparable", 4)
+    assert reason in finding.note
+    assert [f.kind for f in compare(*records, LATENCY, allow_mismatch=True).findings] == ["regressed"]
+
+
+@pytest.mark.parametrize(
+    ("base", "head"),
+    [
+        ({"settings": {"cpus": [0, 1]}}, {"settings": {"cpus": [2, 3]}}),
+        ({"mode": "fit", "data_path": "/here"}, {"mode": "fit", "data_path": "/there"}),
+    ],
+)
+def test_where_this_machine_keeps_data_or_runs_threads_makes_no_other_benchmark(record, base, head):
+    assert verdict(record, several(**base), several(**head)).kind == "unchanged"
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "reason"),
+    [
+        ({}, {"precision": "tf32"}, "precision is fp32 in the baseline, tf32 here"),
+        ({"batch_size": 256}, {"batch_size": 1024}, "batch_size is 256 in the baseline, 1024 here"),
+        ({"model": "mlp"}, {"model": "resnet50"}, "model is mlp in the baseline, resnet50 here"),
+        ({}, {"variant": "other"}, "no benchmark is in both"),
+    ],
+)
+def test_records_that_share_nothing_say_why(record, base, head, reason):
+    outcome = compare(record(several(**base)), record(several(**head)), LATENCY)
+    (finding,) = outcome.findings
+    assert (finding.kind, outcome.exit_code) == ("incomparable", 4)
+    assert reason in finding.note
+
+
+def test_one_incomparable_benchmark_fails_a_comparison_of_others(record):
+    changed = several(batch_size=8, settings={"x": 1})
+    outcome = compare(record(several(), several(batch_size=8)), record(several(), changed), LATENCY)
+    assert (sorted(found(outcome).values()), outcome.exit_code) == (["incomparable", "unchanged"], 4)
+
+
+def test_framework_versions_may_differ_and_are_shown_benchmark_by_benchmark(record):
+    # Lanes may live in environments of their own, with another NumPy in each.
+    torch, jax = {"numpy": "2.0", "torch": "2.9"}, {"numpy": "2.1", "jax": "0.9"}
+    base = several(versions=torch), several(framework="jax", versions=jax)
+    head = several(framework="jax", versions=jax | {"jax": "0.10"}), several(versions=torch)
+    outcome = compare(record(*base), record(*head), LATENCY)
+    assert list(outcome.notes) == ["jax 0.9 in the baseline, 0.10 here"]
+    assert outcome.exit_code == 0
+
+
+# Programs
+
+
+def program(adds, **fields):
+    return Fingerprint(form="fake", digest=f"{adds} adds", operators={"add": adds}, **fields)
+
+
+def test_a_changed_program_is_told_beside_the_verdict_and_fails_nothing(record):
+    outcome = compare(record(several(program=program(1))), record(several(program=program(4))), LATENCY)
+    (finding,) = found(outcome, "program")
+    assert (finding.benchmark, finding.note) == ("torch-mlp-inference-b1", "3 more add")
+    assert found(outcome)["torch-mlp-inference-b1", "latency"] == "unchanged"
+    assert outcome.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("factor", "compiler", "note"),
+    [
+        (1.3, "1.0", "same program, same compiler: a difference in time is the machine's"),
+        (1.3, "1.1", "same program, other compiler versions (xla 1.0 -> 1.1): made the same of it"),
+        (1.0, "1.0", ""),
+    ],
+)
+def test_a_regression_of_the_same_program_says_so(record, factor, compiler, note):
+    base, head = (several(program=program(1, compiler={"xla": version})) for version in ("1.0", compiler))
+    head = dataclasses.replace(head, processes=several(factor=factor).processes)
+    assert verdict(record, base, head).note == note
+
+
+def test_a_program_that_nothing_is_told_of_is_no_finding(record):
+    untold = Fingerprint.untold("eager")
+    for base, head in ((untold, untold), (None, program(1)), (program(1), None)):
+        outcome = compare(record(several(program=base)), record(several(factor=1.3, program=head)), LATENCY)
+        assert [(finding.kind, finding.note) for finding in outcome.findings] == [("regressed", "")]
+
+
+# What is in one record alone
+
+
+def test_a_benchmark_of_the_baseline_that_was_not_measured_fails_unless_it_was_left_out(record):
+    records = record(several(), several(framework="jax")), record(several())
+    outcome = compare(*records, LATENCY)
+    (finding,) = found(outcome, "missing")
+    assert (finding.benchmark, finding.note) == ("jax-mlp-inference-b1", "in the baseline, not measured")
+    assert outcome.exit_code == 1
+    outcome = compare(*records, LATENCY, left_out=frozenset(["jax-mlp-inference-b1"]))
+    assert (outcome.exit_code, found(outcome, "missing")) == (0, [])
+
+
+def test_a_benchmark_that_cannot_run_here_any_more_is_missing_with_the_reason(record):
+    gone = failed("unavailable", "jax cannot be imported; install it there")
+    outcome = compare(record(several(), several(framework="jax")), record(several(), gone), LATENCY)
+    (finding,) = found(outcome, "missing")
+    assert finding.note == "in the baseline, not available here: jax cannot be imported; install it there"
+    assert outcome.exit_code == 1
+
+
+def test_a_benchmark_that_could_run_on_neither_side_is_no_finding(record):
+    gone = failed("unavailable")
+    assert len(compare(record(several(), gone), record(several(), gone), LATENCY).findings) == 1
+
+
+def test_a_new_benchmark_fails_nothing(record):
+    outcome = compare(record(several()), record(several(), several(framework="jax")), LATENCY)
+    (finding,) = found(outcome, "new")
+    assert (finding.benchmark, outcome.exit_code) == ("jax-mlp-inference-b1", 0)
+
+
+@pytest.mark.parametrize("base", [several(framework="jax"), failed()])
+@pytest.mark.parametrize("others", [(), (several(),)])
+def test_a_failed_benchmark_fails_whatever_else_there_is(record, base, others):
+    outcome = compare(record(*others, base), record(*others, failed()), LATENCY)
+    (finding,) = found(outcome, "failed")
+    assert (finding.benchmark, finding.note) == ("jax-mlp-inference-b1", "killed by SIGKILL")
+    assert (outcome.exit_code, found(outcome, "missing"), found(outcome, "incomparable")) == (1, [], [])
+
+
+def test_a_metric_that_vanished_is_missing_and_a_new_one_is_not(record):
+    thresholds = {"latency": Threshold(0.1), "energy": Threshold(0.1)}
+    without, with_energy = several(), measured(processes=({"latency": 1.0, "energy": 2.0},) * 5)
+    outcome = compare(record(with_energy), record(without), thresholds)
+    (finding,) = found(outcome, "missing")
+    assert (finding.benchmark, finding.metric, outcome.exit_code) == ("torch-mlp-inference-b1", "energy", 1)
+    outcome = compare(record(without), record(with_energy), thresholds)
+    assert (outcome.exit_code, found(outcome, "missing")) == (0, [])
+    assert list(outcome.notes) == ["not judged, as no benchmark has it on both sides: energy"]
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "reason"),
+    [
+        ([], [several()], "the baseline holds no measured benchmark"),
+        ([several()], [], "this run holds no measured benchmark"),
+    ],
+)
+def test_nothing_to_compare_is_exit_4_with_the_reason(record, base, head, reason):
+    outcome = compare(record(*base), record(*head), LATENCY)
+    assert (outcome.exit_code, [finding.note for finding in outcome.findings]) == (4, [reason])
+
+
+def test_a_gate_over_no_metric_is_exit_4(record):
+    bare = measured(processes=({},))
+    outcome = compare(record(bare), record(bare), THRESHOLDS)
+    assert (outcome.exit_code, found(outcome)) == (4, {("torch-mlp-inference-b1", ""): "incomparable"})
+
+
+# Other records
+
+
+def test_a_journal_is_compared_as_the_file_of_its_run(tmp_path, record):
+    kept = read(write(tmp_path / "x.jsonl", journal(several(factor=1.3))))
+    assert found(compare(record(several()), kept, LATENCY)) == {("torch-mlp-inference-b1", "latency"): "regressed"}
+
+
+def test_what_a_reader_must_know_of_a_file_is_told(tmp_path, record):
+    path = write(tmp_path / "x.jsonl", journal(several(), several(framework="jax")))
+    path.write_text(path.read_text()[:-9])
+    (note,) = compare(record(several()), read(path), LATENCY).notes
+    assert note.startswith(f"{path}: the last line is cut off")
+
+
+def foreign(*benchmarks):
+    return {"benchmarks": list(benchmarks), "machine_info": {"node": "vm"}, "datetime": "2026-11-21T09:10:10"}
+
+
+def test_somebody_elses_benchmarks_are_matched_by_full_name_and_one_process_decides_nothing(tmp_path):
+    names = "tests/y.py::test_sort", "tests/y.py::test_merge"
+    base = read(write(tmp_path / "a.json", foreign(*map(plain, names))))
+    head = read(write(tmp_path / "b.json", foreign(plain(names[0], median=9.0), plain(names[1]))))
+    outcome = compare(base, head, THRESHOLDS)
+    assert found(outcome) == {(name, "latency"): "inconclusive" for name in names}
+    assert [(f.base, f.head) for f in outcome.findings] == [pytest.approx((0.002, 9.0)), pytest.approx((0.002, 0.002))]
+
+
+def test_a_foreign_median_of_zero_is_no_value(tmp_path):
+    base = read(write(tmp_path / "a.json", foreign(plain())))
+    head = read(write(tmp_path / "b.json", foreign(plain(median=0.0))))
+    assert found(compare(base, head, LATENCY)) == {("tests/y.py::test_sort", "latency"): "missing"}

@@ -1,0 +1,37 @@
+"""Several processes' measurements of one workload made one."""
+
+from fwbench.measurement import Metric, unavailable
+from fwbench.session import pooled
+from tests.unit.recorded import measured
+
+P95 = Metric(0.3, "s", "lower", "synchronised calls, n=59")
+TOO_FEW = unavailable("s", "lower", "synchronised calls, n=58", "n/a (n=58): p95 needs 59 samples")
+
+
+def test_one_process_is_left_as_it_is():
+    assert pooled([measured()]) == measured()
+
+
+def test_samples_are_joined_metrics_are_medians_and_each_process_keeps_its_values():
+    found = pooled([measured(throughput=value, samples=(0.1, value)) for value in (1.0, 5.0, 2.0)])
+    assert found.samples == (0.1, 1.0, 0.1, 5.0, 0.1, 2.0)
+    assert found.value("throughput") == 2.0
+    assert found.metrics["throughput"].source.endswith("median of 3 processes")
+    assert [process["throughput"] for process in found.processes] == [1.0, 5.0, 2.0]
+    assert [process["latency"] for process in found.processes] == [0.55, 2.55, 1.05]
+
+
+def test_a_metric_that_some_processes_could_not_tell_is_the_others_median():
+    for metrics in ((P95, TOO_FEW, P95), (TOO_FEW, P95, P95)):
+        found = pooled([measured(metrics={"latency_p95": metric}) for metric in metrics]).metrics["latency_p95"]
+        assert (found.value, found.reason) == (0.3, None)
+        assert found.source == "synchronised calls, n=59; median of 2 processes"
+
+
+def test_a_metric_that_the_first_process_does_not_know_is_kept():
+    assert pooled([measured(), measured(metrics={"latency_p95": P95})]).value("latency_p95") == 0.3
+
+
+def test_a_metric_that_no_process_could_tell_says_why():
+    found = pooled([measured(metrics={"latency_p95": TOO_FEW})] * 2).metrics["latency_p95"]
+    assert (found.value, found.reason) == (None, TOO_FEW.reason)

@@ -1,0 +1,125 @@
+"""What a reader sees of a comparison: the gravest first, in the terminal and in Markdown."""
+
+import math
+
+import pytest
+
+from fwbench.compare.findings import ORDER, Finding, Outcome
+from fwbench.compare.statistics import Verdict
+from fwbench.report.verdicts import headline, lines, markdown
+
+
+def finding(kind="unchanged", name="torch-mlp-inference-b1", metric="latency", **fields):
+    numbers = {"base": 0.001, "head": 0.0013, "replicates": "5 and 5 processes"}
+    verdict = Verdict("unchanged", 1.3, (1.25, 1.351), 0.95, 5)
+    return Finding(name, kind, metric, **{**numbers, "verdict": verdict, **fields})
+
+
+def outcome(*findings, **fields):
+    return Outcome("a.json", "b.json", findings, **fields)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "exit_code"),
+    [
+        (["unchanged"], 0),
+        (["unchanged", "improved", "new", "program"], 0),
+        (["inconclusive"], 0),
+        (["unchanged", "regressed"], 1),
+        (["unchanged", "missing"], 1),
+        (["unchanged", "failed"], 1),
+        (["incomparable", "regressed"], 1),
+        (["unchanged", "incomparable"], 4),
+        (["incomparable"], 4),
+        (["new"], 4),
+        (["program"], 4),
+        ([], 4),
+    ],
+)
+def test_exit_codes(kinds, exit_code):
+    assert outcome(*(finding(kind, name=kind) for kind in kinds)).exit_code == exit_code
+
+
+def test_a_row_tells_values_change_and_interval_in_humane_units():
+    _, header, row, last = lines(outcome(finding("regressed")))
+    assert header.split() == ["benchmark", "metric", "base", "head", "change", "interval", "from", "verdict"]
+    assert " ".join(row.split()) == (
+        "torch-mlp-inference-b1 latency 1.00 ms 1.30 ms +30.0% +25.0% to +35.1% (95%) 5 and 5 processes regressed"
+    )
+    assert last == "1 benchmark: 1 regressed"
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "shown"),
+    [
+        ("peak_memory", 3 * 2**20, "3.00 MiB"),
+        ("throughput", 1234.0, "1234"),
+        ("energy", 0.0021, "2.10 mJ"),
+        ("cpu_time", None, ""),
+    ],
+)
+def test_every_metric_has_its_unit(metric, value, shown):
+    row = lines(outcome(finding(metric=metric, base=value, head=value)))[2]
+    assert row.partition(metric)[2].startswith(f"  {shown}")
+
+
+@pytest.mark.parametrize(
+    ("interval", "shown"), [((1.3, 1.3), "exact"), ((0.0, math.inf), "unknown"), ((0.9, 1.1), "-10.0% to +10.0%")]
+)
+def test_an_interval_says_when_it_is_none(interval, shown):
+    assert shown in lines(outcome(finding(verdict=Verdict("unchanged", 1.3, interval, 0.95, 1))))[2]
+
+
+def test_the_gravest_stands_first_and_each_benchmark_counts_once():
+    kinds = [finding(kind, name=f"it-{kind}") for kind in reversed(ORDER)]
+    shown = outcome(*kinds, finding("unchanged", name="it-regressed", metric="throughput"))
+    rows = [line for line in lines(shown) if line.startswith("it-") and "processes" in line]
+    assert [row.split()[0] for row in rows] == [f"it-{kind}" for kind in [*ORDER, "regressed"]]
+    assert headline(shown) == (
+        "8 benchmarks: 1 failed, 1 regressed, 1 missing, 1 not comparable, 1 inconclusive, "
+        "1 improved, 1 new, 1 unchanged; 1 with a changed program"
+    )
+
+
+def test_a_changed_program_is_told_before_any_number():
+    program = finding("program", name="it", metric="", note="3 more add")
+    shown = lines(outcome(finding("failed", name="x", metric="", note="killed"), finding("regressed"), program))
+    assert shown[1] == "it: with a changed program: 3 more add"
+    assert shown.index("x: failed: killed") > shown.index(next(line for line in shown if line.startswith("benchmark")))
+    text = markdown(outcome(finding("regressed"), program))
+    assert text.index("3 more add") < text.index("| benchmark |")
+
+
+def test_a_note_that_many_share_is_told_once():
+    shown = lines(outcome(*(finding("missing", name=f"it-{n}", metric="", note="why") for n in range(8))))
+    assert "it-0, it-1, it-2, it-3, it-4, it-5 and 2 more: missing: why" in shown
+
+
+def test_a_refusal_is_of_no_benchmark():
+    refused = outcome(finding("incomparable", name="all", metric="", note="cpu differs"))
+    assert lines(refused) == ["b.json, against a.json", "all: not comparable: cpu differs", "nothing was compared"]
+    assert headline(outcome()) == "nothing was compared"
+
+
+def test_the_cost_is_told_where_it_is_known():
+    shown = outcome(finding(), finding(name="x"), finding(name="x", metric="cpu_time"), seconds=30.0)
+    assert headline(shown).endswith("; 15.0 s a benchmark")
+
+
+def test_markdown_leaves_out_what_is_unchanged():
+    text = markdown(outcome(finding("regressed"), finding(name="quiet"), notes=["jax 1 in the baseline, 2 here"]))
+    assert text.startswith("**fwbench: 2 benchmarks: 1 regressed, 1 unchanged**\n\n| benchmark | metric |")
+    assert "| torch-mlp-inference-b1 | latency | 1.00 ms | 1.30 ms | +30.0% |" in text
+    assert "quiet" not in text
+    assert text.endswith("- jax 1 in the baseline, 2 here\n\nb.json, against a.json.\n")
+    assert markdown(outcome(finding())).count("|") == 0
+
+
+def test_names_mean_nothing_to_markdown():
+    name = "x.py::test[a|b]*<img src=x>*_c_`d`\n\n# [e](f) &amp; ~g~ \\| http"
+    text = markdown(outcome(finding("regressed", name=name, note="n|o")))
+    row = next(line for line in text.splitlines() if "test" in line)
+    assert row.startswith(
+        r"| x.py::test\[a&#124;b\]\*&lt;img src=x&gt;\*\_c\_\`d\` # \[e\](f) &amp;amp; \~g\~ \\&#124; http | latency |"
+    )
+    assert "n&#124;o" in text
