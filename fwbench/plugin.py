@@ -338,7 +338,7 @@ def pytest_report_teststatus(report: pytest.TestReport, config: pytest.Config) -
 def pytest_sessionfinish(session: pytest.Session) -> None:
     gate = session.config.stash[_GATE]
     if gate and session.config.stash.get(_RAN, False):
-        session.exitstatus = gate.exit_status(int(session.exitstatus))
+        session.exitstatus = gate.finish(int(session.exitstatus))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

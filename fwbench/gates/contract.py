@@ -45,8 +45,8 @@ class Gate:
     def judge(self, measurement: Measurement, test: str) -> None:
         """A test of this name has its measurement, failed or not; may fail the test by `pytest.fail`."""
 
-    def exit_status(self, status: int) -> int:
-        """The run's, from what its tests make it."""
+    def finish(self, status: int) -> int:
+        """The tests are over: write what was asked for, and tell the run's exit status from what its tests make it."""
         return status
 
     def lines(self, journal: Path | None) -> list[str]:

@@ -50,7 +50,6 @@ class DuetGate(Gate):
         self._sides: tuple[Side, Side] | None = None
         self._expected: dict[Workload, Mapping[str, Threshold]] = {}
         self._found: dict[Workload, Comparison] = {}
-        self._failed: dict[Workload, str] = {}
         self._seconds = 0.0
         try:
             find(self._against, self._project)
@@ -93,8 +92,6 @@ class DuetGate(Gate):
         """A regression fails its test."""
         workload = measurement.workload
         if measurement.failure:
-            if measurement.failure.kind != "unavailable":
-                self._failed[workload] = measurement.failure.message
             return
         comparison = self._found[workload]
         slower = [
@@ -105,17 +102,16 @@ class DuetGate(Gate):
         if slower:
             pytest.fail(f"{workload.id} regressed: {', '.join(slower)} against {self._title('base')}", pytrace=False)
 
-    def exit_status(self, status: int) -> int:
+    def finish(self, status: int) -> int:
         """4 where nothing could be compared, or something not."""
+        if self._summary:
+            self._summary.write_text(verdicts.markdown(self._outcome()), encoding="utf-8")
         if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             return status
         return NOTHING if self._outcome().exit_code != OK else status
 
     def lines(self, journal: Path | None) -> list[str]:
-        outcome = self._outcome()
-        if self._summary:
-            self._summary.write_text(verdicts.markdown(outcome), encoding="utf-8")
-        return verdicts.lines(outcome)
+        return verdicts.lines(self._outcome())
 
     def close(self) -> None:
         self._stack.close()

@@ -92,7 +92,7 @@ class ProgramsOnly(Gate):
         """Programs that were told on both sides."""
         return sum(findings[0].kind != "untold" for findings in self._found.values())
 
-    def exit_status(self, status: int) -> int:
+    def finish(self, status: int) -> int:
         """The run's, from what its tests make it: 4 where there is nothing to compare, 1 where something is missing."""
         if self.path is None or status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             return status

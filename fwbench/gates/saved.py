@@ -78,18 +78,17 @@ class SavedGate(Gate):
         self._measurements.append(measurement)
         self._names[measurement.workload] = test
 
-    def exit_status(self, status: int) -> int:
+    def finish(self, status: int) -> int:
         """1 with a regression or a missing benchmark; 4 where nothing could be compared, or something not."""
+        if self._summary:
+            self._summary.write_text(verdicts.markdown(self._outcome()), encoding="utf-8")
         if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             return status
         found = self._outcome().exit_code
         return status if found == OK else found
 
     def lines(self, journal: Path | None) -> list[str]:
-        outcome = self._outcome()
-        if self._summary:
-            self._summary.write_text(verdicts.markdown(outcome), encoding="utf-8")
-        return verdicts.lines(outcome)
+        return verdicts.lines(self._outcome())
 
     def _outcome(self) -> Outcome:
         if self._compared is None:
