@@ -182,7 +182,7 @@ def test_epochs_and_the_harness_itself_take_no_turns(project):
         ),
         (["--fwbench-fail=latency:5"], "*--fwbench-fail 'latency:5' is not METRIC:PERCENT%*"),
         (["--fwbench-fail=compile_time:5%"], "*compile_time in --fwbench-fail is not measured by this gate*"),
-        (["--fwbench-summary=no/such/folder/x.md"], "*there is no folder no/such/folder*"),
+        (["--fwbench-summary=no/such/folder/x.md"], "*--fwbench-summary no/such/folder/x.md cannot be written*"),
         (["--benchmark-disable"], "*--benchmark-disable measures nothing*"),
         (["--benchmark-skip"], "*--benchmark-skip measures nothing*"),
         (["-n2"], "*cannot work with -n*"),

@@ -87,7 +87,7 @@ def test_the_same_regression_fails_every_time_also_where_each_run_is_saved(suite
 
 def test_a_faster_run_passes_whatever_pytest_benchmark_holds_beside_it(baseline, gate):
     def with_plain(record):
-        stats = {name: record["benchmarks"][0]["stats"][name] for name in ("median", "mean", "rounds")}
+        stats = {name: record["benchmarks"][0]["stats"][name] for name in ("median", "mean", "stddev", "rounds")}
         record["benchmarks"].append({"name": "gone", "fullname": "x.py::gone", "extra_info": {}, "stats": stats})
 
     result = gate(baseline(1e-6, with_plain))
