@@ -48,17 +48,20 @@ class JaxSide(Side):
     def losses(self, optimizer: Optimizer) -> Array:
         descent = optax.sgd(**SGD) if optimizer == "sgd" else optax.adam(**ADAM)
 
+        # A tensor at a time, as no optimizer mixes them: XLA then compiles the step for each shape, not for each tensor.
         @functools.partial(jax.jit, donate_argnames="memory")
-        def step(gradients: State, memory: Any, parameters: State) -> tuple[State, Any]:
-            updates, memory = descent.update(gradients, memory, parameters)
-            return optax.apply_updates(parameters, updates), memory
+        def step(gradient: jax.Array, memory: Any, parameter: jax.Array) -> tuple[jax.Array, Any]:
+            update, memory = descent.update(gradient, memory, parameter)
+            return optax.apply_updates(parameter, update), memory
 
         (loss, (_, statistics)), gradients = self._first
         losses = [float(loss)]
         with self._arithmetic():
-            parameters, memory = self._parameters, descent.init(self._parameters)
+            parameters = dict(self._parameters)
+            memory = {name: descent.init(parameter) for name, parameter in parameters.items()}
             for _ in range(STEPS - 1):
-                parameters, memory = step(gradients, memory, parameters)
+                for name, gradient in gradients.items():
+                    parameters[name], memory[name] = step(gradient, memory[name], parameters[name])
                 (loss, (_, statistics)), gradients = self._differentiate(parameters, statistics)
                 losses.append(float(loss))
         return np.array(losses)

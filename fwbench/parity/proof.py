@@ -73,9 +73,10 @@ class Proof:
         """
         self.model, self.mode = model, mode
         self._device = device
-        self._forward = Case(model, mode)
         batch_size = TRAIN_BATCH.get(model, 2) if mode == "train" else 2
         self._backward = Case(model, mode, size=BACKWARD_SIZE.get(model), batch_size=batch_size)
+        self._forward = self._backward if mode == "train" else Case(model, mode)
+        self._errors = functools.cache(self._measure)
         self._logits = functools.cache(_logits)
 
     def prove(self, quantity: Quantity) -> float | None:
@@ -84,8 +85,8 @@ class Proof:
         Raises:
             NotTheSame: it exceeds its bound.
         """
-        errors = self._forward_errors if quantity in _FORWARD else self._backward_errors
-        return check(quantity, errors[quantity], self._forward)
+        case = self._case(quantity)
+        return check(quantity, self._errors(case)[quantity], case)
 
     def logits(self) -> Rounding:
         """JAX's float32 logits against PyTorch's float64 ones."""
@@ -115,15 +116,13 @@ class Proof:
         case = self._float32(self._forward)
         return logits_error(self._logits(JaxSide, case), self._logits(JaxSide, case, eager=True))
 
-    @functools.cached_property
-    def _forward_errors(self) -> dict[Quantity, Errors]:
-        sides = TorchSide(self._forward), JaxSide(self._forward)
-        return {quantity: measure(quantity, *sides) for quantity in _FORWARD}
+    def _case(self, quantity: Quantity) -> Case:
+        return self._forward if quantity in _FORWARD else self._backward
 
-    @functools.cached_property
-    def _backward_errors(self) -> dict[Quantity, Errors]:
-        sides = TorchSide(self._backward), JaxSide(self._backward)
-        return {quantity: measure(quantity, *sides) for quantity in BOUNDS if quantity not in _FORWARD}
+    def _measure(self, case: Case) -> dict[Quantity, Errors]:
+        """The errors of all quantities that a case is for, from two sides built once."""
+        sides = TorchSide(case), JaxSide(case)
+        return {quantity: measure(quantity, *sides) for quantity in BOUNDS if self._case(quantity) == case}
 
     def _float32(self, case: Case) -> Case:
         return dataclasses.replace(case, dtype="float32", device=self._device)

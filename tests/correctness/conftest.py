@@ -33,6 +33,13 @@ def proof(request: pytest.FixtureRequest) -> Iterator[Proof]:
     trim_heap()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def compilation_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """JAX compiles a program once a run, however many tests come to it: without batch norm both modes are one."""
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("jax")))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+
+
 def pytest_xdist_make_scheduler(config, log):
     """Under `-n`, one process has all of a model: results are computed once, and no two processes hold ViT-B/16."""
     from xdist.scheduler import LoadScopeScheduling

@@ -4,6 +4,7 @@ Attributes are named after torchvision's paths, so one rule maps a state's path 
 transposed from Flax's layout (inputs before outputs) to torch's (outputs first).
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -41,8 +42,7 @@ def network(model: Model) -> nnx.Module:
     Raises:
         KeyError: JAX has no builder for the model.
     """
-    build = NETWORKS[model.name]
-    return nnx.eval_shape(lambda: build(nnx.Rngs(0), **model.options))
+    return nnx.merge(*_split(model), copy=True)
 
 
 def shapes(module: nnx.Module) -> dict[str, Shape]:
@@ -77,6 +77,13 @@ def export_weights(module: nnx.Module) -> Weights:
         _name(path): np.ascontiguousarray(_from_flax(path, np.asarray(leaf[...], dtype=np.float32)))
         for path, leaf in nnx.to_flat_state(nnx.state(module))
     }
+
+
+@functools.cache
+def _split(model: Model) -> tuple[nnx.GraphDef[nnx.Module], nnx.State]:
+    """The module taken apart, to be put together as often as asked for: Flax takes most of a second to build one."""
+    build = NETWORKS[model.name]
+    return nnx.split(nnx.eval_shape(lambda: build(nnx.Rngs(0), **model.options)))
 
 
 def _name(path: Path) -> str:
