@@ -48,7 +48,7 @@ class JaxSide(Side):
     def losses(self, optimizer: Optimizer) -> Array:
         descent = optax.sgd(**SGD) if optimizer == "sgd" else optax.adam(**ADAM)
 
-        # A tensor at a time, as no optimizer mixes them: XLA then compiles the step for each shape, not for each tensor.
+        # A tensor at a time, as no optimizer mixes them: XLA then compiles a step for each shape, not for each tensor.
         @functools.partial(jax.jit, donate_argnames="memory")
         def step(gradient: jax.Array, memory: Any, parameter: jax.Array) -> tuple[jax.Array, Any]:
             update, memory = descent.update(gradient, memory, parameter)
