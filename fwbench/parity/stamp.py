@@ -22,6 +22,7 @@ _LEFT_OUT = (
     "program.py",
     "training.py",
     "calibrate.py",
+    "fingerprint.py",
     "pretrained.py",
     "rematerialise.py",
     "__init__.py",
