@@ -94,9 +94,14 @@ class Placed(Program):
         return export_weights(self.module)
 
     def relocate(self) -> None:
-        for tensor in (*self.module.parameters(), *self.module.buffers()):
-            tensor.data = tensor.data.clone()
-        self.x = self.x.clone()
+        tensors = self._held()
+        # All copies before the first move, or one tensor would come to lie where another was.
+        for tensor, copy in zip(tensors, [tensor.data.clone() for tensor in tensors], strict=True):
+            tensor.data = copy
+
+    def _held(self) -> list[torch.Tensor]:
+        """Everything that lies on the device."""
+        return [self.x, *self.module.parameters(), *self.module.buffers()]
 
     def reset_peak_memory(self) -> None:
         if self.device.type == "cuda":

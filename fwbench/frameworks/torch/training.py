@@ -73,12 +73,9 @@ class TrainStep(Placed, Trainer):
     def output(self) -> NDArray[Any]:
         return np.array([self.loss.item()])
 
-    def relocate(self) -> None:
-        super().relocate()
-        self.labels = self.labels.clone()
-        for state in self.optimizer.state.values():
-            for name, value in state.items():
-                state[name] = value.clone()
+    def _held(self) -> list[Tensor]:
+        memory = [tensor for state in self.optimizer.state.values() for tensor in state.values()]
+        return [*super()._held(), self.labels, *memory]
 
     def fingerprint(self) -> Fingerprint:
         # An evaluation may have come last.
