@@ -183,7 +183,8 @@ def _selftest(options: argparse.Namespace) -> int:
         "definition": definition(
             *(workload.id for workload in benchmarks), repr((LOOKS, SCREENING, CRITERIA, duet.PARAMETERS))
         ),
-        "machine": here.to_json(),
+        # As it will be read back.
+        "machine": json.loads(json.dumps(here.to_json())),
     }
     kept = evidence.read(options.out) if options.out.exists() else None
     done = {(suite["slowdown"], suite["number"]) for suite in kept.suites} if kept else set()
