@@ -17,6 +17,7 @@ import os
 import random
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -97,7 +98,7 @@ class Comparison:
         screening, confirmation: the pairs of both stages.
         described: settings, versions and the program's fingerprint, by side.
         note: one sentence on what stands in the way of a verdict, or on what to know of it.
-        failure: of the side that failed, for a kind that is no verdict.
+        error: of the side that failed, for a kind that is no verdict.
     """
 
     workload: Workload
@@ -153,14 +154,13 @@ class Duet:
         """Both stages over these workloads, each with its thresholds by metric."""
         work = _Work(workloads)
         while wanted := work.to_screen():
-            self._progress(f"screening, pair {work.round} of {len(wanted)} benchmarks")
+            self._progress(f"screening {len(wanted)}, pair {1 + len(work.screening[wanted[0]])}")
             self._round(wanted, work, work.screening)
         confirmation = Confirmation(work.suspects())
         while confirmation.wanted:
             asked = tuple(dict.fromkeys(workload for workload, _ in confirmation.open))
             while wanted := work.to_confirm(asked, confirmation.wanted):
-                done = len(work.confirmation[wanted[0]])
-                self._progress(f"confirming, pair {done + 1} of {len(wanted)} suspects")
+                self._progress(f"confirming {len(wanted)}, pair {1 + len(work.confirmation[wanted[0]])}")
                 self._round(wanted, work, work.confirmation)
             for name in confirmation.open:
                 if name[0] in work.failed:
@@ -264,16 +264,18 @@ class _Partner:
     ) -> None:
         self.side = side
         self._deadline = deadline
-        variables = environment(os.environ, machine.threads, device, side.root) | dict(noise)
-        if device == "cpu":
-            # Compiling is not what a duet compares, and on a CPU it is the same each time. On a GPU compilers choose by
-            # measuring, and each process must draw its own choice.
-            variables |= {
-                "JAX_COMPILATION_CACHE_DIR": str(side.caches / "jax"),
-                "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-                "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-                "TORCHINDUCTOR_CACHE_DIR": str(side.caches / "inductor"),
-            }
+        side.caches.mkdir(exist_ok=True)
+        # Compiling is not what a duet compares, and on a CPU it is the same each time. On a GPU compilers choose by
+        # measuring, and each pair must draw its own choice.
+        caches = side.caches if device == "cpu" else Path(tempfile.mkdtemp(dir=side.caches))
+        variables = environment(os.environ, machine.threads, device, side.root) | {
+            **noise,
+            "JAX_COMPILATION_CACHE_DIR": str(caches / "jax"),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+            "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
+            "TRITON_CACHE_DIR": str(caches / "triton"),
+        }
         config = {"lanes": lanes, "cpus": machine.cpus, "fork": sys.platform == "linux"}
         python = side.interpreter(framework)
         command = [python, "-P", str(Path(turns.__file__).resolve()), json.dumps(config)]
@@ -390,7 +392,6 @@ class _Work:
 
     def __init__(self, workloads: Mapping[Workload, Mapping[str, Threshold]]) -> None:
         self.thresholds = workloads
-        self.round = 0
         self.screening: dict[Workload, list[Pair]] = {workload: [] for workload in workloads}
         self.confirmation: dict[Workload, list[Pair]] = {workload: [] for workload in workloads}
         self.failed: dict[Workload, SideError] = {}
@@ -398,7 +399,6 @@ class _Work:
 
     def to_screen(self) -> list[Workload]:
         """The workloads that screening needs another pair of."""
-        self.round += 1
         return [
             workload
             for workload, pairs in self.screening.items()

@@ -1,6 +1,5 @@
 """The two sides of a duet: a revision or an environment to compare with, and the working tree as it is."""
 
-import hashlib
 import os
 import shutil
 import subprocess
@@ -121,11 +120,6 @@ def _base(folder: Path, project: Path, title: str, python: str) -> Side:
     """The working tree as base, under this interpreter."""
     (folder / "base").symlink_to(project, target_is_directory=True)
     return Side("base", title, folder / "base", folder / "caches-base", python)
-
-
-def definition(*texts: str) -> str:
-    """A digest of what both sides are asked to do."""
-    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
 
 
 def _describe(project: Path) -> str:

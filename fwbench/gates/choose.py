@@ -1,15 +1,19 @@
 """Which gate the options ask for."""
 
+import importlib
+
 import pytest
 
 from fwbench.gates.contract import Gate
-from fwbench.gates.duet import DuetGate
-from fwbench.gates.programs import ProgramsOnly
-from fwbench.gates.saved import SavedGate
 from fwbench.machine import Machine
 from fwbench.selection import Selection
 
-_GATES = {"--fwbench-against": DuetGate, "--fwbench-gate": SavedGate, "--fwbench-programs-only": ProgramsOnly}
+# Module and class; imported when asked for, as statistics load SciPy, which every other run of pytest would wait for.
+_GATES = {
+    "--fwbench-against": ("duet", "DuetGate"),
+    "--fwbench-gate": ("saved", "SavedGate"),
+    "--fwbench-programs-only": ("programs", "ProgramsOnly"),
+}
 
 # What means nothing to a run without one of these.
 _ABOUT = {
@@ -45,4 +49,6 @@ def choose(config: pytest.Config, selection: Selection, machine: Machine) -> Gat
             raise pytest.UsageError(f"--benchmark-{option} measures nothing that {asked[0]} could gate: leave it out.")
     if config.getoption("dist", "no") != "no":
         raise pytest.UsageError(f"{asked[0]} cannot work with -n/--dist: benchmarks do not run in parallel.")
-    return _GATES[asked[0]](config, selection, machine)
+    module, name = _GATES[asked[0]]
+    gate: Gate = getattr(importlib.import_module(f"fwbench.gates.{module}"), name)(config, selection, machine)
+    return gate

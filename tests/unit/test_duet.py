@@ -317,6 +317,21 @@ def test_a_warm_up_that_is_too_short_is_told(play):
     assert play(Script(same), ONE)[ONE].note == ""
 
 
+@pytest.mark.parametrize(("device", "shared"), [("cpu", True), ("gpu", False)])
+def test_pairs_share_what_is_compiled_on_a_cpu_alone(tmp_path, monkeypatch, device, shared):
+    """On a GPU compilers choose by measuring; no side ever sees the other's choice, or the user's caches."""
+    environments = []
+    monkeypatch.setattr(duet, "Channel", lambda command, variables: environments.append(variables))
+    for name in ("base", "head", "base", "head"):
+        side = Side(name, name, tmp_path, tmp_path / f"caches-{name}")
+        duet._Partner(side, "torch", ("torch",), machine(), device, 60.0, {})
+    for cache in ("JAX_COMPILATION_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+        base, head, again, _ = (variables[cache] for variables in environments)
+        assert base != head
+        assert (base == again) == shared
+        assert base.startswith(str(tmp_path))
+
+
 # Real processes from here on.
 
 FIXED = Workload("noop", "noop", mode="fixed")

@@ -251,7 +251,7 @@ def test_pytests_own_process_imports_no_framework(shipped):
 
 def pytest_unconfigure():
     import sys
-    print("imported:", sorted({"torch", "torchvision", "jax", "flax", "tensorflow"} & set(sys.modules)))
+    print("imported:", sorted({"torch", "torchvision", "jax", "flax", "tensorflow", "scipy"} & set(sys.modules)))
 """
     )
     result = run(

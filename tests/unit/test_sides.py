@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from fwbench.compare.sides import definition, find, itself, sides
+from fwbench.compare.sides import find, itself, sides
 from fwbench.errors import UserError
 
 
@@ -86,7 +86,3 @@ def test_the_same_on_both_sides(project):
 def test_neither_is_one_sentence(project, tmp_path, against, folder, words):
     with pytest.raises(UserError, match=words):
         find(against, tmp_path / folder)
-
-
-def test_the_definition_depends_on_all_of_its_texts():
-    assert definition("a", "b") != definition("a", "c") != definition("ab")
