@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+# pytester unloads what a run in this process has loaded, and SciPy can be loaded only once.
+import fwbench.gates.saved  # noqa: F401
 from tests.unit.test_plugin import FAST, NOOP, run, suite
 
 __all__ = ["suite"]
