@@ -46,22 +46,20 @@ class JaxSide(Side):
         self._differentiate = differentiate if eager else jax.jit(differentiate)
 
     def losses(self, optimizer: Optimizer) -> Array:
-        descent = optax.sgd(**SGD) if optimizer == "sgd" else optax.adam(**ADAM)
+        # All tensors as one vector, as no optimizer mixes its elements: XLA then compiles one update.
+        descent = optax.flatten(optax.sgd(**SGD) if optimizer == "sgd" else optax.adam(**ADAM))
 
-        # A tensor at a time, as no optimizer mixes them: XLA then compiles a step for each shape, not for each tensor.
         @functools.partial(jax.jit, donate_argnames="memory")
-        def step(gradient: jax.Array, memory: Any, parameter: jax.Array) -> tuple[jax.Array, Any]:
-            update, memory = descent.update(gradient, memory, parameter)
-            return optax.apply_updates(parameter, update), memory
+        def step(gradients: State, memory: Any, parameters: State) -> tuple[State, Any]:
+            updates, memory = descent.update(gradients, memory, parameters)
+            return optax.apply_updates(parameters, updates), memory
 
         (loss, (_, statistics)), gradients = self._first
         losses = [float(loss)]
         with self._arithmetic():
-            parameters = dict(self._parameters)
-            memory = {name: descent.init(parameter) for name, parameter in parameters.items()}
+            parameters, memory = self._parameters, descent.init(self._parameters)
             for _ in range(STEPS - 1):
-                for name, gradient in gradients.items():
-                    parameters[name], memory[name] = step(gradient, memory[name], parameters[name])
+                parameters, memory = step(gradients, memory, parameters)
                 (loss, (_, statistics)), gradients = self._differentiate(parameters, statistics)
                 losses.append(float(loss))
         return np.array(losses)

@@ -63,7 +63,8 @@ class Rounding:
 class Proof:
     """One model in one mode: the errors between PyTorch's answers and JAX's, each computed when first asked for.
 
-    Errors and logits are kept, but no network, gradient or optimizer state: ViT-B/16's take gigabytes in float64.
+    Errors and logits are kept, but no network, gradient or optimizer state: ViT-B/16's take gigabytes in float64. What
+    differentiates is computed once for both modes where these are one (`has_modes`).
     """
 
     def __init__(self, model: str, mode: Mode, device: Device = "cpu") -> None:
@@ -74,9 +75,9 @@ class Proof:
         self.model, self.mode = model, mode
         self._device = device
         batch_size = TRAIN_BATCH.get(model, 2) if mode == "train" else 2
-        self._backward = Case(model, mode, size=BACKWARD_SIZE.get(model), batch_size=batch_size)
-        self._forward = self._backward if mode == "train" else Case(model, mode)
-        self._errors = functools.cache(self._measure)
+        small = Case(model, mode, size=BACKWARD_SIZE.get(model), batch_size=batch_size)
+        self._forward = small if mode == "train" else Case(model, mode)
+        self._backward = small if has_modes(model) else dataclasses.replace(small, mode="eval")
         self._logits = functools.cache(_logits)
 
     def prove(self, quantity: Quantity) -> float | None:
@@ -85,8 +86,8 @@ class Proof:
         Raises:
             NotTheSame: it exceeds its bound.
         """
-        case = self._case(quantity)
-        return check(quantity, self._errors(case)[quantity], case)
+        case = self._forward if quantity in _FORWARD else self._backward
+        return check(quantity, _errors(case, self._quantities(case))[quantity], case)
 
     def logits(self) -> Rounding:
         """JAX's float32 logits against PyTorch's float64 ones."""
@@ -98,12 +99,7 @@ class Proof:
 
     def gradients(self) -> Rounding:
         """JAX's float32 gradients against PyTorch's float64 ones."""
-        case = self._float32(self._backward)
-        exact = TorchSide(self._backward).backward.gradients
-        own = [
-            global_error(TorchSide(case, channels_last=layout).backward.gradients, exact) for layout in (True, False)
-        ]
-        return Rounding(max(own), tolerance(own), global_error(JaxSide(case).backward.gradients, exact))
+        return _gradients(self._backward, self._float32(self._backward))
 
     def torch_compile(self) -> float:
         """Error of compiled PyTorch's float32 logits against eager ones."""
@@ -116,16 +112,18 @@ class Proof:
         case = self._float32(self._forward)
         return logits_error(self._logits(JaxSide, case), self._logits(JaxSide, case, eager=True))
 
-    def _case(self, quantity: Quantity) -> Case:
-        return self._forward if quantity in _FORWARD else self._backward
-
-    def _measure(self, case: Case) -> dict[Quantity, Errors]:
-        """The errors of all quantities that a case is for, from two sides built once."""
-        sides = TorchSide(case), JaxSide(case)
-        return {quantity: measure(quantity, *sides) for quantity in BOUNDS if self._case(quantity) == case}
+    def _quantities(self, case: Case) -> tuple[Quantity, ...]:
+        """All that a case is for."""
+        forward, backward = case == self._forward, case == self._backward
+        return tuple(quantity for quantity in BOUNDS if (forward if quantity in _FORWARD else backward))
 
     def _float32(self, case: Case) -> Case:
         return dataclasses.replace(case, dtype="float32", device=self._device)
+
+
+def has_modes(model: str) -> bool:
+    """Whether `train` differs from `eval` at rate 0: batch normalisation alone computes otherwise while training."""
+    return model in TRAIN_BATCH
 
 
 def device_at_hand() -> Device:
@@ -215,6 +213,22 @@ def global_error(actual: Mapping[str, Array], expected: Mapping[str, Array]) -> 
 def tolerance(own: Sequence[float]) -> float:
     """What a float32 result may err, from the reference framework's own float32 errors at the same task."""
     return ROOM * max(*own, ROUNDING)
+
+
+@functools.cache
+def _errors(case: Case, quantities: tuple[Quantity, ...]) -> dict[Quantity, Errors]:
+    """Each quantity's errors, from two sides built once."""
+    sides = TorchSide(case), JaxSide(case)
+    return {quantity: measure(quantity, *sides) for quantity in quantities}
+
+
+@functools.cache
+def _gradients(exact: Case, case: Case) -> Rounding:
+    """JAX's gradients of a float32 case against PyTorch's of the same in float64."""
+    expected = TorchSide(exact).backward.gradients
+    # PyTorch in both memory layouts: the larger error is the less likely to be luck.
+    own = [global_error(TorchSide(case, channels_last=layout).backward.gradients, expected) for layout in (True, False)]
+    return Rounding(max(own), tolerance(own), global_error(JaxSide(case).backward.gradients, expected))
 
 
 def _logits(side: Callable[..., Side], case: Case, **options: bool) -> Array:

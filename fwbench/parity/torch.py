@@ -62,12 +62,13 @@ class TorchSide(Side):
         else:
             descent = torch.optim.Adam(module.parameters(), lr=ADAM["learning_rate"])
         losses = []
-        for _ in range(STEPS):
-            descent.zero_grad()
+        for step in range(1, STEPS + 1):
             loss = F.cross_entropy(call(self._x), self._labels)
-            torch.autograd.backward(loss)
-            descent.step()
             losses.append(loss.item())
+            if step < STEPS:
+                descent.zero_grad()
+                torch.autograd.backward(loss)
+                descent.step()
         return np.array(losses)
 
     def _forward(self) -> Forward:

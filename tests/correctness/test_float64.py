@@ -3,9 +3,14 @@
 Each bound stands, with its reason, in `fwbench.parity.proof.BOUNDS`.
 """
 
+import numpy as np
+import pytest
 import torch
 
-from fwbench.parity.torch import Hardsigmoid
+from fwbench.parity.case import MODELS, MODES, Case
+from fwbench.parity.jax import JaxSide
+from fwbench.parity.proof import BACKWARD_SIZE, has_modes
+from fwbench.parity.torch import Hardsigmoid, TorchSide
 
 
 def test_logits(proof):
@@ -30,6 +35,16 @@ def test_sgd_trajectory(proof):
 
 def test_adam_trajectory(proof):
     proof.prove("adam")
+
+
+@pytest.mark.parametrize("side", [TorchSide, JaxSide])
+@pytest.mark.parametrize("model", [model for model in MODELS if not has_modes(model)])
+def test_without_batch_normalisation_both_modes_are_one(model, side):
+    """Why the gradients of such a model are proved once for both: they are the same to the last bit."""
+    sides = [side(Case(model, mode, "float32", size=BACKWARD_SIZE.get(model))) for mode in MODES]
+    one, other = (answer.backward.gradients for answer in sides)
+    assert one.keys() == other.keys()
+    assert all(np.array_equal(one[name], other[name]) for name in one)
 
 
 def test_hard_sigmoid_of_the_proof_is_pytorchs_but_for_one_rounded_constant():
