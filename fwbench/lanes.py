@@ -17,6 +17,7 @@ class Lane:
         distributions: whose versions the record states, the framework's own first.
         baseline: whether other lanes' speed-up is stated relative to this one.
         internal: part of the harness's own benchmarks, never of a user's suite.
+        ladder: XLA flags to try one after the other where a GPU's compiler crashes, the mildest first.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Lane:
     distributions: tuple[str, ...]
     baseline: bool = False
     internal: bool = False
+    ladder: tuple[str, ...] = ()
 
 
 LANES = {
@@ -32,7 +34,18 @@ LANES = {
     for lane in (
         Lane("torch", "torch", "PyTorch (eager)", ("torch", "torchvision"), baseline=True),
         Lane("torch-compile", "torch", "PyTorch (torch.compile)", ("torch", "torchvision")),
-        Lane("jax", "jax", "JAX (jit)", ("jax", "jaxlib", "flax")),
+        Lane(
+            "jax",
+            "jax",
+            "JAX (jit)",
+            ("jax", "jaxlib", "flax"),
+            # Autotuning without Triton's products, without Triton, and none at all.
+            ladder=(
+                "--xla_gpu_enable_triton_gemm=false",
+                "--xla_gpu_experimental_autotune_backends=-triton",
+                "--xla_gpu_autotune_level=0",
+            ),
+        ),
         Lane("noop", "noop", "no framework", ("numpy",), internal=True),
     )
 }

@@ -56,7 +56,11 @@ class Gpu:
         """Bytes of GPU memory that a process holds, its context included; None where the driver does not tell."""
         import pynvml
 
-        for process in pynvml.nvmlDeviceGetComputeRunningProcesses(self.handle):
+        try:
+            running = pynvml.nvmlDeviceGetComputeRunningProcesses(self.handle)
+        except pynvml.NVMLError:
+            return None
+        for process in running:
             if process.pid == pid and process.usedGpuMemory is not None:
                 return int(process.usedGpuMemory)
         return None
@@ -97,7 +101,8 @@ def find() -> Gpu | str:
         if visible.isdigit():
             handle = pynvml.nvmlDeviceGetHandleByIndex(int(visible))
         else:
-            handle = pynvml.nvmlDeviceGetHandleByUUID(visible)
+            handle = pynvml.nvmlDeviceGetHandleByUUID(_whole(visible))
+        handle = _computing(handle)
         return Gpu(
             handle=handle,
             name=pynvml.nvmlDeviceGetName(handle),
@@ -108,6 +113,25 @@ def find() -> Gpu | str:
         )
     except pynvml.NVMLError as error:
         return f"NVML finds no NVIDIA GPU ({error})"
+
+
+def _whole(uuid: str) -> str:
+    """The UUID of which CUDA was given the beginning."""
+    import pynvml
+
+    handles = (pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount()))
+    return next((found for found in map(pynvml.nvmlDeviceGetUUID, handles) if found.startswith(uuid)), uuid)
+
+
+def _computing(handle: Any) -> Any:
+    """What CUDA computes on: of a GPU that is cut into slices (MIG) the first one, not the whole."""
+    import pynvml
+
+    try:
+        mode, _ = pynvml.nvmlDeviceGetMigMode(handle)
+    except pynvml.NVMLError:
+        return handle  # it cannot be cut, or is a slice itself
+    return pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, 0) if mode == pynvml.NVML_DEVICE_MIG_ENABLE else handle
 
 
 def _power_limit(handle: Any) -> float | None:

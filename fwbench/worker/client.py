@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from fwbench import nvml
 from fwbench.lanes import LANES
 from fwbench.machine import Machine
 from fwbench.measurement import Failure, Measurement
@@ -47,18 +48,36 @@ class Workers:
         self._servers: dict[str, Server] = {}
 
     def measure(self, workload: Workload, protocol: Protocol, on_stage: Callable[[str], None]) -> Measurement:
-        """Measure in a fresh process; every fault of that process is a failure of this one workload."""
+        """Measure in a fresh process; every fault of that process is a failure of this one workload.
+
+        Where a lane's compiler crashes on a GPU, once more for each rung of its ladder, until one does not: the record
+        then has the flags and, as the setting `after_crash`, what the first attempt came to.
+        """
         framework = LANES[workload.framework].framework
         server = self._servers.get(framework)
         if server is None or not server.alive:
-            lanes = tuple(lane for lane in self._lanes if LANES[lane].framework == framework)
-            server = self._servers[framework] = Server(
-                self._pythons.get(framework, sys.executable),
-                lanes or (workload.framework,),
-                self._machine.cpus,
-                environment(os.environ, self._machine.threads, self._device),
-            )
-        return server.measure(workload, protocol, on_stage)
+            server = self._servers[framework] = self._server(workload)
+        first = server.measure(workload, protocol, on_stage)
+        if self._device != "gpu" or first.failure is None or not _compiler_crashed(first.failure):
+            return first
+        for flags in LANES[workload.framework].ladder:
+            on_stage(f"again with {flags}")
+            server = self._server(workload, flags)
+            found = server.measure(workload, protocol, on_stage)
+            server.close()
+            if found.failure is None or not _compiler_crashed(found.failure):
+                return dataclasses.replace(found, settings={**found.settings, "after_crash": first.failure.message})
+        return first
+
+    def _server(self, workload: Workload, flags: str = "") -> "Server":
+        """A new server for the workload's framework, with these XLA flags besides the user's."""
+        framework = LANES[workload.framework].framework
+        lanes = tuple(lane for lane in self._lanes if LANES[lane].framework == framework)
+        variables = environment(os.environ, self._machine.threads, self._device)
+        if flags:
+            variables["XLA_FLAGS"] = f"{variables.get('XLA_FLAGS', '')} {flags}".strip()
+        python = self._pythons.get(framework, sys.executable)
+        return Server(python, lanes or (workload.framework,), self._machine.cpus, variables)
 
     def close(self) -> None:
         """End every server."""
@@ -168,6 +187,11 @@ class Server:
         self._channel.close()
 
 
+def _compiler_crashed(failure: Failure) -> bool:
+    """Whether the process died or compiling raised, as JAX does on an illegal address while autotuning."""
+    return failure.kind == "crashed" or (failure.kind == "error" and failure.stage == "compile")
+
+
 def importing(base: Mapping[str, str], *first: Path) -> dict[str, str]:
     """The environment with these folders, then this very fwbench, on the path of whatever interpreter runs in it."""
     package = Path(__file__).resolve().parents[2]
@@ -197,4 +221,7 @@ def environment(base: Mapping[str, str], threads: int, device: str, *first: Path
     }
     if device == "cpu":
         variables["JAX_PLATFORMS"] = "cpu"
+    elif isinstance(gpu := nvml.find(), nvml.Gpu):
+        # CUDA counts GPUs in another order than NVML, and JAX would open all that it sees.
+        variables["CUDA_VISIBLE_DEVICES"] = gpu.uuid
     return variables

@@ -60,6 +60,14 @@ def test_notes_say_why_a_column_is_empty():
     assert "no energy: this machine has no counter" in summary.notes([measured("torch", energy_per_sample=missing)])
 
 
+def test_notes_tell_of_the_flags_that_a_crash_led_to():
+    settings = {"XLA_FLAGS": "--xla_gpu_autotune_level=0", "after_crash": "the worker was killed by SIGABRT"}
+    mended = dataclasses.replace(measured("jax"), settings=settings)
+    (note,) = summary.notes([mended, measured("torch")])
+    assert note.startswith("jax-mlp-inference-b8: the compiler crashed")
+    assert "XLA_FLAGS --xla_gpu_autotune_level=0" in note
+
+
 def test_notes_tell_of_recompilation_while_measuring():
     steady, unsteady = (
         dataclasses.replace(measured(lane), program=Fingerprint(digest="d").counted(1, times))

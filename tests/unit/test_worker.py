@@ -7,10 +7,14 @@ import subprocess
 import sys
 import textwrap
 import time
+from typing import ClassVar
 
 import pytest
 
+from fwbench.lanes import LANES
 from fwbench.machine import machine
+from fwbench.measurement import Failure, Measurement
+from fwbench.worker import client
 from fwbench.worker.client import Workers, environment
 from fwbench.workload import Workload
 from tests.unit.processes import grandchildren
@@ -167,6 +171,67 @@ def test_the_server_has_one_thread_when_it_forks(workers, protocol):
             check=True,
         )
         assert done.stdout.strip() == "1", lane
+
+
+RUNGS = LANES["jax"].ladder
+
+
+@pytest.fixture
+def attempts(monkeypatch):
+    """Servers whose worker crashes until its flags are `attempts.good`; each attempt's flags, in order."""
+
+    class FakeServer:
+        alive = True
+        failure = Failure("crashed", "the worker was killed by SIGABRT", stage="compile", detail="what it said")
+        good = None
+        made: ClassVar[list] = []
+
+        def __init__(self, python, lanes, cpus, variables):
+            self.flags = variables.get("XLA_FLAGS")
+
+        def measure(self, workload, protocol, on_stage):
+            self.made.append(self.flags)
+            right = self.good is not None and self.flags is not None and self.flags.endswith(self.good)
+            return Measurement(workload, settings={"seen": 1}, failure=None if right else self.failure)
+
+        def close(self):
+            pass
+
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    monkeypatch.setattr(client, "Server", FakeServer)
+    return FakeServer
+
+
+def measured(lane="jax", device="gpu"):
+    return Workers(machine(), device, {}, (lane,)).measure(Workload(lane, "cnn", device=device), None, ignore)
+
+
+def test_after_a_crash_a_gpus_compiler_is_tried_with_ever_less_autotuning(attempts, monkeypatch):
+    attempts.good = RUNGS[1]
+    monkeypatch.setenv("XLA_FLAGS", "--own")
+    found = measured()
+    assert attempts.made == ["--own", f"--own {RUNGS[0]}", f"--own {RUNGS[1]}"]
+    assert found.failure is None
+    # What is told is the first crash, whose rung is among the settings with the flags.
+    assert found.settings == {"seen": 1, "after_crash": "the worker was killed by SIGABRT"}
+
+
+def test_where_every_rung_crashes_the_first_crash_is_told(attempts):
+    assert measured().failure is attempts.failure
+    assert attempts.made == [None, *RUNGS]
+
+
+@pytest.mark.parametrize(("stage", "tries"), [("compile", 1 + len(RUNGS)), ("latency", 1)])
+def test_an_exception_is_tried_again_only_where_it_was_the_compilers(attempts, stage, tries):
+    attempts.failure = Failure("error", "XlaRuntimeError: INTERNAL", stage=stage)
+    measured()
+    assert len(attempts.made) == tries
+
+
+@pytest.mark.parametrize(("lane", "device"), [("jax", "cpu"), ("torch", "gpu")])
+def test_nothing_else_is_tried_again(attempts, lane, device):
+    measured(lane, device)
+    assert len(attempts.made) == 1
 
 
 def test_the_environment_fixes_threads_and_allocator():
