@@ -46,7 +46,7 @@ METRICS = {
     "epoch_wait_time": Kind("s", "lower", "of a steady epoch, waiting for data"),
     "epoch_compute_time": Kind("s", "lower", "of a steady epoch, training steps"),
     "epoch_evaluation_time": Kind("s", "lower", "of a steady epoch, validation"),
-    "epoch_energy": Kind("J", "lower", "energy of a steady epoch"),
+    "epoch_energy": Kind("J", "lower", "energy of a steady epoch, the mean"),
     "train_loss": Kind("1", "lower", "mean over the last epoch's steps, each before its update"),
     "train_top1": Kind("1", "higher", "mean over the last epoch's steps, each before its update"),
     "validation_loss": Kind("1", "lower", "on the whole validation split after the last epoch"),

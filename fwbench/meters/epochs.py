@@ -15,7 +15,7 @@ from typing import Any
 from fwbench.data import Batch, Data
 from fwbench.frameworks.contract import Scores, Trainer
 from fwbench.measurement import Direction, Metric, unavailable
-from fwbench.meters.energy import Counter
+from fwbench.meters.energy import SHORTEST_WINDOW, Counter
 from fwbench.meters.latency import Clock
 
 _DIRECTIONS: dict[str, Direction] = {"loss": "lower", "top1": "higher", "top5": "higher"}
@@ -166,9 +166,9 @@ def fitting(epochs: Sequence[Epoch], tested: Scores | None, counter: Counter | s
 
     Returns:
         `first_epoch_time` and, over the epochs after it, medians: `epoch_time`, its shares `epoch_wait_time`,
-        `epoch_compute_time` and `epoch_evaluation_time`, `epoch_energy`, and `throughput`, samples trained on over the
-        time until validation began. Of the last epoch: `train_loss`, `train_top1` and what validation
-        and test found. A single epoch has no median of later ones.
+        `epoch_compute_time` and `epoch_evaluation_time`, and `throughput`, samples trained on over the time until
+        validation began; and the mean `epoch_energy`. Of the last epoch: `train_loss`, `train_top1` and what validation
+        and test found. A single epoch has no later ones.
     """
     last, steady = epochs[-1], epochs[1:]
     of_steady = f"median of the {len(steady)} epochs after the first"
@@ -188,7 +188,7 @@ def fitting(epochs: Sequence[Epoch], tested: Scores | None, counter: Counter | s
         "throughput": median("1/s", "higher", lambda epoch: epoch.samples / epoch.training),
         "epoch_energy": unavailable("J", "lower", "energy counter", counter)
         if isinstance(counter, str)
-        else median("J", "lower", lambda epoch: epoch.energy or 0.0),
+        else _energy(steady, counter, only_one),
         "train_loss": Metric(last.train_loss, "1", "lower", "mean over the last epoch's steps, before each update"),
         "train_top1": Metric(last.train_top1, "1", "higher", "mean over the last epoch's steps, before each update"),
     }
@@ -200,3 +200,15 @@ def fitting(epochs: Sequence[Epoch], tested: Scores | None, counter: Counter | s
                 else Metric(getattr(scores, name), "1", direction, "whole split, after training")
             )
     return metrics
+
+
+def _energy(steady: Sequence[Epoch], counter: Counter, only_one: str) -> Metric:
+    """The mean: one epoch may end before the counter has moved, of all together it misses a step at most."""
+    source = f"{counter.name}; mean of the {len(steady)} epochs after the first"
+    seconds = sum(epoch.seconds for epoch in steady)
+    if not steady:
+        return unavailable("J", "lower", source, only_one)
+    if seconds < SHORTEST_WINDOW:
+        reason = f"{seconds:.2g} s of epochs are too short for the counter: at least {SHORTEST_WINDOW:g} s are needed"
+        return unavailable("J", "lower", source, reason)
+    return Metric(sum(epoch.energy or 0.0 for epoch in steady) / len(steady), "J", "lower", source)

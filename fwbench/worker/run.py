@@ -45,7 +45,13 @@ _STEADY_CALLS = 2
 _DIGESTED = 2
 
 # Environment that changes what is measured; whatever of it is set goes onto the record.
-_RECORDED_ENVIRONMENT = ("MALLOC_", "OMP_", "KMP_", "MKL_", "NPROC", "XLA_", "LD_PRELOAD")
+_RECORDED_ENVIRONMENT = (
+    *("MALLOC_", "OMP_", "KMP_", "MKL_", "NPROC", "LD_PRELOAD"),
+    *("XLA_", "JAX_", "PYTORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_"),
+    *("CUBLAS_", "CUDNN_", "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS", "NVIDIA_TF32_OVERRIDE"),
+)
+# Another folder for every process, and always an empty one.
+_NOT_RECORDED = ("TORCHINDUCTOR_CACHE_DIR",)
 
 
 def run(job: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]) -> None:
@@ -201,9 +207,8 @@ class Measuring:
                 given = operands()
                 self.parity["probe"] = check(self.workload.precision, given, framework.probe(self.workload, given))
         with self._stage("warm-up"):
-            if not protocol.smoke:
-                with self._compiling(program, "warm-up"):
-                    self._warm_up(program)
+            with self._compiling(program, "warm-up"):
+                self._warm_up(program, 0 if protocol.smoke else protocol.warmup_iterations)
             if not np.isfinite(program.output()).all():
                 raise ArithmeticError("the output holds infinities or NaN, so its time would mean nothing")
         if protocol.smoke:
@@ -258,6 +263,8 @@ class Measuring:
 
     def _compile(self, program: Program) -> None:
         self._record_compilation(program.compile())
+        if self.protocol.smoke:
+            return
         start = self._clock()
         program.step()
         program.wait()
@@ -272,9 +279,10 @@ class Measuring:
             else:
                 self.metrics[name] = Metric(value, "s", "lower", "cold caches, fresh process")
 
-    def _warm_up(self, program: Program) -> None:
+    def _warm_up(self, program: Program, calls: int) -> None:
         until = self._clock() + self.protocol.warmup_time
-        for call in range(self.protocol.warmup_iterations):
+        # One at least: what the first call returned may lie in memory that the probe has taken (CUDA graphs).
+        for call in range(max(1, calls)):
             program.step()
             program.wait()
             if call and self.protocol.warmup_time and self._clock() >= until:
@@ -298,7 +306,9 @@ def _one_step(program: Program) -> None:
 
 def _environment() -> dict[str, Any]:
     settings: dict[str, Any] = {
-        name: value for name, value in sorted(os.environ.items()) if name.startswith(_RECORDED_ENVIRONMENT)
+        name: value
+        for name, value in sorted(os.environ.items())
+        if name.startswith(_RECORDED_ENVIRONMENT) and name not in _NOT_RECORDED
     }
     if hasattr(os, "sched_getaffinity"):
         settings["cpus"] = sorted(os.sched_getaffinity(0))

@@ -1,5 +1,8 @@
 """A program goes on in fresh memory as if nothing had happened."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -47,6 +50,16 @@ def test_relocating_gives_every_array_another_address(lane, mode):
     assert len(before) >= 7
     program.relocate()
     assert not before & addresses(program)
+
+
+@pytest.mark.parametrize("mode", ["inference", "train_step"])
+def test_what_was_left_behind_is_not_kept(mode):
+    """A second copy of the state would be in every peak of memory."""
+    program = built(Workload("jax", "mlp", mode, batch_size=4))
+    old = [weakref.ref(array) for array in held(program)]
+    program.relocate()
+    gc.collect()
+    assert not [reference for reference in old if reference() is not None]
 
 
 def held(program):

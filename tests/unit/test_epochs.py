@@ -110,6 +110,26 @@ def test_single_numbers_are_medians_of_the_epochs_after_the_first():
     assert found["epoch_energy"] is None
 
 
+class Joules:
+    name = "a counter"
+
+
+def test_the_energy_of_short_epochs_is_their_mean():
+    """A counter that moves every 100 ms stands still during most of them."""
+    epochs = [dataclasses.replace(EPOCH, seconds=0.3, energy=joules) for joules in (50.0, 0.0, 0.0, 0.0, 8.0)]
+    energy = fitting(epochs, None, Joules())["epoch_energy"]
+    assert energy.value == 2.0
+    assert "mean of the 4 epochs" in energy.source
+
+
+def test_epochs_too_short_for_the_counter_have_no_energy():
+    epochs = [dataclasses.replace(EPOCH, seconds=0.3, energy=0.0)] * 4
+    energy = fitting(epochs, None, Joules())["epoch_energy"]
+    assert energy.value is None
+    assert "0.9 s" in energy.reason
+    assert "one epoch" in fitting(epochs[:1], None, Joules())["epoch_energy"].reason
+
+
 def test_a_single_epoch_has_no_steady_ones():
     found = fitting([EPOCH], None, "no counter")
     assert "one epoch" in found["epoch_time"].reason

@@ -51,6 +51,28 @@ def test_the_warm_up_ends_with_its_time(run, clock):
     assert program.calls < 30
 
 
+@pytest.mark.parametrize("changes", [{"smoke": True}, {"warmup_iterations": 0}])
+def test_an_output_is_read_before_anything_else_may_take_its_memory(run, clock, changes):
+    """As the probe may, which is another function that replays CUDA graphs."""
+    program = FakeProgram(clock)
+    framework = FakeFramework(program)
+    probe, output = framework.probe, program.output
+    framework.probe = lambda *arguments: program.log.append("probe") or probe(*arguments)
+    program.output = lambda: program.log.append("output") or output()
+    run(framework, **changes)
+    until = program.log[: program.log.index("output")]
+    assert "step" in until[until.index("probe") :]
+
+
+def test_settings_that_change_what_is_measured_are_on_the_record(run, clock, monkeypatch):
+    for name in ("XLA_FLAGS", "CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE", "TORCHINDUCTOR_CACHE_DIR", "HOME"):
+        monkeypatch.setenv(name, "1")
+    settings = run(FakeFramework(FakeProgram(clock)))[0].settings
+    assert settings.keys() >= {"XLA_FLAGS", "CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE"}
+    # Each process has a cache of its own, and that is not a difference.
+    assert settings.keys().isdisjoint({"TORCHINDUCTOR_CACHE_DIR", "HOME"})
+
+
 def test_a_smoke_run_makes_one_call_and_measures_nothing(run, clock):
     program = FakeProgram(clock)
     measurement, _ = run(FakeFramework(program), smoke=True)

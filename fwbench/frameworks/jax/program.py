@@ -3,6 +3,7 @@
 import os
 import platform
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -169,16 +170,17 @@ class Forward(Compiled):
         super().__init__(workload, weights, DTYPE[workload.precision], train=False)
         self.function = jax.jit(lambda leaves, x: self.merge(leaves)(x))
         self.arguments = (self.leaves, self.x)
-        self.pending: list[jax.Array] = []
-        self.out = self.x
+        # All of them on a CPU, whose client may run independent calls out of order; a GPU's come in order, and kept
+        # outputs would count as the program's memory.
+        self.pending: deque[jax.Array] = deque(maxlen=None if self.device.platform == "cpu" else 1)
+        self.out = jnp.zeros(())
 
     def step(self) -> None:
         self.out = self.compiled(self.leaves, self.x)
         self.pending.append(self.out)
 
     def wait(self) -> None:
-        # All of them: a CPU client may run independent calls out of order.
-        jax.block_until_ready(self.pending)
+        jax.block_until_ready(list(self.pending))
         self.pending.clear()
 
     def output(self) -> NDArray[Any]:

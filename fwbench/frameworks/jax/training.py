@@ -70,6 +70,7 @@ class TrainStep(Compiled, Trainer):
 
     def relocate(self) -> None:
         self.state, self.x, self.labels = copied((self.state, self.x, self.labels))
+        self.arguments = (self.state, self.x, self.labels)
 
     def feed(self, images: Images, labels: Labels) -> None:
         self.x, self.labels = jax.device_put((images, labels), self.device)

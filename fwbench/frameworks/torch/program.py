@@ -84,7 +84,8 @@ class Placed(Program):
         if "entire_frame_compile" not in spent or "backend_compile" not in spent:
             return CompileTimes(None, total)
         trace = spent["entire_frame_compile"] - spent["backend_compile"]
-        return CompileTimes(trace, total - trace)
+        # Forward and backward, without the step itself, which JAX does not make either.
+        return CompileTimes(trace, spent["total_wall_time"] - trace)
 
     def wait(self) -> None:
         if self.device.type == "cuda":
@@ -103,21 +104,34 @@ class Placed(Program):
         """Everything that lies on the device."""
         return [self.x, *self.module.parameters(), *self.module.buffers()]
 
+    @property
+    def replays(self) -> bool:
+        """Whether a step replays CUDA graphs: it allocates nothing then, and computes in a pool reserved for it."""
+        return self.settings.get("compile_mode") == "reduce-overhead"
+
     def reset_peak_memory(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(self.device)
+        if self.device.type != "cuda":
+            return
+        if self.replays:
+            # Else what the build and the compiler have given back would count as reserved.
+            torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(self.device)
 
     def peak_memory(self) -> Metric:
         if self.device.type != "cuda":
             return super().peak_memory()
-        return Metric(
-            float(torch.cuda.max_memory_allocated(self.device)), "B", "lower", "torch.cuda.max_memory_allocated"
-        )
+        if self.replays:
+            return _bytes(
+                torch.cuda.max_memory_reserved(self.device), "max_memory_reserved, CUDA graphs' pool included"
+            )
+        return _bytes(torch.cuda.max_memory_allocated(self.device), "max_memory_allocated")
 
     def memory_in_use(self) -> Metric:
         if self.device.type != "cuda":
             return super().memory_in_use()
-        return Metric(float(torch.cuda.memory_allocated(self.device)), "B", "lower", "torch.cuda.memory_allocated")
+        if self.replays:
+            return _bytes(torch.cuda.memory_reserved(self.device), "memory_reserved, CUDA graphs' pool included")
+        return _bytes(torch.cuda.memory_allocated(self.device), "memory_allocated")
 
     def program_memory(self) -> Metric:
         return unavailable("B", "lower", "compiler", "PyTorch states no memory need of a program")
@@ -188,12 +202,15 @@ class Inference(Placed):
         return self.out.float().cpu().numpy()
 
 
-def set_precision(precision: str) -> None:
-    """Choose the arithmetic of float32 tensors everywhere at once.
+def _bytes(number: int, source: str) -> Metric:
+    return Metric(float(number), "B", "lower", f"torch.cuda.{source}")
 
-    Uses only the `fp32_precision` settings; mixing them with the older `allow_tf32` ones is an error in PyTorch.
-    """
+
+def set_precision(precision: str) -> None:
+    """Choose the arithmetic of float32 tensors everywhere at once."""
     value = "tf32" if precision == "tf32" else "ieee"
+    # The older setting says the same first: where the two differ, PyTorch refuses to read it, and Inductor reads it.
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     backends: Any = torch.backends
     backends.fp32_precision = value
     backends.cuda.matmul.fp32_precision = value

@@ -43,6 +43,11 @@ class TrainStep(Placed, Trainer):
         self.labels = torch.from_numpy(labels(workload)).long().to(self.device)
         self.call = self._compiled(self._loss)
         self.evaluate = self._compiled(self._totals)
+        # A CUDA graph's gradients lie where the next part's will: parts are added to tensors of our own.
+        self.own_gradients = self.parts > 1 and self.replays
+        if self.own_gradients:
+            for parameter in parameters:
+                parameter.grad = torch.zeros_like(parameter)
         self.loss = torch.zeros(())
         self._curve: list[Tensor] = []
         self._scores: list[Tensor] = []
@@ -63,7 +68,7 @@ class TrainStep(Placed, Trainer):
             self.loss = loss.detach()
         self.optimizer.step()
         self.schedule.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=not self.own_gradients)
         if parts:
             total = torch.stack(parts).sum(0)
             self.loss = total[0]
