@@ -33,7 +33,7 @@ from fwbench.machine import Machine
 from fwbench.measurement import FailureKind
 from fwbench.worker import turns
 from fwbench.worker.channel import Channel, describe_exit
-from fwbench.worker.client import START_DEADLINE, environment
+from fwbench.worker.client import PACKAGE, START_DEADLINE, command, environment
 from fwbench.workload import Workload
 
 Kind = Literal["regressed", "improved", "unchanged", "inconclusive", "new", "incomparable", "failed"]
@@ -268,7 +268,7 @@ class _Partner:
         # Compiling is not what a duet compares, and on a CPU it is the same each time. On a GPU compilers choose by
         # measuring, and each pair must draw its own choice.
         caches = side.caches if device == "cpu" else Path(tempfile.mkdtemp(dir=side.caches))
-        variables = environment(os.environ, machine.threads, device, side.root) | {
+        variables = environment(os.environ, machine.threads, device) | {
             **noise,
             "JAX_COMPILATION_CACHE_DIR": str(caches / "jax"),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
@@ -278,9 +278,11 @@ class _Partner:
         }
         config = {"lanes": lanes, "cpus": machine.cpus, "fork": sys.platform == "linux"}
         python = side.interpreter(framework)
-        command = [python, "-P", str(Path(turns.__file__).resolve()), json.dumps(config)]
+        of_root = side.root / "fwbench"
+        package = of_root if of_root.is_dir() else PACKAGE
+        server = command(python, Path(turns.__file__).resolve(), json.dumps(config), package=package)
         try:
-            self._channel = Channel(command, variables)
+            self._channel = Channel(server, variables)
         except OSError as error:
             raise SideError(side, "unavailable", f"{python} cannot be started: {error.strerror}") from None
 

@@ -1,7 +1,7 @@
 """One side of a duet: builds a workload and runs rounds of it when it is told to.
 
-Run by path, under the interpreter and with the fwbench of its side, so that both sides are measured by the same lines.
-Of the fwbench that it measures it uses what builds and steps a program, and nothing else.
+Run by `start` under the interpreter and with the fwbench of its side, so that both sides are measured by the same
+lines. Of the fwbench that it measures it uses what builds and steps a program, and nothing else.
 
     client                            server                  player (one a benchmark)
       | -- {"workload", "extra"} ------> | -- fork -------------> |
