@@ -33,7 +33,7 @@ from fwbench.machine import Machine
 from fwbench.measurement import FailureKind
 from fwbench.worker import turns
 from fwbench.worker.channel import Channel, describe_exit
-from fwbench.worker.client import PACKAGE, START_DEADLINE, command, environment
+from fwbench.worker.client import START_DEADLINE, command, environment
 from fwbench.workload import Workload
 
 Kind = Literal["regressed", "improved", "unchanged", "inconclusive", "new", "incomparable", "failed"]
@@ -278,9 +278,7 @@ class _Partner:
         }
         config = {"lanes": lanes, "cpus": machine.cpus, "fork": sys.platform == "linux"}
         python = side.interpreter(framework)
-        of_root = side.root / "fwbench"
-        package = of_root if of_root.is_dir() else PACKAGE
-        server = command(python, Path(turns.__file__).resolve(), json.dumps(config), package=package)
+        server = command(python, Path(turns.__file__).resolve(), json.dumps(config), package=side.package)
         try:
             self._channel = Channel(server, variables)
         except OSError as error:

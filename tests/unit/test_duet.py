@@ -16,6 +16,7 @@ from fwbench.compare.criteria import CRITERIA, Threshold
 from fwbench.compare.duet import Duet, SideError
 from fwbench.compare.sides import Side
 from fwbench.machine import machine
+from fwbench.worker.client import PACKAGE
 from fwbench.workload import Workload
 from tests.unit.processes import grandchildren
 
@@ -340,11 +341,12 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and fork
 
 def real(tmp_path, **changes):
     """Both sides are this revision."""
-    root = Path(duet.__file__).parents[2]
     sides = []
     for name in ("base", "head"):
-        (tmp_path / name).symlink_to(root, target_is_directory=True)
-        sides.append(dataclasses.replace(Side(name, name, tmp_path / name, tmp_path), **changes.get(name, {})))
+        (tmp_path / name).symlink_to(PACKAGE.parent, target_is_directory=True)
+        sides.append(
+            dataclasses.replace(Side(name, name, tmp_path / name / PACKAGE.name, tmp_path), **changes.get(name, {}))
+        )
     return sides
 
 
@@ -363,13 +365,12 @@ def test_real_processes_play(tmp_path):
 def test_a_base_without_the_workload_is_new(tmp_path):
     """An older revision, whose fwbench knows no noop framework."""
     old = tmp_path / "old"
-    package = Path(duet.__file__).parents[1]
-    for path in package.rglob("*"):
+    for path in PACKAGE.rglob("*"):
         if path.suffix in (".py", ".json") and "noop" not in path.parts:
-            copy = old / "fwbench" / path.relative_to(package)
+            copy = old / "fwbench" / path.relative_to(PACKAGE)
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(path.read_bytes())
-    base, head = real(tmp_path, base={"root": old})
+    base, head = real(tmp_path, base={"package": old / "fwbench"})
     found = Duet(base, head, machine(), "cpu", 60.0, seed=0).compare({FIXED: THRESHOLDS})[FIXED]
     assert found.kind == "new"
     assert "noop" in found.note

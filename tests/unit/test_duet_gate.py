@@ -1,9 +1,12 @@
 """`--fwbench-against` in real pytest runs, over verdicts that are given; then once over real sides."""
 
 import json
+import shutil
 import subprocess
 
 import pytest
+
+from fwbench.worker.client import PACKAGE
 
 SUITE = """
     import pytest
@@ -68,14 +71,17 @@ def pytest_unconfigure():
 
 
 @pytest.fixture
-def project(pytester, request, monkeypatch):
-    """A user's repository with a suite."""
-    monkeypatch.setenv("PYTHONPATH", str(request.config.rootpath))
+def project(pytester, monkeypatch):
+    """A repository with fwbench and a suite; the revision `before` has no fwbench yet."""
+    shutil.copytree(PACKAGE, pytester.path / "fwbench")
+    (pytester.path / ".gitignore").write_text("__pycache__\n")
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     pytester.makepyfile(test_suite=SUITE)
     git(pytester, "init", "--quiet")
-    git(pytester, "add", ".")
-    git(pytester, "commit", "--quiet", "--message", "suite")
+    for paths, tag in (("test_suite.py", "before"), (".", "with")):
+        git(pytester, "add", paths)
+        git(pytester, "commit", "--quiet", "--message", tag)
+        git(pytester, "tag", tag)
     return pytester
 
 
@@ -176,6 +182,7 @@ def test_epochs_and_the_harness_itself_take_no_turns(project):
     ("arguments", "sentence"),
     [
         (["--fwbench-against=nothing"], "*'nothing' is no interpreter, and no revision of *"),
+        (["--fwbench-against=before"], "*'before': that revision of * has no fwbench where this run's is*"),
         (
             ["--fwbench-gate", "--benchmark-compare=x.json"],
             "*--fwbench-against and --fwbench-gate are different gates*",
