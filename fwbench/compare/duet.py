@@ -61,7 +61,7 @@ class SideError(Exception):
     """A side that has no numbers.
 
     Args:
-        kind: `unavailable`: it cannot run the workload; `crashed`, `timed_out`, `error` as in `Failure`.
+        kind: as in `Failure`; `unavailable`: it cannot run the workload.
         detail: a traceback, or the end of standard error.
     """
 
@@ -310,6 +310,8 @@ class _Partner:
             return message
         if "unavailable" in message:
             raise SideError(self.side, "unavailable", message["unavailable"])
+        if "out_of_memory" in message:
+            raise SideError(self.side, "out_of_memory", message["out_of_memory"], message["detail"])
         if "failed" in message:
             kind: FailureKind = "error" if answer == "built" else "crashed"
             raise SideError(self.side, kind, message["failed"], message["detail"])
@@ -442,7 +444,7 @@ class _Work:
             pairs = self.screening[workload]
             error = self.failed.get(workload)
             if error:
-                found[workload] = _failed(workload, error)
+                found[workload] = _failed(workload, error, built=workload in self.described)
                 continue
             of_metrics = {
                 metric: verdicts.get((workload, metric)) or unchanged([p.differences[metric] for p in pairs])
@@ -490,10 +492,15 @@ class _Work:
 _GRAVITY = ("unchanged", "improved", "inconclusive", "regressed")
 
 
-def _failed(workload: Workload, error: SideError) -> Comparison:
+def _failed(workload: Workload, error: SideError, built: bool) -> Comparison:
+    """What an error makes of a workload that both sides have built before, or not."""
+    if error.kind == "out_of_memory":
+        # Of which side is luck.
+        note = f"{error.side.title}: {error.message}: memory must hold both sides at once, so choose a smaller batch"
+        return Comparison(workload, "incomparable", note=note, error=error)
     if error.side.name == "head":
         return Comparison(workload, "failed", note=error.message, error=error)
-    if error.kind in ("unavailable", "error"):
+    if error.kind in ("unavailable", "error") and not built:
         return Comparison(workload, "new", note=f"{error.side.title} cannot build it: {error.message}", error=error)
     return Comparison(workload, "incomparable", note=f"{error.side.title}: {error.message}", error=error)
 

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import os
+import shutil
 import signal
 import statistics
 import sys
@@ -267,6 +268,9 @@ def test_an_older_base_is_asked_for_what_it_knows(play):
         ("base", ("built", "unavailable", "no network"), "new"),
         ("base", ("rounds", "crashed", "killed by SIGSEGV"), "incomparable"),
         ("base", ("placed", "timed_out", "no answer"), "incomparable"),
+        ("base", ("built", "out_of_memory", "no memory left"), "incomparable"),
+        ("head", ("built", "out_of_memory", "no memory left"), "incomparable"),
+        ("head", ("placed", "out_of_memory", "no memory left"), "incomparable"),
         ("head", ("built", "error", "broken"), "failed"),
         ("head", ("rounds", "crashed", "killed by SIGSEGV"), "failed"),
     ],
@@ -280,7 +284,16 @@ def test_a_side_that_falls_costs_its_own_benchmark_alone(play, side, fault, kind
     assert {len(found[w].screening) for w in (ONE, THREE)} == {3}
 
 
-def test_a_side_that_falls_while_it_is_confirmed_is_no_crash(play):
+@pytest.mark.parametrize(
+    "fault",
+    [
+        ("placed", "crashed", "killed"),
+        # What was built once is not new.
+        ("built", "error", "OSError: no space left on device"),
+        ("built", "unavailable", "the GPU is lost"),
+    ],
+)
+def test_a_base_that_falls_while_it_is_confirmed_is_no_crash_and_no_pass(play, fault):
     script = Script(slower(1.05, 1, 2))
     rounds = Counter()
     real = ScriptedPartner.send
@@ -289,7 +302,7 @@ def test_a_side_that_falls_while_it_is_confirmed_is_no_crash(play):
         if "workload" in message:
             rounds[self.side.name, message["workload"].get("batch_size", 1)] += 1
             if rounds["base", 2] == 4:
-                script.faults["base", 2] = ("placed", "crashed", "killed")
+                script.faults["base", 2] = fault
         real(self, message)
 
     ScriptedPartner.send = send
@@ -388,6 +401,20 @@ def test_a_killed_side_is_told_by_its_signal(tmp_path, monkeypatch):
     found = Duet(*real(tmp_path), machine(), "cpu", 60.0, seed=0).compare({FIXED: THRESHOLDS})[FIXED]
     assert found.kind in ("incomparable", "failed")
     assert "SIGSEGV" in found.note
+
+
+@linux
+@pytest.mark.parametrize("name", ["base", "head"])
+def test_memory_that_cannot_hold_both_sides_is_nobodys_fault(tmp_path, name):
+    """Which side the other's memory is missing for, is luck."""
+    small = tmp_path / "small" / "fwbench"
+    shutil.copytree(PACKAGE, small)
+    with (small / "frameworks" / "noop" / "adapter.py").open("a") as adapter:
+        adapter.write("\n\ndef build(*_):\n    raise MemoryError('nothing left')\n\n\nFRAMEWORK.build = build\n")
+    sides = real(tmp_path, **{name: {"package": small}})
+    found = Duet(*sides, machine(), "cpu", 60.0, seed=0).compare({FIXED: THRESHOLDS})[FIXED]
+    assert (found.kind, found.error.kind) == ("incomparable", "out_of_memory")
+    assert f"{name}: MemoryError: nothing left: memory must hold both sides" in found.note
 
 
 @linux
