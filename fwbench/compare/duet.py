@@ -36,7 +36,9 @@ from fwbench.worker.channel import Channel, describe_exit
 from fwbench.worker.client import START_DEADLINE, command, environment
 from fwbench.workload import Workload
 
-Kind = Literal["regressed", "improved", "unchanged", "inconclusive", "new", "incomparable", "failed"]
+Kind = Literal[
+    "regressed", "improved", "unchanged", "inconclusive", "new", "missing", "unavailable", "incomparable", "failed"
+]
 Progress = Callable[[str], None]
 
 _PLACINGS = 4
@@ -63,7 +65,12 @@ class SideError(Exception):
     Args:
         kind: as in `Failure`; `unavailable`: it cannot run the workload.
         detail: a traceback, or the end of standard error.
+
+    Attributes:
+        lost: of an unavailable head: whether base is available.
     """
+
+    lost = False
 
     def __init__(self, side: Side, kind: FailureKind, message: str, detail: str = "") -> None:
         super().__init__(message)
@@ -94,6 +101,8 @@ class Comparison:
     """What became of a benchmark.
 
     Attributes:
+        kind: the gravest of its verdicts; `new`: base cannot build it; `missing`: head cannot run it, and base can;
+            `unavailable`: neither can; `incomparable`: something else was in the way; `failed`: head fell.
         verdicts: by metric.
         screening, confirmation: the pairs of both stages.
         described: settings, versions and the program's fingerprint, by side.
@@ -209,16 +218,14 @@ class Duet:
             )
             for side in self._shuffled()
         }
-        for partner in partners.values():
-            partner.await_ready()
+        _both(partners, lambda partner: partner.await_ready())
         return partners
 
     def _play(self, workload: Workload, partners: Mapping[str, "_Partner"], work: "_Work") -> "_Taken":
         for side in self._shuffled():
             extra = self._planted.get(workload, 0.0) if side.name == "head" else 0.0
             partners[side.name].send({"workload": _fields(workload), "extra": extra})
-        # Head first: where it fails, what base does is of no interest.
-        built = {name: partners[name].receive("built")["built"] for name in ("head", "base")}
+        built = _both(partners, lambda partner: partner.receive("built")["built"])
         work.described.setdefault(workload, built)
         taken = _Taken()
         order = self._random.sample(("base", "head"), 2)
@@ -247,6 +254,23 @@ class Duet:
 
     def _shuffled(self) -> list[Side]:
         return self._random.sample(self._sides, len(self._sides))
+
+
+def _both(partners: Mapping[str, "_Partner"], ask: Callable[["_Partner"], Any]) -> dict[str, Any]:
+    """What both sides answer. Head first: where it fails, base can only tell whether head has lost something.
+
+    Raises:
+        SideError: of the first side that has no answer.
+    """
+    try:
+        head = ask(partners["head"])
+    except SideError as error:
+        if error.kind == "unavailable":
+            with contextlib.suppress(SideError):
+                ask(partners["base"])
+                error.lost = True
+        raise
+    return {"head": head, "base": ask(partners["base"])}
 
 
 class _Partner:
@@ -279,10 +303,12 @@ class _Partner:
         config = {"lanes": lanes, "cpus": machine.cpus, "fork": sys.platform == "linux"}
         python = side.interpreter(framework)
         server = command(python, Path(turns.__file__).resolve(), json.dumps(config), package=side.package)
+        # Raised when it is asked, so that it does not matter which side was started first.
+        self._fault: SideError | None = None
         try:
             self._channel = Channel(server, variables)
         except OSError as error:
-            raise SideError(side, "unavailable", f"{python} cannot be started: {error.strerror}") from None
+            self._fault = SideError(side, "unavailable", f"{python} cannot be started: {error.strerror}")
 
     def await_ready(self) -> None:
         """Return once the server can take a job.
@@ -290,6 +316,8 @@ class _Partner:
         Raises:
             SideError: it cannot.
         """
+        if self._fault:
+            raise self._fault
         message = self._receive(START_DEADLINE)
         if "refused" in message:
             raise SideError(self.side, "unavailable", message["refused"])
@@ -324,7 +352,8 @@ class _Partner:
 
     def close(self) -> None:
         """End the server and its job."""
-        self._channel.close()
+        if self._fault is None:
+            self._channel.close()
 
     def _receive(self, patience: float) -> dict[str, Any]:
         try:
@@ -498,6 +527,9 @@ def _failed(workload: Workload, error: SideError, built: bool) -> Comparison:
         # Of which side is luck.
         note = f"{error.side.title}: {error.message}: memory must hold both sides at once, so choose a smaller batch"
         return Comparison(workload, "incomparable", note=note, error=error)
+    if error.side.name == "head" and error.kind == "unavailable":
+        kind: Kind = "missing" if error.lost else "incomparable" if built else "unavailable"
+        return Comparison(workload, kind, note=f"{error.side.title} cannot run it: {error.message}", error=error)
     if error.side.name == "head":
         return Comparison(workload, "failed", note=error.message, error=error)
     if error.kind in ("unavailable", "error") and not built:

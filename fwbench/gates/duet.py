@@ -68,7 +68,7 @@ class DuetGate(Gate):
         if workload not in self._found:
             self._run({workload: self._expected.get(workload, self._thresholds)} | self._expected, protocol, tell)
         comparison = self._found[workload]
-        if comparison.kind == "failed":
+        if comparison.kind in ("failed", "missing", "unavailable"):
             error = comparison.error
             assert error is not None
             return Measurement(workload, failure=Failure(error.kind, error.message, "duet", error.detail))
@@ -89,11 +89,13 @@ class DuetGate(Gate):
         )
 
     def judge(self, measurement: Measurement, test: str) -> None:
-        """A regression fails its test."""
+        """A regression fails its test, and so does what base can run and head cannot."""
         workload = measurement.workload
+        comparison = self._found[workload]
+        if comparison.kind == "missing":
+            pytest.fail(f"{workload.id} is missing: {comparison.note}, and {self._title('base')} can", pytrace=False)
         if measurement.failure:
             return
-        comparison = self._found[workload]
         slower = [
             f"{metric} {verdict.ratio - 1:+.1%} ({verdict.interval[0] - 1:+.1%} to {verdict.interval[1] - 1:+.1%})"
             for metric, verdict in comparison.verdicts.items()
@@ -156,7 +158,7 @@ class DuetGate(Gate):
 
 def _findings(comparison: Comparison) -> list[Finding]:
     name = comparison.workload.id
-    if comparison.error and comparison.error.side.name == "head" and comparison.error.kind == "unavailable":
+    if comparison.kind == "unavailable":
         return []
     if not comparison.verdicts:
         return [Finding(name, comparison.kind, note=comparison.note)]

@@ -102,11 +102,15 @@ def _claim_pipes() -> tuple[Send, Receive]:
 
 
 def _play(job: dict[str, Any], send: Send, receive: Receive) -> None:
-    framework = None
+    lane, framework = job["workload"]["framework"], None
     try:
         from fwbench import frameworks
 
-        framework = frameworks.load(job["workload"]["framework"])
+        try:
+            framework = frameworks.load(lane)
+        except ImportError as error:
+            send({"unavailable": f"{lane} cannot be imported ({error})"})
+            return
         player = Player(framework, job["workload"], job["extra"])
         if player.reason:
             send({"unavailable": player.reason})

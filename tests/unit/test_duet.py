@@ -23,7 +23,8 @@ from tests.unit.processes import grandchildren
 
 THRESHOLDS = {name: criterion.duet for name, criterion in CRITERIA.items() if criterion.duet}
 ONE, TWO, THREE = (Workload("torch", "mlp", batch_size=size) for size in (1, 2, 3))
-BASE, HEAD = (Side(name, f"the {name}", Path("/nowhere") / name, Path("/nowhere")) for name in ("base", "head"))
+BOTH = ("base", "head")
+BASE, HEAD = (Side(name, f"the {name}", Path("/nowhere") / name, Path("/nowhere")) for name in BOTH)
 
 
 class Script:
@@ -32,6 +33,7 @@ class Script:
     Attributes:
         wobble: drawn for each process, a factor on its time.
         faults: by side and batch size, the error that its build raises, from the given pair on.
+        refused: sides whose servers do not come up.
         log: (side, message) in the order of sending.
     """
 
@@ -39,6 +41,7 @@ class Script:
         self.seconds, self.wobble, self.cpu = seconds, wobble, cpu or (lambda side, size: seconds(side, size))
         self.memory = memory or (lambda side, size: {"host_peak_memory": 1e8, "program_memory": 1e6})
         self.faults = {}
+        self.refused = ()
         self.log = []
         self.servers = Counter()
         self.noises = []
@@ -54,7 +57,8 @@ class ScriptedPartner:
         self.script.noises.append(noise)
 
     def await_ready(self):
-        pass
+        if self.side.name in self.script.refused:
+            raise SideError(self.side, "unavailable", "no numpy")
 
     def send(self, message):
         self.script.log.append((self.side.name, message))
@@ -272,6 +276,7 @@ def test_an_older_base_is_asked_for_what_it_knows(play):
         ("head", ("built", "out_of_memory", "no memory left"), "incomparable"),
         ("head", ("placed", "out_of_memory", "no memory left"), "incomparable"),
         ("head", ("built", "error", "broken"), "failed"),
+        ("head", ("built", "unavailable", "no network"), "missing"),
         ("head", ("rounds", "crashed", "killed by SIGSEGV"), "failed"),
     ],
 )
@@ -282,6 +287,39 @@ def test_a_side_that_falls_costs_its_own_benchmark_alone(play, side, fault, kind
     assert {w.batch_size: c.kind for w, c in found.items()} == {1: "unchanged", 2: kind, 3: "unchanged"}
     assert fault[2] in found[TWO].note
     assert {len(found[w].screening) for w in (ONE, THREE)} == {3}
+
+
+@pytest.mark.parametrize(("refused", "kind"), [(("head",), "missing"), (("base",), "new"), (BOTH, "unavailable")])
+@pytest.mark.parametrize("seed", range(6))
+def test_what_a_server_that_does_not_come_up_means_does_not_depend_on_the_draw(play, refused, kind, seed):
+    script = Script(same)
+    script.refused = refused
+    found = play(script, ONE, TWO, seed=seed)
+    assert {c.kind for c in found.values()} == {kind}
+
+
+@pytest.mark.parametrize("of_base", ["unavailable", "error"])
+def test_what_neither_side_can_run_is_not_missing(play, of_base):
+    script = Script(same)
+    script.faults = {("head", 2): ("built", "unavailable", "no GPU"), ("base", 2): ("built", of_base, "none here")}
+    found = play(script, ONE, TWO)
+    assert (found[ONE].kind, found[TWO].kind) == ("unchanged", "unavailable")
+    assert found[TWO].note == "the head cannot run it: no GPU"
+
+
+@pytest.mark.parametrize(("names", "kind"), [(("head",), "missing"), (BOTH, "incomparable")])
+def test_what_both_sides_have_run_is_never_skipped(play, names, kind):
+    """A GPU that is lost after screening has found a suspect."""
+    script = Script(slower(1.05, 1))
+    pairs = itertools.count()
+
+    def partner(side, *arguments):
+        if next(pairs) == 2 * 4:
+            script.faults = {(name, 1): ("built", "unavailable", "the GPU is lost") for name in names}
+        return ScriptedPartner(script, side, {})
+
+    script.partner = partner
+    assert play(script, ONE)[ONE].kind == kind
 
 
 @pytest.mark.parametrize(
@@ -355,7 +393,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and fork
 def real(tmp_path, **changes):
     """Both sides are this revision."""
     sides = []
-    for name in ("base", "head"):
+    for name in BOTH:
         (tmp_path / name).symlink_to(PACKAGE.parent, target_is_directory=True)
         sides.append(
             dataclasses.replace(Side(name, name, tmp_path / name / PACKAGE.name, tmp_path), **changes.get(name, {}))
@@ -415,6 +453,29 @@ def test_memory_that_cannot_hold_both_sides_is_nobodys_fault(tmp_path, name):
     found = Duet(*sides, machine(), "cpu", 60.0, seed=0).compare({FIXED: THRESHOLDS})[FIXED]
     assert (found.kind, found.error.kind) == ("incomparable", "out_of_memory")
     assert f"{name}: MemoryError: nothing left: memory must hold both sides" in found.note
+
+
+@linux
+@pytest.mark.parametrize(("names", "kind"), [(("base",), "new"), (("head",), "missing"), (BOTH, "unavailable")])
+def test_a_framework_that_is_not_installed(tmp_path, names, kind):
+    package = tmp_path / "without" / "fwbench"
+    shutil.copytree(PACKAGE, package)
+    (package / "frameworks" / "noop" / "__init__.py").write_text("import framework_of_tomorrow\n")
+    sides = real(tmp_path, **{name: {"package": package} for name in names})
+    found = Duet(*sides, machine(), "cpu", 60.0, seed=0).compare({FIXED: THRESHOLDS})[FIXED]
+    assert found.kind == kind
+    assert "it: noop cannot be imported (No module named 'framework_of_tomorrow')" in found.note
+
+
+@linux
+@pytest.mark.parametrize(("names", "kind"), [(("base",), "new"), (("head",), "missing"), (BOTH, "unavailable")])
+def test_an_interpreter_that_cannot_be_started(tmp_path, names, kind):
+    """Whichever side is started first."""
+    sides = real(tmp_path, **{name: {"python": "/no/such/python"} for name in names})
+    for seed in range(4):
+        found = Duet(*sides, machine(), "cpu", 60.0, seed=seed).compare({FIXED: THRESHOLDS})[FIXED]
+        assert found.kind == kind
+        assert "it: /no/such/python cannot be started: No such file" in found.note
 
 
 @linux

@@ -38,10 +38,9 @@ def compare(self, workloads):
         kind = GIVEN.get(workload.batch_size, "unchanged")
         base, head = self._sides
         error = None
-        if kind in ("new", "failed", "skipped", "incomparable"):
-            fault = dict(new="error", failed="error", skipped="unavailable", incomparable="crashed")[kind]
+        if kind in ("new", "failed", "unavailable", "missing", "incomparable"):
+            fault = dict(new="error", failed="error", incomparable="crashed").get(kind, "unavailable")
             error = SideError(base if kind in ("new", "incomparable") else head, fault, "the reason")
-            kind = "failed" if kind == "skipped" else kind
             found[workload] = Comparison(workload, kind, note="the reason", error=error)
             continue
         ratio = 1.05 if kind == "regressed" else 1.0
@@ -152,8 +151,10 @@ def test_what_the_base_has_not_is_new_and_measured_as_usual(project):
         ({1: "incomparable"}, 4, "torch-mlp-inference-b1: not comparable: the reason"),
         ({1: "inconclusive"}, 0, "3 benchmarks: 1 inconclusive, 2 unchanged*"),
         ({1: "improved"}, 0, "3 benchmarks: 1 improved, 2 unchanged*"),
-        ({1: "skipped"}, 0, "2 benchmarks: 2 unchanged*"),
-        ({1: "skipped", 2: "skipped", 3: "skipped"}, 4, "nothing was compared"),
+        ({1: "unavailable"}, 0, "2 benchmarks: 2 unchanged*"),
+        ({1: "unavailable", 2: "unavailable", 3: "unavailable"}, 4, "nothing was compared"),
+        ({1: "missing"}, 1, "torch-mlp-inference-b1: missing: the reason"),
+        ({1: "missing", 2: "missing", 3: "missing"}, 1, "3 benchmarks: 3 missing*"),
         ({1: "new", 2: "new", 3: "new"}, 4, "3 benchmarks: 3 new*"),
     ],
 )
