@@ -84,14 +84,14 @@ class Pair:
     Attributes:
         differences: by metric, logarithm of head over base.
         rounds: seconds of each round that counts, by side.
-        memory: bytes by metric, by side.
+        values: typical ones by metric, in its SI unit, by side.
         drift: change of both sides' time from the first to the last block of a placing, as a logarithm.
         seconds: that the pair took, its processes' start included.
     """
 
     differences: Mapping[str, float]
     rounds: Mapping[str, Sequence[float]]
-    memory: Mapping[str, Mapping[str, float]]
+    values: Mapping[str, Mapping[str, float]]
     drift: float
     seconds: float
 
@@ -400,7 +400,13 @@ class _Taken:
         memory = {name: _gated(found, device) for name, found in self.memory.items()}
         for metric in memory["base"].keys() & memory["head"].keys():
             differences[metric] = math.log(memory["head"][metric] / memory["base"][metric])
-        return Pair(differences, self._kept, memory, self._drift(), seconds)
+        values = {name: self._times(name) | found for name, found in memory.items()}
+        return Pair(differences, self._kept, values, self._drift(), seconds)
+
+    def _times(self, name: str) -> dict[str, float]:
+        """The side's median round, and its median turn's CPU time, in seconds."""
+        turns = [side for (of, _, _), sides in self._turns.items() if of == "cpu_time" for side in sides[name]]
+        return {"latency": statistics.median(self._kept[name]), "cpu_time": math.exp(statistics.median(turns))}
 
     def _drift(self) -> float:
         def level(placing: int, block: int) -> float:
@@ -449,7 +455,7 @@ class _Work:
         threshold = self.thresholds[workload][metric]
         if not threshold.amount or not pairs:
             return threshold.share
-        return threshold.of(statistics.median(pair.memory["base"][metric] for pair in pairs))
+        return threshold.of(statistics.median(pair.values["base"][metric] for pair in pairs))
 
     def suspects(self) -> dict[tuple[Workload, str], Suspect]:
         """Whatever screening suspects; of exact metrics nothing, as they are decided at once."""

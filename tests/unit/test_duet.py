@@ -250,6 +250,22 @@ def test_thresholds_are_a_benchmarks_own(play, monkeypatch):
     assert (found[ONE].kind, found[TWO].kind) == ("regressed", "unchanged")
 
 
+@pytest.mark.parametrize("metric", ["latency", "cpu_time"])
+@pytest.mark.parametrize(("amount", "kind"), [(40e-6, "regressed"), (60e-6, "unchanged")])
+def test_an_amount_of_time_is_added_to_the_share(play, metric, amount, kind):
+    """Head takes 50 us longer than base's millisecond, and 50 us of CPU time longer than base's two."""
+    script = Script(
+        slower(1.05 if metric == "latency" else 1.0, 1), cpu=lambda side, size: slower(1.025, size)(side, size) * 2
+    )
+    limit = {metric: Threshold(0.0, amount)}
+    found = play(script, ONE, thresholds={"latency": Threshold(0.02), **limit})[ONE]
+    assert found.verdicts[metric].kind == kind
+    assert {side: values["cpu_time"] for side, values in found.screening[0].values.items()} == {
+        "base": pytest.approx(2e-3),
+        "head": pytest.approx(2.05e-3),
+    }
+
+
 def test_a_planted_slowdown_is_heads_alone(play):
     script = Script(same)
     found = play(script, ONE, TWO, planted={TWO: 0.05})
@@ -408,7 +424,7 @@ def test_real_processes_play(tmp_path):
     assert len(found.screening) >= 3
     assert {"latency", "cpu_time", "peak_memory"} <= pairs[0].differences.keys()
     assert all(1e-5 < seconds < 10 for pair in pairs for rounds in pair.rounds.values() for seconds in rounds)
-    assert pairs[0].memory["head"]["peak_memory"] > 1 << 20
+    assert pairs[0].values["head"]["peak_memory"] > 1 << 20
     assert found.described["head"]["versions"]["numpy"]
 
 

@@ -46,7 +46,8 @@ def compare(self, workloads):
         ratio = 1.05 if kind == "regressed" else 1.0
         verdicts = dict(latency=Verdict(kind, ratio, (ratio - 0.01, ratio + 0.01), 0.95, 10, 0.001))
         rounds = dict(base=[0.1, 0.2], head=[0.25, 0.125])
-        pair = Pair(dict(latency=0.0), rounds, dict(base=dict(), head=dict()), 0.0, 2.0)
+        values = dict(base=dict(latency=0.15), head=dict(latency=0.1875))
+        pair = Pair(dict(latency=0.0), rounds, values, 0.0, 2.0)
         sides = dict()
         for name, version, digest in (("base", "2.0", "one"), ("head", "2.1", "another")):
             changed = GIVEN.get("program") == workload.batch_size
@@ -177,6 +178,33 @@ def test_epochs_and_the_harness_itself_take_no_turns(project):
     result = run(project, {})
     assert result.ret == 4
     result.stdout.fnmatch_lines(["*3 deselected*"])
+
+
+def test_a_duet_that_broke_is_not_started_again(project):
+    broken = GIVEN.replace("    found = dict()", "    raise ZeroDivisionError")
+    project.makeconftest(broken.replace("{given}", "dict()"))
+    result = project.runpytest_subprocess("-p", "no:cacheprovider", "--benchmark-only", "--fwbench-against=HEAD")
+    assert result.ret == 1
+    result.assert_outcomes(failed=3)
+    assert len([line for line in result.outlines if line.startswith("asked 1 ")]) == 1
+    assert result.outlines.count("the duet ended with ZeroDivisionError, as its first test tells") == 2
+
+
+def test_a_base_that_cannot_be_had_ends_the_run_in_one_sentence(project):
+    """A disk that is full."""
+    project.makeconftest(
+        GIVEN.replace("{given}", "dict()")
+        + """
+from fwbench.compare import sides
+git = sides._git
+sides._git = lambda folder, *arguments: None if "add" in arguments else git(folder, *arguments)
+"""
+    )
+    result = project.runpytest_subprocess("-p", "no:cacheprovider", "--benchmark-only", "--fwbench-against=HEAD")
+    assert result.ret == 4
+    result.stdout.fnmatch_lines(["*git could not make a worktree of HEAD (*look at its disk's free space.*"])
+    result.stdout.no_fnmatch_line("*Traceback*")
+    assert not [line for line in result.outlines if line.startswith("asked")]
 
 
 @pytest.mark.parametrize(
