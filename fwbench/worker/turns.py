@@ -164,7 +164,8 @@ class Player:
         weights = canonical(workload.weights, model, framework.weight_shapes(model), workload.seed)
         self.program = framework.build(workload, weights)
         del weights
-        self.program.compile()
+        with self.program.session():
+            self.program.compile()
         self._extra = extra
         self._units = 0
         self._padding: list[bytes] = []

@@ -11,7 +11,7 @@ import pytest
 from fwbench.worker import turns
 from fwbench.worker.channel import Channel
 from fwbench.worker.client import command, environment
-from tests.unit.fakes import FakeClock, FakeProgram
+from tests.unit.fakes import FakeClock, FakeFramework, FakeProgram
 
 NOOP = {"framework": "noop", "model": "noop", "mode": "fixed"}
 
@@ -28,6 +28,21 @@ def player(program, extra=0.0):
     made = turns.Player.__new__(turns.Player)
     made.program, made._extra, made._units, made._padding = program, extra, 0, []
     return made
+
+
+def test_a_program_is_compiled_for_the_context_in_which_it_steps(clock):
+    """PyTorch compiles a model with gradients anew where there are none."""
+    program = FakeProgram(clock)
+
+    @contextlib.contextmanager
+    def session():
+        program.log.append("enter")
+        yield
+        program.log.append("leave")
+
+    program.session = session
+    turns.Player(FakeFramework(program), NOOP, 0.0)
+    assert program.log == ["enter", "compile", "leave"]
 
 
 def test_rounds_are_synchronised_calls(clock):
