@@ -57,16 +57,16 @@ class Found:
 
 
 def find(against: str, project: Path) -> Found:
-    """Tell what a name means: where it could be both, an interpreter and no revision.
+    """Tell what a text means: where it could be both, a name is a revision, and a path an interpreter.
 
     Raises:
         UserError: it is neither, or a revision that has no `fwbench`.
     """
     top = _git(project, "rev-parse", "--show-toplevel")
-    interpreter = shutil.which(against)
-    if interpreter:
-        return Found(os.path.abspath(interpreter), None, PACKAGE.parent, PACKAGE.name)
     revision = top and _git(project, "rev-parse", "--verify", f"{against}^{{commit}}")
+    interpreter = shutil.which(against)
+    if interpreter and (not revision or os.path.dirname(against)):
+        return Found(os.path.abspath(interpreter), None, PACKAGE.parent, PACKAGE.name)
     if not revision:
         where = f"no revision of {top}" if top else f"{project} is in no git repository"
         raise UserError(

@@ -1,5 +1,6 @@
 """Base and head out of real git repositories."""
 
+import shutil
 import subprocess
 import sys
 
@@ -107,6 +108,20 @@ def test_an_fwbench_that_is_not_the_repositorys_has_no_revisions(project, tmp_pa
             find("v1", project)
         with sides(sys.executable, project, {}) as (base, head):
             assert base.package.resolve() == head.package.resolve() == place
+
+
+def test_a_branch_named_like_a_program_is_a_revision_and_a_path_an_interpreter(project, monkeypatch):
+    """`test` is a program of every Unix; `origin/main` has a separator and is no path."""
+    for branch in ("test", "origin/main", "tools/python"):
+        git(project, "branch", branch, "v1")
+    tool = project / "tools" / "python"
+    tool.parent.mkdir()
+    tool.symlink_to(sys.executable)
+    monkeypatch.chdir(project)
+    assert shutil.which("test")
+    assert find("test", project).revision == find("origin/main", project).revision == git(project, "rev-parse", "v1")
+    assert find("tools/python", project).interpreter == str(tool)
+    assert find("git", project).interpreter == shutil.which("git")
 
 
 @pytest.mark.parametrize(
