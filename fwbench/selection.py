@@ -18,7 +18,7 @@ from fwbench.machine import Machine
 from fwbench.models import CATALOG, pretrained
 from fwbench.profiles import PROFILES, Protocol
 from fwbench.suite import STUDIES, SUITES, Part
-from fwbench.worker.client import importing
+from fwbench.worker.client import PACKAGE, command
 from fwbench.workload import MODES, OPTIMIZERS, PRECISIONS, TRAINING, WEIGHTS, Workload
 
 _FRAMEWORKS = tuple(dict.fromkeys(lane.framework for lane in LANES.values() if not lane.internal))
@@ -379,8 +379,8 @@ def _with_pretrained_weights(config: pytest.Config, models: tuple[str, ...], pyt
     models = tuple(name for name in models if name not in unpublished)
     missing = [name for name in models if not pretrained.path(CATALOG[name]).is_file()]
     if missing:
-        command = [python, "-m", "fwbench.frameworks.torch.pretrained", *missing]
-        done = subprocess.run(command, env=importing(os.environ), capture_output=True, text=True)
+        fetch = PACKAGE / "frameworks" / "torch" / "pretrained.py"
+        done = subprocess.run(command(python, fetch, *missing), capture_output=True, text=True)
         if done.returncode:
             reason = done.stderr.strip().rpartition("\n")[2]
             raise pytest.UsageError(f"--fwbench-weights pretrained: {reason}.")

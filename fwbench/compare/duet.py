@@ -33,10 +33,12 @@ from fwbench.machine import Machine
 from fwbench.measurement import FailureKind
 from fwbench.worker import turns
 from fwbench.worker.channel import Channel, describe_exit
-from fwbench.worker.client import START_DEADLINE, environment
+from fwbench.worker.client import START_DEADLINE, command, environment
 from fwbench.workload import Workload
 
-Kind = Literal["regressed", "improved", "unchanged", "inconclusive", "new", "incomparable", "failed"]
+Kind = Literal[
+    "regressed", "improved", "unchanged", "inconclusive", "new", "missing", "unavailable", "incomparable", "failed"
+]
 Progress = Callable[[str], None]
 
 _PLACINGS = 4
@@ -61,9 +63,14 @@ class SideError(Exception):
     """A side that has no numbers.
 
     Args:
-        kind: `unavailable`: it cannot run the workload; `crashed`, `timed_out`, `error` as in `Failure`.
+        kind: as in `Failure`; `unavailable`: it cannot run the workload.
         detail: a traceback, or the end of standard error.
+
+    Attributes:
+        lost: of an unavailable head: whether base is available.
     """
+
+    lost = False
 
     def __init__(self, side: Side, kind: FailureKind, message: str, detail: str = "") -> None:
         super().__init__(message)
@@ -77,14 +84,14 @@ class Pair:
     Attributes:
         differences: by metric, logarithm of head over base.
         rounds: seconds of each round that counts, by side.
-        memory: bytes by metric, by side.
+        values: typical ones by metric, in its SI unit, by side.
         drift: change of both sides' time from the first to the last block of a placing, as a logarithm.
         seconds: that the pair took, its processes' start included.
     """
 
     differences: Mapping[str, float]
     rounds: Mapping[str, Sequence[float]]
-    memory: Mapping[str, Mapping[str, float]]
+    values: Mapping[str, Mapping[str, float]]
     drift: float
     seconds: float
 
@@ -94,6 +101,8 @@ class Comparison:
     """What became of a benchmark.
 
     Attributes:
+        kind: the gravest of its verdicts; `new`: base cannot build it; `missing`: head cannot run it, and base can;
+            `unavailable`: neither can; `incomparable`: something else was in the way; `failed`: head fell.
         verdicts: by metric.
         screening, confirmation: the pairs of both stages.
         described: settings, versions and the program's fingerprint, by side.
@@ -209,16 +218,14 @@ class Duet:
             )
             for side in self._shuffled()
         }
-        for partner in partners.values():
-            partner.await_ready()
+        _both(partners, lambda partner: partner.await_ready())
         return partners
 
     def _play(self, workload: Workload, partners: Mapping[str, "_Partner"], work: "_Work") -> "_Taken":
         for side in self._shuffled():
             extra = self._planted.get(workload, 0.0) if side.name == "head" else 0.0
             partners[side.name].send({"workload": _fields(workload), "extra": extra})
-        # Head first: where it fails, what base does is of no interest.
-        built = {name: partners[name].receive("built")["built"] for name in ("head", "base")}
+        built = _both(partners, lambda partner: partner.receive("built")["built"])
         work.described.setdefault(workload, built)
         taken = _Taken()
         order = self._random.sample(("base", "head"), 2)
@@ -249,6 +256,23 @@ class Duet:
         return self._random.sample(self._sides, len(self._sides))
 
 
+def _both(partners: Mapping[str, "_Partner"], ask: Callable[["_Partner"], Any]) -> dict[str, Any]:
+    """What both sides answer. Head first: where it fails, base can only tell whether head has lost something.
+
+    Raises:
+        SideError: of the first side that has no answer.
+    """
+    try:
+        head = ask(partners["head"])
+    except SideError as error:
+        if error.kind == "unavailable":
+            with contextlib.suppress(SideError):
+                ask(partners["base"])
+                error.lost = True
+        raise
+    return {"head": head, "base": ask(partners["base"])}
+
+
 class _Partner:
     """A side's server for the workloads of one framework."""
 
@@ -268,7 +292,7 @@ class _Partner:
         # Compiling is not what a duet compares, and on a CPU it is the same each time. On a GPU compilers choose by
         # measuring, and each pair must draw its own choice.
         caches = side.caches if device == "cpu" else Path(tempfile.mkdtemp(dir=side.caches))
-        variables = environment(os.environ, machine.threads, device, side.root) | {
+        variables = environment(os.environ, machine.threads, device) | {
             **noise,
             "JAX_COMPILATION_CACHE_DIR": str(caches / "jax"),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
@@ -278,11 +302,13 @@ class _Partner:
         }
         config = {"lanes": lanes, "cpus": machine.cpus, "fork": sys.platform == "linux"}
         python = side.interpreter(framework)
-        command = [python, "-P", str(Path(turns.__file__).resolve()), json.dumps(config)]
+        server = command(python, Path(turns.__file__).resolve(), json.dumps(config), package=side.package)
+        # Raised when it is asked, so that it does not matter which side was started first.
+        self._fault: SideError | None = None
         try:
-            self._channel = Channel(command, variables)
+            self._channel = Channel(server, variables)
         except OSError as error:
-            raise SideError(side, "unavailable", f"{python} cannot be started: {error.strerror}") from None
+            self._fault = SideError(side, "unavailable", f"{python} cannot be started: {error.strerror}")
 
     def await_ready(self) -> None:
         """Return once the server can take a job.
@@ -290,6 +316,8 @@ class _Partner:
         Raises:
             SideError: it cannot.
         """
+        if self._fault:
+            raise self._fault
         message = self._receive(START_DEADLINE)
         if "refused" in message:
             raise SideError(self.side, "unavailable", message["refused"])
@@ -310,6 +338,8 @@ class _Partner:
             return message
         if "unavailable" in message:
             raise SideError(self.side, "unavailable", message["unavailable"])
+        if "out_of_memory" in message:
+            raise SideError(self.side, "out_of_memory", message["out_of_memory"], message["detail"])
         if "failed" in message:
             kind: FailureKind = "error" if answer == "built" else "crashed"
             raise SideError(self.side, kind, message["failed"], message["detail"])
@@ -322,7 +352,8 @@ class _Partner:
 
     def close(self) -> None:
         """End the server and its job."""
-        self._channel.close()
+        if self._fault is None:
+            self._channel.close()
 
     def _receive(self, patience: float) -> dict[str, Any]:
         try:
@@ -369,7 +400,13 @@ class _Taken:
         memory = {name: _gated(found, device) for name, found in self.memory.items()}
         for metric in memory["base"].keys() & memory["head"].keys():
             differences[metric] = math.log(memory["head"][metric] / memory["base"][metric])
-        return Pair(differences, self._kept, memory, self._drift(), seconds)
+        values = {name: self._times(name) | found for name, found in memory.items()}
+        return Pair(differences, self._kept, values, self._drift(), seconds)
+
+    def _times(self, name: str) -> dict[str, float]:
+        """The side's median round, and its median turn's CPU time, in seconds."""
+        turns = [side for (of, _, _), sides in self._turns.items() if of == "cpu_time" for side in sides[name]]
+        return {"latency": statistics.median(self._kept[name]), "cpu_time": math.exp(statistics.median(turns))}
 
     def _drift(self) -> float:
         def level(placing: int, block: int) -> float:
@@ -418,7 +455,7 @@ class _Work:
         threshold = self.thresholds[workload][metric]
         if not threshold.amount or not pairs:
             return threshold.share
-        return threshold.of(statistics.median(pair.memory["base"][metric] for pair in pairs))
+        return threshold.of(statistics.median(pair.values["base"][metric] for pair in pairs))
 
     def suspects(self) -> dict[tuple[Workload, str], Suspect]:
         """Whatever screening suspects; of exact metrics nothing, as they are decided at once."""
@@ -442,7 +479,7 @@ class _Work:
             pairs = self.screening[workload]
             error = self.failed.get(workload)
             if error:
-                found[workload] = _failed(workload, error)
+                found[workload] = _failed(workload, error, built=workload in self.described)
                 continue
             of_metrics = {
                 metric: verdicts.get((workload, metric)) or unchanged([p.differences[metric] for p in pairs])
@@ -490,10 +527,18 @@ class _Work:
 _GRAVITY = ("unchanged", "improved", "inconclusive", "regressed")
 
 
-def _failed(workload: Workload, error: SideError) -> Comparison:
+def _failed(workload: Workload, error: SideError, built: bool) -> Comparison:
+    """What an error makes of a workload that both sides have built before, or not."""
+    if error.kind == "out_of_memory":
+        # Of which side is luck.
+        note = f"{error.side.title}: {error.message}: memory must hold both sides at once, so choose a smaller batch"
+        return Comparison(workload, "incomparable", note=note, error=error)
+    if error.side.name == "head" and error.kind == "unavailable":
+        kind: Kind = "missing" if error.lost else "incomparable" if built else "unavailable"
+        return Comparison(workload, kind, note=f"{error.side.title} cannot run it: {error.message}", error=error)
     if error.side.name == "head":
         return Comparison(workload, "failed", note=error.message, error=error)
-    if error.kind in ("unavailable", "error"):
+    if error.kind in ("unavailable", "error") and not built:
         return Comparison(workload, "new", note=f"{error.side.title} cannot build it: {error.message}", error=error)
     return Comparison(workload, "incomparable", note=f"{error.side.title}: {error.message}", error=error)
 

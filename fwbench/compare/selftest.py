@@ -100,7 +100,7 @@ def run(suite: Suite, benchmarks: Sequence[Workload], here: Machine) -> dict[str
     thresholds = {name: c.duet for name, c in CRITERIA.items() if c.duet}
     begun = time.monotonic()
     load = OtherLoad()
-    with itself(Path(__file__).resolve().parents[2]) as (base, head), _load(suite.loaded, draw):
+    with itself() as (base, head), _load(suite.loaded, draw):
         compared = duet.Duet(
             base, head, here, here.device, PROFILES["ci"].deadline, planted, draw.randrange(1 << 32), _tell
         ).compare(dict.fromkeys(benchmarks, thresholds))

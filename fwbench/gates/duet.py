@@ -51,6 +51,7 @@ class DuetGate(Gate):
         self._expected: dict[Workload, Mapping[str, Threshold]] = {}
         self._found: dict[Workload, Comparison] = {}
         self._seconds = 0.0
+        self._fault = ""
         try:
             find(self._against, self._project)
         except UserError as error:
@@ -64,11 +65,17 @@ class DuetGate(Gate):
         self._expected = {workload: {**self._thresholds, **own} for workload, own in workloads.items()}
 
     def measure(self, workload: Workload, protocol: Protocol, measure: Measure, tell: Tell) -> Measurement:
-        """Head's rounds; of a workload that base has not, the ordinary measurement."""
+        """Head's rounds; of a workload that base has not, the ordinary measurement.
+
+        Raises:
+            pytest.exit.Exception: there is nothing to compare with.
+        """
+        if self._fault:
+            pytest.fail(f"the duet ended with {self._fault}, as its first test tells", pytrace=False)
         if workload not in self._found:
             self._run({workload: self._expected.get(workload, self._thresholds)} | self._expected, protocol, tell)
         comparison = self._found[workload]
-        if comparison.kind == "failed":
+        if comparison.kind in ("failed", "missing", "unavailable"):
             error = comparison.error
             assert error is not None
             return Measurement(workload, failure=Failure(error.kind, error.message, "duet", error.detail))
@@ -89,11 +96,13 @@ class DuetGate(Gate):
         )
 
     def judge(self, measurement: Measurement, test: str) -> None:
-        """A regression fails its test."""
+        """A regression fails its test, and so does what base can run and head cannot."""
         workload = measurement.workload
+        comparison = self._found[workload]
+        if comparison.kind == "missing":
+            pytest.fail(f"{workload.id} is missing: {comparison.note}, and {self._title('base')} can", pytrace=False)
         if measurement.failure:
             return
-        comparison = self._found[workload]
         slower = [
             f"{metric} {verdict.ratio - 1:+.1%} ({verdict.interval[0] - 1:+.1%} to {verdict.interval[1] - 1:+.1%})"
             for metric, verdict in comparison.verdicts.items()
@@ -117,12 +126,19 @@ class DuetGate(Gate):
         self._stack.close()
 
     def _run(self, wanted: Mapping[Workload, Mapping[str, Threshold]], protocol: Protocol, tell: Tell) -> None:
-        if self._sides is None:
-            self._sides = self._stack.enter_context(sides(self._against, self._project, self._selection.pythons))
         begun = time.monotonic()
         missing = {workload: limits for workload, limits in wanted.items() if workload not in self._found}
-        duet = Duet(*self._sides, self._machine, self._selection.device, protocol.deadline, progress=tell)
-        self._found |= duet.compare(missing)
+        try:
+            if self._sides is None:
+                self._sides = self._stack.enter_context(sides(self._against, self._project, self._selection.pythons))
+            duet = Duet(*self._sides, self._machine, self._selection.device, protocol.deadline, progress=tell)
+            self._found |= duet.compare(missing)
+        except UserError as error:
+            pytest.exit(str(error), pytest.ExitCode.USAGE_ERROR)
+        except Exception as error:
+            # Minutes of pairs: the next test must not start them again.
+            self._fault = type(error).__name__
+            raise
         self._seconds += time.monotonic() - begun
 
     def _title(self, name: str) -> str:
@@ -133,7 +149,7 @@ class DuetGate(Gate):
 
         def pairs(name: str) -> list[dict[str, Any]]:
             return [
-                {"differences": pair.differences, "memory": pair.memory, "seconds": pair.seconds}
+                {"differences": pair.differences, "values": pair.values, "seconds": pair.seconds}
                 for pair in getattr(comparison, name)
             ]
 
@@ -156,29 +172,21 @@ class DuetGate(Gate):
 
 def _findings(comparison: Comparison) -> list[Finding]:
     name = comparison.workload.id
-    if comparison.error and comparison.error.side.name == "head" and comparison.error.kind == "unavailable":
+    if comparison.kind == "unavailable":
         return []
     if not comparison.verdicts:
         return [Finding(name, comparison.kind, note=comparison.note)]
     pairs = [*comparison.screening, *comparison.confirmation]
     found = _programs(comparison)
     for metric, verdict in comparison.verdicts.items():
-        typical = {
-            side: statistics.median(
-                [pair.memory[side][metric] for pair in pairs]
-                if metric in pairs[0].memory[side]
-                else [seconds for pair in pairs for seconds in pair.rounds[side]]
-            )
-            for side in ("base", "head")
-        }
-        shown = typical if metric != "cpu_time" else {}
+        base, head = (statistics.median(pair.values[side][metric] for pair in pairs) for side in ("base", "head"))
         found.append(
             Finding(
                 name,
                 verdict.kind,
                 metric,
-                shown.get("base"),
-                shown.get("head"),
+                base,
+                head,
                 f"{verdict.pairs} pairs",
                 verdict,
                 verdict.note or (comparison.note if metric == "latency" else ""),

@@ -1,1 +1,4 @@
-"""The process boundary: `client` on pytest's side, `server` and `run` on the measured one, `journal` outlives both."""
+"""The process boundary: `client` on pytest's side; `start`, then `server` and `run` on the measured one.
+
+`turns` takes the place of both in a duet, and `journal` outlives all.
+"""

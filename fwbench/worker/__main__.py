@@ -1,4 +1,4 @@
-"""`python -m fwbench.worker CONFIG`: a fork server under this interpreter, talking JSON lines over its pipes."""
+"""Run by `start`, with a configuration: a fork server under this interpreter, talking JSON lines over its pipes."""
 
 import json
 import sys

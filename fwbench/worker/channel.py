@@ -24,15 +24,19 @@ class Channel:
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the channel)
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._stderr,
-            env=dict(environment),
-            # Ctrl-C in a terminal goes to every process of the group; the client decides what ends.
-            start_new_session=True,
-        )
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._stderr,
+                env=dict(environment),
+                # Ctrl-C in a terminal goes to every process of the group; the client decides what ends.
+                start_new_session=True,
+            )
+        except OSError:
+            self._stderr.close()
+            raise
         self._buffer = b""
 
     @property

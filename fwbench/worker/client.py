@@ -18,6 +18,11 @@ from fwbench.profiles import Protocol
 from fwbench.worker.channel import Channel, describe_exit
 from fwbench.workload import Workload
 
+# This very fwbench.
+PACKAGE = Path(__file__).resolve().parents[1]
+_START = PACKAGE / "worker" / "start.py"
+_SERVER = PACKAGE / "worker" / "__main__.py"
+
 # Importing a framework from a cold disk takes seconds; a server silent for longer than this will not come up.
 START_DEADLINE = 180.0
 
@@ -97,7 +102,7 @@ class Server:
     ) -> None:
         # Forking a process that has loaded frameworks is safe on Linux alone: elsewhere each job gets a new server.
         config = {"lanes": lanes, "cpus": cpus, "fork": sys.platform == "linux"}
-        self._channel = Channel([python, "-m", "fwbench.worker", json.dumps(config)], environment)
+        self._channel = Channel(command(python, _SERVER, json.dumps(config)), environment)
         self._python = python
         self._ready = False
 
@@ -192,20 +197,14 @@ def _compiler_crashed(failure: Failure) -> bool:
     return failure.kind == "crashed" or (failure.kind == "error" and failure.stage == "compile")
 
 
-def importing(base: Mapping[str, str], *first: Path) -> dict[str, str]:
-    """The environment with these folders, then this very fwbench, on the path of whatever interpreter runs in it."""
-    package = Path(__file__).resolve().parents[2]
-    folders = (*map(str, first), str(package), base.get("PYTHONPATH"))
-    return {**base, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
+def command(python: str, script: Path, *arguments: str, package: Path = PACKAGE) -> list[str]:
+    """What runs a script of ours under an interpreter, with this `fwbench` and all else the interpreter's own."""
+    return [python, "-P", str(_START), str(package), str(script), *arguments]
 
 
-def environment(base: Mapping[str, str], threads: int, device: str, *first: Path) -> dict[str, str]:
-    """The environment of a worker: one thread count for every library, a stable allocator, no hidden caches.
-
-    Args:
-        first: folders to import from before all others.
-    """
-    variables = {name: value for name, value in importing(base, *first).items() if name != "JAX_COMPILATION_CACHE_DIR"}
+def environment(base: Mapping[str, str], threads: int, device: str) -> dict[str, str]:
+    """The environment of a worker: one thread count for every library, a stable allocator, no hidden caches."""
+    variables = {name: value for name, value in base.items() if name != "JAX_COMPILATION_CACHE_DIR"}
     if not any(name.startswith("MALLOC_") for name in base):
         variables |= _STABLE_ALLOCATOR
     variables |= {

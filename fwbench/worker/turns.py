@@ -1,11 +1,11 @@
 """One side of a duet: builds a workload and runs rounds of it when it is told to.
 
-Run by path, under the interpreter and with the fwbench of its side, so that both sides are measured by the same lines.
-Of the fwbench that it measures it uses what builds and steps a program, and nothing else.
+Run by `start` under the interpreter and with the fwbench of its side, so that both sides are measured by the same
+lines. Of the fwbench that it measures it uses what builds and steps a program, and nothing else.
 
     client                            server                  player (one a benchmark)
       | -- {"workload", "extra"} ------> | -- fork -------------> |
-      | <-- {"built"} or {"unavailable"} or {"failed"} --------- |
+      | <-- {"built"} or {"unavailable"} ---------------------- |
       | -- {"place": padding} ---------------------------------> |  the program in fresh memory, warm again
       | <-- {"placed": latency} -------------------------------- |
       | -- {"rounds": n} --------------------------------------> |  a turn
@@ -14,7 +14,8 @@ Of the fwbench that it measures it uses what builds and steps a program, and not
       | <-- {"finished": memory, "program"} -------------------- | exits
       | <-- {"exited": status} --------- |
 
-Only JSON passes, on the pipe that was standard output; whatever is printed goes to standard error.
+In place of any answer there may be {"out_of_memory"} or {"failed"}, with {"detail"}. Only JSON passes, on the pipe that
+was standard output; whatever is printed goes to standard error.
 """
 
 import contextlib
@@ -101,8 +102,16 @@ def _claim_pipes() -> tuple[Send, Receive]:
 
 
 def _play(job: dict[str, Any], send: Send, receive: Receive) -> None:
+    lane, framework = job["workload"]["framework"], None
     try:
-        player = Player(job["workload"], job["extra"])
+        from fwbench import frameworks
+
+        try:
+            framework = frameworks.load(lane)
+        except ImportError as error:
+            send({"unavailable": f"{lane} cannot be imported ({error})"})
+            return
+        player = Player(framework, job["workload"], job["extra"])
         if player.reason:
             send({"unavailable": player.reason})
             return
@@ -110,7 +119,8 @@ def _play(job: dict[str, Any], send: Send, receive: Receive) -> None:
         _take_turns(player, send, receive)
     except Exception as error:
         reason = str(error).strip().partition("\n")[0][:300]
-        send({"failed": f"{type(error).__name__}: {reason}", "detail": traceback.format_exc()})
+        kind = "out_of_memory" if framework is not None and framework.is_out_of_memory(error) else "failed"
+        send({kind: f"{type(error).__name__}: {reason}", "detail": traceback.format_exc()})
 
 
 def _take_turns(player: "Player", send: Send, receive: Receive) -> None:
@@ -133,6 +143,7 @@ class Player:
     """A workload's program.
 
     Args:
+        framework: of this side.
         fields: of the workload.
         extra: a share of a step's latency to be spent on real work besides: a slowdown that is planted.
 
@@ -140,14 +151,12 @@ class Player:
         reason: why it cannot run here; then there is no program.
     """
 
-    def __init__(self, fields: dict[str, Any], extra: float) -> None:
-        from fwbench import frameworks
+    def __init__(self, framework: Any, fields: dict[str, Any], extra: float) -> None:
         from fwbench.models import CATALOG
         from fwbench.models.weights import canonical
         from fwbench.workload import Workload
 
         workload = Workload(**fields)
-        framework = frameworks.load(workload.framework)
         self.reason: str | None = framework.unavailable(workload)
         if self.reason:
             return
@@ -155,7 +164,8 @@ class Player:
         weights = canonical(workload.weights, model, framework.weight_shapes(model), workload.seed)
         self.program = framework.build(workload, weights)
         del weights
-        self.program.compile()
+        with self.program.session():
+            self.program.compile()
         self._extra = extra
         self._units = 0
         self._padding: list[bytes] = []

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import os
+import shutil
 import signal
 import statistics
 import sys
@@ -16,12 +17,14 @@ from fwbench.compare.criteria import CRITERIA, Threshold
 from fwbench.compare.duet import Duet, SideError
 from fwbench.compare.sides import Side
 from fwbench.machine import machine
+from fwbench.worker.client import PACKAGE
 from fwbench.workload import Workload
 from tests.unit.processes import grandchildren
 
 THRESHOLDS = {name: criterion.duet for name, criterion in CRITERIA.items() if criterion.duet}
 ONE, TWO, THREE = (Workload("torch", "mlp", batch_size=size) for size in (1, 2, 3))
-BASE, HEAD = (Side(name, f"the {name}", Path("/nowhere") / name, Path("/nowhere")) for name in ("base", "head"))
+BOTH = ("base", "head")
+BASE, HEAD = (Side(name, f"the {name}", Path("/nowhere") / name, Path("/nowhere")) for name in BOTH)
 
 
 class Script:
@@ -30,6 +33,7 @@ class Script:
     Attributes:
         wobble: drawn for each process, a factor on its time.
         faults: by side and batch size, the error that its build raises, from the given pair on.
+        refused: sides whose servers do not come up.
         log: (side, message) in the order of sending.
     """
 
@@ -37,6 +41,7 @@ class Script:
         self.seconds, self.wobble, self.cpu = seconds, wobble, cpu or (lambda side, size: seconds(side, size))
         self.memory = memory or (lambda side, size: {"host_peak_memory": 1e8, "program_memory": 1e6})
         self.faults = {}
+        self.refused = ()
         self.log = []
         self.servers = Counter()
         self.noises = []
@@ -52,7 +57,8 @@ class ScriptedPartner:
         self.script.noises.append(noise)
 
     def await_ready(self):
-        pass
+        if self.side.name in self.script.refused:
+            raise SideError(self.side, "unavailable", "no numpy")
 
     def send(self, message):
         self.script.log.append((self.side.name, message))
@@ -244,6 +250,22 @@ def test_thresholds_are_a_benchmarks_own(play, monkeypatch):
     assert (found[ONE].kind, found[TWO].kind) == ("regressed", "unchanged")
 
 
+@pytest.mark.parametrize("metric", ["latency", "cpu_time"])
+@pytest.mark.parametrize(("amount", "kind"), [(40e-6, "regressed"), (60e-6, "unchanged")])
+def test_an_amount_of_time_is_added_to_the_share(play, metric, amount, kind):
+    """Head takes 50 us longer than base's millisecond, and 50 us of CPU time longer than base's two."""
+    script = Script(
+        slower(1.05 if metric == "latency" else 1.0, 1), cpu=lambda side, size: slower(1.025, size)(side, size) * 2
+    )
+    limit = {metric: Threshold(0.0, amount)}
+    found = play(script, ONE, thresholds={"latency": Threshold(0.02), **limit})[ONE]
+    assert found.verdicts[metric].kind == kind
+    assert {side: values["cpu_time"] for side, values in found.screening[0].values.items()} == {
+        "base": pytest.approx(2e-3),
+        "head": pytest.approx(2.05e-3),
+    }
+
+
 def test_a_planted_slowdown_is_heads_alone(play):
     script = Script(same)
     found = play(script, ONE, TWO, planted={TWO: 0.05})
@@ -266,7 +288,11 @@ def test_an_older_base_is_asked_for_what_it_knows(play):
         ("base", ("built", "unavailable", "no network"), "new"),
         ("base", ("rounds", "crashed", "killed by SIGSEGV"), "incomparable"),
         ("base", ("placed", "timed_out", "no answer"), "incomparable"),
+        ("base", ("built", "out_of_memory", "no memory left"), "incomparable"),
+        ("head", ("built", "out_of_memory", "no memory left"), "incomparable"),
+        ("head", ("placed", "out_of_memory", "no memory left"), "incomparable"),
         ("head", ("built", "error", "broken"), "failed"),
+        ("head", ("built", "unavailable", "no network"), "missing"),
         ("head", ("rounds", "crashed", "killed by SIGSEGV"), "failed"),
     ],
 )
@@ -279,7 +305,49 @@ def test_a_side_that_falls_costs_its_own_benchmark_alone(play, side, fault, kind
     assert {len(found[w].screening) for w in (ONE, THREE)} == {3}
 
 
-def test_a_side_that_falls_while_it_is_confirmed_is_no_crash(play):
+@pytest.mark.parametrize(("refused", "kind"), [(("head",), "missing"), (("base",), "new"), (BOTH, "unavailable")])
+@pytest.mark.parametrize("seed", range(6))
+def test_what_a_server_that_does_not_come_up_means_does_not_depend_on_the_draw(play, refused, kind, seed):
+    script = Script(same)
+    script.refused = refused
+    found = play(script, ONE, TWO, seed=seed)
+    assert {c.kind for c in found.values()} == {kind}
+
+
+@pytest.mark.parametrize("of_base", ["unavailable", "error"])
+def test_what_neither_side_can_run_is_not_missing(play, of_base):
+    script = Script(same)
+    script.faults = {("head", 2): ("built", "unavailable", "no GPU"), ("base", 2): ("built", of_base, "none here")}
+    found = play(script, ONE, TWO)
+    assert (found[ONE].kind, found[TWO].kind) == ("unchanged", "unavailable")
+    assert found[TWO].note == "the head cannot run it: no GPU"
+
+
+@pytest.mark.parametrize(("names", "kind"), [(("head",), "missing"), (BOTH, "incomparable")])
+def test_what_both_sides_have_run_is_never_skipped(play, names, kind):
+    """A GPU that is lost after screening has found a suspect."""
+    script = Script(slower(1.05, 1))
+    pairs = itertools.count()
+
+    def partner(side, *arguments):
+        if next(pairs) == 2 * 4:
+            script.faults = {(name, 1): ("built", "unavailable", "the GPU is lost") for name in names}
+        return ScriptedPartner(script, side, {})
+
+    script.partner = partner
+    assert play(script, ONE)[ONE].kind == kind
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        ("placed", "crashed", "killed"),
+        # What was built once is not new.
+        ("built", "error", "OSError: no space left on device"),
+        ("built", "unavailable", "the GPU is lost"),
+    ],
+)
+def test_a_base_that_falls_while_it_is_confirmed_is_no_crash_and_no_pass(play, fault):
     script = Script(slower(1.05, 1, 2))
     rounds = Counter()
     real = ScriptedPartner.send
@@ -288,7 +356,7 @@ def test_a_side_that_falls_while_it_is_confirmed_is_no_crash(play):
         if "workload" in message:
             rounds[self.side.name, message["workload"].get("batch_size", 1)] += 1
             if rounds["base", 2] == 4:
-                script.faults["base", 2] = ("placed", "crashed", "killed")
+                script.faults["base", 2] = fault
         real(self, message)
 
     ScriptedPartner.send = send
@@ -340,11 +408,12 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and fork
 
 def real(tmp_path, **changes):
     """Both sides are this revision."""
-    root = Path(duet.__file__).parents[2]
     sides = []
-    for name in ("base", "head"):
-        (tmp_path / name).symlink_to(root, target_is_directory=True)
-        sides.append(dataclasses.replace(Side(name, name, tmp_path / name, tmp_path), **changes.get(name, {})))
+    for name in BOTH:
+        (tmp_path / name).symlink_to(PACKAGE.parent, target_is_directory=True)
+        sides.append(
+            dataclasses.replace(Side(name, name, tmp_path / name / PACKAGE.name, tmp_path), **changes.get(name, {}))
+        )
     return sides
 
 
@@ -355,7 +424,7 @@ def test_real_processes_play(tmp_path):
     assert len(found.screening) >= 3
     assert {"latency", "cpu_time", "peak_memory"} <= pairs[0].differences.keys()
     assert all(1e-5 < seconds < 10 for pair in pairs for rounds in pair.rounds.values() for seconds in rounds)
-    assert pairs[0].memory["head"]["peak_memory"] > 1 << 20
+    assert pairs[0].values["head"]["peak_memory"] > 1 << 20
     assert found.described["head"]["versions"]["numpy"]
 
 
@@ -363,13 +432,12 @@ def test_real_processes_play(tmp_path):
 def test_a_base_without_the_workload_is_new(tmp_path):
     """An older revision, whose fwbench knows no noop framework."""
     old = tmp_path / "old"
-    package = Path(duet.__file__).parents[1]
-    for path in package.rglob("*"):
+    for path in PACKAGE.rglob("*"):
         if path.suffix in (".py", ".json") and "noop" not in path.parts:
-            copy = old / "fwbench" / path.relative_to(package)
+            copy = old / "fwbench" / path.relative_to(PACKAGE)
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(path.read_bytes())
-    base, head = real(tmp_path, base={"root": old})
+    base, head = real(tmp_path, base={"package": old / "fwbench"})
     found = Duet(base, head, machine(), "cpu", 60.0, seed=0).compare({FIXED: THRESHOLDS})[FIXED]
     assert found.kind == "new"
     assert "noop" in found.note
@@ -387,6 +455,43 @@ def test_a_killed_side_is_told_by_its_signal(tmp_path, monkeypatch):
     found = Duet(*real(tmp_path), machine(), "cpu", 60.0, seed=0).compare({FIXED: THRESHOLDS})[FIXED]
     assert found.kind in ("incomparable", "failed")
     assert "SIGSEGV" in found.note
+
+
+@linux
+@pytest.mark.parametrize("name", ["base", "head"])
+def test_memory_that_cannot_hold_both_sides_is_nobodys_fault(tmp_path, name):
+    """Which side the other's memory is missing for, is luck."""
+    small = tmp_path / "small" / "fwbench"
+    shutil.copytree(PACKAGE, small)
+    with (small / "frameworks" / "noop" / "adapter.py").open("a") as adapter:
+        adapter.write("\n\ndef build(*_):\n    raise MemoryError('nothing left')\n\n\nFRAMEWORK.build = build\n")
+    sides = real(tmp_path, **{name: {"package": small}})
+    found = Duet(*sides, machine(), "cpu", 60.0, seed=0).compare({FIXED: THRESHOLDS})[FIXED]
+    assert (found.kind, found.error.kind) == ("incomparable", "out_of_memory")
+    assert f"{name}: MemoryError: nothing left: memory must hold both sides" in found.note
+
+
+@linux
+@pytest.mark.parametrize(("names", "kind"), [(("base",), "new"), (("head",), "missing"), (BOTH, "unavailable")])
+def test_a_framework_that_is_not_installed(tmp_path, names, kind):
+    package = tmp_path / "without" / "fwbench"
+    shutil.copytree(PACKAGE, package)
+    (package / "frameworks" / "noop" / "__init__.py").write_text("import framework_of_tomorrow\n")
+    sides = real(tmp_path, **{name: {"package": package} for name in names})
+    found = Duet(*sides, machine(), "cpu", 60.0, seed=0).compare({FIXED: THRESHOLDS})[FIXED]
+    assert found.kind == kind
+    assert "it: noop cannot be imported (No module named 'framework_of_tomorrow')" in found.note
+
+
+@linux
+@pytest.mark.parametrize(("names", "kind"), [(("base",), "new"), (("head",), "missing"), (BOTH, "unavailable")])
+def test_an_interpreter_that_cannot_be_started(tmp_path, names, kind):
+    """Whichever side is started first."""
+    sides = real(tmp_path, **{name: {"python": "/no/such/python"} for name in names})
+    for seed in range(4):
+        found = Duet(*sides, machine(), "cpu", 60.0, seed=seed).compare({FIXED: THRESHOLDS})[FIXED]
+        assert found.kind == kind
+        assert "it: /no/such/python cannot be started: No such file" in found.note
 
 
 @linux

@@ -1,9 +1,12 @@
 """`--fwbench-against` in real pytest runs, over verdicts that are given; then once over real sides."""
 
 import json
+import shutil
 import subprocess
 
 import pytest
+
+from fwbench.worker.client import PACKAGE
 
 SUITE = """
     import pytest
@@ -35,16 +38,16 @@ def compare(self, workloads):
         kind = GIVEN.get(workload.batch_size, "unchanged")
         base, head = self._sides
         error = None
-        if kind in ("new", "failed", "skipped", "incomparable"):
-            fault = dict(new="error", failed="error", skipped="unavailable", incomparable="crashed")[kind]
+        if kind in ("new", "failed", "unavailable", "missing", "incomparable"):
+            fault = dict(new="error", failed="error", incomparable="crashed").get(kind, "unavailable")
             error = SideError(base if kind in ("new", "incomparable") else head, fault, "the reason")
-            kind = "failed" if kind == "skipped" else kind
             found[workload] = Comparison(workload, kind, note="the reason", error=error)
             continue
         ratio = 1.05 if kind == "regressed" else 1.0
         verdicts = dict(latency=Verdict(kind, ratio, (ratio - 0.01, ratio + 0.01), 0.95, 10, 0.001))
         rounds = dict(base=[0.1, 0.2], head=[0.25, 0.125])
-        pair = Pair(dict(latency=0.0), rounds, dict(base=dict(), head=dict()), 0.0, 2.0)
+        values = dict(base=dict(latency=0.15), head=dict(latency=0.1875))
+        pair = Pair(dict(latency=0.0), rounds, values, 0.0, 2.0)
         sides = dict()
         for name, version, digest in (("base", "2.0", "one"), ("head", "2.1", "another")):
             changed = GIVEN.get("program") == workload.batch_size
@@ -68,14 +71,17 @@ def pytest_unconfigure():
 
 
 @pytest.fixture
-def project(pytester, request, monkeypatch):
-    """A user's repository with a suite."""
-    monkeypatch.setenv("PYTHONPATH", str(request.config.rootpath))
+def project(pytester, monkeypatch):
+    """A repository with fwbench and a suite; the revision `before` has no fwbench yet."""
+    shutil.copytree(PACKAGE, pytester.path / "fwbench")
+    (pytester.path / ".gitignore").write_text("__pycache__\n")
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     pytester.makepyfile(test_suite=SUITE)
     git(pytester, "init", "--quiet")
-    git(pytester, "add", ".")
-    git(pytester, "commit", "--quiet", "--message", "suite")
+    for paths, tag in (("test_suite.py", "before"), (".", "with")):
+        git(pytester, "add", paths)
+        git(pytester, "commit", "--quiet", "--message", tag)
+        git(pytester, "tag", tag)
     return pytester
 
 
@@ -146,8 +152,10 @@ def test_what_the_base_has_not_is_new_and_measured_as_usual(project):
         ({1: "incomparable"}, 4, "torch-mlp-inference-b1: not comparable: the reason"),
         ({1: "inconclusive"}, 0, "3 benchmarks: 1 inconclusive, 2 unchanged*"),
         ({1: "improved"}, 0, "3 benchmarks: 1 improved, 2 unchanged*"),
-        ({1: "skipped"}, 0, "2 benchmarks: 2 unchanged*"),
-        ({1: "skipped", 2: "skipped", 3: "skipped"}, 4, "nothing was compared"),
+        ({1: "unavailable"}, 0, "2 benchmarks: 2 unchanged*"),
+        ({1: "unavailable", 2: "unavailable", 3: "unavailable"}, 4, "nothing was compared"),
+        ({1: "missing"}, 1, "torch-mlp-inference-b1: missing: the reason"),
+        ({1: "missing", 2: "missing", 3: "missing"}, 1, "3 benchmarks: 3 missing*"),
         ({1: "new", 2: "new", 3: "new"}, 4, "3 benchmarks: 3 new*"),
     ],
 )
@@ -172,10 +180,38 @@ def test_epochs_and_the_harness_itself_take_no_turns(project):
     result.stdout.fnmatch_lines(["*3 deselected*"])
 
 
+def test_a_duet_that_broke_is_not_started_again(project):
+    broken = GIVEN.replace("    found = dict()", "    raise ZeroDivisionError")
+    project.makeconftest(broken.replace("{given}", "dict()"))
+    result = project.runpytest_subprocess("-p", "no:cacheprovider", "--benchmark-only", "--fwbench-against=HEAD")
+    assert result.ret == 1
+    result.assert_outcomes(failed=3)
+    assert len([line for line in result.outlines if line.startswith("asked 1 ")]) == 1
+    assert result.outlines.count("the duet ended with ZeroDivisionError, as its first test tells") == 2
+
+
+def test_a_base_that_cannot_be_had_ends_the_run_in_one_sentence(project):
+    """A disk that is full."""
+    project.makeconftest(
+        GIVEN.replace("{given}", "dict()")
+        + """
+from fwbench.compare import sides
+git = sides._git
+sides._git = lambda folder, *arguments: None if "add" in arguments else git(folder, *arguments)
+"""
+    )
+    result = project.runpytest_subprocess("-p", "no:cacheprovider", "--benchmark-only", "--fwbench-against=HEAD")
+    assert result.ret == 4
+    result.stdout.fnmatch_lines(["*git could not make a worktree of HEAD (*look at its disk's free space.*"])
+    result.stdout.no_fnmatch_line("*Traceback*")
+    assert not [line for line in result.outlines if line.startswith("asked")]
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (["--fwbench-against=nothing"], "*'nothing' is no interpreter, and no revision of *"),
+        (["--fwbench-against=before"], "*'before': that revision of * has no fwbench where this run's is*"),
         (
             ["--fwbench-gate", "--benchmark-compare=x.json"],
             "*--fwbench-against and --fwbench-gate are different gates*",

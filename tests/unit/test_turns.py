@@ -4,13 +4,14 @@ import contextlib
 import json
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from fwbench.worker import turns
 from fwbench.worker.channel import Channel
-from fwbench.worker.client import environment
-from tests.unit.fakes import FakeClock, FakeProgram
+from fwbench.worker.client import command, environment
+from tests.unit.fakes import FakeClock, FakeFramework, FakeProgram
 
 NOOP = {"framework": "noop", "model": "noop", "mode": "fixed"}
 
@@ -27,6 +28,21 @@ def player(program, extra=0.0):
     made = turns.Player.__new__(turns.Player)
     made.program, made._extra, made._units, made._padding = program, extra, 0, []
     return made
+
+
+def test_a_program_is_compiled_for_the_context_in_which_it_steps(clock):
+    """PyTorch compiles a model with gradients anew where there are none."""
+    program = FakeProgram(clock)
+
+    @contextlib.contextmanager
+    def session():
+        program.log.append("enter")
+        yield
+        program.log.append("leave")
+
+    program.session = session
+    turns.Player(FakeFramework(program), NOOP, 0.0)
+    assert program.log == ["enter", "compile", "leave"]
 
 
 def test_rounds_are_synchronised_calls(clock):
@@ -71,7 +87,7 @@ def test_planted_work_is_not_part_of_the_time_it_is_a_share_of(clock, monkeypatc
 @pytest.fixture
 def server():
     config = json.dumps({"lanes": ["noop"], "cpus": [], "fork": sys.platform == "linux"})
-    channel = Channel([sys.executable, "-P", turns.__file__, config], environment({}, 1, "cpu"))
+    channel = Channel(command(sys.executable, Path(turns.__file__), config), environment({}, 1, "cpu"))
     assert "ready" in channel.receive(time.monotonic() + 60)
     yield channel
     channel.close()
@@ -108,8 +124,9 @@ def test_what_is_printed_does_not_corrupt_the_messages(tmp_path):
     """A framework that prints on import and at every step."""
     package = tmp_path / "fwbench_printing.py"
     package.write_text("import os, sys\nprint('printed', flush=True)\nos.write(1, b'raw\\n')\n")
-    script = (
-        "import sys; sys.argv[1:] = [sys.argv[1]]\n"
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import json, sys\n"
         "from fwbench.worker import turns\n"
         "claim = turns._claim_pipes\n"
         "def claimed():\n"
@@ -117,10 +134,11 @@ def test_what_is_printed_does_not_corrupt_the_messages(tmp_path):
         f"    exec(open({str(package)!r}).read())\n"
         "    return pipes\n"
         "turns._claim_pipes = claimed\n"
-        "import json; turns.serve(json.loads(sys.argv[1]))\n"
+        "turns.serve(json.loads(sys.argv[1]))\n"
     )
     config = json.dumps({"lanes": ["noop"], "cpus": [], "fork": False})
-    with contextlib.closing(Channel([sys.executable, "-c", script, config], environment({}, 1, "cpu"))) as channel:
+    server = command(sys.executable, script, config)
+    with contextlib.closing(Channel(server, environment({}, 1, "cpu"))) as channel:
         assert "ready" in channel.receive(time.monotonic() + 60)
         assert "built" in ask(channel, {"workload": NOOP, "extra": 0.0})
         assert "printed" in channel.said()

@@ -1,12 +1,15 @@
 """The process boundary, with real processes and a framework that does nothing."""
 
 import dataclasses
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import textwrap
 import time
+from importlib import metadata
 from typing import ClassVar
 
 import pytest
@@ -15,7 +18,7 @@ from fwbench.lanes import LANES
 from fwbench.machine import machine
 from fwbench.measurement import Failure, Measurement
 from fwbench.worker import client
-from fwbench.worker.client import Workers, environment
+from fwbench.worker.client import PACKAGE, Workers, command, environment
 from fwbench.workload import Workload
 from tests.unit.processes import grandchildren
 
@@ -232,6 +235,87 @@ def test_an_exception_is_tried_again_only_where_it_was_the_compilers(attempts, s
 def test_nothing_else_is_tried_again(attempts, lane, device):
     measured(lane, device)
     assert len(attempts.made) == 1
+
+
+@pytest.fixture
+def installed(tmp_path):
+    """A copy of fwbench as an installation has it: beside the libraries that it was installed with."""
+    site = tmp_path / "site-packages"
+    shutil.copytree(PACKAGE, site / "fwbench")
+    numpy = site / "numpy-0.0.1.dist-info" / "METADATA"
+    numpy.parent.mkdir()
+    numpy.write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 0.0.1\n")
+    return site
+
+
+MEASURED_BY = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from fwbench.machine import machine
+from fwbench.profiles import PROFILES
+from fwbench.worker.client import Workers
+from fwbench.workload import Workload
+workers = Workers(machine(), "cpu", {"noop": sys.executable}, ("noop",))
+found = workers.measure(Workload("noop", "noop"), PROFILES["quick"], lambda _: None)
+workers.close()
+"""
+COMPARED_BY = """
+import sys, tempfile
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from fwbench.compare.criteria import CRITERIA
+from fwbench.compare.duet import Duet
+from fwbench.compare.sides import sides
+from fwbench.machine import machine
+from fwbench.workload import Workload
+fixed, limits = Workload("noop", "noop", mode="fixed"), {"latency": CRITERIA["latency"].duet}
+with sides(sys.executable, Path(sys.argv[1]), {}) as (base, head):
+    compared = Duet(base, head, machine(), "cpu", 60.0).compare({fixed: limits})[fixed]
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "versions"),
+    [
+        (MEASURED_BY, "[found.versions]"),
+        (COMPARED_BY, "[compared.described[side]['versions'] for side in ('base', 'head')]"),
+    ],
+    ids=["workers", "duet"],
+)
+def test_an_interpreter_has_its_own_libraries_and_not_those_beside_fwbench(installed, script, versions):
+    """Else an upgrade would be compared with itself."""
+    told = f"{script}\nimport json; print(json.dumps([v['numpy'] for v in {versions}]))"
+    done = subprocess.run(
+        [sys.executable, "-c", told, installed], cwd=installed.parent, capture_output=True, text=True, check=True
+    )
+    assert set(json.loads(done.stdout)) == {metadata.version("numpy")}
+
+
+def test_a_script_and_what_it_spawns_have_the_same_fwbench(installed, tmp_path):
+    """Those who read data are spawned by a worker."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import multiprocessing, sys, fwbench.mark
+            if __name__ == "__main__":
+                print(fwbench.mark.__file__, *sys.argv[1:], flush=True)
+                process = multiprocessing.get_context("spawn").Process(target=fwbench.mark.tell)
+                process.start()
+                process.join()
+                sys.exit(process.exitcode)
+            """
+        )
+    )
+    (installed / "fwbench" / "mark.py").write_text("def tell():\n    print(__file__)\n")
+    done = subprocess.run(
+        command(sys.executable, script, "one", "two", package=installed / "fwbench"),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    mark = installed / "fwbench" / "mark.py"
+    assert done.stdout.splitlines() == [f"{mark} one two", f"{mark}"]
 
 
 def test_the_environment_fixes_threads_and_allocator():
