@@ -176,6 +176,7 @@ def test_epochs_and_the_harness_itself_take_no_turns(project):
     ("arguments", "sentence"),
     [
         (["--fwbench-against=nothing"], "*'nothing' is no interpreter, and no revision of *"),
+        (["--fwbench-against="], "--fwbench-against '' is no interpreter, and no revision of *"),
         (
             ["--fwbench-gate", "--benchmark-compare=x.json"],
             "*--fwbench-against and --fwbench-gate are different gates*",

@@ -116,6 +116,7 @@ def test_a_gate_over_nothing_is_no_gate(suite, programs, baseline):
     ("arguments", "sentence"),
     [
         (["--benchmark-compare"], "*takes the baseline by its path, --benchmark-compare=PATH*"),
+        (["--benchmark-compare="], "*takes the baseline by its path, *=PATH to a record or a journal."),
         (["--benchmark-compare=no.json"], "*--benchmark-compare=PATH*there is no no.json*"),
         (["--benchmark-compare=test_suite.py"], "*--benchmark-compare: test_suite.py is not JSON*"),
         (["--benchmark-autosave"], "*--benchmark-autosave cannot work with --fwbench-programs-only*"),

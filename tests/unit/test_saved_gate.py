@@ -227,6 +227,7 @@ def test_collecting_is_no_run(baseline, gate):
     [
         (["--fwbench-gate"], "--fwbench-gate needs the baseline's path, --benchmark-compare=PATH."),
         (["--fwbench-gate", "--benchmark-compare"], "--fwbench-gate needs the baseline's path, *=PATH."),
+        (["--fwbench-gate", "--benchmark-compare="], "--fwbench-gate needs the baseline's path, *=PATH."),
         (["--fwbench-gate", "--benchmark-compare=0001"], "--fwbench-gate needs *=PATH, and 0001 is no file."),
         (["--fwbench-gate", "--benchmark-compare=test_suite.py"], "--benchmark-compare: test_suite.py is not JSON *"),
         (["--fwbench-gate", "--fwbench-programs-only"], "--fwbench-gate and --fwbench-programs-only are different *"),
@@ -235,6 +236,8 @@ def test_collecting_is_no_run(baseline, gate):
         (["--fwbench-gate", "--benchmark-skip"], "--benchmark-skip measures nothing that --fwbench-gate *"),
         (["--fwbench-gate", "-n2"], "--fwbench-gate cannot work with -n*"),
         (["--fwbench-gate", "--fwbench-summary=none/x.md"], "--fwbench-summary none/x.md cannot be written (No such *"),
+        (["--fwbench-gate", "--fwbench-summary="], "--fwbench-summary . cannot be written (Is a directory)."),
+        (["--fwbench-gate", "--fwbench-fail="], "--fwbench-fail '' is not METRIC:PERCENT%*"),
         (["--fwbench-gate", "--fwbench-summary=."], "--fwbench-summary . cannot be written (Is a directory)."),
         (["--fwbench-gate", "--fwbench-fail=mean:5%"], "unknown metric 'mean' in --fwbench-fail: *"),
         (
@@ -243,6 +246,8 @@ def test_collecting_is_no_run(baseline, gate):
         ),
         (["--fwbench-summary=x.md"], "--fwbench-summary is about a gate: add --fwbench-against or --fwbench-gate, *"),
         (["--fwbench-fail=latency:5%"], "--fwbench-fail is about a gate: add --fwbench-against or --fwbench-gate, *"),
+        (["--fwbench-fail="], "--fwbench-fail is about a gate: add --fwbench-against or --fwbench-gate, *"),
+        (["--fwbench-gate", "--fwbench-against="], "--fwbench-against and --fwbench-gate are different gates: *"),
         (["--fwbench-allow-mismatch"], "--fwbench-allow-mismatch is about a gate: add --fwbench-gate, *"),
         (["--fwbench-programs-only", "--fwbench-summary=x.md"], "--fwbench-summary is about a gate: add *"),
         (["--fwbench-against=HEAD", "--fwbench-allow-mismatch"], "--fwbench-allow-mismatch is about a gate: add *"),
