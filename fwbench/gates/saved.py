@@ -106,6 +106,6 @@ class SavedGate(Gate):
                 own=self._own,
                 left_out=frozenset(self._left_out),
                 allow_mismatch=self._allow_mismatch,
-                floor=evidence.floor(self._machine),
+                state=evidence.state(self._machine),
             )
         return self._compared
