@@ -12,7 +12,7 @@ import pytest
 
 from fwbench.compare.criteria import Threshold
 from fwbench.compare.duet import Comparison, Duet
-from fwbench.compare.findings import NOTHING, OK, Finding, Outcome
+from fwbench.compare.findings import NOTHING, Finding, Outcome
 from fwbench.compare.programs import compare
 from fwbench.compare.sides import Side, find, sides
 from fwbench.errors import UserError
@@ -50,6 +50,7 @@ class DuetGate(Gate):
         self._sides: tuple[Side, Side] | None = None
         self._expected: dict[Workload, Mapping[str, Threshold]] = {}
         self._found: dict[Workload, Comparison] = {}
+        self._asked: dict[Workload, Comparison] = {}
         self._seconds = 0.0
         try:
             find(self._against, self._project)
@@ -67,7 +68,7 @@ class DuetGate(Gate):
         """Head's rounds; of a workload that base has not, the ordinary measurement."""
         if workload not in self._found:
             self._run({workload: self._expected.get(workload, self._thresholds)} | self._expected, protocol, tell)
-        comparison = self._found[workload]
+        comparison = self._asked[workload] = self._found[workload]
         if comparison.kind == "failed":
             error = comparison.error
             assert error is not None
@@ -108,7 +109,8 @@ class DuetGate(Gate):
             self._summary.write_text(verdicts.markdown(self._outcome()), encoding="utf-8")
         if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             return status
-        return NOTHING if self._outcome().exit_code != OK else status
+        # What regressed or failed has failed its own test; where that was expected, it is forgiven.
+        return status if self._outcome().compared else NOTHING
 
     def lines(self, journal: Path | None) -> list[str]:
         return verdicts.lines(self._outcome())
@@ -149,8 +151,8 @@ class DuetGate(Gate):
         }
 
     def _outcome(self) -> Outcome:
-        findings = [finding for comparison in self._found.values() for finding in _findings(comparison)]
-        notes = dict.fromkeys(note for c in self._found.values() for note in _versions(c))
+        findings = [finding for comparison in self._asked.values() for finding in _findings(comparison)]
+        notes = dict.fromkeys(note for c in self._asked.values() for note in _versions(c))
         return Outcome(self._title("base"), self._title("head"), findings, self._seconds, list(notes))
 
 

@@ -79,12 +79,16 @@ class SavedGate(Gate):
         self._names[measurement.workload] = test
 
     def finish(self, status: int) -> int:
-        """1 with a regression or a missing benchmark; 4 where nothing could be compared, or something not."""
+        """1 with a regression or a missing benchmark; 4 where nothing could be compared, or something not.
+
+        What failed has failed its own test; where that was expected, it is forgiven.
+        """
         if self._summary:
             self._summary.write_text(verdicts.markdown(self._outcome()), encoding="utf-8")
         if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             return status
-        found = self._outcome().exit_code
+        outcome = self._outcome()
+        found = dataclasses.replace(outcome, findings=[f for f in outcome.findings if f.kind != "failed"]).exit_code
         return status if found == OK else found
 
     def lines(self, journal: Path | None) -> list[str]:

@@ -151,6 +151,29 @@ def test_what_is_not_run_is_missing_unless_it_was_left_out(suite, baseline, gate
     )
 
 
+def on_the_third(marker, suite=SUITE):
+    return suite.replace("3]", f"pytest.param(3, marks=pytest.mark.{marker})]")
+
+
+@pytest.mark.parametrize("marker", ["skip", "skipif(True, reason='known')"])
+def test_what_is_skipped_was_left_out(suite, baseline, gate, marker):
+    suite.makepyfile(test_suite=on_the_third(marker))
+    result = gate(baseline(0.5))
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["2 benchmarks: 2 improved"])
+
+
+@pytest.mark.parametrize(("marker", "code"), [("xfail", 0), ("filterwarnings('error')", 1)])
+def test_a_failure_that_is_expected_is_told_and_forgiven(suite, baseline, gate, marker, code):
+    suite.makepyfile(test_suite=on_the_third(marker))
+    path = baseline(0.5)
+    fails = "if workload.batch_size == 3:\n        return Measurement(workload, failure=Failure('error', 'why'))\n    "
+    suite.makeconftest(GIVEN.replace("seconds =", f"{fails}seconds =").replace("import Mea", "import Failure, Mea"))
+    result = gate(path)
+    assert result.ret == code
+    result.stdout.fnmatch_lines(["3 benchmarks: 1 failed, 2 improved"])
+
+
 def test_a_gate_over_nothing_is_no_gate(baseline, gate):
     result = gate(baseline(1.0), "-k", "nothing", measures=False)
     assert result.ret == 4
