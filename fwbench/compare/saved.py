@@ -19,6 +19,7 @@ from fwbench.compare import programs
 from fwbench.compare.criteria import CRITERIA, Threshold, values
 from fwbench.compare.findings import ALL, Finding, Outcome
 from fwbench.compare.statistics import TOLERATED, Kind, Verdict, holm
+from fwbench.lanes import LANES
 from fwbench.machine import Machine
 from fwbench.measurement import Measurement
 from fwbench.meters.load import BUSY
@@ -132,6 +133,7 @@ def compare(
         allow_mismatch: compare what differs in more than the code.
         state: standard deviation between this machine's runs of unchanged code without other load, of logarithms.
     """
+    base, head = _without_harness(base), _without_harness(head)
     reasons = () if allow_mismatch else mismatches(base.machine, head.machine)
     theirs, ours = _sides(base), _sides(head)
     absent = {m.workload.id: m.failure for m in head.measurements if m.failure}
@@ -164,6 +166,13 @@ def compare(
     if unjudged:
         notes.append(f"not judged, as no benchmark has it on both sides: {', '.join(unjudged)}")
     return Outcome(str(base.path), str(head.path), findings, notes=[*notes, *_versions(pairs)])
+
+
+def _without_harness(record: Record) -> Record:
+    """The record less what prices the harness: its nanoseconds are the machine's."""
+    internal = {lane.name for lane in LANES.values() if lane.internal}
+    kept = tuple(m for m in record.measurements if m.workload.framework not in internal)
+    return dataclasses.replace(record, measurements=kept)
 
 
 def _paired(

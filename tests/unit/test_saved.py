@@ -488,6 +488,15 @@ def test_a_gate_over_no_metric_is_exit_4(record):
 # Other records
 
 
+def test_what_prices_the_harness_is_not_compared(record):
+    (finding,) = compare(
+        record(several(), several(framework="noop", model="noop"), several(framework="noop", model="mlp")),
+        record(several(), several(framework="noop", model="noop", factor=9.0), failed(framework="noop")),
+        LATENCY,
+    ).findings
+    assert (finding.benchmark, finding.kind) == ("torch-mlp-inference-b1", "unchanged")
+
+
 def test_a_journal_is_compared_as_the_file_of_its_run(tmp_path, record):
     kept = read(write(tmp_path / "x.jsonl", journal(several(factor=1.3))))
     assert found(compare(record(several()), kept, LATENCY)) == {("torch-mlp-inference-b1", "latency"): "regressed"}

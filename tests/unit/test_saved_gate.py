@@ -213,6 +213,15 @@ def test_a_machine_whose_runs_differ_much_is_not_believed(suite, baseline, gate)
     result.stdout.fnmatch_lines(["3 benchmarks: 3 inconclusive"])
 
 
+def test_the_harness_itself_is_not_gated(suite, baseline, gate):
+    path = baseline(0.5)
+    suite.makepyfile(test_suite=SUITE, test_harness=NOOP)
+    result = gate(path)
+    assert result.ret == 0
+    result.assert_outcomes(passed=3, deselected=3)
+    result.stdout.fnmatch_lines(["3 benchmarks: 3 improved"])
+
+
 def another(name, value):
     def change(record):
         record["machine_info"]["fwbench"][name] = value
