@@ -67,6 +67,7 @@ class _Case:
     Attributes:
         threshold: as a share of base.
         state: standard deviation between runs of unchanged code, of logarithms.
+        exact: whether one value a side decides.
         untold: why the values tell nothing, where they do not.
         program: what to know of a program that did not change.
     """
@@ -77,6 +78,7 @@ class _Case:
     head: Sequence[float]
     threshold: float
     state: float
+    exact: bool
     untold: str
     program: str
 
@@ -190,7 +192,9 @@ def _paired(
         if now:
             limit = threshold.of(math.exp(_level(before)))
             moved = state if metric in _OF_STATE else 0.0
-            cases.append(_Case(head.name, metric, before, now, limit, moved, _untold(base, head, metric), same))
+            exact = head.measurement is not None and CRITERIA[metric].decided_by_one(head.measurement.workload.device)
+            untold = "" if exact else _untold(base, head, metric)
+            cases.append(_Case(head.name, metric, before, now, limit, moved, exact, untold, same))
         else:
             findings.append(Finding(head.name, "missing", metric, note="the baseline has it, this run has not"))
     return findings, cases
@@ -293,7 +297,7 @@ def _program(base: Measurement | None, head: Measurement | None) -> tuple[str, s
     """What changed in a program; and what to know of one that did not, where something is known."""
     if base is None or head is None or base.program is None or head.program is None:
         return "", ""
-    found = programs.compare(base.program, head.program)
+    found = programs.compare(base.program, head.program, head.workload.device)
     changed = [finding.sentence for finding in found if finding.changed]
     same = [finding.sentence for finding in found if not changed and finding.kind != "untold"]
     return "; ".join(changed), "; ".join(same)
@@ -303,7 +307,7 @@ def _judged(cases: Sequence[_Case]) -> list[Finding]:
     """Verdicts over the whole suite: a test each, and Holm's correction over all of them."""
     p_values = {}
     for at, case in enumerate(cases):
-        if not CRITERIA[case.metric].exact and not case.untold:
+        if not case.exact and not case.untold:
             p_values[at] = _p_value(case.difference - case.worse_by(TOLERATED * case.threshold), *case.spread)
     fallen = holm(p_values, _ALPHA)
     return [_finding(case, p_values.get(at), at in fallen) for at, case in enumerate(cases)]
@@ -321,7 +325,7 @@ def _finding(case: _Case, p: float | None, significant: bool) -> Finding:
     interval = _interval(case)
     note = ""
     kind: Kind
-    if CRITERIA[case.metric].exact:
+    if case.exact:
         kind = "regressed" if difference > limit else "improved" if difference < -limit else "unchanged"
     elif case.untold:
         kind, note = "inconclusive", case.untold
@@ -340,7 +344,12 @@ def _finding(case: _Case, p: float | None, significant: bool) -> Finding:
     sign = 1 if CRITERIA[case.metric].direction == "lower" else -1
     low, high = sorted(math.exp(sign * end) for end in interval)
     verdict = Verdict(
-        kind, math.exp(sign * difference), (low, high), _CONFIDENCE, min(len(case.base), len(case.head)), p
+        kind,
+        math.exp(sign * difference),
+        (low, high),
+        1.0 if case.exact else _CONFIDENCE,
+        min(len(case.base), len(case.head)),
+        p,
     )
     return Finding(
         case.name,
@@ -355,7 +364,7 @@ def _finding(case: _Case, p: float | None, significant: bool) -> Finding:
 
 
 def _interval(case: _Case) -> tuple[float, float]:
-    if CRITERIA[case.metric].exact:
+    if case.exact:
         return case.difference, case.difference
     if case.untold:
         return -math.inf, math.inf

@@ -193,7 +193,8 @@ def _programs(comparison: Comparison) -> list[Finding]:
     base, head = (comparison.described[side].get("program") for side in ("base", "head"))
     if not base or not head:
         return []
-    changed = [f.sentence for f in compare(Fingerprint.from_json(base), Fingerprint.from_json(head)) if f.changed]
+    found = compare(Fingerprint.from_json(base), Fingerprint.from_json(head), comparison.workload.device)
+    changed = [finding.sentence for finding in found if finding.changed]
     return [Finding(comparison.workload.id, "program", note="; ".join(changed))] if changed else []
 
 

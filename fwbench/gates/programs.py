@@ -72,7 +72,7 @@ class ProgramsOnly(Gate):
         if base is None:
             self._new.append(workload)
             return
-        findings = self._found[workload] = compare(base, measurement.program)
+        findings = self._found[workload] = compare(base, measurement.program, workload.device)
         changed = [f"{workload.id}: {finding.sentence}" for finding in findings if finding.changed]
         if changed:
             pytest.fail("\n".join(changed), pytrace=False)

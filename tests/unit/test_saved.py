@@ -108,6 +108,18 @@ def test_what_the_compiler_says_of_memory_is_exact_so_that_one_process_decides(r
     finding = verdict(record, *memory(base, head), {"program_memory": THRESHOLDS["program_memory"]})
     assert finding.kind == kind
     assert finding.verdict.interval == (finding.verdict.ratio, finding.verdict.ratio)
+    assert finding.verdict.confidence == 1.0
+
+
+def test_what_a_compiler_chose_by_measuring_on_a_gpu_is_decided_by_processes(record):
+    limits = {"program_memory": THRESHOLDS["program_memory"]}
+    one = [dataclasses.replace(m, workload=dataclasses.replace(m.workload, device="gpu")) for m in memory(1e9, 2e9)]
+    assert verdict(record, *one, limits).kind == "inconclusive"
+    for levels, kind in (((1.0, 1.0, 2.0, 1.0, 2.0), "inconclusive"), ((1.9, 2.0, 2.0, 1.9, 2.0), "regressed")):
+        base = several("program_memory", levels=[1.0] * 4 + [1.1], unit=1e9, device="gpu")
+        finding = verdict(record, base, several("program_memory", levels=levels, unit=1e9, device="gpu"), limits)
+        assert finding.kind == kind
+        assert finding.verdict.interval[0] < finding.verdict.ratio < finding.verdict.interval[1]
 
 
 def test_one_process_a_side_is_no_guess_but_inconclusive_with_what_to_do(record):
@@ -215,7 +227,7 @@ def decide(rng, noise, scale, effect=0.0, state=saved.UNTESTED):
     def case(name):
         base, head = (list(np.exp(moved + scale * noise(rng, 5))) for moved in states)
         slower = 1 + effect if name == 0 else 1.0
-        return saved._Case(str(name), "latency", base, [slower * x for x in head], 0.15, state, "", "")
+        return saved._Case(str(name), "latency", base, [slower * x for x in head], 0.15, state, False, "", "")
 
     return [finding.kind for finding in saved._judged([case(name) for name in range(BENCHMARKS)])]
 
