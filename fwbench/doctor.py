@@ -15,14 +15,12 @@ from fwbench import nvml
 from fwbench.lanes import LANES
 from fwbench.machine import Machine, machine, versions
 from fwbench.meters.energy import counter
-from fwbench.meters.load import OtherLoad
+from fwbench.meters.load import BUSY, OtherLoad
 from fwbench.records import STORAGE
 from fwbench.report import units
 
 Level = Literal["good", "better", "missing"]
 
-# Share of the CPUs below which the background of an idle machine stays; as in the notes under a run.
-_OTHER_LOAD = 0.05
 _WATCHED = 1.0  # seconds
 
 
@@ -210,7 +208,7 @@ def _other_load(sleep: Callable[[float], None]) -> Finding:
     if load.value is None:
         return Finding("other load", "better", str(load.reason), "watch the machine yourself")
     found = f"{load.value:.0%} of the CPUs, over {_WATCHED:g} s"
-    if load.value > _OTHER_LOAD:
+    if load.value > BUSY:
         return Finding("other load", "better", found, "end what else runs; `top` names it")
     return Finding("other load", "good", found)
 

@@ -160,9 +160,8 @@ def _group(item: pytest.Item) -> str | None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     config = session.config
     gate = config.stash[_GATE]
-    if gate and gate.kind:
-        measured = [item for item in session.items if "measure" in getattr(item, "fixturenames", ())]
-        gate.expect({w: options.of_test(item, gate.kind) for item in measured if (w := _workload(item))})
+    if gate:
+        _announce(session.items, gate)
     terminal = config.pluginmanager.getplugin("terminalreporter")
     if terminal is None or config.get_verbosity() < 0 or hasattr(config, "workerinput"):
         return
@@ -170,6 +169,30 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     progress = Progress(terminal, capture.global_and_fixture_disabled if capture else nullcontext)
     progress.total = sum("measure" in getattr(item, "fixturenames", ()) for item in session.items)
     config.stash[_PROGRESS] = progress
+
+
+def _announce(items: Sequence[pytest.Item], gate: Gate) -> None:
+    """Tell a gate what the run will measure, and what is skipped on purpose."""
+    expected = {}
+    for item in items:
+        workload = _workload(item)
+        if workload is None or "measure" not in getattr(item, "fixturenames", ()):
+            continue
+        if _is_skipped(item):
+            gate.deselect(workload)
+        elif gate.kind:
+            expected[workload] = options.of_test(item, gate.kind)
+    gate.expect(expected)
+
+
+def _is_skipped(item: pytest.Item) -> bool:
+    """Whether markers keep a test from running; of a condition in text, pytest tells when it comes to the test."""
+    conditions = [
+        condition
+        for marker in item.iter_markers("skipif")
+        for condition in (*marker.args, marker.kwargs.get("condition"))
+    ]
+    return bool(item.get_closest_marker("skip")) or any(c and not isinstance(c, str) for c in conditions)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -338,7 +338,7 @@ def _numbers(config: pytest.Config, option: str, kind: str, least: int) -> tuple
 
 def _threads(config: pytest.Config, machine: Machine) -> int:
     if config.getoption("fwbench_threads") is None:
-        return 1 if config.getoption("fwbench_against") and machine.device == "cpu" else machine.threads
+        return 1 if config.getoption("fwbench_against") is not None and machine.device == "cpu" else machine.threads
     threads = _at_least_one(config, "--fwbench-threads")
     if threads > len(machine.cpus):
         raise pytest.UsageError(

@@ -6,7 +6,7 @@ from typing import Any
 
 from fwbench.compare import evidence
 from fwbench.compare.criteria import CRITERIA, parse
-from fwbench.compare.saved import compare
+from fwbench.compare.saved import UNTESTED, compare
 from fwbench.errors import UserError
 from fwbench.records import read
 from fwbench.report import verdicts
@@ -41,8 +41,8 @@ def _compare(options: argparse.Namespace) -> int:
             raise UserError(f"records do not hold {name}, which --fail names: `pytest --fwbench-against` measures it.")
     thresholds = {name: criterion.saved for name, criterion in CRITERIA.items() if criterion.saved} | asked
     base, head = read(options.base), read(options.head)
-    floor = evidence.floor(head.machine) if head.machine else 0.0
-    outcome = compare(base, head, thresholds, allow_mismatch=options.allow_mismatch, floor=floor)
+    state = evidence.state(head.machine) if head.machine else UNTESTED
+    outcome = compare(base, head, thresholds, allow_mismatch=options.allow_mismatch, state=state)
     print("\n".join(verdicts.lines(outcome)))
     if options.summary:
         try:

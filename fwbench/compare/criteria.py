@@ -43,7 +43,7 @@ class Criterion:
         direction: which way is better.
         duet: the threshold where both sides take turns on one machine; None: a duet does not measure it.
         saved: the threshold against a record made earlier; None: records do not hold it.
-        exact: the same at every run of the same program, so that one value a side decides.
+        exact: stated by the compiler, not measured.
     """
 
     unit: str
@@ -51,6 +51,13 @@ class Criterion:
     duet: Threshold | None
     saved: Threshold | None
     exact: bool = False
+
+    def decided_by_one(self, device: str) -> bool:
+        """Whether it is the same at every run of the same program, so that one value a side decides.
+
+        On a GPU nothing is: there compilers choose by measuring, each process anew.
+        """
+        return self.exact and device == "cpu"
 
 
 _MIB = 2.0**20

@@ -506,14 +506,16 @@ class _Work:
             if workload in self.failed:
                 continue
             for metric in thresholds:
-                if not CRITERIA[metric].exact and all(metric in p.differences for p in self.screening[workload]):
+                one = CRITERIA[metric].decided_by_one(workload.device)
+                if not one and all(metric in p.differences for p in self.screening[workload]):
                     yield workload, metric
 
     def _exact(self, workload: Workload) -> dict[str, Verdict]:
         found = {}
         pairs = [*self.screening[workload], *self.confirmation[workload]]
         for metric in self.thresholds[workload]:
-            if CRITERIA[metric].exact and all(metric in pair.differences for pair in pairs):
+            one = CRITERIA[metric].decided_by_one(workload.device)
+            if one and all(metric in pair.differences for pair in pairs):
                 ratio = math.exp(statistics.median(pair.differences[metric] for pair in pairs))
                 limit = 1 + self.threshold(workload, metric, pairs)
                 kind: Literal["regressed", "improved", "unchanged"] = (

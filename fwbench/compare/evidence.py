@@ -11,9 +11,14 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from fwbench.compare.saved import UNTESTED
 from fwbench.errors import UserError
 from fwbench.machine import Machine
+from fwbench.meters.load import BUSY
 from fwbench.records import SELFTEST
+
+# So many suites tell how far runs differ.
+_QUIET = 10
 
 Rounds = Sequence[float]
 Suites = Sequence[Mapping[str, Any]]
@@ -144,24 +149,27 @@ def _rate(found: int, of: int) -> str:
     return f"{found}/{of} ({low:.0%} to {high:.0%})"
 
 
-def floor(machine: Machine, path: Path = SELFTEST) -> float:
-    """Standard deviation between this machine's processes, by what its own A/A record has seen; 0 without one.
+def state(machine: Machine, path: Path = SELFTEST) -> float:
+    """How far the states differ that this machine's runs meet while nothing else runs.
 
     Returns:
-        Of the logarithm of a process's median round, of the benchmark that scatters most.
+        Standard deviation between runs of the logarithm of a run's time, of the benchmark that it moves most: by base's
+        processes in the machine's own A/A record, a suite a run. Where that has too few quiet suites, `UNTESTED`.
     """
-    if not path.exists():
-        return 0.0
     try:
         evidence = read(path)
     except UserError:
-        return 0.0
+        return UNTESTED
     known = evidence.header["machine"]
-    if any(known[name] != getattr(machine, name) for name in ("cpu", "threads")):
-        return 0.0
+    if any(known[name] != getattr(machine, name) for name in ("device", "cpu", "threads")):
+        return UNTESTED
+    quiet = [suite for suite in evidence.suites if not suite["loaded"] and (suite["other_load"] or 0.0) <= BUSY]
+    if len(quiet) < _QUIET:
+        return UNTESTED
     levels: dict[str, list[float]] = {}
-    for suite in evidence.suites:
+    for suite in quiet:
         for benchmark in suite["benchmarks"]:
-            for pair in benchmark["rounds"]:
-                levels.setdefault(benchmark["id"], []).append(math.log(statistics.median(pair["base"])))
-    return max((statistics.stdev(found) for found in levels.values() if len(found) > 1), default=0.0)
+            processes = [math.log(statistics.median(pair["base"])) for pair in benchmark["rounds"]]
+            if processes:
+                levels.setdefault(benchmark["id"], []).append(statistics.fmean(processes))
+    return max((statistics.stdev(found) for found in levels.values() if len(found) > 1), default=UNTESTED)

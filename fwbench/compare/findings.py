@@ -71,11 +71,14 @@ class Outcome:
     notes: Sequence[str] = ()
 
     @property
+    def compared(self) -> bool:
+        """Whether something could be compared, and nothing could not."""
+        kinds = {finding.kind for finding in self.findings}
+        return "incomparable" not in kinds and bool(kinds.intersection(_COMPARED))
+
+    @property
     def exit_code(self) -> int:
         """1 with a regression, a failure or a missing benchmark; 4 where something or all could not be compared."""
-        kinds = {finding.kind for finding in self.findings}
-        if kinds.intersection(_FAILING):
+        if any(finding.kind in _FAILING for finding in self.findings):
             return REGRESSED
-        if "incomparable" in kinds or not kinds.intersection(_COMPARED):
-            return NOTHING
-        return OK
+        return OK if self.compared else NOTHING

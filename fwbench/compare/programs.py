@@ -31,12 +31,13 @@ class Finding:
     changed: bool = True
 
 
-def compare(base: Fingerprint, head: Fingerprint) -> tuple[Finding, ...]:
+def compare(base: Fingerprint, head: Fingerprint, device: str) -> tuple[Finding, ...]:
     """All findings, at least one; nothing is judged better or worse where only a clock can tell.
 
     Args:
         base: of the baseline.
         head: of the same workload now.
+        device: that it is for. On a GPU compilers choose by measuring, so their figures of one program may change.
     """
     if base.digest is None or head.digest is None:
         return (_untold(base, head),)
@@ -48,7 +49,7 @@ def compare(base: Fingerprint, head: Fingerprint) -> tuple[Finding, ...]:
         *_donation(base, head),
         *_barrier(base.operators or {}, head.operators or {}),
         *_graph_breaks(base, head),
-        _same(base, head) if base.digest == head.digest else _program(base, head),
+        _same(base, head, device) if base.digest == head.digest else _program(base, head),
     )
 
 
@@ -120,17 +121,20 @@ def _program(base: Fingerprint, head: Fingerprint) -> Finding:
     return Finding("program", ", ".join(operators + _facts(base, head)) + (f" (by {by})" if by else ""))
 
 
-def _same(base: Fingerprint, head: Fingerprint) -> Finding:
+def _same(base: Fingerprint, head: Fingerprint, device: str) -> Finding:
     facts, by = ", ".join(_facts(base, head)), _by(base, head)
     if base.processor != head.processor:
         other = f"same program, other processor ({base.processor} -> {head.processor})"
         return Finding("compiler", f"{other}: {facts}" if facts else other, changed=False)
     if by:
         return Finding(
-            "compiler", f"same program, other compiler versions ({by}): {facts or 'made the same of it'}", bool(facts)
+            "compiler",
+            f"same program, other compiler versions ({by}): {facts or 'made the same of it'}",
+            bool(facts) and device == "cpu",
         )
     if facts:
-        return Finding("compiler", f"same program, same compiler versions, but {facts}: compare its settings")
+        why = "compare its settings" if device == "cpu" else "on a GPU the compiler chooses by measuring"
+        return Finding("compiler", f"same program, same compiler versions, but {facts}: {why}", device == "cpu")
     return Finding("same", "same program, same compiler: a difference in time is the machine's", changed=False)
 
 

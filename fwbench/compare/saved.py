@@ -1,7 +1,9 @@
 """Two records compared: what is comparable, and which changes are more than the difference between processes.
 
-A record made earlier met another state of the machine, which no number of rounds shows; the process is the replicate,
-and few processes decide little. So the thresholds are wide, and what cannot be told is inconclusive.
+The process is the replicate, never the round, and few processes decide little. A record made earlier met another state
+of the machine, too, which all its processes share, so that no number of them averages it out: how far runs differ must
+be known from elsewhere, and other load lengthens any time. So the thresholds are wide, and what cannot be told is
+inconclusive.
 """
 
 import dataclasses
@@ -17,8 +19,10 @@ from fwbench.compare import programs
 from fwbench.compare.criteria import CRITERIA, Threshold, values
 from fwbench.compare.findings import ALL, Finding, Outcome
 from fwbench.compare.statistics import TOLERATED, Kind, Verdict, holm
+from fwbench.lanes import LANES
 from fwbench.machine import Machine
 from fwbench.measurement import Measurement
+from fwbench.meters.load import BUSY
 from fwbench.records import Record
 from fwbench.workload import Workload
 
@@ -29,8 +33,14 @@ _CONFIDENCE = 0.95
 # Of a machine, what numbers depend on; the kernel and the driver may be what is compared.
 _MACHINE = ("device", "accelerator", "cpu", "threads")
 
-# What scatters as calls do, whose spread is all that a floor tells.
-_FLOORED = ("latency", "throughput")
+# What depends on the machine's state: all but memory.
+_OF_STATE = frozenset(name for name, criterion in CRITERIA.items() if criterion.unit != "B")
+
+# Standard deviation between runs of unchanged code, of logarithms, on a machine that was never tested and does nothing
+# else. On two shared virtual cores it was 0.01 to 0.02 by benchmark, and 0.03 to 0.04 beside work of low priority.
+UNTESTED = 0.03
+
+_ALONE = "one process a side tells nothing of the spread between processes: --fwbench-processes=5 on both sides"
 
 
 @dataclass(frozen=True)
@@ -56,7 +66,9 @@ class _Case:
 
     Attributes:
         threshold: as a share of base.
-        floor: of the standard deviation between processes.
+        state: standard deviation between runs of unchanged code, of logarithms.
+        exact: whether one value a side decides.
+        untold: why the values tell nothing, where they do not.
         program: what to know of a program that did not change.
     """
 
@@ -65,7 +77,9 @@ class _Case:
     base: Sequence[float]
     head: Sequence[float]
     threshold: float
-    floor: float
+    state: float
+    exact: bool
+    untold: str
     program: str
 
     @property
@@ -81,15 +95,16 @@ class _Case:
         return -math.log1p(-share) if share < 1 else math.inf
 
     @property
-    def spread(self) -> tuple[float, float] | None:
-        """Standard error of the difference and its degrees of freedom; None where nothing is known of it."""
+    def spread(self) -> tuple[float, float]:
+        """Standard error of the difference and its degrees of freedom.
+
+        Processes average out, the states of two runs do not. As the latter's variance is known, the degrees are those
+        of the sum (Welch 1947, Biometrika 34, 28-35; Satterthwaite 1946).
+        """
         degrees = len(self.base) + len(self.head) - 2
-        squares = _squares(self.base) + _squares(self.head)
-        if not degrees and not self.floor:
-            return None
-        between = math.sqrt(squares / degrees) if degrees else 0.0
-        error = max(between, self.floor) * math.sqrt(1 / len(self.base) + 1 / len(self.head))
-        return error, degrees if between >= self.floor else math.inf
+        between = (_squares(self.base) + _squares(self.head)) / degrees * (1 / len(self.base) + 1 / len(self.head))
+        variance = between + 2 * self.state**2
+        return math.sqrt(variance), degrees * (variance / between) ** 2 if between else math.inf
 
 
 def _level(side: Sequence[float]) -> float:
@@ -109,7 +124,7 @@ def compare(
     own: Mapping[str, Mapping[str, Threshold]] | None = None,
     left_out: frozenset[str] = frozenset(),
     allow_mismatch: bool = False,
-    floor: float = 0.0,
+    state: float = UNTESTED,
 ) -> Outcome:
     """Compare two records.
 
@@ -118,8 +133,9 @@ def compare(
         own: thresholds of single benchmarks, by name.
         left_out: benchmarks that were deselected, which are not missing.
         allow_mismatch: compare what differs in more than the code.
-        floor: standard deviation between this machine's processes, of logarithms, that is known from elsewhere.
+        state: standard deviation between this machine's runs of unchanged code without other load, of logarithms.
     """
+    base, head = _without_harness(base), _without_harness(head)
     reasons = () if allow_mismatch else mismatches(base.machine, head.machine)
     theirs, ours = _sides(base), _sides(head)
     absent = {m.workload.id: m.failure for m in head.measurements if m.failure}
@@ -136,7 +152,7 @@ def compare(
         if different:
             findings.append(Finding(other.name, "incomparable", note="; ".join(different)))
         else:
-            told, judged = _paired(one, other, {**thresholds, **(own or {}).get(other.name, {})}, floor)
+            told, judged = _paired(one, other, {**thresholds, **(own or {}).get(other.name, {})}, state)
             findings += told
             cases += judged
     findings += _judged(cases)
@@ -154,8 +170,15 @@ def compare(
     return Outcome(str(base.path), str(head.path), findings, notes=[*notes, *_versions(pairs)])
 
 
+def _without_harness(record: Record) -> Record:
+    """The record less what prices the harness: its nanoseconds are the machine's."""
+    internal = {lane.name for lane in LANES.values() if lane.internal}
+    kept = tuple(m for m in record.measurements if m.workload.framework not in internal)
+    return dataclasses.replace(record, measurements=kept)
+
+
 def _paired(
-    base: Side, head: Side, thresholds: Mapping[str, Threshold], floor: float
+    base: Side, head: Side, thresholds: Mapping[str, Threshold], state: float
 ) -> tuple[list[Finding], list[_Case]]:
     """What can be told of one benchmark, and what the suite's statistics must judge."""
     limits = {metric: limit for metric, limit in thresholds.items() if base.values.get(metric)}
@@ -168,11 +191,29 @@ def _paired(
         before, now = base.values[metric], head.values.get(metric)
         if now:
             limit = threshold.of(math.exp(_level(before)))
-            known = floor if metric in _FLOORED else 0.0
-            cases.append(_Case(head.name, metric, before, now, limit, known, same))
+            moved = state if metric in _OF_STATE else 0.0
+            exact = head.measurement is not None and CRITERIA[metric].decided_by_one(head.measurement.workload.device)
+            untold = "" if exact else _untold(base, head, metric)
+            cases.append(_Case(head.name, metric, before, now, limit, moved, exact, untold, same))
         else:
             findings.append(Finding(head.name, "missing", metric, note="the baseline has it, this run has not"))
     return findings, cases
+
+
+def _untold(base: Side, head: Side, metric: str) -> str:
+    """Why no test can be made over these values; empty where it can."""
+    loads = {
+        name: side.measurement.value("other_load") or 0.0
+        for name, side in (("the baseline", base), ("this run", head))
+        if side.measurement
+    }
+    loaded = [name for name, load in loads.items() if load > BUSY]
+    if metric in _OF_STATE and loaded:
+        return (
+            f"other processes used more than {BUSY:.0%} of the CPUs in {' and in '.join(loaded)}, which can lengthen "
+            "any time: measure again without them, or in a duet (--fwbench-against)"
+        )
+    return _ALONE if len(base.values[metric]) + len(head.values[metric]) == 2 else ""
 
 
 def mismatches(base: Machine | None, head: Machine | None) -> tuple[str, ...]:
@@ -257,7 +298,7 @@ def _program(base: Measurement | None, head: Measurement | None) -> tuple[str, s
     """What changed in a program; and what to know of one that did not, where something is known."""
     if base is None or head is None or base.program is None or head.program is None:
         return "", ""
-    found = programs.compare(base.program, head.program)
+    found = programs.compare(base.program, head.program, head.workload.device)
     changed = [finding.sentence for finding in found if finding.changed]
     same = [finding.sentence for finding in found if not changed and finding.kind != "untold"]
     return "; ".join(changed), "; ".join(same)
@@ -267,8 +308,8 @@ def _judged(cases: Sequence[_Case]) -> list[Finding]:
     """Verdicts over the whole suite: a test each, and Holm's correction over all of them."""
     p_values = {}
     for at, case in enumerate(cases):
-        if not CRITERIA[case.metric].exact and (spread := case.spread) is not None:
-            p_values[at] = _p_value(case.difference - case.worse_by(TOLERATED * case.threshold), *spread)
+        if not case.exact and not case.untold:
+            p_values[at] = _p_value(case.difference - case.worse_by(TOLERATED * case.threshold), *case.spread)
     fallen = holm(p_values, _ALPHA)
     return [_finding(case, p_values.get(at), at in fallen) for at, case in enumerate(cases)]
 
@@ -285,13 +326,10 @@ def _finding(case: _Case, p: float | None, significant: bool) -> Finding:
     interval = _interval(case)
     note = ""
     kind: Kind
-    if CRITERIA[case.metric].exact:
-        interval = (difference, difference)
+    if case.exact:
         kind = "regressed" if difference > limit else "improved" if difference < -limit else "unchanged"
-    elif interval is None:
-        interval = (-math.inf, math.inf)
-        kind = "inconclusive"
-        note = "one process a side tells nothing of the spread between processes: --fwbench-processes=5 on both sides"
+    elif case.untold:
+        kind, note = "inconclusive", case.untold
     elif significant and difference > limit:
         kind, note = "regressed", case.program
     elif interval[1] < -limit:
@@ -301,13 +339,18 @@ def _finding(case: _Case, p: float | None, significant: bool) -> Finding:
     else:
         kind = "inconclusive"
         note = (
-            f"the difference between processes hides changes of {case.threshold:.0%}: more of them "
-            "(--fwbench-processes), less other load, or a duet (--fwbench-against)"
+            f"the differences between processes and between runs hide changes of {case.threshold:.0%}: more processes "
+            "(--fwbench-processes), `fwbench selftest` on this machine when it is quiet, or a duet (--fwbench-against)"
         )
     sign = 1 if CRITERIA[case.metric].direction == "lower" else -1
     low, high = sorted(math.exp(sign * end) for end in interval)
     verdict = Verdict(
-        kind, math.exp(sign * difference), (low, high), _CONFIDENCE, min(len(case.base), len(case.head)), p
+        kind,
+        math.exp(sign * difference),
+        (low, high),
+        1.0 if case.exact else _CONFIDENCE,
+        min(len(case.base), len(case.head)),
+        p,
     )
     return Finding(
         case.name,
@@ -321,9 +364,11 @@ def _finding(case: _Case, p: float | None, significant: bool) -> Finding:
     )
 
 
-def _interval(case: _Case) -> tuple[float, float] | None:
-    if case.spread is None:
-        return None
+def _interval(case: _Case) -> tuple[float, float]:
+    if case.exact:
+        return case.difference, case.difference
+    if case.untold:
+        return -math.inf, math.inf
     error, degrees = case.spread
     width = error * float(special.stdtrit(degrees, 0.5 + _CONFIDENCE / 2))
     return case.difference - width, case.difference + width

@@ -29,11 +29,11 @@ def choose(config: pytest.Config, selection: Selection, machine: Machine) -> Gat
     Raises:
         pytest.UsageError: what it is asked to compare with cannot be used, or options contradict each other.
     """
-    asked = [option for option in _GATES if config.getoption(option[2:].replace("-", "_"))]
+    asked = [option for option in _GATES if _given(config, option)]
     if len(asked) > 1:
         raise pytest.UsageError(f"{' and '.join(asked)} are different gates: leave one of them out.")
     for option, gates in _ABOUT.items():
-        if config.getoption(option[2:].replace("-", "_")) and not set(asked) & set(gates):
+        if _given(config, option) and not set(asked) & set(gates):
             raise pytest.UsageError(f"{option} is about a gate: add {' or '.join(gates)}, or leave it out.")
     if not asked:
         return None
@@ -52,3 +52,8 @@ def choose(config: pytest.Config, selection: Selection, machine: Machine) -> Gat
     module, name = _GATES[asked[0]]
     gate: Gate = getattr(importlib.import_module(f"fwbench.gates.{module}"), name)(config, selection, machine)
     return gate
+
+
+def _given(config: pytest.Config, option: str) -> bool:
+    """Whether somebody asked for it, be it by a variable that is empty: no gate must pass because none was chosen."""
+    return config.getoption(option[2:].replace("-", "_")) not in (None, False, [])

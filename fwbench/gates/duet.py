@@ -12,7 +12,7 @@ import pytest
 
 from fwbench.compare.criteria import Threshold
 from fwbench.compare.duet import Comparison, Duet
-from fwbench.compare.findings import NOTHING, OK, Finding, Outcome
+from fwbench.compare.findings import NOTHING, Finding, Outcome
 from fwbench.compare.programs import compare
 from fwbench.compare.sides import Side, find, sides
 from fwbench.errors import UserError
@@ -50,6 +50,7 @@ class DuetGate(Gate):
         self._sides: tuple[Side, Side] | None = None
         self._expected: dict[Workload, Mapping[str, Threshold]] = {}
         self._found: dict[Workload, Comparison] = {}
+        self._asked: dict[Workload, Comparison] = {}
         self._seconds = 0.0
         self._fault = ""
         try:
@@ -74,7 +75,7 @@ class DuetGate(Gate):
             pytest.fail(f"the duet ended with {self._fault}, as its first test tells", pytrace=False)
         if workload not in self._found:
             self._run({workload: self._expected.get(workload, self._thresholds)} | self._expected, protocol, tell)
-        comparison = self._found[workload]
+        comparison = self._asked[workload] = self._found[workload]
         if comparison.kind in ("failed", "missing", "unavailable"):
             error = comparison.error
             assert error is not None
@@ -117,7 +118,8 @@ class DuetGate(Gate):
             self._summary.write_text(verdicts.markdown(self._outcome()), encoding="utf-8")
         if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             return status
-        return NOTHING if self._outcome().exit_code != OK else status
+        # What regressed or failed has failed its own test; where that was expected, it is forgiven.
+        return status if self._outcome().compared else NOTHING
 
     def lines(self, journal: Path | None) -> list[str]:
         return verdicts.lines(self._outcome())
@@ -165,8 +167,8 @@ class DuetGate(Gate):
         }
 
     def _outcome(self) -> Outcome:
-        findings = [finding for comparison in self._found.values() for finding in _findings(comparison)]
-        notes = dict.fromkeys(note for c in self._found.values() for note in _versions(c))
+        findings = [finding for comparison in self._asked.values() for finding in _findings(comparison)]
+        notes = dict.fromkeys(note for c in self._asked.values() for note in _versions(c))
         return Outcome(self._title("base"), self._title("head"), findings, self._seconds, list(notes))
 
 
@@ -199,7 +201,8 @@ def _programs(comparison: Comparison) -> list[Finding]:
     base, head = (comparison.described[side].get("program") for side in ("base", "head"))
     if not base or not head:
         return []
-    changed = [f.sentence for f in compare(Fingerprint.from_json(base), Fingerprint.from_json(head)) if f.changed]
+    found = compare(Fingerprint.from_json(base), Fingerprint.from_json(head), comparison.workload.device)
+    changed = [finding.sentence for finding in found if finding.changed]
     return [Finding(comparison.workload.id, "program", note="; ".join(changed))] if changed else []
 
 

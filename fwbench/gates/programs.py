@@ -72,7 +72,7 @@ class ProgramsOnly(Gate):
         if base is None:
             self._new.append(workload)
             return
-        findings = self._found[workload] = compare(base, measurement.program)
+        findings = self._found[workload] = compare(base, measurement.program, workload.device)
         changed = [f"{workload.id}: {finding.sentence}" for finding in findings if finding.changed]
         if changed:
             pytest.fail("\n".join(changed), pytrace=False)
@@ -133,10 +133,10 @@ class ProgramsOnly(Gate):
 
 def _path(config: pytest.Config) -> Path | None:
     given: Any = config.getoption("benchmark_compare")
-    if not given:
+    if given == []:  # pytest-benchmark's word for nobody having given it
         return None
-    if given is True or not Path(given).exists():
-        named = "" if given is True else f", and there is no {given}"
+    if given in (True, "") or not Path(given).exists():
+        named = "" if given in (True, "") else f", and there is no {given}"
         raise pytest.UsageError(
             "--fwbench-programs-only takes the baseline by its path, --benchmark-compare=PATH to a record or a journal"
             f"{named}."

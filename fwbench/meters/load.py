@@ -7,6 +7,9 @@ from pathlib import Path
 
 from fwbench.measurement import Metric, unavailable
 
+# Share of the CPUs below which the background of an idle machine stays; beyond it numbers are not the machine's.
+BUSY = 0.05
+
 _SOURCE = "/proc/stat less the CPU time of this process and its children, on the CPUs it is pinned to"
 # Columns of a cpu line in which time was spent: user, nice, system, irq, softirq, steal (Linux, proc_stat(5)).
 _BUSY = (0, 1, 2, 5, 6, 7)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fwbench.compare import statistics
+from fwbench.meters.load import BUSY
 from fwbench.report import units
 from fwbench.report.cases import Case, Comparison, comparisons, title
 from fwbench.report.tables import Column, Table, tabulate
@@ -21,7 +22,6 @@ UNCHANGED_CODE = 1.28
 # An interval says something from here on (3 runs), and is called clear from there on (6 runs).
 _SAYS_SOMETHING = 0.75
 _CLEAR = 0.95
-_OTHER_LOAD = 0.05
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def _weigh(fastest: Case, second: Case) -> tuple[float, str, str]:
         ratio = (fastest.value("throughput") or 0.0) / (second.value("throughput") or math.inf)
         reason = "one process each" if logs else "processes of different runs"
     disturbed = max((*fastest.values("other_load"), *second.values("other_load")), default=0.0)
-    if disturbed > _OTHER_LOAD:
+    if disturbed > BUSY:
         return ratio, "undecided", f"{reason}; other load of {disturbed:.0%}"
     if max(ratio, 1 / ratio) <= UNCHANGED_CODE:
         return ratio, "undecided", f"{reason}; within {UNCHANGED_CODE - 1:.0%}"

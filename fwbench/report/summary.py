@@ -4,12 +4,11 @@ import statistics
 from collections.abc import Sequence
 
 from fwbench.measurement import Measurement
+from fwbench.meters.load import BUSY
 from fwbench.report import calls, fits, units
 from fwbench.report.cases import cases
 from fwbench.report.tables import Table
 
-# Share of the CPUs below which the background of an idle machine stays.
-_OTHER_LOAD = 0.05
 _LEFT = 4  # columns of text; numbers after them are set flush right
 
 
@@ -83,7 +82,7 @@ def cautions(measured: Sequence[Measurement]) -> list[str]:
                 f"{m.workload.id}: the mean latency lies above p95; a few calls were very slow. "
                 "Look for other load on the machine and measure again."
             )
-    loads = {m.workload.id: load for m in measured if (load := m.value("other_load") or 0.0) > _OTHER_LOAD}
+    loads = {m.workload.id: load for m in measured if (load := m.value("other_load") or 0.0) > BUSY}
     if loads:
         worst = max(loads, key=lambda name: loads[name])
         lines.append(

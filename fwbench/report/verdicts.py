@@ -116,7 +116,7 @@ def _row(finding: Finding) -> tuple[str, ...]:
         "" if finding.base is None else show(finding.base),
         "" if finding.head is None else show(finding.head),
         "" if verdict is None else f"{verdict.ratio - 1:+.1%}",
-        "" if verdict is None else "exact" if criterion.exact else _interval(verdict.interval, verdict.confidence),
+        "" if verdict is None else _interval(verdict.interval, verdict.confidence),
         finding.replicates,
         _SAYS[finding.kind],
     )
@@ -125,6 +125,8 @@ def _row(finding: Finding) -> tuple[str, ...]:
 def _interval(ends: tuple[float, float], confidence: float) -> str:
     if not all(map(math.isfinite, ends)):
         return "unknown"
+    if confidence == 1:
+        return "exact"
     return f"{ends[0] - 1:+.1%} to {ends[1] - 1:+.1%} ({confidence:.0%})"
 
 

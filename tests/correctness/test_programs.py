@@ -87,7 +87,7 @@ def told(monkeypatch):
 
 def changes(base, head):
     """Kind and sentence of each finding that fails a gate."""
-    return [(finding.kind, finding.sentence) for finding in compare(base, head) if finding.changed]
+    return [(finding.kind, finding.sentence) for finding in compare(base, head, "cpu") if finding.changed]
 
 
 def jitted(function, *arguments, **options):
@@ -99,7 +99,7 @@ def product(x, w):
 
 
 def test_jax_the_same_program_twice(told):
-    (finding,) = compare(told(jitted(product)), told(jitted(product)))
+    (finding,) = compare(told(jitted(product)), told(jitted(product)), "cpu")
     assert finding.kind == "same"
 
 
@@ -184,7 +184,7 @@ def test_jax_names_and_places_of_the_source_make_no_difference(told, tmp_path):
 
     one = written("one", inner="relu", outer="network", argument="x", output="logits", space="")
     two = written("two", inner="rectify", outer="model", argument="images", output="scores", space="pass\n\n\n    ")
-    assert compare(one, two)[0].kind == "same"
+    assert compare(one, two, "cpu")[0].kind == "same"
     assert one.operators == {"broadcast_in_dim": 1, "constant": 1, "dot_general": 1, "maximum": 1}
 
 

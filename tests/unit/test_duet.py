@@ -235,6 +235,22 @@ def test_the_compilers_memory_is_exact(play, grown, kind):
     assert not found.confirmation
 
 
+def test_what_a_compiler_chose_by_measuring_on_a_gpu_is_decided_by_pairs(play):
+    """Each process draws its own algorithms: here those that need more memory in the first two of head."""
+    workload = dataclasses.replace(ONE, device="gpu")
+    drawn = itertools.chain([2.0, 2.0], itertools.repeat(1.0))
+
+    def memory(side, size):
+        return {"program_memory": 1e9 * (next(drawn) if side == "head" else 1.0)}
+
+    found = play(Script(same, memory=memory), workload)[workload]
+    assert found.verdicts["program_memory"].kind == "unchanged"
+    assert found.confirmation
+    grown = Script(same, memory=lambda side, size: {"program_memory": 2e9 if side == "head" else 1e9})
+    found = play(grown, workload)[workload]
+    assert (found.verdicts["program_memory"].kind, len(found.confirmation)) == ("regressed", 10)
+
+
 def test_a_growing_peak_is_found_by_pairs(play):
     script = Script(same, memory=lambda side, size: {"host_peak_memory": 5e8 if side == "head" else 4e8})
     found = play(script, ONE)[ONE]

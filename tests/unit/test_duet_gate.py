@@ -173,6 +173,45 @@ def test_all_benchmarks_are_one_duet_with_their_own_thresholds(project):
     assert [line for line in result.outlines if line.startswith("asked")] == [f"asked 1 {limits}", f"asked 2 {limits}"]
 
 
+def marking(size, marker):
+    """The suite with a marker on the benchmark of this batch size, or code at the start of its test."""
+    if marker.startswith("pytest."):
+        return SUITE.replace(f"{size}", f"pytest.param({size}, marks={marker})", 1)
+    return SUITE.replace("        measure(workload)", f"        {marker}\n        measure(workload)")
+
+
+@pytest.mark.parametrize("marker", ["pytest.mark.skip", "pytest.mark.skipif(True, reason='known')"])
+def test_a_test_that_is_skipped_is_not_measured(project, marker):
+    project.makepyfile(test_suite=marking(2, marker))
+    result = run(project, {2: "regressed"})
+    assert result.ret == 0
+    result.assert_outcomes(passed=2, skipped=1)
+    assert [line.split()[1] for line in result.outlines if line.startswith("asked")] == ["1", "3"]
+
+
+def test_a_test_that_skips_itself_is_not_judged(project):
+    project.makepyfile(test_suite=marking(2, "if workload.batch_size == 2: pytest.skip('known')"))
+    result = run(project, {2: "regressed"})
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["2 benchmarks: 2 unchanged*"])
+
+
+@pytest.mark.parametrize("condition", ["False", "'False'"])
+def test_a_test_that_does_not_meet_its_condition_for_skipping_is_measured(project, condition):
+    project.makepyfile(test_suite=marking(2, f"pytest.mark.skipif({condition}, reason='known')"))
+    result = run(project, {2: "regressed"})
+    assert result.ret == 1
+    assert [line.split()[1] for line in result.outlines if line.startswith("asked")] == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize(("others", "code"), [({}, 0), ({1: "incomparable"}, 4)])
+def test_a_regression_that_is_expected_is_told_and_forgiven(project, others, code):
+    project.makepyfile(test_suite=marking(2, "pytest.mark.xfail"))
+    result = run(project, {2: "regressed"} | others)
+    assert result.ret == code
+    result.stdout.fnmatch_lines(["3 benchmarks: 1 regressed, *"])
+
+
 def test_epochs_and_the_harness_itself_take_no_turns(project):
     project.makepyfile(test_suite=SUITE.replace('("torch", "mlp")', '("noop", "noop")'))
     result = run(project, {})
@@ -212,6 +251,7 @@ sides._git = lambda folder, *arguments: None if "add" in arguments else git(fold
     [
         (["--fwbench-against=nothing"], "*'nothing' is no interpreter, and no revision of *"),
         (["--fwbench-against=before"], "*'before': that revision of * has no fwbench where this run's is*"),
+        (["--fwbench-against="], "--fwbench-against '' is no interpreter, and no revision of *"),
         (
             ["--fwbench-gate", "--benchmark-compare=x.json"],
             "*--fwbench-against and --fwbench-gate are different gates*",

@@ -9,7 +9,8 @@ import pytest
 from scipy import stats
 
 from fwbench.compare import selftest
-from fwbench.compare.evidence import RULES, clopper_pearson, floor, rates, read, report
+from fwbench.compare.evidence import RULES, clopper_pearson, rates, read, report, state
+from fwbench.compare.saved import UNTESTED
 from fwbench.errors import UserError
 from tests.unit.recorded import MACHINE
 
@@ -145,29 +146,49 @@ def test_a_report_over_nothing_says_so(tmp_path):
     assert report(read(write(tmp_path / "x.jsonl"))) == ["No suite is done yet."]
 
 
-def test_the_floor_is_the_spread_between_processes_of_the_benchmark_that_scatters_most(tmp_path):
-    levels = {"quiet": [1.0, 1.001, 0.999], "wild": [1.0, 1.1, 0.95]}
-    suites = [
-        suite(*(benchmark(name, base=[9.0 * x, x, x / 9], head=[99.0]) for name, x in zip(levels, pair, strict=True)))
-        for pair in zip(*levels.values(), strict=True)
+def runs(levels, loaded=False, other_load=0.0, name="wild"):
+    """A suite for each level of time, in which processes scatter about it."""
+    return [
+        suite(*(benchmark(name, base=[9.0 * x, x, x / 9], head=[99.0]), benchmark("quiet")), loaded=loaded)
+        | {"other_load": other_load}
+        for x in levels
     ]
+
+
+LEVELS = [1.0, 1.1, 0.95, 1.02, 0.98, 1.0, 1.05, 0.97, 1.01, 0.99]
+
+
+def test_the_state_is_the_spread_between_quiet_suites_of_the_benchmark_that_it_moves_most(tmp_path):
+    others = runs([5.0], loaded=True), runs([7.0], other_load=0.06)
+    path = write(tmp_path / "x.jsonl", *runs(LEVELS[:9]), *runs(LEVELS[9:], other_load=None), *others[0], *others[1])
+    assert state(MACHINE, path) == pytest.approx(statistics.stdev(map(math.log, LEVELS)))
+
+
+def test_a_suites_processes_count_as_one_run(tmp_path):
+    suites = runs(LEVELS)
+    for one in suites:
+        low, high = ({"base": [by * one["benchmarks"][0]["rounds"][0]["base"][1]], "head": []} for by in (0.5, 2.0))
+        one["benchmarks"][0]["rounds"] = [low, high]
     path = write(tmp_path / "x.jsonl", *suites)
-    assert floor(MACHINE, path) == pytest.approx(statistics.stdev(map(math.log, levels["wild"])))
+    assert state(MACHINE, path) == pytest.approx(statistics.stdev(map(math.log, LEVELS)))
 
 
-@pytest.mark.parametrize("changes", [{"cpu": "Another"}, {"threads": 1}])
-def test_another_machines_floor_is_none(tmp_path, changes):
-    path = write(tmp_path / "x.jsonl", suite(benchmark(base=[1.0])), suite(benchmark(base=[2.0])))
-    assert floor(MACHINE, path) > 0
-    assert floor(dataclasses.replace(MACHINE, **changes), path) == 0.0
+@pytest.mark.parametrize("changes", [{"cpu": "Another"}, {"threads": 1}, {"device": "gpu"}])
+def test_another_machine_is_untested(tmp_path, changes):
+    path = write(tmp_path / "x.jsonl", *runs(LEVELS))
+    assert state(MACHINE, path) != UNTESTED
+    assert state(dataclasses.replace(MACHINE, **changes), path) == UNTESTED
 
 
-def test_one_process_tells_no_spread(tmp_path):
-    assert floor(MACHINE, write(tmp_path / "x.jsonl", suite(benchmark(), benchmark("other")))) == 0.0
+@pytest.mark.parametrize("suites", [runs(LEVELS[:9]), runs(LEVELS, loaded=True), runs(LEVELS, other_load=0.3)])
+def test_a_machine_with_few_quiet_suites_is_untested(tmp_path, suites):
+    assert state(MACHINE, write(tmp_path / "x.jsonl", *suites)) == UNTESTED
 
 
-def test_there_is_no_floor_without_a_record_that_can_be_read(tmp_path):
+def test_a_machine_without_a_record_that_can_be_read_is_untested(tmp_path):
     path = tmp_path / "x.jsonl"
-    assert floor(MACHINE, path) == 0.0
+    assert state(MACHINE, path) == UNTESTED
     path.write_text("{}\n")
-    assert floor(MACHINE, path) == 0.0
+    assert state(MACHINE, path) == UNTESTED
+    failing = suite(benchmark() | {"rounds": []}) | {"other_load": 0.0}
+    assert state(MACHINE, write(path, *[failing] * 10)) == UNTESTED

@@ -34,8 +34,8 @@ def head(**changes):
     return dataclasses.replace(BASE, **({"digest": "b" * 64} if lowered else {}), **changes, absent={})
 
 
-def found(base, now):
-    return [(finding.kind, finding.sentence, finding.changed) for finding in compare(base, now)]
+def found(base, now, device="cpu"):
+    return [(finding.kind, finding.sentence, finding.changed) for finding in compare(base, now, device)]
 
 
 def test_the_same_program_and_compiler():
@@ -121,6 +121,16 @@ def test_other_figures_without_another_compiler_are_looked_into():
     ((kind, sentence, changed),) = found(BASE, head(flops=0.0))
     assert (kind, changed) == ("compiler", True)
     assert sentence == "same program, same compiler versions, but FLOPs -100 %: compare its settings"
+
+
+@pytest.mark.parametrize("versions", ["0.9.2", "0.10.2"])
+def test_what_a_compiler_chose_by_measuring_on_a_gpu_is_told_and_no_other_program(versions):
+    now = head(memory=900.0, fusions=5, compiler={**BASE.compiler, "jaxlib": versions})
+    ((kind, sentence, changed),) = found(BASE, now, "gpu")
+    assert (kind, changed) == ("compiler", False)
+    assert "the compiler's memory +12.5 %, fusions 6 -> 5" in sentence
+    assert found(BASE, now)[0][2]
+    assert found(BASE, head(operators={"add": 1}), "gpu")[-1][2]
 
 
 def test_how_often_it_recompiles_depends_on_how_often_it_is_called():

@@ -112,10 +112,25 @@ def test_a_gate_over_nothing_is_no_gate(suite, programs, baseline):
     result.stdout.fnmatch_lines(["nothing to compare: *programs.jsonl holds none of these programs*"])
 
 
+def test_what_is_skipped_is_not_missing(suite, programs, baseline):
+    suite.makepyfile(test_suite=NOOP.replace("3]", "pytest.param(3, marks=pytest.mark.skip)]"))
+    result = programs(ALL, f"--benchmark-compare={baseline}")
+    assert result.ret == 0
+    result.assert_outcomes(passed=2, skipped=1)
+
+
+def test_a_changed_program_that_is_expected_is_told_and_forgiven(suite, programs, baseline):
+    suite.makepyfile(test_suite=NOOP.replace("3]", "pytest.param(3, marks=pytest.mark.xfail)]"))
+    result = programs(ALL | {3: 9}, f"--benchmark-compare={baseline}")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["noop-noop-inference-b3: 2 more add"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (["--benchmark-compare"], "*takes the baseline by its path, --benchmark-compare=PATH*"),
+        (["--benchmark-compare="], "*takes the baseline by its path, *=PATH to a record or a journal."),
         (["--benchmark-compare=no.json"], "*--benchmark-compare=PATH*there is no no.json*"),
         (["--benchmark-compare=test_suite.py"], "*--benchmark-compare: test_suite.py is not JSON*"),
         (["--benchmark-autosave"], "*--benchmark-autosave cannot work with --fwbench-programs-only*"),

@@ -1,4 +1,4 @@
-"""`--fwbench-gate` in real pytest runs: held to baselines whose values make a run slower or faster by a millionfold."""
+"""`--fwbench-gate` in real pytest runs, over measurements that are given: held to slower and to faster baselines."""
 
 import json
 
@@ -6,17 +6,54 @@ import pytest
 
 # pytester unloads what a run in this process has loaded, and SciPy can be loaded only once.
 import fwbench.gates.saved  # noqa: F401
-from tests.unit.test_plugin import FAST, NOOP, run, suite
+from tests.unit.test_plugin import FAST, NOOP, run
+from tests.unit.test_plugin import suite as noops
 
-__all__ = ["suite"]
+__all__ = ["noops"]
+
+SUITE = NOOP.replace('("noop", "noop")', '("torch", "mlp")')
+BENCHMARKS = [f"torch-mlp-inference-b{size}" for size in (1, 2, 3)]
+
+# What any process finds on a machine that does nothing else.
+GIVEN = """
+import dataclasses
+import itertools
+
+import pytest
+
+from fwbench.measurement import Measurement, Metric
+from fwbench.session import Session
+
+pytest_plugins = ["fwbench.plugin"]
+LEVELS = itertools.cycle([0.99, 1.0, 1.01, 0.995, 1.005])
+
+
+def measured(self, workload, protocol, on_stage=None):
+    seconds = next(LEVELS)
+    metrics = dict(
+        throughput=Metric(1 / seconds, "1/s", "higher", "given"), other_load=Metric(0.0, "1", "lower", "given")
+    )
+    return Measurement(workload, (seconds,) * 7, metrics, dataclasses.asdict(protocol))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def given():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Session, "run", measured)
+        yield
+"""
+
+
+@pytest.fixture
+def suite(noops):
+    noops.makeconftest(GIVEN)
+    noops.makepyfile(test_suite=SUITE)
+    return noops
 
 
 def marked(threshold):
     """The suite, its test marked with this."""
-    return NOOP.replace("@pytest", f"@pytest.mark.fwbench_fail({threshold})\n    @pytest", 1)
-
-
-BENCHMARKS = [f"noop-noop-inference-b{size}" for size in (1, 2, 3)]
+    return SUITE.replace("@pytest", f"@pytest.mark.fwbench_fail({threshold})\n    @pytest", 1)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +111,7 @@ def refused(result, sentence):
 
 
 def test_the_same_regression_fails_every_time_also_where_each_run_is_saved(suite, baseline, gate):
-    path = baseline(1e6)
+    path = baseline(2.0)
     for saved in (1, 2):
         result = gate(path, "--benchmark-autosave", "--fwbench-summary=out.md")
         assert result.ret == 1
@@ -92,26 +129,49 @@ def test_a_faster_run_passes_whatever_pytest_benchmark_holds_beside_it(baseline,
         stats = {name: record["benchmarks"][0]["stats"][name] for name in ("median", "mean", "stddev", "rounds")}
         record["benchmarks"].append({"name": "gone", "fullname": "x.py::gone", "extra_info": {}, "stats": stats})
 
-    result = gate(baseline(1e-6, with_plain))
+    result = gate(baseline(0.5, with_plain))
     assert result.ret == 0
     result.stdout.fnmatch_lines(["3 benchmarks: 3 improved"])
 
 
 def test_what_is_not_run_is_missing_unless_it_was_left_out(suite, baseline, gate):
-    path = baseline(1e-6)
+    path = baseline(0.5)
     result = gate(path, "-k", "b1")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["1 benchmark: 1 improved"])
-    suite.makepyfile(test_suite=NOOP.replace("[1, 2, 3]", "[1, 2, 4]"))
+    suite.makepyfile(test_suite=SUITE.replace("[1, 2, 3]", "[1, 2, 4]"))
     result = gate(path)
     assert result.ret == 1
     result.stdout.fnmatch_lines(
         [
-            "noop-noop-inference-b3: missing: in the baseline, not measured",
-            "noop-noop-inference-b4: new: not in the baseline",
+            "torch-mlp-inference-b3: missing: in the baseline, not measured",
+            "torch-mlp-inference-b4: new: not in the baseline",
             "4 benchmarks: 1 missing, 2 improved, 1 new",
         ]
     )
+
+
+def on_the_third(marker, suite=SUITE):
+    return suite.replace("3]", f"pytest.param(3, marks=pytest.mark.{marker})]")
+
+
+@pytest.mark.parametrize("marker", ["skip", "skipif(True, reason='known')"])
+def test_what_is_skipped_was_left_out(suite, baseline, gate, marker):
+    suite.makepyfile(test_suite=on_the_third(marker))
+    result = gate(baseline(0.5))
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["2 benchmarks: 2 improved"])
+
+
+@pytest.mark.parametrize(("marker", "code"), [("xfail", 0), ("filterwarnings('error')", 1)])
+def test_a_failure_that_is_expected_is_told_and_forgiven(suite, baseline, gate, marker, code):
+    suite.makepyfile(test_suite=on_the_third(marker))
+    path = baseline(0.5)
+    fails = "if workload.batch_size == 3:\n        return Measurement(workload, failure=Failure('error', 'why'))\n    "
+    suite.makeconftest(GIVEN.replace("seconds =", f"{fails}seconds =").replace("import Mea", "import Failure, Mea"))
+    result = gate(path)
+    assert result.ret == code
+    result.stdout.fnmatch_lines(["3 benchmarks: 1 failed, 2 improved"])
 
 
 def test_a_gate_over_nothing_is_no_gate(baseline, gate):
@@ -125,9 +185,41 @@ def test_one_process_a_side_guesses_nothing(baseline, gate):
         for benchmark in record["benchmarks"]:
             del benchmark["extra_info"]["processes"][1:]
 
-    result = gate(baseline(1e6, alone), processes=1)
+    result = gate(baseline(2.0, alone), processes=1)
     assert result.ret == 0
     result.stdout.fnmatch_lines(["*inconclusive: one process a side tells nothing*--fwbench-processes=5 on both sides"])
+
+
+def test_a_baseline_that_was_made_beside_other_processes_fails_nothing(baseline, gate):
+    def beside_others(record):
+        for benchmark in record["benchmarks"]:
+            benchmark["extra_info"]["metrics"]["other_load"]["value"] = 0.3
+
+    result = gate(baseline(2.0, beside_others))
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*inconclusive: other processes used more than 5% of the CPUs in the baseline, *"])
+
+
+def test_a_machine_whose_runs_differ_much_is_not_believed(suite, baseline, gate):
+    path = baseline(2.0)
+    machine = json.loads(path.read_text())["machine_info"]["fwbench"]
+    wild = [{"rounds": [{"base": [level], "head": [1.0]}], "id": "it"} for level in (1.0, 3.0) * 5]
+    suites = [{"benchmarks": [benchmark], "loaded": False, "other_load": 0.0} for benchmark in wild]
+    lines = [{"definition": "x", "machine": machine}, *suites]
+    (suite.path / ".benchmarks").mkdir(exist_ok=True)
+    (suite.path / ".benchmarks" / "selftest.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    result = gate(path)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["3 benchmarks: 3 inconclusive"])
+
+
+def test_the_harness_itself_is_not_gated(suite, baseline, gate):
+    path = baseline(0.5)
+    suite.makepyfile(test_suite=SUITE, test_harness=NOOP)
+    result = gate(path)
+    assert result.ret == 0
+    result.assert_outcomes(passed=3, deselected=3)
+    result.stdout.fnmatch_lines(["3 benchmarks: 3 improved"])
 
 
 def another(name, value):
@@ -151,7 +243,7 @@ def paper(record):
     ],
 )
 def test_another_machine_or_profile_is_refused_before_anything_is_measured(suite, baseline, gate, change, reason):
-    path = baseline(1e6, change)
+    path = baseline(2.0, change)
     for journal in suite.path.glob(".benchmarks/journal/*"):
         journal.unlink()
     refused(
@@ -162,7 +254,7 @@ def test_another_machine_or_profile_is_refused_before_anything_is_measured(suite
 
 
 def test_another_machine_may_be_allowed(baseline, gate):
-    path = baseline(1e6, another("cpu", "Another CPU"))
+    path = baseline(2.0, another("cpu", "Another CPU"))
     assert gate(path, "--fwbench-allow-mismatch", "-k", "b1").ret == 1
 
 
@@ -170,7 +262,7 @@ def test_another_benchmark_under_the_same_test_is_not_comparable(baseline, gate)
     def larger(record):
         record["benchmarks"][0]["extra_info"]["workload"]["batch_size"] = 1024
 
-    result = gate(baseline(1e-6, larger))
+    result = gate(baseline(0.5, larger))
     assert result.ret == 4
     result.stdout.fnmatch_lines(
         [f"{BENCHMARKS[0]}: not comparable: batch_size differs: 1024 in the baseline, 1 here", "3 benchmarks: 1 not *"]
@@ -178,7 +270,7 @@ def test_another_benchmark_under_the_same_test_is_not_comparable(baseline, gate)
 
 
 def test_a_journal_is_a_baseline_too(suite, baseline, gate):
-    record = json.loads(baseline(1e6).read_text())
+    record = json.loads(baseline(2.0).read_text())
     header = {"schema": record["fwbench"]["schema"], "started": record["datetime"], "profile": "quick"}
     machine = {name: value for name, value in record["machine_info"]["fwbench"].items() if name != "versions"}
     lines = [header | {"machine": machine}, *(benchmark["extra_info"] for benchmark in record["benchmarks"])]
@@ -191,8 +283,8 @@ def test_a_journal_is_a_baseline_too(suite, baseline, gate):
 
 
 def test_an_options_threshold_is_the_suites_and_a_markers_its_tests(suite, baseline, gate):
-    path = baseline(1e6)
-    wide = ("latency:1000000000%", "throughput:100%")
+    path = baseline(2.0)
+    wide = ("latency:1000%", "throughput:100%")
     assert gate(path, *(f"--fwbench-fail={text}" for text in wide)).ret == 0
     # A metric of the other gate, for when this test is in a duet.
     suite.makepyfile(test_suite=marked(", ".join(map(repr, (*wide, "cpu_time:5%")))))
@@ -227,6 +319,7 @@ def test_collecting_is_no_run(baseline, gate):
     [
         (["--fwbench-gate"], "--fwbench-gate needs the baseline's path, --benchmark-compare=PATH."),
         (["--fwbench-gate", "--benchmark-compare"], "--fwbench-gate needs the baseline's path, *=PATH."),
+        (["--fwbench-gate", "--benchmark-compare="], "--fwbench-gate needs the baseline's path, *=PATH."),
         (["--fwbench-gate", "--benchmark-compare=0001"], "--fwbench-gate needs *=PATH, and 0001 is no file."),
         (["--fwbench-gate", "--benchmark-compare=test_suite.py"], "--benchmark-compare: test_suite.py is not JSON *"),
         (["--fwbench-gate", "--fwbench-programs-only"], "--fwbench-gate and --fwbench-programs-only are different *"),
@@ -235,6 +328,8 @@ def test_collecting_is_no_run(baseline, gate):
         (["--fwbench-gate", "--benchmark-skip"], "--benchmark-skip measures nothing that --fwbench-gate *"),
         (["--fwbench-gate", "-n2"], "--fwbench-gate cannot work with -n*"),
         (["--fwbench-gate", "--fwbench-summary=none/x.md"], "--fwbench-summary none/x.md cannot be written (No such *"),
+        (["--fwbench-gate", "--fwbench-summary="], "--fwbench-summary . cannot be written (Is a directory)."),
+        (["--fwbench-gate", "--fwbench-fail="], "--fwbench-fail '' is not METRIC:PERCENT%*"),
         (["--fwbench-gate", "--fwbench-summary=."], "--fwbench-summary . cannot be written (Is a directory)."),
         (["--fwbench-gate", "--fwbench-fail=mean:5%"], "unknown metric 'mean' in --fwbench-fail: *"),
         (
@@ -243,6 +338,8 @@ def test_collecting_is_no_run(baseline, gate):
         ),
         (["--fwbench-summary=x.md"], "--fwbench-summary is about a gate: add --fwbench-against or --fwbench-gate, *"),
         (["--fwbench-fail=latency:5%"], "--fwbench-fail is about a gate: add --fwbench-against or --fwbench-gate, *"),
+        (["--fwbench-fail="], "--fwbench-fail is about a gate: add --fwbench-against or --fwbench-gate, *"),
+        (["--fwbench-gate", "--fwbench-against="], "--fwbench-against and --fwbench-gate are different gates: *"),
         (["--fwbench-allow-mismatch"], "--fwbench-allow-mismatch is about a gate: add --fwbench-gate, *"),
         (["--fwbench-programs-only", "--fwbench-summary=x.md"], "--fwbench-summary is about a gate: add *"),
         (["--fwbench-against=HEAD", "--fwbench-allow-mismatch"], "--fwbench-allow-mismatch is about a gate: add *"),

@@ -64,17 +64,17 @@ def test_every_metric_has_its_unit(metric, value, shown):
 
 
 @pytest.mark.parametrize(
-    ("metric", "interval", "shown"),
+    ("metric", "interval", "confidence", "shown"),
     [
-        ("latency", (0.0, math.inf), "unknown"),
-        ("latency", (0.9, 1.1), "-10.0% to +10.0% (95%)"),
+        ("latency", (0.0, math.inf), 0.95, "unknown"),
+        ("latency", (0.9, 1.1), 0.95, "-10.0% to +10.0% (95%)"),
         # Two processes that happen to agree are no proof.
-        ("peak_memory", (1.3, 1.3), "+30.0% to +30.0% (95%)"),
-        ("program_memory", (1.3, 1.3), "exact"),
+        ("program_memory", (1.3, 1.3), 0.95, "+30.0% to +30.0% (95%)"),
+        ("program_memory", (1.3, 1.3), 1.0, "exact"),
     ],
 )
-def test_an_interval_says_when_it_is_none(metric, interval, shown):
-    verdict = Verdict("unchanged", 1.3, interval, 0.95, 1)
+def test_an_interval_says_when_it_is_none(metric, interval, confidence, shown):
+    verdict = Verdict("unchanged", 1.3, interval, confidence, 1)
     assert f"  {shown}  " in lines(outcome(finding(metric=metric, verdict=verdict)))[2]
 
 
