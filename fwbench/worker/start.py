@@ -5,26 +5,43 @@ the frameworks that it was installed with. A process that the script spawns runs
 so has the same fwbench.
 """
 
-import importlib.util
 import os
 import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import spec_from_file_location
+from types import ModuleType
 
 _PACKAGE = "FWBENCH_PACKAGE"
 
 
-def adopt(package: str) -> None:
-    """Make the folder `fwbench`, whatever of that name the interpreter could find."""
-    spec = importlib.util.spec_from_file_location("fwbench", os.path.join(package, "__init__.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    sys.modules["fwbench"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(sys.modules["fwbench"])
+class Finder:
+    """Finds `fwbench` in the folder `package`, and nowhere else a module that is not in there.
+
+    The finder of an editable install would offer its own.
+    """
+
+    def __init__(self, package: str) -> None:
+        self._package = package
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """As `importlib.abc.MetaPathFinder` has it."""
+        if name == "fwbench":
+            return spec_from_file_location(name, os.path.join(self._package, "__init__.py"))
+        if not name.startswith("fwbench."):
+            return None
+        found = PathFinder.find_spec(name, path)
+        if found is None:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return found
 
 
 if __name__ == "__main__":
     _, os.environ[_PACKAGE], *sys.argv = sys.argv
 if __name__ in ("__main__", "__mp_main__"):
-    adopt(os.environ[_PACKAGE])
+    sys.meta_path.insert(0, Finder(os.environ[_PACKAGE]))
 if __name__ == "__main__":
     # Not by runpy, which would put a `__main__` in this one's place that spawned processes could not run.
     with open(sys.argv[0], encoding="utf-8") as script:

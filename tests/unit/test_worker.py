@@ -318,6 +318,32 @@ def test_a_script_and_what_it_spawns_have_the_same_fwbench(installed, tmp_path):
     assert done.stdout.splitlines() == [f"{mark} one two", f"{mark}"]
 
 
+def test_a_module_that_this_fwbench_has_not_is_not_another_ones(tmp_path):
+    """An older base has fewer modules, and an editable install a finder that would offer head's."""
+    package = tmp_path / "fwbench"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent(
+            f"""
+            import sys
+            from importlib.machinery import PathFinder
+
+            class Editable:
+                @staticmethod
+                def find_spec(name, path=None, target=None):
+                    return PathFinder.find_spec(name, [{str(PACKAGE)!r}]) if name.startswith("fwbench.") else None
+
+            sys.meta_path.append(Editable)
+            import fwbench.frameworks
+            """
+        )
+    )
+    done = subprocess.run(command(sys.executable, script, package=package), capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'fwbench.frameworks'"
+
+
 def test_the_environment_fixes_threads_and_allocator():
     variables = environment({"PATH": "/bin"}, 3, "cpu")
     assert {variables[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NPROC")} == {"3"}
