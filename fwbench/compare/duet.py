@@ -27,7 +27,7 @@ from typing import Any, Literal
 
 from fwbench.compare.criteria import CRITERIA, Threshold
 from fwbench.compare.sides import Side
-from fwbench.compare.statistics import Confirmation, Suspect, Verdict, screen, screening_pairs, unchanged
+from fwbench.compare.statistics import Confirmation, Suspect, Verdict, cleared, screen, screening_pairs
 from fwbench.lanes import LANES
 from fwbench.machine import Machine
 from fwbench.measurement import FailureKind
@@ -482,7 +482,8 @@ class _Work:
                 found[workload] = _failed(workload, error, built=workload in self.described)
                 continue
             of_metrics = {
-                metric: verdicts.get((workload, metric)) or unchanged([p.differences[metric] for p in pairs])
+                metric: verdicts.get((workload, metric))
+                or cleared([p.differences[metric] for p in pairs], self.threshold(workload, metric, pairs))
                 for of, metric in self._decided_by_pairs()
                 if of == workload
             }

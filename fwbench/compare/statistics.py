@@ -138,9 +138,16 @@ def screen(differences: Sequence[float], threshold: float = THRESHOLD) -> Suspec
     return Suspect(1 if found > 0 else -1, threshold)
 
 
-def unchanged(differences: Sequence[float]) -> Verdict:
-    """The verdict on a benchmark that is not suspected."""
-    return _verdict("unchanged", differences)
+def cleared(differences: Sequence[float], threshold: float = THRESHOLD, p: float | None = None) -> Verdict:
+    """The verdict on what seems not to have changed: inconclusive where the pairs scatter too much to say so.
+
+    Where they tell the change no better than to within the threshold (its standard error), one of two and a half times
+    the threshold has a chance of one in fourteen or more to look like none.
+    """
+    error = float(np.std(differences, ddof=1)) / math.sqrt(len(differences))
+    if error <= math.log1p(threshold):
+        return _verdict("unchanged", differences, p)
+    return _verdict("inconclusive", differences, p, _untold(differences))
 
 
 class Confirmation(Generic[Name]):
@@ -190,16 +197,20 @@ class Confirmation(Generic[Name]):
                 kind: Kind = "regressed" if suspect.direction > 0 else "improved"
                 self.verdicts[name] = _verdict(kind, differences[name], p)
             elif found < math.log1p(look.clear_below * suspect.threshold):
-                self.verdicts[name] = _verdict("unchanged", differences[name], p)
+                self.verdicts[name] = cleared(differences[name], suspect.threshold, p)
             elif not self._looks:
-                note = f"{len(pairs)} pairs do not tell: measure again, with less other load on the machine"
-                self.verdicts[name] = _verdict("inconclusive", differences[name], p, note)
+                self.verdicts[name] = _verdict("inconclusive", differences[name], p, _untold(differences[name]))
 
 
 def _verdict(kind: Kind, differences: Sequence[float], p: float | None = None, note: str = "") -> Verdict:
     low, high, confidence = interval(differences)
     ratio = math.exp(estimate(differences))
     return Verdict(kind, ratio, (math.exp(low), math.exp(high)), confidence, len(differences), p, note)
+
+
+def _untold(differences: Sequence[float]) -> str:
+    low, high = math.expm1(min(differences)), math.expm1(max(differences))
+    return f"{len(differences)} pairs, from {low:+.0%} to {high:+.0%}, do not tell: measure again with less other load"
 
 
 def _walsh(differences: Sequence[float]) -> NDArray[np.float64]:
