@@ -14,7 +14,7 @@ import torch
 
 from fwbench.meters.memory import trim_heap
 from fwbench.parity.case import MODELS, MODES
-from fwbench.parity.proof import Proof, device_at_hand, has_modes
+from fwbench.parity.proof import Proof, device_at_hand
 
 # OpenMP's threads spin while they wait, so parallel test processes that each take all cores hardly move.
 torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))))
@@ -41,17 +41,11 @@ def compilation_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 def pytest_xdist_make_scheduler(config, log):
-    """Under `-n`, one process has all that shares results: a model, or one mode of it where modes differ.
-
-    So results are computed once, no two processes hold ViT-B/16, and processes end at about the same time.
-    """
+    """Under `-n`, one process has all of a model: results are computed once, and no two processes hold ViT-B/16."""
     from xdist.scheduler import LoadScopeScheduling
-
-    scopes = [f"[{model}-{mode}" for model in MODELS if has_modes(model) for mode in MODES]
-    scopes += [f"[{model}-" for model in MODELS]
 
     class ByModel(LoadScopeScheduling):
         def _split_scope(self, nodeid):
-            return next((scope for scope in scopes if scope in nodeid), super()._split_scope(nodeid))
+            return next((model for model in MODELS if f"[{model}-" in nodeid), super()._split_scope(nodeid))
 
     return ByModel(config, log)
