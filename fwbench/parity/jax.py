@@ -14,9 +14,6 @@ from fwbench.frameworks.jax.networks import load_weights, network, shapes
 from fwbench.parity.case import ADAM, SGD, STEPS, Array, Backward, Case, Forward, Optimizer, Side, is_statistic
 
 State = dict[str, jax.Array]
-Leaves = list[jax.Array]
-
-_LARGE = 2**18  # elements
 
 
 class JaxSide(Side):
@@ -49,30 +46,20 @@ class JaxSide(Side):
         self._differentiate = differentiate if eager else jax.jit(differentiate)
 
     def losses(self, optimizer: Optimizer) -> Array:
-        # A group of tensors as one vector, as no optimizer mixes elements: XLA then compiles few updates.
+        # All tensors as one vector, as no optimizer mixes its elements: XLA then compiles one update.
         descent = optax.flatten(optax.sgd(**SGD) if optimizer == "sgd" else optax.adam(**ADAM))
 
         @functools.partial(jax.jit, donate_argnames="memory")
-        def step(gradients: Leaves, memory: Any, parameters: Leaves) -> tuple[Leaves, Any]:
+        def step(gradients: State, memory: Any, parameters: State) -> tuple[State, Any]:
             updates, memory = descent.update(gradients, memory, parameters)
             return optax.apply_updates(parameters, updates), memory
-
-        # All small ones together, which have a hundred shapes; each large one alone, or copies would take gigabytes.
-        small = tuple(name for name, tensor in self._parameters.items() if tensor.size < _LARGE)
-        groups = [small, *((name,) for name in self._parameters if name not in small)]
-
-        def of(group: tuple[str, ...], state: State) -> Leaves:
-            return [state[name] for name in group]
 
         (loss, (_, statistics)), gradients = self._first
         losses = [float(loss)]
         with self._arithmetic():
-            parameters = dict(self._parameters)
-            memory = {group: descent.init(of(group, parameters)) for group in groups}
+            parameters, memory = self._parameters, descent.init(self._parameters)
             for _ in range(STEPS - 1):
-                for group in groups:
-                    updated, memory[group] = step(of(group, gradients), memory[group], of(group, parameters))
-                    parameters |= zip(group, updated, strict=True)
+                parameters, memory = step(gradients, memory, parameters)
                 (loss, (_, statistics)), gradients = self._differentiate(parameters, statistics)
                 losses.append(float(loss))
         return np.array(losses)
