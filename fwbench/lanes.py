@@ -17,7 +17,8 @@ class Lane:
         distributions: whose versions the record states, the framework's own first.
         baseline: whether other lanes' speed-up is stated relative to this one.
         internal: part of the harness's own benchmarks, never of a user's suite.
-        ladder: XLA flags to try one after the other where a GPU's compiler crashes, the mildest first.
+        ladder: what to try one after the other where the lane crashes on a GPU, the mildest first: an environment
+            variable and what to add to its value.
     """
 
     name: str
@@ -26,7 +27,7 @@ class Lane:
     distributions: tuple[str, ...]
     baseline: bool = False
     internal: bool = False
-    ladder: tuple[str, ...] = ()
+    ladder: tuple[tuple[str, str], ...] = ()
 
 
 LANES = {
@@ -41,9 +42,9 @@ LANES = {
             ("jax", "jaxlib", "flax"),
             # Autotuning without Triton's products, without Triton, and none at all.
             ladder=(
-                "--xla_gpu_enable_triton_gemm=false",
-                "--xla_gpu_experimental_autotune_backends=-triton",
-                "--xla_gpu_autotune_level=0",
+                ("XLA_FLAGS", "--xla_gpu_enable_triton_gemm=false"),
+                ("XLA_FLAGS", "--xla_gpu_experimental_autotune_backends=-triton"),
+                ("XLA_FLAGS", "--xla_gpu_autotune_level=0"),
             ),
         ),
         Lane("noop", "noop", "no framework", ("numpy",), internal=True),

@@ -84,6 +84,7 @@ class Measurement:
         overhead_s: seconds between asking and having the record that no stage accounts for.
         start_s: of these, seconds until the worker's process ran.
         versions: of the distributions in the worker's interpreter.
+        after_crash: what an attempt before this one came to and what was changed, on a lane with a ladder.
         failure: set when the workload failed; then samples and metrics may be empty.
     """
 
@@ -101,6 +102,7 @@ class Measurement:
     overhead_s: float | None = None
     start_s: float | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
+    after_crash: str | None = None
     failure: Failure | None = None
 
     def value(self, metric: str) -> float | None:

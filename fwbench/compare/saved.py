@@ -274,9 +274,8 @@ def _told(workload: Workload) -> dict[str, Any]:
 
 
 def _chosen(settings: Mapping[str, Any]) -> dict[str, Any]:
-    # Which cores a container was given makes no other benchmark; how many is the machine's `threads`. What a crash came
-    # to is told in words that change; the flags that it led to are settings.
-    return {name: value for name, value in settings.items() if name not in ("cpus", "after_crash")}
+    # Which cores a container was given makes no other benchmark; how many is the machine's `threads`.
+    return {name: value for name, value in settings.items() if name != "cpus"}
 
 
 def _nothing_shared(base: Mapping[str, Side], head: Mapping[str, Side]) -> str:

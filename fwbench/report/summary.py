@@ -70,11 +70,7 @@ def notes(measurements: Sequence[Measurement]) -> list[str]:
 
 def cautions(measured: Sequence[Measurement]) -> list[str]:
     """Where a number may not be the machine's or the program's: crashes, slow calls, other load, recompilation."""
-    lines = [
-        f"{m.workload.id}: the compiler crashed; measured with XLA_FLAGS {m.settings['XLA_FLAGS']} instead"
-        for m in measured
-        if "after_crash" in m.settings
-    ]
+    lines = [f"{m.workload.id}: {m.after_crash}" for m in measured if m.after_crash]
     for m in measured:
         p95 = m.value("latency_p95")
         if p95 is not None and m.samples and statistics.fmean(m.samples) > p95:

@@ -55,32 +55,34 @@ class Workers:
     def measure(self, workload: Workload, protocol: Protocol, on_stage: Callable[[str], None]) -> Measurement:
         """Measure in a fresh process; every fault of that process is a failure of this one workload.
 
-        Where a lane's compiler crashes on a GPU, once more for each rung of its ladder, until one does not: the record
-        then has the flags and, as the setting `after_crash`, what the first attempt came to.
+        Where a lane crashes on a GPU, once more for each rung of its ladder, until one does not: the record then says
+        in `after_crash` what the first attempt came to and what was changed.
         """
         framework = LANES[workload.framework].framework
         server = self._servers.get(framework)
         if server is None or not server.alive:
             server = self._servers[framework] = self._server(workload)
         first = server.measure(workload, protocol, on_stage)
-        if self._device != "gpu" or first.failure is None or not _compiler_crashed(first.failure):
+        if self._device != "gpu" or first.failure is None or not _crashed(first.failure):
             return first
-        for flags in LANES[workload.framework].ladder:
-            on_stage(f"again with {flags}")
-            server = self._server(workload, flags)
+        for variable, value in LANES[workload.framework].ladder:
+            on_stage(f"again with {variable}={value}")
+            server = self._server(workload, (variable, value))
             found = server.measure(workload, protocol, on_stage)
             server.close()
-            if found.failure is None or not _compiler_crashed(found.failure):
-                return dataclasses.replace(found, settings={**found.settings, "after_crash": first.failure.message})
+            if found.failure is None or not _crashed(found.failure):
+                told = f"{first.failure.message}, so it was run again with {variable}={value}"
+                return dataclasses.replace(found, after_crash=told)
         return first
 
-    def _server(self, workload: Workload, flags: str = "") -> "Server":
-        """A new server for the workload's framework, with these XLA flags besides the user's."""
+    def _server(self, workload: Workload, rung: tuple[str, str] | None = None) -> "Server":
+        """A new server for the workload's framework, with a rung of the lane's ladder besides the user's variables."""
         framework = LANES[workload.framework].framework
         lanes = tuple(lane for lane in self._lanes if LANES[lane].framework == framework)
         variables = environment(os.environ, self._machine.threads, self._device)
-        if flags:
-            variables["XLA_FLAGS"] = f"{variables.get('XLA_FLAGS', '')} {flags}".strip()
+        if rung:
+            name, value = rung
+            variables[name] = f"{variables.get(name, '')} {value}".strip()
         python = self._pythons.get(framework, sys.executable)
         return Server(python, lanes or (workload.framework,), self._machine.cpus, variables)
 
@@ -192,8 +194,8 @@ class Server:
         self._channel.close()
 
 
-def _compiler_crashed(failure: Failure) -> bool:
-    """Whether the process died or compiling raised, as JAX does on an illegal address while autotuning."""
+def _crashed(failure: Failure) -> bool:
+    """Whether the process died, or compiling raised as JAX does on an illegal address while autotuning."""
     return failure.kind == "crashed" or (failure.kind == "error" and failure.stage == "compile")
 
 

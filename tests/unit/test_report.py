@@ -60,12 +60,10 @@ def test_notes_say_why_a_column_is_empty():
     assert "no energy: this machine has no counter" in summary.notes([measured("torch", energy_per_sample=missing)])
 
 
-def test_notes_tell_of_the_flags_that_a_crash_led_to():
-    settings = {"XLA_FLAGS": "--xla_gpu_autotune_level=0", "after_crash": "the worker was killed by SIGABRT"}
-    mended = dataclasses.replace(measured("jax"), settings=settings)
+def test_notes_tell_what_a_crash_led_to():
+    mended = dataclasses.replace(measured("jax"), after_crash="the worker was killed, so run again with --mild")
     (note,) = summary.notes([mended, measured("torch")])
-    assert note.startswith("jax-mlp-inference-b8: the compiler crashed")
-    assert "XLA_FLAGS --xla_gpu_autotune_level=0" in note
+    assert note == f"jax-mlp-inference-b8: {mended.after_crash}"
 
 
 def test_notes_tell_of_recompilation_while_measuring():
