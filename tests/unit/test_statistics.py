@@ -123,6 +123,9 @@ def test_a_slowdown_is_found(slowdown, scale):
     assert np.mean(found) >= 0.95
 
 
+HIDDEN = 1 / 8
+
+
 def called_unchanged(noise, scale):
     """The share of benchmarks slowed down by 5 % that are said not to have changed."""
     rng = np.random.default_rng(5)
@@ -132,14 +135,14 @@ def called_unchanged(noise, scale):
 @pytest.mark.parametrize("scale", [0.05, 0.1])
 @pytest.mark.parametrize("noise", NOISES)
 def test_a_slowdown_that_noise_hides_is_hardly_ever_called_unchanged(noise, scale):
-    """In 2,000 suites each it was in 8 of 100 at most, and without regard to scatter in 17 to 62."""
-    assert called_unchanged(noise, scale) <= 0.12
+    """At most in one of eight; without regard to scatter it is in more, as the next test shows."""
+    assert called_unchanged(noise, scale) <= HIDDEN
 
 
 def test_without_regard_to_scatter_a_hidden_slowdown_is_called_unchanged(monkeypatch):
     say = cleared
     monkeypatch.setattr(statistics, "cleared", lambda differences, threshold, p=None: say(differences, math.inf, p))
-    assert called_unchanged(gaussian, 0.1) > 0.12
+    assert called_unchanged(gaussian, 0.1) > HIDDEN
 
 
 @pytest.mark.parametrize(
