@@ -219,7 +219,7 @@ def tolerance(own: Sequence[float]) -> float:
 def _errors(case: Case, quantities: tuple[Quantity, ...]) -> dict[Quantity, Errors]:
     """Each quantity's errors, from two sides built once."""
     sides = TorchSide(case), JaxSide(case)
-    return {quantity: measure(quantity, *sides) for quantity in quantities}
+    return {quantity: measure(quantity, *sides) for quantity in sorted(quantities, key=_FORWARD.__contains__)}
 
 
 @functools.cache
