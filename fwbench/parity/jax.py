@@ -112,7 +112,7 @@ class JaxSide(Side):
 
 
 def depthwise(x: jax.Array, kernel: jax.Array, strides: Sequence[int], padding: Any, **_: Any) -> jax.Array:
-    """A depthwise convolution by its definition, for JAX to differentiate: a sum over the places of the kernel.
+    """A depthwise convolution by its definition, for JAX to differentiate: a sum over the kernel's taps.
 
     Stands in for `jax.lax.conv_general_dilated` in float64, where XLA's CPU compiler makes a dense convolution of a
     depthwise one and of its derivatives: as many times the work as there are channels, over gigabytes of zeros.
@@ -122,7 +122,7 @@ def depthwise(x: jax.Array, kernel: jax.Array, strides: Sequence[int], padding: 
         kernel: of shape (rows, columns, 1, C).
         padding: what is added on either side of H and of W, or XLA's name for it.
     """
-    taps = kernel.shape[:2]  # places, or taps: each has its own shifted view of the images
+    taps = kernel.shape[:2]
     if isinstance(padding, str):
         padding = jax.lax.padtype_to_pads(x.shape[1:3], taps, strides, padding)
     x = jnp.pad(x, ((0, 0), *padding, (0, 0)))

@@ -219,6 +219,7 @@ def tolerance(own: Sequence[float]) -> float:
 def _errors(case: Case, quantities: tuple[Quantity, ...]) -> dict[Quantity, Errors]:
     """Each quantity's errors, from two sides built once."""
     sides = TorchSide(case), JaxSide(case)
+    # What differentiates first: its forward pass serves the other quantities too.
     return {quantity: measure(quantity, *sides) for quantity in sorted(quantities, key=_FORWARD.__contains__)}
 
 

@@ -9,7 +9,9 @@ import jax
 import numpy as np
 import pytest
 import torch
+from flax import nnx
 
+from fwbench.frameworks.jax.networks import network
 from fwbench.parity.case import MODELS, MODES, Case
 from fwbench.parity.jax import JaxSide, depthwise
 from fwbench.parity.proof import BACKWARD_SIZE, has_modes
@@ -70,6 +72,18 @@ def test_depthwise_convolution_of_the_proof_is_jaxs(strides, padding):
     for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         assert one.dtype == np.float64
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_only_depthwise_convolutions_and_only_those_in_float64_stand_in(dtype):
+    """In float32 the proofs are of the convolutions that are measured."""
+    case = Case("mobilenet_v3_small", dtype=dtype)
+    module = network(case.row)
+    JaxSide(case, module=module)
+    parts = [part for _, part in nnx.iter_graph(module) if isinstance(part, nnx.Conv)]
+    plain, grouped = jax.lax.conv_general_dilated, depthwise if dtype == "float64" else jax.lax.conv_general_dilated
+    found = {(part.feature_group_count > 1, part.conv_general_dilated) for part in parts}
+    assert found == {(False, plain), (True, grouped)}
 
 
 def test_hard_sigmoid_of_the_proof_is_pytorchs_but_for_one_rounded_constant():

@@ -123,19 +123,20 @@ def test_a_slowdown_is_found(slowdown, scale):
     assert np.mean(found) >= 0.95
 
 
-HIDDEN = 1 / 8
+RUNS = 150
+# The chance that `cleared` leaves, one in fourteen, and three standard errors of so many runs.
+HIDDEN = 1 / 14 + 3 * math.sqrt(1 / 14 * 13 / 14 / RUNS)
 
 
 def called_unchanged(noise, scale):
     """The share of benchmarks slowed down by 5 % that are said not to have changed."""
     rng = np.random.default_rng(5)
-    return np.mean([decide(rng, noise, scale, [0.05])[0].kind == "unchanged" for _ in range(150)])
+    return np.mean([decide(rng, noise, scale, [0.05])[0].kind == "unchanged" for _ in range(RUNS)])
 
 
 @pytest.mark.parametrize("scale", [0.05, 0.1])
 @pytest.mark.parametrize("noise", NOISES)
 def test_a_slowdown_that_noise_hides_is_hardly_ever_called_unchanged(noise, scale):
-    """At most in one of eight; without regard to scatter it is in more, as the next test shows."""
     assert called_unchanged(noise, scale) <= HIDDEN
 
 
