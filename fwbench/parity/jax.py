@@ -16,6 +16,11 @@ from fwbench.parity.case import ADAM, SGD, STEPS, Array, Backward, Case, Forward
 
 State = dict[str, jax.Array]
 
+# XLA's options for a program that runs a few times, in less than it would take to optimise it.
+_AS_WRITTEN = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+# Not for this model: the loops that XLA makes of its convolutions' gradients in float64 are ten times slower so.
+_HEAVY = frozenset({"resnet50"})
+
 
 class JaxSide(Side):
     """Our Flax module, as a jitted function of its canonical weights or run operator by operator.
@@ -45,30 +50,26 @@ class JaxSide(Side):
         self._parameters = {name: value for name, value in weights.items() if not is_statistic(name)}
         self._statistics = {name: value for name, value in weights.items() if is_statistic(name)}
         differentiate = jax.value_and_grad(self._loss, has_aux=True)
-        self._apply = self._loss if eager else jax.jit(self._loss)
-        self._differentiate = differentiate if eager else jax.jit(differentiate)
+        # float32 is compiled as a lane compiles it.
+        options = _known_options() if case.dtype == "float64" and case.model not in _HEAVY else None
+        self._apply = self._loss if eager else jax.jit(self._loss, compiler_options=options)
+        self._differentiate = differentiate if eager else jax.jit(differentiate, compiler_options=options)
 
     def losses(self, optimizer: Optimizer) -> Array:
         descent = optax.sgd(**SGD) if optimizer == "sgd" else optax.adam(**ADAM)
-        leaves, tree = jax.tree.flatten(self._parameters)
-        ends = np.cumsum([leaf.size for leaf in leaves])[:-1]
+        compiled = functools.partial(jax.jit, compiler_options=_known_options())
 
-        # All tensors are one vector, as no optimizer mixes elements: XLA compiles one update, and NumPy takes it apart.
-        @functools.partial(jax.jit, donate_argnames="memory")
-        def step(gradients: State, memory: Any, vector: jax.Array) -> tuple[jax.Array, Any]:
-            gradient = jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(gradients)])
-            update, memory = descent.update(gradient, memory, vector)
-            return optax.apply_updates(vector, update), memory
+        @functools.partial(compiled, donate_argnames="memory")
+        def step(gradients: State, memory: Any, parameters: State) -> tuple[State, Any]:
+            update, memory = descent.update(gradients, memory, parameters)
+            return optax.apply_updates(parameters, update), memory
 
         (loss, (_, statistics)), gradients = self._first
-        losses = [float(loss)]
+        losses, parameters = [float(loss)], self._parameters
         with self._arithmetic():
-            vector = jax.device_put(np.concatenate([np.ravel(leaf) for leaf in leaves]))
-            memory = descent.init(vector)
+            memory = compiled(descent.init)(parameters)
             for _ in range(STEPS - 1):
-                vector, memory = step(gradients, memory, vector)
-                parts = zip(np.split(np.asarray(vector), ends), leaves, strict=True)
-                parameters = jax.tree.unflatten(tree, [part.reshape(leaf.shape) for part, leaf in parts])
+                parameters, memory = step(gradients, memory, parameters)
                 (loss, (_, statistics)), gradients = self._differentiate(parameters, statistics)
                 losses.append(float(loss))
         return np.array(losses)
@@ -133,6 +134,17 @@ def depthwise(x: jax.Array, kernel: jax.Array, strides: Sequence[int], padding: 
     x = jnp.stack([x[:, row] for row in rows])
     x = jnp.stack([x[:, :, :, column] for column in columns], axis=1)
     return (x * kernel.reshape(*taps, 1, 1, 1, -1)).sum((0, 1))
+
+
+@functools.cache
+def _known_options() -> dict[str, Any]:
+    """Of `_AS_WRITTEN`, what this version of XLA knows; it refuses to compile with any other."""
+    known = {}
+    for name, value in _AS_WRITTEN.items():
+        with contextlib.suppress(jax.errors.JaxRuntimeError):
+            jax.jit(lambda: 0, compiler_options={name: value})()
+            known[name] = value
+    return known
 
 
 def _is_depthwise(part: Any) -> bool:

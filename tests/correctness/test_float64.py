@@ -13,7 +13,7 @@ from flax import nnx
 
 from fwbench.frameworks.jax.networks import network
 from fwbench.parity.case import MODELS, MODES, Case
-from fwbench.parity.jax import JaxSide, depthwise
+from fwbench.parity.jax import JaxSide, _known_options, depthwise
 from fwbench.parity.proof import BACKWARD_SIZE, has_modes
 from fwbench.parity.torch import Hardsigmoid, TorchSide
 
@@ -84,6 +84,13 @@ def test_only_depthwise_convolutions_and_only_those_in_float64_stand_in(dtype):
     plain, grouped = jax.lax.conv_general_dilated, depthwise if dtype == "float64" else jax.lax.conv_general_dilated
     found = {(part.feature_group_count > 1, part.conv_general_dilated) for part in parts}
     assert found == {(False, plain), (True, grouped)}
+
+
+def test_an_option_that_this_version_of_xla_does_not_know_is_left_out(monkeypatch):
+    """XLA refuses to compile with one, and users upgrade: the proofs must outlive an option that only saves time."""
+    known = {"xla_backend_optimization_level": 0}
+    monkeypatch.setattr("fwbench.parity.jax._AS_WRITTEN", {"xla_option_of_another_version": False, **known})
+    assert _known_options.__wrapped__() == known
 
 
 def test_hard_sigmoid_of_the_proof_is_pytorchs_but_for_one_rounded_constant():
