@@ -158,9 +158,10 @@ def _flags() -> str:
     return " ".join(sorted(flag for flag in flags if not flag.startswith("--xla_dump")))
 
 
+@jax.jit
 def copied(tree: Any) -> Any:
     """The tree with a fresh buffer for every array."""
-    return jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), tree)
+    return jax.tree.map(jnp.copy, tree)
 
 
 class Forward(Compiled):

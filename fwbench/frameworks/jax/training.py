@@ -40,7 +40,9 @@ class TrainStep(Compiled, Trainer):
         self.graph, parameters, rest = nnx.split(module, nnx.Param, ...)
         module.eval()
         self.evaluated = nnx.graphdef(module)
-        started = (parameters, rest, self.optimizer.init(parameters), jnp.zeros((), jnp.int32))
+        # Jitted for the sake of time: one program in place of one for every shape.
+        memory = jax.jit(self.optimizer.init)(parameters)
+        started = (parameters, rest, memory, jnp.zeros((), jnp.int32))
         leaves, self.state_structure = jax.tree.flatten(started)
         # Copies: two leaves must not share a buffer that is given up.
         self.state: Leaves = jax.device_put(copied(leaves), self.device)
