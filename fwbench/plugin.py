@@ -172,27 +172,29 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def _announce(items: Sequence[pytest.Item], gate: Gate) -> None:
-    """Tell a gate what the run will measure, and what is skipped on purpose."""
+    """Tell a gate what the run will measure, and what is left out on purpose."""
     expected = {}
     for item in items:
         workload = _workload(item)
         if workload is None or "measure" not in getattr(item, "fixturenames", ()):
             continue
-        if _is_skipped(item):
+        if _is_kept_from_running(item):
             gate.deselect(workload)
         elif gate.kind:
             expected[workload] = options.of_test(item, gate.kind)
     gate.expect(expected)
 
 
-def _is_skipped(item: pytest.Item) -> bool:
-    """Whether markers keep a test from running; of a condition in text, pytest tells when it comes to the test."""
-    conditions = [
-        condition
-        for marker in item.iter_markers("skipif")
-        for condition in (*marker.args, marker.kwargs.get("condition"))
-    ]
-    return bool(item.get_closest_marker("skip")) or any(c and not isinstance(c, str) for c in conditions)
+def _is_kept_from_running(item: pytest.Item) -> bool:
+    """Whether a marker does it; of a condition in text, pytest tells when it comes to the test."""
+    for marker in item.iter_markers():
+        runs_anyway = marker.kwargs.get("run", True) or item.config.option.runxfail
+        if marker.name not in ("skip", "skipif", "xfail") or (marker.name == "xfail" and runs_anyway):
+            continue
+        conditions = (marker.kwargs["condition"],) if "condition" in marker.kwargs else marker.args
+        if marker.name == "skip" or not conditions or any(c and not isinstance(c, str) for c in conditions):
+            return True
+    return False
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -180,12 +180,20 @@ def marking(size, marker):
     return SUITE.replace("        measure(workload)", f"        {marker}\n        measure(workload)")
 
 
-@pytest.mark.parametrize("marker", ["pytest.mark.skip", "pytest.mark.skipif(True, reason='known')"])
-def test_a_test_that_is_skipped_is_not_measured(project, marker):
-    project.makepyfile(test_suite=marking(2, marker))
+@pytest.mark.parametrize(
+    ("marker", "outcome"),
+    [
+        ("skip", "skipped"),
+        ("skipif(True, reason='known')", "skipped"),
+        ("xfail(run=False)", "xfailed"),
+        ("xfail(condition=True, reason='known', run=False)", "xfailed"),
+    ],
+)
+def test_a_test_that_does_not_run_is_not_measured(project, marker, outcome):
+    project.makepyfile(test_suite=marking(2, f"pytest.mark.{marker}"))
     result = run(project, {2: "regressed"})
     assert result.ret == 0
-    result.assert_outcomes(passed=2, skipped=1)
+    result.assert_outcomes(passed=2, **{outcome: 1})
     assert [line.split()[1] for line in result.outlines if line.startswith("asked")] == ["1", "3"]
 
 
@@ -196,10 +204,18 @@ def test_a_test_that_skips_itself_is_not_judged(project):
     result.stdout.fnmatch_lines(["2 benchmarks: 2 unchanged*"])
 
 
-@pytest.mark.parametrize("condition", ["False", "'False'"])
-def test_a_test_that_does_not_meet_its_condition_for_skipping_is_measured(project, condition):
-    project.makepyfile(test_suite=marking(2, f"pytest.mark.skipif({condition}, reason='known')"))
-    result = run(project, {2: "regressed"})
+@pytest.mark.parametrize(
+    ("marker", "arguments"),
+    [
+        ("skipif(False, reason='known')", ()),
+        ("skipif('False', reason='known')", ()),
+        ("xfail(False, reason='known', run=False)", ()),
+        ("xfail(run=False)", ("--runxfail",)),
+    ],
+)
+def test_a_test_that_runs_all_the_same_is_measured(project, marker, arguments):
+    project.makepyfile(test_suite=marking(2, f"pytest.mark.{marker}"))
+    result = run(project, {2: "regressed"}, *arguments)
     assert result.ret == 1
     assert [line.split()[1] for line in result.outlines if line.startswith("asked")] == ["1", "2", "3"]
 
