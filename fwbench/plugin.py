@@ -188,11 +188,11 @@ def _announce(items: Sequence[pytest.Item], gate: Gate) -> None:
 def _is_kept_from_running(item: pytest.Item) -> bool:
     """Whether a marker does it; of a condition in text, pytest tells when it comes to the test."""
     for marker in item.iter_markers():
-        runs_anyway = marker.kwargs.get("run", True) or item.config.option.runxfail
-        if marker.name not in ("skip", "skipif", "xfail") or (marker.name == "xfail" and runs_anyway):
-            continue
+        skips = marker.name in ("skip", "skipif")
+        fails_unrun = marker.name == "xfail" and not (marker.kwargs.get("run", True) or item.config.option.runxfail)
         conditions = (marker.kwargs["condition"],) if "condition" in marker.kwargs else marker.args
-        if marker.name == "skip" or not conditions or any(c and not isinstance(c, str) for c in conditions):
+        holds = marker.name == "skip" or not conditions or any(c and not isinstance(c, str) for c in conditions)
+        if holds and (skips or fails_unrun):
             return True
     return False
 

@@ -85,7 +85,7 @@ Relative L2: the worst tensor's for gradients and statistics, the worst step's l
 has no running statistics. `fwbench/parity/proof.py` gives the reason of each bound. Two operators stand in by their
 definitions: PyTorch's hard-sigmoid, whose derivative is rounded to float32, and JAX's depthwise convolution, which XLA
 computes densely in float64 on a CPU. `tests/correctness/test_float64.py` proves each equal to the one it replaces.
-To save time XLA does not optimise these programs, ResNet-50's apart; float32's are compiled as those that are measured.
+To save time XLA optimises no program in float64 but ResNet-50's; float32's are compiled as those that are measured.
 
 {float64}
 

@@ -86,6 +86,15 @@ def test_only_depthwise_convolutions_and_only_those_in_float64_stand_in(dtype):
     assert found == {(False, plain), (True, grouped)}
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_only_float64_is_compiled_otherwise_than_what_is_measured(dtype, monkeypatch):
+    options = _known_options() if dtype == "float64" else None
+    asked = []
+    monkeypatch.setattr(jax, "jit", lambda function, compiler_options: asked.append(compiler_options))
+    JaxSide(Case("mlp", dtype=dtype))
+    assert asked == [options, options]
+
+
 def test_an_option_that_this_version_of_xla_does_not_know_is_left_out(monkeypatch):
     """XLA refuses to compile with one, and users upgrade: the proofs must outlive an option that only saves time."""
     known = {"xla_backend_optimization_level": 0}
