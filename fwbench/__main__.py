@@ -2,7 +2,7 @@
 
 import sys
 
-from fwbench.cli import main
+from fwbench.commands.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

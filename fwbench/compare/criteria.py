@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fwbench.errors import UserError
-from fwbench.measurement import Direction, Measurement
+from fwbench.record.measurement import Direction, Measurement
 
 _UNITS = {
     "s": {"s": 1.0, "ms": 1e-3, "us": 1e-6},

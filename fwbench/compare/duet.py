@@ -26,15 +26,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fwbench.compare.criteria import CRITERIA, Threshold
-from fwbench.compare.sides import Side
 from fwbench.compare.statistics import Confirmation, Suspect, Verdict, cleared, screen, screening_pairs
-from fwbench.lanes import LANES
 from fwbench.machine import Machine
-from fwbench.measurement import FailureKind
+from fwbench.record.lanes import LANES
+from fwbench.record.measurement import FailureKind
+from fwbench.record.workload import Workload
 from fwbench.worker import turns
 from fwbench.worker.channel import Channel, describe_exit
 from fwbench.worker.client import START_DEADLINE, command, environment
-from fwbench.workload import Workload
+from fwbench.worker.sides import Side
 
 Kind = Literal[
     "regressed", "improved", "unchanged", "inconclusive", "new", "missing", "unavailable", "incomparable", "failed"

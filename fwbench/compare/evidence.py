@@ -14,8 +14,8 @@ from scipy import stats
 from fwbench.compare.saved import UNTESTED
 from fwbench.errors import UserError
 from fwbench.machine import Machine
-from fwbench.meters.load import BUSY
-from fwbench.records import SELFTEST
+from fwbench.machine.load import BUSY
+from fwbench.record.reading import SELFTEST
 
 # So many suites tell how far runs differ.
 _QUIET = 10

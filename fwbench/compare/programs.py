@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from fwbench.fingerprint import Fingerprint
+from fwbench.record.fingerprint import Fingerprint
 
 Kind = Literal[
     "untold", "form", "recompiles", "dtype", "donation", "barrier", "graph_breaks", "program", "compiler", "same"

@@ -19,12 +19,12 @@ from fwbench.compare import programs
 from fwbench.compare.criteria import CRITERIA, Threshold, values
 from fwbench.compare.findings import ALL, Finding, Outcome
 from fwbench.compare.statistics import TOLERATED, Kind, Verdict, holm
-from fwbench.lanes import LANES
 from fwbench.machine import Machine
-from fwbench.measurement import Measurement
-from fwbench.meters.load import BUSY
-from fwbench.records import Record
-from fwbench.workload import Workload
+from fwbench.machine.load import BUSY
+from fwbench.record.lanes import LANES
+from fwbench.record.measurement import Measurement
+from fwbench.record.reading import Record
+from fwbench.record.workload import Workload
 
 # The suite's false-alarm rate, and the confidence of intervals.
 _ALPHA = 0.01

@@ -3,7 +3,7 @@
 import importlib
 
 from fwbench.frameworks.contract import Framework
-from fwbench.lanes import LANES
+from fwbench.record.lanes import LANES
 
 
 def load(lane: str) -> Framework:

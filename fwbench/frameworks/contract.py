@@ -9,13 +9,13 @@ from typing import Any
 from numpy.typing import NDArray
 
 from fwbench.data import Images, Labels
-from fwbench.fingerprint import Fingerprint
-from fwbench.measurement import Metric, unavailable
+from fwbench.frameworks.precision import Operands, Products
+from fwbench.frameworks.training import HORIZON
 from fwbench.models import Model
 from fwbench.models.weights import Shape, Weights
-from fwbench.precision import Operands, Products
-from fwbench.training import HORIZON
-from fwbench.workload import Workload
+from fwbench.record.fingerprint import Fingerprint
+from fwbench.record.measurement import Metric, unavailable
+from fwbench.record.workload import Workload
 
 
 @dataclass(frozen=True)

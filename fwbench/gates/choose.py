@@ -6,7 +6,7 @@ import pytest
 
 from fwbench.gates.contract import Gate
 from fwbench.machine import Machine
-from fwbench.selection import Selection
+from fwbench.suite.selection import Selection
 
 # Module and class; imported when asked for, as statistics load SciPy, which every other run of pytest would wait for.
 _GATES = {

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Literal
 
 from fwbench.compare.criteria import Threshold
-from fwbench.measurement import Measurement
-from fwbench.profiles import Protocol
-from fwbench.workload import Workload
+from fwbench.record.measurement import Measurement
+from fwbench.record.workload import Workload
+from fwbench.suite.profiles import Protocol
 
 Tell = Callable[[str], None]
 Measure = Callable[[Workload, Protocol, Tell], Measurement]

@@ -14,18 +14,18 @@ from fwbench.compare.criteria import Threshold
 from fwbench.compare.duet import Comparison, Duet
 from fwbench.compare.findings import NOTHING, Finding, Outcome
 from fwbench.compare.programs import compare
-from fwbench.compare.sides import Side, find, sides
 from fwbench.errors import UserError
-from fwbench.fingerprint import Fingerprint
 from fwbench.gates.contract import Gate, Measure, Tell
 from fwbench.gates.options import thresholds
-from fwbench.lanes import LANES
 from fwbench.machine import Machine
-from fwbench.measurement import Failure, Measurement, Metric
-from fwbench.profiles import Protocol
+from fwbench.record.fingerprint import Fingerprint
+from fwbench.record.lanes import LANES
+from fwbench.record.measurement import Failure, Measurement, Metric
+from fwbench.record.workload import Workload
 from fwbench.report import verdicts
-from fwbench.selection import Selection
-from fwbench.workload import Workload
+from fwbench.suite.profiles import Protocol
+from fwbench.suite.selection import Selection
+from fwbench.worker.sides import Side, find, sides
 
 
 class DuetGate(Gate):

@@ -12,13 +12,13 @@ import pytest
 
 from fwbench.compare.programs import Finding, compare
 from fwbench.errors import UserError
-from fwbench.fingerprint import Fingerprint
 from fwbench.gates.contract import Gate
 from fwbench.machine import Machine
-from fwbench.measurement import Measurement
-from fwbench.records import read
-from fwbench.selection import Selection
-from fwbench.workload import Workload
+from fwbench.record.fingerprint import Fingerprint
+from fwbench.record.measurement import Measurement
+from fwbench.record.reading import read
+from fwbench.record.workload import Workload
+from fwbench.suite.selection import Selection
 
 # What these make of a run is made of its rounds.
 _TIMING = ("json", "save", "autosave", "compare-fail", "histogram")

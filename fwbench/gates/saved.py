@@ -14,13 +14,13 @@ from fwbench.compare.saved import compare, mismatches
 from fwbench.errors import UserError
 from fwbench.gates.contract import Gate
 from fwbench.gates.options import thresholds
-from fwbench.lanes import LANES
 from fwbench.machine import Machine
-from fwbench.measurement import Measurement
-from fwbench.records import Record, read
+from fwbench.record.lanes import LANES
+from fwbench.record.measurement import Measurement
+from fwbench.record.reading import Record, read
+from fwbench.record.workload import Workload
 from fwbench.report import verdicts
-from fwbench.selection import Selection
-from fwbench.workload import Workload
+from fwbench.suite.selection import Selection
 
 
 class SavedGate(Gate):

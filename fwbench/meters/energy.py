@@ -12,10 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol as TypingProtocol
 
-from fwbench import nvml
 from fwbench.frameworks.contract import Program
-from fwbench.measurement import Metric, unavailable
+from fwbench.machine import nvml
 from fwbench.meters.latency import Clock
+from fwbench.record.measurement import Metric, unavailable
 
 # Ten times the counters' resolution: a shorter window could be a tenth off.
 SHORTEST_WINDOW = 1.0

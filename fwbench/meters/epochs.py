@@ -14,9 +14,9 @@ from typing import Any
 
 from fwbench.data import Batch, Data
 from fwbench.frameworks.contract import Scores, Trainer
-from fwbench.measurement import Direction, Metric, unavailable
 from fwbench.meters.energy import SHORTEST_WINDOW, Counter
 from fwbench.meters.latency import Clock
+from fwbench.record.measurement import Direction, Metric, unavailable
 
 _DIRECTIONS: dict[str, Direction] = {"loss": "lower", "top1": "higher", "top5": "higher"}
 

@@ -5,8 +5,8 @@ import statistics
 from collections.abc import Callable, Sequence
 
 from fwbench.frameworks.contract import Program
-from fwbench.measurement import Metric, unavailable
-from fwbench.profiles import Protocol
+from fwbench.record.measurement import Metric, unavailable
+from fwbench.suite.profiles import Protocol
 
 Clock = Callable[[], float]
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fwbench import nvml
 from fwbench.frameworks.contract import Program
-from fwbench.measurement import Metric, unavailable
+from fwbench.machine import nvml
+from fwbench.record.measurement import Metric, unavailable
 
 _PROC = Path("/proc/self")
 

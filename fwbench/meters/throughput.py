@@ -3,8 +3,8 @@
 import math
 
 from fwbench.frameworks.contract import Program
-from fwbench.measurement import Metric
 from fwbench.meters.latency import Clock
+from fwbench.record.measurement import Metric
 
 # Enough to keep any device's queue full; more would only hold more outputs.
 _MOST_CALLS = 1000

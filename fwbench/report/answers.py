@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fwbench.compare import statistics
-from fwbench.meters.load import BUSY
+from fwbench.machine.load import BUSY
 from fwbench.report import units
 from fwbench.report.cases import Case, Comparison, comparisons, title
 from fwbench.report.tables import Column, Table, tabulate

@@ -4,11 +4,11 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 
-from fwbench.lanes import LANES
+from fwbench.record.lanes import LANES
+from fwbench.record.workload import Workload
 from fwbench.report import units
 from fwbench.report.cases import Case, Comparison, comparisons, title
 from fwbench.report.tables import Column, Table, tabulate
-from fwbench.workload import Workload
 
 _WORKLOAD = (
     Column[Case]("model", lambda case: case.workload.model),

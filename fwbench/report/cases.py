@@ -6,11 +6,11 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fwbench.lanes import LANES
 from fwbench.machine import Machine
-from fwbench.measurement import Measurement, Metric
-from fwbench.records import Plain, Record
-from fwbench.workload import MODES, Workload
+from fwbench.record.lanes import LANES
+from fwbench.record.measurement import Measurement, Metric
+from fwbench.record.reading import Plain, Record
+from fwbench.record.workload import MODES, Workload
 
 
 @dataclass(frozen=True)

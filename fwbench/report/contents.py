@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fwbench.measurement import Measurement
-from fwbench.metrics import METRICS
-from fwbench.records import Plain, Record
+from fwbench.record.measurement import Measurement
+from fwbench.record.metrics import METRICS
+from fwbench.record.reading import Plain, Record
 from fwbench.report import answers, calls, fits, published, summary, units
 from fwbench.report.cases import Case, Setting
 from fwbench.report.tables import Column, Table, tabulate

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fwbench.measurement import Measurement
+from fwbench.record.measurement import Measurement
 from fwbench.report import units
 from fwbench.report.cases import Case, over_seeds
 from fwbench.report.tables import Column, Spread, Table, tabulate

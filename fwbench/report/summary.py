@@ -3,8 +3,8 @@
 import statistics
 from collections.abc import Sequence
 
-from fwbench.measurement import Measurement
-from fwbench.meters.load import BUSY
+from fwbench.machine.load import BUSY
+from fwbench.record.measurement import Measurement
 from fwbench.report import calls, fits, units
 from fwbench.report.cases import cases
 from fwbench.report.tables import Table

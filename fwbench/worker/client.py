@@ -10,13 +10,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fwbench import nvml
-from fwbench.lanes import LANES
-from fwbench.machine import Machine
-from fwbench.measurement import Failure, Measurement
-from fwbench.profiles import Protocol
+from fwbench.machine import Machine, nvml
+from fwbench.record.lanes import LANES
+from fwbench.record.measurement import Failure, Measurement
+from fwbench.record.workload import Workload
+from fwbench.suite.profiles import Protocol
 from fwbench.worker.channel import Channel, describe_exit
-from fwbench.workload import Workload
 
 # This very fwbench.
 PACKAGE = Path(__file__).resolve().parents[1]

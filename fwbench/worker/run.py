@@ -16,24 +16,24 @@ import numpy as np
 from fwbench import frameworks
 from fwbench.data import Data, open_data
 from fwbench.data import digest as batches_digest
-from fwbench.fingerprint import Fingerprint
 from fwbench.frameworks.contract import CompileTimes, Framework, Program, Trainer
-from fwbench.lanes import LANES
+from fwbench.frameworks.precision import check, operands
+from fwbench.frameworks.training import HORIZON
 from fwbench.machine import versions
-from fwbench.measurement import Failure, Measurement, Metric, unavailable
+from fwbench.machine.load import OtherLoad
 from fwbench.meters.energy import counter, energy
 from fwbench.meters.epochs import Epochs, fitting
 from fwbench.meters.latency import Clock, latencies, percentiles
-from fwbench.meters.load import OtherLoad
 from fwbench.meters.memory import memory
 from fwbench.meters.throughput import throughput
 from fwbench.models import CATALOG
 from fwbench.models.weights import canonical, digest
 from fwbench.parity.stamp import stamp
-from fwbench.precision import check, operands
-from fwbench.profiles import Protocol
-from fwbench.training import HORIZON
-from fwbench.workload import Workload
+from fwbench.record.fingerprint import Fingerprint
+from fwbench.record.lanes import LANES
+from fwbench.record.measurement import Failure, Measurement, Metric, unavailable
+from fwbench.record.workload import Workload
+from fwbench.suite.profiles import Protocol
 
 # Of inference and single training steps; `fit` has its own after the probe.
 STAGES = ("build", "compile", "probe", "warm-up", "latency", "throughput", "memory", "energy", "program")

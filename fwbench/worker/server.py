@@ -23,8 +23,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
 from fwbench import frameworks
-from fwbench.lanes import LANES
 from fwbench.machine import versions
+from fwbench.record.lanes import LANES
 from fwbench.worker.run import run
 
 Send = Callable[[Mapping[str, Any]], None]

@@ -154,7 +154,7 @@ class Player:
     def __init__(self, framework: Any, fields: dict[str, Any], extra: float) -> None:
         from fwbench.models import CATALOG
         from fwbench.models.weights import canonical
-        from fwbench.workload import Workload
+        from fwbench.record.workload import Workload
 
         workload = Workload(**fields)
         self.reason: str | None = framework.unavailable(workload)

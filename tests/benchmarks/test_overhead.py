@@ -13,7 +13,7 @@ import sys
 import pytest
 
 from fwbench.machine import machine
-from fwbench.measurement import Metric
+from fwbench.record.measurement import Metric
 from fwbench.worker.client import environment
 
 PAIRS = 9

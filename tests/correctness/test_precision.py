@@ -3,11 +3,11 @@
 import pytest
 
 from fwbench.frameworks import load
+from fwbench.frameworks.precision import check, operands
 from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.models.weights import draw
-from fwbench.precision import check, operands
-from fwbench.workload import Workload
+from fwbench.record.workload import Workload
 
 LANES = ("torch", "torch-compile", "jax")
 

@@ -9,7 +9,7 @@ from fwbench.frameworks import load
 from fwbench.frameworks.torch import pretrained as fetching
 from fwbench.models import CATALOG, pretrained
 from fwbench.models.weights import canonical, draw
-from fwbench.workload import Workload
+from fwbench.record.workload import Workload
 
 MODEL = CATALOG["mobilenet_v3_small"]
 

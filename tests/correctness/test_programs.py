@@ -19,9 +19,9 @@ from fwbench.frameworks.torch.fingerprint import Operators
 from fwbench.frameworks.torch.program import Placed
 from fwbench.models import CATALOG
 from fwbench.models.weights import canonical
-from fwbench.profiles import PROFILES
+from fwbench.record.workload import Workload
+from fwbench.suite.profiles import PROFILES
 from fwbench.worker.run import Measuring
-from fwbench.workload import Workload
 from tests.unit.fakes import FakeFramework
 
 X = np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8)

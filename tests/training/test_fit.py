@@ -15,8 +15,8 @@ from fwbench.machine import machine
 from fwbench.meters.epochs import Epochs
 from fwbench.models import CATALOG
 from fwbench.models.weights import draw
-from fwbench.suite import STUDIES
-from fwbench.workload import Workload
+from fwbench.record.workload import Workload
+from fwbench.suite.studies import STUDIES
 
 LANES = ("torch", "jax")
 STUDY = STUDIES["mnist-mlp"].parts[0]

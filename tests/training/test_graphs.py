@@ -7,7 +7,7 @@ from fwbench import frameworks
 from fwbench.frameworks.torch.program import Placed, set_precision
 from fwbench.models import CATALOG
 from fwbench.models.weights import canonical
-from fwbench.workload import Workload
+from fwbench.record.workload import Workload
 
 
 def built(workload):

@@ -9,7 +9,7 @@ import pytest
 from fwbench import frameworks
 from fwbench.models import CATALOG
 from fwbench.models.weights import canonical
-from fwbench.workload import Workload
+from fwbench.record.workload import Workload
 
 
 def built(workload):

@@ -10,7 +10,7 @@ from fwbench.frameworks import load
 from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.models.weights import draw
-from fwbench.workload import Workload
+from fwbench.record.workload import Workload
 
 STEPS = 4
 # Of the length of what the steps changed. Rounding moves float32 by 2e-5 (Adam, whose first steps divide small

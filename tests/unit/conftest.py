@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from fwbench.profiles import PROFILES
+from fwbench.suite.profiles import PROFILES
 from tests.unit.fakes import FakeClock
 
 pytest_plugins = ["pytester"]

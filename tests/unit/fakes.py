@@ -6,7 +6,7 @@ import numpy as np
 
 from fwbench.data import Data
 from fwbench.frameworks.contract import CompileTimes, Framework, Program, Scores, Trainer
-from fwbench.precision import reference
+from fwbench.frameworks.precision import reference
 
 
 def round_mantissa(array, bits):

@@ -3,9 +3,9 @@
 import json
 
 from fwbench.machine import Machine
-from fwbench.measurement import Failure, Measurement, Metric, unavailable
-from fwbench.worker.journal import SCHEMA
-from fwbench.workload import Workload
+from fwbench.record.journal import SCHEMA
+from fwbench.record.measurement import Failure, Measurement, Metric, unavailable
+from fwbench.record.workload import Workload
 
 MACHINE = Machine("cpu", "no GPU", None, None, "Some CPU", (0, 1), 2, 2**34, "Linux 6.1")
 QUICK = {"profile": "quick", "min_rounds": 5}

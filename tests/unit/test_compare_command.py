@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from fwbench.cli import main
+from fwbench.commands.cli import main
 from tests.unit.recorded import MACHINE, failed, journal, measured, plain, saved, write
 
 

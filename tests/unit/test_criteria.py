@@ -4,7 +4,7 @@ import pytest
 
 from fwbench.compare.criteria import CRITERIA, Threshold, parse, values
 from fwbench.errors import UserError
-from fwbench.measurement import Metric, unavailable
+from fwbench.record.measurement import Metric, unavailable
 from tests.unit.recorded import measured
 
 MIB = 2.0**20

@@ -7,16 +7,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from fwbench import doctor, nvml
-from fwbench.cli import main
-from fwbench.lanes import LANES
-from fwbench.listing import listing
+from fwbench.commands import doctor
+from fwbench.commands.cli import main
+from fwbench.commands.list import listing
+from fwbench.machine import nvml
 from fwbench.meters.epochs import Epoch, fitting
-from fwbench.metrics import METRICS
 from fwbench.models import CATALOG
-from fwbench.suite import STUDIES
+from fwbench.record.lanes import LANES
+from fwbench.record.metrics import METRICS
+from fwbench.record.workload import Workload
+from fwbench.suite.studies import STUDIES
 from fwbench.worker.run import Measuring
-from fwbench.workload import Workload
 from tests.unit.fakes import FakeFramework, FakeProgram
 from tests.unit.recorded import MACHINE
 
@@ -154,7 +155,7 @@ def test_every_metric_that_a_meter_makes_is_listed_with_its_unit(clock, protocol
 @pytest.mark.parametrize("command", ["list", "doctor"])
 def test_no_framework_is_imported(command, tmp_path):
     code = (
-        f"import sys; from fwbench.cli import main; main(['{command}'])\n"
+        f"import sys; from fwbench.commands.cli import main; main(['{command}'])\n"
         "print({'torch', 'jax', 'tensorflow'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

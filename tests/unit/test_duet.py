@@ -15,10 +15,10 @@ import pytest
 from fwbench.compare import duet
 from fwbench.compare.criteria import CRITERIA, Threshold
 from fwbench.compare.duet import Duet, SideError
-from fwbench.compare.sides import Side
 from fwbench.machine import machine
+from fwbench.record.workload import Workload
 from fwbench.worker.client import PACKAGE
-from fwbench.workload import Workload
+from fwbench.worker.sides import Side
 from tests.unit.processes import grandchildren
 
 THRESHOLDS = {name: criterion.duet for name, criterion in CRITERIA.items() if criterion.duet}

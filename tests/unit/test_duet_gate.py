@@ -22,9 +22,9 @@ import pytest
 
 from fwbench.compare.duet import Comparison, Duet, Pair, SideError
 from fwbench.compare.statistics import Verdict
-from fwbench.compare.sides import Side
-from fwbench.session import Session
-from fwbench.measurement import Measurement, Metric
+from fwbench.worker.sides import Side
+from fwbench.plugin.session import Session
+from fwbench.record.measurement import Measurement, Metric
 
 pytest_plugins = ["fwbench.plugin"]
 GIVEN = {given}
@@ -250,7 +250,7 @@ def test_a_base_that_cannot_be_had_ends_the_run_in_one_sentence(project):
     project.makeconftest(
         GIVEN.replace("{given}", "dict()")
         + """
-from fwbench.compare import sides
+from fwbench.worker import sides
 git = sides._git
 sides._git = lambda folder, *arguments: None if "add" in arguments else git(folder, *arguments)
 """

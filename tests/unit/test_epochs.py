@@ -5,8 +5,8 @@ import pytest
 from fwbench import frameworks
 from fwbench.frameworks.contract import Scores
 from fwbench.meters.epochs import Epoch, Epochs, fitting
+from fwbench.record.workload import Workload
 from fwbench.worker.run import Measuring
-from fwbench.workload import Workload
 from tests.unit.fakes import FakeData, FakeFramework, FakeTrainer
 
 SIZES = {"train": 40, "validation": 15, "test": 5}

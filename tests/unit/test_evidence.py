@@ -8,7 +8,7 @@ import statistics
 import pytest
 from scipy import stats
 
-from fwbench.compare import selftest
+from fwbench.commands import selftest
 from fwbench.compare.evidence import RULES, clopper_pearson, rates, read, report, state
 from fwbench.compare.saved import UNTESTED
 from fwbench.errors import UserError

@@ -1,6 +1,6 @@
 import json
 
-from fwbench.worker.journal import SCHEMA, Journal
+from fwbench.record.journal import SCHEMA, Journal
 
 
 def test_nothing_is_written_before_the_first_record(tmp_path):

@@ -4,8 +4,7 @@ import types
 
 import pytest
 
-from fwbench import nvml
-from fwbench.machine import physical_cores
+from fwbench.machine import nvml, physical_cores
 from fwbench.worker.client import environment
 
 

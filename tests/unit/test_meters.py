@@ -4,12 +4,12 @@ import time
 
 import pytest
 
-from fwbench.measurement import Metric
+from fwbench.machine.load import OtherLoad, family_time
 from fwbench.meters.energy import RaplCounter, counter, energy
 from fwbench.meters.latency import MAX_ROUNDS, SAMPLES_NEEDED, latencies, percentiles
-from fwbench.meters.load import OtherLoad, family_time
 from fwbench.meters.memory import memory
 from fwbench.meters.throughput import throughput
+from fwbench.record.measurement import Metric
 from tests.unit.fakes import FakeProgram
 
 MIB = 2**20

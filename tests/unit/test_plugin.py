@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from fwbench.worker.journal import SCHEMA
+from fwbench.record.journal import SCHEMA
 
 NOOP = """
     import pytest
@@ -165,7 +165,7 @@ KILLER = """
 import os
 import signal
 
-from fwbench.session import Session
+from fwbench.plugin.session import Session
 from tests.unit.processes import grandchildren
 
 pytest_plugins = ["fwbench.plugin"]

@@ -3,7 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from fwbench.precision import BANDS, Operands, Products, check, operands, reference
+from fwbench.frameworks.precision import BANDS, Operands, Products, check, operands, reference
 from tests.unit.fakes import round_mantissa
 
 

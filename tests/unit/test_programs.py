@@ -6,9 +6,9 @@ import json
 import pytest
 
 from fwbench.compare.programs import compare
-from fwbench.fingerprint import Fingerprint
-from fwbench.measurement import Measurement
-from fwbench.workload import Workload
+from fwbench.record.fingerprint import Fingerprint
+from fwbench.record.measurement import Measurement
+from fwbench.record.workload import Workload
 
 BASE = Fingerprint(
     form="StableHLO",

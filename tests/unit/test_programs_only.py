@@ -14,8 +14,8 @@ import dataclasses
 import json
 from pathlib import Path
 
-from fwbench.fingerprint import Fingerprint
-from fwbench.session import Session
+from fwbench.record.fingerprint import Fingerprint
+from fwbench.plugin.session import Session
 
 pytest_plugins = ["fwbench.plugin"]
 run = Session.run

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from fwbench.errors import UserError
-from fwbench.records import read, runs
-from fwbench.worker.journal import SCHEMA
+from fwbench.record.journal import SCHEMA
+from fwbench.record.reading import read, runs
 from tests.unit.recorded import MACHINE, failed, journal, measured, plain, saved, write
 
 MEASURED = (measured(), measured("jax", throughput=150.0), failed(batch_size=8))
@@ -185,5 +185,5 @@ def test_nothing_there_says_what_to_name(tmp_path):
 
 
 def test_no_framework_is_imported():
-    code = "import sys, fwbench.records; print({'torch', 'jax', 'tensorflow', 'numpy'} & set(sys.modules))"
+    code = "import sys, fwbench.record.reading; print({'torch', 'jax', 'tensorflow', 'numpy'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "set()"

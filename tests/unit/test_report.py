@@ -3,11 +3,11 @@ import re
 
 import pytest
 
-from fwbench.fingerprint import Fingerprint
-from fwbench.measurement import Failure, Measurement, Metric, unavailable
+from fwbench.plugin.progress import Progress
+from fwbench.record.fingerprint import Fingerprint
+from fwbench.record.measurement import Failure, Measurement, Metric, unavailable
+from fwbench.record.workload import Workload
 from fwbench.report import summary, units
-from fwbench.report.progress import Progress
-from fwbench.workload import Workload
 
 
 def measured(framework, throughput=100.0, **metrics):

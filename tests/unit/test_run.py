@@ -3,11 +3,11 @@ import dataclasses
 import pytest
 
 from fwbench import frameworks
-from fwbench.fingerprint import Fingerprint
+from fwbench.frameworks.precision import Operands, Products, operands, reference
 from fwbench.models.weights import digest
-from fwbench.precision import Operands, Products, operands, reference
+from fwbench.record.fingerprint import Fingerprint
+from fwbench.record.workload import Workload
 from fwbench.worker.run import STAGES, Measuring
-from fwbench.workload import Workload
 from tests.unit.fakes import FakeFramework, FakeProgram, round_mantissa
 
 

@@ -10,9 +10,9 @@ from scipy import stats
 from fwbench.compare import saved
 from fwbench.compare.criteria import CRITERIA, Threshold
 from fwbench.compare.saved import compare
-from fwbench.fingerprint import Fingerprint
-from fwbench.measurement import Metric
-from fwbench.records import read
+from fwbench.record.fingerprint import Fingerprint
+from fwbench.record.measurement import Metric
+from fwbench.record.reading import read
 from tests.unit.recorded import MACHINE, QUICK, failed, journal, measured, plain, write
 from tests.unit.recorded import saved as as_saved
 

@@ -21,8 +21,8 @@ import itertools
 
 import pytest
 
-from fwbench.measurement import Measurement, Metric
-from fwbench.session import Session
+from fwbench.record.measurement import Measurement, Metric
+from fwbench.plugin.session import Session
 
 pytest_plugins = ["fwbench.plugin"]
 LEVELS = itertools.cycle([0.99, 1.0, 1.01, 0.995, 1.005])

@@ -5,9 +5,9 @@ from collections import Counter
 
 import pytest
 
-from fwbench.cli import main
-from fwbench.compare import selftest
-from fwbench.compare.selftest import schedule, workloads
+from fwbench.commands import selftest
+from fwbench.commands.cli import main
+from fwbench.commands.selftest import schedule, workloads
 
 
 @pytest.fixture

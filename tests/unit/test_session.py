@@ -1,7 +1,7 @@
 """Several processes' measurements of one workload made one."""
 
-from fwbench.measurement import Metric, unavailable
-from fwbench.session import pooled
+from fwbench.plugin.session import pooled
+from fwbench.record.measurement import Metric, unavailable
 from tests.unit.recorded import measured
 
 P95 = Metric(0.3, "s", "lower", "synchronised calls, n=59")

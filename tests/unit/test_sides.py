@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from fwbench.compare import sides as module
-from fwbench.compare.sides import find, itself, sides
 from fwbench.errors import UserError
+from fwbench.worker import sides as module
+from fwbench.worker.sides import find, itself, sides
 
 
 def git(folder, *arguments):

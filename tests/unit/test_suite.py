@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 
 from fwbench.machine import machine
-from fwbench.selection import select
-from fwbench.suite import STUDIES, SUITES
-from fwbench.workload import MODES
+from fwbench.plugin.options import select
+from fwbench.record.workload import MODES
+from fwbench.suite.studies import STUDIES, SUITES
 
 
 @pytest.fixture

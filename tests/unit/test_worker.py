@@ -14,12 +14,12 @@ from typing import ClassVar
 
 import pytest
 
-from fwbench.lanes import LANES
 from fwbench.machine import machine
-from fwbench.measurement import Failure, Measurement
+from fwbench.record.lanes import LANES
+from fwbench.record.measurement import Failure, Measurement
+from fwbench.record.workload import Workload
 from fwbench.worker import client
 from fwbench.worker.client import PACKAGE, Workers, command, environment
-from fwbench.workload import Workload
 from tests.unit.processes import grandchildren
 
 EMPTY = Workload("noop", "noop")
@@ -114,9 +114,9 @@ def test_a_killed_client_leaves_no_worker():
         """
         import dataclasses
         from fwbench.machine import machine
-        from fwbench.profiles import PROFILES
+        from fwbench.suite.profiles import PROFILES
         from fwbench.worker.client import Workers
-        from fwbench.workload import Workload
+        from fwbench.record.workload import Workload
         protocol = dataclasses.replace(PROFILES["quick"], min_rounds=10**9)
         workload = Workload("noop", "noop", mode="fixed")
         Workers(machine(), "cpu", {}, ("noop",)).measure(workload, protocol, lambda stage: print(stage, flush=True))
@@ -251,9 +251,9 @@ MEASURED_BY = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from fwbench.machine import machine
-from fwbench.profiles import PROFILES
+from fwbench.suite.profiles import PROFILES
 from fwbench.worker.client import Workers
-from fwbench.workload import Workload
+from fwbench.record.workload import Workload
 workers = Workers(machine(), "cpu", {"noop": sys.executable}, ("noop",))
 found = workers.measure(Workload("noop", "noop"), PROFILES["quick"], lambda _: None)
 workers.close()
@@ -264,9 +264,9 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from fwbench.compare.criteria import CRITERIA
 from fwbench.compare.duet import Duet
-from fwbench.compare.sides import sides
+from fwbench.worker.sides import sides
 from fwbench.machine import machine
-from fwbench.workload import Workload
+from fwbench.record.workload import Workload
 fixed, limits = Workload("noop", "noop", mode="fixed"), {"latency": CRITERIA["latency"].duet}
 with sides(sys.executable, Path(sys.argv[1]), {}) as (base, head):
     compared = Duet(base, head, machine(), "cpu", 60.0).compare({fixed: limits})[fixed]

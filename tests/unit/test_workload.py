@@ -3,8 +3,8 @@ import json
 
 import pytest
 
-from fwbench.measurement import Failure, Measurement, Metric, unavailable
-from fwbench.workload import Workload
+from fwbench.record.measurement import Failure, Measurement, Metric, unavailable
+from fwbench.record.workload import Workload
 
 
 def test_id_names_what_identifies_and_no_default_precision():

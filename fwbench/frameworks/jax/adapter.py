@@ -8,11 +8,11 @@ from fwbench.frameworks.contract import Framework, Program
 from fwbench.frameworks.jax.networks import NETWORKS, network, shapes
 from fwbench.frameworks.jax.program import DTYPE, Dispatch, Forward
 from fwbench.frameworks.jax.training import TrainStep
+from fwbench.frameworks.precision import Operands, Products
+from fwbench.frameworks.training import HORIZON
 from fwbench.models import Model
 from fwbench.models.weights import Shape, Weights
-from fwbench.precision import Operands, Products
-from fwbench.training import HORIZON
-from fwbench.workload import TRAINING, Workload
+from fwbench.record.workload import TRAINING, Workload
 
 _FORWARD = {"inference": Forward, "dispatch": Dispatch}
 

@@ -23,7 +23,7 @@ _NUMPY = {"pred": "bool", "i1": "bool", "complex<f32>": "complex64", "complex<f6
 
 @dataclass(frozen=True)
 class Lowered:
-    """`digest`, `operators` and `dtypes` of `fwbench.fingerprint.Fingerprint`."""
+    """`digest`, `operators` and `dtypes` of `fwbench.record.fingerprint.Fingerprint`."""
 
     digest: str
     operators: Mapping[str, int]

@@ -14,16 +14,16 @@ from flax import nnx
 from numpy.typing import NDArray
 
 from fwbench.data.synthetic import batch
-from fwbench.fingerprint import Fingerprint
 from fwbench.frameworks.contract import CompileTimes, Program
 from fwbench.frameworks.jax.fingerprint import aliased, fusions, lowered
 from fwbench.frameworks.jax.networks import export_weights, load_weights, network
 from fwbench.frameworks.jax.rematerialise import rematerialise
 from fwbench.machine import versions
-from fwbench.measurement import Metric, unavailable
 from fwbench.models import CATALOG
 from fwbench.models.weights import Weights
-from fwbench.workload import Workload
+from fwbench.record.fingerprint import Fingerprint
+from fwbench.record.measurement import Metric, unavailable
+from fwbench.record.workload import Workload
 
 DTYPE = {"fp32": jnp.float32, "tf32": jnp.float32, "bf16": jnp.bfloat16}
 _MATMUL_PRECISION = {"fp32": "highest", "tf32": "tensorfloat32", "bf16": "default"}

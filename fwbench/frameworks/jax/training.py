@@ -13,9 +13,9 @@ from fwbench.data import Images, Labels
 from fwbench.frameworks.contract import Scores, Trainer
 from fwbench.frameworks.jax.networks import export_weights
 from fwbench.frameworks.jax.program import DTYPE, Compiled, Leaves, copied
+from fwbench.frameworks.training import MOMENTUM, labels, learning_rate
 from fwbench.models.weights import Weights
-from fwbench.training import MOMENTUM, labels, learning_rate
-from fwbench.workload import Workload
+from fwbench.record.workload import Workload
 
 
 class TrainStep(Compiled, Trainer):

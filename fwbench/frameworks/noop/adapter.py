@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fwbench.fingerprint import Fingerprint
 from fwbench.frameworks.contract import CompileTimes, Framework, Program
+from fwbench.frameworks.precision import Operands, Products, reference
+from fwbench.frameworks.training import HORIZON
 from fwbench.models import Model
 from fwbench.models.weights import Shape, Weights
-from fwbench.precision import Operands, Products, reference
-from fwbench.training import HORIZON
-from fwbench.workload import Workload
+from fwbench.record.fingerprint import Fingerprint
+from fwbench.record.workload import Workload
 
 
 class Empty(Program):

@@ -8,14 +8,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from fwbench.frameworks.contract import Framework, Program
+from fwbench.frameworks.precision import Operands, Products
 from fwbench.frameworks.torch.networks import has_network, network, shapes
 from fwbench.frameworks.torch.program import DTYPE, Inference, compile_mode, device_of
 from fwbench.frameworks.torch.training import TrainStep
+from fwbench.frameworks.training import HORIZON
 from fwbench.models import CATALOG, Model
 from fwbench.models.weights import Shape, Weights
-from fwbench.precision import Operands, Products
-from fwbench.training import HORIZON
-from fwbench.workload import MODES, Workload
+from fwbench.record.workload import MODES, Workload
 
 
 class Torch(Framework):

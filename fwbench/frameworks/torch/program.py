@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from fwbench.data import Images
 from fwbench.data.synthetic import batch
-from fwbench.fingerprint import Fingerprint
 from fwbench.frameworks.contract import CompileTimes, Program
 from fwbench.frameworks.torch.fingerprint import Operators
 from fwbench.frameworks.torch.networks import export_weights, load_weights, network
-from fwbench.measurement import Metric, unavailable
 from fwbench.models import CATALOG
 from fwbench.models.weights import Weights
-from fwbench.workload import Workload
+from fwbench.record.fingerprint import Fingerprint
+from fwbench.record.measurement import Metric, unavailable
+from fwbench.record.workload import Workload
 
 P = ParamSpec("P")
 T = TypeVar("T")

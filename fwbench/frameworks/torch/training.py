@@ -9,13 +9,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from fwbench.data import Images, Labels
-from fwbench.fingerprint import Fingerprint
 from fwbench.frameworks.contract import CompileTimes, Scores, Trainer
 from fwbench.frameworks.torch.program import Placed
 from fwbench.frameworks.torch.rematerialise import rematerialise
+from fwbench.frameworks.training import MOMENTUM, cosine, labels, learning_rate
 from fwbench.models.weights import Weights
-from fwbench.training import MOMENTUM, cosine, labels, learning_rate
-from fwbench.workload import Workload
+from fwbench.record.fingerprint import Fingerprint
+from fwbench.record.workload import Workload
 
 
 class TrainStep(Placed, Trainer):

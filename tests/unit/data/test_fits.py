@@ -6,8 +6,8 @@ import signal
 import pytest
 
 from fwbench.machine import machine
+from fwbench.record.workload import Workload
 from fwbench.worker.client import Workers
-from fwbench.workload import Workload
 from tests.unit.data.processes import eventually, loaders
 from tests.unit.processes import grandchildren
 

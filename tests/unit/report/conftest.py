@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fwbench.cli import main
-from fwbench.measurement import Failure
+from fwbench.commands.cli import main
+from fwbench.record.measurement import Failure
 from tests.unit.recorded import MACHINE, failed, fitted, measured, metric, plain, saved, write
 
 GOLDEN = Path(__file__).with_name("golden.json")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fwbench.records import Record
+from fwbench.record.reading import Record
 from fwbench.report.cases import comparisons, over_seeds, settings
 from tests.unit.recorded import MACHINE, failed, measured
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from fwbench.cli import main
+from fwbench.commands.cli import main
 from tests.unit.recorded import journal, measured, plain, saved, write
 from tests.unit.report.conftest import GOLDEN
 
@@ -92,7 +92,8 @@ def test_without_the_extra_the_command_says_what_to_install(tmp_path, capsys, mo
 
 def test_no_framework_is_imported(tmp_path):
     code = (
-        f"import sys; from fwbench.cli import main; main(['report', {str(GOLDEN)!r}, '--out', {str(tmp_path)!r}])\n"
+        "import sys; from fwbench.commands.cli import main; "
+        f"main(['report', {str(GOLDEN)!r}, '--out', {str(tmp_path)!r}])\n"
         "print({'torch', 'jax', 'tensorflow', 'matplotlib.pyplot'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)

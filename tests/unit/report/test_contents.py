@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fwbench.records import Record
+from fwbench.record.reading import Record
 from fwbench.report import contents
 from fwbench.report.cases import settings
 from tests.unit.recorded import MACHINE, measured, metric

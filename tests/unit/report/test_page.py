@@ -226,7 +226,7 @@ def test_an_injected_script_would_not_run(report, browser):
 def test_what_failed_shows_its_detail_on_demand(report, visit):
     import dataclasses
 
-    from fwbench.measurement import Failure
+    from fwbench.record.measurement import Failure
 
     gone = dataclasses.replace(failed(), failure=Failure("crashed", "killed", "latency", "the last words"))
     page = visit(report(saved(measured("torch"), gone)))

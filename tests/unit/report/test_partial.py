@@ -95,7 +95,7 @@ def test_a_run_saved_without_its_rounds(report):
 
 
 def test_a_journal_cut_off_says_what_it_lost(tmp_path, report, capsys):
-    from fwbench.cli import main
+    from fwbench.commands.cli import main
 
     path = write(tmp_path / "x.jsonl", journal(measured("torch"), measured("jax")))
     path.write_text(path.read_text()[:-50])
@@ -170,7 +170,7 @@ def test_formats_are_written_as_asked(report, formats):
 
 
 def test_the_same_records_write_the_same_bytes(tmp_path, report, monkeypatch):
-    from fwbench.cli import main
+    from fwbench.commands.cli import main
 
     out = report(saved(measured("torch"), measured("jax"), fitted()))
     path = tmp_path / "0.json"

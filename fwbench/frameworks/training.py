@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fwbench.models import CATALOG
-from fwbench.workload import Workload
+from fwbench.record.workload import Workload
 
 # The paper's Adam at 1e-4 (betas 0.9 and 0.999, epsilon 1e-8: both frameworks' defaults); SGD as torchvision trains.
 LEARNING_RATE = {"adam": 1e-4, "sgd": 1e-2}

@@ -11,11 +11,11 @@ from fwbench.errors import UserError
 # Each module has `add(subparsers)`, which declares its commands and sets `run`: from the parsed arguments to an exit
 # code.
 _COMMANDS = (
-    "fwbench.report.command",
-    "fwbench.compare.command",
-    "fwbench.compare.selftest",
-    "fwbench.doctor",
-    "fwbench.listing",
+    "fwbench.commands.report",
+    "fwbench.commands.compare",
+    "fwbench.commands.selftest",
+    "fwbench.commands.doctor",
+    "fwbench.commands.list",
 )
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fwbench import records
 from fwbench.errors import UserError
-from fwbench.records import Record
+from fwbench.record import reading as records
+from fwbench.record.reading import Record
 from fwbench.report import answers, cases, contents
 from fwbench.report.cases import Setting
 from fwbench.report.formats import csv, latex, markdown

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from fwbench.compare.criteria import values
 from fwbench.machine import Machine
-from fwbench.measurement import Measurement, Metric
-from fwbench.profiles import Protocol
-from fwbench.selection import Selection
+from fwbench.record.journal import Journal
+from fwbench.record.measurement import Measurement, Metric
+from fwbench.record.workload import Workload
+from fwbench.suite.profiles import Protocol
+from fwbench.suite.selection import Selection
 from fwbench.worker.client import Workers
-from fwbench.worker.journal import Journal
-from fwbench.workload import Workload
 
 
 class Session:

@@ -12,7 +12,7 @@ class Part:
     """Workloads of one mode: every combination of lane, model, batch size and seed.
 
     Attributes:
-        optimizer, learning_rate, data, epochs, variant: as in `fwbench.workload.Workload`, of every one of them.
+        optimizer, learning_rate, data, epochs, variant: as in `fwbench.record.workload.Workload`, of every one of them.
     """
 
     mode: str

@@ -6,11 +6,11 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from fwbench.lanes import LANES
 from fwbench.machine import versions
-from fwbench.metrics import METRICS
 from fwbench.models import CATALOG
-from fwbench.suite import STUDIES
+from fwbench.record.lanes import LANES
+from fwbench.record.metrics import METRICS
+from fwbench.suite.studies import STUDIES
 
 
 def add(subparsers: Any) -> None:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fwbench.measurement import Metric, unavailable
+from fwbench.record.measurement import Metric, unavailable
 
 # Share of the CPUs below which the background of an idle machine stays; beyond it numbers are not the machine's.
 BUSY = 0.05

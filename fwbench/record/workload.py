@@ -17,7 +17,7 @@ class Workload:
     """One configuration to measure: the benchmark's id, the worker's input and the record's key.
 
     Attributes:
-        framework: the lane, a name in `fwbench.lanes.LANES` (`torch`, `torch-compile`, `jax`, ...).
+        framework: the lane, a name in `fwbench.record.lanes.LANES` (`torch`, `torch-compile`, `jax`, ...).
         model: a name in `fwbench.models.CATALOG`.
         mode: what is measured; `inference` is a forward pass, `train_step` one optimizer step, `fit` epochs of
             training with validation, `dispatch` an empty program over the model's weights.
@@ -27,7 +27,7 @@ class Workload:
         weights: where the model's weights come from: `drawn` (canonical, seeded) or `pretrained` (torchvision's).
         seed: of the drawn weights, of the batch, and of the data's order.
         optimizer: of the training modes: `adam` or `sgd` (with momentum).
-        learning_rate: None: the optimizer's default, in `fwbench.training`.
+        learning_rate: None: the optimizer's default, in `fwbench.frameworks.training`.
         accumulate: parts that a training step's batch is cut into, their gradients added up; divides the batch size.
         remat: whether a block's activations are computed again in the backward pass instead of kept.
         data: of `fit`: a name in `fwbench.data.NAMES`.

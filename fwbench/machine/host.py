@@ -8,7 +8,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from fwbench import nvml
+from fwbench.machine import nvml
 
 
 @dataclass(frozen=True)

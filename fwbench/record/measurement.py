@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fwbench.fingerprint import Fingerprint
-from fwbench.workload import Workload
+from fwbench.record.fingerprint import Fingerprint
+from fwbench.record.workload import Workload
 
 Direction = Literal["lower", "higher"]
 FailureKind = Literal["unavailable", "out_of_memory", "crashed", "timed_out", "error"]

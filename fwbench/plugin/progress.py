@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from fwbench.measurement import Measurement
+from fwbench.record.measurement import Measurement
 from fwbench.report import units
 
 

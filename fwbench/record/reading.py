@@ -14,9 +14,9 @@ from typing import Any
 
 from fwbench.errors import UserError
 from fwbench.machine import Machine
-from fwbench.measurement import Measurement
-from fwbench.worker.journal import SCHEMA
-from fwbench.workload import Workload
+from fwbench.record.journal import SCHEMA
+from fwbench.record.measurement import Measurement
+from fwbench.record.workload import Workload
 
 STORAGE = Path(".benchmarks")
 

@@ -5,7 +5,7 @@ docs/method.md says how each is made and when not to trust it.
 
 from dataclasses import dataclass
 
-from fwbench.measurement import Direction
+from fwbench.record.measurement import Direction
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from fwbench import nvml
-from fwbench.lanes import LANES
-from fwbench.machine import Machine, machine, versions
+from fwbench.machine import Machine, machine, nvml, versions
+from fwbench.machine.load import BUSY, OtherLoad
 from fwbench.meters.energy import counter
-from fwbench.meters.load import BUSY, OtherLoad
-from fwbench.records import STORAGE
+from fwbench.record.lanes import LANES
+from fwbench.record.reading import STORAGE
 from fwbench.report import units
 
 Level = Literal["good", "better", "missing"]

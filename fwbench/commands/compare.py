@@ -8,7 +8,7 @@ from fwbench.compare import evidence
 from fwbench.compare.criteria import CRITERIA, parse
 from fwbench.compare.saved import UNTESTED, compare
 from fwbench.errors import UserError
-from fwbench.records import read
+from fwbench.record.reading import read
 from fwbench.report import verdicts
 
 

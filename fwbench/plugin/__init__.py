@@ -12,24 +12,26 @@ from typing import Any
 
 import pytest
 
-from fwbench import selection as axes
-from fwbench.gates import Gate, choose, options
-from fwbench.lanes import LANES
+from fwbench.gates import Gate, choose
+from fwbench.gates import options as gate_options
 from fwbench.machine import Machine, machine, versions
-from fwbench.measurement import Measurement
-from fwbench.profiles import Protocol
+from fwbench.plugin import options as axes
+from fwbench.plugin.progress import Progress
+from fwbench.plugin.session import Session
+from fwbench.record.journal import SCHEMA
+from fwbench.record.lanes import LANES
+from fwbench.record.measurement import Measurement
+from fwbench.record.workload import MODES, Workload
 from fwbench.report import summary
-from fwbench.report.progress import Progress
-from fwbench.session import Session
-from fwbench.worker.journal import SCHEMA
-from fwbench.workload import MODES, Workload
+from fwbench.suite.profiles import Protocol
+from fwbench.suite.selection import Selection
 
 Measure = Callable[[Workload], Measurement]
 
 # Under these names results can be grouped.
 _PARAMETERS = ("framework", "model", "mode", "batch_size", "precision")
 
-_SELECTION = pytest.StashKey[axes.Selection]()
+_SELECTION = pytest.StashKey[Selection]()
 _SESSION = pytest.StashKey[Session]()
 _PROGRESS = pytest.StashKey[Progress]()
 _CLOCK = pytest.StashKey["ReplayClock"]()
@@ -53,7 +55,7 @@ class ReplayClock:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     axes.add_options(parser.getgroup("fwbench", "fwbench: what to measure, and how much"))
-    options.add_options(parser.getgroup("fwbench-gate", "fwbench: what fails a run"))
+    gate_options.add_options(parser.getgroup("fwbench-gate", "fwbench: what fails a run"))
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -67,7 +69,9 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     _refuse_parallel(config)
     config.stash[_SHOWN] = set()
-    config.addinivalue_line("markers", f"{options.MARKER}(metric:percent%[+amount]): what fails a gate, of this test.")
+    config.addinivalue_line(
+        "markers", f"{gate_options.MARKER}(metric:percent%[+amount]): what fails a gate, of this test."
+    )
     config.stash[_SELECTION] = axes.select(config, machine())
     config.stash[_MACHINE] = dataclasses.replace(machine(), threads=selection(config).threads)
     config.stash[_GATE] = choose(config, selection(config), config.stash[_MACHINE])
@@ -103,7 +107,7 @@ def parametrize(metafunc: pytest.Metafunc, workloads: list[Workload]) -> None:
     )
 
 
-def selection(config: pytest.Config) -> axes.Selection:
+def selection(config: pytest.Config) -> Selection:
     """The run's axes, as its options chose them."""
     return config.stash[_SELECTION]
 
@@ -181,7 +185,7 @@ def _announce(items: Sequence[pytest.Item], gate: Gate) -> None:
         if _is_kept_from_running(item):
             gate.deselect(workload)
         elif gate.kind:
-            expected[workload] = options.of_test(item, gate.kind)
+            expected[workload] = gate_options.of_test(item, gate.kind)
     gate.expect(expected)
 
 

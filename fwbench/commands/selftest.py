@@ -24,15 +24,15 @@ from typing import Any
 
 from fwbench.compare import duet, evidence
 from fwbench.compare.criteria import CRITERIA
-from fwbench.compare.sides import itself
 from fwbench.compare.statistics import LOOKS, SCREENING
 from fwbench.errors import UserError
 from fwbench.machine import Machine, machine
-from fwbench.meters.load import OtherLoad
-from fwbench.profiles import PROFILES
-from fwbench.records import SELFTEST
-from fwbench.suite import SUITES
-from fwbench.workload import Workload
+from fwbench.machine.load import OtherLoad
+from fwbench.record.reading import SELFTEST
+from fwbench.record.workload import Workload
+from fwbench.suite.profiles import PROFILES
+from fwbench.suite.studies import SUITES
+from fwbench.worker.sides import itself
 
 # Slowdowns in a planted suite, each in another benchmark.
 _PLANTED = 2

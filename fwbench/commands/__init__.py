@@ -1,0 +1,1 @@
+"""The `fwbench` command: one module a command."""

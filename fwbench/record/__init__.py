@@ -1,0 +1,1 @@
+"""What travels and what stays: workloads, measurements, metrics, lanes, the journal, and how files of them are read."""

@@ -1,0 +1,1 @@
+"""What is measured when nobody says: profiles, suites and studies."""
