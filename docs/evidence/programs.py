@@ -88,7 +88,7 @@ def title(workload: dict) -> str:
 def cost(record: dict) -> float:
     """Its own stage; in JAX also reading the lowered module, which the compile stage has beside its timed parts."""
     seconds = record["stages"]["program"]
-    if record["workload"]["framework"] == "jax":
+    if record["workload"]["lane"] == "jax":
         timed = sum(record["metrics"][name]["value"] for name in ("trace_time", "compile_time", "first_call_time"))
         seconds += record["stages"]["compile"] - timed
     return seconds

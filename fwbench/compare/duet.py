@@ -181,7 +181,7 @@ class Duet:
         """One fresh pair of each workload, those of a framework forked from servers that they share."""
         by_framework: dict[str, list[Workload]] = {}
         for workload in self._random.sample(workloads, len(workloads)):
-            by_framework.setdefault(LANES[workload.framework].framework, []).append(workload)
+            by_framework.setdefault(LANES[workload.lane].framework, []).append(workload)
         for framework, pending in by_framework.items():
             while pending:
                 self._share(framework, pending, work, into)
@@ -207,7 +207,7 @@ class Duet:
                 pending.clear()
 
     def _partners(self, framework: str, group: Sequence[Workload], stack: ExitStack) -> dict[str, "_Partner"]:
-        lanes = tuple(dict.fromkeys(workload.framework for workload in group))
+        lanes = tuple(dict.fromkeys(workload.lane for workload in group))
         noise = {
             "PYTHONHASHSEED": str(self._random.randrange(1 << 32)),
             "FWBENCH_PADDING": "x" * self._random.randrange(_ENVIRONMENT),

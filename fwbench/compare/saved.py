@@ -173,7 +173,7 @@ def compare(
 def _without_harness(record: Record) -> Record:
     """The record less what prices the harness: its nanoseconds are the machine's."""
     internal = {lane.name for lane in LANES.values() if lane.internal}
-    kept = tuple(m for m in record.measurements if m.workload.framework not in internal)
+    kept = tuple(m for m in record.measurements if m.workload.lane not in internal)
     return dataclasses.replace(record, measurements=kept)
 
 
@@ -282,7 +282,7 @@ def _nothing_shared(base: Mapping[str, Side], head: Mapping[str, Side]) -> str:
     """Why two records have no benchmark in common."""
     if not base or not head:
         return f"{'the baseline' if not base else 'this run'} holds no measured benchmark"
-    for name in ("precision", "batch_size", "mode", "model", "framework"):
+    for name in ("precision", "batch_size", "mode", "model", "lane"):
         one, other = (
             {getattr(side.measurement.workload, name) for side in sides.values() if side.measurement}
             for sides in (base, head)

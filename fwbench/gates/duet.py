@@ -60,7 +60,7 @@ class DuetGate(Gate):
 
     def covers(self, workload: Workload) -> bool:
         """Epochs are too long to take turns, and the harness's own benchmarks have no other side."""
-        return workload.mode != "fit" and not LANES[workload.framework].internal
+        return workload.mode != "fit" and not LANES[workload.lane].internal
 
     def expect(self, workloads: Mapping[Workload, Mapping[str, Threshold]]) -> None:
         self._expected = {workload: {**self._thresholds, **own} for workload, own in workloads.items()}

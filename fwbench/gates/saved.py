@@ -71,7 +71,7 @@ class SavedGate(Gate):
 
     def covers(self, workload: Workload) -> bool:
         """The harness's own benchmarks take nanoseconds, which are the machine's."""
-        return not LANES[workload.framework].internal
+        return not LANES[workload.lane].internal
 
     def expect(self, workloads: Mapping[Workload, Mapping[str, Threshold]]) -> None:
         self._own = {workload.id: own for workload, own in workloads.items()}

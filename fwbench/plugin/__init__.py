@@ -28,8 +28,14 @@ from fwbench.suite.selection import Selection
 
 Measure = Callable[[Workload], Measurement]
 
-# Under these names results can be grouped.
-_PARAMETERS = ("framework", "model", "mode", "batch_size", "precision")
+# Under these names results can be grouped: each with the workload's field that it is.
+_PARAMETERS = {
+    "framework": "lane",
+    "model": "model",
+    "mode": "mode",
+    "batch_size": "batch_size",
+    "precision": "precision",
+}
 
 _SELECTION = pytest.StashKey[Selection]()
 _SESSION = pytest.StashKey[Session]()
@@ -91,13 +97,13 @@ def _refuse_parallel(config: pytest.Config) -> None:
 def parametrize(metafunc: pytest.Metafunc, workloads: list[Workload]) -> None:
     """Spread a test over workloads, under primitives that pytest-benchmark can group by and under stable ids."""
     metafunc.parametrize(
-        _PARAMETERS,
+        tuple(_PARAMETERS),
         [
             pytest.param(
-                *(getattr(workload, name) for name in _PARAMETERS),
+                *(getattr(workload, field) for field in _PARAMETERS.values()),
                 id=workload.id,
                 marks=[
-                    getattr(pytest.mark, workload.framework),
+                    getattr(pytest.mark, workload.lane),
                     getattr(pytest.mark, workload.mode),
                     pytest.mark.fwbench_workload(workload),
                 ],
@@ -257,7 +263,7 @@ def _workload(item: pytest.Item) -> Workload | None:
     given: dict[str, Any] = item.callspec.params if hasattr(item, "callspec") else {}
     chosen = selection(item.config)
     try:
-        fields = {name: given[name] for name in _PARAMETERS if name in given}
+        fields = {field: given[name] for name, field in _PARAMETERS.items() if name in given}
         return Workload(**fields, device=chosen.device, weights=chosen.weights)
     except (TypeError, ValueError):
         return None

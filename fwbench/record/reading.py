@@ -215,7 +215,7 @@ def _measurement(data: object, where: str) -> Measurement:
 
 def _check(measurement: Measurement) -> None:
     """What a dataclass does not look at: whoever reads a record may rely on its types."""
-    for name in ("framework", "model", "mode", "data", "variant"):
+    for name in ("lane", "model", "mode", "data", "variant"):
         if not isinstance(getattr(measurement.workload, name), str):
             raise TypeError(f"the workload's {name} is not text")
     for name, metric in measurement.metrics.items():

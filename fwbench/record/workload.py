@@ -17,7 +17,7 @@ class Workload:
     """One configuration to measure: the benchmark's id, the worker's input and the record's key.
 
     Attributes:
-        framework: the lane, a name in `fwbench.record.lanes.LANES` (`torch`, `torch-compile`, `jax`, ...).
+        lane: a name in `fwbench.record.lanes.LANES` (`torch`, `torch-compile`, `jax`, ...).
         model: a name in `fwbench.models.CATALOG`.
         mode: what is measured; `inference` is a forward pass, `train_step` one optimizer step, `fit` epochs of
             training with validation, `dispatch` an empty program over the model's weights.
@@ -39,7 +39,7 @@ class Workload:
         ValueError: a field has a value that no worker could run; one sentence says which.
     """
 
-    framework: str
+    lane: str
     model: str
     mode: str = "inference"
     batch_size: int = 1
@@ -78,7 +78,7 @@ class Workload:
     @property
     def id(self) -> str:
         """The stable name under which baselines keep this workload; defaults are not named."""
-        parts = [self.framework, self.model, self.mode, f"b{self.batch_size}"]
+        parts = [self.lane, self.model, self.mode, f"b{self.batch_size}"]
         if self.precision != "fp32":
             parts.append(self.precision)
         if self.weights != "drawn":

@@ -20,9 +20,7 @@ _WORKLOAD = (
 
 def columns(cases: Sequence[Case]) -> tuple[Column[Case], ...]:
     """The columns of a table over these cases; speed-up is relative to the baseline lane among them."""
-    baselines = {
-        _across(case.workload): case.value("throughput") for case in cases if _is_baseline(case.workload.framework)
-    }
+    baselines = {_across(case.workload): case.value("throughput") for case in cases if _is_baseline(case.workload.lane)}
 
     def speed_up(case: Case) -> float | None:
         throughput, baseline = case.value("throughput"), baselines.get(_across(case.workload))
@@ -161,14 +159,14 @@ def _is_baseline(lane: str) -> bool:
 
 
 def _across(workload: Workload) -> Workload:
-    return dataclasses.replace(workload, framework="")
+    return dataclasses.replace(workload, lane="")
 
 
 def _missing(cases: Sequence[Case]) -> list[str]:
     found = [case for case in cases if case.replicates]
     lines = []
-    if len({case.workload.framework for case in found}) == 1:
-        lines.append(f"one lane only ({found[0].workload.framework}): nothing to compare it with")
+    if len({case.workload.lane for case in found}) == 1:
+        lines.append(f"one lane only ({found[0].workload.lane}): nothing to compare it with")
     energy = next((m for case in found if (m := case.metric("energy_per_sample")) and m.reason), None)
     if energy:
         lines.append(f"no energy: {energy.reason}")

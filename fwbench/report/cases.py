@@ -45,7 +45,7 @@ class Case:
     @property
     def internal(self) -> bool:
         """Whether it prices the harness instead of measuring a framework."""
-        lane = LANES.get(self.workload.framework)
+        lane = LANES.get(self.workload.lane)
         return self.workload.mode not in MODES or (lane is not None and lane.internal)
 
     def values(self, metric: str) -> list[float]:
@@ -84,7 +84,7 @@ class Case:
             "remat" if workload.remat else "",
             f"({workload.variant})" if workload.variant else "",
         )
-        return " ".join((workload.framework, *filter(None, options)))
+        return " ".join((workload.lane, *filter(None, options)))
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def settings(records: Sequence[Record]) -> list[Setting]:
     for record in records:
         if not record.measurements:
             continue
-        versions = {m.workload.framework: m.versions for m in record.measurements if m.versions}
+        versions = {m.workload.lane: m.versions for m in record.measurements if m.versions}
         for alike, known in groups:
             if _key(alike[0]) == _key(record) and all(known.get(lane, of) == of for lane, of in versions.items()):
                 alike.append(record)
@@ -174,7 +174,7 @@ def comparisons(given: Iterable[Case]) -> list[Comparison]:
     found: dict[Workload, dict[str, Case]] = {}
     for case in over_seeds(given):
         if case.measurements and not case.internal:
-            found.setdefault(dataclasses.replace(case.workload, framework=""), {})[case.workload.framework] = case
+            found.setdefault(dataclasses.replace(case.workload, lane=""), {})[case.workload.lane] = case
     return [Comparison(workload, lanes) for workload, lanes in found.items()]
 
 

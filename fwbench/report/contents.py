@@ -52,7 +52,7 @@ def missing(setting: Setting) -> list[str]:
         for mode, what in modes.items()
         if not _of(measured, mode)
     ]
-    lanes = {case.workload.framework for case in measured}
+    lanes = {case.workload.lane for case in measured}
     if len(lanes) == 1:
         found.append(f"One lane only ({lanes.pop()}): nothing to compare it with.")
     sizes = {case.workload.batch_size for case in _of(measured, "inference")}
@@ -123,7 +123,7 @@ class _Stamp:
 
     def arithmetic(self) -> str:
         found = {
-            f"{m.workload.framework} {probe.get('arithmetic')}"
+            f"{m.workload.lane} {probe.get('arithmetic')}"
             for m in self.measurements
             for probe in (m.parity.get("probe") or {}).values()
         }
@@ -191,7 +191,7 @@ def fingerprint(setting: Setting) -> Table:
     }
     for m in setting.measurements:
         if not m.failure:
-            lines |= {f"{m.workload.framework}: {name}": value for name, value in m.settings.items()}
+            lines |= {f"{m.workload.lane}: {name}": value for name, value in m.settings.items()}
     return tabulate(
         "fingerprint",
         "The machine and the settings",

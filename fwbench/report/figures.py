@@ -103,12 +103,12 @@ def _by_batch(cases: Sequence[Case]) -> Drawing | None:
     groups = _grouped(cases, lambda case: (case.workload.model, case.workload.precision))
     if not groups:
         return None
-    looks = styles(case.workload.framework for case in cases)
+    looks = styles(case.workload.lane for case in cases)
     figure, panels = grid_of(len(groups))
     for axes, ((model, precision), members) in zip(panels, groups.items(), strict=False):
         sizes = sorted({case.workload.batch_size for case in members})
         speeds: list[float] = []
-        for lane, of_lane in _grouped(members, lambda case: case.workload.framework).items():
+        for lane, of_lane in _grouped(members, lambda case: case.workload.lane).items():
             points = sorted(
                 (case.workload.batch_size, speed) for case in of_lane if (speed := case.value("throughput"))
             )
@@ -179,12 +179,12 @@ def _latencies(cases: Sequence[Case], mode: str) -> Drawing | None:
     )
     if not groups:
         return None
-    looks = styles(case.workload.framework for case in cases)
+    looks = styles(case.workload.lane for case in cases)
     figure, panels = grid_of(len(groups))
     for axes, ((model, precision, batch), members) in zip(panels, groups.items(), strict=False):
         every: list[float] = []
         for case in members:
-            look = looks[case.workload.framework]
+            look = looks[case.workload.lane]
             for m in case.measurements:
                 times = sorted(m.samples)
                 shares = [place / len(times) for place in range(len(times) + 1)]
@@ -208,14 +208,14 @@ def _break_even(cases: Sequence[Case]) -> Drawing | None:
     found = [one for one in calls.break_evens(cases) if one.compiling > 0]
     if not found:
         return None
-    looks = styles(one.case.workload.framework for one in found)
+    looks = styles(one.case.workload.lane for one in found)
     paid = [one.calls for one in found if one.calls]
     # Above the last mark of the axis.
     never = 6 * round_marks(paid or [1.0])[-1]
     figure = Figure(figsize=(7.5, 3.6), layout="constrained")
     axes = figure.subplots()
     for one in found:
-        look = looks[one.case.workload.framework]
+        look = looks[one.case.workload.lane]
         where = never if one.calls is None else one.calls
         axes.plot(
             one.compiling,
@@ -259,11 +259,11 @@ def _epochs(cases: Sequence[Case]) -> Drawing | None:
     rows = [case for case in over_seeds(cases) if case.value("first_epoch_time")]
     if not rows:
         return None
-    looks = styles(case.workload.framework for case in rows)
+    looks = styles(case.workload.lane for case in rows)
     figure = Figure(figsize=(7.5, 0.9 + 0.32 * len(rows)), layout="constrained")
     axes = figure.subplots()
     for place, case in enumerate(rows):
-        look, first, steady = looks[case.workload.framework], case.value("first_epoch_time"), case.value("epoch_time")
+        look, first, steady = looks[case.workload.lane], case.value("first_epoch_time"), case.value("epoch_time")
         assert first is not None
         if steady is not None:
             axes.plot((steady, first), (place, place), color=look.colour)
@@ -307,7 +307,7 @@ def _curves(cases: Sequence[Case], key: str, name: str, unit: str, of: Curves) -
     groups = _grouped(over_seeds(cases), lambda case: (case.workload.model, case.workload.data))
     for number, ((model, data), members) in enumerate(groups.items(), 1):
         sizes = sorted({case.workload.batch_size for case in members})
-        looks = styles(case.workload.framework for case in members)
+        looks = styles(case.workload.lane for case in members)
         figure = Figure(figsize=(max(4.5, PANEL[0] * len(sizes)), 4.2), layout="constrained")
         grid = figure.subplots(2, len(sizes), squeeze=False, sharex="col")
         drawn = False
@@ -316,9 +316,7 @@ def _curves(cases: Sequence[Case], key: str, name: str, unit: str, of: Curves) -
             grid[1][column].set(xlabel=unit)
             for case in (case for case in members if case.workload.batch_size == size):
                 for axes, seeds in zip((grid[0][column], grid[1][column]), of(case), strict=True):
-                    drawn = (
-                        _band(axes, [curve for curve in seeds if curve], looks[case.workload.framework], case) or drawn
-                    )
+                    drawn = _band(axes, [curve for curve in seeds if curve], looks[case.workload.lane], case) or drawn
         label = "validation top-1" if of is _of_epochs else "top-1"
         grid[0][0].set_ylabel("training loss")
         grid[1][0].set_ylabel(label)

@@ -57,14 +57,14 @@ class Workers:
         Where a lane crashes on a GPU, once more for each rung of its ladder, until one does not: the record then says
         in `after_crash` what the first attempt came to and what was changed.
         """
-        framework = LANES[workload.framework].framework
+        framework = LANES[workload.lane].framework
         server = self._servers.get(framework)
         if server is None or not server.alive:
             server = self._servers[framework] = self._server(workload)
         first = server.measure(workload, protocol, on_stage)
         if self._device != "gpu" or first.failure is None or not _crashed(first.failure):
             return first
-        for variable, value in LANES[workload.framework].ladder:
+        for variable, value in LANES[workload.lane].ladder:
             on_stage(f"again with {variable}={value}")
             server = self._server(workload, (variable, value))
             found = server.measure(workload, protocol, on_stage)
@@ -76,14 +76,14 @@ class Workers:
 
     def _server(self, workload: Workload, rung: tuple[str, str] | None = None) -> "Server":
         """A new server for the workload's framework, with a rung of the lane's ladder besides the user's variables."""
-        framework = LANES[workload.framework].framework
+        framework = LANES[workload.lane].framework
         lanes = tuple(lane for lane in self._lanes if LANES[lane].framework == framework)
         variables = environment(os.environ, self._machine.threads, self._device)
         if rung:
             name, value = rung
             variables[name] = f"{variables.get(name, '')} {value}".strip()
         python = self._pythons.get(framework, sys.executable)
-        return Server(python, lanes or (workload.framework,), self._machine.cpus, variables)
+        return Server(python, lanes or (workload.lane,), self._machine.cpus, variables)
 
     def close(self) -> None:
         """End every server."""

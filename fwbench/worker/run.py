@@ -96,12 +96,10 @@ class Measuring:
         framework: Framework | None = None
         failure = None
         try:
-            framework = frameworks.load(self.workload.framework)
+            framework = frameworks.load(self.workload.lane)
             failure = self._measure(framework)
         except ImportError as error:
-            failure = Failure(
-                "unavailable", f"{self.workload.framework} cannot be imported ({error}); install it there"
-            )
+            failure = Failure("unavailable", f"{self.workload.lane} cannot be imported ({error}); install it there")
         except Exception as error:
             out_of_memory = framework is not None and framework.is_out_of_memory(error)
             failure = Failure(
@@ -120,7 +118,7 @@ class Measuring:
             training=self.training,
             program=self.program,
             stages=self.stages,
-            versions=versions(LANES[self.workload.framework].distributions),
+            versions=versions(LANES[self.workload.lane].distributions),
             failure=failure,
         )
 

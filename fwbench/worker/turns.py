@@ -102,7 +102,7 @@ def _claim_pipes() -> tuple[Send, Receive]:
 
 
 def _play(job: dict[str, Any], send: Send, receive: Receive) -> None:
-    lane, framework = job["workload"]["framework"], None
+    lane, framework = job["workload"]["lane"], None
     try:
         from fwbench import frameworks
 

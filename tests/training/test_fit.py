@@ -29,7 +29,7 @@ def workload(lane, model="mlp", mode="fit", **fields):
 
 
 def build(case, horizon=100):
-    framework, model = load(case.framework), CATALOG[case.model]
+    framework, model = load(case.lane), CATALOG[case.model]
     return framework.build(case, draw(model, framework.weight_shapes(model), case.seed), horizon)
 
 

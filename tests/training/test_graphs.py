@@ -11,7 +11,7 @@ from fwbench.record.workload import Workload
 
 
 def built(workload):
-    framework = frameworks.load(workload.framework)
+    framework = frameworks.load(workload.lane)
     model = CATALOG[workload.model]
     return framework.build(workload, canonical("drawn", model, framework.weight_shapes(model), workload.seed))
 

@@ -21,7 +21,7 @@ BOUND = 1e-3
 @functools.cache
 def trained(workload):
     """Losses of a few steps on one batch, and the weights before and after."""
-    framework, model = load(workload.framework), CATALOG[workload.model]
+    framework, model = load(workload.lane), CATALOG[workload.model]
     start = draw(model, framework.weight_shapes(model), workload.seed)
     program = framework.build(workload, start)
     losses = []

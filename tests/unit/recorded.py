@@ -11,7 +11,7 @@ MACHINE = Machine("cpu", "no GPU", None, None, "Some CPU", (0, 1), 2, 2**34, "Li
 QUICK = {"profile": "quick", "min_rounds": 5}
 
 
-def measured(framework="torch", model="mlp", mode="inference", batch_size=1, throughput=100.0, **fields):
+def measured(lane="torch", model="mlp", mode="inference", batch_size=1, throughput=100.0, **fields):
     """A measurement of three samples; keywords that are a workload's go there."""
     own = {name: fields.pop(name) for name in list(fields) if name in Workload.__dataclass_fields__}
     metrics = {
@@ -21,7 +21,7 @@ def measured(framework="torch", model="mlp", mode="inference", batch_size=1, thr
     }
     samples = fields.pop("samples", (0.25, 0.125, 0.5))
     return Measurement(
-        Workload(framework, model, mode, batch_size, **own), samples, metrics, fields.pop("protocol", QUICK), **fields
+        Workload(lane, model, mode, batch_size, **own), samples, metrics, fields.pop("protocol", QUICK), **fields
     )
 
 
@@ -30,7 +30,7 @@ def metric(value, unit="s", direction="lower", source="a test"):
     return Metric(value, unit, direction, source)
 
 
-def fitted(framework="torch", seed=0, epochs=(9.0, 4.0, 5.0), model="mlp", data="digits", scale=1.0, **fields):
+def fitted(lane="torch", seed=0, epochs=(9.0, 4.0, 5.0), model="mlp", data="digits", scale=1.0, **fields):
     """A training of so many seconds an epoch, whose losses fall from `scale` on."""
     values = {
         "first_epoch_time": (epochs[0], "s"),
@@ -55,7 +55,7 @@ def fitted(framework="torch", seed=0, epochs=(9.0, 4.0, 5.0), model="mlp", data=
     ]
     training = {"epochs": records, "losses": [scale, scale / 2, scale / 3], "accuracies": [0.25, 0.5, 0.75]}
     return measured(
-        framework,
+        lane,
         model,
         "fit",
         64,
@@ -69,9 +69,9 @@ def fitted(framework="torch", seed=0, epochs=(9.0, 4.0, 5.0), model="mlp", data=
     )
 
 
-def failed(kind="crashed", message="killed by SIGKILL", framework="jax", model="mlp", mode="inference", batch_size=1):
+def failed(kind="crashed", message="killed by SIGKILL", lane="jax", model="mlp", mode="inference", batch_size=1):
     return Measurement(
-        Workload(framework, model, mode, batch_size), protocol=QUICK, failure=Failure(kind, message, "latency")
+        Workload(lane, model, mode, batch_size), protocol=QUICK, failure=Failure(kind, message, "latency")
     )
 
 

@@ -31,7 +31,7 @@ def compare(*arguments):
         ([several()], [several()], 0, "1 benchmark: 1 unchanged"),
         ([several()], [several(0.5)], 0, "1 benchmark: 1 improved"),
         ([several()], [several(2.0)], 1, "1 benchmark: 1 regressed"),
-        ([several(), several(framework="jax")], [several()], 1, "2 benchmarks: 1 missing, 1 unchanged"),
+        ([several(), several(lane="jax")], [several()], 1, "2 benchmarks: 1 missing, 1 unchanged"),
         ([several()], [several(), failed()], 1, "2 benchmarks: 1 failed, 1 unchanged"),
         ([several()], [several(settings={"x": 1})], 4, "1 benchmark: 1 not comparable"),
         ([several()], [several(precision="tf32")], 4, "nothing was compared"),

@@ -294,7 +294,7 @@ def test_an_older_base_is_asked_for_what_it_knows(play):
     """Fields at their default are left out."""
     script = Script(same)
     play(script, ONE)
-    assert script.log[0][1]["workload"] == {"framework": "torch", "model": "mlp"}
+    assert script.log[0][1]["workload"] == {"lane": "torch", "model": "mlp"}
 
 
 @pytest.mark.parametrize(

@@ -384,8 +384,8 @@ def test_one_incomparable_benchmark_fails_a_comparison_of_others(record):
 def test_framework_versions_may_differ_and_are_shown_benchmark_by_benchmark(record):
     # Lanes may live in environments of their own, with another NumPy in each.
     torch, jax = {"numpy": "2.0", "torch": "2.9"}, {"numpy": "2.1", "jax": "0.9"}
-    base = several(versions=torch), several(framework="jax", versions=jax)
-    head = several(framework="jax", versions=jax | {"jax": "0.10"}), several(versions=torch)
+    base = several(versions=torch), several(lane="jax", versions=jax)
+    head = several(lane="jax", versions=jax | {"jax": "0.10"}), several(versions=torch)
     outcome = compare(record(*base), record(*head), LATENCY)
     assert list(outcome.notes) == ["jax 0.9 in the baseline, 0.10 here"]
     assert outcome.exit_code == 0
@@ -431,7 +431,7 @@ def test_a_program_that_nothing_is_told_of_is_no_finding(record):
 
 
 def test_a_benchmark_of_the_baseline_that_was_not_measured_fails_unless_it_was_left_out(record):
-    records = record(several(), several(framework="jax")), record(several())
+    records = record(several(), several(lane="jax")), record(several())
     outcome = compare(*records, LATENCY)
     (finding,) = found(outcome, "missing")
     assert (finding.benchmark, finding.note) == ("jax-mlp-inference-b1", "in the baseline, not measured")
@@ -442,7 +442,7 @@ def test_a_benchmark_of_the_baseline_that_was_not_measured_fails_unless_it_was_l
 
 def test_a_benchmark_that_cannot_run_here_any_more_is_missing_with_the_reason(record):
     gone = failed("unavailable", "jax cannot be imported; install it there")
-    outcome = compare(record(several(), several(framework="jax")), record(several(), gone), LATENCY)
+    outcome = compare(record(several(), several(lane="jax")), record(several(), gone), LATENCY)
     (finding,) = found(outcome, "missing")
     assert finding.note == "in the baseline, not available here: jax cannot be imported; install it there"
     assert outcome.exit_code == 1
@@ -454,12 +454,12 @@ def test_a_benchmark_that_could_run_on_neither_side_is_no_finding(record):
 
 
 def test_a_new_benchmark_fails_nothing(record):
-    outcome = compare(record(several()), record(several(), several(framework="jax")), LATENCY)
+    outcome = compare(record(several()), record(several(), several(lane="jax")), LATENCY)
     (finding,) = found(outcome, "new")
     assert (finding.benchmark, outcome.exit_code) == ("jax-mlp-inference-b1", 0)
 
 
-@pytest.mark.parametrize("base", [several(framework="jax"), failed()])
+@pytest.mark.parametrize("base", [several(lane="jax"), failed()])
 @pytest.mark.parametrize("others", [(), (several(),)])
 def test_a_failed_benchmark_fails_whatever_else_there_is(record, base, others):
     outcome = compare(record(*others, base), record(*others, failed()), LATENCY)
@@ -502,8 +502,8 @@ def test_a_gate_over_no_metric_is_exit_4(record):
 
 def test_what_prices_the_harness_is_not_compared(record):
     (finding,) = compare(
-        record(several(), several(framework="noop", model="noop"), several(framework="noop", model="mlp")),
-        record(several(), several(framework="noop", model="noop", factor=9.0), failed(framework="noop")),
+        record(several(), several(lane="noop", model="noop"), several(lane="noop", model="mlp")),
+        record(several(), several(lane="noop", model="noop", factor=9.0), failed(lane="noop")),
         LATENCY,
     ).findings
     assert (finding.benchmark, finding.kind) == ("torch-mlp-inference-b1", "unchanged")
@@ -515,7 +515,7 @@ def test_a_journal_is_compared_as_the_file_of_its_run(tmp_path, record):
 
 
 def test_what_a_reader_must_know_of_a_file_is_told(tmp_path, record):
-    path = write(tmp_path / "x.jsonl", journal(several(), several(framework="jax")))
+    path = write(tmp_path / "x.jsonl", journal(several(), several(lane="jax")))
     path.write_text(path.read_text()[:-9])
     (note,) = compare(record(several()), read(path), LATENCY).notes
     assert note.startswith(f"{path}: the last line is cut off")

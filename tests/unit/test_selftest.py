@@ -73,5 +73,5 @@ def test_half_of_each_kind_is_loaded():
 
 
 def test_at_least_five_benchmarks_in_both_frameworks():
-    lanes = Counter(workload.framework for workload in workloads("cpu"))
+    lanes = Counter(workload.lane for workload in workloads("cpu"))
     assert lanes == {"torch": 3, "jax": 3}

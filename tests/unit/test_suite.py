@@ -38,7 +38,7 @@ def test_the_quick_suite_has_every_model_in_every_mode_of_calls(chosen):
     selection = chosen("--fwbench-profile=quick")
     models = {"resnet50", "vit_b_16", "mobilenet_v3_small", "efficientnet_b0", "mlp", "cnn"}
     for mode in ("inference", "train_step"):
-        assert {(w.framework, w.model) for w in selection.workloads(mode)} == {
+        assert {(w.lane, w.model) for w in selection.workloads(mode)} == {
             (f, m) for f in ("torch", "jax") for m in models
         }
     assert {w.id for w in selection.workloads("fit")} == {
@@ -57,14 +57,14 @@ def test_mended_first_and_the_published_comparison_under_its_label(chosen):
     workloads = chosen("--fwbench-study=mnist-mlp").workloads("fit")
     labels = [workload.variant for workload in workloads]
     assert labels == sorted(labels)
-    assert {(w.framework, w.optimizer) for w in workloads if not w.variant} == {("torch", "adam"), ("jax", "adam")}
-    assert {(w.framework, w.optimizer) for w in workloads if w.variant} == {("jax", "sgd")}
+    assert {(w.lane, w.optimizer) for w in workloads if not w.variant} == {("torch", "adam"), ("jax", "adam")}
+    assert {(w.lane, w.optimizer) for w in workloads if w.variant} == {("jax", "sgd")}
     assert all(w.id.endswith("as-published") for w in workloads if w.variant)
 
 
 def test_vit_in_jax_is_a_normal_row_of_the_training_study(chosen):
     workloads = chosen("--fwbench-study=paper-training").workloads("fit")
-    rows = {(w.framework, w.batch_size) for w in workloads if w.model == "vit_b_16"}
+    rows = {(w.lane, w.batch_size) for w in workloads if w.model == "vit_b_16"}
     assert rows == {(f, b) for f in ("torch", "torch-compile", "jax") for b in (32, 64, 128)}
     assert {(w.data, w.epochs, w.optimizer, w.learning_rate) for w in workloads} == {("imagenet-100", 2, "adam", None)}
 

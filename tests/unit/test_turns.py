@@ -13,7 +13,7 @@ from fwbench.worker.channel import Channel
 from fwbench.worker.client import command, environment
 from tests.unit.fakes import FakeClock, FakeFramework, FakeProgram
 
-NOOP = {"framework": "noop", "model": "noop", "mode": "fixed"}
+NOOP = {"lane": "noop", "model": "noop", "mode": "fixed"}
 
 
 @pytest.fixture

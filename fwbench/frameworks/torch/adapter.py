@@ -52,7 +52,7 @@ class Torch(Framework):
         def products(left: Tensor, right: Tensor, images: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:
             return left @ right, functional.conv2d(images, kernel, padding=1)
 
-        call = torch.compile(products, mode=compile_mode(device)) if workload.framework == "torch-compile" else products
+        call = torch.compile(products, mode=compile_mode(device)) if workload.lane == "torch-compile" else products
         left, right, images, kernel = (
             torch.from_numpy(array).to(device, dtype)
             for array in (operands.left, operands.right, operands.images, operands.kernel)

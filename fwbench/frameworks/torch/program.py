@@ -36,7 +36,7 @@ class Placed(Program):
     def __init__(self, workload: Workload, weights: Weights, dtype: torch.dtype) -> None:
         model = CATALOG[workload.model]
         self.device = device_of(workload)
-        self.lane = workload.framework
+        self.lane = workload.lane
         set_precision(workload.precision)
         self.settings: dict[str, Any] = {"precision_mode": workload.precision}
         module = network(model)

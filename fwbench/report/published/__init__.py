@@ -144,18 +144,18 @@ def _mnist(row: _Values, case: Case) -> bool:
     return (
         (workload.mode, workload.model, workload.data) == ("fit", "mlp", "mnist")
         and workload.optimizer == row["optimizer"]
-        and (workload.framework, str(workload.batch_size)) == (row["framework"], row["batch_size"])
+        and (workload.lane, str(workload.batch_size)) == (row["framework"], row["batch_size"])
     )
 
 
 def _cnn(row: _Values, case: Case) -> bool:
     workload = case.workload
-    return (workload.mode, workload.model, workload.framework) == ("fit", "cnn", row["framework"])
+    return (workload.mode, workload.model, workload.lane) == ("fit", "cnn", row["framework"])
 
 
 def _same(row: _Values, case: Case) -> bool:
     workload = case.workload
-    return (workload.model, workload.framework, str(workload.batch_size)) == (
+    return (workload.model, workload.lane, str(workload.batch_size)) == (
         row["model"],
         row["framework"],
         row["batch_size"],

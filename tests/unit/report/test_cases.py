@@ -15,9 +15,9 @@ _SECONDS = itertools.count(0.5)
 VERSIONS = {"torch": {"torch": "2.15.0"}, "jax": {"jax": "0.10.2"}}
 
 
-def measurement(framework="torch", **fields):
+def measurement(lane="torch", **fields):
     """Of a process of its own, as its stages' times tell."""
-    return measured(framework, versions=VERSIONS[framework], stages={"latency": next(_SECONDS)}, **fields)
+    return measured(lane, versions=VERSIONS[lane], stages={"latency": next(_SECONDS)}, **fields)
 
 
 def record(*measurements, machine=MACHINE, schema=1, profile="quick"):
@@ -66,7 +66,7 @@ def test_a_saved_run_and_its_journal_count_once():
 
 
 def test_a_workload_that_failed_once_keeps_its_numbers():
-    (setting,) = settings([record(failed("timed_out", framework="torch")), record(measurement())])
+    (setting,) = settings([record(failed("timed_out", lane="torch")), record(measurement())])
     (case,) = setting.cases
     assert (case.why_failed(), case.value("throughput"), len(case.failures)) == ("", 100.0, 1)
 

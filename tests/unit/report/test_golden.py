@@ -20,7 +20,7 @@ class Raw:
     def __init__(self, benchmark):
         self.extra = benchmark["extra_info"]
         self.workload = self.extra["workload"]
-        self.key = tuple(self.workload[name] for name in ("model", "mode", "batch_size", "framework"))
+        self.key = tuple(self.workload[name] for name in ("model", "mode", "batch_size", "lane"))
 
     def value(self, metric):
         return self.extra["metrics"].get(metric, {}).get("value")
@@ -86,7 +86,7 @@ def test_the_summary_is_of_the_largest_batch(tables, raw):
 
 def fits(raw, lane):
     return sorted(
-        (one for one in raw if one.workload["mode"] == "fit" and one.workload["framework"] == lane),
+        (one for one in raw if one.workload["mode"] == "fit" and one.workload["lane"] == lane),
         key=lambda one: one.workload["seed"],
     )
 
@@ -128,7 +128,7 @@ def test_every_epoch_has_its_row(tables, raw):
     for one in (one for one in raw if one.workload["mode"] == "fit"):
         for place, epoch in enumerate(one.extra["training"]["epochs"], 1):
             row = next(rows)
-            assert (row["lane"], row["seed [1]"]) == (one.workload["framework"], str(one.workload["seed"]))
+            assert (row["lane"], row["seed [1]"]) == (one.workload["lane"], str(one.workload["seed"]))
             assert (row["run [1]"], row["epoch [1]"]) == ("1", str(place))
             assert float(row["epoch time [s]"]) == epoch["seconds"]
             for column in ("waiting", "computing", "evaluating"):
