@@ -28,6 +28,7 @@ from typing import Any, Literal
 from fwbench.compare.criteria import CRITERIA, Threshold
 from fwbench.compare.statistics import Confirmation, Suspect, Verdict, cleared, screen, screening_pairs
 from fwbench.machine import Machine
+from fwbench.models import CATALOG
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import FailureKind
 from fwbench.record.workload import Workload
@@ -224,7 +225,14 @@ class Duet:
     def _play(self, workload: Workload, partners: Mapping[str, "_Partner"], work: "_Work") -> "_Taken":
         for side in self._shuffled():
             extra = self._planted.get(workload, 0.0) if side.name == "head" else 0.0
-            partners[side.name].send({"workload": _fields(workload), "extra": extra})
+            partners[side.name].send(
+                {
+                    "workload": _fields(workload),
+                    "model": CATALOG[workload.model].to_json(),
+                    "path": [],
+                    "extra": extra,
+                }
+            )
         built = _both(partners, lambda partner: partner.receive("built")["built"])
         work.described.setdefault(workload, built)
         taken = _Taken()

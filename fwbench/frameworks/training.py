@@ -5,7 +5,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from fwbench.models import CATALOG
+from fwbench.models import Model
 from fwbench.record.workload import Workload
 
 # The paper's Adam at 1e-4 (betas 0.9 and 0.999, epsilon 1e-8: both frameworks' defaults); SGD as torchvision trains.
@@ -26,7 +26,7 @@ def cosine(step: int, horizon: int) -> float:
     return 0.5 * (1 + math.cos(math.pi * min(step, horizon) / horizon))
 
 
-def labels(workload: Workload) -> NDArray[np.int32]:
+def labels(workload: Workload, model: Model) -> NDArray[np.int32]:
     """A class for each sample of the workload's batch, uniformly random: int32 of shape (batch_size,)."""
     rng = np.random.default_rng([workload.seed, workload.batch_size, 1])
-    return rng.integers(0, CATALOG[workload.model].classes, workload.batch_size, dtype=np.int32)
+    return rng.integers(0, model.classes or 1, workload.batch_size, dtype=np.int32)

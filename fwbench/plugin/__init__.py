@@ -15,6 +15,7 @@ import pytest
 from fwbench.gates import Gate, choose
 from fwbench.gates import options as gate_options
 from fwbench.machine import Machine, machine, versions
+from fwbench.models.project import Project
 from fwbench.plugin import options as axes
 from fwbench.plugin.progress import Progress
 from fwbench.plugin.session import Session
@@ -269,11 +270,15 @@ def _workload(item: pytest.Item) -> Workload | None:
         return None
 
 
+def _project(config: pytest.Config) -> Project:
+    return Project(config.rootpath, (*config.getini("pythonpath"), config.rootpath))
+
+
 @pytest.fixture(scope="session")
 def fwbench_session(pytestconfig: pytest.Config) -> Iterator[Session]:
     """The run's workers and journal; both end with the run."""
     storage = getattr(pytestconfig._benchmarksession.storage, "path", Path(".benchmarks"))  # type: ignore[attr-defined]
-    session = Session(selection(pytestconfig), pytestconfig.stash[_MACHINE], Path(storage))
+    session = Session(selection(pytestconfig), pytestconfig.stash[_MACHINE], Path(storage), _project(pytestconfig))
     pytestconfig.stash[_SESSION] = session
     yield session
     session.close()
