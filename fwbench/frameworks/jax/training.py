@@ -13,7 +13,7 @@ from fwbench.data import Images, Labels
 from fwbench.frameworks.contract import Scores, Trainer
 from fwbench.frameworks.jax.networks import export_weights
 from fwbench.frameworks.jax.program import DTYPE, Compiled, Leaves, copied
-from fwbench.frameworks.training import MOMENTUM, labels, learning_rate
+from fwbench.frameworks.training import MOMENTUM, learning_rate, targets
 from fwbench.models import Model
 from fwbench.models.weights import Weights
 from fwbench.record.workload import Workload
@@ -48,7 +48,7 @@ class TrainStep(Compiled, Trainer):
         # Copies: two leaves must not share a buffer that is given up.
         self.state: Leaves = jax.device_put(copied(leaves), self.device)
         del self.leaves
-        self.labels = jax.device_put(labels(workload, model), self.device)
+        self.labels = jax.device_put(targets(workload, model, (workload.batch_size, model.classes)), self.device)
         self.function = jax.jit(self._step, donate_argnums=0)
         self.arguments = (self.state, self.x, self.labels)
         self.evaluate = jax.jit(self._totals)

@@ -12,7 +12,7 @@ from fwbench.data import Images, Labels
 from fwbench.frameworks.contract import CompileTimes, Scores, Trainer
 from fwbench.frameworks.torch.program import Placed
 from fwbench.frameworks.torch.rematerialise import rematerialise
-from fwbench.frameworks.training import MOMENTUM, cosine, labels, learning_rate
+from fwbench.frameworks.training import MOMENTUM, cosine, learning_rate, targets
 from fwbench.models import Model
 from fwbench.models.weights import Weights
 from fwbench.record.fingerprint import Fingerprint
@@ -41,7 +41,9 @@ class TrainStep(Placed, Trainer):
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: cosine(step, horizon))
         self.settings |= {"optimizer": f"{workload.optimizer}, fused", "mixed_precision": self.mixed}
         self.module.train()
-        self.labels = torch.from_numpy(labels(workload, model)).long().to(self.device)
+        self.labels = (
+            torch.from_numpy(targets(workload, model, (workload.batch_size, model.classes))).long().to(self.device)
+        )
         self.call = self._compiled(self._loss)
         self.evaluate = self._compiled(self._totals)
         # A CUDA graph's gradients lie where the next part's will: parts are added to tensors of our own.
