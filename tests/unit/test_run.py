@@ -4,6 +4,7 @@ import pytest
 
 from fwbench import frameworks
 from fwbench.frameworks.precision import Operands, Products, operands, reference
+from fwbench.models import CATALOG
 from fwbench.models.weights import digest
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.workload import Workload
@@ -19,7 +20,7 @@ def run(monkeypatch, clock, protocol):
         monkeypatch.setattr(frameworks, "load", lambda lane: framework)
         stages = []
         workload = Workload("noop", "noop", batch_size=4)
-        measuring = Measuring(workload, dataclasses.replace(protocol, **changes), stages.append, clock)
+        measuring = Measuring(workload, CATALOG["noop"], dataclasses.replace(protocol, **changes), stages.append, clock)
         return measuring.run(), stages
 
     return measure
