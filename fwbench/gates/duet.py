@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from fwbench.compare import duet
 from fwbench.compare.criteria import Threshold
-from fwbench.compare.duet import Comparison, Duet
+from fwbench.compare.duet import Comparison
 from fwbench.compare.findings import NOTHING, Finding, Outcome
 from fwbench.compare.programs import compare
 from fwbench.errors import UserError
@@ -20,11 +21,12 @@ from fwbench.gates.options import thresholds
 from fwbench.machine import Machine
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.lanes import LANES
-from fwbench.record.measurement import Failure, Measurement, Metric
+from fwbench.record.measurement import Measurement, Metric
 from fwbench.record.workload import Workload
 from fwbench.report import verdicts
 from fwbench.suite.profiles import Protocol
 from fwbench.suite.selection import Selection
+from fwbench.worker.pairs import Pairs
 from fwbench.worker.sides import Side, find, sides
 
 
@@ -77,9 +79,8 @@ class DuetGate(Gate):
             self._run({workload: self._expected.get(workload, self._thresholds)} | self._expected, protocol, tell)
         comparison = self._asked[workload] = self._found[workload]
         if comparison.kind in ("failed", "missing", "unavailable"):
-            error = comparison.error
-            assert error is not None
-            return Measurement(workload, failure=Failure(error.kind, error.message, "duet", error.detail))
+            assert comparison.fault is not None
+            return Measurement(workload, failure=comparison.fault.failure)
         if not comparison.screening:
             measurement = measure(workload, protocol, tell)
             return dataclasses.replace(measurement, duet=self._told(comparison))
@@ -133,8 +134,8 @@ class DuetGate(Gate):
         try:
             if self._sides is None:
                 self._sides = self._stack.enter_context(sides(self._against, self._project, self._selection.pythons))
-            duet = Duet(*self._sides, self._machine, self._selection.device, protocol.deadline, progress=tell)
-            self._found |= duet.compare(missing)
+            pairs = Pairs(*self._sides, self._machine, self._selection.device, protocol.deadline)
+            self._found |= duet.compare(missing, pairs.play, tell)
         except UserError as error:
             pytest.exit(str(error), pytest.ExitCode.USAGE_ERROR)
         except Exception as error:

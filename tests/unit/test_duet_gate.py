@@ -20,44 +20,42 @@ SUITE = """
 GIVEN = """
 import pytest
 
-from fwbench.compare.duet import Comparison, Duet, Pair, SideError
+from fwbench.compare import duet
+from fwbench.compare.duet import Comparison, Fault, Pair
 from fwbench.compare.statistics import Verdict
-from fwbench.worker.sides import Side
 from fwbench.plugin.session import Session
-from fwbench.record.measurement import Measurement, Metric
+from fwbench.record.measurement import Failure, Measurement, Metric
 
 pytest_plugins = ["fwbench.plugin"]
 GIVEN = {given}
 ASKED = []
 
 
-def compare(self, workloads):
+def compare(workloads, play, tell):
     ASKED.append(dict(workloads))
     found = dict()
     for workload in workloads:
         kind = GIVEN.get(workload.batch_size, "unchanged")
-        base, head = self._sides
-        error = None
         if kind in ("new", "failed", "unavailable", "missing", "incomparable"):
-            fault = dict(new="error", failed="error", incomparable="crashed").get(kind, "unavailable")
-            error = SideError(base if kind in ("new", "incomparable") else head, fault, "the reason")
-            found[workload] = Comparison(workload, kind, note="the reason", error=error)
+            failure = Failure(dict(new="error", failed="error", incomparable="crashed").get(kind, "unavailable"), "why")
+            fault = Fault("base" if kind in ("new", "incomparable") else "head", "a side", failure)
+            found[workload] = Comparison(workload, kind, note="the reason", fault=fault)
             continue
         ratio = 1.05 if kind == "regressed" else 1.0
         verdicts = dict(latency=Verdict(kind, ratio, (ratio - 0.01, ratio + 0.01), 0.95, 10, 0.001))
         rounds = dict(base=[0.1, 0.2], head=[0.25, 0.125])
         values = dict(base=dict(latency=0.15), head=dict(latency=0.1875))
-        pair = Pair(dict(latency=0.0), rounds, values, 0.0, 2.0)
         sides = dict()
         for name, version, digest in (("base", "2.0", "one"), ("head", "2.1", "another")):
             changed = GIVEN.get("program") == workload.batch_size
             program = dict(form="operators", digest=digest if changed else "one", operators=dict())
             sides[name] = dict(settings=dict(), versions=dict(torch=version), program=program)
-        found[workload] = Comparison(workload, kind, verdicts, [pair] * 3, (), sides)
+        pair = Pair(dict(latency=0.0), rounds, values, sides, 0.0, 2.0)
+        found[workload] = Comparison(workload, kind, verdicts, [pair] * 3)
     return found
 
 
-Duet.compare = compare
+duet.compare = compare
 Session.run = lambda self, workload, protocol, on_stage=None: Measurement(
     workload, (0.5,) * 5, dict(throughput=Metric(1.0, "1/s", "higher", "ordinary"))
 )
