@@ -28,6 +28,7 @@ from fwbench.compare.statistics import LOOKS, SCREENING
 from fwbench.errors import UserError
 from fwbench.machine import Machine, machine
 from fwbench.machine.load import OtherLoad
+from fwbench.models import CATALOG
 from fwbench.record.reading import SELFTEST
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
@@ -102,7 +103,9 @@ def run(suite: Suite, benchmarks: Sequence[Workload], here: Machine) -> dict[str
     begun = time.monotonic()
     load = OtherLoad()
     with itself() as (base, head), _load(suite.loaded, draw):
-        players = pairs.Pairs(base, head, here, here.device, PROFILES["ci"].deadline, planted, draw.randrange(1 << 32))
+        players = pairs.Pairs(
+            base, head, CATALOG, here, here.device, PROFILES["ci"].deadline, planted, draw.randrange(1 << 32)
+        )
         compared = duet.compare(dict.fromkeys(benchmarks, thresholds), players.play, _tell)
         other = load.read().value
     return {

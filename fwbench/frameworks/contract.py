@@ -135,26 +135,30 @@ class Framework(ABC):
     """An adapter, constructed without touching a device."""
 
     @abstractmethod
-    def unavailable(self, workload: Workload) -> str | None:
+    def unavailable(self, workload: Workload, model: Model) -> str | None:
         """Why this machine and interpreter cannot run the workload, as one sentence; None when they can."""
 
     @abstractmethod
-    def weight_shapes(self, model: Model) -> dict[str, Shape]:
-        """Canonical name to canonical shape of every tensor of the model's state.
+    def weight_shapes(self, model: Model, sizes: Mapping[str, int]) -> dict[str, Shape]:
+        """Canonical name to canonical shape of every tensor of the model's state; empty for a plain function.
+
+        Args:
+            sizes: of the model's axes.
 
         Raises:
-            KeyError: the framework has no network of that name.
+            ModelError: its network cannot be built as it is described.
         """
 
     @abstractmethod
-    def build(self, workload: Workload, weights: Weights, horizon: int = HORIZON) -> Program:
+    def build(self, workload: Workload, model: Model, weights: Weights, horizon: int = HORIZON) -> Program:
         """Build the model with these canonical weights and place it and the batch on the device.
 
         Sets the workload's precision for the whole process. In the training modes it is a `Trainer`, whose learning
         rate falls to zero over `horizon` steps.
 
         Raises:
-            ValueError: a weight is missing, unknown or of another shape.
+            ModelError: the network cannot be built or run as it is described; a weight is missing, unknown or of
+                another shape.
         """
 
     @abstractmethod

@@ -1,11 +1,12 @@
 """What every framework's training step shares: the labels, the optimizers' constants, the learning rate's schedule."""
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fwbench.models import CATALOG
+from fwbench.models import Model
 from fwbench.record.workload import Workload
 
 # The paper's Adam at 1e-4 (betas 0.9 and 0.999, epsilon 1e-8: both frameworks' defaults); SGD as torchvision trains.
@@ -26,7 +27,23 @@ def cosine(step: int, horizon: int) -> float:
     return 0.5 * (1 + math.cos(math.pi * min(step, horizon) / horizon))
 
 
-def labels(workload: Workload) -> NDArray[np.int32]:
-    """A class for each sample of the workload's batch, uniformly random: int32 of shape (batch_size,)."""
+def targets(workload: Workload, model: Model, output: tuple[int, ...]) -> NDArray[Any] | None:
+    """What the loss compares a batch's output with.
+
+    Args:
+        output: shape of the output, batch included.
+
+    Returns:
+        For `cross_entropy` uniformly random classes, int32 of the output's shape without its last axis, which counts
+        the classes; for `mse` standard-normal float32 numbers of the output's shape; what the model declares as its
+        targets, where it does; None for a loss of the user's own that takes no targets.
+    """
     rng = np.random.default_rng([workload.seed, workload.batch_size, 1])
-    return rng.integers(0, CATALOG[workload.model].classes, workload.batch_size, dtype=np.int32)
+    if model.targets:
+        sizes = model.targets.sizes(model.sizes(workload.axes))
+        return model.targets.sample((workload.batch_size, *sizes), rng)
+    if model.loss == "cross_entropy":
+        return rng.integers(0, output[-1], output[:-1], dtype=np.int32)
+    if model.loss == "mse":
+        return rng.standard_normal(output, dtype=np.float32)
+    return None

@@ -6,6 +6,7 @@ import pytest
 
 from fwbench.gates.contract import Gate
 from fwbench.machine import Machine
+from fwbench.models.project import Project
 from fwbench.suite.selection import Selection
 
 # Module and class; imported when asked for, as statistics load SciPy, which every other run of pytest would wait for.
@@ -23,7 +24,7 @@ _ABOUT = {
 }
 
 
-def choose(config: pytest.Config, selection: Selection, machine: Machine) -> Gate | None:
+def choose(config: pytest.Config, selection: Selection, machine: Machine, project: Project) -> Gate | None:
     """The gate, if any.
 
     Raises:
@@ -50,7 +51,7 @@ def choose(config: pytest.Config, selection: Selection, machine: Machine) -> Gat
     if config.getoption("dist", "no") != "no":
         raise pytest.UsageError(f"{asked[0]} cannot work with -n/--dist: benchmarks do not run in parallel.")
     module, name = _GATES[asked[0]]
-    gate: Gate = getattr(importlib.import_module(f"fwbench.gates.{module}"), name)(config, selection, machine)
+    gate: Gate = getattr(importlib.import_module(f"fwbench.gates.{module}"), name)(config, selection, machine, project)
     return gate
 
 

@@ -19,6 +19,7 @@ from fwbench.errors import UserError
 from fwbench.gates.contract import Gate, Measure, Tell
 from fwbench.gates.options import thresholds
 from fwbench.machine import Machine
+from fwbench.models.project import Project
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Measurement, Metric
@@ -41,9 +42,9 @@ class DuetGate(Gate):
     kind = "duet"
     shows_numbers = True
 
-    def __init__(self, config: pytest.Config, selection: Selection, machine: Machine) -> None:
+    def __init__(self, config: pytest.Config, selection: Selection, machine: Machine, project: Project) -> None:
         self._against = config.getoption("fwbench_against")
-        self._project = config.rootpath
+        self._project = project
         self._summary = config.getoption("fwbench_summary")
         self._thresholds = thresholds(config, "duet")
         self._machine = machine
@@ -56,7 +57,7 @@ class DuetGate(Gate):
         self._seconds = 0.0
         self._fault = ""
         try:
-            find(self._against, self._project)
+            find(self._against, self._project.root)
         except UserError as error:
             raise pytest.UsageError(str(error)) from None
 
@@ -133,8 +134,10 @@ class DuetGate(Gate):
         missing = {workload: limits for workload, limits in wanted.items() if workload not in self._found}
         try:
             if self._sides is None:
-                self._sides = self._stack.enter_context(sides(self._against, self._project, self._selection.pythons))
-            pairs = Pairs(*self._sides, self._machine, self._selection.device, protocol.deadline)
+                self._sides = self._stack.enter_context(
+                    sides(self._against, self._project.root, self._selection.pythons)
+                )
+            pairs = Pairs(*self._sides, self._project.models, self._machine, self._selection.device, protocol.deadline)
             self._found |= duet.compare(missing, pairs.play, tell)
         except UserError as error:
             pytest.exit(str(error), pytest.ExitCode.USAGE_ERROR)

@@ -14,6 +14,7 @@ from fwbench.compare.programs import Finding, compare
 from fwbench.errors import UserError
 from fwbench.gates.contract import Gate
 from fwbench.machine import Machine
+from fwbench.models.project import Project
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Measurement
 from fwbench.record.reading import read
@@ -38,7 +39,7 @@ class ProgramsOnly(Gate):
     timed = False
     shows_numbers = True
 
-    def __init__(self, config: pytest.Config, selection: Selection, machine: Machine) -> None:
+    def __init__(self, config: pytest.Config, selection: Selection, machine: Machine, project: Project) -> None:
         for option in _TIMING:
             if config.getoption(f"benchmark_{option.replace('-', '_')}"):
                 raise pytest.UsageError(

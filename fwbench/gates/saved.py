@@ -15,6 +15,7 @@ from fwbench.errors import UserError
 from fwbench.gates.contract import Gate
 from fwbench.gates.options import thresholds
 from fwbench.machine import Machine
+from fwbench.models.project import Project
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Measurement
 from fwbench.record.reading import Record, read
@@ -33,7 +34,7 @@ class SavedGate(Gate):
     title = "fwbench: gate"
     kind = "saved"
 
-    def __init__(self, config: pytest.Config, selection: Selection, machine: Machine) -> None:
+    def __init__(self, config: pytest.Config, selection: Selection, machine: Machine, project: Project) -> None:
         self._summary = config.getoption("fwbench_summary")
         self._thresholds = thresholds(config, "saved")
         self._allow_mismatch = config.getoption("fwbench_allow_mismatch")

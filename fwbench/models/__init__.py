@@ -1,5 +1,8 @@
-"""The catalog: what each model is, as data. Networks themselves lie with each framework."""
+"""The models: what each one is, as data. Networks themselves lie with each framework, or in the user's own modules."""
 
-from fwbench.models.catalog import CATALOG, Model
+from fwbench.models.catalog import CATALOG
+from fwbench.models.importing import ModelError
+from fwbench.models.inputs import Input
+from fwbench.models.model import Model
 
-__all__ = ["CATALOG", "Model"]
+__all__ = ["CATALOG", "Input", "Model", "ModelError"]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fwbench.models.catalog import Model
+from fwbench.models.model import Model
 
 
 def path(model: Model) -> Path:

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fwbench.models import pretrained
-from fwbench.models.catalog import Model
+from fwbench.models.model import Model
 
 Shape = tuple[int, ...]
 Weights = dict[str, NDArray[np.float32]]

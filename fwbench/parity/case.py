@@ -1,6 +1,5 @@
 """What the two sides of a proof compute: one network on one batch, in one mode and one number format."""
 
-import dataclasses
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -10,8 +9,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fwbench.data.synthetic import batch
 from fwbench.models import CATALOG, Model
+from fwbench.models.inputs import draw as draw_inputs
 from fwbench.models.weights import Shape, Weights, draw
 
 Array = NDArray[Any]
@@ -50,15 +49,17 @@ class Case:
 
     @property
     def row(self) -> Model:
-        """The catalog's row, with this case's image size."""
-        row = CATALOG[self.model]
-        if self.size is None:
-            return row
-        return dataclasses.replace(row, input_shape=(self.size, self.size, row.input_shape[-1]))
+        """The model."""
+        return CATALOG[self.model]
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The model's axes, with this case's image size."""
+        return self.row.sizes(() if self.size is None else [("image_size", self.size)])
 
     def inputs(self) -> Array:
         """Samples of shape (batch_size, *input_shape); images are NHWC."""
-        return batch(self.row, self.batch_size, seed=0).astype(self.dtype)
+        return draw_inputs(self.row.inputs, self.batch_size, 0, self.sizes)[""].astype(self.dtype)
 
     def labels(self) -> NDArray[np.int32]:
         """One class a sample, shape (batch_size,)."""

@@ -36,7 +36,7 @@ class JaxSide(Side):
             eager: run without `jax.jit`.
         """
         super().__init__(case)
-        module = network(case.row) if module is None else module
+        module = network(case.row, case.sizes) if module is None else module
         for _, part in nnx.iter_graph(module):
             if hasattr(part, "rate"):
                 part.rate = 0.0

@@ -36,7 +36,7 @@ class TorchSide(Side):
         super().__init__(case)
         set_precision("fp32")
         device = torch.device("cuda" if case.device == "gpu" else "cpu")
-        module = network(case.row)
+        module = network(case.row, case.sizes)
         load_weights(module, case.weights(shapes(module)))
         x = torch.from_numpy(case.inputs()).to(device)
         if x.ndim == 4:

@@ -15,6 +15,7 @@ import pytest
 from fwbench.gates import Gate, choose
 from fwbench.gates import options as gate_options
 from fwbench.machine import Machine, machine, versions
+from fwbench.models.project import Project
 from fwbench.plugin import options as axes
 from fwbench.plugin.progress import Progress
 from fwbench.plugin.session import Session
@@ -43,6 +44,7 @@ _PROGRESS = pytest.StashKey[Progress]()
 _CLOCK = pytest.StashKey["ReplayClock"]()
 _GATE = pytest.StashKey[Gate | None]()
 _MACHINE = pytest.StashKey[Machine]()
+_PROJECT = pytest.StashKey[Project]()
 _RAN = pytest.StashKey[bool]()  # whether there is anything that a gate could judge
 _SHOWN = pytest.StashKey[set[str]]()  # the tests whose outcome the progress line has told
 
@@ -80,7 +82,8 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     config.stash[_SELECTION] = axes.select(config, machine())
     config.stash[_MACHINE] = dataclasses.replace(machine(), threads=selection(config).threads)
-    config.stash[_GATE] = choose(config, selection(config), config.stash[_MACHINE])
+    config.stash[_PROJECT] = Project(config.rootpath, (*config.getini("pythonpath"), config.rootpath))
+    config.stash[_GATE] = choose(config, selection(config), config.stash[_MACHINE], config.stash[_PROJECT])
 
 
 def _refuse_parallel(config: pytest.Config) -> None:
@@ -273,7 +276,9 @@ def _workload(item: pytest.Item) -> Workload | None:
 def fwbench_session(pytestconfig: pytest.Config) -> Iterator[Session]:
     """The run's workers and journal; both end with the run."""
     storage = getattr(pytestconfig._benchmarksession.storage, "path", Path(".benchmarks"))  # type: ignore[attr-defined]
-    session = Session(selection(pytestconfig), pytestconfig.stash[_MACHINE], Path(storage))
+    session = Session(
+        selection(pytestconfig), pytestconfig.stash[_MACHINE], Path(storage), pytestconfig.stash[_PROJECT]
+    )
     pytestconfig.stash[_SESSION] = session
     yield session
     session.close()

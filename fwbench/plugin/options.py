@@ -301,7 +301,7 @@ def _data(config: pytest.Config) -> tuple[str | None, str | None]:
 
 def _with_pretrained_weights(config: pytest.Config, models: tuple[str, ...], python: str) -> tuple[str, ...]:
     """The models that have published weights, all of them on this machine: what is missing is fetched by PyTorch."""
-    unpublished = [name for name in models if not CATALOG[name].torchvision]
+    unpublished = [name for name in models if not CATALOG[name].published]
     if unpublished and config.getoption("fwbench_models"):
         raise pytest.UsageError(
             f"--fwbench-weights pretrained: torchvision publishes no weights of {', '.join(unpublished)}."

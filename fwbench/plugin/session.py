@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fwbench.compare.criteria import values
 from fwbench.machine import Machine
+from fwbench.models.project import Project
 from fwbench.record.journal import Journal
 from fwbench.record.measurement import Measurement, Metric
 from fwbench.record.workload import Workload
@@ -22,13 +23,14 @@ class Session:
         selection: the run's axes and protocol.
         machine: this machine.
         storage: folder under which the journal is kept.
+        project: whose models are measured.
     """
 
-    def __init__(self, selection: Selection, machine: Machine, storage: Path) -> None:
+    def __init__(self, selection: Selection, machine: Machine, storage: Path, project: Project) -> None:
         self.selection = selection
         self.machine = machine
         self.measurements: list[Measurement] = []
-        self._workers = Workers(machine, selection.device, selection.pythons, selection.lanes)
+        self._workers = Workers(machine, selection.device, selection.pythons, selection.lanes, project)
         self.journal = Journal(
             storage / "journal", {"profile": selection.protocol.profile, "machine": machine.to_json()}
         )

@@ -18,7 +18,7 @@ class Workload:
 
     Attributes:
         lane: a name in `fwbench.record.lanes.LANES` (`torch`, `torch-compile`, `jax`, ...).
-        model: a name in `fwbench.models.CATALOG`.
+        model: its name.
         mode: what is measured; `inference` is a forward pass, `train_step` one optimizer step, `fit` epochs of
             training with validation, `dispatch` an empty program over the model's weights.
         batch_size: samples per step, at least 1.
@@ -33,7 +33,8 @@ class Workload:
         data: of `fit`: a name in `fwbench.data.NAMES`.
         data_path: where this machine has the data; no part of the id.
         epochs: of `fit`, at least 1.
-        variant: a study's label for a comparison that is not the mended one.
+        variant: a study's label for a comparison that is not the corrected one.
+        axes: name and value of each of the model's axes that has several values, such as a sequence length.
 
     Raises:
         ValueError: a field has a value that no worker could run; one sentence says which.
@@ -55,6 +56,7 @@ class Workload:
     data_path: str | None = None
     epochs: int = 1
     variant: str = ""
+    axes: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
         for name, count in (("batch size", self.batch_size), ("epochs", self.epochs), ("accumulate", self.accumulate)):
@@ -79,6 +81,7 @@ class Workload:
     def id(self) -> str:
         """The stable name under which baselines keep this workload; defaults are not named."""
         parts = [self.lane, self.model, self.mode, f"b{self.batch_size}"]
+        parts += [f"{axis}{size}" for axis, size in self.axes]
         if self.precision != "fp32":
             parts.append(self.precision)
         if self.weights != "drawn":
@@ -101,9 +104,9 @@ class Workload:
 
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON primitives."""
-        return dataclasses.asdict(self)
+        return {**dataclasses.asdict(self), "axes": dict(self.axes)}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "Workload":
         """The inverse of `to_json`; an unknown field is a TypeError."""
-        return cls(**data)
+        return cls(**{**data, "axes": tuple(data.get("axes", {}).items())})

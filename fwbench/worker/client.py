@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fwbench.machine import Machine, nvml
+from fwbench.models.project import Project
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Failure, Measurement
 from fwbench.record.workload import Workload
@@ -42,10 +43,14 @@ class Workers:
         device: `cpu` or `gpu`.
         pythons: interpreter of a framework's workers; default: this one.
         lanes: that the run may ask for, so that their servers can preload them.
+        project: whose models are measured.
     """
 
-    def __init__(self, machine: Machine, device: str, pythons: Mapping[str, str], lanes: tuple[str, ...]) -> None:
+    def __init__(
+        self, machine: Machine, device: str, pythons: Mapping[str, str], lanes: tuple[str, ...], project: Project
+    ) -> None:
         self._machine = machine
+        self._project = project
         self._device = device
         self._pythons = pythons
         self._lanes = lanes
@@ -61,18 +66,26 @@ class Workers:
         server = self._servers.get(framework)
         if server is None or not server.alive:
             server = self._servers[framework] = self._server(workload)
-        first = server.measure(workload, protocol, on_stage)
+        first = server.measure(self._job(workload, protocol), workload, on_stage)
         if self._device != "gpu" or first.failure is None or not _crashed(first.failure):
             return first
         for variable, value in LANES[workload.lane].ladder:
             on_stage(f"again with {variable}={value}")
             server = self._server(workload, (variable, value))
-            found = server.measure(workload, protocol, on_stage)
+            found = server.measure(self._job(workload, protocol), workload, on_stage)
             server.close()
             if found.failure is None or not _crashed(found.failure):
                 told = f"{first.failure.message}, so it was run again with {variable}={value}"
                 return dataclasses.replace(found, after_crash=told)
         return first
+
+    def _job(self, workload: Workload, protocol: Protocol) -> dict[str, Any]:
+        return {
+            "workload": workload.to_json(),
+            "model": self._project.models[workload.model].to_json(),
+            "path": [str(folder) for folder in self._project.path],
+            "protocol": protocol.to_json(),
+        }
 
     def _server(self, workload: Workload, rung: tuple[str, str] | None = None) -> "Server":
         """A new server for the workload's framework, with a rung of the lane's ladder besides the user's variables."""
@@ -112,8 +125,8 @@ class Server:
         """Whether it can take another job."""
         return self._channel.alive
 
-    def measure(self, workload: Workload, protocol: Protocol, on_stage: Callable[[str], None]) -> Measurement:
-        """Run one job to its end, killing it at the protocol's deadline."""
+    def measure(self, job: Mapping[str, Any], workload: Workload, on_stage: Callable[[str], None]) -> Measurement:
+        """Run a workload's job to its end, killing it at the protocol's deadline."""
         if not self._ready:
             message = self._channel.receive(time.monotonic() + START_DEADLINE)
             if message is None or "ready" not in message:
@@ -125,9 +138,8 @@ class Server:
             self._ready = True
         stderr_start = self._channel.position()
         asked = time.monotonic()
-        job = {"workload": workload.to_json(), "protocol": protocol.to_json()}
         try:
-            return self._converse(job, workload, asked, asked + protocol.deadline, on_stage, stderr_start)
+            return self._converse(job, workload, asked, asked + job["protocol"]["deadline"], on_stage, stderr_start)
         except BaseException:
             # Ctrl-C, or a fault of ours: the worker must not go on by itself.
             self.close()

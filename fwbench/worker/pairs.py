@@ -26,6 +26,7 @@ from typing import Any
 
 from fwbench.compare.duet import Fault, Pair
 from fwbench.machine import Machine
+from fwbench.models import Model
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Failure, FailureKind
 from fwbench.record.workload import Workload
@@ -54,6 +55,7 @@ class Pairs:
     """Plays pairs of a base and a head.
 
     Args:
+        models: by name.
         machine: gives the CPUs and the thread count, the same for both sides.
         deadline: seconds after which a side that does not answer has failed.
         planted: shares by which a workload's head is slowed down on purpose, by real work.
@@ -64,6 +66,7 @@ class Pairs:
         self,
         base: Side,
         head: Side,
+        models: Mapping[str, Model],
         machine: Machine,
         device: str,
         deadline: float,
@@ -71,6 +74,7 @@ class Pairs:
         seed: int | None = None,
     ) -> None:
         self._sides = (base, head)
+        self._models = models
         self._machine = machine
         self._device = device
         self._deadline = deadline
@@ -127,7 +131,14 @@ class Pairs:
     def _play(self, workload: Workload, partners: Mapping[str, "_Partner"]) -> "_Taken":
         for side in self._shuffled():
             extra = self._planted.get(workload, 0.0) if side.name == "head" else 0.0
-            partners[side.name].send({"workload": _fields(workload), "extra": extra})
+            partners[side.name].send(
+                {
+                    "workload": _fields(workload),
+                    "model": self._models[workload.model].to_json(),
+                    "path": [],
+                    "extra": extra,
+                }
+            )
         taken = _Taken(_both(partners, lambda partner: partner.receive("built")["built"]))
         order = self._random.sample(("base", "head"), 2)
         for placing in range(_PLACINGS):
@@ -350,5 +361,6 @@ def _gated(found: Mapping[str, float], device: str) -> dict[str, float]:
 
 def _fields(workload: Workload) -> dict[str, Any]:
     """What differs from the defaults: an older base need not know the rest."""
-    defaults = {field.name: field.default for field in dataclasses.fields(Workload)}
-    return {name: value for name, value in workload.to_json().items() if value != defaults[name]}
+    fields, defaults = workload.to_json(), Workload(workload.lane, workload.model).to_json()
+    required = ("lane", "model")
+    return {name: value for name, value in fields.items() if name in required or value != defaults[name]}

@@ -3,6 +3,7 @@
 import dataclasses
 import gc
 import os
+import sys
 import tempfile
 import time
 import traceback
@@ -26,7 +27,7 @@ from fwbench.meters.epochs import Epochs, fitting
 from fwbench.meters.latency import Clock, latencies, percentiles
 from fwbench.meters.memory import memory
 from fwbench.meters.throughput import throughput
-from fwbench.models import CATALOG
+from fwbench.models import Model
 from fwbench.models.weights import canonical, digest
 from fwbench.parity.stamp import stamp
 from fwbench.record.fingerprint import Fingerprint
@@ -59,7 +60,9 @@ def run(job: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]) -> No
     send({"started": os.getpid()})
     workload = Workload.from_json(job["workload"])
     protocol = Protocol(**job["protocol"])
-    measuring = Measuring(workload, protocol, lambda stage: send({"stage": stage}))
+    # The user's modules lie in their own project.
+    sys.path[:0] = job["path"]
+    measuring = Measuring(workload, Model.from_json(job["model"]), protocol, lambda stage: send({"stage": stage}))
     with tempfile.TemporaryDirectory(prefix="fwbench-") as caches:
         # Fresh compiler caches: compile time means a cold one.
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(caches, "inductor")
@@ -74,11 +77,13 @@ class Measuring:
     def __init__(
         self,
         workload: Workload,
+        model: Model,
         protocol: Protocol,
         announce: Callable[[str], None],
         clock: Clock = time.perf_counter,
     ) -> None:
         self.workload = workload
+        self.model = model
         self.protocol = protocol
         self._announce = announce
         self._clock = clock
@@ -124,7 +129,7 @@ class Measuring:
 
     def _measure(self, framework: Framework) -> Failure | None:
         workload = self.workload
-        reason = framework.unavailable(workload)
+        reason = framework.unavailable(workload, self.model)
         if reason:
             return Failure("unavailable", reason)
         if workload.mode != "fit":
@@ -133,7 +138,7 @@ class Measuring:
                 self._measure_program(framework, program)
             return None
         with self._stage("data"):
-            data = open_data(workload.data, CATALOG[workload.model], path=workload.data_path, seed=workload.seed)
+            data = open_data(workload.data, self.model, path=workload.data_path, seed=workload.seed)
         with data:
             with self._stage("data"):
                 self.training["batches"] = batches_digest(islice(data.batches("train", workload.batch_size), _DIGESTED))
@@ -149,9 +154,10 @@ class Measuring:
 
     def _build(self, framework: Framework, horizon: int) -> Program:
         with self._stage("build"):
-            model = CATALOG[self.workload.model]
-            weights = canonical(self.workload.weights, model, framework.weight_shapes(model), self.workload.seed)
-            program = framework.build(self.workload, weights, horizon)
+            model, workload = self.model, self.workload
+            shapes = framework.weight_shapes(model, model.sizes(workload.axes))
+            weights = canonical(workload.weights, model, shapes, workload.seed)
+            program = framework.build(workload, model, weights, horizon)
             self.parity["weights"] = digest(weights)
             self.parity["proof"] = stamp(model.name)
             # A copy on the host would count as the program's memory.

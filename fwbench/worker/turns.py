@@ -103,6 +103,8 @@ def _claim_pipes() -> tuple[Send, Receive]:
 
 def _play(job: dict[str, Any], send: Send, receive: Receive) -> None:
     lane, framework = job["workload"]["lane"], None
+    # The user's modules lie in their own project.
+    sys.path[:0] = job["path"]
     try:
         from fwbench import frameworks
 
@@ -111,7 +113,7 @@ def _play(job: dict[str, Any], send: Send, receive: Receive) -> None:
         except ImportError as error:
             send({"unavailable": f"{lane} cannot be imported ({error})"})
             return
-        player = Player(framework, job["workload"], job["extra"])
+        player = Player(framework, job["workload"], job["model"], job["extra"])
         if player.reason:
             send({"unavailable": player.reason})
             return
@@ -145,24 +147,25 @@ class Player:
     Args:
         framework: of this side.
         fields: of the workload.
+        model: as JSON.
         extra: a share of a step's latency to be spent on real work besides: a slowdown that is planted.
 
     Attributes:
         reason: why it cannot run here; then there is no program.
     """
 
-    def __init__(self, framework: Any, fields: dict[str, Any], extra: float) -> None:
-        from fwbench.models import CATALOG
+    def __init__(self, framework: Any, fields: dict[str, Any], model: dict[str, Any], extra: float) -> None:
+        from fwbench.models import Model
         from fwbench.models.weights import canonical
         from fwbench.record.workload import Workload
 
-        workload = Workload(**fields)
-        self.reason: str | None = framework.unavailable(workload)
+        workload, described = Workload.from_json(fields), Model.from_json(model)
+        self.reason: str | None = framework.unavailable(workload, described)
         if self.reason:
             return
-        model = CATALOG[workload.model]
-        weights = canonical(workload.weights, model, framework.weight_shapes(model), workload.seed)
-        self.program = framework.build(workload, weights)
+        shapes = framework.weight_shapes(described, described.sizes(workload.axes))
+        weights = canonical(workload.weights, described, shapes, workload.seed)
+        self.program = framework.build(workload, described, weights)
         del weights
         with self.program.session():
             self.program.compile()

@@ -86,16 +86,16 @@ class FakeFramework(Framework):
         self.error = error
         self.reason = reason
 
-    def unavailable(self, workload):
+    def unavailable(self, workload, model):
         return self.reason
 
-    def weight_shapes(self, model):
+    def weight_shapes(self, model, sizes):
         return {}
 
     def probe(self, workload, operands):
         return self.products or reference(operands)
 
-    def build(self, workload, weights, horizon=0):
+    def build(self, workload, model, weights, horizon=0):
         if self.error:
             raise self.error
         return self.program

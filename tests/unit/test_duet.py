@@ -10,6 +10,7 @@ import pytest
 from fwbench.compare.criteria import CRITERIA, Threshold
 from fwbench.compare.duet import compare
 from fwbench.machine import machine
+from fwbench.models import CATALOG
 from fwbench.record.workload import Workload
 from fwbench.worker import pairs
 from fwbench.worker.pairs import Pairs, SideError
@@ -95,7 +96,7 @@ def play(monkeypatch):
     def run(script, *workloads, planted=None, thresholds=THRESHOLDS, seed=0):
         monkeypatch.setattr(pairs, "_Partner", script.partner)
         return compare(
-            dict.fromkeys(workloads, thresholds), Pairs(BASE, HEAD, machine(), "cpu", 60.0, planted, seed).play
+            dict.fromkeys(workloads, thresholds), Pairs(BASE, HEAD, CATALOG, machine(), "cpu", 60.0, planted, seed).play
         )
 
     return run
@@ -240,7 +241,7 @@ def test_thresholds_are_a_benchmarks_own(play, monkeypatch):
     script = Script(slower(1.05, 1, 2))
     monkeypatch.setattr(pairs, "_Partner", script.partner)
     own = {ONE: THRESHOLDS, TWO: {**THRESHOLDS, "latency": Threshold(0.10)}}
-    found = compare(own, Pairs(BASE, HEAD, machine(), "cpu", 60.0, seed=0).play)
+    found = compare(own, Pairs(BASE, HEAD, CATALOG, machine(), "cpu", 60.0, seed=0).play)
     assert (found[ONE].kind, found[TWO].kind) == ("regressed", "unchanged")
 
 

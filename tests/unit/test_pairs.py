@@ -14,6 +14,7 @@ import pytest
 from fwbench.compare.criteria import CRITERIA
 from fwbench.compare.duet import compare
 from fwbench.machine import machine
+from fwbench.models import CATALOG
 from fwbench.record.workload import Workload
 from fwbench.worker import pairs
 from fwbench.worker.client import PACKAGE
@@ -82,7 +83,7 @@ def real(tmp_path, **changes):
 
 @linux
 def test_real_processes_play(tmp_path):
-    found = compare({FIXED: THRESHOLDS}, Pairs(*real(tmp_path), machine(), "cpu", 60.0, seed=0).play)[FIXED]
+    found = compare({FIXED: THRESHOLDS}, Pairs(*real(tmp_path), CATALOG, machine(), "cpu", 60.0, seed=0).play)[FIXED]
     played = [*found.screening, *found.confirmation]
     assert len(found.screening) >= 3
     assert {"latency", "cpu_time", "peak_memory"} <= played[0].differences.keys()
@@ -101,7 +102,7 @@ def test_a_base_without_the_workload_is_new(tmp_path):
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(path.read_bytes())
     base, head = real(tmp_path, base={"package": old / "fwbench"})
-    found = compare({FIXED: THRESHOLDS}, Pairs(base, head, machine(), "cpu", 60.0, seed=0).play)[FIXED]
+    found = compare({FIXED: THRESHOLDS}, Pairs(base, head, CATALOG, machine(), "cpu", 60.0, seed=0).play)[FIXED]
     assert found.kind == "new"
     assert "noop" in found.note
 
@@ -115,7 +116,7 @@ def test_a_killed_side_is_told_by_its_signal(tmp_path, monkeypatch):
         plan(self, latency)
 
     monkeypatch.setattr(pairs._Taken, "plan", kill)
-    found = compare({FIXED: THRESHOLDS}, Pairs(*real(tmp_path), machine(), "cpu", 60.0, seed=0).play)[FIXED]
+    found = compare({FIXED: THRESHOLDS}, Pairs(*real(tmp_path), CATALOG, machine(), "cpu", 60.0, seed=0).play)[FIXED]
     assert found.kind in ("incomparable", "failed")
     assert "SIGSEGV" in found.note
 
@@ -129,7 +130,7 @@ def test_memory_that_cannot_hold_both_sides_is_nobodys_fault(tmp_path, name):
     with (small / "frameworks" / "noop" / "adapter.py").open("a") as adapter:
         adapter.write("\n\ndef build(*_):\n    raise MemoryError('nothing left')\n\n\nFRAMEWORK.build = build\n")
     sides = real(tmp_path, **{name: {"package": small}})
-    found = compare({FIXED: THRESHOLDS}, Pairs(*sides, machine(), "cpu", 60.0, seed=0).play)[FIXED]
+    found = compare({FIXED: THRESHOLDS}, Pairs(*sides, CATALOG, machine(), "cpu", 60.0, seed=0).play)[FIXED]
     assert (found.kind, found.fault.failure.kind) == ("incomparable", "out_of_memory")
     assert f"{name}: MemoryError: nothing left: memory must hold both sides" in found.note
 
@@ -141,7 +142,7 @@ def test_a_framework_that_is_not_installed(tmp_path, names, kind):
     shutil.copytree(PACKAGE, package)
     (package / "frameworks" / "noop" / "__init__.py").write_text("import framework_of_tomorrow\n")
     sides = real(tmp_path, **{name: {"package": package} for name in names})
-    found = compare({FIXED: THRESHOLDS}, Pairs(*sides, machine(), "cpu", 60.0, seed=0).play)[FIXED]
+    found = compare({FIXED: THRESHOLDS}, Pairs(*sides, CATALOG, machine(), "cpu", 60.0, seed=0).play)[FIXED]
     assert found.kind == kind
     assert "it: noop cannot be imported (No module named 'framework_of_tomorrow')" in found.note
 
@@ -152,7 +153,7 @@ def test_an_interpreter_that_cannot_be_started(tmp_path, names, kind):
     """Whichever side is started first."""
     sides = real(tmp_path, **{name: {"python": "/no/such/python"} for name in names})
     for seed in range(4):
-        found = compare({FIXED: THRESHOLDS}, Pairs(*sides, machine(), "cpu", 60.0, seed=seed).play)[FIXED]
+        found = compare({FIXED: THRESHOLDS}, Pairs(*sides, CATALOG, machine(), "cpu", 60.0, seed=seed).play)[FIXED]
         assert found.kind == kind
         assert "it: /no/such/python cannot be started: No such file" in found.note
 
@@ -163,7 +164,7 @@ def test_an_interpreter_without_fwbenchs_needs_is_told(tmp_path):
     python.write_text("#!/bin/sh\necho 'no module named numpy' >&2\nexit 1\n")
     python.chmod(0o755)
     base, head = real(tmp_path, base={"python": str(python)})
-    found = compare({FIXED: THRESHOLDS}, Pairs(base, head, machine(), "cpu", 60.0, seed=0).play)[FIXED]
+    found = compare({FIXED: THRESHOLDS}, Pairs(base, head, CATALOG, machine(), "cpu", 60.0, seed=0).play)[FIXED]
     assert found.kind == "incomparable"
     assert "exit code 1" in found.note
     assert "no module named numpy" in found.fault.failure.detail

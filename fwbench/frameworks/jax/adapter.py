@@ -1,11 +1,13 @@
 """The JAX lane."""
 
+from collections.abc import Mapping
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from fwbench.frameworks.contract import Framework, Program
-from fwbench.frameworks.jax.networks import NETWORKS, network, shapes
+from fwbench.frameworks.jax.networks import network, shapes
 from fwbench.frameworks.jax.program import DTYPE, Dispatch, Forward
 from fwbench.frameworks.jax.training import TrainStep
 from fwbench.frameworks.precision import Operands, Products
@@ -20,9 +22,9 @@ _FORWARD = {"inference": Forward, "dispatch": Dispatch}
 class Jax(Framework):
     """The lane `jax`."""
 
-    def unavailable(self, workload: Workload) -> str | None:
-        if workload.model not in NETWORKS:
-            return f"JAX has no network {workload.model!r}"
+    def unavailable(self, workload: Workload, model: Model) -> str | None:
+        if "jax" not in model.networks:
+            return f"{model.name} names no network in JAX"
         if workload.mode not in (*_FORWARD, *TRAINING):
             return f"the JAX lane has no mode {workload.mode!r}"
         if workload.device == "gpu":
@@ -34,13 +36,13 @@ class Jax(Framework):
             return "a CPU has no TF32 arithmetic: ask for fp32 or bf16"
         return None
 
-    def weight_shapes(self, model: Model) -> dict[str, Shape]:
-        return shapes(network(model))
+    def weight_shapes(self, model: Model, sizes: Mapping[str, int]) -> dict[str, Shape]:
+        return shapes(network(model, sizes))
 
-    def build(self, workload: Workload, weights: Weights, horizon: int = HORIZON) -> Program:
+    def build(self, workload: Workload, model: Model, weights: Weights, horizon: int = HORIZON) -> Program:
         if workload.mode in _FORWARD:
-            return _FORWARD[workload.mode](workload, weights)
-        return TrainStep(workload, weights, horizon)
+            return _FORWARD[workload.mode](workload, model, weights)
+        return TrainStep(workload, model, weights, horizon)
 
     def probe(self, workload: Workload, operands: Operands) -> Products:
         @jax.jit

@@ -5,30 +5,16 @@ transposed from Flax's layout (inputs before outputs) to torch's (outputs first)
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from flax import nnx
 from numpy.typing import NDArray
 
-from fwbench.frameworks.jax.cnn import CNN
-from fwbench.frameworks.jax.efficientnet import EfficientNetB0
-from fwbench.frameworks.jax.mlp import MLP
-from fwbench.frameworks.jax.mobilenet_v3 import MobileNetV3Small
-from fwbench.frameworks.jax.resnet import ResNet50
-from fwbench.frameworks.jax.vit import ViTB16
 from fwbench.models import Model
+from fwbench.models.importing import arguments, load
 from fwbench.models.weights import Shape, Weights
-
-NETWORKS: dict[str, Callable[..., nnx.Module]] = {
-    "resnet50": ResNet50,
-    "vit_b_16": ViTB16,
-    "mobilenet_v3_small": MobileNetV3Small,
-    "efficientnet_b0": EfficientNetB0,
-    "mlp": MLP,
-    "cnn": CNN,
-}
 
 _LEAF = {"kernel": "weight", "scale": "weight", "mean": "running_mean", "var": "running_var"}
 _TRANSPOSED = ("kernel", "in_proj_weight")
@@ -36,13 +22,17 @@ _TRANSPOSED = ("kernel", "in_proj_weight")
 Path = tuple[Any, ...]
 
 
-def network(model: Model) -> nnx.Module:
+def network(model: Model, sizes: Mapping[str, int]) -> nnx.Module:
     """The model's module with abstract weights: shapes without storage, in training mode.
 
+    Args:
+        sizes: of the model's axes.
+
     Raises:
-        KeyError: JAX has no builder for the model.
+        KeyError: the model has no network in JAX.
+        ModelError: its import path does not lead to one.
     """
-    return nnx.merge(*_split(model), copy=True)
+    return nnx.merge(*_split(model.networks["jax"], tuple(sizes.items())), copy=True)
 
 
 def shapes(module: nnx.Module) -> dict[str, Shape]:
@@ -80,10 +70,10 @@ def export_weights(module: nnx.Module) -> Weights:
 
 
 @functools.cache
-def _split(model: Model) -> tuple[nnx.GraphDef[nnx.Module], nnx.State]:
+def _split(path: str, sizes: tuple[tuple[str, int], ...]) -> tuple[nnx.GraphDef[nnx.Module], nnx.State]:
     """The module taken apart, to be put together as often as asked for: Flax takes most of a second to build one."""
-    build = NETWORKS[model.name]
-    return nnx.split(nnx.eval_shape(lambda: build(nnx.Rngs(0), **model.options)))
+    builder = load(path)
+    return nnx.split(nnx.eval_shape(lambda: builder(nnx.Rngs(0), **arguments(builder, dict(sizes)))))
 
 
 def _name(path: Path) -> str:

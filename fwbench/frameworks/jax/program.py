@@ -19,7 +19,7 @@ from fwbench.frameworks.jax.fingerprint import aliased, fusions, lowered
 from fwbench.frameworks.jax.networks import export_weights, load_weights, network
 from fwbench.frameworks.jax.rematerialise import rematerialise
 from fwbench.machine import versions
-from fwbench.models import CATALOG
+from fwbench.models import Model
 from fwbench.models.weights import Weights
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Metric, unavailable
@@ -52,8 +52,7 @@ class Compiled(Program):
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
 
-    def __init__(self, workload: Workload, weights: Weights, dtype: Any, *, train: bool) -> None:
-        model = CATALOG[workload.model]
+    def __init__(self, workload: Workload, model: Model, weights: Weights, dtype: Any, *, train: bool) -> None:
         self.device = jax.devices(workload.device)[0]
         jax.config.update("jax_default_matmul_precision", _MATMUL_PRECISION[workload.precision])
         self.settings: dict[str, Any] = {
@@ -63,7 +62,7 @@ class Compiled(Program):
             "compile_cache": "cold",
             "XLA_FLAGS": os.environ.get("XLA_FLAGS", ""),
         }
-        module: Any = network(model)
+        module: Any = network(model, model.sizes(workload.axes))
         load_weights(module, weights)
         if workload.remat:
             rematerialise(module)
@@ -167,8 +166,8 @@ def copied(tree: Any) -> Any:
 class Forward(Compiled):
     """A forward pass."""
 
-    def __init__(self, workload: Workload, weights: Weights) -> None:
-        super().__init__(workload, weights, DTYPE[workload.precision], train=False)
+    def __init__(self, workload: Workload, model: Model, weights: Weights) -> None:
+        super().__init__(workload, model, weights, DTYPE[workload.precision], train=False)
         self.function = jax.jit(lambda leaves, x: self.merge(leaves)(x))
         self.arguments = (self.leaves, self.x)
         # All of them on a CPU, whose client may run independent calls out of order; a GPU's come in order, and kept
@@ -191,6 +190,6 @@ class Forward(Compiled):
 class Dispatch(Forward):
     """Takes every leaf and computes nothing: what a call costs before any arithmetic."""
 
-    def __init__(self, workload: Workload, weights: Weights) -> None:
-        super().__init__(workload, weights)
+    def __init__(self, workload: Workload, model: Model, weights: Weights) -> None:
+        super().__init__(workload, model, weights)
         self.function = jax.jit(lambda leaves, x: x.ravel()[:1], keep_unused=True)

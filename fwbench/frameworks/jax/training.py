@@ -13,7 +13,8 @@ from fwbench.data import Images, Labels
 from fwbench.frameworks.contract import Scores, Trainer
 from fwbench.frameworks.jax.networks import export_weights
 from fwbench.frameworks.jax.program import DTYPE, Compiled, Leaves, copied
-from fwbench.frameworks.training import MOMENTUM, labels, learning_rate
+from fwbench.frameworks.training import MOMENTUM, learning_rate, targets
+from fwbench.models import Model
 from fwbench.models.weights import Weights
 from fwbench.record.workload import Workload
 
@@ -25,9 +26,9 @@ class TrainStep(Compiled, Trainer):
     takes, gives up (donation) and returns, so nothing of it passes through the host.
     """
 
-    def __init__(self, workload: Workload, weights: Weights, horizon: int) -> None:
+    def __init__(self, workload: Workload, model: Model, weights: Weights, horizon: int) -> None:
         # Weights stay float32 while training; bf16 is mixed precision.
-        super().__init__(workload, weights, jnp.float32, train=True)
+        super().__init__(workload, model, weights, jnp.float32, train=True)
         self.compute = DTYPE[workload.precision]
         self.parts = workload.accumulate
         self.fits = workload.mode == "fit"
@@ -47,7 +48,7 @@ class TrainStep(Compiled, Trainer):
         # Copies: two leaves must not share a buffer that is given up.
         self.state: Leaves = jax.device_put(copied(leaves), self.device)
         del self.leaves
-        self.labels = jax.device_put(labels(workload), self.device)
+        self.labels = jax.device_put(targets(workload, model, (workload.batch_size, model.classes)), self.device)
         self.function = jax.jit(self._step, donate_argnums=0)
         self.arguments = (self.state, self.x, self.labels)
         self.evaluate = jax.jit(self._totals)

@@ -1,5 +1,6 @@
 """An empty step, and a fixed one in NumPy whose bare time anyone can measure."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -59,13 +60,13 @@ class Fixed(Empty):
 class Noop(Framework):
     """Mode `fixed` is the fixed step; every other mode is empty."""
 
-    def unavailable(self, workload: Workload) -> str | None:
+    def unavailable(self, workload: Workload, model: Model) -> str | None:
         return None
 
-    def weight_shapes(self, model: Model) -> dict[str, Shape]:
+    def weight_shapes(self, model: Model, sizes: Mapping[str, int]) -> dict[str, Shape]:
         return {}
 
-    def build(self, workload: Workload, weights: Weights, horizon: int = HORIZON) -> Program:
+    def build(self, workload: Workload, model: Model, weights: Weights, horizon: int = HORIZON) -> Program:
         return Fixed(workload.seed) if workload.mode == "fixed" else Empty()
 
     def probe(self, workload: Workload, operands: Operands) -> Products:

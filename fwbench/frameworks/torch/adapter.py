@@ -2,6 +2,7 @@
 
 import importlib
 import os
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -9,11 +10,11 @@ from torch.nn import functional
 
 from fwbench.frameworks.contract import Framework, Program
 from fwbench.frameworks.precision import Operands, Products
-from fwbench.frameworks.torch.networks import has_network, network, shapes
+from fwbench.frameworks.torch.networks import network, shapes
 from fwbench.frameworks.torch.program import DTYPE, Inference, compile_mode, device_of
 from fwbench.frameworks.torch.training import TrainStep
 from fwbench.frameworks.training import HORIZON
-from fwbench.models import CATALOG, Model
+from fwbench.models import Model
 from fwbench.models.weights import Shape, Weights
 from fwbench.record.workload import MODES, Workload
 
@@ -21,9 +22,9 @@ from fwbench.record.workload import MODES, Workload
 class Torch(Framework):
     """Both lanes."""
 
-    def unavailable(self, workload: Workload) -> str | None:
-        if not has_network(CATALOG[workload.model]):
-            return f"PyTorch has no network {workload.model!r}"
+    def unavailable(self, workload: Workload, model: Model) -> str | None:
+        if "torch" not in model.networks:
+            return f"{model.name} names no network in PyTorch"
         if workload.mode not in MODES:
             return f"the PyTorch lanes have no mode {workload.mode!r}"
         if workload.device == "gpu" and not torch.cuda.is_available():
@@ -35,16 +36,16 @@ class Torch(Framework):
                 return f"{torch.cuda.get_device_name()} has no TF32 arithmetic: ask for fp32 or bf16"
         return None
 
-    def weight_shapes(self, model: Model) -> dict[str, Shape]:
-        return shapes(network(model))
+    def weight_shapes(self, model: Model, sizes: Mapping[str, int]) -> dict[str, Shape]:
+        return shapes(network(model, sizes))
 
-    def build(self, workload: Workload, weights: Weights, horizon: int = HORIZON) -> Program:
+    def build(self, workload: Workload, model: Model, weights: Weights, horizon: int = HORIZON) -> Program:
         threads = os.environ.get("OMP_NUM_THREADS")
         if threads:
             torch.set_num_threads(int(threads))
         if workload.mode == "inference":
-            return Inference(workload, weights)
-        return TrainStep(workload, weights, horizon)
+            return Inference(workload, model, weights)
+        return TrainStep(workload, model, weights, horizon)
 
     def probe(self, workload: Workload, operands: Operands) -> Products:
         device, dtype = device_of(workload), DTYPE[workload.precision]

@@ -21,7 +21,7 @@ _BATCH_SIZE = 16
 
 def calibrate(model: Model) -> dict[str, float]:
     """Second moment of the input of each batch normalisation of the model, by the layer's name."""
-    module = network(model)
+    module = network(model, model.sizes())
     load_weights(module, canonical.draw(model, shapes(module), seed=0, batch_norm_scale={}))
     module = module.double().eval()
     scales: dict[str, float] = {}
@@ -43,6 +43,6 @@ def calibrate(model: Model) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    table = {model.name: calibrate(model) for model in CATALOG.values() if model.torchvision}
+    table = {model.name: calibrate(model) for model in CATALOG.values() if model.published}
     path = Path(canonical.__file__).with_name("batch_norm_scale.json")
     path.write_text(json.dumps({name: scales for name, scales in table.items() if scales}, indent=1) + "\n")

@@ -1,35 +1,31 @@
 """Which PyTorch module a model of the catalog is, and how canonical weights enter and leave it."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
 
 import numpy as np
 import torch
-import torchvision
 
-from fwbench.frameworks.torch.cnn import CNN
-from fwbench.frameworks.torch.mlp import MLP
 from fwbench.models import CATALOG, Model
+from fwbench.models.importing import arguments, load
 from fwbench.models.weights import Shape, Weights
 
-_OWN: dict[str, Callable[..., torch.nn.Module]] = {"mlp": MLP, "cnn": CNN}
 _COUNTER = "num_batches_tracked"
 
 
-def network(model: Model) -> torch.nn.Module:
+def network(model: Model, sizes: Mapping[str, int]) -> torch.nn.Module:
     """The model's module on the meta device: shapes without storage, in training mode.
 
+    Args:
+        sizes: of the model's axes.
+
     Raises:
-        KeyError: PyTorch has no builder for the model.
+        KeyError: the model has no network in PyTorch.
+        ModelError: its import path does not lead to one.
     """
+    builder = load(model.networks["torch"])
     with torch.device("meta"):
-        if model.torchvision:
-            return torchvision.models.get_model(model.name, weights=None, **model.options)
-        return _OWN[model.name](**model.options)
-
-
-def has_network(model: Model) -> bool:
-    """Whether PyTorch can build the model."""
-    return model.torchvision or model.name in _OWN
+        module: torch.nn.Module = builder(**arguments(builder, sizes))
+        return module
 
 
 def shapes(module: torch.nn.Module) -> dict[str, Shape]:
@@ -65,7 +61,7 @@ def count_macs(model: str) -> float:
     from torch.utils.flop_counter import FlopCounterMode
 
     row = CATALOG[model]
-    module = network(row).eval()
+    module = network(row, row.sizes()).eval()
     height_width_channels = row.input_shape
     shape = (height_width_channels[-1], *height_width_channels[:-1]) if len(row.input_shape) == 3 else row.input_shape
     with FlopCounterMode(display=False) as counter, torch.inference_mode():

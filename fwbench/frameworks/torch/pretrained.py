@@ -19,7 +19,7 @@ def fetch(model: Model) -> None:
         RuntimeError: the checkpoint does not fit the network, or is no checkpoint.
     """
     state = torchvision.models.get_model_weights(model.name).DEFAULT.get_state_dict(progress=False)
-    module = network(model)
+    module = network(model, model.sizes())
     module.load_state_dict(state, strict=True, assign=True)
     pretrained.save(model, export_weights(module))
 
@@ -28,7 +28,7 @@ def main(names: list[str]) -> str | None:
     """Fetch each model; returns one sentence on the first that could not be had."""
     for name in names:
         model = CATALOG.get(name)
-        if model is None or not model.torchvision:
+        if model is None or not model.published:
             return f"torchvision publishes no weights of {name!r}"
         try:
             fetch(model)

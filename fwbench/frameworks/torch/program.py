@@ -14,7 +14,7 @@ from fwbench.data.synthetic import batch
 from fwbench.frameworks.contract import CompileTimes, Program
 from fwbench.frameworks.torch.fingerprint import Operators
 from fwbench.frameworks.torch.networks import export_weights, load_weights, network
-from fwbench.models import CATALOG
+from fwbench.models import Model
 from fwbench.models.weights import Weights
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Metric, unavailable
@@ -33,13 +33,12 @@ class Placed(Program):
         dtype: of the weights and the batch.
     """
 
-    def __init__(self, workload: Workload, weights: Weights, dtype: torch.dtype) -> None:
-        model = CATALOG[workload.model]
+    def __init__(self, workload: Workload, model: Model, weights: Weights, dtype: torch.dtype) -> None:
         self.device = device_of(workload)
         self.lane = workload.lane
         set_precision(workload.precision)
         self.settings: dict[str, Any] = {"precision_mode": workload.precision}
-        module = network(model)
+        module = network(model, model.sizes(workload.axes))
         load_weights(module, weights)
         module = module.to(self.device, dtype)
         if len(model.input_shape) == 3:
@@ -186,8 +185,8 @@ class Placed(Program):
 class Inference(Placed):
     """A forward pass under `torch.inference_mode`."""
 
-    def __init__(self, workload: Workload, weights: Weights) -> None:
-        super().__init__(workload, weights, DTYPE[workload.precision])
+    def __init__(self, workload: Workload, model: Model, weights: Weights) -> None:
+        super().__init__(workload, model, weights, DTYPE[workload.precision])
         self.module.eval()
         self.call = self._compiled(self.module)
         self.out = torch.empty(0)

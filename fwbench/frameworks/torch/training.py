@@ -12,7 +12,8 @@ from fwbench.data import Images, Labels
 from fwbench.frameworks.contract import CompileTimes, Scores, Trainer
 from fwbench.frameworks.torch.program import Placed
 from fwbench.frameworks.torch.rematerialise import rematerialise
-from fwbench.frameworks.training import MOMENTUM, cosine, labels, learning_rate
+from fwbench.frameworks.training import MOMENTUM, cosine, learning_rate, targets
+from fwbench.models import Model
 from fwbench.models.weights import Weights
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.workload import Workload
@@ -21,9 +22,9 @@ from fwbench.record.workload import Workload
 class TrainStep(Placed, Trainer):
     """An optimizer step on a batch that lies on the device."""
 
-    def __init__(self, workload: Workload, weights: Weights, horizon: int) -> None:
+    def __init__(self, workload: Workload, model: Model, weights: Weights, horizon: int) -> None:
         # Weights stay float32 while training; bf16 is mixed precision.
-        super().__init__(workload, weights, torch.float32)
+        super().__init__(workload, model, weights, torch.float32)
         torch.manual_seed(workload.seed)
         self.mixed = workload.precision == "bf16"
         self.parts = workload.accumulate
@@ -40,7 +41,9 @@ class TrainStep(Placed, Trainer):
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: cosine(step, horizon))
         self.settings |= {"optimizer": f"{workload.optimizer}, fused", "mixed_precision": self.mixed}
         self.module.train()
-        self.labels = torch.from_numpy(labels(workload)).long().to(self.device)
+        self.labels = (
+            torch.from_numpy(targets(workload, model, (workload.batch_size, model.classes))).long().to(self.device)
+        )
         self.call = self._compiled(self._loss)
         self.evaluate = self._compiled(self._totals)
         # A CUDA graph's gradients lie where the next part's will: parts are added to tensors of our own.

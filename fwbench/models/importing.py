@@ -1,0 +1,69 @@
+"""Objects named by an import path, `package.module:name`, and what is wrong with a path in one sentence."""
+
+import difflib
+import importlib
+import inspect
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+class ModelError(Exception):
+    """A model that cannot be built or run as it was described; its text is one sentence that says what to change."""
+
+
+def split(path: str) -> tuple[str, str]:
+    """Module and name of an import path.
+
+    Raises:
+        ValueError: it is none.
+    """
+    module, colon, name = path.partition(":")
+    if not colon or not module or not name:
+        raise ValueError(f"{path!r} is no import path: write it as package.module:name")
+    return module, name
+
+
+def load(path: str) -> Any:
+    """Import the object that a path names.
+
+    Raises:
+        ModelError: there is no such module or name in it, or importing the module raised an error.
+    """
+    module, name = split(path)
+    try:
+        found: Any = importlib.import_module(module)
+    except ImportError as error:
+        missing = error.name and (module == error.name or module.startswith(f"{error.name}."))
+        if isinstance(error, ModuleNotFoundError) and missing:
+            raise ModelError(
+                f"there is no module {error.name!r}, which {path!r} names: it is looked for in pytest's root folder, "
+                "in the folders of its `pythonpath` setting, and among the installed packages"
+            ) from None
+        raise ModelError(f"importing {module!r} failed: {described(error)}") from error
+    except Exception as error:
+        raise ModelError(f"importing {module!r} failed: {described(error)}") from error
+    for part in name.split("."):
+        if not hasattr(found, part):
+            near = difflib.get_close_matches(part, dir(found), n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ModelError(f"the module {module!r} has no {name!r}, which {path!r} names{hint}")
+        found = getattr(found, part)
+    return found
+
+
+def arguments(builder: Callable[..., Any], sizes: Mapping[str, int]) -> dict[str, int]:
+    """Of a model's axes, those that a builder has parameters for."""
+    try:
+        parameters = inspect.signature(builder).parameters
+    except (TypeError, ValueError):
+        return {}
+    return {axis: size for axis, size in sizes.items() if axis in parameters}
+
+
+def described(error: BaseException) -> str:
+    """An exception in half a sentence: its type, its first line, and the line of code that raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    message = str(error).strip().partition("\n")[0][:300]
+    text = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    return f"{text} ({frames[-1].filename}, line {frames[-1].lineno})" if frames else text

@@ -1,0 +1,205 @@
+"""What a model is to fwbench: import paths to its networks, and what goes into and comes out of them."""
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Literal
+
+from fwbench.models import importing
+from fwbench.models.inputs import Input
+
+ConvInit = Literal["kaiming_normal_fan_out", "lecun_trunc_normal"]
+LinearInit = Literal["uniform_fan_in", "uniform_fan_out", "normal_0.01", "xavier_uniform"]
+LOSSES = ("cross_entropy", "mse")
+QUANTITIES = ("output", "loss", "gradients", "statistics", "sgd", "adam")
+
+# Whose names and layouts are the canonical ones, where a model has a network in it.
+REFERENCE = "torch"
+
+_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
+
+
+class Model:
+    """A model that one or several frameworks can build.
+
+    A framework's network is named by an import path, `package.module:name`, so that pytest's process need not import
+    it. What the path names is a class or a factory, which is called without arguments but for axes of the same name
+    (and `rngs` in Flax NNX, `key` in Equinox); an object with `init` and `apply`; or a plain function of the inputs.
+
+    Args:
+        name: in ids and records; letters, digits, `_`, `.`, `+` and `-`.
+        inputs: the only input, which the network gets as its first argument, or inputs by name, which it gets as
+            keyword arguments.
+        axes: sizes that inputs and builders refer to by name. A tuple of values makes a parameter of the benchmarks,
+            which is part of their ids; a single number is fixed.
+        output: where the output lies in what the network returns: an index, a key or an attribute. Default: it returns
+            an array.
+        loss: `cross_entropy` over the output's last axis, `mse`, or import paths by framework to functions that return
+            a scalar, of the output and, where there are any, the targets.
+        targets: what the loss compares the output with. Default: random classes for `cross_entropy`, standard-normal
+            numbers of the output's shape for `mse`, nothing for a loss of your own.
+        weights: how another framework's names become the reference's: regular expressions and their replacements, tried
+            in order on every name, or the import path of a function from its weights by name to the reference's.
+        tolerance: largest relative error that a proof in float64 admits, by quantity, where the usual one does not fit:
+            `output`, `loss`, `gradients`, `statistics`, `sgd`, `adam`.
+        title: for readers. Default: the name.
+        classes, parameters, macs: published figures: length of the logits, count of trainable numbers, and
+            multiply-accumulates of one sample's forward pass (convolutions, matrix products and attention). The built
+            model must match the second exactly and the third within 2 %.
+        source: of the definition and of the figures.
+        conv, linear: rules by which `fwbench.models.weights` draws these layers' weights.
+        published: whether torchvision publishes weights under the model's name.
+        proof_axes: values of axes in proofs that differentiate, where the usual ones would take too long.
+        proof_batch: samples in proofs in training mode. Default: 8 for a network with running statistics, else 2.
+        networks: import paths by framework: `torch="mine.net:Net", jax="mine.flax_net:Net"`.
+
+    Raises:
+        ValueError: something of this makes no sense; the sentence says what.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        inputs: Input | Mapping[str, Input],
+        axes: Mapping[str, int | Sequence[int]] = MappingProxyType({}),
+        output: str | int | None = None,
+        loss: str | Mapping[str, str] = "cross_entropy",
+        targets: Input | None = None,
+        weights: str | Mapping[str, str] | None = None,
+        tolerance: Mapping[str, float] = MappingProxyType({}),
+        title: str = "",
+        classes: int = 0,
+        parameters: int | None = None,
+        macs: float | None = None,
+        source: str = "",
+        conv: ConvInit = "kaiming_normal_fan_out",
+        linear: LinearInit = "uniform_fan_in",
+        published: bool = False,
+        proof_axes: Mapping[str, int] = MappingProxyType({}),
+        proof_batch: int | None = None,
+        **networks: str,
+    ) -> None:
+        self.name = name
+        self.networks = networks
+        # A single input has no name.
+        self.inputs: dict[str, Input] = {"": inputs} if isinstance(inputs, Input) else dict(inputs)
+        self.axes: dict[str, int | tuple[int, ...]] = {
+            axis: values if isinstance(values, int) else tuple(values) for axis, values in axes.items()
+        }
+        self.output = output
+        self.loss: str | dict[str, str] = loss if isinstance(loss, str) else dict(loss)
+        self.targets = targets
+        self.weights: str | dict[str, str] | None = weights if isinstance(weights, str | None) else dict(weights)
+        self.tolerance = dict(tolerance)
+        self.title = title or name
+        self.classes = classes
+        self.parameters = parameters
+        self.macs = macs
+        self.source = source
+        self.conv: ConvInit = conv
+        self.linear: LinearInit = linear
+        self.published = published
+        self.proof_axes = dict(proof_axes)
+        self.proof_batch = proof_batch
+        try:
+            self._check()
+        except ValueError as error:
+            raise ValueError(f"fwbench.Model({name!r}): {error}") from None
+
+    def _check(self) -> None:
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+            raise ValueError("a name is made of letters, digits, _, ., + and -, and begins with a letter or a digit")
+        for path in (*self.networks.values(), *(self.loss.values() if isinstance(self.loss, dict) else ())):
+            importing.split(path)
+        if isinstance(self.weights, str):
+            importing.split(self.weights)
+        elif self.weights:
+            for pattern in self.weights:
+                try:
+                    re.compile(pattern)
+                except re.error as error:
+                    raise ValueError(f"{pattern!r} in weights is no regular expression ({error})") from None
+        if isinstance(self.loss, str) and self.loss not in LOSSES:
+            raise ValueError(
+                f"unknown loss {self.loss!r}: choose from {', '.join(LOSSES)}, or name a function by framework"
+            )
+        if not self.inputs:
+            raise ValueError("a model has at least one input")
+        for axis, values in self.axes.items():
+            for value in (values,) if isinstance(values, int) else values or (0,):
+                if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                    raise ValueError(f"axis {axis!r} has the value {value!r}; give whole numbers of at least 1")
+            if axis in ("framework", "model", "mode", "batch_size", "precision"):
+                raise ValueError(f"axis {axis!r} has the name of another parameter of every benchmark: rename it")
+        named = {size for given in self._arrays() for size in given.shape if isinstance(size, str)}
+        if unknown := sorted((named | set(self.proof_axes)) - set(self.axes)):
+            raise ValueError(
+                f"{unknown[0]!r} is the name of no axis: add it to axes, as in axes={{{unknown[0]!r}: 128}}"
+            )
+        if wrong := sorted(set(self.tolerance) - set(QUANTITIES)):
+            raise ValueError(f"unknown quantity {wrong[0]!r} in tolerance: choose from {', '.join(QUANTITIES)}")
+
+    def _arrays(self) -> Iterator[Input]:
+        yield from self.inputs.values()
+        if self.targets:
+            yield self.targets
+
+    @property
+    def reference(self) -> str:
+        """The framework whose names and layouts of weights are the canonical ones: PyTorch, or else the first."""
+        return REFERENCE if REFERENCE in self.networks else next(iter(self.networks), REFERENCE)
+
+    def sweep(self) -> list[tuple[tuple[str, int], ...]]:
+        """Every combination of the axes that have several values, as a workload holds it; one empty one without any."""
+        swept = [[(axis, value) for value in values] for axis, values in self.axes.items() if isinstance(values, tuple)]
+        return list(itertools.product(*swept))
+
+    def sizes(self, chosen: Sequence[tuple[str, int]] = ()) -> dict[str, int]:
+        """The value of every axis: the chosen one, or the fixed or first one."""
+        defaults = {axis: values if isinstance(values, int) else values[0] for axis, values in self.axes.items()}
+        return defaults | dict(chosen)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Of a sample of the model's only input, at its axes' first values; images are (height, width, channels).
+
+        Raises:
+            ValueError: the model has several inputs.
+        """
+        if len(self.inputs) > 1:
+            raise ValueError(f"{self.name} has several inputs: {', '.join(self.inputs)}")
+        return next(iter(self.inputs.values())).sizes(self.sizes())
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as JSON primitives."""
+        fields = {name: value for name, value in vars(self).items() if name not in ("inputs", "targets")}
+        return {
+            **fields,
+            "inputs": {name: given.to_json() for name, given in self.inputs.items()},
+            "targets": self.targets.to_json() if self.targets else None,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Model":
+        """The inverse of `to_json`."""
+        fields = dict(data)
+        networks, targets = fields.pop("networks"), fields.pop("targets")
+        inputs = {name: Input.from_json(given) for name, given in fields.pop("inputs").items()}
+        only = inputs.get("")
+        return cls(
+            inputs=inputs if only is None else only,
+            targets=Input.from_json(targets) if targets else None,
+            **fields,
+            **networks,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Model) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __repr__(self) -> str:
+        return f"fwbench.Model({self.name!r})"

@@ -1,0 +1,44 @@
+"""The array that a model computes, out of what its network returns: an array, a tuple, a dict, or an object."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fwbench.models.importing import ModelError
+from fwbench.models.model import Model
+
+
+def select(model: Model, returned: Any) -> Any:
+    """The model's output.
+
+    Raises:
+        ModelError: it is not where the model says, or what lies there is no array.
+    """
+    found, selector = returned, model.output
+    if selector is not None:
+        found = _part(returned, selector)
+        if found is None:
+            raise ModelError(
+                f"{model.name} has no output {selector!r} in what its network returns: {contents(returned)}"
+            )
+    if not hasattr(found, "shape") or not hasattr(found, "dtype"):
+        raise ModelError(
+            f"{model.name} returns {contents(found)} instead of an array: name the output's index, key or attribute, "
+            "as in fwbench.Model(..., output=0)"
+        )
+    return found
+
+
+def contents(returned: Any) -> str:
+    """A returned value in a few words, with what a selector could name in it."""
+    if isinstance(returned, Mapping):
+        return f"a {type(returned).__name__} with the keys {', '.join(map(repr, returned))}"
+    if isinstance(returned, (tuple, list)):
+        return f"a {type(returned).__name__} of {len(returned)} values"
+    return f"a {type(returned).__name__}"
+
+
+def _part(returned: Any, selector: str | int) -> Any:
+    try:
+        return returned[selector]
+    except (KeyError, IndexError, TypeError):
+        return getattr(returned, selector, None) if isinstance(selector, str) else None

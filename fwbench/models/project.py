@@ -1,0 +1,37 @@
+"""What a run knows of the project that it measures: where its modules lie, and its models by name."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fwbench.models.catalog import CATALOG
+from fwbench.models.model import Model
+
+
+@dataclass(frozen=True)
+class Project:
+    """The user's project.
+
+    Attributes:
+        root: pytest's root folder.
+        path: the folders in which workers look for the user's modules, before all others.
+        models: by name: those of the catalog, and those that the collected tests name.
+    """
+
+    root: Path
+    path: tuple[Path, ...]
+    models: dict[str, Model] = field(default_factory=lambda: dict(CATALOG))
+
+    def add(self, models: Sequence[Model]) -> None:
+        """Make models known.
+
+        Raises:
+            ValueError: another model has the same name.
+        """
+        for model in models:
+            known = self.models.setdefault(model.name, model)
+            if known != model:
+                raise ValueError(
+                    f"two different models are called {model.name!r}, so their records could not be told apart: "
+                    "rename one of them"
+                )
