@@ -48,7 +48,7 @@ def listing() -> dict[str, list[dict[str, Any]]]:
         ],
         "lanes": [{"name": lane.name, "title": lane.title, "framework": lane.framework} for lane in lanes],
         "studies": [{"name": name, "title": study.title, "profile": study.profile} for name, study in STUDIES.items()],
-        "metrics": [{"name": name, **dataclasses.asdict(kind)} for name, kind in METRICS.items()],
+        "metrics": [{"name": name, **dataclasses.asdict(metric)} for name, metric in METRICS.items()],
     }
 
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fwbench.errors import UserError
-from fwbench.record.measurement import Direction, Measurement
+from fwbench.record.measurement import Measurement
+from fwbench.record.metrics import METRICS, Direction
 
 _UNITS = {
     "s": {"s": 1.0, "ms": 1e-3, "us": 1e-6},
@@ -39,18 +40,26 @@ class Criterion:
     """A metric that a gate can decide over.
 
     Attributes:
-        unit: SI.
-        direction: which way is better.
+        metric: what it is in a record, or one of the metrics it is made of; its unit and direction are theirs.
         duet: the threshold where both sides take turns on one machine; None: a duet does not measure it.
         saved: the threshold against a record made earlier; None: records do not hold it.
         exact: stated by the compiler, not measured.
     """
 
-    unit: str
-    direction: Direction
+    metric: str
     duet: Threshold | None
     saved: Threshold | None
     exact: bool = False
+
+    @property
+    def unit(self) -> str:
+        """SI."""
+        return METRICS[self.metric].unit
+
+    @property
+    def direction(self) -> Direction:
+        """Which way is better."""
+        return METRICS[self.metric].direction
 
     def decided_by_one(self, device: str) -> bool:
         """Whether it is the same at every run of the same program, so that one value a side decides.
@@ -62,31 +71,28 @@ class Criterion:
 
 _MIB = 2.0**20
 CRITERIA: Mapping[str, Criterion] = {
-    "latency": Criterion("s", "lower", Threshold(0.02), Threshold(0.15)),
+    "latency": Criterion("latency_p50", Threshold(0.02), Threshold(0.15)),
     # Tails that the fastest round of a turn does not show.
-    "cpu_time": Criterion("s", "lower", Threshold(0.10), None),
-    "throughput": Criterion("1/s", "higher", None, Threshold(0.15)),
-    "peak_memory": Criterion("B", "lower", Threshold(0.05, 16 * _MIB), Threshold(0.05, 16 * _MIB)),
-    "program_memory": Criterion("B", "lower", Threshold(0.02, _MIB), Threshold(0.02, _MIB), exact=True),
-    "compile_time": Criterion("s", "lower", None, Threshold(0.25, 0.5)),
-    "energy": Criterion("J", "lower", None, Threshold(0.10)),
+    "cpu_time": Criterion("cpu_time", Threshold(0.10), None),
+    "throughput": Criterion("throughput", None, Threshold(0.15)),
+    "peak_memory": Criterion("host_peak_memory", Threshold(0.05, 16 * _MIB), Threshold(0.05, 16 * _MIB)),
+    "program_memory": Criterion("program_memory", Threshold(0.02, _MIB), Threshold(0.02, _MIB), exact=True),
+    "compile_time": Criterion("compile_time", None, Threshold(0.25, 0.5)),
+    "energy": Criterion("energy_per_sample", None, Threshold(0.10)),
 }
 
 
 def values(measurement: Measurement) -> dict[str, float]:
     """What one process found, by metric, in SI units; what it could not tell is left out."""
-    memory = "device_peak_memory" if measurement.workload.device == "gpu" else "host_peak_memory"
-    trace, compiling = measurement.value("trace_time"), measurement.value("compile_time")
+    found = {name: measurement.value(criterion.metric) for name, criterion in CRITERIA.items()}
     # A file that was saved without its rounds has their median.
-    rounds = measurement.samples
-    found = {
-        "latency": statistics.median(rounds) if rounds else measurement.value("latency_p50"),
-        "throughput": measurement.value("throughput"),
-        "peak_memory": measurement.value(memory),
-        "program_memory": measurement.value("program_memory"),
-        "compile_time": compiling if trace is None or compiling is None else trace + compiling,
-        "energy": measurement.value("energy_per_sample"),
-    }
+    if measurement.samples:
+        found["latency"] = statistics.median(measurement.samples)
+    if measurement.workload.device == "gpu":
+        found["peak_memory"] = measurement.value("device_peak_memory")
+    trace, compiling = measurement.value("trace_time"), found["compile_time"]
+    if trace is not None and compiling is not None:
+        found["compile_time"] = trace + compiling
     return {name: value for name, value in found.items() if value is not None and value > 0}
 
 

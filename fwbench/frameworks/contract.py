@@ -77,15 +77,15 @@ class Program(ABC):
 
     def peak_memory(self) -> Metric:
         """Peak of the device allocator in bytes since the reset, or since the build where it cannot be reset."""
-        return unavailable("B", "lower", "device allocator", "the program runs on the CPU, which has no such allocator")
+        return unavailable("device allocator", "the program runs on the CPU, which has no such allocator")
 
     def memory_in_use(self) -> Metric:
         """Bytes that the device allocator has given out at this moment."""
-        return unavailable("B", "lower", "device allocator", "the program runs on the CPU, which has no such allocator")
+        return unavailable("device allocator", "the program runs on the CPU, which has no such allocator")
 
     def program_memory(self) -> Metric:
         """Bytes the compiled program needs, by the compiler's own account."""
-        return unavailable("B", "lower", "compiler", "the lane has no compiler that states it")
+        return unavailable("compiler", "the lane has no compiler that states it")
 
     def compilations(self) -> int | None:
         """How often this process has compiled anything so far; None in a lane that compiles nothing."""

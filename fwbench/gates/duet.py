@@ -91,7 +91,7 @@ class DuetGate(Gate):
         return Measurement(
             workload,
             samples,
-            {"latency_p50": Metric(statistics.median(samples), "s", "lower", source)},
+            {"latency_p50": Metric(statistics.median(samples), source)},
             settings=head["settings"],
             program=Fingerprint.from_json(head["program"]) if head.get("program") else None,
             versions=head["versions"],

@@ -42,9 +42,9 @@ class OtherLoad:
         now = self._busy()
         elapsed = self._clock() - start
         if busy is None or now is None or elapsed <= 0:
-            return unavailable("1", "lower", _SOURCE, "this system has no /proc/stat")
+            return unavailable(_SOURCE, "this system has no /proc/stat")
         other = (now - busy) - (self._own() - own)
-        return Metric(max(0.0, other / (elapsed * len(self._cpus))), "1", "lower", _SOURCE)
+        return Metric(max(0.0, other / (elapsed * len(self._cpus))), _SOURCE)
 
     def _busy(self) -> float | None:
         try:

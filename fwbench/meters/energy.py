@@ -110,13 +110,8 @@ def energy(
         meter = f"a window of {window:g} s is too short for the counter: at least {SHORTEST_WINDOW:g} s are needed"
     if isinstance(meter, str):
         return {
-            name: unavailable(unit, "lower", "energy counter", meter)
-            for name, unit in (
-                ("energy_per_sample", "J"),
-                ("energy_per_sample_net", "J"),
-                ("power_idle", "W"),
-                ("power_load", "W"),
-            )
+            name: unavailable("energy counter", meter)
+            for name in ("energy_per_sample", "energy_per_sample_net", "power_idle", "power_load")
         }
     sleep(_SETTLE)
     before, start = meter.read(), clock()
@@ -139,8 +134,8 @@ def energy(
     source = f"{meter.name}; {seconds:.1f} s, {calls} calls"
     net = joules - idle_power * seconds
     return {
-        "energy_per_sample": Metric(joules / samples, "J", "lower", source),
-        "energy_per_sample_net": Metric(net / samples, "J", "lower", f"{source}; idle share taken off"),
-        "power_idle": Metric(idle_power, "W", "lower", f"{meter.name}; {window:.1f} s, program loaded, no calls"),
-        "power_load": Metric(joules / seconds, "W", "lower", source),
+        "energy_per_sample": Metric(joules / samples, source),
+        "energy_per_sample_net": Metric(net / samples, f"{source}; idle share taken off"),
+        "power_idle": Metric(idle_power, f"{meter.name}; {window:.1f} s, program loaded, no calls"),
+        "power_load": Metric(joules / seconds, source),
     }

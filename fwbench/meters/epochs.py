@@ -16,9 +16,7 @@ from fwbench.data import Batch, Data
 from fwbench.frameworks.contract import Scores, Trainer
 from fwbench.meters.energy import SHORTEST_WINDOW, Counter
 from fwbench.meters.latency import Clock
-from fwbench.record.measurement import Direction, Metric, unavailable
-
-_DIRECTIONS: dict[str, Direction] = {"loss": "lower", "top1": "higher", "top5": "higher"}
+from fwbench.record.measurement import Metric, unavailable
 
 
 @dataclass(frozen=True)
@@ -174,30 +172,30 @@ def fitting(epochs: Sequence[Epoch], tested: Scores | None, counter: Counter | s
     of_steady = f"median of the {len(steady)} epochs after the first"
     only_one = "there is one epoch, and it includes compilation: ask for at least 2"
 
-    def median(unit: str, direction: Direction, of: Callable[[Epoch], float]) -> Metric:
+    def median(of: Callable[[Epoch], float]) -> Metric:
         if not steady:
-            return unavailable(unit, direction, of_steady, only_one)
-        return Metric(statistics.median(map(of, steady)), unit, direction, of_steady)
+            return unavailable(of_steady, only_one)
+        return Metric(statistics.median(map(of, steady)), of_steady)
 
     metrics = {
-        "first_epoch_time": Metric(epochs[0].seconds, "s", "lower", "compilation, training and validation"),
-        "epoch_time": median("s", "lower", lambda epoch: epoch.seconds),
-        "epoch_wait_time": median("s", "lower", lambda epoch: epoch.waiting),
-        "epoch_compute_time": median("s", "lower", lambda epoch: epoch.computing),
-        "epoch_evaluation_time": median("s", "lower", lambda epoch: epoch.evaluating),
-        "throughput": median("1/s", "higher", lambda epoch: epoch.samples / epoch.training),
-        "epoch_energy": unavailable("J", "lower", "energy counter", counter)
+        "first_epoch_time": Metric(epochs[0].seconds, "compilation, training and validation"),
+        "epoch_time": median(lambda epoch: epoch.seconds),
+        "epoch_wait_time": median(lambda epoch: epoch.waiting),
+        "epoch_compute_time": median(lambda epoch: epoch.computing),
+        "epoch_evaluation_time": median(lambda epoch: epoch.evaluating),
+        "throughput": median(lambda epoch: epoch.samples / epoch.training),
+        "epoch_energy": unavailable("energy counter", counter)
         if isinstance(counter, str)
         else _energy(steady, counter, only_one),
-        "train_loss": Metric(last.train_loss, "1", "lower", "mean over the last epoch's steps, before each update"),
-        "train_top1": Metric(last.train_top1, "1", "higher", "mean over the last epoch's steps, before each update"),
+        "train_loss": Metric(last.train_loss, "mean over the last epoch's steps, before each update"),
+        "train_top1": Metric(last.train_top1, "mean over the last epoch's steps, before each update"),
     }
     for split, scores in (("validation", last.validation), ("test", tested)):
-        for name, direction in _DIRECTIONS.items():
+        for name in ("loss", "top1", "top5"):
             metrics[f"{split}_{name}"] = (
-                unavailable("1", direction, "whole split, after training", f"the data has no split {split!r}")
+                unavailable("whole split, after training", f"the data has no split {split!r}")
                 if scores is None
-                else Metric(getattr(scores, name), "1", direction, "whole split, after training")
+                else Metric(getattr(scores, name), "whole split, after training")
             )
     return metrics
 
@@ -207,8 +205,8 @@ def _energy(steady: Sequence[Epoch], counter: Counter, only_one: str) -> Metric:
     source = f"{counter.name}; mean of the {len(steady)} epochs after the first"
     seconds = sum(epoch.seconds for epoch in steady)
     if not steady:
-        return unavailable("J", "lower", source, only_one)
+        return unavailable(source, only_one)
     if seconds < SHORTEST_WINDOW:
         reason = f"{seconds:.2g} s of epochs are too short for the counter: at least {SHORTEST_WINDOW:g} s are needed"
-        return unavailable("J", "lower", source, reason)
-    return Metric(sum(epoch.energy or 0.0 for epoch in steady) / len(steady), "J", "lower", source)
+        return unavailable(source, reason)
+    return Metric(sum(epoch.energy or 0.0 for epoch in steady) / len(steady), source)

@@ -62,9 +62,9 @@ def percentiles(samples: Sequence[float]) -> dict[str, Metric]:
         source = f"synchronised calls, n={len(ordered)}"
         if len(ordered) < needed:
             reason = f"n/a (n={len(ordered)}): p{p} needs {needed} samples"
-            metrics[f"latency_p{p}"] = unavailable("s", "lower", source, reason)
+            metrics[f"latency_p{p}"] = unavailable(source, reason)
         else:
-            metrics[f"latency_p{p}"] = Metric(_quantile(ordered, p / 100), "s", "lower", source)
+            metrics[f"latency_p{p}"] = Metric(_quantile(ordered, p / 100), source)
     return metrics
 
 

@@ -38,7 +38,7 @@ def memory(program: Program, device: str, work: Callable[[], Any], proc: Path = 
     not_reset = _reset_host_peak(proc)
     device_initial, host_initial = program.memory_in_use(), _resident(proc, "VmRSS")
     work()
-    host_peak = unavailable("B", "lower", "VmHWM", not_reset) if not_reset else _resident(proc, "VmHWM")
+    host_peak = unavailable("VmHWM", not_reset) if not_reset else _resident(proc, "VmHWM")
     metrics = {
         "device_initial_memory": device_initial,
         "device_peak_memory": program.peak_memory(),
@@ -77,23 +77,21 @@ def _resident(proc: Path, field: str) -> Metric:
     try:
         status = (proc / "status").read_text()
     except OSError:
-        return unavailable("B", "lower", field, "this system has no /proc/self/status")
+        return unavailable(field, "this system has no /proc/self/status")
     match = re.search(rf"^{field}:\s+(\d+) kB$", status, re.MULTILINE)
     if not match:
-        return unavailable("B", "lower", field, f"/proc/self/status has no {field}")
-    return Metric(
-        int(match[1]) * 1024.0, "B", "lower", f"/proc/self/status {field}, interpreter and libraries included"
-    )
+        return unavailable(field, f"/proc/self/status has no {field}")
+    return Metric(int(match[1]) * 1024.0, f"/proc/self/status {field}, interpreter and libraries included")
 
 
 def _process_device_memory(device: str) -> Metric:
     source = "NVML, per process"
     if device == "cpu":
-        return unavailable("B", "lower", source, "the program runs on the CPU")
+        return unavailable(source, "the program runs on the CPU")
     gpu = nvml.find()
     if isinstance(gpu, str):
-        return unavailable("B", "lower", source, gpu)
+        return unavailable(source, gpu)
     used = gpu.process_memory(os.getpid())
     if used is None:
-        return unavailable("B", "lower", source, "the driver does not state it for this process")
-    return Metric(float(used), "B", "lower", source)
+        return unavailable(source, "the driver does not state it for this process")
+    return Metric(float(used), source)

@@ -34,4 +34,4 @@ def throughput(program: Program, batch_size: int, latency: float, window: float,
         done += calls
         elapsed = clock() - start
         if elapsed >= window:
-            return Metric(done * batch_size / elapsed, "1/s", "higher", f"{done} calls, one wait every {calls}")
+            return Metric(done * batch_size / elapsed, f"{done} calls, one wait every {calls}")

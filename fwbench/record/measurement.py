@@ -1,4 +1,4 @@
-"""What came of a workload: samples and metrics with units, or a failure that says what kind."""
+"""What came of a workload: samples and metrics, or a failure that says what kind."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fwbench.record.fingerprint import Fingerprint
+from fwbench.record.metrics import METRICS
 from fwbench.record.workload import Workload
 
-Direction = Literal["lower", "higher"]
 FailureKind = Literal["unavailable", "out_of_memory", "crashed", "timed_out", "error"]
 
 
@@ -16,17 +16,15 @@ FailureKind = Literal["unavailable", "out_of_memory", "crashed", "timed_out", "e
 class Metric:
     """One number of a measurement, or the reason why there is none; absence is never zero.
 
+    A measurement holds it under its name, by which `METRICS` tells its unit and which way is better.
+
     Attributes:
-        value: in `unit`, or None when the machine has nothing to read it from.
-        unit: SI, as stored (`s`, `B`, `J`, `W`, `1/s`).
-        direction: which way is better.
+        value: in the unit of `METRICS`, or None when the machine has nothing to read it from.
         source: where the number comes from, so that a reader can weigh it.
         reason: why `value` is None.
     """
 
     value: float | None
-    unit: str
-    direction: Direction
     source: str
     reason: str | None = None
 
@@ -34,10 +32,44 @@ class Metric:
         if (self.value is None) != (self.reason is not None):
             raise ValueError("a metric has either a value or a reason for having none")
 
+    def to_json(self, name: str) -> dict[str, Any]:
+        """The metric as JSON primitives, with its unit and direction, so that a file explains itself.
 
-def unavailable(unit: str, direction: Direction, source: str, reason: str) -> Metric:
+        Raises:
+            ValueError: `METRICS` does not list the name.
+        """
+        if name not in METRICS:
+            raise ValueError(f"metric {name!r} is not in METRICS: state its unit and direction there")
+        known = METRICS[name]
+        return {
+            "value": self.value,
+            "unit": known.unit,
+            "direction": known.direction,
+            "source": self.source,
+            "reason": self.reason,
+        }
+
+    @classmethod
+    def from_json(cls, name: str, data: Mapping[str, Any]) -> "Metric":
+        """The inverse of `to_json`; a name that `METRICS` does not list is read too.
+
+        Raises:
+            ValueError: the unit or the direction is not that of the name.
+        """
+        fields = dict(data)
+        stated = fields.pop("unit"), fields.pop("direction")
+        known = METRICS.get(name)
+        if known and stated != (known.unit, known.direction):
+            raise ValueError(
+                f"metric {name} has unit {stated[0]!r} and direction {stated[1]!r}, not {known.unit!r} and "
+                f"{known.direction!r}"
+            )
+        return cls(**fields)
+
+
+def unavailable(source: str, reason: str) -> Metric:
     """A metric that could not be had, and why."""
-    return Metric(None, unit, direction, source, reason)
+    return Metric(None, source, reason)
 
 
 @dataclass(frozen=True)
@@ -112,7 +144,9 @@ class Measurement:
 
     def to_json(self) -> dict[str, Any]:
         """The record as JSON primitives."""
-        return dataclasses.asdict(self)
+        return dataclasses.asdict(self) | {
+            "metrics": {name: metric.to_json(name) for name, metric in self.metrics.items()}
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Measurement":
@@ -121,7 +155,7 @@ class Measurement:
         fields["workload"] = Workload.from_json(fields["workload"])
         fields["samples"] = tuple(fields.get("samples", ()))
         fields["processes"] = tuple(fields.get("processes", ()))
-        fields["metrics"] = {name: Metric(**metric) for name, metric in fields.get("metrics", {}).items()}
+        fields["metrics"] = {name: Metric.from_json(name, metric) for name, metric in fields.get("metrics", {}).items()}
         if fields.get("program"):
             fields["program"] = Fingerprint.from_json(fields["program"])
         if fields.get("failure"):

@@ -1,15 +1,18 @@
-"""The metrics by name: unit, direction and meaning. A meter makes them; whoever reads or lists them looks here.
+"""The metrics by name: unit, direction and meaning, stated here and nowhere else.
+
+A meter gives a value under a name of this table; whoever writes, reads, compares or lists metrics looks here.
 
 docs/method.md says how each is made and when not to trust it.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
-from fwbench.record.measurement import Direction
+Direction = Literal["lower", "higher"]
 
 
 @dataclass(frozen=True)
-class Kind:
+class Description:
     """What a metric is.
 
     Attributes:
@@ -24,36 +27,42 @@ class Kind:
 
 
 METRICS = {
-    "throughput": Kind("1/s", "higher", "samples per second, calls enqueued back to back; in fit, of a steady epoch"),
-    "latency_p50": Kind("s", "lower", "half of the synchronised calls take at most this"),
-    "latency_p95": Kind("s", "lower", "95 % of the synchronised calls take at most this"),
-    "latency_p99": Kind("s", "lower", "99 % of the synchronised calls take at most this"),
-    "trace_time": Kind("s", "lower", "from Python to the compiler's input"),
-    "compile_time": Kind("s", "lower", "from the compiler's input to machine code, caches cold"),
-    "first_call_time": Kind("s", "lower", "the first call after compiling"),
-    "device_initial_memory": Kind("B", "lower", "held of the device's allocator before the step"),
-    "device_peak_memory": Kind("B", "lower", "peak of the device's allocator"),
-    "program_memory": Kind("B", "lower", "what the compiler says the program needs"),
-    "process_device_memory": Kind("B", "lower", "what the driver counts for the process, context and caches included"),
-    "host_initial_memory": Kind("B", "lower", "resident memory of the process before the step"),
-    "host_peak_memory": Kind("B", "lower", "peak resident memory of the process"),
-    "energy_per_sample": Kind("J", "lower", "energy of a sample, idle share included"),
-    "energy_per_sample_net": Kind("J", "lower", "energy of a sample, idle share taken off"),
-    "power_idle": Kind("W", "lower", "power with the program loaded and no calls"),
-    "power_load": Kind("W", "lower", "power while calls run"),
-    "first_epoch_time": Kind("s", "lower", "the first epoch, compilation included"),
-    "epoch_time": Kind("s", "lower", "a steady epoch: the median of those after the first"),
-    "epoch_wait_time": Kind("s", "lower", "of a steady epoch, waiting for data"),
-    "epoch_compute_time": Kind("s", "lower", "of a steady epoch, training steps"),
-    "epoch_evaluation_time": Kind("s", "lower", "of a steady epoch, validation"),
-    "epoch_energy": Kind("J", "lower", "energy of a steady epoch, the mean"),
-    "train_loss": Kind("1", "lower", "mean over the last epoch's steps, each before its update"),
-    "train_top1": Kind("1", "higher", "mean over the last epoch's steps, each before its update"),
-    "validation_loss": Kind("1", "lower", "on the whole validation split after the last epoch"),
-    "validation_top1": Kind("1", "higher", "on the whole validation split after the last epoch"),
-    "validation_top5": Kind("1", "higher", "on the whole validation split after the last epoch"),
-    "test_loss": Kind("1", "lower", "on the whole test split after the last epoch"),
-    "test_top1": Kind("1", "higher", "on the whole test split after the last epoch"),
-    "test_top5": Kind("1", "higher", "on the whole test split after the last epoch"),
-    "other_load": Kind("1", "lower", "share of the CPUs that other processes used meanwhile"),
+    "throughput": Description(
+        "1/s", "higher", "samples per second, calls enqueued back to back; in fit, of a steady epoch"
+    ),
+    "latency_p50": Description("s", "lower", "half of the synchronised calls take at most this"),
+    "latency_p95": Description("s", "lower", "95 % of the synchronised calls take at most this"),
+    "latency_p99": Description("s", "lower", "99 % of the synchronised calls take at most this"),
+    "cpu_time": Description("s", "lower", "mean CPU time of a call in a duet, of all threads"),
+    "trace_time": Description("s", "lower", "from Python to the compiler's input"),
+    "compile_time": Description("s", "lower", "from the compiler's input to machine code, caches cold"),
+    "first_call_time": Description("s", "lower", "the first call after compiling"),
+    "device_initial_memory": Description("B", "lower", "held of the device's allocator before the step"),
+    "device_peak_memory": Description("B", "lower", "peak of the device's allocator"),
+    "program_memory": Description("B", "lower", "what the compiler says the program needs"),
+    "process_device_memory": Description(
+        "B", "lower", "what the driver counts for the process, context and caches included"
+    ),
+    "host_initial_memory": Description("B", "lower", "resident memory of the process before the step"),
+    "host_peak_memory": Description("B", "lower", "peak resident memory of the process"),
+    "energy_per_sample": Description("J", "lower", "energy of a sample, idle share included"),
+    "energy_per_sample_net": Description("J", "lower", "energy of a sample, idle share taken off"),
+    "power_idle": Description("W", "lower", "power with the program loaded and no calls"),
+    "power_load": Description("W", "lower", "power while calls run"),
+    "first_epoch_time": Description("s", "lower", "the first epoch, compilation included"),
+    "epoch_time": Description("s", "lower", "a steady epoch: the median of those after the first"),
+    "epoch_wait_time": Description("s", "lower", "of a steady epoch, waiting for data"),
+    "epoch_compute_time": Description("s", "lower", "of a steady epoch, training steps"),
+    "epoch_evaluation_time": Description("s", "lower", "of a steady epoch, validation"),
+    "epoch_energy": Description("J", "lower", "energy of a steady epoch, the mean"),
+    "train_loss": Description("1", "lower", "mean over the last epoch's steps, each before its update"),
+    "train_top1": Description("1", "higher", "mean over the last epoch's steps, each before its update"),
+    "validation_loss": Description("1", "lower", "on the whole validation split after the last epoch"),
+    "validation_top1": Description("1", "higher", "on the whole validation split after the last epoch"),
+    "validation_top5": Description("1", "higher", "on the whole validation split after the last epoch"),
+    "test_loss": Description("1", "lower", "on the whole test split after the last epoch"),
+    "test_top1": Description("1", "higher", "on the whole test split after the last epoch"),
+    "test_top5": Description("1", "higher", "on the whole test split after the last epoch"),
+    "other_load": Description("1", "lower", "share of the CPUs that other processes used meanwhile"),
+    "bare_loop_ratio": Description("1", "lower", "latency of a fixed step, over that of the same step in a bare loop"),
 }

@@ -221,8 +221,8 @@ def _check(measurement: Measurement) -> None:
     for name, metric in measurement.metrics.items():
         if metric.value is not None:
             _numbers((metric.value,), f"metric {name}")
-        if not isinstance(metric.unit, str) or not isinstance(metric.source, str):
-            raise TypeError(f"metric {name} has no unit or source")
+        if not isinstance(metric.source, str):
+            raise TypeError(f"metric {name} has no source")
     _numbers(measurement.samples, "samples")
     if min(measurement.samples, default=0.0) < 0:
         raise ValueError(f"samples: {min(measurement.samples)!r} is below 0")

@@ -273,15 +273,15 @@ class Measuring:
         program.step()
         program.wait()
         first_call = self._clock() - start
-        self.metrics["first_call_time"] = Metric(first_call, "s", "lower", "first call after compiling")
+        self.metrics["first_call_time"] = Metric(first_call, "first call after compiling")
 
     def _record_compilation(self, times: CompileTimes) -> None:
         for name, value in (("trace_time", times.trace), ("compile_time", times.compile)):
             if value is None:
                 reason = times.reason or "the framework does not state it apart"
-                self.metrics[name] = unavailable("s", "lower", "cold caches, fresh process", reason)
+                self.metrics[name] = unavailable("cold caches, fresh process", reason)
             else:
-                self.metrics[name] = Metric(value, "s", "lower", "cold caches, fresh process")
+                self.metrics[name] = Metric(value, "cold caches, fresh process")
 
     def _warm_up(self, program: Program, calls: int) -> None:
         until = self._clock() + self.protocol.warmup_time

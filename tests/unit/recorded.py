@@ -15,8 +15,8 @@ def measured(lane="torch", model="mlp", mode="inference", batch_size=1, throughp
     """A measurement of three samples; keywords that are a workload's go there."""
     own = {name: fields.pop(name) for name in list(fields) if name in Workload.__dataclass_fields__}
     metrics = {
-        "throughput": Metric(throughput, "1/s", "higher", "24 calls, one wait every 24"),
-        "energy_per_sample": unavailable("J", "lower", "energy counter", "no counter here"),
+        "throughput": Metric(throughput, "24 calls, one wait every 24"),
+        "energy_per_sample": unavailable("energy counter", "no counter here"),
         **fields.pop("metrics", {}),
     }
     samples = fields.pop("samples", (0.25, 0.125, 0.5))
@@ -25,18 +25,18 @@ def measured(lane="torch", model="mlp", mode="inference", batch_size=1, throughp
     )
 
 
-def metric(value, unit="s", direction="lower", source="a test"):
+def metric(value, source="a test"):
     """A metric that has a value."""
-    return Metric(value, unit, direction, source)
+    return Metric(value, source)
 
 
 def fitted(lane="torch", seed=0, epochs=(9.0, 4.0, 5.0), model="mlp", data="digits", scale=1.0, **fields):
     """A training of so many seconds an epoch, whose losses fall from `scale` on."""
     values = {
-        "first_epoch_time": (epochs[0], "s"),
-        "epoch_time": (sorted(epochs[1:])[len(epochs) // 2 - 1], "s"),
-        "train_loss": (scale / len(epochs), "1"),
-        "validation_top1": (0.5, "1"),
+        "first_epoch_time": epochs[0],
+        "epoch_time": sorted(epochs[1:])[len(epochs) // 2 - 1],
+        "train_loss": scale / len(epochs),
+        "validation_top1": 0.5,
     }
     records = [
         {
@@ -64,7 +64,7 @@ def fitted(lane="torch", seed=0, epochs=(9.0, 4.0, 5.0), model="mlp", data="digi
         epochs=len(epochs),
         samples=tuple(epochs),
         training=training,
-        metrics={name: metric(value, unit) for name, (value, unit) in values.items()},
+        metrics={name: metric(value) for name, value in values.items()},
         **fields,
     )
 

@@ -4,8 +4,8 @@ import pytest
 
 from fwbench.compare.criteria import CRITERIA, Threshold, parse, values
 from fwbench.errors import UserError
-from fwbench.record.measurement import Metric, unavailable
-from tests.unit.recorded import measured
+from fwbench.record.measurement import unavailable
+from tests.unit.recorded import measured, metric
 
 MIB = 2.0**20
 
@@ -65,13 +65,20 @@ def test_the_amount_comes_on_top_of_the_share():
     assert Threshold(0.02).of(10 * MIB) == 0.02
 
 
-def test_every_metric_can_be_gated_somewhere_and_throughput_alone_is_better_when_higher():
+def test_every_metric_can_be_gated_somewhere():
     assert all(criterion.duet or criterion.saved for criterion in CRITERIA.values())
-    assert [name for name, criterion in CRITERIA.items() if criterion.direction == "higher"] == ["throughput"]
 
 
-def metric(value, unit="B"):
-    return Metric(value, unit, "lower", "a meter")
+def test_units_and_directions_are_those_of_the_metrics():
+    assert {name: (criterion.unit, criterion.direction) for name, criterion in CRITERIA.items()} == {
+        "latency": ("s", "lower"),
+        "cpu_time": ("s", "lower"),
+        "throughput": ("1/s", "higher"),
+        "peak_memory": ("B", "lower"),
+        "program_memory": ("B", "lower"),
+        "compile_time": ("s", "lower"),
+        "energy": ("J", "lower"),
+    }
 
 
 def test_values_are_the_median_round_and_the_metrics_in_si_units():
@@ -82,9 +89,9 @@ def test_values_are_the_median_round_and_the_metrics_in_si_units():
             "host_peak_memory": metric(7.0),
             "device_peak_memory": metric(5.0),
             "program_memory": metric(3.0),
-            "trace_time": metric(0.5, "s"),
-            "compile_time": metric(1.5, "s"),
-            "energy_per_sample": metric(2.0, "J"),
+            "trace_time": metric(0.5),
+            "compile_time": metric(1.5),
+            "energy_per_sample": metric(2.0),
         },
     )
     expected = {"throughput": 50.0, "peak_memory": 7.0, "program_memory": 3.0, "compile_time": 2.0, "energy": 2.0}
@@ -101,12 +108,12 @@ def test_what_a_process_could_not_tell_is_left_out():
         throughput=0.0,
         samples=(),
         metrics={
-            "trace_time": metric(0.5, "s"),
-            "compile_time": unavailable("s", "lower", "a meter", "nothing is compiled"),
+            "trace_time": metric(0.5),
+            "compile_time": unavailable("a meter", "nothing is compiled"),
         },
     )
     assert values(found) == {}
 
 
 def test_a_run_that_was_saved_without_its_rounds_still_has_its_median():
-    assert values(measured(samples=(), metrics={"latency_p50": metric(0.2, "s")}))["latency"] == 0.2
+    assert values(measured(samples=(), metrics={"latency_p50": metric(0.2)}))["latency"] == 0.2

@@ -123,10 +123,10 @@ def test_host_peak_of_this_very_process_sees_an_allocation(clock):
 def test_a_device_peak_below_the_initial_value_is_an_error(clock):
     class Wrong(FakeProgram):
         def memory_in_use(self):
-            return Metric(2.0, "B", "lower", "test")
+            return Metric(2.0, "test")
 
         def peak_memory(self):
-            return Metric(1.0, "B", "lower", "test")
+            return Metric(1.0, "test")
 
     with pytest.raises(ArithmeticError, match="device's peak memory, 1 B, is below the initial 2 B"):
         memory(Wrong(clock), "cpu", lambda: None)

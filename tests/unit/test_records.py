@@ -88,6 +88,12 @@ def damaged(*path, value):
 EXTRA = ("benchmarks", 0, "extra_info")
 
 
+def test_a_metric_of_an_unknown_name_is_read_whatever_its_unit(tmp_path):
+    unknown = {"value": 3.0, "unit": "dB", "direction": "lower", "source": "a microphone", "reason": None}
+    (found,) = read(write(tmp_path / "x.json", damaged(*EXTRA, "metrics", "noise", value=unknown))).measurements[:1]
+    assert found.value("noise") == 3.0
+
+
 @pytest.mark.parametrize(
     ("record", "fault"),
     [
@@ -112,6 +118,12 @@ EXTRA = ("benchmarks", 0, "extra_info")
         (damaged(*EXTRA, "metrics", value=[]), "damaged measurement"),
         (damaged(*EXTRA, "metrics", "throughput", "value", value="1e3"), "metric throughput: '1e3'"),
         (damaged(*EXTRA, "metrics", "throughput", "value", value=None), "either a value or a reason"),
+        (
+            damaged(*EXTRA, "metrics", "throughput", "unit", value="1/ms"),
+            "metric throughput has unit '1/ms' and direction 'higher', not '1/s' and 'higher'",
+        ),
+        (damaged(*EXTRA, "metrics", "throughput", "direction", value="lower"), "direction 'lower', not '1/s' and"),
+        (damaged(*EXTRA, "metrics", "latency_p50", value={"value": 250.0, "source": "here"}), "it has no 'unit'"),
         (damaged(*EXTRA, "protocol", value="quick"), "protocol is not an object"),
         (damaged(*EXTRA, "training", value={"epochs": [{"seconds": "long"}]}), "epochs: 'long' is not a finite number"),
         (damaged(*EXTRA, "training", value={"epochs": [{"waiting": 1.0}]}), "it has no 'seconds'"),

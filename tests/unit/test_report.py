@@ -11,7 +11,7 @@ from fwbench.report import summary, units
 
 
 def measured(framework, throughput=100.0, **metrics):
-    values = {"throughput": Metric(throughput, "1/s", "higher", "test"), **metrics}
+    values = {"throughput": Metric(throughput, "test"), **metrics}
     return Measurement(Workload(framework, "mlp", batch_size=8), samples=(0.01,) * 5, metrics=values)
 
 
@@ -56,7 +56,7 @@ def test_a_failed_workload_keeps_its_row_and_its_kind():
 
 
 def test_notes_say_why_a_column_is_empty():
-    missing = unavailable("J", "lower", "counter", "this machine has no counter")
+    missing = unavailable("counter", "this machine has no counter")
     assert "no energy: this machine has no counter" in summary.notes([measured("torch", energy_per_sample=missing)])
 
 
@@ -76,12 +76,12 @@ def test_notes_tell_of_recompilation_while_measuring():
 
 
 def test_notes_warn_when_the_mean_lies_above_p95():
-    p95 = Metric(0.001, "s", "lower", "test")
+    p95 = Metric(0.001, "test")
     assert any("mean latency lies above p95" in note for note in summary.notes([measured("torch", latency_p95=p95)]))
 
 
 def test_notes_warn_of_other_load():
-    busy, calm = (Metric(share, "1", "lower", "test") for share in (0.4, 0.02))
+    busy, calm = (Metric(share, "test") for share in (0.4, 0.02))
     notes = summary.notes([measured("torch", other_load=busy), measured("jax", other_load=calm)])
     assert any("1 of 2" in note and "40%, torch-mlp-inference-b8" in note for note in notes)
     assert summary.notes([measured("jax", other_load=calm)]) == []
@@ -103,22 +103,22 @@ def test_progress_tells_how_far_which_and_in_which_stage():
     progress.total = 12
     progress.begin("torch-mlp-inference-b8")
     progress.stage("build")
-    progress.end(measured("torch", 100.0, latency_p50=Metric(0.01, "s", "lower", "test")))
+    progress.end(measured("torch", 100.0, latency_p50=Metric(0.01, "test")))
     assert terminal.text == "\n[ 1/12] torch-mlp-inference-b8: build, 10.0 ms, 100 samples/s"
 
 
 def fitted(framework, seed=0, top1=0.9, **fields):
     values = {
-        "first_epoch_time": (9.0, "s"),
-        "epoch_time": (4.0, "s"),
-        "epoch_wait_time": (1.0, "s"),
-        "epoch_evaluation_time": (0.5, "s"),
-        "throughput": (100.0, "1/s"),
-        "host_peak_memory": (2.0**30, "B"),
-        "train_loss": (0.5, "1"),
-        "validation_top1": (top1, "1"),
+        "first_epoch_time": 9.0,
+        "epoch_time": 4.0,
+        "epoch_wait_time": 1.0,
+        "epoch_evaluation_time": 0.5,
+        "throughput": 100.0,
+        "host_peak_memory": 2.0**30,
+        "train_loss": 0.5,
+        "validation_top1": top1,
     }
-    metrics = {name: Metric(value, unit, "lower", "test") for name, (value, unit) in values.items()}
+    metrics = {name: Metric(value, "test") for name, value in values.items()}
     workload = Workload(framework, "mlp", "fit", 64, seed=seed, data="digits", epochs=3, **fields)
     return Measurement(workload, samples=(9.0, 4.0, 4.0), metrics=metrics)
 

@@ -4,8 +4,8 @@ from fwbench.plugin.session import pooled
 from fwbench.record.measurement import Metric, unavailable
 from tests.unit.recorded import measured
 
-P95 = Metric(0.3, "s", "lower", "synchronised calls, n=59")
-TOO_FEW = unavailable("s", "lower", "synchronised calls, n=58", "n/a (n=58): p95 needs 59 samples")
+P95 = Metric(0.3, "synchronised calls, n=59")
+TOO_FEW = unavailable("synchronised calls, n=58", "n/a (n=58): p95 needs 59 samples")
 
 
 def test_one_process_is_left_as_it_is():

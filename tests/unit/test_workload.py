@@ -30,8 +30,8 @@ def test_a_measurement_survives_json():
         Workload("torch", "mlp", batch_size=8),
         samples=(0.1, 0.25),
         metrics={
-            "throughput": Metric(4.0, "1/s", "higher", "here"),
-            "energy": unavailable("J", "lower", "there", "no meter"),
+            "throughput": Metric(4.0, "here"),
+            "energy_per_sample": unavailable("there", "no meter"),
         },
         settings={"layout": "NHWC"},
         stages={"build": 0.5},
@@ -40,11 +40,27 @@ def test_a_measurement_survives_json():
         versions={"torch": "2"},
         failure=Failure("crashed", "killed", "latency", "tail"),
     )
-    assert Measurement.from_json(json.loads(json.dumps(measurement.to_json()))) == measurement
+    record = json.loads(json.dumps(measurement.to_json()))
+    assert Measurement.from_json(record) == measurement
+    assert record["metrics"] == {
+        "throughput": {"value": 4.0, "unit": "1/s", "direction": "higher", "source": "here", "reason": None},
+        "energy_per_sample": {
+            "value": None,
+            "unit": "J",
+            "direction": "lower",
+            "source": "there",
+            "reason": "no meter",
+        },
+    }
+
+
+def test_a_metric_that_the_table_does_not_list_cannot_be_written():
+    with pytest.raises(ValueError, match=r"metric 'latency' is not in METRICS"):
+        Measurement(Workload("torch", "mlp"), metrics={"latency": Metric(0.1, "here")}).to_json()
 
 
 def test_a_metric_has_a_value_or_a_reason():
     with pytest.raises(ValueError, match="either"):
-        Metric(None, "s", "lower", "nowhere")
+        Metric(None, "nowhere")
     with pytest.raises(ValueError, match="either"):
-        Metric(0.0, "s", "lower", "here", reason="none")
+        Metric(0.0, "here", reason="none")

@@ -102,8 +102,6 @@ class Compiled(Program):
             return super().peak_memory()
         return Metric(
             float(stats["peak_bytes_in_use"]),
-            "B",
-            "lower",
             "JAX memory_stats peak_bytes_in_use of a fresh process; includes XLA's autotuning",
         )
 
@@ -111,19 +109,19 @@ class Compiled(Program):
         stats = self.device.memory_stats()
         if stats is None:
             return super().memory_in_use()
-        return Metric(float(stats["bytes_in_use"]), "B", "lower", "JAX memory_stats bytes_in_use")
+        return Metric(float(stats["bytes_in_use"]), "JAX memory_stats bytes_in_use")
 
     def program_memory(self) -> Metric:
         analysis = self.compiled.memory_analysis()
         if analysis is None:
-            return unavailable("B", "lower", "compiler", "this XLA backend states no memory need")
+            return unavailable("compiler", "this XLA backend states no memory need")
         needed = (
             analysis.argument_size_in_bytes
             + analysis.output_size_in_bytes
             + analysis.temp_size_in_bytes
             - analysis.alias_size_in_bytes
         )
-        return Metric(float(needed), "B", "lower", "XLA memory analysis: arguments + outputs + temporaries - aliased")
+        return Metric(float(needed), "XLA memory analysis: arguments + outputs + temporaries - aliased")
 
     def compilations(self) -> int:
         return len(_COMPILED)

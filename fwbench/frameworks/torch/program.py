@@ -133,7 +133,7 @@ class Placed(Program):
         return _bytes(torch.cuda.memory_allocated(self.device), "memory_allocated")
 
     def program_memory(self) -> Metric:
-        return unavailable("B", "lower", "compiler", "PyTorch states no memory need of a program")
+        return unavailable("compiler", "PyTorch states no memory need of a program")
 
     def compilations(self) -> int | None:
         if self.lane != "torch-compile":
@@ -202,7 +202,7 @@ class Inference(Placed):
 
 
 def _bytes(number: int, source: str) -> Metric:
-    return Metric(float(number), "B", "lower", f"torch.cuda.{source}")
+    return Metric(float(number), f"torch.cuda.{source}")
 
 
 def set_precision(precision: str) -> None:

@@ -49,7 +49,7 @@ def hostile(tmp_path_factory):
     """The folder of a report in which every place that a record names something is named badly."""
     measurements = []
     for name in NAMES:
-        memory = {"host_peak_memory": metric(1e6, "B", source=name), "compile_time": metric(1.0, source=name)}
+        memory = {"host_peak_memory": metric(1e6, source=name), "compile_time": metric(1.0, source=name)}
         measurements.append(measured("torch", name, metrics=memory, settings={name: name}, versions={name: name}))
         measurements.append(measured(name, name, throughput=200.0, parity={"weights": name}))
         if name in (NAMES[0], NAMES[2], NAMES[6]):

@@ -9,7 +9,7 @@ from tests.unit.report.test_cases import measurement, record
 
 
 def one_run(torch, jax, load=0.0):
-    given = {"other_load": metric(load, "1")}
+    given = {"other_load": metric(load)}
     (answer,) = answers(cases([measured("torch", throughput=torch), measured("jax", throughput=jax, metrics=given)]))
     return answer
 
@@ -88,7 +88,7 @@ def test_a_lane_alone_has_no_answer():
 
 def test_least_memory_and_energy():
     lanes = [
-        measured(name, metrics={"host_peak_memory": metric(m, "B"), "energy_per_sample": metric(e, "J")})
+        measured(name, metrics={"host_peak_memory": metric(m), "energy_per_sample": metric(e)})
         for name, m, e in (("torch", 300.0, 2.0), ("jax", 200.0, 5.0), ("torch-compile", 260.0, 3.0))
     ]
     (answer,) = answers(cases(lanes))

@@ -58,7 +58,7 @@ def test_the_arithmetic_of_every_lane_is_named():
 def test_sources_are_named_once_without_their_counts():
     sources = ("24 calls, one wait every 24", "7 calls, one wait every 3")
     lanes = [
-        dataclasses.replace(measured(batch_size=n), metrics={"throughput": metric(1.0, "1/s", source=source)})
+        dataclasses.replace(measured(batch_size=n), metrics={"throughput": metric(1.0, source=source)})
         for n, source in enumerate(sources, 1)
     ]
     found = row(contents.sources(setting(*lanes)))

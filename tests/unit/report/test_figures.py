@@ -44,7 +44,7 @@ def test_bars_are_of_the_largest_batch_and_begin_at_zero():
 
 
 def test_energy_has_bars_where_it_was_measured():
-    energy = {"energy_per_sample": metric(2.5, "J")}
+    energy = {"energy_per_sample": metric(2.5)}
     (panel,) = drawn(measured("torch", metrics=energy))["energy-bars"].figure.axes
     assert [bar.get_height() for bar in panel.patches] == [2.5]
 

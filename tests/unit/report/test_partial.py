@@ -133,7 +133,7 @@ def test_runs_of_several_commits_are_told_apart_in_words(report):
 
 
 def test_numbers_that_other_load_disturbed_are_called_so(report):
-    out = report(saved(measured(metrics={"other_load": metric(0.5, "1")}), measured("jax")))
+    out = report(saved(measured(metrics={"other_load": metric(0.5)}), measured("jax")))
     assert "other processes used the CPUs while 1 of 2 were measured" in text(out)
 
 
@@ -147,7 +147,7 @@ def test_somebody_elses_benchmarks_are_listed_apart(report):
 
 
 def test_a_gpu_shows_its_own_memory(report):
-    memory = {"device_peak_memory": metric(7.0, "B"), "host_peak_memory": metric(3.0, "B")}
+    memory = {"device_peak_memory": metric(7.0), "host_peak_memory": metric(3.0)}
     out = report(saved(measured("torch", device="gpu", metrics=memory)))
     assert tables(out)["inference"].dicts()[0]["memory [B]"] == "7.0"
 

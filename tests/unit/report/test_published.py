@@ -55,7 +55,7 @@ def test_a_failed_or_another_lanes_workload_is_no_match():
 
 
 def test_published_cells_keep_the_unit_they_were_printed_in():
-    memory = {"host_peak_memory": metric(2.0**30, "B")}
+    memory = {"host_peak_memory": metric(2.0**30)}
     table = tables(measured("jax", "resnet50", batch_size=8, metrics=memory))["published-paper_inference_h100"]
     (texts,) = [table.texts(row) for row in table.rows if row.values[3] is not None]
     assert texts[-2:] == ["1.00 GiB", "858 MB"]
