@@ -22,7 +22,7 @@ import pytest
 
 from fwbench.compare import duet
 from fwbench.compare.duet import Comparison, Fault, Pair
-from fwbench.compare.statistics import Verdict
+from fwbench.compare.findings import Verdict
 from fwbench.plugin.session import Session
 from fwbench.record.measurement import Failure, Measurement, Metric
 
