@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.unit.test_plugin import NOOP, run, suite
+from tests.unit.suites import benchmarks, run, suite
 
 __all__ = ["suite"]
 
@@ -94,7 +94,7 @@ def test_a_changed_program_fails_its_test_until_the_baseline_is_renewed(suite, p
 
 
 def test_a_program_that_is_in_no_run_any_more_fails_and_a_new_one_does_not(suite, programs, baseline):
-    suite.makepyfile(test_suite=NOOP.replace("[1, 2, 3]", "[1, 2, 4]"))
+    suite.makepyfile(test_suite=benchmarks(sizes=[1, 2, 4]))
     result = programs(ALL | {4: 1}, f"--benchmark-compare={baseline}")
     assert result.ret == 1
     result.assert_outcomes(passed=3)
@@ -117,21 +117,21 @@ def test_what_is_left_out_on_purpose_is_not_missing(programs, baseline):
 
 
 def test_a_gate_over_nothing_is_no_gate(suite, programs, baseline):
-    suite.makepyfile(test_suite=NOOP.replace("[1, 2, 3]", "[5]"))
+    suite.makepyfile(test_suite=benchmarks(sizes=[5]))
     result = programs({5: 1}, f"--benchmark-compare={baseline}")
     assert result.ret == 4
     result.stdout.fnmatch_lines(["all: not comparable: the baseline holds none of these programs: *"])
 
 
 def test_what_is_skipped_is_not_missing(suite, programs, baseline):
-    suite.makepyfile(test_suite=NOOP.replace("3]", "pytest.param(3, marks=pytest.mark.skip)]"))
+    suite.makepyfile(test_suite=benchmarks(marks={3: "pytest.mark.skip"}))
     result = programs(ALL, f"--benchmark-compare={baseline}")
     assert result.ret == 0
     result.assert_outcomes(passed=2, skipped=1)
 
 
 def test_a_changed_program_that_is_expected_is_told_and_forgiven(suite, programs, baseline):
-    suite.makepyfile(test_suite=NOOP.replace("3]", "pytest.param(3, marks=pytest.mark.xfail)]"))
+    suite.makepyfile(test_suite=benchmarks(marks={3: "pytest.mark.xfail"}))
     result = programs(ALL | {3: 9}, f"--benchmark-compare={baseline}")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["noop-noop-inference-b3: changed: 2 more add"])
