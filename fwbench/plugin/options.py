@@ -21,7 +21,10 @@ def add_options(parser: pytest.Parser) -> None:
 def given(config: pytest.Config) -> bool:
     """Whether somebody asked for anything; be it by a variable that is empty, which must not pass unnoticed."""
     return any(
-        value not in (None, False, []) for name, value in vars(config.option).items() if name.startswith("fwbench_")
+        # Not by equality, by which 0 would be False.
+        value is not None and value is not False and value != []
+        for name, value in vars(config.option).items()
+        if name.startswith("fwbench_")
     )
 
 

@@ -68,7 +68,7 @@ class Run:
         self.selection = select(config, here)
         self.machine = dataclasses.replace(here, threads=self.selection.threads)
         self.project = Project(config.rootpath, (*config.getini("pythonpath"), config.rootpath))
-        self.gate: Gate | None = choose(config, self.selection, self.machine)
+        self.gate: Gate | None = choose(config, self.selection, self.machine, self.project)
         self._progress: Progress | None = None
         self._shown: set[str] = set()  # the tests whose outcome the progress line has told
         self._ran = False  # whether there is anything that a gate could judge

@@ -271,13 +271,15 @@ import sys, tempfile
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from fwbench.compare.criteria import CRITERIA
-from fwbench.compare.duet import Duet
+from fwbench.compare.duet import compare
+from fwbench.worker.pairs import Pairs
+from fwbench.models import CATALOG
 from fwbench.worker.sides import sides
 from fwbench.machine import machine
 from fwbench.record.workload import Workload
 fixed, limits = Workload("noop", "noop", mode="fixed"), {"latency": CRITERIA["latency"].duet}
 with sides(sys.executable, Path(sys.argv[1]), {}) as (base, head):
-    compared = Duet(base, head, machine(), "cpu", 60.0).compare({fixed: limits})[fixed]
+    compared = compare({fixed: limits}, Pairs(base, head, CATALOG, machine(), "cpu", 60.0).play)[fixed]
 """
 
 
