@@ -20,11 +20,10 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, TextIO
 
 from fwbench import frameworks
-from fwbench.machine import versions
-from fwbench.record.lanes import LANES
 from fwbench.worker.run import run
 
 Send = Callable[[Mapping[str, Any]], None]
@@ -34,7 +33,8 @@ def serve(config: Mapping[str, Any]) -> None:
     """Answer jobs from standard input until it closes.
 
     Args:
-        config: `lanes` to preload, `cpus` to be pinned to, `fork`: whether to fork for each job.
+        config: `lanes` to preload, each with its `name` and `adapter`; `cpus` to be pinned to; `fork`: whether to fork
+            for each job.
     """
     send = _claim_standard_output()
     faulthandler.enable()
@@ -45,8 +45,7 @@ def serve(config: Mapping[str, Any]) -> None:
     # What is imported stays: a worker's collector need not walk it, nor copy its pages by touching them.
     gc.collect()
     gc.freeze()
-    found = versions(tuple(name for lane in config["lanes"] for name in LANES[lane].distributions))
-    send({"ready": {"versions": found, "python": sys.version.split()[0]}})
+    send({"ready": sys.version.split()[0]})
     for line in sys.stdin:
         if not config["fork"]:
             run(json.loads(line), send)
@@ -66,12 +65,10 @@ def _claim_standard_output() -> Send:
     return send
 
 
-def _preload(lane: str) -> None:
-    try:
-        frameworks.load(lane).preload(lane)
-    except ImportError:
-        # The job that needs the lane will say so.
-        return
+def _preload(lane: Mapping[str, str]) -> None:
+    # The job that needs the lane will say what is wrong with it.
+    with suppress(Exception):
+        frameworks.load(lane["adapter"]).preload(lane["name"])
 
 
 def _fork(job: Mapping[str, Any], send: Send) -> None:
@@ -80,7 +77,7 @@ def _fork(job: Mapping[str, Any], send: Send) -> None:
     previous = signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(writable)
     with warnings.catch_warnings():
-        # JAX and Python 3.12 warn of forking a process with threads. There are none yet: no backend is initialised.
+        # Python 3.12 and some frameworks warn of forking a process with threads. They have started none yet.
         warnings.simplefilter("ignore")
         pid = os.fork()
     if pid == 0:

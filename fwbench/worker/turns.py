@@ -4,7 +4,7 @@ Run by `start` under the interpreter and with the fwbench of its side, so that b
 lines. Of the fwbench that it measures it uses what builds and steps a program, and nothing else.
 
     client                            server                  player (one a benchmark)
-      | -- {"workload", "extra"} ------> | -- fork -------------> |
+      | -- {"workload", "lane", ...} --> | -- fork ------------> |
       | <-- {"built"} or {"unavailable"} ---------------------- |
       | -- {"place": padding} ---------------------------------> |  the program in fresh memory, warm again
       | <-- {"placed": latency} -------------------------------- |
@@ -48,7 +48,8 @@ def serve(config: dict[str, Any]) -> None:
     """Answer jobs until standard input closes.
 
     Args:
-        config: `lanes` to preload, `cpus` to be pinned to, `fork`: whether to fork for each job.
+        config: `lanes` to preload, each with its `name` and `adapter`; `cpus` to be pinned to; `fork`: whether to fork
+            for each job.
     """
     send, receive = _claim_pipes()
     faulthandler.enable()
@@ -60,7 +61,7 @@ def serve(config: dict[str, Any]) -> None:
 
         for lane in config["lanes"]:
             with contextlib.suppress(Exception):
-                frameworks.load(lane).preload(lane)
+                frameworks.load(lane["adapter"]).preload(lane["name"])
     except ImportError as error:
         send({"refused": f"its interpreter cannot import fwbench ({error})"})
         return
@@ -72,7 +73,7 @@ def serve(config: dict[str, Any]) -> None:
             _play(job, send, receive)
             return
         with warnings.catch_warnings():
-            # JAX and Python 3.12 warn of forking a process with threads. There are none yet.
+            # Python 3.12 and some frameworks warn of forking a process with threads. They have started none yet.
             warnings.simplefilter("ignore")
             pid = os.fork()
         if pid == 0:
@@ -102,22 +103,22 @@ def _claim_pipes() -> tuple[Send, Receive]:
 
 
 def _play(job: dict[str, Any], send: Send, receive: Receive) -> None:
-    lane, framework = job["workload"]["lane"], None
+    lane, framework = job["lane"], None
     # The user's modules lie in their own project.
     sys.path[:0] = job["path"]
     try:
         from fwbench import frameworks
 
         try:
-            framework = frameworks.load(lane)
+            framework = frameworks.load(lane["adapter"])
         except ImportError as error:
-            send({"unavailable": f"{lane} cannot be imported ({error})"})
+            send({"unavailable": f"{lane['name']} cannot be imported ({error})"})
             return
         player = Player(framework, job["workload"], job["model"], job["extra"])
         if player.reason:
             send({"unavailable": player.reason})
             return
-        send({"built": player.described()})
+        send({"built": player.described(lane["distributions"])})
         _take_turns(player, send, receive)
     except Exception as error:
         reason = str(error).strip().partition("\n")[0][:300]
@@ -173,12 +174,11 @@ class Player:
         self._units = 0
         self._padding: list[bytes] = []
 
-    def described(self) -> dict[str, Any]:
-        """What a reader should know of how this side runs."""
+    def described(self, distributions: list[str]) -> dict[str, Any]:
+        """What a reader should know of how this side runs: settings, and versions of the lane's distributions."""
         from fwbench.machine import versions
 
-        names = ("torch", "torchvision", "jax", "jaxlib", "flax", "tensorflow", "numpy")
-        return {"settings": dict(self.program.settings), "versions": versions(names)}
+        return {"settings": dict(self.program.settings), "versions": versions((*distributions, "numpy"))}
 
     def place(self, padding: list[int]) -> None:
         """Lay the program into fresh memory, with blocks of these many bytes before it."""
