@@ -6,18 +6,18 @@ the replicates that `fwbench.compare.statistics` decides over.
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fwbench.compare.criteria import CRITERIA, Threshold
-from fwbench.compare.statistics import Confirmation, Suspect, Verdict, cleared, screen, screening_pairs
+from fwbench.compare.findings import ORDER, Decision, Finding, Kind, Outcome, Verdict
+from fwbench.compare.programs import changes
+from fwbench.compare.programs import compare as compare_programs
+from fwbench.compare.statistics import Confirmation, Suspect, cleared, screen, screening_pairs
+from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Failure
 from fwbench.record.workload import Workload
-
-Kind = Literal[
-    "regressed", "improved", "unchanged", "inconclusive", "new", "missing", "unavailable", "incomparable", "failed"
-]
 
 # A change of time from a placing's first block to its last beyond which the warm-up was too short.
 _DRIFT = 0.02
@@ -75,7 +75,7 @@ class Comparison:
     """
 
     workload: Workload
-    kind: Kind
+    kind: Kind | Literal["unavailable"]
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
     screening: Sequence[Pair] = ()
     confirmation: Sequence[Pair] = ()
@@ -204,7 +204,7 @@ class _Work:
             drift = statistics.median(pair.drift for pair in pairs)
             found[workload] = Comparison(
                 workload,
-                max((verdict.kind for verdict in of_metrics.values()), key=_GRAVITY.index),
+                min((verdict.kind for verdict in of_metrics.values()), key=ORDER.index),
                 of_metrics,
                 pairs,
                 self.confirmation[workload],
@@ -231,15 +231,9 @@ class _Work:
             if one and all(metric in pair.differences for pair in pairs):
                 ratio = math.exp(statistics.median(pair.differences[metric] for pair in pairs))
                 limit = 1 + self.threshold(workload, metric, pairs)
-                kind: Literal["regressed", "improved", "unchanged"] = (
-                    "regressed" if ratio > limit else "improved" if ratio < 1 / limit else "unchanged"
-                )
+                kind: Decision = "regressed" if ratio > limit else "improved" if ratio < 1 / limit else "unchanged"
                 found[metric] = Verdict(kind, ratio, (ratio, ratio), 1.0, len(pairs))
         return found
-
-
-# From what needs no attention to what needs most.
-_GRAVITY = ("unchanged", "improved", "inconclusive", "regressed")
 
 
 def _failed(workload: Workload, fault: Fault, built: bool) -> Comparison:
@@ -250,10 +244,62 @@ def _failed(workload: Workload, fault: Fault, built: bool) -> Comparison:
         note = f"{says}: memory must hold both sides at once, so choose a smaller batch"
         return Comparison(workload, "incomparable", note=note, fault=fault)
     if fault.side == "head" and failure.kind == "unavailable":
-        kind: Kind = "missing" if fault.lost else "incomparable" if built else "unavailable"
-        return Comparison(workload, kind, note=f"{fault.title} cannot run it: {failure.message}", fault=fault)
+        note = f"{fault.title} cannot run it: {failure.message}"
+        if fault.lost:
+            return Comparison(workload, "missing", note=note, fault=fault)
+        return Comparison(workload, "incomparable" if built else "unavailable", note=note, fault=fault)
     if fault.side == "head":
         return Comparison(workload, "failed", note=failure.message, fault=fault)
     if failure.kind in ("unavailable", "error") and not built:
         return Comparison(workload, "new", note=f"{fault.title} cannot build it: {failure.message}", fault=fault)
     return Comparison(workload, "incomparable", note=says, fault=fault)
+
+
+def outcome(base: str, head: str, comparisons: Iterable[Comparison], seconds: float) -> Outcome:
+    """What to report of these comparisons.
+
+    What is worse, missing or failed has failed its own test.
+
+    Args:
+        base, head: titles of the sides.
+        seconds: that all of it took.
+    """
+    comparisons = list(comparisons)
+    found = [finding for comparison in comparisons for finding in _findings(comparison)]
+    notes = dict.fromkeys(note for comparison in comparisons for note in _versions(comparison))
+    return Outcome(base, head, found, seconds, list(notes))
+
+
+def _findings(comparison: Comparison) -> list[Finding]:
+    name = comparison.workload.id
+    if comparison.kind == "unavailable":
+        return []
+    if not comparison.verdicts:
+        return [Finding(name, comparison.kind, note=comparison.note, in_test=True)]
+    pairs = [*comparison.screening, *comparison.confirmation]
+    changed = _changes_of_program(comparison)
+    found = [Finding(name, "program", note=changed)] if changed else []
+    for metric, verdict in comparison.verdicts.items():
+        base, head = (statistics.median(pair.values[side][metric] for pair in pairs) for side in ("base", "head"))
+        note = verdict.note or (comparison.note if metric == "latency" else "")
+        replicates = f"{verdict.pairs} pairs"
+        found.append(Finding(name, verdict.kind, metric, base, head, replicates, verdict, note, in_test=True))
+    return found
+
+
+def _changes_of_program(comparison: Comparison) -> str:
+    base, head = (comparison.described[side].get("program") for side in ("base", "head"))
+    if not base or not head:
+        return ""
+    device = comparison.workload.device
+    return changes(compare_programs(Fingerprint.from_json(base), Fingerprint.from_json(head), device))
+
+
+def _versions(comparison: Comparison) -> list[str]:
+    """Framework versions that differ."""
+    base, head = (comparison.described.get(side, {}).get("versions", {}) for side in ("base", "head"))
+    return [
+        f"{name} {base[name]} in base, {head[name]} in head"
+        for name in sorted(base.keys() & head.keys())
+        if base[name] != head[name]
+    ]

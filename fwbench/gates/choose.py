@@ -1,6 +1,7 @@
 """Which gate the options ask for."""
 
 import importlib
+from collections.abc import Sequence
 
 import pytest
 
@@ -20,7 +21,7 @@ _GATES = {
 _ABOUT = {
     "--fwbench-fail": ("--fwbench-against", "--fwbench-gate"),
     "--fwbench-allow-mismatch": ("--fwbench-gate",),
-    "--fwbench-summary": ("--fwbench-against", "--fwbench-gate"),
+    "--fwbench-summary": tuple(_GATES),
 }
 
 
@@ -35,7 +36,7 @@ def choose(config: pytest.Config, selection: Selection, machine: Machine, projec
         raise pytest.UsageError(f"{' and '.join(asked)} are different gates: leave one of them out.")
     for option, gates in _ABOUT.items():
         if _given(config, option) and not set(asked) & set(gates):
-            raise pytest.UsageError(f"{option} is about a gate: add {' or '.join(gates)}, or leave it out.")
+            raise pytest.UsageError(f"{option} is about a gate: add {_either(gates)}, or leave it out.")
     if not asked:
         return None
     summary = config.getoption("fwbench_summary")
@@ -58,3 +59,8 @@ def choose(config: pytest.Config, selection: Selection, machine: Machine, projec
 def _given(config: pytest.Config, option: str) -> bool:
     """Whether somebody asked for it, be it by a variable that is empty: no gate must pass because none was chosen."""
     return config.getoption(option[2:].replace("-", "_")) not in (None, False, [])
+
+
+def _either(options: Sequence[str]) -> str:
+    *others, last = options
+    return f"{', '.join(others)} or {last}" if others else last

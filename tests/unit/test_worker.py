@@ -10,22 +10,20 @@ import sys
 import textwrap
 import time
 from importlib import metadata
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
 from fwbench.machine import machine
-from fwbench.models.project import Project
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Failure, Measurement
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
 from fwbench.worker import client
 from fwbench.worker.client import PACKAGE, Workers, command, environment
+from tests.unit.fakes import NO_PROJECT
 from tests.unit.processes import grandchildren
 
-PROJECT = Project(Path(), ())
 EMPTY = Workload("noop", "noop")
 FIXED = Workload("noop", "noop", mode="fixed")
 
@@ -34,7 +32,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and
 
 @pytest.fixture
 def workers():
-    workers = Workers(machine(), "cpu", {}, ("noop",), PROJECT)
+    workers = Workers(machine(), "cpu", {}, ("noop",), NO_PROJECT)
     yield workers
     workers.close()
 
@@ -142,7 +140,7 @@ def test_an_interpreter_that_cannot_run_a_worker_is_a_failure_that_shows_its_wor
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho 'no such module: fwbench' >&2\nexit 3\n")
     python.chmod(0o755)
-    workers = Workers(machine(), "cpu", {"noop": str(python)}, ("noop",), PROJECT)
+    workers = Workers(machine(), "cpu", {"noop": str(python)}, ("noop",), NO_PROJECT)
     measurement = workers.measure(EMPTY, protocol, ignore)
     workers.close()
     assert measurement.failure.kind == "crashed"
@@ -213,9 +211,8 @@ def attempts(monkeypatch):
 
 
 def measured(lane="jax", device="gpu"):
-    workers = Workers(machine(), device, {}, (lane,), PROJECT)
-    protocol = PROFILES["quick"]
-    return workers.measure(Workload(lane, "cnn", device=device), protocol, ignore)
+    workers = Workers(machine(), device, {}, (lane,), NO_PROJECT)
+    return workers.measure(Workload(lane, "cnn", device=device), PROFILES["quick"], ignore)
 
 
 def test_after_a_crash_a_gpus_compiler_is_tried_with_ever_less_autotuning(attempts, monkeypatch):
