@@ -27,7 +27,7 @@ class Lane:
     Attributes:
         name: on the command line, in ids and in records; letters, digits, `_`, `.` and `-`.
         framework: a Python name, under which models name their networks: `Model(..., numpy="mine.net:Net")`. The
-            lanes of one framework share an interpreter, and those of one environment too share a server.
+            lanes of one framework share an interpreter.
         title: for readers.
         adapter: import path, `package.module:name`, of a `fwbench.frameworks.contract.Framework`. Only workers
             import it.
@@ -81,11 +81,6 @@ class Lane:
                 raise ValueError(
                     f"{path!r} of the lane {self.name!r} is no import path: write it as package.module:name"
                 )
-
-    @property
-    def server(self) -> str:
-        """The same text for lanes whose workers one server can fork: of one framework, in one environment."""
-        return f"{self.framework} {sorted(self.environment.items())}"
 
     def variables(self, threads: int, device: str) -> dict[str, str]:
         """Its environment variables on a device, with so many threads."""

@@ -36,24 +36,22 @@ _STABLE_ALLOCATOR = {
 
 
 class Workers:
-    """The servers of a run, one a framework and environment, started when first needed.
+    """The servers of a run, one a lane, started when first needed.
+
+    No two lanes share one: what a lane preloads must not count as another's memory.
 
     Args:
         machine: gives the CPUs and the thread count, the same for every lane.
         device: `cpu` or `gpu`.
         pythons: interpreter of a framework's workers; default: this one.
-        lanes: that the run may ask for, so that their servers can preload them.
         project: whose models are measured.
     """
 
-    def __init__(
-        self, machine: Machine, device: str, pythons: Mapping[str, str], lanes: tuple[str, ...], project: Project
-    ) -> None:
+    def __init__(self, machine: Machine, device: str, pythons: Mapping[str, str], project: Project) -> None:
         self._machine = machine
         self._project = project
         self._device = device
         self._pythons = pythons
-        self._lanes = lanes
         self._servers: dict[str, Server] = {}
 
     def measure(self, workload: Workload, protocol: Protocol, on_stage: Callable[[str], None]) -> Measurement:
@@ -63,10 +61,10 @@ class Workers:
         record then says in `after_crash` what the first attempt came to and what was changed.
         """
         lane = LANES[workload.lane]
-        job = self._job(workload, lane, protocol)
-        server = self._servers.get(lane.server)
+        job = self._job(workload, protocol)
+        server = self._servers.get(lane.name)
         if server is None or not server.alive:
-            server = self._servers[lane.server] = self._server(lane)
+            server = self._servers[lane.name] = self._server(lane)
         first = server.measure(job, workload, on_stage)
         if self._device != "gpu" or first.failure is None or not _crashed(first.failure):
             return first
@@ -80,24 +78,22 @@ class Workers:
                 return dataclasses.replace(found, after_crash=told)
         return first
 
-    def _job(self, workload: Workload, lane: Lane, protocol: Protocol) -> dict[str, Any]:
+    def _job(self, workload: Workload, protocol: Protocol) -> dict[str, Any]:
         return {
             "workload": workload.to_json(),
-            "lane": lane.to_json(),
             "model": complete(self._project.models[workload.model]).to_json(),
             "path": [str(folder) for folder in self._project.path],
             "protocol": protocol.to_json(),
         }
 
     def _server(self, lane: Lane, flag: tuple[str, str] | None = None) -> "Server":
-        """A new server of a lane and of those that share it, with a fallback flag added to the user's variables."""
-        lanes = [other for name in self._lanes if (other := LANES[name]).server == lane.server]
+        """A new server of a lane, with a fallback flag added to the user's variables."""
         variables = environment(os.environ, self._machine.threads, self._device, lane)
         if flag:
             name, value = flag
             variables[name] = f"{variables.get(name, '')} {value}".strip()
         python = self._pythons.get(lane.framework, sys.executable)
-        return Server(python, lanes or [lane], self._machine.cpus, variables)
+        return Server(python, lane, self._machine.cpus, variables)
 
     def close(self) -> None:
         """End every server."""
@@ -112,10 +108,8 @@ class Server:
         OSError: the interpreter cannot be started.
     """
 
-    def __init__(
-        self, python: str, lanes: Sequence[Lane], cpus: tuple[int, ...], environment: Mapping[str, str]
-    ) -> None:
-        self._channel = Channel(command(python, _SERVER, json.dumps(configuration(lanes, cpus))), environment)
+    def __init__(self, python: str, lane: Lane, cpus: tuple[int, ...], environment: Mapping[str, str]) -> None:
+        self._channel = Channel(command(python, _SERVER, json.dumps(configuration(lane, cpus))), environment)
         self._python = python
         self._ready = False
 
@@ -214,10 +208,10 @@ def command(python: str, script: Path, *arguments: str, package: Path = PACKAGE)
     return [python, "-P", str(_START), str(package), str(script), *arguments]
 
 
-def configuration(lanes: Sequence[Lane], cpus: Sequence[int]) -> dict[str, Any]:
-    """What a server is started with: the lanes to preload, which differ only in how they run one framework."""
+def configuration(lane: Lane, cpus: Sequence[int]) -> dict[str, Any]:
+    """What a lane's server is started with: what to import, and where to run."""
     return {
-        "lanes": [{"name": lane.name, "adapter": lane.adapter} for lane in lanes],
+        "lane": lane.to_json(),
         "cpus": cpus,
         # Forking a process that has loaded frameworks is safe on Linux alone: elsewhere each job gets a new server.
         "fork": sys.platform == "linux",

@@ -83,23 +83,23 @@ class Pairs:
         self._fingerprinted: set[Workload] = set()
 
     def play(self, workloads: Sequence[Workload]) -> dict[Workload, Pair | Fault]:
-        """One fresh pair of each workload, those of lanes that share a server forked from it."""
-        by_server: dict[str, list[Workload]] = {}
+        """One fresh pair of each workload, those of a lane forked from servers that they share."""
+        by_lane: dict[str, list[Workload]] = {}
         for workload in self._random.sample(workloads, len(workloads)):
-            by_server.setdefault(LANES[workload.lane].server, []).append(workload)
+            by_lane.setdefault(workload.lane, []).append(workload)
         played: dict[Workload, Pair | Fault] = {}
-        for pending in by_server.values():
+        for lane, pending in by_lane.items():
             while pending:
-                self._share(pending, played)
+                self._share(LANES[lane], pending, played)
         return played
 
-    def _share(self, pending: list[Workload], played: dict[Workload, Pair | Fault]) -> None:
+    def _share(self, lane: Lane, pending: list[Workload], played: dict[Workload, Pair | Fault]) -> None:
         """Pairs of the pending workloads from fresh servers, until one side fails or all are done."""
         begun = time.monotonic()
         workload = pending[0]
         try:
             with ExitStack() as stack:
-                partners = self._partners(pending, stack)
+                partners = self._partners(lane, stack)
                 share = (time.monotonic() - begun) / len(pending)
                 while pending:
                     workload = pending.pop(0)
@@ -113,15 +113,14 @@ class Pairs:
                 played.update(dict.fromkeys(pending, error.fault))
                 pending.clear()
 
-    def _partners(self, group: Sequence[Workload], stack: ExitStack) -> dict[str, "_Partner"]:
-        lanes = [LANES[name] for name in dict.fromkeys(workload.lane for workload in group)]
+    def _partners(self, lane: Lane, stack: ExitStack) -> dict[str, "_Partner"]:
         noise = {
             "PYTHONHASHSEED": str(self._random.randrange(1 << 32)),
             "FWBENCH_PADDING": "x" * self._random.randrange(_ENVIRONMENT),
         }
         partners = {
             side.name: stack.enter_context(
-                contextlib.closing(_Partner(side, lanes, self._machine, self._device, self._deadline, noise))
+                contextlib.closing(_Partner(side, lane, self._machine, self._device, self._deadline, noise))
             )
             for side in self._shuffled()
         }
@@ -134,7 +133,6 @@ class Pairs:
             partners[side.name].send(
                 {
                     "workload": _fields(workload),
-                    "lane": LANES[workload.lane].to_json(),
                     "model": complete(self._models[workload.model]).to_json(),
                     "path": [],
                     "extra": extra,
@@ -205,12 +203,12 @@ class SideError(Exception):
 
 
 class _Partner:
-    """A side's server for the workloads of lanes that share one."""
+    """A side's server for the workloads of one lane."""
 
     def __init__(
         self,
         side: Side,
-        lanes: Sequence[Lane],
+        lane: Lane,
         machine: Machine,
         device: str,
         deadline: float,
@@ -222,11 +220,10 @@ class _Partner:
         # Compiling is not what a duet compares, and on a CPU it is the same each time. On a GPU compilers choose by
         # measuring, and each pair must draw its own choice.
         caches = side.caches if device == "cpu" else Path(tempfile.mkdtemp(dir=side.caches))
-        variables = environment(os.environ, machine.threads, device, lanes[0]) | dict(noise)
-        for lane in lanes:
-            variables |= {**lane.sharing, **{name: str(caches / folder) for name, folder in lane.caches.items()}}
-        python = side.interpreter(lanes[0].framework)
-        config = json.dumps(configuration(lanes, machine.cpus))
+        folders = {variable: str(caches / name) for variable, name in lane.caches.items()}
+        variables = {**environment(os.environ, machine.threads, device, lane), **noise, **lane.sharing, **folders}
+        python = side.interpreter(lane.framework)
+        config = json.dumps(configuration(lane, machine.cpus))
         server = command(python, Path(turns.__file__).resolve(), config, package=side.package)
         # Raised when it is asked, so that it does not matter which side was started first.
         self._unstarted: SideError | None = None

@@ -28,6 +28,7 @@ from fwbench.meters.latency import Clock, latencies, percentiles
 from fwbench.meters.memory import memory
 from fwbench.meters.throughput import throughput
 from fwbench.models import Model, ModelError
+from fwbench.models.importing import described
 from fwbench.models.weights import canonical, digest
 from fwbench.parity.stamp import stamp
 from fwbench.record.fingerprint import Fingerprint
@@ -52,14 +53,14 @@ _RECORDED = (
 )
 
 
-def run(job: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]) -> None:
-    """Run a job and send what comes of it; never raises for what the measured code does."""
+def run(lane: Lane, job: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]) -> None:
+    """Run a lane's job and send what comes of it; never raises for what the measured code does."""
     send({"started": os.getpid()})
     workload = Workload.from_json(job["workload"])
     protocol = Protocol(**job["protocol"])
     # The user's modules lie in their own project.
     sys.path[:0] = job["path"]
-    lane, model = Lane.from_json(job["lane"]), Model.from_json(job["model"])
+    model = Model.from_json(job["model"])
     measuring = Measuring(workload, lane, model, protocol, lambda stage: send({"stage": stage}))
     with tempfile.TemporaryDirectory(prefix="fwbench-") as folder:
         # Fresh compiler caches: compile time means a cold one.
@@ -103,6 +104,9 @@ class Measuring:
             failure: Failure | None = Failure(
                 "unavailable", f"{self.lane.name} cannot be imported ({error}); install it there"
             )
+        except Exception as error:
+            sentence = f"the adapter of {self.lane.name} cannot be loaded: {described(error)}"
+            failure = Failure("error", sentence, detail=traceback.format_exc())
         else:
             failure = self._attempt(framework)
         return Measurement(

@@ -4,7 +4,7 @@ Run by `start` under the interpreter and with the fwbench of its side, so that b
 lines. Of the fwbench that it measures it uses what builds and steps a program, and nothing else.
 
     client                            server                  player (one a benchmark)
-      | -- {"workload", "lane", ...} --> | -- fork ------------> |
+      | -- {"workload", "model", ...} -> | -- fork ------------> |
       | <-- {"built"} or {"unavailable"} ---------------------- |
       | -- {"place": padding} ---------------------------------> |  the program in fresh memory, warm again
       | <-- {"placed": latency} -------------------------------- |
@@ -48,20 +48,18 @@ def serve(config: dict[str, Any]) -> None:
     """Answer jobs until standard input closes.
 
     Args:
-        config: `lanes` to preload, each with its `name` and `adapter`; `cpus` to be pinned to; `fork`: whether to fork
-            for each job.
+        config: `lane` to run, `cpus` to be pinned to, `fork`: whether to fork for each job.
     """
     send, receive = _claim_pipes()
     faulthandler.enable()
     if config["cpus"] and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, config["cpus"])
     try:
-        # Of this side: a base may be too old for a lane, or its framework be missing.
         from fwbench import frameworks
 
-        for lane in config["lanes"]:
-            with contextlib.suppress(Exception):
-                frameworks.load(lane["adapter"]).preload(lane["name"])
+        # Of this side: a base may be too old for the lane, or its framework be missing.
+        with contextlib.suppress(Exception):
+            frameworks.load(config["lane"]["adapter"]).preload(config["lane"]["name"])
     except ImportError as error:
         send({"refused": f"its interpreter cannot import fwbench ({error})"})
         return
@@ -70,14 +68,14 @@ def serve(config: dict[str, Any]) -> None:
     send({"ready": sys.version.split()[0]})
     while (job := receive()) is not None:
         if not config["fork"]:
-            _play(job, send, receive)
+            _play(config["lane"], job, send, receive)
             return
         with warnings.catch_warnings():
             # Python 3.12 and some frameworks warn of forking a process with threads. They have started none yet.
             warnings.simplefilter("ignore")
             pid = os.fork()
         if pid == 0:
-            _play(job, send, receive)
+            _play(config["lane"], job, send, receive)
             sys.stderr.flush()
             os._exit(0)
         _, status = os.waitpid(pid, 0)
@@ -102,8 +100,8 @@ def _claim_pipes() -> tuple[Send, Receive]:
     return send, receive
 
 
-def _play(job: dict[str, Any], send: Send, receive: Receive) -> None:
-    lane, framework = job["lane"], None
+def _play(lane: dict[str, Any], job: dict[str, Any], send: Send, receive: Receive) -> None:
+    framework = None
     # The user's modules lie in their own project.
     sys.path[:0] = job["path"]
     try:

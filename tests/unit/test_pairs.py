@@ -61,7 +61,7 @@ def test_pairs_share_what_is_compiled_on_a_cpu_alone(tmp_path, monkeypatch, devi
         environments.clear()
         for name in ("base", "head", "base", "head"):
             side = Side(name, name, tmp_path, tmp_path / f"caches-{name}")
-            pairs._Partner(side, [LANES[lane]], machine(), device, 60.0, {})
+            pairs._Partner(side, LANES[lane], machine(), device, 60.0, {})
         for cache in LANES[lane].caches:
             base, head, again, _ = (variables[cache] for variables in environments)
             assert base != head

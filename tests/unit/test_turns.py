@@ -18,12 +18,11 @@ from tests.unit.fakes import FakeClock, FakeFramework, FakeProgram
 NOOP = {"lane": "noop", "model": "noop", "mode": "fixed"}
 JOB = {
     "workload": NOOP,
-    "lane": LANES["noop"].to_json(),
     "model": CATALOG["noop"].to_json(),
     "path": [],
     "extra": 0.0,
 }
-CONFIGURATION = configuration([LANES["noop"]], [])
+CONFIGURATION = configuration(LANES["noop"], [])
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and
 
 @pytest.fixture
 def workers():
-    workers = Workers(machine(), "cpu", {}, ("noop",), NO_PROJECT)
+    workers = Workers(machine(), "cpu", {}, NO_PROJECT)
     yield workers
     workers.close()
 
@@ -123,7 +123,7 @@ def test_a_killed_client_leaves_no_worker():
         from fwbench.record.workload import Workload
         protocol = dataclasses.replace(PROFILES["quick"], min_rounds=10**9)
         workload = Workload("noop", "noop", mode="fixed")
-        workers = Workers(machine(), "cpu", {}, ("noop",), Project(Path(), ()))
+        workers = Workers(machine(), "cpu", {}, Project(Path(), ()))
         workers.measure(workload, protocol, lambda stage: print(stage, flush=True))
         """
     )
@@ -140,7 +140,7 @@ def test_an_interpreter_that_cannot_run_a_worker_is_a_failure_that_shows_its_wor
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho 'no such module: fwbench' >&2\nexit 3\n")
     python.chmod(0o755)
-    workers = Workers(machine(), "cpu", {"noop": str(python)}, ("noop",), NO_PROJECT)
+    workers = Workers(machine(), "cpu", {"noop": str(python)}, NO_PROJECT)
     measurement = workers.measure(EMPTY, protocol, ignore)
     workers.close()
     assert measurement.failure.kind == "crashed"
@@ -194,7 +194,7 @@ def attempts(monkeypatch):
         good = None
         made: ClassVar[list] = []
 
-        def __init__(self, python, lanes, cpus, variables):
+        def __init__(self, python, lane, cpus, variables):
             self.flags = variables.get("XLA_FLAGS")
 
         def measure(self, workload, protocol, on_stage):
@@ -211,7 +211,7 @@ def attempts(monkeypatch):
 
 
 def measured(lane="jax", device="gpu"):
-    workers = Workers(machine(), device, {}, (lane,), NO_PROJECT)
+    workers = Workers(machine(), device, {}, NO_PROJECT)
     return workers.measure(Workload(lane, "cnn", device=device), PROFILES["quick"], ignore)
 
 
@@ -262,7 +262,7 @@ from fwbench.models.project import Project
 from fwbench.suite.profiles import PROFILES
 from fwbench.worker.client import Workers
 from fwbench.record.workload import Workload
-workers = Workers(machine(), "cpu", {"noop": sys.executable}, ("noop",), Project(Path(), ()))
+workers = Workers(machine(), "cpu", {"noop": sys.executable}, Project(Path(), ()))
 found = workers.measure(Workload("noop", "noop"), PROFILES["quick"], lambda _: None)
 workers.close()
 """
