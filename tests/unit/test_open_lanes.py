@@ -192,7 +192,7 @@ def package(tmp_path, monkeypatch):
         (tmp_path / f"{module}.py").write_text("from fwbench.record.lanes import Lane\n" + source)
         info = tmp_path / f"{module}-1.0.dist-info"
         info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: some-lanes\nVersion: 1.0\n")
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: some-lanes\nVersion: 1.0\n")
         (info / "entry_points.txt").write_text(f"[{lanes.GROUP}]\n{module} = {module}:LANE\n")
         monkeypatch.syspath_prepend(tmp_path)
         return tmp_path
