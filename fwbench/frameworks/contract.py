@@ -153,8 +153,8 @@ class Framework(ABC):
     def build(self, workload: Workload, model: Model, weights: Weights, horizon: int = HORIZON) -> Program:
         """Build the model with these canonical weights and place it and the batch on the device.
 
-        Sets the workload's precision for the whole process. In the training modes it is a `Trainer`, whose learning
-        rate falls to zero over `horizon` steps.
+        Sets the workload's precision for the whole process. In the training modes the learning rate falls to zero over
+        `horizon` steps; in mode `fit` the program is a `Trainer`.
 
         Raises:
             ModelError: the network cannot be built or run as it is described; a weight is missing, unknown or of

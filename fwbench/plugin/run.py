@@ -59,7 +59,7 @@ class Run:
     """
 
     def __init__(self, config: pytest.Config) -> None:
-        for marker in spreading.MARKERS:
+        for marker in spreading.markers():
             config.addinivalue_line("markers", marker)
         self._config = config
         if not hasattr(config, "workerinput"):

@@ -4,7 +4,7 @@ Run by `start` under the interpreter and with the fwbench of its side, so that b
 lines. Of the fwbench that it measures it uses what builds and steps a program, and nothing else.
 
     client                            server                  player (one a benchmark)
-      | -- {"workload", "extra"} ------> | -- fork -------------> |
+      | -- {"workload", "model", ...} -> | -- fork ------------> |
       | <-- {"built"} or {"unavailable"} ---------------------- |
       | -- {"place": padding} ---------------------------------> |  the program in fresh memory, warm again
       | <-- {"placed": latency} -------------------------------- |
@@ -48,19 +48,18 @@ def serve(config: dict[str, Any]) -> None:
     """Answer jobs until standard input closes.
 
     Args:
-        config: `lanes` to preload, `cpus` to be pinned to, `fork`: whether to fork for each job.
+        config: `lane` to run, `cpus` to be pinned to, `fork`: whether to fork for each job.
     """
     send, receive = _claim_pipes()
     faulthandler.enable()
     if config["cpus"] and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, config["cpus"])
     try:
-        # Of this side: a base may be too old for a lane, or its framework be missing.
         from fwbench import frameworks
 
-        for lane in config["lanes"]:
-            with contextlib.suppress(Exception):
-                frameworks.load(lane).preload(lane)
+        # Of this side: a base may be too old for the lane, or its framework be missing.
+        with contextlib.suppress(Exception):
+            frameworks.load(config["lane"]["adapter"]).preload(config["lane"]["name"])
     except ImportError as error:
         send({"refused": f"its interpreter cannot import fwbench ({error})"})
         return
@@ -69,14 +68,14 @@ def serve(config: dict[str, Any]) -> None:
     send({"ready": sys.version.split()[0]})
     while (job := receive()) is not None:
         if not config["fork"]:
-            _play(job, send, receive)
+            _play(config["lane"], job, send, receive)
             return
         with warnings.catch_warnings():
-            # JAX and Python 3.12 warn of forking a process with threads. There are none yet.
+            # Python 3.12 and some frameworks warn of forking a process with threads. They have started none yet.
             warnings.simplefilter("ignore")
             pid = os.fork()
         if pid == 0:
-            _play(job, send, receive)
+            _play(config["lane"], job, send, receive)
             sys.stderr.flush()
             os._exit(0)
         _, status = os.waitpid(pid, 0)
@@ -101,23 +100,23 @@ def _claim_pipes() -> tuple[Send, Receive]:
     return send, receive
 
 
-def _play(job: dict[str, Any], send: Send, receive: Receive) -> None:
-    lane, framework = job["workload"]["lane"], None
+def _play(lane: dict[str, Any], job: dict[str, Any], send: Send, receive: Receive) -> None:
+    framework = None
     # The user's modules lie in their own project.
     sys.path[:0] = job["path"]
     try:
         from fwbench import frameworks
 
         try:
-            framework = frameworks.load(lane)
+            framework = frameworks.load(lane["adapter"])
         except ImportError as error:
-            send({"unavailable": f"{lane} cannot be imported ({error})"})
+            send({"unavailable": f"{lane['name']} cannot be imported ({error})"})
             return
         player = Player(framework, job["workload"], job["model"], job["extra"])
         if player.reason:
             send({"unavailable": player.reason})
             return
-        send({"built": player.described()})
+        send({"built": player.described(lane["distributions"])})
         _take_turns(player, send, receive)
     except Exception as error:
         reason = str(error).strip().partition("\n")[0][:300]
@@ -173,12 +172,11 @@ class Player:
         self._units = 0
         self._padding: list[bytes] = []
 
-    def described(self) -> dict[str, Any]:
-        """What a reader should know of how this side runs."""
+    def described(self, distributions: list[str]) -> dict[str, Any]:
+        """What a reader should know of how this side runs: settings, and versions of the lane's distributions."""
         from fwbench.machine import versions
 
-        names = ("torch", "torchvision", "jax", "jaxlib", "flax", "tensorflow", "numpy")
-        return {"settings": dict(self.program.settings), "versions": versions(names)}
+        return {"settings": dict(self.program.settings), "versions": versions((*distributions, "numpy"))}
 
     def place(self, padding: list[int]) -> None:
         """Lay the program into fresh memory, with blocks of these many bytes before it."""
