@@ -29,12 +29,14 @@ from fwbench.errors import UserError
 from fwbench.machine import Machine, machine
 from fwbench.machine.load import OtherLoad
 from fwbench.models import CATALOG
+from fwbench.models.project import Project
 from fwbench.record.reading import SELFTEST
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
 from fwbench.suite.studies import SUITES
 from fwbench.worker import pairs
-from fwbench.worker.sides import itself
+from fwbench.worker.client import PACKAGE
+from fwbench.worker.sides import sides
 
 # Slowdowns in a planted suite, each in another benchmark.
 _PLANTED = 2
@@ -102,7 +104,7 @@ def run(suite: Suite, benchmarks: Sequence[Workload], here: Machine) -> dict[str
     thresholds = {name: c.duet for name, c in CRITERIA.items() if c.duet}
     begun = time.monotonic()
     load = OtherLoad()
-    with itself() as (base, head), _load(suite.loaded, draw):
+    with sides(sys.executable, Project(PACKAGE.parent, ()), {}) as (base, head), _load(suite.loaded, draw):
         players = pairs.Pairs(
             base, head, CATALOG, here, here.device, PROFILES["ci"].deadline, planted, draw.randrange(1 << 32)
         )

@@ -24,8 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from fwbench.compare.duet import Fault, Pair
+from fwbench.errors import UserError
 from fwbench.machine import Machine
 from fwbench.models import Model
+from fwbench.models.importing import split
 from fwbench.models.project import complete
 from fwbench.record.lanes import LANES, Lane
 from fwbench.record.measurement import Failure, FailureKind
@@ -81,6 +83,7 @@ class Pairs:
         self._planted = planted or {}
         self._random = random.Random(seed)
         self._fingerprinted: set[Workload] = set()
+        self._modules: dict[str, list[str]] = {}
 
     def play(self, workloads: Sequence[Workload]) -> dict[Workload, Pair | Fault]:
         """One fresh pair of each workload, those of a lane forked from servers that they share."""
@@ -134,7 +137,10 @@ class Pairs:
                 {
                     "workload": _fields(workload),
                     "model": complete(self._models[workload.model]).to_json(),
-                    "path": [],
+                    "path": [str(folder) for folder in side.path],
+                    "root": str(side.root),
+                    "tree": str(side.tree) if side.tree else None,
+                    "own": self._own(workload.model),
                     "extra": extra,
                 }
             )
@@ -164,6 +170,16 @@ class Pairs:
                 answer = partners[name].ask({"rounds": taken.rounds}, "rounds")
                 taken.turn(placing, block, name, answer["rounds"][1:], answer["cpu_time"])
 
+    def _own(self, name: str) -> list[str]:
+        """Of the modules that the model of this name names, those that are part of the user's repository."""
+        if name not in self._modules:
+            model = self._models[name]
+            paths = [*model.networks.values(), *(model.loss.values() if isinstance(model.loss, dict) else ())]
+            paths += [model.weights] if isinstance(model.weights, str) else []
+            named = dict.fromkeys(split(path)[0] for path in paths)
+            self._modules[name] = [module for module in named if self._sides[1].tracks(module)]
+        return self._modules[name]
+
     def _shuffled(self) -> list[Side]:
         return self._random.sample(self._sides, len(self._sides))
 
@@ -177,7 +193,7 @@ def _both(partners: Mapping[str, "_Partner"], ask: Callable[["_Partner"], Any]) 
     try:
         head = ask(partners["head"])
     except SideError as error:
-        if error.fault.failure.kind == "unavailable":
+        if error.lacking:
             with contextlib.suppress(SideError):
                 ask(partners["base"])
                 error.fault = dataclasses.replace(error.fault, lost=True)
@@ -192,13 +208,15 @@ class SideError(Exception):
         kind: as in `Failure`; `unavailable`: it cannot run the workload.
         message: one sentence.
         detail: a traceback, or the end of standard error.
+        lacking: whether the side has no such model or cannot run it at all, so that it matters whether the other can.
 
     Attributes:
         fault: what the judgement is told of it.
     """
 
-    def __init__(self, side: Side, kind: FailureKind, message: str, detail: str = "") -> None:
+    def __init__(self, side: Side, kind: FailureKind, message: str, detail: str = "", lacking: bool = False) -> None:
         super().__init__(message)
+        self.lacking = lacking or kind == "unavailable"
         self.fault = Fault(side.name, side.title, Failure(kind, message, "duet", detail))
 
 
@@ -237,10 +255,12 @@ class _Partner:
 
         Raises:
             SideError: it cannot.
+            UserError: nor could it take any other.
         """
         if self._unstarted:
             raise self._unstarted
         message = self._receive(START_DEADLINE)
+        self._refuse(message)
         if "refused" in message:
             raise SideError(self.side, "unavailable", message["refused"])
 
@@ -254,10 +274,18 @@ class _Partner:
 
         Raises:
             SideError: there is another, or none.
+            UserError: so it would be for all other workloads, and the user must do something about it.
         """
         message = self._receive(self._deadline)
         if answer in message:
             return message
+        self._refuse(message)
+        if "unbuildable" in message:
+            raise SideError(self.side, "error", message["unbuildable"], lacking=True)
+        if "stray" in message:
+            name, file = message["stray"]
+            sentence = f"its module {name!r} would come from {file}, which is not part of that revision"
+            raise SideError(self.side, "error", sentence)
         if "unavailable" in message:
             raise SideError(self.side, "unavailable", message["unavailable"])
         if "out_of_memory" in message:
@@ -266,6 +294,21 @@ class _Partner:
             kind: FailureKind = "error" if answer == "built" else "crashed"
             raise SideError(self.side, kind, message["failed"], message["detail"])
         raise SideError(self.side, "crashed", describe_exit(message.get("exited", 0)), self._channel.said())
+
+    def _refuse(self, message: Mapping[str, Any]) -> None:
+        if "undriven" in message:
+            raise UserError(
+                f"the fwbench of {self.side.title} is another than this run's and cannot be used by it "
+                f"({message['undriven']}): compare with a later revision."
+            )
+        # As both sides look in the same places, base has nothing there where head is right.
+        if "stray" in message and self.side.name == "head":
+            name, file = message["stray"]
+            raise UserError(
+                f"the module {name!r} was imported from {file}, where a revision and the working tree would find the "
+                "same file, so no change in it could be seen: add the folder that holds the working tree's to pytest's "
+                "configuration, as in `pythonpath = src`."
+            )
 
     def ask(self, message: Mapping[str, Any], answer: str) -> dict[str, Any]:
         """Send a message and wait for its answer."""

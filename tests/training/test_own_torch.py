@@ -355,10 +355,13 @@ def test_a_wrong_builder_gets_one_sentence(row, sentence):
     ids=["fails", "loses the batch", "no such output", "a tuple"],
 )
 def test_a_wrong_network_gets_one_sentence(row, sentence, lane, mode):
-    with pytest.raises(ModelError, match=sentence) as caught:
+    def run():
         program = built(row, mode, lane)
         program.step()
         program.output()
+
+    with pytest.raises(ModelError, match=sentence) as caught:
+        run()
     assert "\n" not in str(caught.value)
 
 

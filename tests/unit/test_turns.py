@@ -16,12 +16,8 @@ from fwbench.worker.client import command, configuration, environment
 from tests.unit.fakes import FakeClock, FakeFramework, FakeProgram
 
 NOOP = {"lane": "noop", "model": "noop", "mode": "fixed"}
-JOB = {
-    "workload": NOOP,
-    "model": CATALOG["noop"].to_json(),
-    "path": [],
-    "extra": 0.0,
-}
+MODEL = CATALOG["noop"].to_json()
+JOB = {"workload": NOOP, "model": MODEL, "path": [], "root": "/", "tree": None, "own": [], "extra": 0.0}
 CONFIGURATION = configuration(LANES["noop"], [])
 
 
@@ -50,7 +46,7 @@ def test_a_program_is_compiled_for_the_context_in_which_it_steps(clock):
         program.log.append("leave")
 
     program.session = session
-    turns.Player(FakeFramework(program), NOOP, JOB["model"], 0.0)
+    turns.Player(FakeFramework(program), NOOP, MODEL, 0.0)
     assert program.log == ["enter", "compile", "leave"]
 
 

@@ -274,11 +274,12 @@ from fwbench.compare.criteria import CRITERIA
 from fwbench.compare.duet import compare
 from fwbench.worker.pairs import Pairs
 from fwbench.models import CATALOG
+from fwbench.models.project import Project
 from fwbench.worker.sides import sides
 from fwbench.machine import machine
 from fwbench.record.workload import Workload
 fixed, limits = Workload("noop", "noop", mode="fixed"), {"latency": CRITERIA["latency"].duet}
-with sides(sys.executable, Path(sys.argv[1]), {}) as (base, head):
+with sides(sys.executable, Project(Path(sys.argv[1]), ()), {}) as (base, head):
     compared = compare({fixed: limits}, Pairs(base, head, CATALOG, machine(), "cpu", 60.0).play)[fixed]
 """
 
