@@ -47,6 +47,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             active(metafunc.config).spread(metafunc, marker)
 
 
+@pytest.hookimpl(tryfirst=True, optionalhook=True)
+def pytest_benchmark_compare_machine_info(
+    config: pytest.Config, machine_info: dict[str, Any], compared_benchmark: dict[str, Any]
+) -> None:
+    """A record of ours has our fingerprint of the machine, so it is compared with one that has it too.
+
+    pytest-benchmark does this while it is configured, when no test that would make us active is collected yet.
+    """
+    if "fwbench" in compared_benchmark["machine_info"]:
+        active(config).pytest_benchmark_update_machine_info(config, machine_info)
+
+
 def active(config: pytest.Config) -> "Run":
     """The run, begun when it is first asked for.
 

@@ -14,7 +14,7 @@ from fwbench.data import NAMES as DATA
 from fwbench.machine import Machine
 from fwbench.models import CATALOG, Model, pretrained
 from fwbench.record.lanes import LANES
-from fwbench.record.workload import PRECISIONS
+from fwbench.record.workload import PRECISIONS, Workload
 from fwbench.suite.profiles import PROFILES, Protocol
 from fwbench.suite.selection import Selection
 from fwbench.suite.studies import STUDIES, SUITES
@@ -59,6 +59,7 @@ def select(config: pytest.Config, machine: Machine) -> Selection:
         "data": data,
         "epochs": config.getoption("fwbench_epochs"),
     }
+    _check(config)
     return Selection(
         protocol=_steered(config, PROFILES[profile]),
         suite=study.parts if study else SUITES[profile],
@@ -76,6 +77,19 @@ def select(config: pytest.Config, machine: Machine) -> Selection:
         threads=_threads(config, machine),
         processes=_at_least_one(config, "--fwbench-processes"),
     )
+
+
+def _check(config: pytest.Config) -> None:
+    """Refuse what would make no workload, whatever the tests are.
+
+    Raises:
+        pytest.UsageError: one sentence.
+    """
+    epochs, rate = config.getoption("fwbench_epochs"), config.getoption("fwbench_learning_rate")
+    try:
+        Workload("", "", mode="fit", epochs=1 if epochs is None else epochs, learning_rate=rate)
+    except ValueError as error:
+        raise pytest.UsageError(f"{error}.") from None
 
 
 def steered_by_marker(protocol: Protocol, marker: pytest.Mark | None) -> Protocol:

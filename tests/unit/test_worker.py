@@ -18,6 +18,7 @@ from fwbench.machine import machine
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Failure, Measurement
 from fwbench.record.workload import Workload
+from fwbench.suite.profiles import PROFILES
 from fwbench.worker import client
 from fwbench.worker.client import PACKAGE, Workers, command, environment
 from tests.unit.fakes import NO_PROJECT
@@ -196,7 +197,7 @@ def attempts(monkeypatch):
         def __init__(self, python, lanes, cpus, variables):
             self.flags = variables.get("XLA_FLAGS")
 
-        def measure(self, workload, protocol, on_stage):
+        def measure(self, job, workload, on_stage):
             self.made.append(self.flags)
             right = self.good is not None and self.flags is not None and self.flags.endswith(self.good)
             return Measurement(workload, failure=None if right else self.failure)
@@ -211,7 +212,7 @@ def attempts(monkeypatch):
 
 def measured(lane="jax", device="gpu"):
     return Workers(machine(), device, {}, (lane,), NO_PROJECT).measure(
-        Workload(lane, "cnn", device=device), None, ignore
+        Workload(lane, "cnn", device=device), PROFILES["quick"], ignore
     )
 
 
