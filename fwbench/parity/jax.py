@@ -11,7 +11,8 @@ import numpy as np
 import optax  # type: ignore[import-untyped, unused-ignore]
 from flax import nnx
 
-from fwbench.frameworks.jax.networks import load_weights, network, shapes
+from fwbench.frameworks.jax.kinds import Nnx
+from fwbench.frameworks.jax.networks import network
 from fwbench.parity.case import ADAM, SGD, STEPS, Array, Backward, Case, Forward, Optimizer, Side, is_statistic
 
 State = dict[str, jax.Array]
@@ -23,9 +24,9 @@ _HEAVY = frozenset({"resnet50"})
 
 
 class JaxSide(Side):
-    """Our Flax module, as a jitted function of its canonical weights or run operator by operator.
+    """The model's network, as a jitted function of its canonical weights or run operator by operator.
 
-    The weights enter through `load_weights` inside the function, so JAX's own differentiation carries the gradients
+    The weights enter through `Network.load` inside the function, so JAX's own differentiation carries the gradients
     back through that door into canonical names and layouts.
     """
 
@@ -36,16 +37,15 @@ class JaxSide(Side):
             eager: run without `jax.jit`.
         """
         super().__init__(case)
-        module = network(case.row, case.sizes) if module is None else module
-        for _, part in nnx.iter_graph(module):
-            if hasattr(part, "rate"):
-                part.rate = 0.0
-            if case.dtype == "float64" and _is_depthwise(part):
-                part.conv_general_dilated = depthwise
-        module.train() if case.mode == "train" else module.eval()
-        self._graph, self._abstract = nnx.split(module)
+        self._network = network(case.row, case.sizes)
+        if isinstance(self._network, Nnx):
+            module = self._network.module() if module is None else module
+            for _, part in nnx.iter_graph(module):
+                if case.dtype == "float64" and _is_depthwise(part):
+                    part.conv_general_dilated = depthwise
+            self._network = self._network.replaced(module)
         with self._arithmetic():
-            weights = jax.device_put(case.weights(shapes(module)))
+            weights = jax.device_put(case.weights(self._network.shapes))
             self._x, self._labels = jax.device_put((case.inputs(), case.labels()))
         self._parameters = {name: value for name, value in weights.items() if not is_statistic(name)}
         self._statistics = {name: value for name, value in weights.items() if is_statistic(name)}
@@ -92,12 +92,10 @@ class JaxSide(Side):
             return self._differentiate(self._parameters, self._statistics)
 
     def _loss(self, parameters: State, statistics: State) -> tuple[jax.Array, tuple[jax.Array, State]]:
-        module: Any = nnx.merge(self._graph, self._abstract, copy=True)
-        weights: dict[str, Any] = {**parameters, **statistics}
-        load_weights(module, weights)
-        logits = module(self._x)
-        leaves = (leaf[...] for _, leaf in nnx.to_flat_state(nnx.state(module)))
-        after = {name: leaf for name, leaf in zip(shapes(module), leaves, strict=True) if is_statistic(name)}
+        leaves = self._network.load({**parameters, **statistics})
+        # Without a key, stochastic layers are off.
+        logits, leaves = self._network.apply(leaves, {"": self._x}, train=self.case.mode == "train")
+        after = {name: leaf for name, leaf in self._network.canonical(leaves).items() if is_statistic(name)}
         loss = optax.softmax_cross_entropy_with_integer_labels(logits, self._labels).mean()
         return loss, (logits, after)
 

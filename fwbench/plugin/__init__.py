@@ -46,7 +46,24 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     for name in ("fwbench", "fwbench_parity"):
         marker = metafunc.definition.get_closest_marker(name)
         if marker and _can_measure(metafunc.config):
-            active(metafunc.config).spread(metafunc, marker)
+            try:
+                run = active(metafunc.config)
+            except pytest.UsageError as error:
+                # Of a collector, as what is raised here is the module's own fault to pytest, shown with a traceback.
+                raise pytest.Collector.CollectError(str(error)) from None
+            run.spread(metafunc, marker)
+
+
+@pytest.hookimpl(tryfirst=True, optionalhook=True)
+def pytest_benchmark_compare_machine_info(
+    config: pytest.Config, machine_info: dict[str, Any], compared_benchmark: dict[str, Any]
+) -> None:
+    """A record of ours has our fingerprint of the machine, so it is compared with one that has it too.
+
+    pytest-benchmark does this while it is configured, when no test that would make us active is collected yet.
+    """
+    if "fwbench" in compared_benchmark["machine_info"]:
+        active(config).pytest_benchmark_update_machine_info(config, machine_info)
 
 
 def active(config: pytest.Config) -> "Run":
@@ -58,9 +75,13 @@ def active(config: pytest.Config) -> "Run":
     if _RUN not in config.stash:
         if not _can_measure(config):
             raise pytest.UsageError(_SWITCHED_OFF)
+        from fwbench.errors import UserError
         from fwbench.plugin.run import Run
 
-        config.stash[_RUN] = Run(config)
+        try:
+            config.stash[_RUN] = Run(config)
+        except UserError as error:
+            raise pytest.UsageError(str(error)) from None
         config.pluginmanager.register(config.stash[_RUN], "fwbench.run")
     return config.stash[_RUN]
 

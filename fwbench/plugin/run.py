@@ -59,7 +59,7 @@ class Run:
     """
 
     def __init__(self, config: pytest.Config) -> None:
-        for marker in spreading.MARKERS:
+        for marker in spreading.markers():
             config.addinivalue_line("markers", marker)
         self._config = config
         if not hasattr(config, "workerinput"):
@@ -123,15 +123,17 @@ class Run:
         self._refuse_unknown_models()
         self._deselect(items)
         for item in items:
-            if not _measures(item):
+            if "fwbench_measure" not in getattr(item, "fixturenames", ()):
+                continue
+            # A workload that fails has no rounds to replay; its failure says so already.
+            item.add_marker(pytest.mark.filterwarnings("ignore:Benchmark fixture was not used at all"))
+            if spreading.workload_of(item) is None:
                 continue
             clock = item.stash[_CLOCK] = ReplayClock()
             # Only the closest marker counts, so this one carries what the test's own says.
             own = item.get_closest_marker("benchmark")
             kwargs = {"group": _group(item), **(own.kwargs if own else {}), "timer": clock}
             item.add_marker(pytest.mark.benchmark(**kwargs), append=False)
-            # A workload that fails has no rounds to replay; its failure says so already.
-            item.add_marker(pytest.mark.filterwarnings("ignore:Benchmark fixture was not used at all"))
 
     def _refuse_unknown_models(self) -> None:
         for name in self.selection.asked.get("models", ()):
@@ -336,10 +338,6 @@ class Run:
         """pytest-benchmark switches itself off under xdist, then saves and compares nothing and exits with 0."""
         if self._config.getoption("dist", "no") != "no" and (asked := self._needs_benchmarks()):
             raise pytest.UsageError(f"{asked} {_NOT_PARALLEL}")
-
-
-def _measures(item: pytest.Item) -> bool:
-    return spreading.workload_of(item) is not None and "fwbench_measure" in getattr(item, "fixturenames", ())
 
 
 def _fail_unspread(item: pytest.Item, decorator: str) -> None:

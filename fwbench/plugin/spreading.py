@@ -26,14 +26,16 @@ _WORKLOAD = "fwbench_workload"
 _CANDIDATE = "fwbench_candidate"
 _FAULT = "fwbench_fault"
 
-# Set by us, and no user's to write.
-MARKERS = (
-    f"{_WORKLOAD}(workload): what fwbench measures in this test.",
-    f"{_CANDIDATE}(model, framework): what fwbench proves in this test.",
-    f"{_FAULT}(sentence): why fwbench cannot spread this test.",
-    *(f"{lane.name}: measures the lane {lane.title}." for lane in LANES.values()),
-    *(f"{mode}: measures the mode {mode}." for mode in (*MODES, *HARNESS_MODES)),
-)
+
+def markers() -> list[str]:
+    """Those that are set by us, and no user's to write."""
+    return [
+        f"{_WORKLOAD}(workload): what fwbench measures in this test.",
+        f"{_CANDIDATE}(model, framework): what fwbench proves in this test.",
+        f"{_FAULT}(sentence): why fwbench cannot spread this test.",
+        *(f"{lane.name}: measures the lane {lane.title}." for lane in LANES.values()),
+        *(f"{mode}: measures the mode {mode}." for mode in (*MODES, *HARNESS_MODES)),
+    ]
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from fwbench.errors import UserError
-from fwbench.machine import Machine
 from fwbench.record.journal import SCHEMA
+from fwbench.record.machine import Machine
 from fwbench.record.measurement import Measurement
 from fwbench.record.workload import Workload
 

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 
-from fwbench.record.lanes import LANES
+from fwbench.record.lanes import BASELINE
 from fwbench.record.workload import Workload
 from fwbench.report import units
 from fwbench.report.cases import Case, Comparison, comparisons, title
@@ -47,7 +47,7 @@ def table(key: str, title: str, cases: Sequence[Case]) -> Table:
         title,
         "Throughput is samples per second with calls enqueued back to back; p50, p95 and p99 are latencies of one "
         "synchronised call, n/a where there are too few samples to say; compile is tracing and compiling with cold "
-        "caches; speed-up is throughput relative to eager PyTorch.",
+        f"caches; speed-up is throughput relative to {BASELINE.title}.",
         columns(cases),
         cases,
         _missing(cases),
@@ -73,11 +73,13 @@ def summary(cases: Sequence[Case]) -> Table:
         own, other = throughput(lane, comparison), throughput(baseline or "", comparison)
         return own / other if own and other else None
 
-    missing = [] if baseline or not lanes else ["no speed-up: eager PyTorch, which it is relative to, was not measured"]
+    missing = (
+        [] if baseline or not lanes else [f"no speed-up: {BASELINE.title}, which it is relative to, was not measured"]
+    )
     return tabulate(
         "summary",
         "Table I: inference at the largest batch",
-        "Samples per second by lane at the largest batch measured, and speed-up over eager PyTorch.",
+        f"Samples per second by lane at the largest batch measured, and speed-up over {BASELINE.title}.",
         (
             Column("model", lambda comparison: comparison.workload.model),
             Column("precision", lambda comparison: comparison.workload.precision),
@@ -116,7 +118,7 @@ class BreakEven:
 
 
 def break_evens(cases: Sequence[Case]) -> list[BreakEven]:
-    """Every compiled lane that was measured beside eager PyTorch, in inference or training steps."""
+    """Every compiled lane that was measured beside the baseline lane, in inference or training steps."""
     found = []
     for comparison in comparisons(cases):
         eager = next((case.value("latency_p50") for lane, case in comparison.lanes.items() if _is_baseline(lane)), None)
@@ -132,8 +134,8 @@ def break_even(cases: Sequence[Case]) -> Table:
     return tabulate(
         "break-even",
         "When compiling has paid off",
-        "The compiler's seconds, a call's latency (p50) in eager PyTorch and in the compiled lane, and the number of "
-        "calls after which the compiled lane has caught up; never where its calls are slower. Where two calls take "
+        f"The compiler's seconds, a call's latency (p50) in {BASELINE.title} and in the compiled lane, and the number "
+        "of calls after which the compiled lane has caught up; never where its calls are slower. Where two calls take "
         "about as long, chance decides between never and many.",
         (
             *(Column[BreakEven](c.name, functools.partial(_of_case, c), c.unit, c.show) for c in _WORKLOAD),
@@ -155,7 +157,7 @@ def _value(metric: str, case: Case) -> float | None:
 
 
 def _is_baseline(lane: str) -> bool:
-    return lane in LANES and LANES[lane].baseline
+    return lane == BASELINE.name
 
 
 def _across(workload: Workload) -> Workload:

@@ -226,9 +226,7 @@ def test_an_unavailable_framework_skips_with_the_reason(suite):
         (["--fwbench-weights=pretrained"], "*torchvision's weights of resnet50 could not be had*"),
         (["--fwbench-python=jax=/no/such/python"], "*there is no interpreter '/no/such/python'*"),
         (["--fwbench-python=python3"], "*'python3' is not FRAMEWORK=PATH*"),
-        (["-n2", "--benchmark-autosave"], "*--benchmark-autosave cannot work with -n*"),
-        (["-n2", "--benchmark-compare"], "*--benchmark-compare cannot work with -n*"),
-        (["-n2", "--benchmark-json=x.json"], "*--benchmark-json cannot work with -n*"),
+        (["-n2", "--benchmark-autosave", "--fwbench-seeds=1"], "*--benchmark-autosave cannot work with -n*"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_4(suite, monkeypatch, arguments, sentence):
@@ -237,12 +235,20 @@ def test_bad_input_is_one_sentence_and_exit_4(suite, monkeypatch, arguments, sen
     for name in ("FWBENCH_CACHE", "TORCH_HOME"):
         monkeypatch.setenv(name, str(suite.path / name))
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    suite.makepyfile(test_suite=NOOP.replace('"noop", lanes=["noop"]', '"resnet50"'))
     result = run(suite, *arguments)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     lines = [line for line in result.stderr.lines if line]
     assert len(lines) == 1
     result.stderr.fnmatch_lines([f"ERROR: {sentence}"])
     assert not list(suite.path.glob(".benchmarks/**/*.json*"))
+
+
+@pytest.mark.parametrize("option", ["--benchmark-autosave", "--benchmark-json=x.json"])
+def test_a_parallel_run_that_would_save_nothing_fails_and_says_why(suite, option):
+    result = run(suite, "-n2", option)
+    result.assert_outcomes(errors=3)
+    result.stdout.fnmatch_lines([f"*{option.partition('=')[0]} cannot work with -n*leave out -n*"])
 
 
 def test_parallel_runs_smoke_the_benchmarks(suite):
