@@ -145,7 +145,8 @@ class Measurement:
     def to_json(self) -> dict[str, Any]:
         """The record as JSON primitives."""
         return dataclasses.asdict(self) | {
-            "metrics": {name: metric.to_json(name) for name, metric in self.metrics.items()}
+            "workload": self.workload.to_json(),
+            "metrics": {name: metric.to_json(name) for name, metric in self.metrics.items()},
         }
 
     @classmethod

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from fwbench.meters.memory import memory
 from fwbench.meters.throughput import throughput
 from fwbench.models import Model
 from fwbench.models.weights import canonical, digest
-from fwbench.parity.stamp import stamp
+from fwbench.parity.store import stamp
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Failure, Measurement, Metric, unavailable
@@ -62,12 +63,16 @@ def run(job: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]) -> No
     protocol = Protocol(**job["protocol"])
     # The user's modules lie in their own project.
     sys.path[:0] = job["path"]
-    measuring = Measuring(workload, Model.from_json(job["model"]), protocol, lambda stage: send({"stage": stage}))
+    model = Model.from_json(job["model"])
+    measuring = Measuring(workload, model, protocol, lambda stage: send({"stage": stage}))
     with tempfile.TemporaryDirectory(prefix="fwbench-") as caches:
         # Fresh compiler caches: compile time means a cold one.
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(caches, "inductor")
         os.environ["TRITON_CACHE_DIR"] = os.path.join(caches, "triton")
         measurement = measuring.run()
+    # Here, for the proof is of the source files and versions that this process sees.
+    proof = stamp(model, LANES[workload.lane].framework, Path(job["proofs"]))
+    measurement = dataclasses.replace(measurement, parity={**measurement.parity, "proof": proof})
     send({"measurement": measurement.to_json()})
 
 
@@ -159,7 +164,6 @@ class Measuring:
             weights = canonical(workload.weights, model, shapes, workload.seed)
             program = framework.build(workload, model, weights, horizon)
             self.parity["weights"] = digest(weights)
-            self.parity["proof"] = stamp(model.name)
             # A copy on the host would count as the program's memory.
             del weights
         self.settings = {**program.settings, **_environment()}
