@@ -1,18 +1,10 @@
-"""The suite's axes: which tests spread over the frameworks, models and batch sizes that the options select."""
+"""What a checkout needs that is not installed: the plugin, and which folders a run of benchmarks leaves alone."""
 
 from pathlib import Path
 
 import pytest
 
-from fwbench.plugin import parametrize, selection
-
 pytest_plugins = ["fwbench.plugin"]
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    marker = metafunc.definition.get_closest_marker("workloads")
-    if marker:
-        parametrize(metafunc, selection(metafunc.config).workloads(**marker.kwargs))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -28,10 +28,12 @@ from fwbench.compare.statistics import LOOKS, SCREENING
 from fwbench.errors import UserError
 from fwbench.machine import Machine, machine
 from fwbench.machine.load import OtherLoad
+from fwbench.models import CATALOG
 from fwbench.record.reading import SELFTEST
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
 from fwbench.suite.studies import SUITES
+from fwbench.worker import pairs
 from fwbench.worker.sides import itself
 
 # Slowdowns in a planted suite, each in another benchmark.
@@ -101,9 +103,10 @@ def run(suite: Suite, benchmarks: Sequence[Workload], here: Machine) -> dict[str
     begun = time.monotonic()
     load = OtherLoad()
     with itself() as (base, head), _load(suite.loaded, draw):
-        compared = duet.Duet(
-            base, head, here, here.device, PROFILES["ci"].deadline, planted, draw.randrange(1 << 32), _tell
-        ).compare(dict.fromkeys(benchmarks, thresholds))
+        players = pairs.Pairs(
+            base, head, CATALOG, here, here.device, PROFILES["ci"].deadline, planted, draw.randrange(1 << 32)
+        )
+        compared = duet.compare(dict.fromkeys(benchmarks, thresholds), players.play, _tell)
         other = load.read().value
     return {
         **dataclasses.asdict(suite),
@@ -181,7 +184,7 @@ def _selftest(options: argparse.Namespace) -> int:
         here = dataclasses.replace(here, threads=1)
     benchmarks = workloads(here.device)
     # What both sides are asked to do, and what is made of it.
-    asked = [*(workload.id for workload in benchmarks), repr((LOOKS, SCREENING, CRITERIA, duet.PARAMETERS))]
+    asked = [*(workload.id for workload in benchmarks), repr((LOOKS, SCREENING, CRITERIA, pairs.PARAMETERS))]
     header = {
         "definition": hashlib.sha256("\n".join(asked).encode()).hexdigest()[:16],
         # As it will be read back.

@@ -4,16 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fwbench.compare.statistics import Verdict
+# What statistics can say of one metric.
+Decision = Literal["regressed", "improved", "unchanged", "inconclusive"]
 
-Kind = Literal[
-    "regressed", "improved", "unchanged", "inconclusive", "incomparable", "missing", "new", "failed", "program"
-]
+# What can become of a benchmark, or of one of its metrics. `program`: another program beside times that were compared;
+# `changed`: another program where programs are all that is compared.
+Kind = Decision | Literal["failed", "missing", "incomparable", "changed", "program", "new"]
 
 # Gravest first; what stands in front of a report.
 ORDER: tuple[Kind, ...] = (
     "failed",
     "regressed",
+    "changed",
     "missing",
     "incomparable",
     "inconclusive",
@@ -22,13 +24,34 @@ ORDER: tuple[Kind, ...] = (
     "new",
     "unchanged",
 )
-_FAILING = ("failed", "regressed", "missing")
-_COMPARED = ("regressed", "improved", "unchanged", "inconclusive")
+_FAILING = ("failed", "regressed", "changed", "missing")
+_COMPARED = ("regressed", "improved", "unchanged", "inconclusive", "changed")
 
-OK, REGRESSED, NOTHING = 0, 1, 4
+OK, WORSE, NOTHING = 0, 1, 4
 
 # Stands for a benchmark's name where a finding is about the whole comparison.
 ALL = "all"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What statistics say of one metric of a benchmark.
+
+    Attributes:
+        ratio: estimate of head over base.
+        interval: of the ratio, at `confidence`.
+        pairs: that the estimate rests on.
+        p_value: of the test, where one was made.
+        note: for an inconclusive one, what would resolve it.
+    """
+
+    kind: Decision
+    ratio: float
+    interval: tuple[float, float]
+    confidence: float
+    pairs: int
+    p_value: float | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -42,6 +65,8 @@ class Finding:
         replicates: what the verdict rests on, as in `10 pairs`.
         verdict: of the statistics, with ratio and interval.
         note: one sentence: why, or what to do.
+        in_test: whether the benchmark's own test was judged by it, so that it counts no second time: where it is a
+            fault that test has failed, and where that was expected, it is forgiven.
     """
 
     benchmark: str
@@ -52,6 +77,7 @@ class Finding:
     replicates: str = ""
     verdict: Verdict | None = None
     note: str = ""
+    in_test: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,14 +97,14 @@ class Outcome:
     notes: Sequence[str] = ()
 
     @property
-    def compared(self) -> bool:
-        """Whether something could be compared, and nothing could not."""
-        kinds = {finding.kind for finding in self.findings}
-        return "incomparable" not in kinds and bool(kinds.intersection(_COMPARED))
-
-    @property
     def exit_code(self) -> int:
-        """1 with a regression, a failure or a missing benchmark; 4 where something or all could not be compared."""
-        if any(finding.kind in _FAILING for finding in self.findings):
-            return REGRESSED
-        return OK if self.compared else NOTHING
+        """What the comparison makes of an exit code that is 0 so far.
+
+        Returns:
+            1 where a benchmark is worse, failed or missing, unless its own test was judged by that; else 4 where
+            nothing could be compared, or something could not; else 0.
+        """
+        if any(finding.kind in _FAILING and not finding.in_test for finding in self.findings):
+            return WORSE
+        kinds = {finding.kind for finding in self.findings}
+        return OK if kinds.intersection(_COMPARED) and "incomparable" not in kinds else NOTHING

@@ -1,14 +1,10 @@
 """Two programs compared without a clock: what changed, exactly, the most important first."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from fwbench.record.fingerprint import Fingerprint
-
-Kind = Literal[
-    "untold", "form", "recompiles", "dtype", "donation", "barrier", "graph_breaks", "program", "compiler", "same"
-]
 
 _BARRIER = "optimization_barrier"
 _NAMED = 8  # kinds of operators in a sentence; a reader of more compares the records
@@ -18,21 +14,33 @@ _SIZES = {"flops": "FLOPs", "bytes_accessed": "bytes accessed", "memory": "the c
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One difference between two programs, or that there is none.
+class Remark:
+    """One thing to say of two programs: a difference, or that there is none.
 
     Attributes:
         sentence: what a reader must know, with the figures.
         changed: whether a gate over programs must fail until somebody has renewed the baseline.
     """
 
-    kind: Kind
+    kind: Literal[
+        "untold", "form", "recompiles", "dtype", "donation", "barrier", "graph_breaks", "program", "compiler", "same"
+    ]
     sentence: str
     changed: bool = True
 
 
-def compare(base: Fingerprint, head: Fingerprint, device: str) -> tuple[Finding, ...]:
-    """All findings, at least one; nothing is judged better or worse where only a clock can tell.
+def changes(remarks: Iterable[Remark]) -> str:
+    """What changed, in one sentence; empty where nothing did."""
+    return "; ".join(remark.sentence for remark in remarks if remark.changed)
+
+
+def facts(remarks: Iterable[Remark]) -> str:
+    """What there is to know of a program that did not change, in one sentence."""
+    return "; ".join(remark.sentence for remark in remarks if remark.kind != "untold")
+
+
+def compare(base: Fingerprint, head: Fingerprint, device: str) -> tuple[Remark, ...]:
+    """All remarks, at least one; nothing is judged better or worse where only a clock can tell.
 
     Args:
         base: of the baseline.
@@ -42,7 +50,7 @@ def compare(base: Fingerprint, head: Fingerprint, device: str) -> tuple[Finding,
     if base.digest is None or head.digest is None:
         return (_untold(base, head),)
     if base.form != head.form:
-        return (Finding("form", f"the baseline's program is told in {base.form}, this one in {head.form}"),)
+        return (Remark("form", f"the baseline's program is told in {base.form}, this one in {head.form}"),)
     return (
         *_recompiles(base, head),
         *_dtypes(base.dtypes or {}, head.dtypes or {}),
@@ -53,61 +61,61 @@ def compare(base: Fingerprint, head: Fingerprint, device: str) -> tuple[Finding,
     )
 
 
-def _untold(base: Fingerprint, head: Fingerprint) -> Finding:
+def _untold(base: Fingerprint, head: Fingerprint) -> Remark:
     if head.digest is None:
-        return Finding("untold", f"no program to compare: {head.absent['digest']}", changed=base.digest is not None)
-    return Finding("untold", f"the baseline has no program: {base.absent['digest']}", changed=False)
+        return Remark("untold", f"no program to compare: {head.absent['digest']}", changed=base.digest is not None)
+    return Remark("untold", f"the baseline has no program: {base.absent['digest']}", changed=False)
 
 
-def _recompiles(base: Fingerprint, head: Fingerprint) -> Iterator[Finding]:
+def _recompiles(base: Fingerprint, head: Fingerprint) -> Iterator[Remark]:
     # How many of its calls compile depends on how many a run makes; whether any does, does not.
     if head.recompilations:
         if base.recompilations:
-            yield Finding("recompiles", "still recompiles at steady state", changed=False)
+            yield Remark("recompiles", "still recompiles at steady state", changed=False)
         else:
-            yield Finding(
+            yield Remark(
                 "recompiles",
                 f"recompiles at steady state, {_count(head.recompilations, 'time')} after the warm-up: "
                 "a shape, a type or a value that it is compiled for changes from call to call",
             )
 
 
-def _dtypes(base: Mapping[str, Mapping[str, int]], head: Mapping[str, Mapping[str, int]]) -> Iterator[Finding]:
+def _dtypes(base: Mapping[str, Mapping[str, int]], head: Mapping[str, Mapping[str, int]]) -> Iterator[Remark]:
     for dtype in sorted(head.keys() - base.keys()):
         users = ", ".join(f"{count} {name}" for name, count in head[dtype].items())
-        yield Finding("dtype", f"{dtype} is new: {users}")
+        yield Remark("dtype", f"{dtype} is new: {users}")
     for dtype in sorted(base.keys() - head.keys()):
-        yield Finding("dtype", f"{dtype} is gone")
+        yield Remark("dtype", f"{dtype} is gone")
 
 
-def _donation(base: Fingerprint, head: Fingerprint) -> Iterator[Finding]:
+def _donation(base: Fingerprint, head: Fingerprint) -> Iterator[Remark]:
     if base.aliased is None or head.aliased is None or base.aliased == head.aliased:
         return
     dropped = base.aliased - head.aliased
     what = f"{_count(abs(dropped), 'argument')} {'fewer' if dropped > 0 else 'more'}"
     why = ": a donation was dropped, so what was written in place is now copied" if dropped > 0 else ""
-    yield Finding("donation", f"{what} whose buffer an output takes over ({base.aliased} -> {head.aliased}){why}")
+    yield Remark("donation", f"{what} whose buffer an output takes over ({base.aliased} -> {head.aliased}){why}")
 
 
-def _barrier(base: Mapping[str, int], head: Mapping[str, int]) -> Iterator[Finding]:
+def _barrier(base: Mapping[str, int], head: Mapping[str, int]) -> Iterator[Remark]:
     lost = base.get(_BARRIER, 0) - head.get(_BARRIER, 0)
     if lost > 0:
-        yield Finding(
+        yield Remark(
             "barrier",
             f"{_count(lost, 'fusion barrier')} lost ({_BARRIER}): the compiler may merge and move across it",
         )
     elif lost < 0:
-        yield Finding("barrier", f"{_count(-lost, 'new fusion barrier')} ({_BARRIER})")
+        yield Remark("barrier", f"{_count(-lost, 'new fusion barrier')} ({_BARRIER})")
 
 
-def _graph_breaks(base: Fingerprint, head: Fingerprint) -> Iterator[Finding]:
+def _graph_breaks(base: Fingerprint, head: Fingerprint) -> Iterator[Remark]:
     if base.graph_breaks is not None and head.graph_breaks is not None and base.graph_breaks != head.graph_breaks:
-        yield Finding(
+        yield Remark(
             "graph_breaks", f"{_count(head.graph_breaks, 'graph break')}, where the baseline has {base.graph_breaks}"
         )
 
 
-def _program(base: Fingerprint, head: Fingerprint) -> Finding:
+def _program(base: Fingerprint, head: Fingerprint) -> Remark:
     before, now = base.operators or {}, head.operators or {}
     changes = {name: now.get(name, 0) - before.get(name, 0) for name in {*before, *now} - {_BARRIER}}
     # The most changed first.
@@ -118,24 +126,24 @@ def _program(base: Fingerprint, head: Fingerprint) -> Finding:
     if not ordered:
         operators.append("as many operators of each kind, other in shape, layout, constants or order")
     by = _by(base, head)
-    return Finding("program", ", ".join(operators + _facts(base, head)) + (f" (by {by})" if by else ""))
+    return Remark("program", ", ".join(operators + _facts(base, head)) + (f" (by {by})" if by else ""))
 
 
-def _same(base: Fingerprint, head: Fingerprint, device: str) -> Finding:
+def _same(base: Fingerprint, head: Fingerprint, device: str) -> Remark:
     facts, by = ", ".join(_facts(base, head)), _by(base, head)
     if base.processor != head.processor:
         other = f"same program, other processor ({base.processor} -> {head.processor})"
-        return Finding("compiler", f"{other}: {facts}" if facts else other, changed=False)
+        return Remark("compiler", f"{other}: {facts}" if facts else other, changed=False)
     if by:
-        return Finding(
+        return Remark(
             "compiler",
             f"same program, other compiler versions ({by}): {facts or 'made the same of it'}",
             bool(facts) and device == "cpu",
         )
     if facts:
         why = "compare its settings" if device == "cpu" else "on a GPU the compiler chooses by measuring"
-        return Finding("compiler", f"same program, same compiler versions, but {facts}: {why}", device == "cpu")
-    return Finding("same", "same program, same compiler: a difference in time is the machine's", changed=False)
+        return Remark("compiler", f"same program, same compiler versions, but {facts}: {why}", device == "cpu")
+    return Remark("same", "same program, same compiler: a difference in time is the machine's", changed=False)
 
 
 def _facts(base: Fingerprint, head: Fingerprint) -> list[str]:

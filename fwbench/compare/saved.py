@@ -17,8 +17,8 @@ from scipy import special
 
 from fwbench.compare import programs
 from fwbench.compare.criteria import CRITERIA, Threshold, values
-from fwbench.compare.findings import ALL, Finding, Outcome
-from fwbench.compare.statistics import TOLERATED, Kind, Verdict, holm
+from fwbench.compare.findings import ALL, Decision, Finding, Outcome, Verdict
+from fwbench.compare.statistics import TOLERATED, holm
 from fwbench.machine import Machine
 from fwbench.machine.load import BUSY
 from fwbench.record.lanes import LANES
@@ -44,7 +44,7 @@ _ALONE = "one process a side tells nothing of the spread between processes: --fw
 
 
 @dataclass(frozen=True)
-class Side:
+class Benchmark:
     """A benchmark of one record.
 
     Attributes:
@@ -61,7 +61,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class _Case:
+class _Compared:
     """A metric of a benchmark, before the suite is judged.
 
     Attributes:
@@ -146,7 +146,7 @@ def compare(
     if reasons:
         return Outcome(str(base.path), str(head.path), [Finding(ALL, "incomparable", note="; ".join(reasons))])
     findings = [Finding(name, "failed", note=message) for name, message in failed.items()]
-    cases: list[_Case] = []
+    cases: list[_Compared] = []
     for one, other in pairs:
         different = () if allow_mismatch else tuple(_differences(one.measurement, other.measurement))
         if different:
@@ -178,8 +178,8 @@ def _without_harness(record: Record) -> Record:
 
 
 def _paired(
-    base: Side, head: Side, thresholds: Mapping[str, Threshold], state: float
-) -> tuple[list[Finding], list[_Case]]:
+    base: Benchmark, head: Benchmark, thresholds: Mapping[str, Threshold], state: float
+) -> tuple[list[Finding], list[_Compared]]:
     """What can be told of one benchmark, and what the suite's statistics must judge."""
     limits = {metric: limit for metric, limit in thresholds.items() if base.values.get(metric)}
     if not limits:
@@ -194,13 +194,13 @@ def _paired(
             moved = state if metric in _OF_STATE else 0.0
             exact = head.measurement is not None and CRITERIA[metric].decided_by_one(head.measurement.workload.device)
             untold = "" if exact else _untold(base, head, metric)
-            cases.append(_Case(head.name, metric, before, now, limit, moved, exact, untold, same))
+            cases.append(_Compared(head.name, metric, before, now, limit, moved, exact, untold, same))
         else:
             findings.append(Finding(head.name, "missing", metric, note="the baseline has it, this run has not"))
     return findings, cases
 
 
-def _untold(base: Side, head: Side, metric: str) -> str:
+def _untold(base: Benchmark, head: Benchmark, metric: str) -> str:
     """Why no test can be made over these values; empty where it can."""
     loads = {
         name: side.measurement.value("other_load") or 0.0
@@ -229,15 +229,15 @@ def mismatches(base: Machine | None, head: Machine | None) -> tuple[str, ...]:
     )
 
 
-def _sides(record: Record) -> dict[str, Side]:
+def _sides(record: Record) -> dict[str, Benchmark]:
     medians = {name: plain.stats["median"] for name, plain in record.plain.items()}
-    found = {name: Side(name, {"latency": [median]} if median > 0 else {}) for name, median in medians.items()}
+    found = {name: Benchmark(name, {"latency": [median]} if median > 0 else {}) for name, median in medians.items()}
     for measurement in record.measurements:
         if not measurement.failure:
             name = measurement.workload.id
             of_processes = measurement.processes or [values(measurement)]
             metrics = {metric for process in of_processes for metric in process}
-            found[name] = Side(
+            found[name] = Benchmark(
                 name,
                 {metric: [process[metric] for process in of_processes if metric in process] for metric in metrics},
                 measurement,
@@ -246,7 +246,7 @@ def _sides(record: Record) -> dict[str, Side]:
     return found
 
 
-def _matched(base: Mapping[str, Side], head: Mapping[str, Side]) -> list[tuple[Side, Side]]:
+def _matched(base: Mapping[str, Benchmark], head: Mapping[str, Benchmark]) -> list[tuple[Benchmark, Benchmark]]:
     """By workload; what is left, by the test that measured it, so that it can be told why they cannot be compared."""
     pairs = [(side, head[name]) for name, side in base.items() if name in head]
     left = {side.test: side for name, side in head.items() if name not in base and side.test}
@@ -278,7 +278,7 @@ def _chosen(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name != "cpus"}
 
 
-def _nothing_shared(base: Mapping[str, Side], head: Mapping[str, Side]) -> str:
+def _nothing_shared(base: Mapping[str, Benchmark], head: Mapping[str, Benchmark]) -> str:
     """Why two records have no benchmark in common."""
     if not base or not head:
         return f"{'the baseline' if not base else 'this run'} holds no measured benchmark"
@@ -298,12 +298,11 @@ def _program(base: Measurement | None, head: Measurement | None) -> tuple[str, s
     if base is None or head is None or base.program is None or head.program is None:
         return "", ""
     found = programs.compare(base.program, head.program, head.workload.device)
-    changed = [finding.sentence for finding in found if finding.changed]
-    same = [finding.sentence for finding in found if not changed and finding.kind != "untold"]
-    return "; ".join(changed), "; ".join(same)
+    changed = programs.changes(found)
+    return changed, "" if changed else programs.facts(found)
 
 
-def _judged(cases: Sequence[_Case]) -> list[Finding]:
+def _judged(cases: Sequence[_Compared]) -> list[Finding]:
     """Verdicts over the whole suite: a test each, and Holm's correction over all of them."""
     p_values = {}
     for at, case in enumerate(cases):
@@ -320,11 +319,11 @@ def _p_value(excess: float, error: float, degrees: float) -> float:
     return float(special.stdtr(degrees, -excess / error))
 
 
-def _finding(case: _Case, p: float | None, significant: bool) -> Finding:
+def _finding(case: _Compared, p: float | None, significant: bool) -> Finding:
     difference, limit = case.difference, case.worse_by(case.threshold)
     interval = _interval(case)
     note = ""
-    kind: Kind
+    kind: Decision
     if case.exact:
         kind = "regressed" if difference > limit else "improved" if difference < -limit else "unchanged"
     elif case.untold:
@@ -363,7 +362,7 @@ def _finding(case: _Case, p: float | None, significant: bool) -> Finding:
     )
 
 
-def _interval(case: _Case) -> tuple[float, float]:
+def _interval(case: _Compared) -> tuple[float, float]:
     if case.exact:
         return case.difference, case.difference
     if case.untold:
@@ -373,7 +372,7 @@ def _interval(case: _Case) -> tuple[float, float]:
     return case.difference - width, case.difference + width
 
 
-def _versions(pairs: Sequence[tuple[Side, Side]]) -> list[str]:
+def _versions(pairs: Sequence[tuple[Benchmark, Benchmark]]) -> list[str]:
     """Framework versions that differ: they may, and are often what is compared."""
     found = {
         f"{name} {version} in the baseline, {other.measurement.versions[name]} here"

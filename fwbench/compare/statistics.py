@@ -17,13 +17,14 @@ import functools
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-Kind = Literal["regressed", "improved", "unchanged", "inconclusive"]
+from fwbench.compare.findings import Decision, Verdict
+
 Name = TypeVar("Name", bound=Hashable)
 
 
@@ -66,27 +67,6 @@ class Suspect:
 
     direction: int
     threshold: float = THRESHOLD
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What became of a benchmark.
-
-    Attributes:
-        ratio: estimate of head over base.
-        interval: of the ratio, at `confidence`.
-        pairs: that the estimate rests on.
-        p_value: of the test, where one was made.
-        note: for an inconclusive one, what would resolve it.
-    """
-
-    kind: Kind
-    ratio: float
-    interval: tuple[float, float]
-    confidence: float
-    pairs: int
-    p_value: float | None = None
-    note: str = ""
 
 
 def estimate(differences: Sequence[float]) -> float:
@@ -194,7 +174,7 @@ class Confirmation(Generic[Name]):
             suspect = self._suspects[name]
             found, p = estimate(pairs), p_values[name] if look.alpha else None
             if name in fallen and found > math.log1p(suspect.threshold):
-                kind: Kind = "regressed" if suspect.direction > 0 else "improved"
+                kind: Decision = "regressed" if suspect.direction > 0 else "improved"
                 self.verdicts[name] = _verdict(kind, differences[name], p)
             elif found < math.log1p(look.clear_below * suspect.threshold):
                 self.verdicts[name] = cleared(differences[name], suspect.threshold, p)
@@ -202,7 +182,7 @@ class Confirmation(Generic[Name]):
                 self.verdicts[name] = _verdict("inconclusive", differences[name], p, _untold(differences[name]))
 
 
-def _verdict(kind: Kind, differences: Sequence[float], p: float | None = None, note: str = "") -> Verdict:
+def _verdict(kind: Decision, differences: Sequence[float], p: float | None = None, note: str = "") -> Verdict:
     low, high, confidence = interval(differences)
     ratio = math.exp(estimate(differences))
     return Verdict(kind, ratio, (math.exp(low), math.exp(high)), confidence, len(differences), p, note)

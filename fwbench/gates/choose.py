@@ -1,11 +1,13 @@
 """Which gate the options ask for."""
 
 import importlib
+from collections.abc import Sequence
 
 import pytest
 
 from fwbench.gates.contract import Gate
 from fwbench.machine import Machine
+from fwbench.models.project import Project
 from fwbench.suite.selection import Selection
 
 # Module and class; imported when asked for, as statistics load SciPy, which every other run of pytest would wait for.
@@ -19,11 +21,11 @@ _GATES = {
 _ABOUT = {
     "--fwbench-fail": ("--fwbench-against", "--fwbench-gate"),
     "--fwbench-allow-mismatch": ("--fwbench-gate",),
-    "--fwbench-summary": ("--fwbench-against", "--fwbench-gate"),
+    "--fwbench-summary": tuple(_GATES),
 }
 
 
-def choose(config: pytest.Config, selection: Selection, machine: Machine) -> Gate | None:
+def choose(config: pytest.Config, selection: Selection, machine: Machine, project: Project) -> Gate | None:
     """The gate, if any.
 
     Raises:
@@ -34,7 +36,7 @@ def choose(config: pytest.Config, selection: Selection, machine: Machine) -> Gat
         raise pytest.UsageError(f"{' and '.join(asked)} are different gates: leave one of them out.")
     for option, gates in _ABOUT.items():
         if _given(config, option) and not set(asked) & set(gates):
-            raise pytest.UsageError(f"{option} is about a gate: add {' or '.join(gates)}, or leave it out.")
+            raise pytest.UsageError(f"{option} is about a gate: add {_either(gates)}, or leave it out.")
     if not asked:
         return None
     summary = config.getoption("fwbench_summary")
@@ -50,10 +52,15 @@ def choose(config: pytest.Config, selection: Selection, machine: Machine) -> Gat
     if config.getoption("dist", "no") != "no":
         raise pytest.UsageError(f"{asked[0]} cannot work with -n/--dist: benchmarks do not run in parallel.")
     module, name = _GATES[asked[0]]
-    gate: Gate = getattr(importlib.import_module(f"fwbench.gates.{module}"), name)(config, selection, machine)
+    gate: Gate = getattr(importlib.import_module(f"fwbench.gates.{module}"), name)(config, selection, machine, project)
     return gate
 
 
 def _given(config: pytest.Config, option: str) -> bool:
     """Whether somebody asked for it, be it by a variable that is empty: no gate must pass because none was chosen."""
     return config.getoption(option[2:].replace("-", "_")) not in (None, False, [])
+
+
+def _either(options: Sequence[str]) -> str:
+    *others, last = options
+    return f"{', '.join(others)} or {last}" if others else last

@@ -1,12 +1,16 @@
-"""What the plugin asks of a gate."""
+"""What the plugin asks of a gate, and how what it found becomes the run's exit code."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
+import pytest
+
 from fwbench.compare.criteria import Threshold
+from fwbench.compare.findings import Outcome
 from fwbench.record.measurement import Measurement
 from fwbench.record.workload import Workload
+from fwbench.report import verdicts
 from fwbench.suite.profiles import Protocol
 
 Tell = Callable[[str], None]
@@ -15,6 +19,9 @@ Measure = Callable[[Workload, Protocol, Tell], Measurement]
 
 class Gate:
     """Sees a run from its collection to its end; what a kind of gate has no need of, it leaves as it is here.
+
+    Args:
+        config: of pytest.
 
     Attributes:
         title: of what it writes at the end.
@@ -28,6 +35,9 @@ class Gate:
     timed = True
     shows_numbers = False
 
+    def __init__(self, config: pytest.Config) -> None:
+        self._summary: Path | None = config.getoption("fwbench_summary")
+
     def covers(self, workload: Workload) -> bool:
         """Whether it can gate the workload at all; a test of another is deselected."""
         return True
@@ -39,19 +49,40 @@ class Gate:
         """Somebody left this one out on purpose, so it is not missing."""
 
     def measure(self, workload: Workload, protocol: Protocol, measure: Measure, tell: Tell) -> Measurement:
-        """Measure in the gate's own way, telling of its stages; `measure` is the ordinary one."""
+        """Measure in the gate's own way.
+
+        Args:
+            measure: the ordinary way.
+            tell: called with each stage as it begins.
+        """
         return measure(workload, protocol, tell)
 
     def judge(self, measurement: Measurement, test: str) -> None:
         """A test of this name has its measurement, failed or not; may fail the test by `pytest.fail`."""
 
+    def outcome(self) -> Outcome | None:
+        """What it has found by now; None: it was given nothing to compare the run with."""
+        return None
+
     def finish(self, status: int) -> int:
-        """The tests are over: write what was asked for, and tell the run's exit status from what its tests make it."""
-        return status
+        """The tests are over: write the summary, and make the run's exit status of what its tests make it."""
+        outcome = self.outcome()
+        if outcome is None:
+            return status
+        if self._summary:
+            self._summary.write_text(verdicts.markdown(outcome), encoding="utf-8")
+        if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            return status
+        return outcome.exit_code or status
 
     def lines(self, journal: Path | None) -> list[str]:
-        """What it has found, for the end of the terminal's output."""
-        return []
+        """What it has found, for the end of the terminal's output.
+
+        Args:
+            journal: of the run; None: nothing was measured.
+        """
+        outcome = self.outcome()
+        return verdicts.lines(outcome) if outcome else []
 
     def close(self) -> None:
         """The run is over."""

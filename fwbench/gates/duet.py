@@ -5,26 +5,26 @@ import dataclasses
 import statistics
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fwbench.compare import duet
 from fwbench.compare.criteria import Threshold
-from fwbench.compare.duet import Comparison, Duet
-from fwbench.compare.findings import NOTHING, Finding, Outcome
-from fwbench.compare.programs import compare
+from fwbench.compare.duet import Comparison
+from fwbench.compare.findings import Outcome
 from fwbench.errors import UserError
 from fwbench.gates.contract import Gate, Measure, Tell
 from fwbench.gates.options import thresholds
 from fwbench.machine import Machine
+from fwbench.models.project import Project
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.lanes import LANES
-from fwbench.record.measurement import Failure, Measurement, Metric
+from fwbench.record.measurement import Measurement, Metric
 from fwbench.record.workload import Workload
-from fwbench.report import verdicts
 from fwbench.suite.profiles import Protocol
 from fwbench.suite.selection import Selection
+from fwbench.worker.pairs import Pairs
 from fwbench.worker.sides import Side, find, sides
 
 
@@ -39,10 +39,10 @@ class DuetGate(Gate):
     kind = "duet"
     shows_numbers = True
 
-    def __init__(self, config: pytest.Config, selection: Selection, machine: Machine) -> None:
+    def __init__(self, config: pytest.Config, selection: Selection, machine: Machine, project: Project) -> None:
+        super().__init__(config)
         self._against = config.getoption("fwbench_against")
-        self._project = config.rootpath
-        self._summary = config.getoption("fwbench_summary")
+        self._project = project
         self._thresholds = thresholds(config, "duet")
         self._machine = machine
         self._selection = selection
@@ -54,7 +54,7 @@ class DuetGate(Gate):
         self._seconds = 0.0
         self._fault = ""
         try:
-            find(self._against, self._project)
+            find(self._against, self._project.root)
         except UserError as error:
             raise pytest.UsageError(str(error)) from None
 
@@ -77,9 +77,8 @@ class DuetGate(Gate):
             self._run({workload: self._expected.get(workload, self._thresholds)} | self._expected, protocol, tell)
         comparison = self._asked[workload] = self._found[workload]
         if comparison.kind in ("failed", "missing", "unavailable"):
-            error = comparison.error
-            assert error is not None
-            return Measurement(workload, failure=Failure(error.kind, error.message, "duet", error.detail))
+            assert comparison.fault is not None
+            return Measurement(workload, failure=comparison.fault.failure)
         if not comparison.screening:
             measurement = measure(workload, protocol, tell)
             return dataclasses.replace(measurement, duet=self._told(comparison))
@@ -112,17 +111,8 @@ class DuetGate(Gate):
         if slower:
             pytest.fail(f"{workload.id} regressed: {', '.join(slower)} against {self._title('base')}", pytrace=False)
 
-    def finish(self, status: int) -> int:
-        """4 where nothing could be compared, or something not."""
-        if self._summary:
-            self._summary.write_text(verdicts.markdown(self._outcome()), encoding="utf-8")
-        if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-            return status
-        # What regressed or failed has failed its own test; where that was expected, it is forgiven.
-        return status if self._outcome().compared else NOTHING
-
-    def lines(self, journal: Path | None) -> list[str]:
-        return verdicts.lines(self._outcome())
+    def outcome(self) -> Outcome:
+        return duet.outcome(self._title("base"), self._title("head"), self._asked.values(), self._seconds)
 
     def close(self) -> None:
         self._stack.close()
@@ -132,9 +122,11 @@ class DuetGate(Gate):
         missing = {workload: limits for workload, limits in wanted.items() if workload not in self._found}
         try:
             if self._sides is None:
-                self._sides = self._stack.enter_context(sides(self._against, self._project, self._selection.pythons))
-            duet = Duet(*self._sides, self._machine, self._selection.device, protocol.deadline, progress=tell)
-            self._found |= duet.compare(missing)
+                self._sides = self._stack.enter_context(
+                    sides(self._against, self._project.root, self._selection.pythons)
+                )
+            pairs = Pairs(*self._sides, self._project.models, self._machine, self._selection.device, protocol.deadline)
+            self._found |= duet.compare(missing, pairs.play, tell)
         except UserError as error:
             pytest.exit(str(error), pytest.ExitCode.USAGE_ERROR)
         except Exception as error:
@@ -165,51 +157,3 @@ class DuetGate(Gate):
             "confirmation": pairs("confirmation"),
             "base_versions": comparison.described.get("base", {}).get("versions", {}),
         }
-
-    def _outcome(self) -> Outcome:
-        findings = [finding for comparison in self._asked.values() for finding in _findings(comparison)]
-        notes = dict.fromkeys(note for c in self._asked.values() for note in _versions(c))
-        return Outcome(self._title("base"), self._title("head"), findings, self._seconds, list(notes))
-
-
-def _findings(comparison: Comparison) -> list[Finding]:
-    name = comparison.workload.id
-    if comparison.kind == "unavailable":
-        return []
-    if not comparison.verdicts:
-        return [Finding(name, comparison.kind, note=comparison.note)]
-    pairs = [*comparison.screening, *comparison.confirmation]
-    found = _programs(comparison)
-    for metric, verdict in comparison.verdicts.items():
-        base, head = (statistics.median(pair.values[side][metric] for pair in pairs) for side in ("base", "head"))
-        found.append(
-            Finding(
-                name,
-                verdict.kind,
-                metric,
-                base,
-                head,
-                f"{verdict.pairs} pairs",
-                verdict,
-                verdict.note or (comparison.note if metric == "latency" else ""),
-            )
-        )
-    return found
-
-
-def _programs(comparison: Comparison) -> list[Finding]:
-    base, head = (comparison.described[side].get("program") for side in ("base", "head"))
-    if not base or not head:
-        return []
-    found = compare(Fingerprint.from_json(base), Fingerprint.from_json(head), comparison.workload.device)
-    changed = [finding.sentence for finding in found if finding.changed]
-    return [Finding(comparison.workload.id, "program", note="; ".join(changed))] if changed else []
-
-
-def _versions(comparison: Comparison) -> list[str]:
-    base, head = (comparison.described.get(side, {}).get("versions", {}) for side in ("base", "head"))
-    return [
-        f"{name} {base[name]} in base, {head[name]} in head"
-        for name in sorted(base.keys() & head.keys())
-        if base[name] != head[name]
-    ]

@@ -1,6 +1,4 @@
-"""The options of gates."""
-
-from pathlib import Path
+"""What the options of gates and the markers of tests ask for."""
 
 import pytest
 
@@ -9,46 +7,6 @@ from fwbench.errors import UserError
 
 FAIL = "--fwbench-fail"
 MARKER = "fwbench_fail"
-
-
-def add_options(group: pytest.OptionGroup) -> None:
-    """Declare them."""
-    group.addoption(
-        "--fwbench-against",
-        metavar="REVISION|PYTHON",
-        help="Measure in turns with a git revision of this project, or with another interpreter's frameworks, and fail "
-        "where this one is slower.",
-    )
-    group.addoption(
-        "--fwbench-gate",
-        action="store_true",
-        help="Fail where a benchmark is worse than in the record of --benchmark-compare=PATH, or is missing.",
-    )
-    group.addoption(
-        FAIL,
-        metavar="METRIC:PERCENT%[+AMOUNT]",
-        action="append",
-        default=[],
-        help=f"How much of a change fails a gate, as in latency:5% or peak_memory:2%+1MiB; metrics: "
-        f"{', '.join(CRITERIA)}. May be repeated; a test's own is its marker {MARKER}.",
-    )
-    group.addoption(
-        "--fwbench-allow-mismatch",
-        action="store_true",
-        help="Let --fwbench-gate compare records of other machines, settings or profiles.",
-    )
-    group.addoption(
-        "--fwbench-summary",
-        type=Path,
-        metavar="FILE",
-        help="Write what a gate has found as Markdown, for a pull request's comment.",
-    )
-    group.addoption(
-        "--fwbench-programs-only",
-        action="store_true",
-        help="Time nothing: build and compile each program and take its fingerprint; with --benchmark-compare=PATH, "
-        "fail where it is not the one in that record or journal.",
-    )
 
 
 def thresholds(config: pytest.Config, kind: str) -> dict[str, Threshold]:

@@ -10,14 +10,17 @@ from typing import Any
 
 import pytest
 
-from fwbench.compare.programs import Finding, compare
+from fwbench.compare.findings import ALL, Finding, Outcome
+from fwbench.compare.programs import changes, compare, facts
 from fwbench.errors import UserError
 from fwbench.gates.contract import Gate
 from fwbench.machine import Machine
+from fwbench.models.project import Project
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Measurement
 from fwbench.record.reading import read
 from fwbench.record.workload import Workload
+from fwbench.report import verdicts
 from fwbench.suite.selection import Selection
 
 # What these make of a run is made of its rounds.
@@ -38,7 +41,8 @@ class ProgramsOnly(Gate):
     timed = False
     shows_numbers = True
 
-    def __init__(self, config: pytest.Config, selection: Selection, machine: Machine) -> None:
+    def __init__(self, config: pytest.Config, selection: Selection, machine: Machine, project: Project) -> None:
+        super().__init__(config)
         for option in _TIMING:
             if config.getoption(f"benchmark_{option.replace('-', '_')}"):
                 raise pytest.UsageError(
@@ -56,72 +60,71 @@ class ProgramsOnly(Gate):
             except UserError as error:
                 raise pytest.UsageError(f"--benchmark-compare: {error}.") from None
             self._baseline = {_key(m.workload): m.program for m in record.measurements if m.program}
-        self._found: dict[Workload, tuple[Finding, ...]] = {}
-        self._new: list[Workload] = []
-        self._failed: set[Workload] = set()
+        elif self._summary:
+            raise pytest.UsageError(
+                "--fwbench-summary tells what a gate has found, and --fwbench-programs-only compares with nothing: add "
+                "--benchmark-compare=PATH."
+            )
+        self._found: dict[Workload, Finding | None] = {}
+        self._unavailable: dict[Workload, str] = {}
         self._deselected: set[Workload] = set()
 
     def judge(self, measurement: Measurement, test: str) -> None:
-        """Compare with the baseline; a changed program fails the test that called."""
-        workload = _key(measurement.workload)
-        if measurement.failure and measurement.failure.kind != "unavailable":
-            self._failed.add(workload)
-        if self.path is None or measurement.program is None:
+        """Compare with the baseline; a changed program fails the test that asked for it."""
+        if self.path is None:
             return
-        base = self._baseline.get(workload)
+        workload, failure = _key(measurement.workload), measurement.failure
+        if failure and failure.kind == "unavailable":
+            self._unavailable[workload] = failure.message
+            return
+        finding = self._found[workload] = self._compare(workload, measurement)
+        if finding and not failure and finding.in_test:
+            pytest.fail(f"{finding.benchmark}: {finding.note}", pytrace=False)
+
+    def _compare(self, workload: Workload, measurement: Measurement) -> Finding | None:
+        """What became of a workload that was measured; None: neither side can tell its program."""
+        if measurement.failure:
+            return Finding(workload.id, "failed", note=measurement.failure.message, in_test=True)
+        base, head = self._baseline.get(workload), measurement.program
         if base is None:
-            self._new.append(workload)
-            return
-        findings = self._found[workload] = compare(base, measurement.program, workload.device)
-        changed = [f"{workload.id}: {finding.sentence}" for finding in findings if finding.changed]
+            return Finding(workload.id, "new", note="not in the baseline")
+        assert head is not None
+        remarks = compare(base, head, workload.device)
+        changed = changes(remarks)
+        if head.digest is None:
+            return Finding(workload.id, "missing", note=changed, in_test=True) if changed else None
+        if base.digest is None:
+            return Finding(workload.id, "new", note=remarks[0].sentence)
         if changed:
-            pytest.fail("\n".join(changed), pytrace=False)
+            return Finding(workload.id, "changed", note=changed, in_test=True)
+        return Finding(workload.id, "unchanged", note=facts(remarks))
 
     def deselect(self, workload: Workload) -> None:
-        """Somebody left this one out on purpose, so it is not missing."""
         self._deselected.add(_key(workload))
 
-    @property
-    def missing(self) -> list[Workload]:
-        """Of the baseline, neither run nor left out on purpose."""
-        seen = {*self._found, *self._failed, *self._deselected}
-        return [workload for workload in self._baseline if workload not in seen]
-
-    @property
-    def compared(self) -> int:
-        """Programs that were told on both sides."""
-        return sum(findings[0].kind != "untold" for findings in self._found.values())
-
-    def finish(self, status: int) -> int:
-        """The run's, from what its tests make it: 4 where there is nothing to compare, 1 where something is missing."""
-        if self.path is None or status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-            return status
-        if not self.compared:
-            return pytest.ExitCode.USAGE_ERROR
-        return pytest.ExitCode.TESTS_FAILED if self.missing else status
+    def outcome(self) -> Outcome | None:
+        if self.path is None:
+            return None
+        findings = [finding for finding in self._found.values() if finding]
+        if not any(finding.kind in ("failed", "changed", "unchanged") for finding in findings):
+            note = "the baseline holds none of these programs: make it by the same command"
+            return Outcome(str(self.path), "this run", [Finding(ALL, "incomparable", note=note)])
+        for workload in self._baseline:
+            if workload not in self._found and workload not in self._deselected:
+                why = self._unavailable.get(workload)
+                told = f"not available here: {why}" if why else "not run"
+                findings.append(Finding(workload.id, "missing", note=f"in the baseline, {told}"))
+        return Outcome(str(self.path), "this run", findings)
 
     def lines(self, journal: Path | None) -> list[str]:
+        outcome = self.outcome()
         if journal is None:
             return ["nothing was run"]
-        if self.path is None:
+        if outcome is None:
             return [f"no baseline was given, nothing was compared; this run as one: --benchmark-compare={journal}"]
-        if not self.compared:
-            return [f"nothing to compare: {self.path} holds none of these programs; make it by the same command"]
-        lines = [
-            f"{workload.id}: {finding.sentence}"
-            for workload, findings in self._found.items()
-            for finding in findings
-            if finding.kind not in ("same", "untold")
-        ]
-        same = [findings for findings in self._found.values() if findings[0].kind == "same"]
-        if same:
-            lines.append(f"{len(same)} of {self.compared}: {same[0][0].sentence}")
-        lines += [f"{workload.id}: new, not in the baseline" for workload in self._new]
-        lines += [f"{workload.id}: in the baseline, but was not run" for workload in self.missing]
-        changed = any(finding.changed for findings in self._found.values() for finding in findings)
-        if (changed or self.missing or self._new) and not self._failed:
-            lines.append(self._renewal(journal))
-        return lines
+        kinds = {finding.kind for finding in outcome.findings}
+        renewable = kinds & {"changed", "missing", "new"} and "failed" not in kinds
+        return [*verdicts.lines(outcome), *([self._renewal(journal)] if renewable else [])]
 
     def _renewal(self, journal: Path) -> str:
         if self._deselected & self._baseline.keys():

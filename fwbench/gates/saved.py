@@ -9,17 +9,17 @@ import pytest
 
 from fwbench.compare import evidence
 from fwbench.compare.criteria import Threshold
-from fwbench.compare.findings import OK, Outcome
+from fwbench.compare.findings import Outcome
 from fwbench.compare.saved import compare, mismatches
 from fwbench.errors import UserError
 from fwbench.gates.contract import Gate
 from fwbench.gates.options import thresholds
 from fwbench.machine import Machine
+from fwbench.models.project import Project
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Measurement
 from fwbench.record.reading import Record, read
 from fwbench.record.workload import Workload
-from fwbench.report import verdicts
 from fwbench.suite.selection import Selection
 
 
@@ -33,8 +33,8 @@ class SavedGate(Gate):
     title = "fwbench: gate"
     kind = "saved"
 
-    def __init__(self, config: pytest.Config, selection: Selection, machine: Machine) -> None:
-        self._summary = config.getoption("fwbench_summary")
+    def __init__(self, config: pytest.Config, selection: Selection, machine: Machine, project: Project) -> None:
+        super().__init__(config)
         self._thresholds = thresholds(config, "saved")
         self._allow_mismatch = config.getoption("fwbench_allow_mismatch")
         self._machine = machine
@@ -83,23 +83,7 @@ class SavedGate(Gate):
         self._measurements.append(measurement)
         self._names[measurement.workload] = test
 
-    def finish(self, status: int) -> int:
-        """1 with a regression or a missing benchmark; 4 where nothing could be compared, or something not.
-
-        What failed has failed its own test; where that was expected, it is forgiven.
-        """
-        if self._summary:
-            self._summary.write_text(verdicts.markdown(self._outcome()), encoding="utf-8")
-        if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-            return status
-        outcome = self._outcome()
-        found = dataclasses.replace(outcome, findings=[f for f in outcome.findings if f.kind != "failed"]).exit_code
-        return status if found == OK else found
-
-    def lines(self, journal: Path | None) -> list[str]:
-        return verdicts.lines(self._outcome())
-
-    def _outcome(self) -> Outcome:
+    def outcome(self) -> Outcome:
         if self._compared is None:
             head = Record(
                 path=Path("this run"),
@@ -108,7 +92,7 @@ class SavedGate(Gate):
                 measurements=tuple(self._measurements),
                 names=self._names,
             )
-            self._compared = compare(
+            found = compare(
                 self._base,
                 head,
                 self._thresholds,
@@ -117,4 +101,7 @@ class SavedGate(Gate):
                 allow_mismatch=self._allow_mismatch,
                 state=evidence.state(self._machine),
             )
+            # Of the rest no test knows: the suite is judged together.
+            findings = [dataclasses.replace(finding, in_test=finding.kind == "failed") for finding in found.findings]
+            self._compared = dataclasses.replace(found, findings=findings)
         return self._compared

@@ -2,6 +2,7 @@
 
 import dataclasses
 import statistics
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -51,6 +52,10 @@ class Session:
     ) -> Measurement:
         """Measure one workload in one process."""
         return self._workers.measure(workload, protocol, on_stage)
+
+    def python(self, framework: str) -> str:
+        """The interpreter of a framework's workers."""
+        return self.selection.pythons.get(framework, sys.executable)
 
     def keep(self, measurement: Measurement) -> None:
         """Remember a measurement, and put it into the journal."""

@@ -221,6 +221,9 @@ def _check(measurement: Measurement) -> None:
     for name in ("lane", "model", "mode", "data", "variant"):
         if not isinstance(getattr(measurement.workload, name), str):
             raise TypeError(f"the workload's {name} is not text")
+    for axis, size in measurement.workload.axes:
+        if isinstance(size, bool) or not isinstance(size, int):
+            raise TypeError(f"the workload's axis {axis} is not a whole number")
     for name, metric in measurement.metrics.items():
         if metric.value is not None:
             _numbers((metric.value,), f"metric {name}")

@@ -6,6 +6,8 @@ from typing import Any
 
 TRAINING = ("train_step", "fit")
 MODES = ("inference", *TRAINING)
+# Of the benchmarks that price the harness itself.
+HARNESS_MODES = ("dispatch", "fixed")
 PRECISIONS = ("fp32", "tf32", "bf16")
 DEVICES = ("cpu", "gpu")
 OPTIMIZERS = ("adam", "sgd")

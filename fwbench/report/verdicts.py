@@ -22,6 +22,7 @@ _NAMED = 6
 _SAYS = {
     "failed": "failed",
     "regressed": "regressed",
+    "changed": "changed",
     "missing": "missing",
     "incomparable": "not comparable",
     "inconclusive": "inconclusive",

@@ -1,11 +1,12 @@
 """Which workloads a run measures, from the options that were checked and a profile's defaults behind them."""
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pytest
-
+from fwbench.models import Model
+from fwbench.record.lanes import LANES
 from fwbench.record.workload import TRAINING, Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.suite.studies import Part
@@ -16,7 +17,9 @@ class Selection:
     """The axes of a run and its protocol.
 
     Attributes:
-        parts: what to measure, in order, the options worked in.
+        suite: the parts of the profile's suite or of the study, as they are written down.
+        asked: what the options ask of every part: `lanes`, `models`, `batch_sizes`, `seeds`, `optimizer`,
+            `learning_rate`, `data` and `epochs`; what nobody asked for is left out.
         precisions: each of them for every part.
         study: the name of the study that was asked for, whose workloads alone are measured.
         pythons: interpreter by framework, for those that do not run under pytest's own.
@@ -29,7 +32,8 @@ class Selection:
     """
 
     protocol: Protocol
-    parts: tuple[Part, ...]
+    suite: tuple[Part, ...]
+    asked: Mapping[str, Any]
     precisions: tuple[str, ...]
     study: str | None
     weights: str
@@ -41,39 +45,95 @@ class Selection:
     processes: int
 
     @property
-    def lanes(self) -> tuple[str, ...]:
-        """All lanes of all parts."""
-        return tuple(dict.fromkeys(lane for part in self.parts for lane in part.lanes))
+    def parts(self) -> tuple[Part, ...]:
+        """The suite with what the options ask for.
 
-    def workloads(self, mode: str) -> list[Workload]:
-        """Every combination in one mode; lanes of one model and batch size stand side by side.
+        Without a study nobody who names a large model asks for epochs of it, which take hours: of what a suite fits,
+        the named models are left.
+        """
+        return tuple(self._asked_for(part, fixed=part.mode == "fit" and not self.study) for part in self.suite)
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        """The lanes that the options ask for, or else all of the suite's."""
+        return self.asked.get("lanes") or tuple(dict.fromkeys(lane for part in self.suite for lane in part.lanes))
+
+    def workloads(self, mode: str, models: Mapping[str, Model]) -> list[Workload]:
+        """Every combination of the suite's in one mode; lanes of one model and batch size stand side by side.
+
+        Args:
+            models: by name.
 
         Raises:
-            pytest.UsageError: a combination makes no sense; one sentence.
+            ValueError: a combination makes no sense; one sentence.
         """
-        try:
-            return [
-                Workload(
-                    lane,
-                    model,
-                    mode,
-                    batch_size,
-                    precision,
-                    self.device,
-                    self.weights,
-                    seed=seed,
-                    **(self._training(part) if mode in TRAINING else {}),
-                )
-                for part in self.parts
-                if part.mode == mode
-                for model in part.models
-                for batch_size in part.batch_sizes
-                for precision in self.precisions
-                for seed in part.seeds
-                for lane in part.lanes
-            ]
-        except ValueError as error:
-            raise pytest.UsageError(f"{error}.") from None
+        return [
+            workload
+            for part in self.parts
+            if part.mode == mode
+            for model in part.models
+            if model in models
+            for workload in self._of(part, models[model], part.lanes)
+        ]
+
+    def of_test(self, model: Model, mode: str, batch_sizes: Sequence[int], lanes: Sequence[str]) -> list[Workload]:
+        """Every combination that a test of its own asks for.
+
+        Args:
+            lanes: these alone; empty: those of the run in which the model has a network, and all lanes of a framework
+                that the suite does not know.
+
+        Raises:
+            ValueError: a combination makes no sense; one sentence.
+        """
+        part = self._asked_for(Part(mode, tuple(lanes) or self.lanes, (model.name,), tuple(batch_sizes)), fixed=True)
+        if not part.models:
+            return []
+        known = {LANES[lane].framework for part in self.suite for lane in part.lanes}
+        chosen = [
+            name
+            for name, lane in LANES.items()
+            if (name in part.lanes or (lane.framework not in known and not lane.internal and "lanes" not in self.asked))
+            and lane.framework in model.networks
+        ]
+        return self._of(part, model, [lane for lane in part.lanes if lane in lanes] if lanes else chosen)
+
+    def _asked_for(self, part: Part, *, fixed: bool) -> Part:
+        """The part with what the options ask for; a study's variant keeps the lane and the optimizer it is about.
+
+        Args:
+            fixed: whether the part's models are all there are, of which options choose.
+        """
+        changes = dict(self.asked)
+        if fixed and "models" in changes:
+            changes["models"] = tuple(model for model in part.models if model in changes["models"])
+        if part.variant:
+            changes.pop("optimizer", None)
+            changes["lanes"] = tuple(lane for lane in part.lanes if lane in changes.get("lanes", part.lanes))
+        return dataclasses.replace(part, **changes)
+
+    def _of(self, part: Part, model: Model, lanes: Sequence[str]) -> list[Workload]:
+        if self.weights == "pretrained" and not model.published:
+            return []
+        return [
+            Workload(
+                lane,
+                model.name,
+                part.mode,
+                batch_size,
+                precision,
+                self.device,
+                self.weights,
+                seed=seed,
+                axes=axes,
+                **(self._training(part) if part.mode in TRAINING else {}),
+            )
+            for axes in model.sweep()
+            for batch_size in part.batch_sizes
+            for precision in self.precisions
+            for seed in part.seeds
+            for lane in lanes
+        ]
 
     def _training(self, part: Part) -> dict[str, Any]:
         names = ("optimizer", "learning_rate", "variant", *(("data", "epochs") if part.mode == "fit" else ()))

@@ -28,7 +28,7 @@ from fwbench.meters.epochs import Epochs, fitting
 from fwbench.meters.latency import Clock, latencies, percentiles
 from fwbench.meters.memory import memory
 from fwbench.meters.throughput import throughput
-from fwbench.models import Model
+from fwbench.models import Model, ModelError
 from fwbench.models.weights import canonical, digest
 from fwbench.parity.store import stamp
 from fwbench.record.fingerprint import Fingerprint
@@ -103,21 +103,14 @@ class Measuring:
 
     def run(self) -> Measurement:
         """Measure; every exception of the measured code becomes a failure of its kind."""
-        framework: Framework | None = None
-        failure = None
         try:
             framework = frameworks.load(self.workload.lane)
-            failure = self._measure(framework)
         except ImportError as error:
-            failure = Failure("unavailable", f"{self.workload.lane} cannot be imported ({error}); install it there")
-        except Exception as error:
-            out_of_memory = framework is not None and framework.is_out_of_memory(error)
-            failure = Failure(
-                "out_of_memory" if out_of_memory else "error",
-                f"{type(error).__name__}: {_first_line(error)}",
-                stage=next(reversed(self.stages), None),
-                detail=traceback.format_exc(),
+            failure: Failure | None = Failure(
+                "unavailable", f"{self.workload.lane} cannot be imported ({error}); install it there"
             )
+        else:
+            failure = self._attempt(framework)
         return Measurement(
             workload=self.workload,
             samples=tuple(self.samples) if failure is None else (),
@@ -131,6 +124,20 @@ class Measuring:
             versions=versions(LANES[self.workload.lane].distributions),
             failure=failure,
         )
+
+    def _attempt(self, framework: Framework) -> Failure | None:
+        try:
+            return self._measure(framework)
+        except ModelError as error:
+            # The user's own fault, told in one sentence.
+            return Failure("error", str(error), stage=next(reversed(self.stages), None))
+        except Exception as error:
+            return Failure(
+                "out_of_memory" if framework.is_out_of_memory(error) else "error",
+                f"{type(error).__name__}: {_first_line(error)}",
+                stage=next(reversed(self.stages), None),
+                detail=traceback.format_exc(),
+            )
 
     def _measure(self, framework: Framework) -> Failure | None:
         workload = self.workload

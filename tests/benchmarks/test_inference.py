@@ -1,8 +1,8 @@
-"""Inference: a forward pass, in every lane, for every model and batch size."""
+"""Inference: a forward pass, in every lane, for every model and batch size of the run's profile or study."""
 
-import pytest
+import fwbench
 
 
-@pytest.mark.workloads(mode="inference")
-def test_inference(workload, measure):
-    measure(workload)
+@fwbench.benchmark(modes=["inference"])
+def test_inference(fwbench_measure):
+    fwbench_measure()

@@ -10,8 +10,7 @@ import statistics
 import subprocess
 import sys
 
-import pytest
-
+import fwbench
 from fwbench.machine import machine
 from fwbench.record.measurement import Metric
 from fwbench.worker.client import environment
@@ -32,35 +31,28 @@ print(json.dumps(samples))
 """
 
 
-def over(framework: str, model: str, mode: str) -> pytest.MarkDecorator:
-    """Parameters under the names that every other benchmark has, so that results can be grouped by them."""
-    return pytest.mark.parametrize(
-        ("framework", "model", "mode", "batch_size"), [(framework, model, mode, 1)], ids=[f"{framework}-{model}-{mode}"]
-    )
-
-
-@over("noop", "noop", "inference")
-def test_empty_step(workload, measure):
+@fwbench.benchmark("noop", lanes=["noop"])
+def test_empty_step(fwbench_measure):
     """A round of nothing: what the harness adds to every other round."""
-    measure(workload)
+    fwbench_measure()
 
 
-@over("jax", "resnet50", "dispatch")
-def test_dispatch(workload, measure):
+@fwbench.benchmark("resnet50", modes=["dispatch"], lanes=["jax"])
+def test_dispatch(fwbench_measure):
     """A call of a program that takes ResNet-50's weights and computes nothing: JAX's price of a call."""
-    measure(workload)
+    fwbench_measure()
 
 
-@over("noop", "noop", "fixed")
-def test_fixed_step_against_bare_loop(workload, measure, fwbench_session, benchmark):
+@fwbench.benchmark("noop", modes=["fixed"], lanes=["noop"])
+def test_fixed_step_against_bare_loop(fwbench_workload, fwbench_measure, fwbench_session, benchmark):
     """The latency that a worker reports for a fixed step, over that of a bare loop in a script, taking turns."""
     protocol = dataclasses.replace(fwbench_session.selection.protocol, min_rounds=CALLS, max_time=0.0)
     ratios = []
     for _ in range(0 if benchmark.disabled or protocol.programs else PAIRS):
         bare = statistics.median(run_bare_loop())
-        ours = fwbench_session.run(workload, protocol)
+        ours = fwbench_session.run(fwbench_workload, protocol)
         ratios.append(statistics.median(ours.samples) / bare)
-    measure(workload)
+    fwbench_measure()
     if ratios:
         ratio = Metric(statistics.median(ratios), f"median of {PAIRS} alternating pairs, {CALLS} calls each")
         benchmark.extra_info["metrics"]["bare_loop_ratio"] = ratio.to_json("bare_loop_ratio")

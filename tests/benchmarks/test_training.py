@@ -1,14 +1,14 @@
 """Training, in every lane: single optimizer steps on a batch that lies on the device, and epochs on data."""
 
-import pytest
+import fwbench
 
 
-@pytest.mark.workloads(mode="train_step")
-def test_train_step(workload, measure):
-    measure(workload)
+@fwbench.benchmark(modes=["train_step"])
+def test_train_step(fwbench_measure):
+    fwbench_measure()
 
 
-@pytest.mark.workloads(mode="fit")
-def test_fit(workload, measure):
+@fwbench.benchmark(modes=["fit"])
+def test_fit(fwbench_measure):
     """A round is an epoch, the first one with compilation."""
-    measure(workload)
+    fwbench_measure()

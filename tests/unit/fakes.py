@@ -1,12 +1,17 @@
 """A clock that only moves when told, and programs that move it: the harness tested without timing anything."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
 from fwbench.data import Data
 from fwbench.frameworks.contract import CompileTimes, Framework, Program, Scores, Trainer
 from fwbench.frameworks.precision import reference
+from fwbench.models.project import Project
+
+# A project of which nothing but the suite's own models is measured.
+NO_PROJECT = Project(Path(), ())
 
 
 def round_mantissa(array, bits):
@@ -86,16 +91,16 @@ class FakeFramework(Framework):
         self.error = error
         self.reason = reason
 
-    def unavailable(self, workload):
+    def unavailable(self, workload, model):
         return self.reason
 
-    def weight_shapes(self, model):
+    def weight_shapes(self, model, sizes):
         return {}
 
     def probe(self, workload, operands):
         return self.products or reference(operands)
 
-    def build(self, workload, weights, horizon=0):
+    def build(self, workload, model, weights, horizon=0):
         if self.error:
             raise self.error
         return self.program

@@ -1,25 +1,20 @@
-"""The duet over scripted sides, without a process; then its real processes, without a framework."""
+"""The duet over scripted sides, without a process."""
 
 import dataclasses
 import itertools
-import os
-import shutil
-import signal
-import statistics
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from fwbench.compare import duet
 from fwbench.compare.criteria import CRITERIA, Threshold
-from fwbench.compare.duet import Duet, SideError
+from fwbench.compare.duet import compare
 from fwbench.machine import machine
+from fwbench.models import CATALOG
 from fwbench.record.workload import Workload
-from fwbench.worker.client import PACKAGE
+from fwbench.worker import pairs
+from fwbench.worker.pairs import Pairs, SideError
 from fwbench.worker.sides import Side
-from tests.unit.processes import grandchildren
 
 THRESHOLDS = {name: criterion.duet for name, criterion in CRITERIA.items() if criterion.duet}
 ONE, TWO, THREE = (Workload("torch", "mlp", batch_size=size) for size in (1, 2, 3))
@@ -99,8 +94,10 @@ def play(monkeypatch):
     """Runs a script over workloads."""
 
     def run(script, *workloads, planted=None, thresholds=THRESHOLDS, seed=0):
-        monkeypatch.setattr(duet, "_Partner", script.partner)
-        return Duet(BASE, HEAD, machine(), "cpu", 60.0, planted, seed).compare(dict.fromkeys(workloads, thresholds))
+        monkeypatch.setattr(pairs, "_Partner", script.partner)
+        return compare(
+            dict.fromkeys(workloads, thresholds), Pairs(BASE, HEAD, CATALOG, machine(), "cpu", 60.0, planted, seed).play
+        )
 
     return run
 
@@ -180,34 +177,16 @@ def test_each_pair_has_fresh_servers_and_the_same_noise_on_both_sides(play):
     assert len({len(one["FWBENCH_PADDING"]) for one, _ in pairs}) > 1
 
 
+def test_a_program_is_fingerprinted_in_its_first_pair_alone(play):
+    script = Script(same)
+    play(script, ONE)
+    asked = [message["finish"]["program"] for _, message in script.log if "finish" in message]
+    assert asked == [True, True] + [False, False] * 2
+
+
 def test_scattered_pairs_get_a_fourth(play):
     factors = itertools.cycle([1.0, 1.0, 1.1, 1.0, 0.9, 1.0])
     assert len(play(Script(same, wobble=lambda side: next(factors)), ONE)[ONE].screening) == 4
-
-
-def test_a_turn_keeps_its_fastest_round_and_a_pair_its_median_block(play):
-    """A storm in a few rounds or blocks does not move the pair."""
-    taken = duet._Taken()
-    taken.plan(0.001)
-    assert (taken.rounds, taken.blocks) == (11, 4)
-    for placing, block in itertools.product(range(4), range(4)):
-        storm = 10.0 if block == 0 and placing < 3 else 1.0
-        for name, factor in (("base", 1.0), ("head", 1.03), ("head", 1.03), ("base", 1.0)):
-            rounds = [0.005, 0.001 * factor * (storm if name == "head" else 1.0), 0.007]
-            taken.turn(placing, block, name, rounds, 0.002 * factor)
-    taken.memory = {"base": {}, "head": {}}
-    differences = taken.pair("cpu", 1.0).differences
-    assert differences["latency"] == pytest.approx(duet.math.log(1.03))
-    assert differences["cpu_time"] == pytest.approx(duet.math.log(1.03))
-
-
-def test_a_slow_program_has_fewer_rounds_and_blocks():
-    amounts = []
-    for latency in (1e-5, 1e-3, 0.02, 0.2, 2.0):
-        taken = duet._Taken()
-        taken.plan(latency)
-        amounts.append((taken.rounds, taken.blocks))
-    assert amounts == [(1001, 4), (11, 4), (3, 4), (2, 1), (2, 1)]
 
 
 def test_tails_show_in_cpu_time(play):
@@ -260,9 +239,9 @@ def test_a_growing_peak_is_found_by_pairs(play):
 
 def test_thresholds_are_a_benchmarks_own(play, monkeypatch):
     script = Script(slower(1.05, 1, 2))
-    monkeypatch.setattr(duet, "_Partner", script.partner)
+    monkeypatch.setattr(pairs, "_Partner", script.partner)
     own = {ONE: THRESHOLDS, TWO: {**THRESHOLDS, "latency": Threshold(0.10)}}
-    found = Duet(BASE, HEAD, machine(), "cpu", 60.0, seed=0).compare(own)
+    found = compare(own, Pairs(BASE, HEAD, CATALOG, machine(), "cpu", 60.0, seed=0).play)
     assert (found[ONE].kind, found[TWO].kind) == ("regressed", "unchanged")
 
 
@@ -399,124 +378,3 @@ def test_a_warm_up_that_is_too_short_is_told(play):
     script.partner = lambda side, framework, lanes, machine, device, deadline, noise: Warming(script, side, noise)
     assert "warm-up is too short" in play(script, ONE)[ONE].note
     assert play(Script(same), ONE)[ONE].note == ""
-
-
-@pytest.mark.parametrize(("device", "shared"), [("cpu", True), ("gpu", False)])
-def test_pairs_share_what_is_compiled_on_a_cpu_alone(tmp_path, monkeypatch, device, shared):
-    """On a GPU compilers choose by measuring; no side ever sees the other's choice, or the user's caches."""
-    environments = []
-    monkeypatch.setattr(duet, "Channel", lambda command, variables: environments.append(variables))
-    for name in ("base", "head", "base", "head"):
-        side = Side(name, name, tmp_path, tmp_path / f"caches-{name}")
-        duet._Partner(side, "torch", ("torch",), machine(), device, 60.0, {})
-    for cache in ("JAX_COMPILATION_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
-        base, head, again, _ = (variables[cache] for variables in environments)
-        assert base != head
-        assert (base == again) == shared
-        assert base.startswith(str(tmp_path))
-
-
-# Real processes from here on.
-
-FIXED = Workload("noop", "noop", mode="fixed")
-linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and forks")
-
-
-def real(tmp_path, **changes):
-    """Both sides are this revision."""
-    sides = []
-    for name in BOTH:
-        (tmp_path / name).symlink_to(PACKAGE.parent, target_is_directory=True)
-        sides.append(
-            dataclasses.replace(Side(name, name, tmp_path / name / PACKAGE.name, tmp_path), **changes.get(name, {}))
-        )
-    return sides
-
-
-@linux
-def test_real_processes_play(tmp_path):
-    found = Duet(*real(tmp_path), machine(), "cpu", 60.0, seed=0).compare({FIXED: THRESHOLDS})[FIXED]
-    pairs = [*found.screening, *found.confirmation]
-    assert len(found.screening) >= 3
-    assert {"latency", "cpu_time", "peak_memory"} <= pairs[0].differences.keys()
-    assert all(1e-5 < seconds < 10 for pair in pairs for rounds in pair.rounds.values() for seconds in rounds)
-    assert pairs[0].values["head"]["peak_memory"] > 1 << 20
-    assert found.described["head"]["versions"]["numpy"]
-
-
-@linux
-def test_a_base_without_the_workload_is_new(tmp_path):
-    """An older revision, whose fwbench knows no noop framework."""
-    old = tmp_path / "old"
-    for path in PACKAGE.rglob("*"):
-        if path.suffix in (".py", ".json") and "noop" not in path.parts:
-            copy = old / "fwbench" / path.relative_to(PACKAGE)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_bytes(path.read_bytes())
-    base, head = real(tmp_path, base={"package": old / "fwbench"})
-    found = Duet(base, head, machine(), "cpu", 60.0, seed=0).compare({FIXED: THRESHOLDS})[FIXED]
-    assert found.kind == "new"
-    assert "noop" in found.note
-
-
-@linux
-def test_a_killed_side_is_told_by_its_signal(tmp_path, monkeypatch):
-    plan = duet._Taken.plan
-
-    def kill(self, latency):
-        os.kill(statistics.median_low(grandchildren(os.getpid())), signal.SIGSEGV)
-        plan(self, latency)
-
-    monkeypatch.setattr(duet._Taken, "plan", kill)
-    found = Duet(*real(tmp_path), machine(), "cpu", 60.0, seed=0).compare({FIXED: THRESHOLDS})[FIXED]
-    assert found.kind in ("incomparable", "failed")
-    assert "SIGSEGV" in found.note
-
-
-@linux
-@pytest.mark.parametrize("name", ["base", "head"])
-def test_memory_that_cannot_hold_both_sides_is_nobodys_fault(tmp_path, name):
-    """Which side the other's memory is missing for, is luck."""
-    small = tmp_path / "small" / "fwbench"
-    shutil.copytree(PACKAGE, small)
-    with (small / "frameworks" / "noop" / "adapter.py").open("a") as adapter:
-        adapter.write("\n\ndef build(*_):\n    raise MemoryError('nothing left')\n\n\nFRAMEWORK.build = build\n")
-    sides = real(tmp_path, **{name: {"package": small}})
-    found = Duet(*sides, machine(), "cpu", 60.0, seed=0).compare({FIXED: THRESHOLDS})[FIXED]
-    assert (found.kind, found.error.kind) == ("incomparable", "out_of_memory")
-    assert f"{name}: MemoryError: nothing left: memory must hold both sides" in found.note
-
-
-@linux
-@pytest.mark.parametrize(("names", "kind"), [(("base",), "new"), (("head",), "missing"), (BOTH, "unavailable")])
-def test_a_framework_that_is_not_installed(tmp_path, names, kind):
-    package = tmp_path / "without" / "fwbench"
-    shutil.copytree(PACKAGE, package)
-    (package / "frameworks" / "noop" / "__init__.py").write_text("import framework_of_tomorrow\n")
-    sides = real(tmp_path, **{name: {"package": package} for name in names})
-    found = Duet(*sides, machine(), "cpu", 60.0, seed=0).compare({FIXED: THRESHOLDS})[FIXED]
-    assert found.kind == kind
-    assert "it: noop cannot be imported (No module named 'framework_of_tomorrow')" in found.note
-
-
-@linux
-@pytest.mark.parametrize(("names", "kind"), [(("base",), "new"), (("head",), "missing"), (BOTH, "unavailable")])
-def test_an_interpreter_that_cannot_be_started(tmp_path, names, kind):
-    """Whichever side is started first."""
-    sides = real(tmp_path, **{name: {"python": "/no/such/python"} for name in names})
-    for seed in range(4):
-        found = Duet(*sides, machine(), "cpu", 60.0, seed=seed).compare({FIXED: THRESHOLDS})[FIXED]
-        assert found.kind == kind
-        assert "it: /no/such/python cannot be started: No such file" in found.note
-
-
-@linux
-def test_an_interpreter_without_fwbenchs_needs_is_told(tmp_path):
-    python = tmp_path / "python"
-    python.write_text("#!/bin/sh\necho 'no module named numpy' >&2\nexit 1\n")
-    python.chmod(0o755)
-    base, head = real(tmp_path, base={"python": str(python)})
-    found = Duet(base, head, machine(), "cpu", 60.0, seed=0).compare({FIXED: THRESHOLDS})[FIXED]
-    assert found.kind == "incomparable"
-    assert "exit code 1" in found.note
-    assert "no module named numpy" in found.error.detail

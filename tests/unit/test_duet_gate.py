@@ -7,57 +7,49 @@ import subprocess
 import pytest
 
 from fwbench.worker.client import PACKAGE
+from tests.unit.suites import benchmarks
 
-SUITE = """
-    import pytest
-
-    @pytest.mark.parametrize("batch_size", [1, 2, 3], ids=lambda n: f"b{n}")
-    @pytest.mark.parametrize(("framework", "model"), [("torch", "mlp")], ids=["mlp"])
-    def test_mlp(workload, measure):
-        measure(workload)
-"""
+SUITE = benchmarks("mlp", "torch")
 # Verdicts by batch size; whatever is not given is unchanged.
 GIVEN = """
 import pytest
 
-from fwbench.compare.duet import Comparison, Duet, Pair, SideError
-from fwbench.compare.statistics import Verdict
-from fwbench.worker.sides import Side
+from fwbench.compare import duet
+from fwbench.compare.duet import Comparison, Fault, Pair
+from fwbench.compare.findings import Verdict
 from fwbench.plugin.session import Session
-from fwbench.record.measurement import Measurement, Metric
+from fwbench.record.measurement import Failure, Measurement, Metric
 
 pytest_plugins = ["fwbench.plugin"]
 GIVEN = {given}
 ASKED = []
 
 
-def compare(self, workloads):
+def compare(workloads, play, tell):
     ASKED.append(dict(workloads))
     found = dict()
     for workload in workloads:
         kind = GIVEN.get(workload.batch_size, "unchanged")
-        base, head = self._sides
-        error = None
         if kind in ("new", "failed", "unavailable", "missing", "incomparable"):
-            fault = dict(new="error", failed="error", incomparable="crashed").get(kind, "unavailable")
-            error = SideError(base if kind in ("new", "incomparable") else head, fault, "the reason")
-            found[workload] = Comparison(workload, kind, note="the reason", error=error)
+            failure = Failure(dict(new="error", failed="error", incomparable="crashed").get(kind, "unavailable"), "why")
+            fault = Fault("base" if kind in ("new", "incomparable") else "head", "a side", failure)
+            found[workload] = Comparison(workload, kind, note="the reason", fault=fault)
             continue
         ratio = 1.05 if kind == "regressed" else 1.0
         verdicts = dict(latency=Verdict(kind, ratio, (ratio - 0.01, ratio + 0.01), 0.95, 10, 0.001))
         rounds = dict(base=[0.1, 0.2], head=[0.25, 0.125])
         values = dict(base=dict(latency=0.15), head=dict(latency=0.1875))
-        pair = Pair(dict(latency=0.0), rounds, values, 0.0, 2.0)
         sides = dict()
         for name, version, digest in (("base", "2.0", "one"), ("head", "2.1", "another")):
             changed = GIVEN.get("program") == workload.batch_size
             program = dict(form="operators", digest=digest if changed else "one", operators=dict())
             sides[name] = dict(settings=dict(), versions=dict(torch=version), program=program)
-        found[workload] = Comparison(workload, kind, verdicts, [pair] * 3, (), sides)
+        pair = Pair(dict(latency=0.0), rounds, values, sides, 0.0, 2.0)
+        found[workload] = Comparison(workload, kind, verdicts, [pair] * 3)
     return found
 
 
-Duet.compare = compare
+duet.compare = compare
 Session.run = lambda self, workload, protocol, on_stage=None: Measurement(
     workload, (0.5,) * 5, dict(throughput=Metric(1.0, "ordinary"))
 )
@@ -166,18 +158,15 @@ def test_exit_codes(project, given, code, line):
 
 
 def test_all_benchmarks_are_one_duet_with_their_own_thresholds(project):
-    marked = "    @pytest.mark.fwbench_fail('latency:7%')\n    @pytest"
-    project.makepyfile(test_suite=SUITE.replace("    @pytest", marked, 1))
+    marks = dict.fromkeys((1, 2, 3), "pytest.mark.fwbench_fail('latency:7%')")
+    project.makepyfile(test_suite=benchmarks("mlp", "torch", marks=marks))
     result = run(project, {}, "--fwbench-fail=peak_memory:3%", "-k", "b1 or b2")
     limits = "[('cpu_time', 0.1), ('latency', 0.07), ('peak_memory', 0.03), ('program_memory', 0.02)]"
     assert [line for line in result.outlines if line.startswith("asked")] == [f"asked 1 {limits}", f"asked 2 {limits}"]
 
 
-def marking(size, marker):
-    """The suite with a marker on the benchmark of this batch size, or code at the start of its test."""
-    if marker.startswith("pytest."):
-        return SUITE.replace(f"{size}", f"pytest.param({size}, marks={marker})", 1)
-    return SUITE.replace("        measure(workload)", f"        {marker}\n        measure(workload)")
+def on_the_second(mark):
+    return benchmarks("mlp", "torch", marks={2: f"pytest.mark.{mark}"})
 
 
 @pytest.mark.parametrize(
@@ -190,7 +179,7 @@ def marking(size, marker):
     ],
 )
 def test_a_test_that_does_not_run_is_not_measured(project, marker, outcome):
-    project.makepyfile(test_suite=marking(2, f"pytest.mark.{marker}"))
+    project.makepyfile(test_suite=on_the_second(marker))
     result = run(project, {2: "regressed"})
     assert result.ret == 0
     result.assert_outcomes(passed=2, **{outcome: 1})
@@ -198,7 +187,9 @@ def test_a_test_that_does_not_run_is_not_measured(project, marker, outcome):
 
 
 def test_a_test_that_skips_itself_is_not_judged(project):
-    project.makepyfile(test_suite=marking(2, "if workload.batch_size == 2: pytest.skip('known')"))
+    project.makepyfile(
+        test_suite=benchmarks("mlp", "torch", first="if fwbench_workload.batch_size == 2: pytest.skip('known')")
+    )
     result = run(project, {2: "regressed"})
     assert result.ret == 0
     result.stdout.fnmatch_lines(["2 benchmarks: 2 unchanged*"])
@@ -214,7 +205,7 @@ def test_a_test_that_skips_itself_is_not_judged(project):
     ],
 )
 def test_a_test_that_runs_all_the_same_is_measured(project, marker, arguments):
-    project.makepyfile(test_suite=marking(2, f"pytest.mark.{marker}"))
+    project.makepyfile(test_suite=on_the_second(marker))
     result = run(project, {2: "regressed"}, *arguments)
     assert result.ret == 1
     assert [line.split()[1] for line in result.outlines if line.startswith("asked")] == ["1", "2", "3"]
@@ -222,14 +213,14 @@ def test_a_test_that_runs_all_the_same_is_measured(project, marker, arguments):
 
 @pytest.mark.parametrize(("others", "code"), [({}, 0), ({1: "incomparable"}, 4)])
 def test_a_regression_that_is_expected_is_told_and_forgiven(project, others, code):
-    project.makepyfile(test_suite=marking(2, "pytest.mark.xfail"))
+    project.makepyfile(test_suite=on_the_second("xfail"))
     result = run(project, {2: "regressed"} | others)
     assert result.ret == code
     result.stdout.fnmatch_lines(["3 benchmarks: 1 regressed, *"])
 
 
 def test_epochs_and_the_harness_itself_take_no_turns(project):
-    project.makepyfile(test_suite=SUITE.replace('("torch", "mlp")', '("noop", "noop")'))
+    project.makepyfile(test_suite=benchmarks())
     result = run(project, {})
     assert result.ret == 4
     result.stdout.fnmatch_lines(["*3 deselected*"])
@@ -293,7 +284,7 @@ def test_bad_input_is_one_sentence_and_exit_4(project, arguments, sentence):
 def test_a_real_duet_with_a_revision(project):
     """What it finds is the machine's business: that it finds, and leaves nothing behind, is ours."""
     project.makeconftest('pytest_plugins = ["fwbench.plugin"]')
-    project.makepyfile(test_suite=SUITE.replace('"torch"', '"jax"'))
+    project.makepyfile(test_suite=benchmarks("mlp", "jax"))
     result = project.runpytest_subprocess(
         "-p", "no:cacheprovider", "--benchmark-only", "--fwbench-against=HEAD", "--benchmark-json=x.json", "-k", "b1"
     )

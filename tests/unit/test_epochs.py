@@ -5,6 +5,7 @@ import pytest
 from fwbench import frameworks
 from fwbench.frameworks.contract import Scores
 from fwbench.meters.epochs import Epoch, Epochs, fitting
+from fwbench.models import CATALOG
 from fwbench.record.workload import Workload
 from fwbench.worker.run import Measuring
 from tests.unit.fakes import FakeData, FakeFramework, FakeTrainer
@@ -142,7 +143,9 @@ def measure(monkeypatch, clock, protocol):
         monkeypatch.setattr(frameworks, "load", lambda lane: FakeFramework(FakeTrainer(clock)))
         workload = Workload("noop", "mlp", "fit", 64, data="digits", epochs=epochs)
         announced = []
-        measuring = Measuring(workload, dataclasses.replace(protocol, **changes), announced.append, clock)
+        measuring = Measuring(
+            workload, CATALOG[workload.model], dataclasses.replace(protocol, **changes), announced.append, clock
+        )
         return measuring.run(), announced
 
     return run

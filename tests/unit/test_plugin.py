@@ -8,12 +8,11 @@ import pytest
 from fwbench.record.journal import SCHEMA
 
 NOOP = """
-    import pytest
+    import fwbench
 
-    @pytest.mark.parametrize("batch_size", [1, 2, 3], ids=lambda n: f"b{n}")
-    @pytest.mark.parametrize(("framework", "model"), [("noop", "noop")], ids=["noop"])
-    def test_noop(workload, measure):
-        measurement = measure(workload)
+    @fwbench.benchmark("noop", lanes=["noop"], batch_sizes=[1, 2, 3])
+    def test_noop(fwbench_measure):
+        measurement = fwbench_measure()
         print("samples", len(measurement.samples))
 """
 FAST = ("--benchmark-max-time=0", "--benchmark-min-rounds=7")
@@ -75,7 +74,13 @@ def test_metrics_have_value_unit_direction_and_source(suite):
     assert info["metrics"]["latency_p99"]["reason"] == "n/a (n=7): p99 needs 299 samples"
     assert info["workload"]["batch_size"] == 1
     assert info["protocol"]["min_rounds"] == 7
-    assert data["benchmarks"][0]["params"] == {"framework": "noop", "model": "noop", "batch_size": 1}
+    assert data["benchmarks"][0]["params"] == {
+        "framework": "noop",
+        "model": "noop",
+        "mode": "inference",
+        "batch_size": 1,
+        "precision": "fp32",
+    }
 
 
 def test_the_machines_fingerprint_is_in_the_record(suite):
@@ -94,7 +99,9 @@ def test_min_rounds_keeps_its_meaning(suite, option, rounds):
 
 def test_a_marker_on_the_test_wins_over_the_command_line(suite):
     suite.makepyfile(
-        test_suite=NOOP.replace("@pytest", "@pytest.mark.benchmark(min_rounds=13, group='mine')\n    @pytest", 1)
+        test_suite=NOOP.replace("import fwbench", "import fwbench, pytest").replace(
+            "@fwbench", "@pytest.mark.benchmark(min_rounds=13, group='mine')\n    @fwbench"
+        )
     )
     result = run(suite, "--benchmark-only", "-rP", "-k", "b1", *FAST)
     result.stdout.fnmatch_lines(["samples 13"])
@@ -146,7 +153,7 @@ def test_compare_with_a_saved_run(suite):
     result.assert_outcomes(passed=3)
     assert "machine_info is different" not in result.stderr.str()
     for source in ("0001_", "NOW"):
-        result.stdout.fnmatch_lines([f"test_noop[[]noop-b1] ({source}*"])
+        result.stdout.fnmatch_lines([f"test_noop[[]noop-noop-inference-b1] ({source}*"])
 
 
 def test_a_regression_does_not_hide_the_table(suite):
@@ -188,9 +195,7 @@ Session.run = killing
 
 def test_a_killed_worker_fails_its_test_and_the_rest_is_kept(suite):
     suite.makeconftest(KILLER)
-    suite.makepyfile(
-        test_suite=NOOP.replace('"model")', '"model", "mode")').replace('("noop", "noop")', '("noop", "noop", "fixed")')
-    )
+    suite.makepyfile(test_suite=NOOP.replace('lanes=["noop"]', 'lanes=["noop"], modes=["fixed"]'))
     result = run(suite, "--benchmark-only", "--benchmark-autosave", "--benchmark-max-time=5")
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines(["*noop-noop-fixed-b2: crashed during latency: *SIGKILL*"])
@@ -201,10 +206,10 @@ def test_a_killed_worker_fails_its_test_and_the_rest_is_kept(suite):
 
 
 def test_an_unavailable_framework_skips_with_the_reason(suite):
-    suite.makepyfile(test_suite=NOOP.replace('("noop", "noop")', '("torch", "noop")'))
+    suite.makepyfile(test_suite=NOOP.replace('lanes=["noop"]', 'lanes=["torch"]'))
     result = run(suite, "--benchmark-only", "-rs", *FAST)
     result.assert_outcomes(skipped=3)
-    result.stdout.fnmatch_lines(["SKIPPED*PyTorch has no network 'noop'*"])
+    result.stdout.fnmatch_lines(["SKIPPED*noop names no network in PyTorch*"])
 
 
 @pytest.mark.parametrize(
@@ -221,9 +226,7 @@ def test_an_unavailable_framework_skips_with_the_reason(suite):
         (["--fwbench-weights=pretrained"], "*torchvision's weights of resnet50 could not be had*"),
         (["--fwbench-python=jax=/no/such/python"], "*there is no interpreter '/no/such/python'*"),
         (["--fwbench-python=python3"], "*'python3' is not FRAMEWORK=PATH*"),
-        (["-n2", "--benchmark-autosave"], "*--benchmark-autosave cannot work with -n*"),
-        (["-n2", "--benchmark-compare"], "*--benchmark-compare cannot work with -n*"),
-        (["-n2", "--benchmark-json=x.json"], "*--benchmark-json cannot work with -n*"),
+        (["-n2", "--benchmark-autosave", "--fwbench-seeds=1"], "*--benchmark-autosave cannot work with -n*"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_4(suite, monkeypatch, arguments, sentence):
@@ -232,12 +235,20 @@ def test_bad_input_is_one_sentence_and_exit_4(suite, monkeypatch, arguments, sen
     for name in ("FWBENCH_CACHE", "TORCH_HOME"):
         monkeypatch.setenv(name, str(suite.path / name))
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    suite.makepyfile(test_suite=NOOP.replace('"noop", lanes=["noop"]', '"resnet50"'))
     result = run(suite, *arguments)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     lines = [line for line in result.stderr.lines if line]
     assert len(lines) == 1
     result.stderr.fnmatch_lines([f"ERROR: {sentence}"])
     assert not list(suite.path.glob(".benchmarks/**/*.json*"))
+
+
+@pytest.mark.parametrize("option", ["--benchmark-autosave", "--benchmark-json=x.json"])
+def test_a_parallel_run_that_would_save_nothing_fails_and_says_why(suite, option):
+    result = run(suite, "-n2", option)
+    result.assert_outcomes(errors=3)
+    result.stdout.fnmatch_lines([f"*{option.partition('=')[0]} cannot work with -n*leave out -n*"])
 
 
 def test_parallel_runs_smoke_the_benchmarks(suite):
@@ -286,7 +297,7 @@ def test_another_interpreter_measures(suite, tmp_path):
     wrapper = tmp_path / "python"
     wrapper.write_text(f'#!/bin/sh\nexport OMP_SCHEDULE=wrapped\nexec "{sys.executable}" "$@"\n')
     wrapper.chmod(0o755)
-    suite.makepyfile(test_suite=NOOP.replace('("noop", "noop")', '("torch", "mlp")'))
+    suite.makepyfile(test_suite=NOOP.replace('"noop", lanes=["noop"]', '"mlp", lanes=["torch"]'))
     run(suite, "--benchmark-only", "--benchmark-json=x.json", f"--fwbench-python=torch={wrapper}", "-k", "b1", *FAST)
     (benchmark,) = json.loads((suite.path / "x.json").read_text())["benchmarks"]
     assert benchmark["extra_info"]["settings"]["OMP_SCHEDULE"] == "wrapped"

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.unit.test_plugin import NOOP, run, suite
+from tests.unit.suites import benchmarks, run, suite
 
 __all__ = ["suite"]
 
@@ -60,7 +60,13 @@ def baseline(suite, programs):
 def test_the_same_programs_pass_and_nothing_is_timed(suite, programs, baseline):
     result = programs(ALL, f"--benchmark-compare={baseline}")
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["3 of 3: same program, same compiler: a difference in time is the machine's"])
+    result.stdout.fnmatch_lines(
+        [
+            "this run, against *programs.jsonl",
+            "*-b1, *-b2, *-b3: unchanged: same program, same compiler: a difference in time is the machine's",
+            "3 benchmarks: 3 unchanged",
+        ]
+    )
     (journal,) = suite.path.glob(".benchmarks/journal/*.jsonl")
     _, *records = map(json.loads, journal.read_text().splitlines())
     assert [record["samples"] for record in records] == [[], [], []]
@@ -75,7 +81,12 @@ def test_a_changed_program_fails_its_test_until_the_baseline_is_renewed(suite, p
         result.assert_outcomes(passed=2, failed=1)
         assert result.ret == 1
         result.stdout.fnmatch_lines(
-            ["noop-noop-inference-b2: 3 more add", "*fwbench: programs*", "noop-noop-inference-b2: 3 more add"]
+            [
+                "noop-noop-inference-b2: 3 more add",
+                "*fwbench: programs*",
+                "noop-noop-inference-b2: changed: 3 more add",
+                "3 benchmarks: 1 changed, 2 unchanged",
+            ]
         )
     (renewal,) = [line for line in result.outlines if line.startswith("to accept these programs: ")]
     assert suite.run(*renewal.partition(": ")[2].split()).ret == 0
@@ -83,14 +94,14 @@ def test_a_changed_program_fails_its_test_until_the_baseline_is_renewed(suite, p
 
 
 def test_a_program_that_is_in_no_run_any_more_fails_and_a_new_one_does_not(suite, programs, baseline):
-    suite.makepyfile(test_suite=NOOP.replace("[1, 2, 3]", "[1, 2, 4]"))
+    suite.makepyfile(test_suite=benchmarks(sizes=[1, 2, 4]))
     result = programs(ALL | {4: 1}, f"--benchmark-compare={baseline}")
     assert result.ret == 1
     result.assert_outcomes(passed=3)
     result.stdout.fnmatch_lines(
         [
-            "noop-noop-inference-b4: new, not in the baseline",
-            "noop-noop-inference-b3: in the baseline, but was not run",
+            "noop-noop-inference-b3: missing: in the baseline, not run",
+            "noop-noop-inference-b4: new: not in the baseline",
         ]
     )
 
@@ -98,7 +109,7 @@ def test_a_program_that_is_in_no_run_any_more_fails_and_a_new_one_does_not(suite
 def test_what_is_left_out_on_purpose_is_not_missing(programs, baseline):
     result = programs(ALL, f"--benchmark-compare={baseline}", "-k", "b1")
     assert result.ret == 0
-    result.stdout.no_fnmatch_line("*was not run*")
+    result.stdout.no_fnmatch_line("*: missing: *")
     # Its journal would be a baseline without the others.
     result = programs(ALL | {1: 9}, f"--benchmark-compare={baseline}", "-k", "b1")
     assert result.ret == 1
@@ -106,24 +117,78 @@ def test_what_is_left_out_on_purpose_is_not_missing(programs, baseline):
 
 
 def test_a_gate_over_nothing_is_no_gate(suite, programs, baseline):
-    suite.makepyfile(test_suite=NOOP.replace("[1, 2, 3]", "[5]"))
+    suite.makepyfile(test_suite=benchmarks(sizes=[5]))
     result = programs({5: 1}, f"--benchmark-compare={baseline}")
     assert result.ret == 4
-    result.stdout.fnmatch_lines(["nothing to compare: *programs.jsonl holds none of these programs*"])
+    result.stdout.fnmatch_lines(["all: not comparable: the baseline holds none of these programs: *"])
 
 
 def test_what_is_skipped_is_not_missing(suite, programs, baseline):
-    suite.makepyfile(test_suite=NOOP.replace("3]", "pytest.param(3, marks=pytest.mark.skip)]"))
+    suite.makepyfile(test_suite=benchmarks(marks={3: "pytest.mark.skip"}))
     result = programs(ALL, f"--benchmark-compare={baseline}")
     assert result.ret == 0
     result.assert_outcomes(passed=2, skipped=1)
 
 
 def test_a_changed_program_that_is_expected_is_told_and_forgiven(suite, programs, baseline):
-    suite.makepyfile(test_suite=NOOP.replace("3]", "pytest.param(3, marks=pytest.mark.xfail)]"))
+    suite.makepyfile(test_suite=benchmarks(marks={3: "pytest.mark.xfail"}))
     result = programs(ALL | {3: 9}, f"--benchmark-compare={baseline}")
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["noop-noop-inference-b3: 2 more add"])
+    result.stdout.fnmatch_lines(["noop-noop-inference-b3: changed: 2 more add"])
+
+
+def test_a_summary_says_what_changed(suite, programs, baseline):
+    result = programs(ALL | {2: 9}, f"--benchmark-compare={baseline}", "--fwbench-summary=summary.md")
+    assert result.ret == 1
+    text = suite.path.joinpath("summary.md").read_text()
+    assert text.startswith("**fwbench: 3 benchmarks: 1 changed, 2 unchanged**\n\n- noop-noop-inference-b2: changed: 3 ")
+
+
+FAILING = """
+from fwbench.record.measurement import Failure
+
+planted_run = Session.run
+
+
+def untold(self, workload, protocol, on_stage=lambda _: None):
+    measurement = planted_run(self, workload, protocol, on_stage)
+    if workload.batch_size != 3:
+        return measurement
+    return dataclasses.replace(measurement, {change})
+
+
+Session.run = untold
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "lines"),
+    [
+        ("failure=Failure('error', 'why')", 1, ["*-b3: failed: why", "3 benchmarks: 1 failed, 2 unchanged"]),
+        ("failure=Failure('unavailable', 'why')", 1, ["*-b3: missing: in the baseline, not available here: why"]),
+        ("program=Fingerprint.untold('why')", 1, ["*-b3: missing: no program to compare: why"]),
+    ],
+)
+def test_a_program_that_cannot_be_told_any_more_is_no_pass(suite, programs, baseline, change, code, lines):
+    suite.makeconftest(PLANTED + FAILING.replace("{change}", change))
+    suite.path.joinpath("programs.json").write_text(json.dumps(ALL))
+    result = run(suite, "--fwbench-programs-only", f"--benchmark-compare={baseline}")
+    assert result.ret == code
+    result.stdout.fnmatch_lines(lines)
+
+
+def test_what_neither_run_can_tell_is_not_judged(suite, programs):
+    """The harness itself has no program."""
+    told = {size: adds for size, adds in ALL.items() if size != 3}
+    assert programs(told).ret == 0
+    (journal,) = suite.path.glob(".benchmarks/journal/*.jsonl")
+    result = programs(told, f"--benchmark-compare={journal}")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["2 benchmarks: 2 unchanged"])
+    # The first time that it can be told.
+    result = programs(ALL, f"--benchmark-compare={journal}")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*-b3: new: the baseline has no program: *", "3 benchmarks: 1 new, 2 unchanged"])
 
 
 @pytest.mark.parametrize(

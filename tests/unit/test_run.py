@@ -4,6 +4,7 @@ import pytest
 
 from fwbench import frameworks
 from fwbench.frameworks.precision import Operands, Products, operands, reference
+from fwbench.models import CATALOG, ModelError
 from fwbench.models.weights import digest
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.workload import Workload
@@ -19,7 +20,7 @@ def run(monkeypatch, clock, protocol):
         monkeypatch.setattr(frameworks, "load", lambda lane: framework)
         stages = []
         workload = Workload("noop", "noop", batch_size=4)
-        measuring = Measuring(workload, dataclasses.replace(protocol, **changes), stages.append, clock)
+        measuring = Measuring(workload, CATALOG["noop"], dataclasses.replace(protocol, **changes), stages.append, clock)
         return measuring.run(), stages
 
     return measure
@@ -86,13 +87,28 @@ def test_a_smoke_run_makes_one_call_and_measures_nothing(run, clock):
     [
         (RuntimeError("broken"), "error"),
         (MemoryError("no room"), "out_of_memory"),
-        (ImportError("gone"), "unavailable"),
+        (ImportError("gone"), "error"),
     ],
 )
 def test_an_exception_becomes_a_failure_of_its_kind(run, error, kind):
     measurement, _ = run(FakeFramework(error=error))
     assert measurement.failure.kind == kind
     assert str(error) in measurement.failure.message
+
+
+def test_a_users_fault_is_one_sentence_without_a_traceback(run):
+    measurement, _ = run(FakeFramework(error=ModelError("tinynext returns a tuple instead of an array")))
+    assert str(measurement.failure) == "error during build: tinynext returns a tuple instead of an array"
+
+
+def test_a_framework_that_is_not_installed_is_unavailable(monkeypatch, protocol):
+    def load(lane):
+        raise ImportError("No module named 'jax'")
+
+    monkeypatch.setattr(frameworks, "load", load)
+    measurement = Measuring(Workload("jax", "noop"), CATALOG["noop"], protocol, lambda _: None).run()
+    assert measurement.failure.kind == "unavailable"
+    assert "No module named 'jax'" in measurement.failure.message
 
 
 def test_a_failure_names_the_stage(run, clock):

@@ -227,7 +227,7 @@ def decide(rng, noise, scale, effect=0.0, state=saved.UNTESTED):
     def case(name):
         base, head = (list(np.exp(moved + scale * noise(rng, 5))) for moved in states)
         slower = 1 + effect if name == 0 else 1.0
-        return saved._Case(str(name), "latency", base, [slower * x for x in head], 0.15, state, False, "", "")
+        return saved._Compared(str(name), "latency", base, [slower * x for x in head], 0.15, state, False, "", "")
 
     return [finding.kind for finding in saved._judged([case(name) for name in range(BENCHMARKS)])]
 
@@ -253,10 +253,15 @@ def between(case):
     ("part", "broken", "scale", "state"),
     [
         # As if each process were five.
-        ("_Case.spread", property(lambda case: (between(case) * math.sqrt(1 / 25 + 1 / 25), 8)), 0.1, 0.0),
+        ("_Compared.spread", property(lambda case: (between(case) * math.sqrt(1 / 25 + 1 / 25), 8)), 0.1, 0.0),
         # As if every process were a run of its own, that meets its own state of the machine.
-        ("_Case.spread", property(lambda case: (between(case) * math.sqrt(2 / 5), 8)), 0.02, 0.15),
-        ("_Case.spread", property(lambda case: (math.hypot(between(case), 0.15) * math.sqrt(2 / 5), 99)), 0.02, 0.15),
+        ("_Compared.spread", property(lambda case: (between(case) * math.sqrt(2 / 5), 8)), 0.02, 0.15),
+        (
+            "_Compared.spread",
+            property(lambda case: (math.hypot(between(case), 0.15) * math.sqrt(2 / 5), 99)),
+            0.02,
+            0.15,
+        ),
         # No control over the suite's many benchmarks.
         ("holm", lambda p_values, alpha: {name for name, p in p_values.items() if p <= alpha}, 0.2, 0.0),
         # Certain of everything, as a test on rounds is.

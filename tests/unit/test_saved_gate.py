@@ -6,12 +6,12 @@ import pytest
 
 # pytester unloads what a run in this process has loaded, and SciPy can be loaded only once.
 import fwbench.gates.saved  # noqa: F401
-from tests.unit.test_plugin import FAST, NOOP, run
-from tests.unit.test_plugin import suite as noops
+from tests.unit.suites import FAST, benchmarks, run
+from tests.unit.suites import suite as noops
 
 __all__ = ["noops"]
 
-SUITE = NOOP.replace('("noop", "noop")', '("torch", "mlp")')
+SUITE = benchmarks("mlp", "torch")
 BENCHMARKS = [f"torch-mlp-inference-b{size}" for size in (1, 2, 3)]
 
 # What any process finds on a machine that does nothing else.
@@ -53,7 +53,7 @@ def suite(noops):
 
 def marked(threshold):
     """The suite, its test marked with this."""
-    return SUITE.replace("@pytest", f"@pytest.mark.fwbench_fail({threshold})\n    @pytest", 1)
+    return benchmarks("mlp", "torch", marks=dict.fromkeys((1, 2, 3), f"pytest.mark.fwbench_fail({threshold})"))
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +139,7 @@ def test_what_is_not_run_is_missing_unless_it_was_left_out(suite, baseline, gate
     result = gate(path, "-k", "b1")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["1 benchmark: 1 improved"])
-    suite.makepyfile(test_suite=SUITE.replace("[1, 2, 3]", "[1, 2, 4]"))
+    suite.makepyfile(test_suite=benchmarks("mlp", "torch", [1, 2, 4]))
     result = gate(path)
     assert result.ret == 1
     result.stdout.fnmatch_lines(
@@ -151,8 +151,8 @@ def test_what_is_not_run_is_missing_unless_it_was_left_out(suite, baseline, gate
     )
 
 
-def on_the_third(marker, suite=SUITE):
-    return suite.replace("3]", f"pytest.param(3, marks=pytest.mark.{marker})]")
+def on_the_third(marker):
+    return benchmarks("mlp", "torch", marks={3: f"pytest.mark.{marker}"})
 
 
 @pytest.mark.parametrize("marker", ["skip", "skipif(True, reason='known')"])
@@ -215,7 +215,7 @@ def test_a_machine_whose_runs_differ_much_is_not_believed(suite, baseline, gate)
 
 def test_the_harness_itself_is_not_gated(suite, baseline, gate):
     path = baseline(0.5)
-    suite.makepyfile(test_suite=SUITE, test_harness=NOOP)
+    suite.makepyfile(test_suite=SUITE, test_harness=benchmarks())
     result = gate(path)
     assert result.ret == 0
     result.assert_outcomes(passed=3, deselected=3)
@@ -294,10 +294,10 @@ def test_an_options_threshold_is_the_suites_and_a_markers_its_tests(suite, basel
 @pytest.mark.parametrize(
     ("marker", "sentence"),
     [
-        ("'speed:5%'", "unknown metric 'speed' in the marker fwbench_fail of test_suite.py::test_noop*"),
-        ("5", "the marker fwbench_fail of test_suite.py::test_noop* takes its thresholds as text: *"),
-        ("latency='5%'", "the marker fwbench_fail of test_suite.py::test_noop* takes its thresholds as text: *"),
-        ("", "the marker fwbench_fail of test_suite.py::test_noop* takes its thresholds as text: *"),
+        ("'speed:5%'", "unknown metric 'speed' in the marker fwbench_fail of test_suite.py::test_*"),
+        ("5", "the marker fwbench_fail of test_suite.py::test_* takes its thresholds as text: *"),
+        ("latency='5%'", "the marker fwbench_fail of test_suite.py::test_* takes its thresholds as text: *"),
+        ("", "the marker fwbench_fail of test_suite.py::test_* takes its thresholds as text: *"),
     ],
 )
 def test_a_marker_that_is_no_threshold_is_one_sentence_and_no_report(suite, baseline, gate, marker, sentence):
@@ -336,12 +336,12 @@ def test_collecting_is_no_run(baseline, gate):
             ["--fwbench-gate", "--fwbench-fail=cpu_time:5%"],
             "cpu_time in --fwbench-fail is not measured by this gate: *",
         ),
-        (["--fwbench-summary=x.md"], "--fwbench-summary is about a gate: add --fwbench-against or --fwbench-gate, *"),
+        (["--fwbench-summary=x.md"], "--fwbench-summary is about a gate: add --fwbench-against, --fwbench-gate or *"),
         (["--fwbench-fail=latency:5%"], "--fwbench-fail is about a gate: add --fwbench-against or --fwbench-gate, *"),
         (["--fwbench-fail="], "--fwbench-fail is about a gate: add --fwbench-against or --fwbench-gate, *"),
         (["--fwbench-gate", "--fwbench-against="], "--fwbench-against and --fwbench-gate are different gates: *"),
         (["--fwbench-allow-mismatch"], "--fwbench-allow-mismatch is about a gate: add --fwbench-gate, *"),
-        (["--fwbench-programs-only", "--fwbench-summary=x.md"], "--fwbench-summary is about a gate: add *"),
+        (["--fwbench-programs-only", "--fwbench-summary=x.md"], "--fwbench-summary tells what a gate has found, *"),
         (["--fwbench-against=HEAD", "--fwbench-allow-mismatch"], "--fwbench-allow-mismatch is about a gate: add *"),
         (["--fwbench-processes=0"], "--fwbench-processes 0 is not a whole number of at least 1."),
     ],

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from fwbench.models import CATALOG
 from fwbench.worker import turns
 from fwbench.worker.channel import Channel
 from fwbench.worker.client import command, environment
 from tests.unit.fakes import FakeClock, FakeFramework, FakeProgram
 
 NOOP = {"lane": "noop", "model": "noop", "mode": "fixed"}
+JOB = {"workload": NOOP, "model": CATALOG["noop"].to_json(), "path": [], "extra": 0.0}
 
 
 @pytest.fixture
@@ -41,7 +43,7 @@ def test_a_program_is_compiled_for_the_context_in_which_it_steps(clock):
         program.log.append("leave")
 
     program.session = session
-    turns.Player(FakeFramework(program), NOOP, 0.0)
+    turns.Player(FakeFramework(program), NOOP, JOB["model"], 0.0)
     assert program.log == ["enter", "compile", "leave"]
 
 
@@ -100,7 +102,7 @@ def ask(channel, message):
 
 def test_a_job_from_its_start_to_its_end(server):
     for _ in range(2):
-        assert ask(server, {"workload": NOOP, "extra": 0.0})["built"]["versions"]["numpy"]
+        assert ask(server, JOB)["built"]["versions"]["numpy"]
         for _ in range(2):
             assert ask(server, {"place": [1000, 10]})["placed"] > 0
             assert len(ask(server, {"rounds": 5})["rounds"]) == 5
@@ -112,12 +114,12 @@ def test_a_job_from_its_start_to_its_end(server):
 
 
 def test_a_workload_that_this_side_does_not_know_is_its_words(server):
-    answer = ask(server, {"workload": {**NOOP, "of_tomorrow": 1}, "extra": 0.0})
+    answer = ask(server, JOB | {"workload": {**NOOP, "of_tomorrow": 1}})
     assert "of_tomorrow" in answer["failed"]
     assert "Traceback" in answer["detail"]
     assert "exited" in server.receive(time.monotonic() + 60)
     # And the server takes another job.
-    assert "built" in ask(server, {"workload": NOOP, "extra": 0.0})
+    assert "built" in ask(server, JOB)
 
 
 def test_what_is_printed_does_not_corrupt_the_messages(tmp_path):
@@ -140,6 +142,6 @@ def test_what_is_printed_does_not_corrupt_the_messages(tmp_path):
     server = command(sys.executable, script, config)
     with contextlib.closing(Channel(server, environment({}, 1, "cpu"))) as channel:
         assert "ready" in channel.receive(time.monotonic() + 60)
-        assert "built" in ask(channel, {"workload": NOOP, "extra": 0.0})
+        assert "built" in ask(channel, JOB)
         assert "printed" in channel.said()
         assert "raw" in channel.said()

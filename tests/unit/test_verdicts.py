@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from fwbench.compare.findings import ORDER, Finding, Outcome
-from fwbench.compare.statistics import Verdict
+from fwbench.compare.findings import ORDER, Finding, Outcome, Verdict
 from fwbench.report.verdicts import headline, lines, markdown
 
 
@@ -33,11 +32,29 @@ def outcome(*findings, **fields):
         (["incomparable"], 4),
         (["new"], 4),
         (["program"], 4),
+        (["unchanged", "changed"], 1),
         ([], 4),
     ],
 )
 def test_exit_codes(kinds, exit_code):
     assert outcome(*(finding(kind, name=kind) for kind in kinds)).exit_code == exit_code
+
+
+@pytest.mark.parametrize(
+    ("kinds", "exit_code"),
+    [
+        (["unchanged", "regressed"], 0),
+        (["changed"], 0),
+        (["failed", "missing", "unchanged"], 0),
+        (["regressed", "incomparable"], 4),
+        # Nothing was compared.
+        (["failed", "missing"], 4),
+    ],
+)
+def test_what_a_test_was_judged_by_counts_no_second_time(kinds, exit_code):
+    found = [finding(kind, name=kind, in_test=True) for kind in kinds]
+    assert outcome(*found).exit_code == exit_code
+    assert outcome(*found, finding("missing", name="another")).exit_code == 1
 
 
 def test_a_row_tells_values_change_and_interval_in_humane_units():
@@ -84,7 +101,7 @@ def test_the_gravest_stands_first_and_each_benchmark_counts_once():
     rows = [line for line in lines(shown) if line.startswith("it-") and "processes" in line]
     assert [row.split()[0] for row in rows] == [f"it-{kind}" for kind in [*ORDER, "regressed"]]
     assert headline(shown) == (
-        "8 benchmarks: 1 failed, 1 regressed, 1 missing, 1 not comparable, 1 inconclusive, "
+        "9 benchmarks: 1 failed, 1 regressed, 1 changed, 1 missing, 1 not comparable, 1 inconclusive, "
         "1 improved, 1 new, 1 unchanged; 1 with a changed program"
     )
 

@@ -18,8 +18,10 @@ from fwbench.machine import machine
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Failure, Measurement
 from fwbench.record.workload import Workload
+from fwbench.suite.profiles import PROFILES
 from fwbench.worker import client
 from fwbench.worker.client import PACKAGE, Workers, command, environment
+from tests.unit.fakes import NO_PROJECT
 from tests.unit.processes import grandchildren
 
 EMPTY = Workload("noop", "noop")
@@ -30,7 +32,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and
 
 @pytest.fixture
 def workers():
-    workers = Workers(machine(), "cpu", {}, ("noop",))
+    workers = Workers(machine(), "cpu", {}, ("noop",), NO_PROJECT)
     yield workers
     workers.close()
 
@@ -113,13 +115,16 @@ def test_a_killed_client_leaves_no_worker():
     script = textwrap.dedent(
         """
         import dataclasses
+        from pathlib import Path
         from fwbench.machine import machine
+        from fwbench.models.project import Project
         from fwbench.suite.profiles import PROFILES
         from fwbench.worker.client import Workers
         from fwbench.record.workload import Workload
         protocol = dataclasses.replace(PROFILES["quick"], min_rounds=10**9)
         workload = Workload("noop", "noop", mode="fixed")
-        Workers(machine(), "cpu", {}, ("noop",)).measure(workload, protocol, lambda stage: print(stage, flush=True))
+        workers = Workers(machine(), "cpu", {}, ("noop",), Project(Path(), ()))
+        workers.measure(workload, protocol, lambda stage: print(stage, flush=True))
         """
     )
     client = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
@@ -135,7 +140,7 @@ def test_an_interpreter_that_cannot_run_a_worker_is_a_failure_that_shows_its_wor
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho 'no such module: fwbench' >&2\nexit 3\n")
     python.chmod(0o755)
-    workers = Workers(machine(), "cpu", {"noop": str(python)}, ("noop",))
+    workers = Workers(machine(), "cpu", {"noop": str(python)}, ("noop",), NO_PROJECT)
     measurement = workers.measure(EMPTY, protocol, ignore)
     workers.close()
     assert measurement.failure.kind == "crashed"
@@ -192,7 +197,7 @@ def attempts(monkeypatch):
         def __init__(self, python, lanes, cpus, variables):
             self.flags = variables.get("XLA_FLAGS")
 
-        def measure(self, workload, protocol, on_stage):
+        def measure(self, job, workload, on_stage):
             self.made.append(self.flags)
             right = self.good is not None and self.flags is not None and self.flags.endswith(self.good)
             return Measurement(workload, failure=None if right else self.failure)
@@ -206,7 +211,9 @@ def attempts(monkeypatch):
 
 
 def measured(lane="jax", device="gpu"):
-    return Workers(machine(), device, {}, (lane,)).measure(Workload(lane, "cnn", device=device), None, ignore)
+    return Workers(machine(), device, {}, (lane,), NO_PROJECT).measure(
+        Workload(lane, "cnn", device=device), PROFILES["quick"], ignore
+    )
 
 
 def test_after_a_crash_a_gpus_compiler_is_tried_with_ever_less_autotuning(attempts, monkeypatch):
@@ -249,12 +256,14 @@ def installed(tmp_path):
 
 MEASURED_BY = """
 import sys
+from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from fwbench.machine import machine
+from fwbench.models.project import Project
 from fwbench.suite.profiles import PROFILES
 from fwbench.worker.client import Workers
 from fwbench.record.workload import Workload
-workers = Workers(machine(), "cpu", {"noop": sys.executable}, ("noop",))
+workers = Workers(machine(), "cpu", {"noop": sys.executable}, ("noop",), Project(Path(), ()))
 found = workers.measure(Workload("noop", "noop"), PROFILES["quick"], lambda _: None)
 workers.close()
 """
@@ -263,13 +272,15 @@ import sys, tempfile
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from fwbench.compare.criteria import CRITERIA
-from fwbench.compare.duet import Duet
+from fwbench.compare.duet import compare
+from fwbench.worker.pairs import Pairs
+from fwbench.models import CATALOG
 from fwbench.worker.sides import sides
 from fwbench.machine import machine
 from fwbench.record.workload import Workload
 fixed, limits = Workload("noop", "noop", mode="fixed"), {"latency": CRITERIA["latency"].duet}
 with sides(sys.executable, Path(sys.argv[1]), {}) as (base, head):
-    compared = Duet(base, head, machine(), "cpu", 60.0).compare({fixed: limits})[fixed]
+    compared = compare({fixed: limits}, Pairs(base, head, CATALOG, machine(), "cpu", 60.0).play)[fixed]
 """
 
 

@@ -1,6 +1,5 @@
 """What the data's tests share: models of other shapes, MNIST's files, a small ImageNet-100."""
 
-import dataclasses
 import gzip
 import io
 import struct
@@ -10,7 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fwbench.models import CATALOG
+from fwbench.models import Model
+from fwbench.models.inputs import normal
 
 # Rows that hold scikit-learn's photographs; the others are generated.
 PHOTOGRAPHS = {0: "china.jpg", 5: "flower.jpg"}
@@ -33,7 +33,7 @@ def shaped():
     """A model with another input shape; its classes suffice for any data here."""
 
     def model(*shape, classes=10):
-        return dataclasses.replace(CATALOG["cnn"], name="other", input_shape=shape, classes=classes)
+        return Model("other", inputs=normal(*shape), classes=classes)
 
     return model
 

@@ -9,6 +9,7 @@ from fwbench.machine import machine
 from fwbench.record.workload import Workload
 from fwbench.worker.client import Workers
 from tests.unit.data.processes import eventually, loaders
+from tests.unit.fakes import NO_PROJECT
 from tests.unit.processes import grandchildren
 
 LANES = ("torch", "jax")
@@ -16,7 +17,7 @@ LANES = ("torch", "jax")
 
 @pytest.fixture
 def fit(protocol):
-    workers = Workers(machine(), "cpu", {}, LANES)
+    workers = Workers(machine(), "cpu", {}, LANES, NO_PROJECT)
 
     def measure(lane, model="mlp", *, on_stage=lambda stage: None, **fields):
         return workers.measure(Workload(lane, model, "fit", **fields), protocol, on_stage)

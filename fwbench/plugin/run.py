@@ -1,0 +1,387 @@
+"""A run of pytest in which something is measured: its selection, workers, gate and progress, and where our records
+enter pytest-benchmark's.
+
+pytest's own process imports no framework; a worker measures, and its samples are replayed as the benchmark's rounds.
+"""
+
+import dataclasses
+import functools
+import importlib
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fwbench.gates import Gate, choose
+from fwbench.gates import options as gate_options
+from fwbench.machine import machine, versions
+from fwbench.models import CATALOG
+from fwbench.models.project import Project
+from fwbench.plugin import spreading
+from fwbench.plugin.progress import Progress
+from fwbench.plugin.selecting import fetch_weights, select, steered_by_marker
+from fwbench.plugin.session import Session
+from fwbench.record.journal import SCHEMA
+from fwbench.record.lanes import LANES
+from fwbench.record.measurement import Failure, Measurement
+from fwbench.record.workload import Workload
+from fwbench.report import summary
+from fwbench.suite.profiles import Protocol
+
+# Of pytest-benchmark's, what means nothing where benchmarks do not run.
+_NEEDS_BENCHMARKS = ("save", "autosave", "json", "compare", "compare-fail", "histogram")
+
+_NOT_PARALLEL = "cannot work with -n/--dist: benchmarks do not run in parallel; leave out -n."
+
+_CLOCK = pytest.StashKey["ReplayClock"]()
+
+
+class ReplayClock:
+    """A timer that shows the time it was last set to, so that pytest-benchmark reads a worker's samples exactly."""
+
+    __name__ = "fwbench_worker"
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Run:
+    """A plugin that is registered when something of fwbench's is first asked for.
+
+    Raises:
+        pytest.UsageError: an option cannot be used; one sentence.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        for marker in spreading.MARKERS:
+            config.addinivalue_line("markers", marker)
+        self._config = config
+        if not hasattr(config, "workerinput"):
+            self._refuse_parallel()
+        here = machine()
+        self.selection = select(config, here)
+        self.machine = dataclasses.replace(here, threads=self.selection.threads)
+        self.project = Project(config.rootpath, (*config.getini("pythonpath"), config.rootpath))
+        self.gate: Gate | None = choose(config, self.selection, self.machine, self.project)
+        self._progress: Progress | None = None
+        self._shown: set[str] = set()  # the tests whose outcome the progress line has told
+        self._ran = False  # whether there is anything that a gate could judge
+        self._usage_error: pytest.UsageError | None = None
+        self._digests: dict[Workload, tuple[str, str]] = {}
+
+    @functools.cached_property
+    def session(self) -> Session:
+        """The workers and the journal, which end with the run."""
+        storage = getattr(self._config._benchmarksession.storage, "path", Path(".benchmarks"))  # type: ignore[attr-defined]
+        return Session(self.selection, self.machine, Path(storage), self.project)
+
+    @property
+    def _measurements(self) -> list[Measurement]:
+        return self.session.measurements if "session" in vars(self) else []
+
+    # Collection
+
+    def spread(self, metafunc: pytest.Metafunc, marker: pytest.Mark) -> None:
+        """Spread a test that bears one of our markers over what it measures or proves."""
+        try:
+            if marker.name == "fwbench":
+                found = spreading.workloads(marker, self.selection, self.project)
+                spreading.parametrize(metafunc, found)
+            else:
+                spreading.parametrize_candidates(metafunc, spreading.candidates(marker, self.project))
+        except ValueError as error:
+            spreading.parametrize_fault(metafunc, f"{metafunc.definition.nodeid}: {error}")
+        except pytest.UsageError as error:
+            # Not from within a module's collection, which would show it as that module's fault, with a traceback.
+            self._usage_error = error
+            spreading.parametrize(metafunc, [])
+
+    def workload(self, item: pytest.Item) -> Workload:
+        """What a test measures.
+
+        Raises:
+            pytest.fail.Exception: it could not be spread, or was not meant to be.
+        """
+        found = spreading.workload_of(item)
+        if found is None:
+            _fail_unspread(item, "@fwbench.benchmark(model, ...)")
+        assert found is not None
+        return found
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Leave out what this run does not measure, and give the rest our clock."""
+        if self._usage_error:
+            raise self._usage_error
+        self._refuse_unknown_models()
+        self._deselect(items)
+        for item in items:
+            if "fwbench_measure" not in getattr(item, "fixturenames", ()):
+                continue
+            # A workload that fails has no rounds to replay; its failure says so already.
+            item.add_marker(pytest.mark.filterwarnings("ignore:Benchmark fixture was not used at all"))
+            if spreading.workload_of(item) is None:
+                continue
+            clock = item.stash[_CLOCK] = ReplayClock()
+            # Only the closest marker counts, so this one carries what the test's own says.
+            own = item.get_closest_marker("benchmark")
+            kwargs = {"group": _group(item), **(own.kwargs if own else {}), "timer": clock}
+            item.add_marker(pytest.mark.benchmark(**kwargs), append=False)
+
+    def _refuse_unknown_models(self) -> None:
+        for name in self.selection.asked.get("models", ()):
+            if name not in self.project.models:
+                known = [name for name, model in self.project.models.items() if model.parameters or name not in CATALOG]
+                raise pytest.UsageError(f"unknown model {name!r} in --fwbench-models: choose from {', '.join(known)}.")
+
+    def _deselect(self, items: list[pytest.Item]) -> None:
+        """Leave out tests of which this run measures nothing, and what its gate does not cover."""
+
+        def is_out(item: pytest.Item) -> bool:
+            workload = spreading.workload_of(item)
+            if workload is None:
+                return item.get_closest_marker("fwbench") is not None and spreading.fault_of(item) is None
+            return self.gate is not None and not self.gate.covers(workload)
+
+        left_out = [item for item in items if is_out(item)]
+        if left_out:
+            self._config.hook.pytest_deselected(items=left_out)
+            items[:] = [item for item in items if item not in left_out]
+
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        """What was left out on purpose is not missing."""
+        for item in items:
+            workload = spreading.workload_of(item)
+            if self.gate and workload:
+                self.gate.deselect(workload)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Tell the gate and the progress line what is coming, and fetch the weights that are missing."""
+        measured = {item: workload for item in session.items if (workload := spreading.workload_of(item))}
+        if self.gate:
+            self._announce(measured, self.gate)
+        if self.selection.weights == "pretrained" and not self._config.option.collectonly:
+            models = [self.project.models[name] for name in dict.fromkeys(w.model for w in measured.values())]
+            fetch_weights(models, self.session.python("torch"))
+        terminal = self._config.pluginmanager.getplugin("terminalreporter")
+        if terminal is None or self._config.get_verbosity() < 0 or hasattr(self._config, "workerinput"):
+            return
+        capture = self._config.pluginmanager.getplugin("capturemanager")
+        self._progress = Progress(terminal, capture.global_and_fixture_disabled if capture else nullcontext)
+        self._progress.total = len(measured)
+
+    def _announce(self, measured: dict[pytest.Item, Workload], gate: Gate) -> None:
+        """Tell a gate what the run will measure, and what is left out on purpose."""
+        expected = {}
+        for item, workload in measured.items():
+            if _is_kept_from_running(item):
+                gate.deselect(workload)
+            elif gate.kind:
+                expected[workload] = gate_options.of_test(item, gate.kind)
+        gate.expect(expected)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> None:
+        """Not reached after a usage error; after errors of collection, nothing runs."""
+        self._ran = not self._config.option.collectonly and not session.testsfailed
+
+    # Measuring
+
+    def measuring(self, item: pytest.Item, benchmark: Any) -> Callable[[], Measurement]:
+        """What the fixture `fwbench_measure` gives a test."""
+        workload = self.workload(item)
+        marker = item.get_closest_marker("benchmark")
+        steered = steered_by_marker(self.selection.protocol, marker)
+        protocol = dataclasses.replace(steered, deadline=steered.deadline * workload.epochs)
+        if hasattr(self._config, "workerinput") and (asked := self._needs_benchmarks()):
+            pytest.fail(f"{asked} {_NOT_PARALLEL}", pytrace=False)
+
+        def measure() -> Measurement:
+            if benchmark.disabled:
+                smoke = dataclasses.replace(protocol, smoke=True)
+                measurement: Measurement = benchmark.pedantic(self.session.run, args=(workload, smoke))
+            elif self._progress is None:
+                measurement = self._measured(workload, protocol, lambda _: None)
+            else:
+                self._shown.add(item.nodeid)
+                self._progress.begin(workload.id)
+                measurement = self._measured(workload, protocol, self._progress.stage)
+                self._progress.end(measurement)
+            timed = self.gate is None or self.gate.timed
+            if not benchmark.disabled and not measurement.failure and timed:
+                benchmark.extra_info.update(_extra_info(measurement))
+                _replay(measurement, benchmark, item.stash[_CLOCK])
+            if self.gate:
+                self.gate.judge(measurement, item.nodeid)
+            if measurement.failure:
+                benchmark.has_error = True
+                if measurement.failure.kind == "unavailable":
+                    pytest.skip(measurement.failure.message)
+                pytest.fail(f"{workload.id}: {measurement.failure}", pytrace=False)
+            return measurement
+
+        return measure
+
+    def _measured(self, workload: Workload, protocol: Protocol, tell: Callable[[str], None]) -> Measurement:
+        if self.gate:
+            measurement = self.gate.measure(workload, protocol, self.session.measure, tell)
+        else:
+            measurement = self.session.measure(workload, protocol, tell)
+        measurement = self._with_equal_weights(measurement)
+        self.session.keep(measurement)
+        return measurement
+
+    def _with_equal_weights(self, measurement: Measurement) -> Measurement:
+        """The measurement; a failure where its lane's weights are not those that the lanes before it had."""
+        workload, digest = measurement.workload, measurement.parity.get("weights")
+        if measurement.failure or digest is None or LANES[workload.lane].internal:
+            return measurement
+        start = Workload("", workload.model, seed=workload.seed, weights=workload.weights, axes=workload.axes)
+        lane, first = self._digests.setdefault(start, (workload.lane, digest))
+        if digest == first:
+            return measurement
+        sentence = (
+            f"its weights (digest {digest}) are not those of {lane} ({first}), so their times cannot be compared: "
+            f"`fwbench prove {workload.model}` lists the names and shapes that differ"
+        )
+        return dataclasses.replace(measurement, samples=(), failure=Failure("error", sentence))
+
+    # Proving
+
+    def proving(self, item: pytest.Item) -> Callable[[], Any]:
+        """What the fixture `fwbench_prove` gives a test."""
+        candidate = spreading.candidate_of(item)
+        if candidate is None:
+            _fail_unspread(item, "@fwbench.parity(model, ...)")
+        assert candidate is not None
+
+        def prove() -> Any:
+            run = importlib.import_module("fwbench.parity.run")
+            return run.prove(candidate.model, candidate.framework, self.project)
+
+        return prove
+
+    # What pytest-benchmark stores
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_benchmark_update_machine_info(self, config: pytest.Config, machine_info: dict[str, Any]) -> None:
+        """Add the accelerator, the threads and this interpreter's versions; drop the clock rate of the moment."""
+        distributions = tuple(dict.fromkeys(name for lane in LANES.values() for name in lane.distributions))
+        machine_info["fwbench"] = {**self.machine.to_json(), "versions": versions(distributions)}
+        for key in ("hz_actual", "hz_actual_friendly"):
+            machine_info.get("cpu", {}).pop(key, None)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_benchmark_update_json(self, config: pytest.Config, output_json: dict[str, Any]) -> None:
+        """Add the schema, and the failures: pytest-benchmark keeps what has rounds alone."""
+        failed = [m.to_json() for m in self._measurements if m.failure]
+        output_json["fwbench"] = {"schema": SCHEMA, "failures": failed}
+
+    # The end
+
+    def pytest_report_teststatus(self, report: pytest.TestReport, config: pytest.Config) -> tuple[str, str, str] | None:
+        """The progress line has said it all: no letter after it."""
+        if report.when == "call" and report.outcome != "skipped" and report.nodeid in self._shown:
+            return report.outcome, "", ""
+        return None
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Let the gate make the exit status, and end the workers."""
+        if self.gate and self._ran:
+            session.exitstatus = self.gate.finish(int(session.exitstatus))
+        if "session" in vars(self):
+            self.session.close()
+
+    def pytest_unconfigure(self, config: pytest.Config) -> None:
+        """End what the gate holds."""
+        if self.gate:
+            self.gate.close()
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: Any) -> Iterator[None]:
+        """Write the table and what the gate has found, also when pytest-benchmark has just raised for a regression."""
+        try:
+            return (yield)
+        finally:
+            if self._measurements and not (self.gate and self.gate.shows_numbers):
+                _write_summary(terminalreporter, self.session)
+            if self.gate and self._ran:
+                terminalreporter.section(self.gate.title)
+                journal = self.session.journal.path if "session" in vars(self) else None
+                for line in self.gate.lines(journal):
+                    terminalreporter.write_line(line)
+
+    def _needs_benchmarks(self) -> str | None:
+        """The option of pytest-benchmark's that somebody gave and that needs benchmarks to run."""
+        for option in _NEEDS_BENCHMARKS:
+            if self._config.getoption(f"benchmark_{option.replace('-', '_')}", None):
+                return f"--benchmark-{option}"
+        return None
+
+    def _refuse_parallel(self) -> None:
+        """pytest-benchmark switches itself off under xdist, then saves and compares nothing and exits with 0."""
+        if self._config.getoption("dist", "no") != "no" and (asked := self._needs_benchmarks()):
+            raise pytest.UsageError(f"{asked} {_NOT_PARALLEL}")
+
+
+def _fail_unspread(item: pytest.Item, decorator: str) -> None:
+    sentence = spreading.fault_of(item) or f"{item.nodeid} does not say of which model: decorate it with {decorator}"
+    pytest.fail(sentence, pytrace=False)
+
+
+def _group(item: pytest.Item) -> str:
+    """Lanes of one model, mode and size side by side in pytest-benchmark's table."""
+    workload = spreading.workload_of(item)
+    assert workload is not None
+    sizes = (f"{axis}{size}" for axis, size in workload.axes)
+    return " ".join((workload.model, workload.mode, f"b{workload.batch_size}", *sizes))
+
+
+def _is_kept_from_running(item: pytest.Item) -> bool:
+    """Whether a marker does it; of a condition in text, pytest tells when it comes to the test."""
+    for marker in item.iter_markers():
+        skips = marker.name in ("skip", "skipif")
+        fails_unrun = marker.name == "xfail" and not (marker.kwargs.get("run", True) or item.config.option.runxfail)
+        conditions = (marker.kwargs["condition"],) if "condition" in marker.kwargs else marker.args
+        holds = marker.name == "skip" or not conditions or any(c and not isinstance(c, str) for c in conditions)
+        if holds and (skips or fails_unrun):
+            return True
+    return False
+
+
+def _replay(measurement: Measurement, benchmark: Any, clock: ReplayClock) -> None:
+    # Cycled, because cProfile makes a call more than there are rounds.
+    samples = itertools.cycle(measurement.samples)
+
+    def reset() -> None:
+        clock.now = 0.0
+
+    def replay() -> None:
+        clock.now = next(samples)
+
+    benchmark.pedantic(replay, setup=reset, rounds=len(measurement.samples))
+
+
+def _extra_info(measurement: Measurement) -> dict[str, Any]:
+    record = measurement.to_json()
+    del record["samples"], record["failure"]
+    return record
+
+
+def _write_summary(terminal: Any, session: Session) -> None:
+    here = session.machine
+    where = here.accelerator if here.device == "gpu" else f"{here.cpu}, {here.threads} threads"
+    terminal.section(f"fwbench: {session.selection.protocol.profile} profile on {where}")
+    for lines in (summary.table(session.measurements), summary.epochs(session.measurements)):
+        for line in (*lines, "") if lines else ():
+            terminal.write_line(line)
+    for note in summary.notes(session.measurements):
+        terminal.write_line(f"note: {note}")
+    terminal.write_line(f"journal: {session.journal.path}")

@@ -1,0 +1,175 @@
+"""One test spread over what it measures or proves: its parameters, their ids, and the marks that select them."""
+
+import difflib
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from fwbench.models import Model
+from fwbench.models.project import Project
+from fwbench.record.lanes import LANES
+from fwbench.record.workload import HARNESS_MODES, MODES, Workload
+from fwbench.suite.selection import Selection
+
+# Under these names results can be grouped: each with the workload's field that it is.
+_PARAMETERS: Mapping[str, Callable[[Workload], str | int]] = {
+    "framework": lambda workload: workload.lane,
+    "model": lambda workload: workload.model,
+    "mode": lambda workload: workload.mode,
+    "batch_size": lambda workload: workload.batch_size,
+    "precision": lambda workload: workload.precision,
+}
+
+_WORKLOAD = "fwbench_workload"
+_CANDIDATE = "fwbench_candidate"
+_FAULT = "fwbench_fault"
+
+# Set by us, and no user's to write.
+MARKERS = (
+    f"{_WORKLOAD}(workload): what fwbench measures in this test.",
+    f"{_CANDIDATE}(model, framework): what fwbench proves in this test.",
+    f"{_FAULT}(sentence): why fwbench cannot spread this test.",
+    *(f"{lane.name}: measures the lane {lane.title}." for lane in LANES.values()),
+    *(f"{mode}: measures the mode {mode}." for mode in (*MODES, *HARNESS_MODES)),
+)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A network to be proved: a model's, in a framework other than the reference."""
+
+    model: Model
+    framework: str
+
+
+def workloads(marker: pytest.Mark, selection: Selection, project: Project) -> list[Workload]:
+    """What a test marked by `fwbench.benchmark` measures in this run.
+
+    Raises:
+        pytest.UsageError: the options' values make no workload.
+        ValueError: the marker's make none; one sentence.
+    """
+    asked = {"modes": ("inference",), "batch_sizes": (1,), "lanes": (), **marker.kwargs}
+    _known(asked["modes"], (*MODES, *HARNESS_MODES), "mode")
+    _known(asked["lanes"], LANES, "lane")
+    models = _models(marker, project)
+    try:
+        if not marker.args:
+            return [found for mode in asked["modes"] for found in selection.workloads(mode, project.models)]
+        if selection.study:
+            return []
+        return [
+            found
+            for model in models
+            for mode in asked["modes"]
+            for found in selection.of_test(model, mode, asked["batch_sizes"], asked["lanes"])
+        ]
+    except ValueError as error:
+        raise pytest.UsageError(f"{error}.") from None
+
+
+def candidates(marker: pytest.Mark, project: Project) -> list[Candidate]:
+    """What a test marked by `fwbench.parity` proves.
+
+    Raises:
+        ValueError: a model is none, or has one network alone.
+    """
+    found = []
+    for model in _models(marker, project):
+        others = [framework for framework in model.networks if framework != model.reference]
+        if not others:
+            raise ValueError(f"{model.name} has a network in {model.reference} alone, so there is nothing to prove")
+        found += [Candidate(model, framework) for framework in others]
+    return found
+
+
+def parametrize(metafunc: pytest.Metafunc, found: list[Workload]) -> None:
+    """Spread a test over workloads, under primitives that pytest-benchmark can group by and under stable ids."""
+    axes = list(dict.fromkeys(axis for workload in found for axis, _ in workload.axes))
+    values = [
+        pytest.param(
+            *(read(workload) for read in _PARAMETERS.values()),
+            *(dict(workload.axes).get(axis) for axis in axes),
+            id=workload.id,
+            marks=[
+                getattr(pytest.mark, workload.lane),
+                getattr(pytest.mark, workload.mode),
+                getattr(pytest.mark, _WORKLOAD)(workload),
+            ],
+        )
+        for workload in found
+    ]
+    _parametrize(metafunc, (*_PARAMETERS, *axes), values)
+
+
+def parametrize_candidates(metafunc: pytest.Metafunc, found: list[Candidate]) -> None:
+    """Spread a test over what it proves."""
+    values = [
+        pytest.param(
+            each.framework,
+            each.model.name,
+            id=f"{each.framework}-{each.model.name}",
+            marks=[getattr(pytest.mark, _CANDIDATE)(each)],
+        )
+        for each in found
+    ]
+    _parametrize(metafunc, ("framework", "model"), values)
+
+
+def parametrize_fault(metafunc: pytest.Metafunc, sentence: str) -> None:
+    """Leave the test as one that fails with this sentence, so that the fault costs it alone."""
+    marks = getattr(pytest.mark, _FAULT)(sentence)
+    _parametrize(metafunc, ("framework",), [pytest.param(None, id="fault", marks=marks)])
+
+
+def workload_of(item: pytest.Item) -> Workload | None:
+    """What a test measures; None for a test that was not spread."""
+    marker = item.get_closest_marker(_WORKLOAD)
+    found: Workload | None = marker.args[0] if marker else None
+    return found
+
+
+def candidate_of(item: pytest.Item) -> Candidate | None:
+    """What a test proves."""
+    marker = item.get_closest_marker(_CANDIDATE)
+    found: Candidate | None = marker.args[0] if marker else None
+    return found
+
+
+def fault_of(item: pytest.Item) -> str | None:
+    """Why a test could not be spread."""
+    marker = item.get_closest_marker(_FAULT)
+    found: str | None = marker.args[0] if marker else None
+    return found
+
+
+def _parametrize(metafunc: pytest.Metafunc, names: Iterable[str], values: Iterable[Any]) -> None:
+    # The test need not take them as arguments: they are there for ids, for groups, and for its fixtures.
+    metafunc.fixturenames.extend(name for name in names if name not in metafunc.fixturenames)
+    metafunc.parametrize(tuple(names), values)
+
+
+def _models(marker: pytest.Mark, project: Project) -> list[Model]:
+    """The models that a marker names, made known to the project."""
+    for given in marker.args:
+        if not isinstance(given, (Model, str)):
+            raise ValueError(f"{given!r} is no model: give an fwbench.Model, or the name of one of the suite's")
+    own = [given for given in marker.args if isinstance(given, Model)]
+    for model in own:
+        _known(
+            model.networks, {lane.framework for lane in LANES.values()}, "framework", f" of the model {model.name!r}"
+        )
+    project.add(own)
+    names = [given if isinstance(given, str) else given.name for given in marker.args]
+    _known(names, project.models, "model")
+    return [project.models[name] for name in names]
+
+
+def _known(names: Iterable[str], known: Collection[str], kind: str, where: str = "") -> None:
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(sorted(known))}"
+            raise ValueError(f"unknown {kind} {name!r}{where}: {hint}")

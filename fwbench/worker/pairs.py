@@ -1,0 +1,366 @@
+"""Pairs of processes, one of base and one of head, that are alive together and take turns.
+
+A pair is a fresh process of each side on the same CPUs. Both lay the program into fresh memory four times; at each
+placing they take turns in blocks base-head-head-base, reversed at every other placing. Of a turn the fastest round
+counts, of a block the difference of the sides' mean logarithms, of a pair the median over its blocks: one number, the
+replicate that `fwbench.compare.statistics` decides over.
+
+Duet benchmarking is Bulej et al.'s (ICPE 2020, "Duet benchmarking: improving measurement accuracy in the cloud");
+repeating where the variance is, Kalibera and Jones's (ISMM 2013, "Rigorous benchmarking in reasonable time").
+"""
+
+import contextlib
+import dataclasses
+import json
+import math
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from fwbench.compare.duet import Fault, Pair
+from fwbench.machine import Machine
+from fwbench.models import Model
+from fwbench.record.lanes import LANES
+from fwbench.record.measurement import Failure, FailureKind
+from fwbench.record.workload import Workload
+from fwbench.worker import turns
+from fwbench.worker.channel import Channel, describe_exit
+from fwbench.worker.client import START_DEADLINE, command, environment
+from fwbench.worker.sides import Side
+
+_PLACINGS = 4
+_BLOCKS = 4
+# A turn is at least this long, in seconds, and has at least two rounds that count; a slow program has one.
+_TURN = 0.010
+_SLOW = 0.1
+# Rounds of a turn that a record keeps.
+_KEPT = 20
+# Seconds of turns in a pair: a slow program has fewer blocks.
+_PAIR = 8.0
+# Random blocks of memory before a program, in bytes, and a random length of the environment.
+_PADDINGS = (1 << 18, 1 << 14, 1 << 10)
+_ENVIRONMENT = 4096
+# What a verdict rests on, besides the thresholds and looks.
+PARAMETERS = (_PLACINGS, _BLOCKS, _TURN, _SLOW, _PAIR, _PADDINGS, _ENVIRONMENT)
+
+
+class Pairs:
+    """Plays pairs of a base and a head.
+
+    Args:
+        models: by name.
+        machine: gives the CPUs and the thread count, the same for both sides.
+        deadline: seconds after which a side that does not answer has failed.
+        planted: shares by which a workload's head is slowed down on purpose, by real work.
+        seed: of everything that is drawn.
+    """
+
+    def __init__(
+        self,
+        base: Side,
+        head: Side,
+        models: Mapping[str, Model],
+        machine: Machine,
+        device: str,
+        deadline: float,
+        planted: Mapping[Workload, float] | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self._sides = (base, head)
+        self._models = models
+        self._machine = machine
+        self._device = device
+        self._deadline = deadline
+        self._planted = planted or {}
+        self._random = random.Random(seed)
+        self._fingerprinted: set[Workload] = set()
+
+    def play(self, workloads: Sequence[Workload]) -> dict[Workload, Pair | Fault]:
+        """One fresh pair of each workload, those of a framework forked from servers that they share."""
+        by_framework: dict[str, list[Workload]] = {}
+        for workload in self._random.sample(workloads, len(workloads)):
+            by_framework.setdefault(LANES[workload.lane].framework, []).append(workload)
+        played: dict[Workload, Pair | Fault] = {}
+        for framework, pending in by_framework.items():
+            while pending:
+                self._share(framework, pending, played)
+        return played
+
+    def _share(self, framework: str, pending: list[Workload], played: dict[Workload, Pair | Fault]) -> None:
+        """Pairs of the pending workloads from fresh servers, until one side fails or all are done."""
+        begun = time.monotonic()
+        workload = pending[0]
+        try:
+            with ExitStack() as stack:
+                partners = self._partners(framework, pending, stack)
+                share = (time.monotonic() - begun) / len(pending)
+                while pending:
+                    workload = pending.pop(0)
+                    begun = time.monotonic()
+                    taken = self._play(workload, partners)
+                    played[workload] = taken.pair(self._device, share + time.monotonic() - begun)
+        except SideError as error:
+            played[workload] = error.fault
+            if workload in pending:
+                # A server that does not come up, and never will.
+                played.update(dict.fromkeys(pending, error.fault))
+                pending.clear()
+
+    def _partners(self, framework: str, group: Sequence[Workload], stack: ExitStack) -> dict[str, "_Partner"]:
+        lanes = tuple(dict.fromkeys(workload.lane for workload in group))
+        noise = {
+            "PYTHONHASHSEED": str(self._random.randrange(1 << 32)),
+            "FWBENCH_PADDING": "x" * self._random.randrange(_ENVIRONMENT),
+        }
+        partners = {
+            side.name: stack.enter_context(
+                contextlib.closing(_Partner(side, framework, lanes, self._machine, self._device, self._deadline, noise))
+            )
+            for side in self._shuffled()
+        }
+        _both(partners, lambda partner: partner.await_ready())
+        return partners
+
+    def _play(self, workload: Workload, partners: Mapping[str, "_Partner"]) -> "_Taken":
+        for side in self._shuffled():
+            extra = self._planted.get(workload, 0.0) if side.name == "head" else 0.0
+            partners[side.name].send(
+                {
+                    "workload": _fields(workload),
+                    "model": self._models[workload.model].to_json(),
+                    "path": [],
+                    "extra": extra,
+                }
+            )
+        taken = _Taken(_both(partners, lambda partner: partner.receive("built")["built"]))
+        order = self._random.sample(("base", "head"), 2)
+        for placing in range(_PLACINGS):
+            self._place(partners, taken, placing, order if placing % 2 == 0 else order[::-1])
+        first = workload not in self._fingerprinted
+        for name, partner in partners.items():
+            finished = partner.ask({"finish": {"program": first}}, "finished")
+            taken.memory[name] = finished["finished"]
+            if first:
+                taken.described[name]["program"] = finished.get("program")
+            partner.receive("exited")
+        self._fingerprinted.add(workload)
+        return taken
+
+    def _place(self, partners: Mapping[str, "_Partner"], taken: "_Taken", placing: int, order: Sequence[str]) -> None:
+        for side in self._shuffled():
+            partners[side.name].send({"place": [self._random.randrange(size) for size in _PADDINGS]})
+        latency = max(partner.receive("placed")["placed"] for partner in partners.values())
+        if not placing:
+            taken.plan(latency)
+        one, other = order
+        for block in range(taken.blocks):
+            for name in (one, other, other, one):
+                answer = partners[name].ask({"rounds": taken.rounds}, "rounds")
+                taken.turn(placing, block, name, answer["rounds"][1:], answer["cpu_time"])
+
+    def _shuffled(self) -> list[Side]:
+        return self._random.sample(self._sides, len(self._sides))
+
+
+def _both(partners: Mapping[str, "_Partner"], ask: Callable[["_Partner"], Any]) -> dict[str, Any]:
+    """What both sides answer. Head first: where it fails, base can only tell whether head has lost something.
+
+    Raises:
+        SideError: of the first side that has no answer.
+    """
+    try:
+        head = ask(partners["head"])
+    except SideError as error:
+        if error.fault.failure.kind == "unavailable":
+            with contextlib.suppress(SideError):
+                ask(partners["base"])
+                error.fault = dataclasses.replace(error.fault, lost=True)
+        raise
+    return {"head": head, "base": ask(partners["base"])}
+
+
+class SideError(Exception):
+    """A side has no numbers.
+
+    Args:
+        kind: as in `Failure`; `unavailable`: it cannot run the workload.
+        message: one sentence.
+        detail: a traceback, or the end of standard error.
+
+    Attributes:
+        fault: what the judgement is told of it.
+    """
+
+    def __init__(self, side: Side, kind: FailureKind, message: str, detail: str = "") -> None:
+        super().__init__(message)
+        self.fault = Fault(side.name, side.title, Failure(kind, message, "duet", detail))
+
+
+class _Partner:
+    """A side's server for the workloads of one framework."""
+
+    def __init__(
+        self,
+        side: Side,
+        framework: str,
+        lanes: tuple[str, ...],
+        machine: Machine,
+        device: str,
+        deadline: float,
+        noise: Mapping[str, str],
+    ) -> None:
+        self.side = side
+        self._deadline = deadline
+        side.caches.mkdir(exist_ok=True)
+        # Compiling is not what a duet compares, and on a CPU it is the same each time. On a GPU compilers choose by
+        # measuring, and each pair must draw its own choice.
+        caches = side.caches if device == "cpu" else Path(tempfile.mkdtemp(dir=side.caches))
+        variables = environment(os.environ, machine.threads, device) | {
+            **noise,
+            "JAX_COMPILATION_CACHE_DIR": str(caches / "jax"),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+            "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
+            "TRITON_CACHE_DIR": str(caches / "triton"),
+        }
+        config = {"lanes": lanes, "cpus": machine.cpus, "fork": sys.platform == "linux"}
+        python = side.interpreter(framework)
+        server = command(python, Path(turns.__file__).resolve(), json.dumps(config), package=side.package)
+        # Raised when it is asked, so that it does not matter which side was started first.
+        self._unstarted: SideError | None = None
+        try:
+            self._channel = Channel(server, variables)
+        except OSError as error:
+            self._unstarted = SideError(side, "unavailable", f"{python} cannot be started: {error.strerror}")
+
+    def await_ready(self) -> None:
+        """Return once the server can take a job.
+
+        Raises:
+            SideError: it cannot.
+        """
+        if self._unstarted:
+            raise self._unstarted
+        message = self._receive(START_DEADLINE)
+        if "refused" in message:
+            raise SideError(self.side, "unavailable", message["refused"])
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Send a message; a process that has ended is noticed when its answer is awaited."""
+        with contextlib.suppress(BrokenPipeError):
+            self._channel.send(message)
+
+    def receive(self, answer: str) -> dict[str, Any]:
+        """The answer of this name.
+
+        Raises:
+            SideError: there is another, or none.
+        """
+        message = self._receive(self._deadline)
+        if answer in message:
+            return message
+        if "unavailable" in message:
+            raise SideError(self.side, "unavailable", message["unavailable"])
+        if "out_of_memory" in message:
+            raise SideError(self.side, "out_of_memory", message["out_of_memory"], message["detail"])
+        if "failed" in message:
+            kind: FailureKind = "error" if answer == "built" else "crashed"
+            raise SideError(self.side, kind, message["failed"], message["detail"])
+        raise SideError(self.side, "crashed", describe_exit(message.get("exited", 0)), self._channel.said())
+
+    def ask(self, message: Mapping[str, Any], answer: str) -> dict[str, Any]:
+        """Send a message and wait for its answer."""
+        self.send(message)
+        return self.receive(answer)
+
+    def close(self) -> None:
+        """End the server and its job."""
+        if self._unstarted is None:
+            self._channel.close()
+
+    def _receive(self, patience: float) -> dict[str, Any]:
+        try:
+            message = self._channel.receive(time.monotonic() + patience)
+        except TimeoutError:
+            raise SideError(self.side, "timed_out", f"no answer within the deadline of {patience:g} s") from None
+        if message is None:
+            raise SideError(self.side, "crashed", describe_exit(self._channel.wait()), self._channel.said())
+        return message
+
+
+class _Taken:
+    """The turns of a pair.
+
+    Args:
+        described: settings and versions by side.
+    """
+
+    def __init__(self, described: dict[str, Any]) -> None:
+        self.described = described
+        self.rounds = self.blocks = 0
+        self.memory: dict[str, Mapping[str, float]] = {}
+        self._kept: dict[str, list[float]] = {"base": [], "head": []}
+        # By metric, placing and block, then by side: logarithms of each turn.
+        self._turns: dict[tuple[str, int, int], dict[str, list[float]]] = {}
+
+    def plan(self, latency: float) -> None:
+        """Choose how many rounds a turn has, and how many blocks a placing, for calls of so many seconds."""
+        self.rounds = 1 + max(1 if latency > _SLOW else 2, math.ceil(_TURN / latency))
+        self.blocks = min(_BLOCKS, max(1, int(_PAIR / (_PLACINGS * 4 * self.rounds * latency))))
+
+    def turn(self, placing: int, block: int, name: str, rounds: Sequence[float], cpu_time: float) -> None:
+        """Keep a turn of the side of this name: seconds of its rounds, mean CPU seconds of one."""
+        self._kept[name].extend(rounds[:_KEPT])
+        for metric, value in (("latency", min(rounds)), ("cpu_time", cpu_time)):
+            sides = self._turns.setdefault((metric, placing, block), {"base": [], "head": []})
+            sides[name].append(math.log(max(value, 1e-9)))
+
+    def pair(self, device: str, seconds: float) -> Pair:
+        """What the turns say."""
+        differences = {
+            metric: statistics.median(
+                statistics.mean(sides["head"]) - statistics.mean(sides["base"])
+                for (of, _, _), sides in self._turns.items()
+                if of == metric
+            )
+            for metric in ("latency", "cpu_time")
+        }
+        memory = {name: _gated(found, device) for name, found in self.memory.items()}
+        for metric in memory["base"].keys() & memory["head"].keys():
+            differences[metric] = math.log(memory["head"][metric] / memory["base"][metric])
+        values = {name: self._times(name) | found for name, found in memory.items()}
+        return Pair(differences, self._kept, values, self.described, self._drift(), seconds)
+
+    def _times(self, name: str) -> dict[str, float]:
+        """The side's median round, and its median turn's CPU time, in seconds."""
+        turns = [side for (of, _, _), sides in self._turns.items() if of == "cpu_time" for side in sides[name]]
+        return {"latency": statistics.median(self._kept[name]), "cpu_time": math.exp(statistics.median(turns))}
+
+    def _drift(self) -> float:
+        def level(placing: int, block: int) -> float:
+            return statistics.mean(value for side in self._turns["latency", placing, block].values() for value in side)
+
+        return statistics.median(level(placing, self.blocks - 1) - level(placing, 0) for placing in range(_PLACINGS))
+
+
+def _gated(found: Mapping[str, float], device: str) -> dict[str, float]:
+    """A side's memory under the names that a gate uses."""
+    names = {
+        "program_memory": "program_memory",
+        f"{'device' if device == 'gpu' else 'host'}_peak_memory": "peak_memory",
+    }
+    return {name: found[source] for source, name in names.items() if found.get(source)}
+
+
+def _fields(workload: Workload) -> dict[str, Any]:
+    """What differs from the defaults: an older base need not know the rest."""
+    fields, defaults = workload.to_json(), Workload(workload.lane, workload.model).to_json()
+    required = ("lane", "model")
+    return {name: value for name, value in fields.items() if name in required or value != defaults[name]}
