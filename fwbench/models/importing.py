@@ -3,9 +3,13 @@
 import difflib
 import importlib
 import inspect
+import sysconfig
 import traceback
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
+
+_FWBENCH = str(Path(__file__).parents[1])
 
 
 class ModelError(Exception):
@@ -62,8 +66,14 @@ def arguments(builder: Callable[..., Any], sizes: Mapping[str, int]) -> dict[str
 
 
 def described(error: BaseException) -> str:
-    """An exception in half a sentence: its type, its first line, and the line of code that raised it."""
+    """An exception in half a sentence: its type, its first line, and the line of code that raised it.
+
+    That is the last line of the user's own project where there is one: what it called in a package or in Python's
+    library is further from what has to change.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     message = str(error).strip().partition("\n")[0][:300]
     text = f"{type(error).__name__}: {message}" if message else type(error).__name__
-    return f"{text} ({frames[-1].filename}, line {frames[-1].lineno})" if frames else text
+    others = (*(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")), _FWBENCH, "<")
+    own = [frame for frame in frames if not frame.filename.startswith(others)] or frames
+    return f"{text} ({own[-1].filename}, line {own[-1].lineno})" if own else text

@@ -13,7 +13,8 @@ from fwbench.record.workload import Workload
 def built(workload):
     framework = frameworks.load(workload.lane)
     model = CATALOG[workload.model]
-    return framework.build(workload, canonical("drawn", model, framework.weight_shapes(model), workload.seed))
+    weights = canonical("drawn", model, framework.weight_shapes(model, model.sizes()), workload.seed)
+    return framework.build(workload, model, weights)
 
 
 @pytest.fixture

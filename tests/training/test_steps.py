@@ -22,8 +22,8 @@ BOUND = 1e-3
 def trained(workload):
     """Losses of a few steps on one batch, and the weights before and after."""
     framework, model = load(workload.lane), CATALOG[workload.model]
-    start = draw(model, framework.weight_shapes(model), workload.seed)
-    program = framework.build(workload, start)
+    start = draw(model, framework.weight_shapes(model, model.sizes()), workload.seed)
+    program = framework.build(workload, model, start)
     losses = []
     with program.session():
         program.compile()
