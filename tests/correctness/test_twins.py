@@ -12,8 +12,12 @@ import pytest
 import fwbench
 from fwbench.models import ModelError
 from fwbench.models.model import LOSSES
+from fwbench.models.project import Project
 from fwbench.parity.case import is_statistic
 from fwbench.parity.proof import BOUNDS, NotTheSame, Proof, modes
+from fwbench.parity.store import stamp
+from fwbench.record.reading import PROOFS
+from fwbench.worker import prove as proving
 
 TORCH = """
 import torch
@@ -260,6 +264,38 @@ def test_a_tolerance_is_of_its_quantity_alone(twins):
     right, wrong, _ = MISTAKES["tanh GELU"]
     with pytest.raises(NotTheSame, match="loss differ"):
         prove(twins(flax=FLAX.replace(right, wrong), tolerance={"output": 0.1}))
+
+
+def test_rounding_to_float32_is_named_as_a_possible_cause(twins):
+    flax = FLAX.replace("self.norm(self.mix(x.mean((1, 2))))", "self.norm(self.mix(x.mean((1, 2))).astype('float32'))")
+    with pytest.raises(NotTheSame, match=r"output differ by \d.*a part that computes in float32"):
+        prove(twins(flax=flax))
+
+
+def test_a_proof_in_a_process_of_its_own_holds_until_a_network_is_edited(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(
+        "import torch\n\nprint('noise')\n\n\ndef Net():\n    return torch.nn.Linear(3, 2)\n"
+    )
+    flax = tmp_path / "mine_flax.py"
+    right = "from flax import nnx\n\n\ndef Net(rngs):\n    return nnx.Linear(3, 2, rngs=rngs)\n"
+    flax.write_text(right)
+    model = fwbench.Model("mine", torch="mine:Net", jax="mine_flax:Net", inputs=fwbench.normal(3))
+    project = Project(tmp_path, (tmp_path,))
+
+    def state():
+        return stamp(model, "jax", tmp_path / PROOFS)["state"]
+
+    assert state() == "missing"
+    proved = proving.prove(model, "jax", project)
+    assert (proved.state, proved.errors.keys()) == ("proved", BOUNDS.keys() - {"statistics"})
+    assert state() == "proved"
+    flax.write_text(right.replace("rngs=rngs", "use_bias=False, rngs=rngs"))
+    assert state() == "stale"
+    proved = proving.prove(model, "jax", project)
+    assert proved.state == state() == "failed"
+    assert "'bias' (2,) is in torch alone" in proved.sentence
 
 
 def test_a_network_that_cannot_be_built_is_no_difference(twins):
