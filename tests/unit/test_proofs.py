@@ -185,6 +185,10 @@ def test_the_suites_own_models_bring_their_proofs(tmp_path, monkeypatch):
     assert stamp(model, "jax", tmp_path)["state"] == "stale"
     store.write(proved(model), tmp_path)
     assert stamp(model, "jax", tmp_path)["state"] == "proved"
+    # And the other way round: the project's is the older one.
+    store.write(proved(model, definition="older"), tmp_path)
+    store.write(proved(model), shipped)
+    assert stamp(model, "jax", tmp_path)["state"] == "proved"
 
 
 def test_proofs_of_two_frameworks_are_kept_side_by_side(networks, tmp_path):
