@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command.
 
     Returns:
-        Its exit code; 4 with one sentence on standard error where the user must mend something.
+        Its exit code; 4 with one sentence on standard error where the user must correct something.
     """
     parser = argparse.ArgumentParser(
         prog="fwbench",

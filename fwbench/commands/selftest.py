@@ -1,8 +1,8 @@
-"""The gate's own test: how often it cries wolf on this machine, and how often it finds a slowdown that is there.
+"""The gate's own test: how often it gives a false alarm on this machine, and how often it finds a real slowdown.
 
 Suites of this revision against itself, and suites in which head does real extra work in some benchmarks; half of them
 while other processes come and go. Each suite is kept as soon as it is done, so that hours of them can be stopped and
-gone on with.
+resumed.
 """
 
 import argparse
@@ -29,12 +29,14 @@ from fwbench.errors import UserError
 from fwbench.machine import Machine, machine
 from fwbench.machine.load import OtherLoad
 from fwbench.models import CATALOG
+from fwbench.models.project import Project
 from fwbench.record.reading import SELFTEST
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
 from fwbench.suite.studies import SUITES
 from fwbench.worker import pairs
-from fwbench.worker.sides import itself
+from fwbench.worker.client import PACKAGE
+from fwbench.worker.sides import sides
 
 # Slowdowns in a planted suite, each in another benchmark.
 _PLANTED = 2
@@ -102,7 +104,7 @@ def run(suite: Suite, benchmarks: Sequence[Workload], here: Machine) -> dict[str
     thresholds = {name: c.duet for name, c in CRITERIA.items() if c.duet}
     begun = time.monotonic()
     load = OtherLoad()
-    with itself() as (base, head), _load(suite.loaded, draw):
+    with sides(sys.executable, Project(PACKAGE.parent, ()), {}) as (base, head), _load(suite.loaded, draw):
         players = pairs.Pairs(
             base, head, CATALOG, here, here.device, PROFILES["ci"].deadline, planted, draw.randrange(1 << 32)
         )
@@ -164,7 +166,7 @@ def add(subparsers: Any) -> None:
         "selftest",
         help="measure the gate itself: false alarms and slowdowns found, on this machine",
         description="Compares this revision with itself, suite after suite, with and without slowdowns planted in it, "
-        "and tells how often the gate was wrong. Hours of suites can be stopped and gone on with: run it again.",
+        "and reports how often the gate was wrong. It can be stopped, and resumes where it was when it is run again.",
     )
     parser.add_argument("--suites", type=int, default=40, metavar="N", help="suites without a change (default: 40)")
     parser.add_argument(

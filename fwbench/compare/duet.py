@@ -31,7 +31,7 @@ class Fault:
         side: `base` or `head`.
         title: of the side, for readers.
         failure: of kind `unavailable` where the side cannot run the workload.
-        lost: of an unavailable head: whether base is available.
+        lost: of a head that cannot run or has no such model: whether base can.
     """
 
     side: str
@@ -243,11 +243,11 @@ def _failed(workload: Workload, fault: Fault, built: bool) -> Comparison:
         # Which side runs out first is arbitrary.
         note = f"{says}: memory must hold both sides at once, so choose a smaller batch"
         return Comparison(workload, "incomparable", note=note, fault=fault)
+    cannot = f"{fault.title} cannot run it: {failure.message}"
+    if fault.lost:
+        return Comparison(workload, "missing", note=cannot, fault=fault)
     if fault.side == "head" and failure.kind == "unavailable":
-        note = f"{fault.title} cannot run it: {failure.message}"
-        if fault.lost:
-            return Comparison(workload, "missing", note=note, fault=fault)
-        return Comparison(workload, "incomparable" if built else "unavailable", note=note, fault=fault)
+        return Comparison(workload, "incomparable" if built else "unavailable", note=cannot, fault=fault)
     if fault.side == "head":
         return Comparison(workload, "failed", note=failure.message, fault=fault)
     if failure.kind in ("unavailable", "error") and not built:

@@ -122,9 +122,7 @@ class DuetGate(Gate):
         missing = {workload: limits for workload, limits in wanted.items() if workload not in self._found}
         try:
             if self._sides is None:
-                self._sides = self._stack.enter_context(
-                    sides(self._against, self._project.root, self._selection.pythons)
-                )
+                self._sides = self._stack.enter_context(sides(self._against, self._project, self._selection.pythons))
             pairs = Pairs(*self._sides, self._project.models, self._machine, self._selection.device, protocol.deadline)
             self._found |= duet.compare(missing, pairs.play, tell)
         except UserError as error:

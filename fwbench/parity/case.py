@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from fwbench.frameworks.training import targets
 from fwbench.models import CATALOG, Model
-from fwbench.models.importing import load
+from fwbench.models.importing import ModelError, load
 from fwbench.models.inputs import draw as draw_inputs
 from fwbench.models.weights import Shape, Weights, draw
+from fwbench.record.lanes import LANES
 from fwbench.record.workload import Workload
 
 Array = NDArray[Any]
@@ -24,9 +25,6 @@ Optimizer = Literal["sgd", "adam"]
 # The suite's own.
 MODELS = tuple(name for name, model in CATALOG.items() if model.parameters)
 MODES: tuple[Mode, ...] = ("eval", "train")
-
-# Who plays a framework's side.
-SIDES = {"torch": "fwbench.parity.torch:TorchSide", "jax": "fwbench.parity.jax:JaxSide"}
 
 STEPS = 5
 # What users choose. The rest is each framework's default, and the same: Adam's 0.9, 0.999 and 1e-8.
@@ -136,12 +134,15 @@ class Side(ABC):
 
 
 def side(framework: str) -> type[Side]:
-    """The class that plays a framework's side.
+    """The class that answers for a framework, as its lanes name it.
 
     Raises:
-        ModelError: the framework cannot be imported.
+        ModelError: no lane does, or the framework cannot be imported.
     """
-    found: type[Side] = load(SIDES[framework])
+    path = next((lane.parity for lane in LANES.values() if lane.framework == framework and lane.parity), None)
+    if path is None:
+        raise ModelError(f"nothing can be proved in {framework}: no lane of it names a class for `parity`")
+    found: type[Side] = load(path)
     return found
 
 

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 
-from fwbench.record.lanes import LANES
+from fwbench.record.lanes import BASELINE
 from fwbench.record.workload import Workload
 from fwbench.report import units
 from fwbench.report.cases import Case, Comparison, apart, comparisons, title
@@ -46,8 +46,8 @@ def table(key: str, title: str, cases: Sequence[Case]) -> Table:
         title,
         "Throughput is samples per second with calls enqueued back to back; p50, p95 and p99 are latencies of one "
         "synchronised call, n/a where there are too few samples to say; compile is tracing and compiling with cold "
-        "caches; speed-up is throughput relative to eager PyTorch, and unproved where nothing shows that both compute "
-        "the same thing.",
+        f"caches; speed-up is throughput relative to {BASELINE.title}, and unproved where nothing shows that both "
+        "compute the same thing.",
         columns(cases),
         cases,
         _missing(cases),
@@ -73,11 +73,13 @@ def summary(cases: Sequence[Case]) -> Table:
         case = comparison.lanes.get(lane)
         return _speed_up(case, comparison.lanes.get(baseline or "")) if case else None
 
-    missing = [] if baseline or not lanes else ["no speed-up: eager PyTorch, which it is relative to, was not measured"]
+    missing = (
+        [] if baseline or not lanes else [f"no speed-up: {BASELINE.title}, which it is relative to, was not measured"]
+    )
     return tabulate(
         "summary",
         "Table I: inference at the largest batch",
-        "Samples per second by lane at the largest batch measured, and speed-up over eager PyTorch.",
+        f"Samples per second by lane at the largest batch measured, and speed-up over {BASELINE.title}.",
         (
             Column("model", lambda comparison: comparison.workload.model),
             Column("precision", lambda comparison: comparison.workload.precision),
@@ -116,7 +118,7 @@ class BreakEven:
 
 
 def break_evens(cases: Sequence[Case]) -> list[BreakEven]:
-    """Every compiled lane that may be compared with eager PyTorch, in inference or training steps."""
+    """Every compiled lane that may be compared with the baseline lane, in inference or training steps."""
     found = []
     for comparison in comparisons(cases):
         baseline = next((case for lane, case in comparison.lanes.items() if _is_baseline(lane)), None)
@@ -134,8 +136,8 @@ def break_even(cases: Sequence[Case]) -> Table:
     return tabulate(
         "break-even",
         "When compiling has paid off",
-        "The compiler's seconds, a call's latency (p50) in eager PyTorch and in the compiled lane, and the number of "
-        "calls after which the compiled lane has caught up; never where its calls are slower. Where two calls take "
+        f"The compiler's seconds, a call's latency (p50) in {BASELINE.title} and in the compiled lane, and the number "
+        "of calls after which the compiled lane has caught up; never where its calls are slower. Where two calls take "
         "about as long, chance decides between never and many.",
         (
             *(Column[BreakEven](c.name, functools.partial(_of_case, c), c.unit, c.show) for c in _WORKLOAD),
@@ -165,7 +167,7 @@ def _value(metric: str, case: Case) -> float | None:
 
 
 def _is_baseline(lane: str) -> bool:
-    return lane in LANES and LANES[lane].baseline
+    return lane == BASELINE.name
 
 
 def _across(workload: Workload) -> Workload:

@@ -16,7 +16,7 @@ def table(measurements: Sequence[Measurement]) -> list[str]:
     """The lines of the table of calls: inference and single training steps.
 
     Memory is the device allocator's peak on a GPU and the process's peak resident memory on a CPU; compile is tracing
-    and compiling together; speed-up is throughput relative to the baseline lane (eager PyTorch) on the same workload.
+    and compiling together; speed-up is throughput relative to the baseline lane on the same workload.
     """
     return _lines(calls.table("calls", "", cases(m for m in measurements if m.workload.mode != "fit")))
 

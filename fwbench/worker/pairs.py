@@ -16,7 +16,6 @@ import math
 import os
 import random
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,14 +24,17 @@ from pathlib import Path
 from typing import Any
 
 from fwbench.compare.duet import Fault, Pair
+from fwbench.errors import UserError
 from fwbench.machine import Machine
 from fwbench.models import Model
-from fwbench.record.lanes import LANES
+from fwbench.models.importing import split
+from fwbench.models.project import complete
+from fwbench.record.lanes import LANES, Lane
 from fwbench.record.measurement import Failure, FailureKind
 from fwbench.record.workload import Workload
 from fwbench.worker import turns
 from fwbench.worker.channel import Channel, describe_exit
-from fwbench.worker.client import START_DEADLINE, command, environment
+from fwbench.worker.client import START_DEADLINE, command, configuration, environment
 from fwbench.worker.sides import Side
 
 _PLACINGS = 4
@@ -81,25 +83,26 @@ class Pairs:
         self._planted = planted or {}
         self._random = random.Random(seed)
         self._fingerprinted: set[Workload] = set()
+        self._modules: dict[str, list[str]] = {}
 
     def play(self, workloads: Sequence[Workload]) -> dict[Workload, Pair | Fault]:
-        """One fresh pair of each workload, those of a framework forked from servers that they share."""
-        by_framework: dict[str, list[Workload]] = {}
+        """One fresh pair of each workload, those of a lane forked from servers that they share."""
+        by_lane: dict[str, list[Workload]] = {}
         for workload in self._random.sample(workloads, len(workloads)):
-            by_framework.setdefault(LANES[workload.lane].framework, []).append(workload)
+            by_lane.setdefault(workload.lane, []).append(workload)
         played: dict[Workload, Pair | Fault] = {}
-        for framework, pending in by_framework.items():
+        for lane, pending in by_lane.items():
             while pending:
-                self._share(framework, pending, played)
+                self._share(LANES[lane], pending, played)
         return played
 
-    def _share(self, framework: str, pending: list[Workload], played: dict[Workload, Pair | Fault]) -> None:
+    def _share(self, lane: Lane, pending: list[Workload], played: dict[Workload, Pair | Fault]) -> None:
         """Pairs of the pending workloads from fresh servers, until one side fails or all are done."""
         begun = time.monotonic()
         workload = pending[0]
         try:
             with ExitStack() as stack:
-                partners = self._partners(framework, pending, stack)
+                partners = self._partners(lane, stack)
                 share = (time.monotonic() - begun) / len(pending)
                 while pending:
                     workload = pending.pop(0)
@@ -113,15 +116,14 @@ class Pairs:
                 played.update(dict.fromkeys(pending, error.fault))
                 pending.clear()
 
-    def _partners(self, framework: str, group: Sequence[Workload], stack: ExitStack) -> dict[str, "_Partner"]:
-        lanes = tuple(dict.fromkeys(workload.lane for workload in group))
+    def _partners(self, lane: Lane, stack: ExitStack) -> dict[str, "_Partner"]:
         noise = {
             "PYTHONHASHSEED": str(self._random.randrange(1 << 32)),
             "FWBENCH_PADDING": "x" * self._random.randrange(_ENVIRONMENT),
         }
         partners = {
             side.name: stack.enter_context(
-                contextlib.closing(_Partner(side, framework, lanes, self._machine, self._device, self._deadline, noise))
+                contextlib.closing(_Partner(side, lane, self._machine, self._device, self._deadline, noise))
             )
             for side in self._shuffled()
         }
@@ -134,8 +136,11 @@ class Pairs:
             partners[side.name].send(
                 {
                     "workload": _fields(workload),
-                    "model": self._models[workload.model].to_json(),
-                    "path": [],
+                    "model": complete(self._models[workload.model]).to_json(),
+                    "path": [str(folder) for folder in side.path],
+                    "root": str(side.root),
+                    "tree": str(side.tree) if side.tree else None,
+                    "own": self._own(workload.model),
                     "extra": extra,
                 }
             )
@@ -165,6 +170,16 @@ class Pairs:
                 answer = partners[name].ask({"rounds": taken.rounds}, "rounds")
                 taken.turn(placing, block, name, answer["rounds"][1:], answer["cpu_time"])
 
+    def _own(self, name: str) -> list[str]:
+        """Of the modules that the model of this name names, those that are part of the user's repository."""
+        if name not in self._modules:
+            model = self._models[name]
+            paths = [*model.networks.values(), *(model.loss.values() if isinstance(model.loss, dict) else ())]
+            paths += [model.weights] if isinstance(model.weights, str) else []
+            named = dict.fromkeys(split(path)[0] for path in paths)
+            self._modules[name] = [module for module in named if self._sides[1].tracks(module)]
+        return self._modules[name]
+
     def _shuffled(self) -> list[Side]:
         return self._random.sample(self._sides, len(self._sides))
 
@@ -178,7 +193,7 @@ def _both(partners: Mapping[str, "_Partner"], ask: Callable[["_Partner"], Any]) 
     try:
         head = ask(partners["head"])
     except SideError as error:
-        if error.fault.failure.kind == "unavailable":
+        if error.lacking:
             with contextlib.suppress(SideError):
                 ask(partners["base"])
                 error.fault = dataclasses.replace(error.fault, lost=True)
@@ -193,24 +208,25 @@ class SideError(Exception):
         kind: as in `Failure`; `unavailable`: it cannot run the workload.
         message: one sentence.
         detail: a traceback, or the end of standard error.
+        lacking: whether the side has no such model or cannot run it at all, so that it matters whether the other can.
 
     Attributes:
         fault: what the judgement is told of it.
     """
 
-    def __init__(self, side: Side, kind: FailureKind, message: str, detail: str = "") -> None:
+    def __init__(self, side: Side, kind: FailureKind, message: str, detail: str = "", lacking: bool = False) -> None:
         super().__init__(message)
+        self.lacking = lacking or kind == "unavailable"
         self.fault = Fault(side.name, side.title, Failure(kind, message, "duet", detail))
 
 
 class _Partner:
-    """A side's server for the workloads of one framework."""
+    """A side's server for the workloads of one lane."""
 
     def __init__(
         self,
         side: Side,
-        framework: str,
-        lanes: tuple[str, ...],
+        lane: Lane,
         machine: Machine,
         device: str,
         deadline: float,
@@ -222,17 +238,11 @@ class _Partner:
         # Compiling is not what a duet compares, and on a CPU it is the same each time. On a GPU compilers choose by
         # measuring, and each pair must draw its own choice.
         caches = side.caches if device == "cpu" else Path(tempfile.mkdtemp(dir=side.caches))
-        variables = environment(os.environ, machine.threads, device) | {
-            **noise,
-            "JAX_COMPILATION_CACHE_DIR": str(caches / "jax"),
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-            "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
-            "TRITON_CACHE_DIR": str(caches / "triton"),
-        }
-        config = {"lanes": lanes, "cpus": machine.cpus, "fork": sys.platform == "linux"}
-        python = side.interpreter(framework)
-        server = command(python, Path(turns.__file__).resolve(), json.dumps(config), package=side.package)
+        folders = {variable: str(caches / name) for variable, name in lane.caches.items()}
+        variables = {**environment(os.environ, machine.threads, device, lane), **noise, **lane.sharing, **folders}
+        python = side.interpreter(lane.framework)
+        config = json.dumps(configuration(lane, machine.cpus))
+        server = command(python, Path(turns.__file__).resolve(), config, package=side.package)
         # Raised when it is asked, so that it does not matter which side was started first.
         self._unstarted: SideError | None = None
         try:
@@ -245,10 +255,12 @@ class _Partner:
 
         Raises:
             SideError: it cannot.
+            UserError: nor could it take any other.
         """
         if self._unstarted:
             raise self._unstarted
         message = self._receive(START_DEADLINE)
+        self._refuse(message)
         if "refused" in message:
             raise SideError(self.side, "unavailable", message["refused"])
 
@@ -262,10 +274,18 @@ class _Partner:
 
         Raises:
             SideError: there is another, or none.
+            UserError: so it would be for all other workloads, and the user must do something about it.
         """
         message = self._receive(self._deadline)
         if answer in message:
             return message
+        self._refuse(message)
+        if "unbuildable" in message:
+            raise SideError(self.side, "error", message["unbuildable"], lacking=True)
+        if "stray" in message:
+            name, file = message["stray"]
+            sentence = f"its module {name!r} would come from {file}, which is not part of that revision"
+            raise SideError(self.side, "error", sentence)
         if "unavailable" in message:
             raise SideError(self.side, "unavailable", message["unavailable"])
         if "out_of_memory" in message:
@@ -274,6 +294,21 @@ class _Partner:
             kind: FailureKind = "error" if answer == "built" else "crashed"
             raise SideError(self.side, kind, message["failed"], message["detail"])
         raise SideError(self.side, "crashed", describe_exit(message.get("exited", 0)), self._channel.said())
+
+    def _refuse(self, message: Mapping[str, Any]) -> None:
+        if "undriven" in message:
+            raise UserError(
+                f"the fwbench of {self.side.title} is another than this run's and cannot be used by it "
+                f"({message['undriven']}): compare with a later revision."
+            )
+        # As both sides look in the same places, base has nothing there where head is right.
+        if "stray" in message and self.side.name == "head":
+            name, file = message["stray"]
+            raise UserError(
+                f"the module {name!r} was imported from {file}, where a revision and the working tree would find the "
+                "same file, so no change in it could be seen: add the folder that holds the working tree's to pytest's "
+                "configuration, as in `pythonpath = src`."
+            )
 
     def ask(self, message: Mapping[str, Any], answer: str) -> dict[str, Any]:
         """Send a message and wait for its answer."""

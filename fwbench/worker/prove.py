@@ -15,6 +15,7 @@ from fwbench.models import CATALOG, Model
 from fwbench.models.project import Project
 from fwbench.parity import store
 from fwbench.parity.store import Proved
+from fwbench.record.lanes import LANES
 from fwbench.record.reading import PROOFS
 from fwbench.worker.channel import Channel, describe_exit
 from fwbench.worker.client import PACKAGE, command, environment
@@ -61,9 +62,9 @@ def prove_suite(
     return _run(model, "jax", project, {"device": machine().device}, on_stage, DEADLINE)
 
 
-def folder(model: Model, project: Project) -> Path:
-    """Where a model's proofs are kept: among the project's records; in fwbench's own checkout, the suite's own ship."""
-    ships = CATALOG.get(model.name) == model and project.root == PACKAGE.parent
+def folder(model: Model, candidate: str, project: Project) -> Path:
+    """Where a proof is kept: among the project's records; in fwbench's own checkout, those of the suite's own ship."""
+    ships = model.name in CATALOG and candidate in CATALOG[model.name].networks and project.root == PACKAGE.parent
     return store.SHIPPED if ships else project.root / PROOFS
 
 
@@ -76,7 +77,11 @@ def _run(
     deadline: float,
 ) -> tuple[Proved, list[dict[str, Any]]]:
     job = {"model": model.to_json(), "candidate": candidate, "path": [str(path) for path in project.path], **more}
-    variables = environment(os.environ, machine().threads, more.get("device", "cpu"))
+    threads, device = machine().threads, more.get("device", "cpu")
+    variables = dict(os.environ)
+    for lane in LANES.values():
+        if lane.framework in (model.reference, candidate):
+            variables = environment(variables, threads, device, lane)
     rows: list[dict[str, Any]] = []
     until = time.monotonic() + deadline
     with closing(Channel(command(sys.executable, _PROCESS), variables)) as channel:
@@ -103,5 +108,5 @@ def _run(
             elif "proved" in message:
                 proved = Proved.from_json(message["proved"])
                 break
-    store.write(proved, folder(model, project))
+    store.write(proved, folder(model, candidate, project))
     return proved, rows

@@ -5,12 +5,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from fwbench.errors import UserError
+from fwbench.models.project import Project
 from fwbench.worker.client import PACKAGE
 
 
@@ -18,26 +20,42 @@ from fwbench.worker.client import PACKAGE
 class Side:
     """What is measured on one side.
 
+    Where both sides have a file, its path has the same length on both: a path's length moves what lies behind it in
+    memory.
+
     Attributes:
         name: `base` or `head`.
         title: for readers: the revision, or the interpreter.
-        package: the folder of its `fwbench`; both sides' paths have the same length, as a path's length moves what lies
-            behind it in memory.
+        package: the folder of its `fwbench`.
         caches: a folder for compilers' caches.
+        root: where this side has the user's repository.
+        path: the folders in which it looks for the user's modules, before all others.
         python: the interpreter, of all frameworks.
         pythons: interpreter of a framework's workers, where it has one of its own.
+        tree: the user's working tree, where what is compared is the user's modules in it with those of a revision.
     """
 
     name: str
     title: str
     package: Path
     caches: Path
+    root: Path
+    path: Sequence[Path] = ()
     python: str = sys.executable
     pythons: Mapping[str, str] = field(default_factory=dict)
+    tree: Path | None = None
 
     def interpreter(self, framework: str) -> str:
         """The interpreter of a framework's workers."""
         return self.pythons.get(framework, self.python)
+
+    def tracks(self, module: str) -> bool:
+        """Whether the user's working tree has a module of this dotted name, in whatever folder."""
+        if self.tree is None:
+            return False
+        path = module.replace(".", "/")
+        files = (f":(glob)**/{path}.py", f":(glob)**/{path}/__init__.py")
+        return bool(_git(self.tree, "ls-files", "--cached", "--others", "--exclude-standard", "--", *files))
 
 
 @dataclass(frozen=True)
@@ -46,93 +64,104 @@ class Found:
 
     Attributes:
         interpreter, revision: one of them.
-        root: what stands for the working tree: the repository's top; with an interpreter, what `fwbench` lies in.
-        package: the folder of `fwbench`, from there.
+        top: of the user's repository; outside of one, the project's root folder.
+        package: the folder of `fwbench`, from there, where it is part of the repository; None: both sides have the
+            installed one.
     """
 
     interpreter: str | None
     revision: str | None
-    root: Path
-    package: str
+    top: Path
+    package: Path | None
 
 
-def find(against: str, project: Path) -> Found:
+def find(against: str, folder: Path) -> Found:
     """Tell what a text means: where it could be both, a name is a revision, and a path an interpreter.
 
+    Args:
+        folder: of the user's project.
+
     Raises:
-        UserError: it is neither, or a revision that has no `fwbench`.
+        UserError: it is neither, or a revision that lacks the `fwbench` that is part of this repository.
     """
-    top = _git(project, "rev-parse", "--show-toplevel")
-    revision = top and _git(project, "rev-parse", "--verify", f"{against}^{{commit}}")
+    told = _git(folder, "rev-parse", "--show-toplevel")
+    top = Path(told) if told else folder
+    revision = told and _git(folder, "rev-parse", "--verify", f"{against}^{{commit}}")
     interpreter = shutil.which(against)
     if interpreter and (not revision or os.path.dirname(against)):
-        return Found(os.path.abspath(interpreter), None, PACKAGE.parent, PACKAGE.name)
+        return Found(os.path.abspath(interpreter), None, top, _own(top))
     if not revision:
-        where = f"no revision of {top}" if top else f"{project} is in no git repository"
+        where = f"no revision of {top}" if told else f"{folder} is in no git repository"
         raise UserError(
             f"--fwbench-against {against!r} is no interpreter, and {where}: give a revision, or an interpreter's path."
         )
-    assert top is not None
-    package = os.path.relpath(PACKAGE, top)
-    if _git(Path(top), "cat-file", "-e", f"{revision}:{Path(package).as_posix()}/__init__.py") is None:
+    package = _own(top)
+    if package and _git(top, "cat-file", "-e", f"{revision}:{package.as_posix()}/__init__.py") is None:
         raise UserError(
-            f"--fwbench-against {against!r}: that revision of {top} has no fwbench where this run's is, in {PACKAGE}: "
-            "give a later one, or install the working tree's with `pip install --editable`."
+            f"--fwbench-against {against!r}: fwbench is part of this repository, so each side is measured with its "
+            f"own, and that revision of {top} has none in {package}: give a later one."
         )
-    return Found(None, revision, Path(top), package)
+    return Found(None, revision, top, package)
+
+
+def _own(top: Path) -> Path | None:
+    """The folder of this fwbench in the repository that it is part of; None: it is installed."""
+    if not PACKAGE.is_relative_to(top):
+        return None
+    package = PACKAGE.relative_to(top)
+    # A virtual environment may lie in the repository, and is not part of it.
+    tracked = _git(top, "ls-files", "--error-unmatch", f"{package.as_posix()}/__init__.py")
+    return None if tracked is None else package
 
 
 @contextmanager
-def sides(against: str, project: Path, pythons: Mapping[str, str]) -> Iterator[tuple[Side, Side]]:
+def sides(against: str, project: Project, pythons: Mapping[str, str]) -> Iterator[tuple[Side, Side]]:
     """Base and head, in a folder that goes when they are done.
 
     Args:
         against: a git revision of the project, or an interpreter.
-        project: a folder of the user's project.
         pythons: interpreter by framework of head, and of base where it is a revision.
 
     Raises:
         UserError: there is no such revision or interpreter.
     """
-    found = find(against, project)
-    with _folder(found.root) as folder:
-        package, caches = folder / "head" / found.package, folder / "caches-head"
-        head = Side("head", _describe(found.root), package, caches, pythons=pythons)
+    found = find(against, project.root)
+    with tempfile.TemporaryDirectory(prefix="fwbench-duet-") as made:
+        folder = Path(made).resolve()
+
+        def side(name: str, title: str, **fields: Any) -> Side:
+            root = folder / name
+            return Side(
+                name,
+                title,
+                package=root / found.package if found.package else PACKAGE,
+                caches=folder / f"caches-{name}",
+                root=root,
+                path=[_within(root, found.top, entry) for entry in project.path],
+                tree=found.top if found.revision else None,
+                **fields,
+            )
+
+        (folder / "head").symlink_to(found.top, target_is_directory=True)
+        head = side("head", _describe(found.top), pythons=pythons)
         if found.interpreter:
-            yield _base(folder, against, found.interpreter), head
+            (folder / "base").symlink_to(found.top, target_is_directory=True)
+            yield side("base", against, python=found.interpreter), head
             return
         assert found.revision is not None
-        title, checkout = f"{against} ({found.revision[:12]})", folder / "base"
+        title, checkout = f"{against} ({found.revision[:12]})", str(folder / "base")
         try:
-            if _git(found.root, "worktree", "add", "--detach", "--force", str(checkout), found.revision) is None:
+            if _git(found.top, "worktree", "add", "--detach", "--force", checkout, found.revision) is None:
                 raise UserError(f"git could not make a worktree of {title} in {folder}: look at its disk's free space.")
-            yield Side("base", title, checkout / found.package, folder / "caches-base", pythons=pythons), head
+            yield side("base", title, pythons=pythons), head
         finally:
-            _git(found.root, "worktree", "remove", "--force", str(checkout))
+            _git(found.top, "worktree", "remove", "--force", checkout)
 
 
-@contextmanager
-def itself() -> Iterator[tuple[Side, Side]]:
-    """This very fwbench on both sides."""
-    with _folder(PACKAGE.parent) as folder:
-        title = _describe(PACKAGE.parent)
-        head = Side("head", title, folder / "head" / PACKAGE.name, folder / "caches-head")
-        yield _base(folder, title, sys.executable), head
-
-
-@contextmanager
-def _folder(root: Path) -> Iterator[Path]:
-    """A folder for both sides, with the working tree as head."""
-    with tempfile.TemporaryDirectory(prefix="fwbench-duet-") as made:
-        folder = Path(made)
-        (folder / "head").symlink_to(root, target_is_directory=True)
-        yield folder
-
-
-def _base(folder: Path, title: str, python: str) -> Side:
-    """This very fwbench as base, under this interpreter."""
-    (folder / "base").symlink_to(PACKAGE.parent, target_is_directory=True)
-    return Side("base", title, folder / "base" / PACKAGE.name, folder / "caches-base", python)
+def _within(root: Path, top: Path, folder: Path) -> Path:
+    """Where a side with its repository in `root` has a folder; one outside of the repository is shared."""
+    folder = folder.resolve()
+    return root / folder.relative_to(top) if folder.is_relative_to(top) else folder
 
 
 def _describe(root: Path) -> str:

@@ -4,8 +4,8 @@ Run by `start` under the interpreter and with the fwbench of its side, so that b
 lines. Of the fwbench that it measures it uses what builds and steps a program, and nothing else.
 
     client                            server                  player (one a benchmark)
-      | -- {"workload", "extra"} ------> | -- fork -------------> |
-      | <-- {"built"} or {"unavailable"} ---------------------- |
+      | -- {"workload", "model", ...} -> | -- fork ------------> |
+      | <-- {"built"} ----------------------------------------- |
       | -- {"place": padding} ---------------------------------> |  the program in fresh memory, warm again
       | <-- {"placed": latency} -------------------------------- |
       | -- {"rounds": n} --------------------------------------> |  a turn
@@ -14,7 +14,13 @@ lines. Of the fwbench that it measures it uses what builds and steps a program, 
       | <-- {"finished": memory, "program"} -------------------- | exits
       | <-- {"exited": status} --------- |
 
-In place of any answer there may be {"out_of_memory"} or {"failed"}, with {"detail"}. Only JSON passes, on the pipe that
+A job holds the `workload`, its `model` and the share of `extra` work; and of the user's modules the `path` to look in,
+the `root` of this side's repository, the working `tree` that they must not come from, if any, and the names that are
+`own` to that tree.
+
+In place of any answer there may be one that says why there is none: {"unavailable"}, {"unbuildable"} (the model, as it
+is described), {"out_of_memory"}, {"failed"}, {"stray"} (a module of the user's from other files than this side's), or
+{"undriven"} (this side's fwbench is too old or too new to be used by these lines). Only JSON passes, on the pipe that
 was standard output; whatever is printed goes to standard error.
 """
 
@@ -22,7 +28,9 @@ import contextlib
 import ctypes
 import dataclasses
 import faulthandler
+import functools
 import gc
+import importlib
 import json
 import os
 import sys
@@ -36,6 +44,9 @@ from typing import Any
 Send = Callable[[dict[str, Any]], None]
 Receive = Callable[[], dict[str, Any] | None]
 
+# Of this side's fwbench.
+_USED = ("fwbench.frameworks", "fwbench.machine", "fwbench.models", "fwbench.models.weights", "fwbench.record.workload")
+
 # A program is warm after so much time and so many calls, at each placing.
 _WARM_SECONDS = 0.05
 _WARM_CALLS = 3
@@ -48,35 +59,37 @@ def serve(config: dict[str, Any]) -> None:
     """Answer jobs until standard input closes.
 
     Args:
-        config: `lanes` to preload, `cpus` to be pinned to, `fork`: whether to fork for each job.
+        config: `lane` to run, `cpus` to be pinned to, `fork`: whether to fork for each job.
     """
     send, receive = _claim_pipes()
     faulthandler.enable()
     if config["cpus"] and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, config["cpus"])
     try:
-        # Of this side: a base may be too old for a lane, or its framework be missing.
-        from fwbench import frameworks
-
-        for lane in config["lanes"]:
-            with contextlib.suppress(Exception):
-                frameworks.load(lane).preload(lane)
+        for module in _USED:
+            importlib.import_module(module)
     except ImportError as error:
-        send({"refused": f"its interpreter cannot import fwbench ({error})"})
+        ours = (error.name or "").partition(".")[0] == "fwbench"
+        send({"undriven": str(error)} if ours else {"refused": f"its interpreter cannot import fwbench ({error})"})
         return
+    from fwbench import frameworks
+
+    # A base may be too old for the lane, or its framework be missing.
+    with contextlib.suppress(Exception):
+        frameworks.load(config["lane"]["adapter"]).preload(config["lane"]["name"])
     gc.collect()
     gc.freeze()
     send({"ready": sys.version.split()[0]})
     while (job := receive()) is not None:
         if not config["fork"]:
-            _play(job, send, receive)
+            _play(config["lane"], job, send, receive)
             return
         with warnings.catch_warnings():
-            # JAX and Python 3.12 warn of forking a process with threads. There are none yet.
+            # Python 3.12 and some frameworks warn of forking a process with threads. They have started none yet.
             warnings.simplefilter("ignore")
             pid = os.fork()
         if pid == 0:
-            _play(job, send, receive)
+            _play(config["lane"], job, send, receive)
             sys.stderr.flush()
             os._exit(0)
         _, status = os.waitpid(pid, 0)
@@ -101,31 +114,40 @@ def _claim_pipes() -> tuple[Send, Receive]:
     return send, receive
 
 
-def _play(job: dict[str, Any], send: Send, receive: Receive) -> None:
-    lane, framework = job["workload"]["lane"], None
+def _play(lane: dict[str, Any], job: dict[str, Any], send: Send, receive: Receive) -> None:
     # The user's modules lie in their own project.
     sys.path[:0] = job["path"]
+    player, answer = _build(lane, job)
+    send(_stray(job) or answer)
+    if player is None:
+        return
     try:
-        from fwbench import frameworks
-
-        try:
-            framework = frameworks.load(lane)
-        except ImportError as error:
-            send({"unavailable": f"{lane} cannot be imported ({error})"})
-            return
-        player = Player(framework, job["workload"], job["model"], job["extra"])
-        if player.reason:
-            send({"unavailable": player.reason})
-            return
-        send({"built": player.described()})
-        _take_turns(player, send, receive)
+        _take_turns(player, job, send, receive)
     except Exception as error:
-        reason = str(error).strip().partition("\n")[0][:300]
-        kind = "out_of_memory" if framework is not None and framework.is_out_of_memory(error) else "failed"
-        send({kind: f"{type(error).__name__}: {reason}", "detail": traceback.format_exc()})
+        send(_fault(error, player.framework))
 
 
-def _take_turns(player: "Player", send: Send, receive: Receive) -> None:
+def _build(lane: dict[str, Any], job: dict[str, Any]) -> tuple["Player | None", dict[str, Any]]:
+    """The player, if there can be one, and what to answer."""
+    from fwbench import frameworks
+
+    framework = None
+    try:
+        framework = frameworks.load(lane["adapter"])
+    except ImportError as error:
+        return None, {"unavailable": f"{lane['name']} cannot be imported ({error})"}
+    except Exception as error:
+        return None, _fault(error, framework)
+    try:
+        player = Player(framework, job["workload"], job["model"], job["extra"])
+    except Exception as error:
+        return None, _fault(error, framework)
+    if player.reason:
+        return None, {"unavailable": player.reason}
+    return player, {"built": player.described(lane["distributions"])}
+
+
+def _take_turns(player: "Player", job: dict[str, Any], send: Send, receive: Receive) -> None:
     message = receive()
     while message is not None:
         player.place(message["place"])
@@ -137,8 +159,52 @@ def _take_turns(player: "Player", send: Send, receive: Receive) -> None:
                 finished: dict[str, Any] = {"finished": player.memory()}
                 if message["finish"]["program"]:
                     finished["program"] = player.fingerprint()
-                send(finished)
+                # Once more, as a call may have imported something.
+                send(_stray(job) or finished)
                 return
+
+
+def _fault(error: Exception, framework: Any) -> dict[str, Any]:
+    """What to answer in place of what raised this."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    sentence = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:300]}"
+    detail = traceback.format_exc()
+    if isinstance(error, (ImportError, TypeError, AttributeError)) and frames[-1][0].f_globals is globals():
+        # Raised by a call or a look-up of these lines themselves.
+        return {"undriven": sentence, "detail": detail}
+    if isinstance(error, importlib.import_module("fwbench.models").ModelError):
+        return {"unbuildable": str(error), "detail": detail}
+    out_of_memory = framework is not None and framework.is_out_of_memory(error)
+    return {"out_of_memory" if out_of_memory else "failed": sentence, "detail": detail}
+
+
+def _stray(job: dict[str, Any]) -> dict[str, Any]:
+    """Name and file of a module of the user's that does not come from this side's files; empty where there is none.
+
+    An installed package, editable or not, would be the same on both sides, and no change in it be seen.
+    """
+    if job["tree"] is None:
+        return {}
+    # Virtual environments in the working tree are no part of it.
+    environments = tuple(
+        folder + os.sep
+        for folder in map(os.path.realpath, (sys.prefix, sys.base_prefix))
+        if folder.startswith(job["tree"] + os.sep)
+    )
+    resolved = functools.cache(os.path.realpath)
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        # Modules made at run time may have anything for a file, as torch.ops has.
+        if not isinstance(file, str) or not os.path.isabs(file) or file.startswith(job["root"] + os.sep):
+            continue
+        # Which fwbench this is was decided when the process was started.
+        if name.partition(".")[0] in ("fwbench", "__main__"):
+            continue
+        folder = resolved(os.path.dirname(file)) + os.sep
+        in_tree = folder.startswith(job["tree"] + os.sep) and not folder.startswith(environments)
+        if name in job["own"] or (in_tree and not {"site-packages", "dist-packages"}.intersection(Path(folder).parts)):
+            return {"stray": [name, file]}
+    return {}
 
 
 class Player:
@@ -151,6 +217,7 @@ class Player:
         extra: a share of a step's latency to be spent on real work besides: a slowdown that is planted.
 
     Attributes:
+        framework: as above.
         reason: why it cannot run here; then there is no program.
     """
 
@@ -159,7 +226,8 @@ class Player:
         from fwbench.models.weights import canonical
         from fwbench.record.workload import Workload
 
-        workload, described = Workload.from_json(fields), Model.from_json(model)
+        self.framework = framework
+        described, workload = Model.from_json(model), Workload.from_json(fields)
         self.reason: str | None = framework.unavailable(workload, described)
         if self.reason:
             return
@@ -173,12 +241,11 @@ class Player:
         self._units = 0
         self._padding: list[bytes] = []
 
-    def described(self) -> dict[str, Any]:
-        """What a reader should know of how this side runs."""
+    def described(self, distributions: list[str]) -> dict[str, Any]:
+        """What a reader should know of how this side runs: settings, and versions of the lane's distributions."""
         from fwbench.machine import versions
 
-        names = ("torch", "torchvision", "jax", "jaxlib", "flax", "tensorflow", "numpy")
-        return {"settings": dict(self.program.settings), "versions": versions(names)}
+        return {"settings": dict(self.program.settings), "versions": versions((*distributions, "numpy"))}
 
     def place(self, padding: list[int]) -> None:
         """Lay the program into fresh memory, with blocks of these many bytes before it."""

@@ -7,6 +7,7 @@ from fwbench.frameworks.precision import check, operands
 from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.models.weights import draw
+from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
 
 LANES = ("torch", "torch-compile", "jax")
@@ -17,7 +18,7 @@ LANES = ("torch", "torch-compile", "jax")
 def test_the_arithmetic_asked_for_is_in_force(lane, precision, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     workload = Workload(lane, "mlp", precision=precision, device=machine().device)
-    framework = load(lane)
+    framework = load(OWN[lane].adapter)
     model = CATALOG["mlp"]
     reason = framework.unavailable(workload, model)
     if machine().device == "cpu" and precision == "tf32":

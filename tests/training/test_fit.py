@@ -15,6 +15,7 @@ from fwbench.meters.epochs import Epochs
 from fwbench.models import CATALOG
 from fwbench.models.importing import ModelError
 from fwbench.models.weights import draw
+from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
 from fwbench.suite.studies import STUDIES
 
@@ -29,7 +30,7 @@ def workload(lane, model="mlp", mode="fit", **fields):
 
 
 def build(case, horizon=100):
-    framework, model = load(case.lane), CATALOG[case.model]
+    framework, model = load(OWN[case.lane].adapter), CATALOG[case.model]
     weights = draw(model, framework.weight_shapes(model, model.sizes()), case.seed)
     return framework.build(case, model, weights, horizon)
 

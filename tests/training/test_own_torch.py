@@ -14,6 +14,7 @@ from fwbench.frameworks.training import targets
 from fwbench.models import CATALOG, Model, inputs
 from fwbench.models.importing import ModelError
 from fwbench.models.weights import draw
+from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
 
 BATCH = 4
@@ -55,7 +56,7 @@ def named(models):
 
 def built(row, mode="inference", lane="torch", **fields):
     workload = Workload(lane, row.name, mode, fields.pop("batch_size", BATCH), **fields)
-    framework = frameworks.load(lane)
+    framework = frameworks.load(OWN[lane].adapter)
     assert framework.unavailable(workload, row) is None
     weights = draw(row, framework.weight_shapes(row, row.sizes(workload.axes)), 0)
     return framework.build(workload, row, weights)
@@ -174,7 +175,7 @@ def test_a_function_without_weights_is_a_model(row):
     for lane in ("torch", "torch-compile") if row.name == "attention" else ("torch",):
         np.testing.assert_allclose(inferred(built(row, lane=lane)), expected, rtol=1e-4, atol=1e-5)
     training = Workload("torch", row.name, "train_step", BATCH)
-    assert frameworks.load("torch").unavailable(training, row) == f"{row.name} has no weights to train"
+    assert frameworks.load(OWN["torch"].adapter).unavailable(training, row) == f"{row.name} has no weights to train"
 
 
 def test_a_workloads_axes_reach_builders_functions_and_inputs():
@@ -303,13 +304,13 @@ def test_targets_of_another_shape_are_not_stretched():
     ],
 )
 def test_what_a_model_cannot_do_is_unavailable(row, mode, sentence):
-    assert sentence in frameworks.load("torch").unavailable(Workload("torch", row.name, mode, BATCH), row)
+    assert sentence in frameworks.load(OWN["torch"].adapter).unavailable(Workload("torch", row.name, mode, BATCH), row)
 
 
 def test_a_network_of_the_users_own_can_be_fitted():
     """With a name for its only input, which data has none of."""
     row = model("Mean", VECTOR, classes=3)
-    assert frameworks.load("torch").unavailable(Workload("torch", row.name, "fit", BATCH), row) is None
+    assert frameworks.load(OWN["torch"].adapter).unavailable(Workload("torch", row.name, "fit", BATCH), row) is None
     program = built(model("Head", {"x": VECTOR}, classes=3), "fit")
     samples = np.random.default_rng(0).standard_normal((BATCH, 8), dtype=np.float32)
     program.feed(samples, np.array([0, 1, 2, 0], np.int32))
@@ -337,7 +338,7 @@ def test_a_network_of_the_users_own_can_be_fitted():
 )
 def test_a_wrong_builder_gets_one_sentence(row, sentence):
     with pytest.raises(ModelError, match=sentence) as caught:
-        frameworks.load("torch").weight_shapes(row, row.sizes())
+        frameworks.load(OWN["torch"].adapter).weight_shapes(row, row.sizes())
     assert "\n" not in str(caught.value)
 
 
@@ -354,10 +355,13 @@ def test_a_wrong_builder_gets_one_sentence(row, sentence):
     ids=["fails", "loses the batch", "no such output", "a tuple"],
 )
 def test_a_wrong_network_gets_one_sentence(row, sentence, lane, mode):
-    with pytest.raises(ModelError, match=sentence) as caught:
+    def run():
         program = built(row, mode, lane)
         program.step()
         program.output()
+
+    with pytest.raises(ModelError, match=sentence) as caught:
+        run()
     assert "\n" not in str(caught.value)
 
 

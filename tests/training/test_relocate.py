@@ -9,11 +9,12 @@ import pytest
 from fwbench import frameworks
 from fwbench.models import CATALOG
 from fwbench.models.weights import canonical
+from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
 
 
 def built(workload):
-    framework = frameworks.load(workload.lane)
+    framework = frameworks.load(OWN[workload.lane].adapter)
     model = CATALOG[workload.model]
     weights = canonical("drawn", model, framework.weight_shapes(model, model.sizes()), workload.seed)
     program = framework.build(workload, model, weights)

@@ -19,7 +19,7 @@ from fwbench.worker.sides import Side
 THRESHOLDS = {name: criterion.duet for name, criterion in CRITERIA.items() if criterion.duet}
 ONE, TWO, THREE = (Workload("torch", "mlp", batch_size=size) for size in (1, 2, 3))
 BOTH = ("base", "head")
-BASE, HEAD = (Side(name, f"the {name}", Path("/nowhere") / name, Path("/nowhere")) for name in BOTH)
+BASE, HEAD = (Side(name, f"the {name}", *[Path("/nowhere") / name] * 3) for name in BOTH)
 
 
 class Script:
@@ -77,7 +77,7 @@ class ScriptedPartner:
         message = self.answers.pop(0)
         fault = self.script.faults.get((self.side.name, self.size))
         if fault and answer == fault[0]:
-            raise SideError(self.side, *fault[1:])
+            raise SideError(self.side, *fault[1:3], lacking="lacking" in fault)
         assert answer in message
         return message
 
@@ -316,6 +316,16 @@ def test_what_neither_side_can_run_is_not_missing(play, of_base):
     found = play(script, ONE, TWO)
     assert (found[ONE].kind, found[TWO].kind) == ("unchanged", "unavailable")
     assert found[TWO].note == "the head cannot run it: no GPU"
+
+
+@pytest.mark.parametrize(("names", "kind"), [(("head",), "missing"), (("base",), "new"), (BOTH, "failed")])
+def test_a_model_that_one_side_lacks(play, names, kind):
+    """What neither side has is the user's mistake, and no reason to skip its test."""
+    script = Script(same)
+    script.faults = {(name, 2): ("built", "error", "there is no module 'mine'", "lacking") for name in names}
+    found = play(script, ONE, TWO)
+    assert (found[ONE].kind, found[TWO].kind) == ("unchanged", kind)
+    assert "there is no module 'mine'" in found[TWO].note
 
 
 @pytest.mark.parametrize(("names", "kind"), [(("head",), "missing"), (BOTH, "incomparable")])

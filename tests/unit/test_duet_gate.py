@@ -257,7 +257,7 @@ sides._git = lambda folder, *arguments: None if "add" in arguments else git(fold
     ("arguments", "sentence"),
     [
         (["--fwbench-against=nothing"], "*'nothing' is no interpreter, and no revision of *"),
-        (["--fwbench-against=before"], "*'before': that revision of * has no fwbench where this run's is*"),
+        (["--fwbench-against=before"], "*'before': *that revision of * has none in fwbench: give a later one."),
         (["--fwbench-against="], "--fwbench-against '' is no interpreter, and no revision of *"),
         (
             ["--fwbench-gate", "--benchmark-compare=x.json"],

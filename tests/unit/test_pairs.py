@@ -13,8 +13,10 @@ import pytest
 
 from fwbench.compare.criteria import CRITERIA
 from fwbench.compare.duet import compare
+from fwbench.errors import UserError
 from fwbench.machine import machine
 from fwbench.models import CATALOG
+from fwbench.record.lanes import LANES
 from fwbench.record.workload import Workload
 from fwbench.worker import pairs
 from fwbench.worker.client import PACKAGE
@@ -56,14 +58,18 @@ def test_pairs_share_what_is_compiled_on_a_cpu_alone(tmp_path, monkeypatch, devi
     """On a GPU compilers choose by measuring; no side ever sees the other's choice, or the user's caches."""
     environments = []
     monkeypatch.setattr(pairs, "Channel", lambda command, variables: environments.append(variables))
-    for name in ("base", "head", "base", "head"):
-        side = Side(name, name, tmp_path, tmp_path / f"caches-{name}")
-        pairs._Partner(side, "torch", ("torch",), machine(), device, 60.0, {})
-    for cache in ("JAX_COMPILATION_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
-        base, head, again, _ = (variables[cache] for variables in environments)
-        assert base != head
-        assert (base == again) == shared
-        assert base.startswith(str(tmp_path))
+    for lane in ("torch", "jax"):
+        environments.clear()
+        for name in ("base", "head", "base", "head"):
+            side = Side(name, name, tmp_path, tmp_path / f"caches-{name}", tmp_path)
+            pairs._Partner(side, LANES[lane], machine(), device, 60.0, {})
+        for cache in LANES[lane].caches:
+            base, head, again, _ = (variables[cache] for variables in environments)
+            assert base != head
+            assert (base == again) == shared
+            assert base.startswith(str(tmp_path))
+    # A measurement's worker has its cache switched off.
+    assert {variables["JAX_ENABLE_COMPILATION_CACHE"] for variables in environments} == {"true"}
 
 
 FIXED = Workload("noop", "noop", mode="fixed")
@@ -76,7 +82,9 @@ def real(tmp_path, **changes):
     for name in BOTH:
         (tmp_path / name).symlink_to(PACKAGE.parent, target_is_directory=True)
         sides.append(
-            dataclasses.replace(Side(name, name, tmp_path / name / PACKAGE.name, tmp_path), **changes.get(name, {}))
+            dataclasses.replace(
+                Side(name, name, tmp_path / name / PACKAGE.name, tmp_path, tmp_path / name), **changes.get(name, {})
+            )
         )
     return sides
 
@@ -145,6 +153,39 @@ def test_a_framework_that_is_not_installed(tmp_path, names, kind):
     found = compare({FIXED: THRESHOLDS}, Pairs(*sides, CATALOG, machine(), "cpu", 60.0, seed=0).play)[FIXED]
     assert found.kind == kind
     assert "it: noop cannot be imported (No module named 'framework_of_tomorrow')" in found.note
+
+
+@linux
+@pytest.mark.parametrize("moved", ["record/workload.py", "models/weights.py", "machine"])
+def test_a_revision_whose_modules_lie_elsewhere_is_one_sentence(tmp_path, moved):
+    package = tmp_path / "before" / "fwbench"
+    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    (package / moved).rename(package / "moved")
+    base, head = real(tmp_path, base={"package": package, "title": "v1"})
+    with pytest.raises(UserError, match=r"the fwbench of v1 is another than this run's .*compare with a later"):
+        compare({FIXED: THRESHOLDS}, Pairs(base, head, CATALOG, machine(), "cpu", 60.0, seed=0).play)
+
+
+@linux
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        # What it is called with, and what it is asked for.
+        ("frameworks/noop/adapter.py", "def build(self, workload: Workload, model: Model, ", "def build(self, "),
+        ("models/model.py", "def from_json(", "def from_rows("),
+        ("frameworks/contract.py", "def program_memory(", "def size("),
+        ("models/__init__.py", "import Model\n", "import Model as Row\n"),
+    ],
+)
+def test_a_revision_that_is_used_in_another_way_is_one_sentence(tmp_path, file, old, new):
+    package = tmp_path / "before" / "fwbench"
+    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    text = (package / file).read_text()
+    assert old in text
+    (package / file).write_text(text.replace(old, new))
+    base, head = real(tmp_path, base={"package": package, "title": "v1"})
+    with pytest.raises(UserError, match="the fwbench of v1 is another than this run's"):
+        compare({FIXED: THRESHOLDS}, Pairs(base, head, CATALOG, machine(), "cpu", 60.0, seed=0).play)
 
 
 @linux

@@ -7,8 +7,9 @@ import sys
 import pytest
 
 from fwbench.errors import UserError
+from fwbench.models.project import Project
 from fwbench.worker import sides as module
-from fwbench.worker.sides import find, itself, sides
+from fwbench.worker.sides import find, sides
 
 
 def git(folder, *arguments):
@@ -47,7 +48,7 @@ def version(side):
 def test_a_revision_is_a_worktree_and_head_the_working_tree(project):
     """Wherever in the repository `fwbench` is."""
     (module.PACKAGE / "__init__.py").write_text("uncommitted")
-    with sides("v1", project, {"jax": "/a/python"}) as (base, head):
+    with sides("v1", Project(project, (project,)), {"jax": "/a/python"}) as (base, head):
         assert (version(base), version(head)) == ("first", "uncommitted")
         assert base.title.startswith("v1 (")
         assert head.title.endswith("with uncommitted changes")
@@ -61,7 +62,7 @@ def test_a_revision_is_a_worktree_and_head_the_working_tree(project):
 
 
 def test_nothing_is_left_behind_by_a_fault(project):
-    with pytest.raises(KeyboardInterrupt), sides("v1", project, {}) as (base, _):
+    with pytest.raises(KeyboardInterrupt), sides("v1", Project(project, (project,)), {}) as (base, _):
         raise KeyboardInterrupt
     assert not base.caches.parent.exists()
     assert len(git(project, "worktree", "list").splitlines()) == 1
@@ -69,13 +70,13 @@ def test_nothing_is_left_behind_by_a_fault(project):
 
 def test_a_folder_of_the_repository_stands_for_all_of_it(project):
     (project / "folder").mkdir()
-    with sides("v1", project / "folder", {}) as (base, head):
+    with sides("v1", Project(project / "folder", (project / "folder",)), {}) as (base, head):
         assert (version(base), version(head)) == ("first", "second")
 
 
 @pytest.mark.parametrize("project", PLACES, indirect=True)
 def test_an_interpreter_runs_the_working_tree(project):
-    with sides(sys.executable, project, {"jax": "/a/python"}) as (base, head):
+    with sides(sys.executable, Project(project, (project,)), {"jax": "/a/python"}) as (base, head):
         assert base.interpreter("jax") == sys.executable
         assert head.interpreter("jax") == "/a/python"
         assert version(base) == version(head) == "second"
@@ -83,31 +84,63 @@ def test_an_interpreter_runs_the_working_tree(project):
         assert head.title.startswith("working tree at ")
 
 
-def test_the_same_on_both_sides(project):
-    with itself() as (base, head):
-        assert (base.name, head.name) == ("base", "head")
-        assert base.package != head.package
-        assert base.package.resolve() == head.package.resolve()
-
-
 @pytest.mark.parametrize("project", PLACES, indirect=True)
 def test_a_revision_from_before_fwbench_is_one_sentence(project):
     """Else both sides would run the working tree's, and nothing could ever have changed."""
-    with pytest.raises(UserError, match=r"'v0': that revision of .* has no fwbench where this run's is") as raised:
+    with pytest.raises(UserError, match=r"'v0': .*that revision of .* has none in") as raised:
         find("v0", project)
     assert "\n" not in str(raised.value)
 
 
-def test_an_fwbench_that_is_not_the_repositorys_has_no_revisions(project, tmp_path, monkeypatch):
-    """Neither an installed one, nor one that git does not track."""
-    for place in (tmp_path / "site-packages" / "fwbench", project / ".venv" / "fwbench"):
-        place.mkdir(parents=True)
-        (place / "__init__.py").touch()
-        monkeypatch.setattr(module, "PACKAGE", place)
-        with pytest.raises(UserError, match=r"pip install --editable"):
-            find("v1", project)
-        with sides(sys.executable, project, {}) as (base, head):
-            assert base.package.resolve() == head.package.resolve() == place
+@pytest.mark.parametrize("against", ["v0", sys.executable])
+@pytest.mark.parametrize("place", ["outside", "project/.venv/lib/site-packages"])
+def test_an_installed_fwbench_measures_both_sides(project, tmp_path, monkeypatch, place, against):
+    """One that the repository does not track, be it in a virtual environment inside of it."""
+    package = tmp_path / place / "fwbench"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("installed")
+    monkeypatch.setattr(module, "PACKAGE", package)
+    with sides(against, Project(project, (project,)), {}) as (base, head):
+        assert base.package == head.package == package
+        assert (base.root / "file").read_text() == ("before" if against == "v0" else "second")
+        assert (head.root / "file").read_text() == "second"
+        # Under another interpreter, both sides are the working tree.
+        assert base.tree == head.tree == (project if against == "v0" else None)
+
+
+def test_each_side_looks_for_the_users_modules_in_its_own_tree(project, tmp_path):
+    """Whatever of the search path lies in the repository, with head's uncommitted files."""
+    (project / "tests").mkdir()
+    (project / "file").write_text("uncommitted")
+    shared = tmp_path / "shared"
+    folders = (project / "tests", project, shared, tmp_path)
+    with sides("v1", Project(project / "tests", folders), {}) as (base, head):
+        assert base.path == [base.root / "tests", base.root, shared, tmp_path]
+        assert head.path == [head.root / "tests", head.root, shared, tmp_path]
+        assert (base.path[1] / "file").read_text() == "first"
+        assert (head.path[1] / "file").read_text() == "uncommitted"
+        assert len(str(base.root)) == len(str(head.root))
+
+
+def test_a_link_to_the_repository_is_the_repository(project, tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(project)
+    with sides("v1", Project(link, (link,)), {}) as (base, head):
+        assert (base.path, head.path) == ([base.root], [head.root])
+
+
+def test_which_modules_are_the_repositorys(project):
+    """Committed, staged, or not yet known to git, in whatever folder; and none that git ignores."""
+    for path in ("src/mine/net.py", "src/mine/__init__.py", "new.py", ".venv/theirs.py"):
+        file = project / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    (project / ".gitignore").write_text(".venv\n")
+    git(project, "add", "src/mine/net.py")
+    with sides("v1", Project(project, ()), {}) as (base, head):
+        for side in (base, head):
+            found = {name for name in ("mine.net", "mine", "net", "new", "theirs", "torch") if side.tracks(name)}
+            assert found == {"mine.net", "mine", "net", "new"}
 
 
 def test_a_branch_named_like_a_program_is_a_revision_and_a_path_an_interpreter(project, monkeypatch):

@@ -1,0 +1,241 @@
+"""`--fwbench-against` in a user's own repository, with an installed fwbench: whose code is measured on each side.
+
+Sides are real; of the pairs the first alone is played, and their times are made equal. What tells one side's code from
+the other's is the program.
+"""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.unit.suites import run
+
+NET = """
+import torch
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(64, 64)
+
+    def forward(self, x):
+        return self.layer(x)
+"""
+SLOWER = NET.replace("return self.layer(x)", "return self.layer(self.layer(x))")
+SUITE = """
+import fwbench
+
+
+@fwbench.benchmark(fwbench.Model("net", torch="mine.net:Net", inputs=fwbench.normal(64)), lanes=["torch"])
+def test_net(fwbench_measure):
+    fwbench_measure()
+
+
+@fwbench.benchmark(fwbench.Model("old", torch="mine.old:Net", inputs=fwbench.normal(64)), lanes=["torch"])
+def test_old(fwbench_measure):
+    fwbench_measure()
+"""
+EQUAL = """
+import dataclasses
+
+from fwbench.compare.duet import Pair
+from fwbench.worker.pairs import Pairs
+
+pytest_plugins = ["fwbench.plugin"]
+play, played = Pairs.play, dict()
+
+
+def equal(self, workloads):
+    played.update(play(self, [workload for workload in workloads if workload not in played]))
+    return {workload: with_equal_times(played[workload]) for workload in workloads}
+
+
+def with_equal_times(found):
+    return dataclasses.replace(found, differences=dict(latency=0.0)) if isinstance(found, Pair) else found
+
+
+Pairs.play = equal
+"""
+UNCHANGED = "torch-old-inference-b1 *latency *unchanged"
+CHANGED = "torch-net-inference-b1: with a changed program: 1 more addmm, *"
+
+
+class Repository:
+    """A user's repository, whose package `mine` lies in the folder `source`."""
+
+    def __init__(self, pytester, source=""):
+        self.pytester = pytester
+        self.path = pytester.path / "repository"
+        self.source = self.path / source
+        self.write("tests/conftest.py", EQUAL)
+        self.write("tests/test_net.py", SUITE)
+        self.write("pytest.ini", "[pytest]\n")
+        self.write(".gitignore", "__pycache__\n.benchmarks\n.venv\n")
+        self.module("old", NET)
+        self.git("init", "--quiet")
+
+    def write(self, name, text):
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def module(self, name, text):
+        self.write(self.source / "mine" / "__init__.py", "")
+        self.write(self.source / "mine" / f"{name}.py", text)
+
+    def git(self, *arguments):
+        identity = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.org")
+        subprocess.run(["git", *identity, "-C", str(self.path), *arguments], check=True)
+
+    def commit(self):
+        self.git("add", ".")
+        self.git("commit", "--quiet", "--message", "it")
+
+    def against(self, revision, *arguments, folder="."):
+        """A run in one of its folders."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(self.path / folder)
+            return run(self.pytester, f"--fwbench-against={revision}", "--benchmark-only", *arguments)
+
+
+@pytest.fixture
+def make(pytester, request, monkeypatch):
+    """Makes a repository; whatever else it is given, is installed: folders in which every Python looks for modules."""
+
+    def go(source="", installed=()):
+        monkeypatch.setenv("PYTHONPATH", ":".join(map(str, (request.config.rootpath, *installed))))
+        monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+        return Repository(pytester, source)
+
+    return go
+
+
+def test_each_side_has_its_own_revisions_modules(make):
+    """What is not committed counts as head's."""
+    repository = make()
+    repository.module("net", NET)
+    repository.commit()
+    repository.module("net", SLOWER)
+    result = repository.against("HEAD")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["working tree at * with uncommitted changes, against HEAD (*", CHANGED, UNCHANGED])
+    result.stdout.no_fnmatch_line("torch-old-*changed program*")
+    repository.commit()
+    repository.against("HEAD~1", "-k", "torch-net").stdout.fnmatch_lines([CHANGED])
+
+
+def test_a_module_that_the_revision_has_not_is_new(make):
+    repository = make()
+    repository.commit()
+    repository.module("net", NET)
+    result = repository.against("HEAD")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        [
+            UNCHANGED,
+            "torch-net-inference-b1: new: HEAD (*) cannot build it: there is no module 'mine.net', *",
+            "2 benchmarks: 1 new, 1 unchanged; *",
+        ]
+    )
+
+
+def test_a_module_that_is_gone_is_missing(make):
+    repository = make()
+    repository.module("net", NET)
+    repository.commit()
+    (repository.path / "mine" / "net.py").unlink()
+    result = repository.against("HEAD")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(
+        [
+            "torch-net-inference-b1: missing: working tree * cannot run it: there is no module 'mine.net', *",
+            "2 benchmarks: 1 missing, 1 unchanged; *",
+        ]
+    )
+
+
+def test_a_module_that_neither_side_has_is_no_reason_to_skip(make):
+    repository = make()
+    repository.commit()
+    result = repository.against("HEAD")
+    assert result.ret == 1
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["torch-net-inference-b1: failed: there is no module 'mine.net', *"])
+
+
+def test_a_project_in_a_folder_of_the_repository(make):
+    repository = make("libraries/src")
+    repository.module("net", NET)
+    repository.git("add", ".")
+    repository.git("mv", "tests", "benchmarks")
+    repository.write("benchmarks/pytest.ini", "[pytest]\npythonpath = ../libraries/src\n")
+    repository.commit()
+    repository.module("net", SLOWER)
+    result = repository.against("HEAD", folder="benchmarks")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines([CHANGED, UNCHANGED])
+
+
+@pytest.mark.parametrize("installed", ["src", ".venv/lib/site-packages", "../elsewhere"])
+def test_an_installed_package_is_not_compared_with_itself(make, pytester, installed):
+    """Neither an editable install nor a copy, be it in a virtual environment in the repository."""
+    folder = Path(os.path.normpath(pytester.path / "repository" / installed))
+    repository = make("src", [folder])
+    repository.module("net", NET)
+    repository.commit()
+    repository.module("net", SLOWER)
+    if installed != "src":
+        shutil.copytree(repository.source, folder)
+    result = repository.against("HEAD")
+    assert result.ret == 4
+    result.stdout.fnmatch_lines(
+        [f"*the module 'mine*' was imported from {folder}/mine/*.py, *as in `pythonpath = src`.*"]
+    )
+    result.stdout.no_fnmatch_line("*Traceback*")
+    repository.write("pytest.ini", "[pytest]\npythonpath = src\n")
+    result = repository.against("HEAD")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines([CHANGED, UNCHANGED])
+
+
+def test_a_package_that_is_new_and_installed_is_new(make, pytester):
+    """Base would find head's."""
+    repository = make("src", [pytester.path / "repository" / "src"])
+    repository.write("pytest.ini", "[pytest]\npythonpath = src\n")
+    repository.git("add", "tests", "pytest.ini")
+    repository.git("commit", "--quiet", "--message", "before the package")
+    result = repository.against("HEAD", "-k", "torch-old")
+    assert result.ret == 4
+    result.stdout.fnmatch_lines(
+        ["*: new: HEAD (*) cannot build it: its module 'mine*' would come from */src/mine/*.py, which is not part of *"]
+    )
+
+
+def test_a_module_that_only_a_call_imports_is_seen_too(make, pytester):
+    repository = make("src", [pytester.path / "repository" / "lib"])
+    repository.write("pytest.ini", "[pytest]\npythonpath = src\n")
+    repository.write("lib/late.py", "factor = 2\n")
+    repository.module("net", NET.replace("return", "from late import factor\n        return factor *"))
+    repository.commit()
+    result = repository.against("HEAD", "-k", "torch-net")
+    assert result.ret == 4
+    result.stdout.fnmatch_lines(["*the module 'late' was imported from */repository/lib/late.py, *"])
+
+
+def test_a_slowdown_in_the_users_code_is_found(make):
+    """Times are real, though of one pair that counts for all: head computes the same twenty times."""
+    repository = make()
+    repository.module("net", NET.replace("(64, 64)", "(1024, 1024)"))
+    repository.write("tests/test_net.py", SUITE.replace("normal(64)", "normal(1024)"))
+    repository.write("tests/conftest.py", EQUAL.replace("differences=dict(latency=0.0)", ""))
+    repository.commit()
+    repeated = "for _ in range(19):\n            self.layer(x)\n        return"
+    repository.module("net", NET.replace("(64, 64)", "(1024, 1024)").replace("return", repeated))
+    result = repository.against("HEAD", "-k", "torch-net", "--fwbench-summary=../summary.md")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*torch-net-inference-b1 regressed: latency +*", "1 benchmark: 1 regressed; *"])
+    assert "**fwbench: 1 benchmark: 1 regressed; 1 with" in (repository.path.parent / "summary.md").read_text()
