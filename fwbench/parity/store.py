@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fwbench.machine import versions
-from fwbench.models import Model
+from fwbench.models import CATALOG, Model
 from fwbench.parity.sources import Sources, sources
 from fwbench.record.lanes import LANES
 
