@@ -7,15 +7,18 @@ from collections.abc import Sequence
 from fwbench.record.lanes import BASELINE
 from fwbench.record.workload import Workload
 from fwbench.report import units
-from fwbench.report.cases import Case, Comparison, apart, comparisons, title
+from fwbench.report.cases import Case, Comparison, apart, axis_columns, comparisons, title
 from fwbench.report.tables import Column, Table, tabulate
 
-_WORKLOAD = (
-    Column[Case]("model", lambda case: case.workload.model),
-    Column[Case]("mode", lambda case: case.workload.mode),
-    Column[Case]("batch", lambda case: case.workload.batch_size, "1"),
-    Column[Case]("lane", lambda case: case.lane),
-)
+
+def _workload(cases: Sequence[Case]) -> tuple[Column[Case], ...]:
+    return (
+        Column("model", lambda case: case.workload.model),
+        Column("mode", lambda case: case.workload.mode),
+        Column("batch", lambda case: case.workload.batch_size, "1"),
+        *axis_columns(cases, lambda case: case.workload),
+        Column("lane", lambda case: case.lane),
+    )
 
 
 def columns(cases: Sequence[Case]) -> tuple[Column[Case], ...]:
@@ -26,7 +29,7 @@ def columns(cases: Sequence[Case]) -> tuple[Column[Case], ...]:
         return _speed_up(case, baselines.get(_across(case.workload)))
 
     return (
-        *_WORKLOAD,
+        *_workload(cases),
         Column("throughput/s", lambda case: case.value("throughput"), "1/s", units.rate),
         *(
             Column[Case](f"p{p}", functools.partial(_value, f"latency_p{p}"), "s", units.seconds, "n/a")
@@ -84,6 +87,7 @@ def summary(cases: Sequence[Case]) -> Table:
             Column("model", lambda comparison: comparison.workload.model),
             Column("precision", lambda comparison: comparison.workload.precision),
             Column("batch", lambda comparison: comparison.workload.batch_size, "1"),
+            *axis_columns(largest.values(), lambda comparison: comparison.workload),
             *(Column(f"{title(lane)} /s", functools.partial(throughput, lane), "1/s", units.rate) for lane in lanes),
             *(
                 Column(f"{title(lane)} speed-up", functools.partial(speed_up, lane), "1", units.ratio)
@@ -140,7 +144,7 @@ def break_even(cases: Sequence[Case]) -> Table:
         "of calls after which the compiled lane has caught up; never where its calls are slower. Where two calls take "
         "about as long, chance decides between never and many.",
         (
-            *(Column[BreakEven](c.name, functools.partial(_of_case, c), c.unit, c.show) for c in _WORKLOAD),
+            *(Column[BreakEven](c.name, functools.partial(_of_case, c), c.unit, c.show) for c in _workload(cases)),
             Column("compiling", lambda found: found.compiling, "s", units.seconds),
             Column("eager call", lambda found: found.eager, "s", units.seconds),
             Column("compiled call", lambda found: found.compiled, "s", units.seconds),

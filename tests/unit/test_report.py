@@ -165,3 +165,22 @@ def test_a_variant_is_labelled_in_its_row():
 def test_a_failed_fit_keeps_its_row():
     failed = dataclasses.replace(fitted("jax"), failure=Failure("crashed", "gone"))
     assert "crashed" in summary.epochs([failed])[1]
+
+
+def test_a_models_axes_are_columns_and_rows_of_their_own():
+    def at(lane, length, throughput):
+        found = measured(lane, throughput)
+        return dataclasses.replace(found, workload=dataclasses.replace(found.workload, axes=(("length", length),)))
+
+    plain = measured("torch", 7.0)
+    header, lines = rows(
+        [at("torch", 16, 100.0), at("jax", 16, 200.0), at("torch", 64, 10.0), at("jax", 64, 50.0), plain]
+    )
+    assert header.split()[:5] == ["model", "mode", "batch", "length", "lane"]
+    assert [(line[3], line[4], line[-1]) for line in lines if line[:1] == ["mlp"]] == [
+        ("16", "torch", "1.00x"),
+        ("16", "jax", "2.00x"),
+        ("64", "torch", "1.00x"),
+        ("64", "jax", "5.00x"),
+        ("-", "torch", "1.00x"),
+    ]
