@@ -63,6 +63,8 @@ class ScriptedPartner:
             self.answers.append({"built": {"settings": {}, "versions": {"torch": self.side.name}}})
         elif "place" in message:
             self.answers.append({"placed": self.seconds})
+        elif "modules" in message:
+            self.answers.append({"modules": "own"})
         elif "rounds" in message:
             rounds = [self.seconds] * message["rounds"]
             self.answers.append({"rounds": rounds, "cpu_time": self.script.cpu(self.side.name, self.size)})
