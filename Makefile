@@ -13,7 +13,7 @@ bench: $(VENV)/.installed
 	$(RUN) pytest tests/benchmarks --benchmark-only --benchmark-autosave --benchmark-save-data $(ARGS)
 
 test: $(VENV)/.installed
-	$(RUN) pytest tests/unit -n 2 $(ARGS)
+	$(RUN) pytest tests/unit tests/strangers -n 2 $(ARGS)
 	$(RUN) pytest tests/correctness -n 2 $(ARGS)
 	$(RUN) pytest tests/training $(ARGS)
 
@@ -29,5 +29,5 @@ clean:
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fwbench needs Python 3.11 or newer: make PYTHON=/path/to/it")'
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev,report$(CUDA)]"
+	$(RUN) pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[all,dev$(CUDA)]"
 	touch $@

@@ -1,4 +1,4 @@
-"""What the user must mend: one sentence, never a traceback."""
+"""What the user must correct: one sentence, never a traceback."""
 
 
 class UserError(Exception):

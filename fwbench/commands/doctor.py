@@ -65,7 +65,7 @@ def examine(
     """
     found = nvml.find() if gpu is None else gpu
     return [
-        *_frameworks(),
+        *_lanes(),
         *(_without_gpu(found) if isinstance(found, str) else _gpu(found)),
         _energy(here.device, energy(here.device)),
         _cpus(here),
@@ -104,22 +104,29 @@ def _lines(findings: list[Finding], possible: bool) -> Iterator[str]:
     )
 
 
-def _frameworks() -> Iterator[Finding]:
-    frameworks = {lane.framework: lane for lane in reversed(LANES.values()) if not lane.internal}
-    installed = {name: versions(lane.distributions) for name, lane in frameworks.items()}
-    lacking = {name: [d for d in frameworks[name].distributions if d not in installed[name]] for name in frameworks}
+def _lanes() -> Iterator[Finding]:
+    """Of each lane, whether what it needs is installed here, and where it comes from."""
+    lanes = [lane for lane in LANES.values() if not lane.internal]
+    installed = {lane.name: versions(lane.distributions) for lane in lanes}
+    lacking = {lane.name: [name for name in lane.distributions if name not in installed[lane.name]] for lane in lanes}
     any_whole = not all(lacking.values())
-    for name in reversed(frameworks):
-        known = ", ".join(f"{distribution} {version}" for distribution, version in installed[name].items())
-        if not lacking[name]:
-            yield Finding(name, "good", known)
+    for lane in lanes:
+        source = "" if lane.package == "fwbench" else f"; the lane comes from {_with_version(lane.package)}"
+        missing = lacking[lane.name]
+        if not missing:
+            found = ", ".join(f"{name} {version}" for name, version in installed[lane.name].items())
+            yield Finding(lane.name, "good", f"{found}{source}")
             continue
         yield Finding(
-            name,
+            lane.name,
             "better" if any_whole else "missing",
-            f"not installed in {sys.executable}: {', '.join(lacking[name])}",
-            f"`pip install {' '.join(lacking[name])}`, or name its interpreter: --fwbench-python {name}=PATH",
+            f"not installed in {sys.executable}: {', '.join(missing)}{source}",
+            f"`pip install {' '.join(missing)}`, or name its interpreter: --fwbench-python {lane.framework}=PATH",
         )
+
+
+def _with_version(package: str) -> str:
+    return " ".join((package, *versions((package,)).values()))
 
 
 def _without_gpu(reason: str) -> Iterator[Finding]:
@@ -213,15 +220,13 @@ def _other_load(sleep: Callable[[float], None]) -> Finding:
 
 
 def _environment(environment: Mapping[str, str]) -> Iterator[Finding]:
-    caches = {
-        "JAX_COMPILATION_CACHE_DIR": "XLA cache",
-        "TORCHINDUCTOR_CACHE_DIR": "Inductor cache",
-    }
-    for variable, subject in caches.items():
-        told = f"{variable} is set; " if environment.get(variable) else ""
-        yield Finding(subject, "good", f"{told}workers start with a cold one, so compile times are true")
-    changed = sorted(name for name in environment if name.startswith(("XLA_FLAGS", "MALLOC_", "LD_PRELOAD", "JAX_")))
-    changed = [name for name in changed if name not in caches]
+    lanes = [lane for lane in LANES.values() if not lane.internal]
+    caches = sorted({variable for lane in lanes for variable in lane.caches})
+    told = [f"{variable} is set; " for variable in caches if environment.get(variable)]
+    yield Finding("compiler caches", "good", f"{''.join(told)}workers start with empty ones, so compile times are true")
+    prefixes = ("MALLOC_", "LD_PRELOAD", *(prefix for lane in lanes for prefix in lane.recorded))
+    overridden = {variable for lane in lanes for variable in (*lane.environment, *lane.caches, *lane.sharing)}
+    changed = sorted(name for name in environment if name.startswith(prefixes) and name not in overridden)
     if changed:
         yield Finding(
             "environment",

@@ -46,7 +46,10 @@ def listing() -> dict[str, list[dict[str, Any]]]:
             }
             for name in dict.fromkeys(lane.framework for lane in lanes)
         ],
-        "lanes": [{"name": lane.name, "title": lane.title, "framework": lane.framework} for lane in lanes],
+        "lanes": [
+            {"name": lane.name, "title": lane.title, "framework": lane.framework, "package": lane.package}
+            for lane in lanes
+        ],
         "studies": [{"name": name, "title": study.title, "profile": study.profile} for name, study in STUDIES.items()],
         "metrics": [{"name": name, **dataclasses.asdict(metric)} for name, metric in METRICS.items()],
     }
@@ -63,7 +66,7 @@ def _run(options: argparse.Namespace) -> int:
             row["name"],
             ", ".join(f"{name} {version}" for name, version in row["versions"].items()) or "not installed here",
         ),
-        "lanes": lambda row: (row["name"], row["title"]),
+        "lanes": lambda row: (row["name"], row["title"], f"from {row['package']}"),
         "studies": lambda row: (row["name"], row["title"]),
         "metrics": lambda row: (row["name"], row["unit"], f"{row['direction']} is better", row["meaning"]),
     }

@@ -1,8 +1,8 @@
-"""The gate's own test: how often it cries wolf on this machine, and how often it finds a slowdown that is there.
+"""The gate's own test: how often it gives a false alarm on this machine, and how often it finds a real slowdown.
 
 Suites of this revision against itself, and suites in which head does real extra work in some benchmarks; half of them
 while other processes come and go. Each suite is kept as soon as it is done, so that hours of them can be stopped and
-gone on with.
+resumed.
 """
 
 import argparse
@@ -166,7 +166,7 @@ def add(subparsers: Any) -> None:
         "selftest",
         help="measure the gate itself: false alarms and slowdowns found, on this machine",
         description="Compares this revision with itself, suite after suite, with and without slowdowns planted in it, "
-        "and tells how often the gate was wrong. Hours of suites can be stopped and gone on with: run it again.",
+        "and reports how often the gate was wrong. It can be stopped, and resumes where it was when it is run again.",
     )
     parser.add_argument("--suites", type=int, default=40, metavar="N", help="suites without a change (default: 40)")
     parser.add_argument(

@@ -50,7 +50,7 @@ def compare(base: Fingerprint, head: Fingerprint, device: str) -> tuple[Remark, 
     if base.digest is None or head.digest is None:
         return (_untold(base, head),)
     if base.form != head.form:
-        return (Remark("form", f"the baseline's program is told in {base.form}, this one in {head.form}"),)
+        return (Remark("form", f"the baseline's program is described in {base.form}, this one in {head.form}"),)
     return (
         *_recompiles(base, head),
         *_dtypes(base.dtypes or {}, head.dtypes or {}),

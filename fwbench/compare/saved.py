@@ -40,7 +40,7 @@ _OF_STATE = frozenset(name for name, criterion in CRITERIA.items() if criterion.
 # else. On two shared virtual cores it was 0.01 to 0.02 by benchmark, and 0.03 to 0.04 beside work of low priority.
 UNTESTED = 0.03
 
-_ALONE = "one process a side tells nothing of the spread between processes: --fwbench-processes=5 on both sides"
+_ALONE = "one process per side says nothing about the spread between processes: --fwbench-processes=5 on both sides"
 
 
 @dataclass(frozen=True)

@@ -190,7 +190,7 @@ def _verdict(kind: Decision, differences: Sequence[float], p: float | None = Non
 
 def _untold(differences: Sequence[float]) -> str:
     low, high = math.expm1(min(differences)), math.expm1(max(differences))
-    return f"{len(differences)} pairs, from {low:+.0%} to {high:+.0%}, do not tell: measure again with less other load"
+    return f"{len(differences)} pairs, from {low:+.0%} to {high:+.0%}, do not decide: measure again with less load"
 
 
 def _walsh(differences: Sequence[float]) -> NDArray[np.float64]:

@@ -122,11 +122,9 @@ class ImageReader:
 
 def _load(path: str) -> dict[str, Any]:
     """The two splits as `datasets.Dataset`; from the hub this downloads what its cache lacks."""
-    try:
-        # Here, since no other source needs it and not everyone has it.
-        import datasets
-    except ImportError as error:
-        raise DataError(f"{NAME} needs Hugging Face datasets: pip install datasets") from error
+    # Here, since no other source needs it and not everyone has it.
+    import datasets
+
     try:
         found = datasets.load_dataset(path)
         return {

@@ -8,6 +8,9 @@ from fwbench.models import Model
 
 NAMES = ("digits", "mnist", "imagenet-100", "synthetic")
 
+# The extra of fwbench's that brings what a source needs to be read.
+_EXTRAS = {"digits": "data", "mnist": "data", "imagenet-100": "imagenet"}
+
 
 def open_data(
     name: str,
@@ -33,7 +36,7 @@ def open_data(
         sizes: `synthetic`: samples in each split; 512, 128 and 128 unless given.
 
     Raises:
-        DataError: there is no such source, or it cannot serve this model; one sentence.
+        DataError: there is no such source, it cannot serve this model, or what reads it is not installed; one sentence.
     """
     if name not in NAMES:
         raise DataError(f"unknown data {name!r}: choose from {', '.join(NAMES)}")
@@ -45,7 +48,12 @@ def open_data(
         raise DataError(f"seed {seed} is out of range 0 to {2**32 - 1}")
     if prefetch < 1 or (processes is not None and processes < 0):
         raise DataError(f"prefetch {prefetch} must be at least 1 and processes {processes} at least 0")
-    data = _open(name, model, path, seed, processes, prefetch, sizes)
+    try:
+        data = _open(name, model, path, seed, processes, prefetch, sizes)
+    except ModuleNotFoundError as error:
+        raise DataError(
+            f"{name} needs {error.name}, which is not installed: pip install 'fwbench[{_EXTRAS[name]}]'"
+        ) from error
     if data.classes > model.classes:
         raise DataError(
             f"{name} has {data.classes} classes and {model.name} only {model.classes}: "

@@ -3,15 +3,19 @@
 import importlib
 
 from fwbench.frameworks.contract import Framework
-from fwbench.record.lanes import LANES
 
 
-def load(lane: str) -> Framework:
-    """Import the framework that a lane belongs to.
+def load(adapter: str) -> Framework:
+    """Import a lane's adapter, which a `Lane` names by its import path, `package.module:name`.
 
     Raises:
-        ImportError: the framework is not installed in this interpreter.
+        ImportError: the adapter or its framework is not installed in this interpreter.
+        TypeError: the path names no framework's adapter.
     """
-    module = importlib.import_module(f"fwbench.frameworks.{LANES[lane].framework}")
-    framework: Framework = module.FRAMEWORK
+    module, _, name = adapter.partition(":")
+    framework = getattr(importlib.import_module(module), name, None)
+    if not isinstance(framework, Framework):
+        raise TypeError(
+            f"{adapter!r} is no instance of fwbench.frameworks.contract.Framework: correct the lane's adapter"
+        )
     return framework

@@ -84,8 +84,8 @@ class Program(ABC):
         return unavailable("device allocator", "the program runs on the CPU, which has no such allocator")
 
     def program_memory(self) -> Metric:
-        """Bytes the compiled program needs, by the compiler's own account."""
-        return unavailable("compiler", "the lane has no compiler that states it")
+        """Bytes the compiled program needs, as reported by the compiler."""
+        return unavailable("compiler", "the lane has no compiler that reports it")
 
     def compilations(self) -> int | None:
         """How often this process has compiled anything so far; None in a lane that compiles nothing."""
@@ -93,7 +93,7 @@ class Program(ABC):
 
     def fingerprint(self) -> Fingerprint:
         """What the program is made of; called last, may make another step."""
-        return Fingerprint.untold("the lane has no program that could be told")
+        return Fingerprint.untold("the lane has no program that could be described")
 
 
 @dataclass(frozen=True)
@@ -153,8 +153,8 @@ class Framework(ABC):
     def build(self, workload: Workload, model: Model, weights: Weights, horizon: int = HORIZON) -> Program:
         """Build the model with these canonical weights and place it and the batch on the device.
 
-        Sets the workload's precision for the whole process. In the training modes it is a `Trainer`, whose learning
-        rate falls to zero over `horizon` steps.
+        Sets the workload's precision for the whole process. In the training modes the learning rate falls to zero over
+        `horizon` steps; in mode `fit` the program is a `Trainer`.
 
         Raises:
             ModelError: the network cannot be built or run as it is described; a weight is missing, unknown or of

@@ -31,6 +31,7 @@ CATALOG = {
             title="ViT-B/16",
             torch=f"{_TORCH}.vit:vit_b_16",
             jax=f"{_JAX}.vit:ViTB16",
+            weights={r"in_proj\.": "in_proj_"},
             inputs=_IMAGENET,
             axes=_SIZE,
             classes=1000,

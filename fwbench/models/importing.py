@@ -3,9 +3,13 @@
 import difflib
 import importlib
 import inspect
+import sysconfig
 import traceback
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
+
+_FWBENCH = str(Path(__file__).parents[1])
 
 
 class ModelError(Exception):
@@ -54,16 +58,32 @@ def load(path: str) -> Any:
 
 def arguments(builder: Callable[..., Any], sizes: Mapping[str, int]) -> dict[str, int]:
     """Of a model's axes, those that a builder has parameters for."""
+    known = parameters(builder) or {}
+    return {axis: size for axis, size in sizes.items() if axis in known}
+
+
+def parameters(builder: Callable[..., Any]) -> dict[str, inspect.Parameter] | None:
+    """The parameters of a call by name; None where Python cannot tell, as of many functions in C."""
+    # A metaclass may have a call of its own that passes everything on, as Flax NNX's has.
+    passed_on = inspect.isclass(builder) and type(builder).__call__ is not type.__call__
     try:
-        parameters = inspect.signature(builder).parameters
+        found = dict(inspect.signature(builder.__init__ if passed_on else builder).parameters)
     except (TypeError, ValueError):
-        return {}
-    return {axis: size for axis, size in sizes.items() if axis in parameters}
+        return None
+    if passed_on:
+        del found[next(iter(found))]
+    return found
 
 
 def described(error: BaseException) -> str:
-    """An exception in half a sentence: its type, its first line, and the line of code that raised it."""
+    """An exception in half a sentence: its type, its first line, and the line of code that raised it.
+
+    That is the last line of the user's own project where there is one: what it called in a package or in Python's
+    library is further from what has to change.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     message = str(error).strip().partition("\n")[0][:300]
     text = f"{type(error).__name__}: {message}" if message else type(error).__name__
-    return f"{text} ({frames[-1].filename}, line {frames[-1].lineno})" if frames else text
+    others = (*(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")), _FWBENCH, "<")
+    own = [frame for frame in frames if not frame.filename.startswith(others)] or frames
+    return f"{text} ({own[-1].filename}, line {own[-1].lineno})" if own else text

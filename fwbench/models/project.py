@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fwbench.models.catalog import CATALOG
 from fwbench.models.model import Model
+from fwbench.record import lanes
 
 
 @dataclass(frozen=True)
@@ -35,3 +36,10 @@ class Project:
                     f"two different models are called {model.name!r}, so their records could not be told apart: "
                     "rename one of them"
                 )
+
+
+def complete(model: Model) -> Model:
+    """The model with the networks that installed lanes bring for it, in frameworks in which it names none itself."""
+    brought = lanes.networks(model.name)
+    # Its own first, for the sake of the order, and last, for it to win.
+    return Model.from_json({**model.to_json(), "networks": model.networks | brought | model.networks})

@@ -25,8 +25,10 @@ _RUN = pytest.StashKey["Run"]()
 _MARKERS = (
     "fwbench(*models, modes, batch_sizes, lanes): measure these models; written by fwbench.benchmark.",
     "fwbench_parity(*models): prove that these models' networks compute the same; written by fwbench.parity.",
-    "fwbench_fail(metric:percent%[+amount]): what fails a gate, of this test.",
+    "fwbench_fail(*limits): what fails a gate of this test, each as --fwbench-fail takes it.",
 )
+
+_SWITCHED_OFF = "fwbench cannot measure without pytest-benchmark, which -p no:benchmark switches off: leave that out."
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,8 +45,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     for name in ("fwbench", "fwbench_parity"):
         marker = metafunc.definition.get_closest_marker(name)
-        if marker:
-            active(metafunc.config).spread(metafunc, marker)
+        if marker and _can_measure(metafunc.config):
+            try:
+                run = active(metafunc.config)
+            except pytest.UsageError as error:
+                # Of a collector, as what is raised here is the module's own fault to pytest, shown with a traceback.
+                raise pytest.Collector.CollectError(str(error)) from None
+            run.spread(metafunc, marker)
 
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
@@ -66,11 +73,22 @@ def active(config: pytest.Config) -> "Run":
         pytest.UsageError: an option cannot be used; one sentence.
     """
     if _RUN not in config.stash:
+        if not _can_measure(config):
+            raise pytest.UsageError(_SWITCHED_OFF)
+        from fwbench.errors import UserError
         from fwbench.plugin.run import Run
 
-        config.stash[_RUN] = Run(config)
+        try:
+            config.stash[_RUN] = Run(config)
+        except UserError as error:
+            raise pytest.UsageError(str(error)) from None
         config.pluginmanager.register(config.stash[_RUN], "fwbench.run")
     return config.stash[_RUN]
+
+
+def _can_measure(config: pytest.Config) -> bool:
+    """Whether pytest-benchmark is there, or else `-p no:benchmark` has switched it off."""
+    return config.pluginmanager.hasplugin("benchmark")
 
 
 @pytest.fixture(scope="session")
@@ -98,4 +116,6 @@ def fwbench_measure(request: pytest.FixtureRequest, benchmark: Any) -> "Callable
 @pytest.fixture
 def fwbench_prove(request: pytest.FixtureRequest) -> Callable[[], Any]:
     """Prove in a fresh process that two frameworks' networks of the test's model compute the same thing."""
+    if not _can_measure(request.config):
+        pytest.fail(_SWITCHED_OFF, pytrace=False)
     return active(request.config).proving(request.node)

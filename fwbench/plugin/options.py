@@ -67,7 +67,7 @@ def _add_selection(group: pytest.OptionGroup) -> None:
         "--fwbench-learning-rate",
         type=float,
         metavar="RATE",
-        help="Of training. Default: the optimizer's, or the study's.",
+        help="Learning rate of training. Default: the optimizer's, or the study's.",
     )
     group.addoption(
         "--fwbench-accumulate",
@@ -84,35 +84,35 @@ def _add_selection(group: pytest.OptionGroup) -> None:
     group.addoption(
         "--fwbench-data",
         metavar="NAME[=PATH]",
-        help="Data of fits: digits, mnist, imagenet-100, synthetic; mnist needs the folder of its files, "
+        help="Data of the mode fit: digits, mnist, imagenet-100 or synthetic; mnist needs the folder of its files, "
         "imagenet-100 takes a folder or a name on the Hugging Face hub. Default: the suite's.",
     )
-    group.addoption("--fwbench-epochs", type=int, metavar="N", help="Epochs of fits. Default: the suite's.")
+    group.addoption("--fwbench-epochs", type=int, metavar="N", help="Epochs of the mode fit. Default: the suite's.")
     group.addoption(
         "--fwbench-weights",
         choices=WEIGHTS,
-        help="The models' weights: drawn with a seed (the default), or torchvision's published ones, fetched once.",
+        help="Weights of the models: drawn with a seed (the default), or torchvision's published ones, fetched once.",
     )
     group.addoption(
         "--fwbench-threads",
         type=int,
         metavar="N",
-        help="Threads of every lane. Default: one a physical core; one in a duet on a CPU, where threads that wait for "
-        "each other would suffer most from other load.",
+        help="Threads of every lane. Default: one per physical core; one in a duet on a CPU, where threads that wait "
+        "for each other would suffer most from other load.",
     )
     group.addoption(
         "--fwbench-processes",
         type=int,
         metavar="K",
-        help="Measure each workload in so many processes, whose differences a gate needs to know. Default: 1.",
+        help="Measure each workload in K processes, whose differences a gate needs to know. Default: 1.",
     )
     group.addoption(
         "--fwbench-python",
         metavar="FRAMEWORK=PATH",
         action="append",
         default=[],
-        help="Interpreter of a framework's workers, such as jax=/opt/jax/bin/python, where its packages live apart. "
-        "May be repeated.",
+        help="Interpreter of a framework's workers, such as jax=/opt/jax/bin/python, where its packages have an "
+        "environment of their own. May be repeated.",
     )
 
 
@@ -141,13 +141,13 @@ def _add_gates(group: pytest.OptionGroup) -> None:
     group.addoption(
         "--fwbench-allow-mismatch",
         action="store_true",
-        help="Let --fwbench-gate compare records of other machines, settings or profiles.",
+        help="Let --fwbench-gate compare with records of other machines, settings or profiles.",
     )
     group.addoption(
         "--fwbench-summary",
         type=Path,
         metavar="FILE",
-        help="Write what a gate has found as Markdown, for a pull request's comment.",
+        help="Write the findings of a gate as Markdown, for a comment on a pull request.",
     )
     group.addoption(
         "--fwbench-programs-only",

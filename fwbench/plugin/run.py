@@ -59,7 +59,7 @@ class Run:
     """
 
     def __init__(self, config: pytest.Config) -> None:
-        for marker in spreading.MARKERS:
+        for marker in spreading.markers():
             config.addinivalue_line("markers", marker)
         self._config = config
         if not hasattr(config, "workerinput"):
@@ -73,6 +73,7 @@ class Run:
         self._shown: set[str] = set()  # the tests whose outcome the progress line has told
         self._ran = False  # whether there is anything that a gate could judge
         self._usage_error: pytest.UsageError | None = None
+        self._measures = False  # whether any selected test does
         self._digests: dict[Workload, tuple[str, str]] = {}
 
     @functools.cached_property
@@ -164,6 +165,7 @@ class Run:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Tell the gate and the progress line what is coming, and fetch the weights that are missing."""
         measured = {item: workload for item in session.items if (workload := spreading.workload_of(item))}
+        self._measures = bool(measured)
         if self.gate:
             self._announce(measured, self.gate)
         if self.selection.weights == "pretrained" and not self._config.option.collectonly:
@@ -271,7 +273,12 @@ class Run:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_benchmark_update_machine_info(self, config: pytest.Config, machine_info: dict[str, Any]) -> None:
-        """Add the accelerator, the threads and this interpreter's versions; drop the clock rate of the moment."""
+        """Add the accelerator, the threads and this interpreter's versions; drop the clock rate of the moment.
+
+        A run in which other benchmarks alone are left is stored as without us.
+        """
+        if not self._measures:
+            return
         distributions = tuple(dict.fromkeys(name for lane in LANES.values() for name in lane.distributions))
         machine_info["fwbench"] = {**self.machine.to_json(), "versions": versions(distributions)}
         for key in ("hz_actual", "hz_actual_friendly"):
@@ -280,6 +287,8 @@ class Run:
     @pytest.hookimpl(optionalhook=True)
     def pytest_benchmark_update_json(self, config: pytest.Config, output_json: dict[str, Any]) -> None:
         """Add the schema, and the failures: pytest-benchmark keeps what has rounds alone."""
+        if not self._measures:
+            return
         failed = [m.to_json() for m in self._measurements if m.failure]
         output_json["fwbench"] = {"schema": SCHEMA, "failures": failed}
 

@@ -13,15 +13,12 @@ import pytest
 from fwbench.data import NAMES as DATA
 from fwbench.machine import Machine
 from fwbench.models import CATALOG, Model, pretrained
-from fwbench.record.lanes import LANES
+from fwbench.record.lanes import LANES, Lane
 from fwbench.record.workload import PRECISIONS, Workload
 from fwbench.suite.profiles import PROFILES, Protocol
 from fwbench.suite.selection import Selection
 from fwbench.suite.studies import STUDIES, SUITES
 from fwbench.worker.client import PACKAGE, command
-
-_FRAMEWORKS = tuple(dict.fromkeys(lane.framework for lane in LANES.values() if not lane.internal))
-_LANES = tuple(name for name, lane in LANES.items() if not lane.internal)
 
 
 def select(config: pytest.Config, machine: Machine) -> Selection:
@@ -50,7 +47,7 @@ def select(config: pytest.Config, machine: Machine) -> Selection:
             f"--fwbench-weights pretrained: torchvision publishes no weights of {', '.join(unpublished)}."
         )
     asked = {
-        "lanes": _names(config, "--fwbench-frameworks", "framework", _LANES),
+        "lanes": _names(config, "--fwbench-frameworks", "framework", [lane.name for lane in _lanes()]),
         "models": models,
         "batch_sizes": _numbers(config, "--fwbench-batch-sizes", "batch size", 1),
         "seeds": _numbers(config, "--fwbench-seeds", "seed", 0),
@@ -222,13 +219,19 @@ def fetch_weights(models: Iterable[Model], python: str) -> None:
             raise pytest.UsageError(f"--fwbench-weights pretrained: {reason}.")
 
 
+def _lanes() -> list[Lane]:
+    """Those that a user may choose."""
+    return [lane for lane in LANES.values() if not lane.internal]
+
+
 def _pythons(config: pytest.Config) -> dict[str, str]:
     pythons = {}
+    frameworks = dict.fromkeys(lane.framework for lane in _lanes())
     for entry in config.getoption("fwbench_python"):
         framework, equals, path = entry.partition("=")
-        if not equals or framework not in _FRAMEWORKS:
+        if not equals or framework not in frameworks:
             raise pytest.UsageError(
-                f"--fwbench-python {entry!r} is not FRAMEWORK=PATH with a framework of {', '.join(_FRAMEWORKS)}."
+                f"--fwbench-python {entry!r} is not FRAMEWORK=PATH with a framework of {', '.join(frameworks)}."
             )
         found = shutil.which(path)
         if found is None:

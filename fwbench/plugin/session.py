@@ -31,7 +31,7 @@ class Session:
         self.selection = selection
         self.machine = machine
         self.measurements: list[Measurement] = []
-        self._workers = Workers(machine, selection.device, selection.pythons, selection.lanes, project)
+        self._workers = Workers(machine, selection.device, selection.pythons, project)
         self.journal = Journal(
             storage / "journal", {"profile": selection.protocol.profile, "machine": machine.to_json()}
         )

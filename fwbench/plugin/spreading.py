@@ -26,14 +26,16 @@ _WORKLOAD = "fwbench_workload"
 _CANDIDATE = "fwbench_candidate"
 _FAULT = "fwbench_fault"
 
-# Set by us, and no user's to write.
-MARKERS = (
-    f"{_WORKLOAD}(workload): what fwbench measures in this test.",
-    f"{_CANDIDATE}(model, framework): what fwbench proves in this test.",
-    f"{_FAULT}(sentence): why fwbench cannot spread this test.",
-    *(f"{lane.name}: measures the lane {lane.title}." for lane in LANES.values()),
-    *(f"{mode}: measures the mode {mode}." for mode in (*MODES, *HARNESS_MODES)),
-)
+
+def markers() -> list[str]:
+    """Those that are set by us, and no user's to write."""
+    return [
+        f"{_WORKLOAD}(workload): what fwbench measures in this test.",
+        f"{_CANDIDATE}(model, framework): what fwbench proves in this test.",
+        f"{_FAULT}(sentence): why fwbench cannot spread this test.",
+        *(f"{lane.name}: measures the lane {lane.title}." for lane in LANES.values()),
+        *(f"{mode}: measures the mode {mode}." for mode in (*MODES, *HARNESS_MODES)),
+    ]
 
 
 @dataclass(frozen=True)
@@ -146,9 +148,21 @@ def fault_of(item: pytest.Item) -> str | None:
 
 
 def _parametrize(metafunc: pytest.Metafunc, names: Iterable[str], values: Iterable[Any]) -> None:
+    taken = _taken(metafunc)
+    ours = [f"fwbench_{name}" if name in taken else name for name in names]
     # The test need not take them as arguments: they are there for ids, for groups, and for its fixtures.
-    metafunc.fixturenames.extend(name for name in names if name not in metafunc.fixturenames)
-    metafunc.parametrize(tuple(names), values)
+    metafunc.fixturenames.extend(name for name in ours if name not in metafunc.fixturenames)
+    metafunc.parametrize(ours, values)
+
+
+def _taken(metafunc: pytest.Metafunc) -> set[str]:
+    """Names that mean something of the user's in this test: fixtures that it uses, and parameters of its own.
+
+    A parameter of the same name would take the place of a fixture without a word.
+    """
+    parameters = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize") if mark.args]
+    lists = [names.split(",") if isinstance(names, str) else names for names in parameters]
+    return {*metafunc._arg2fixturedefs, *(name.strip() for names in lists for name in names)}
 
 
 def _models(marker: pytest.Mark, project: Project) -> list[Model]:

@@ -1,52 +1,242 @@
 """The lanes: frameworks as users run them, under the names that label every number.
 
-Data only, so that pytest's process, the report and the gate can name a lane without importing its framework.
+A `Lane` is the one place that says what the rest of fwbench must know of a framework. It is data alone, so that
+pytest's process, the report and the gates can name a lane without importing its framework, and so that it can travel
+to a worker as JSON. Packages add lanes through the entry point group `fwbench.lanes`; docs/adding-a-lane.md shows how.
 """
 
-from dataclasses import dataclass
+import dataclasses
+import functools
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from fwbench.errors import UserError
+
+GROUP = "fwbench.lanes"
+
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Lane:
     """A framework as users run it.
 
     Attributes:
-        name: on the command line, in ids and in records.
-        framework: the folder under `fwbench/frameworks/`; the lanes of one framework share an interpreter.
+        name: on the command line, in ids and in records; letters, digits, `_`, `.` and `-`.
+        framework: a Python name, under which models name their networks: `Model(..., numpy="mine.net:Net")`. The
+            lanes of one framework share an interpreter.
         title: for readers.
-        distributions: whose versions the record states, the framework's own first.
-        baseline: whether other lanes' speed-up is stated relative to this one.
+        adapter: import path, `package.module:name`, of a `fwbench.frameworks.contract.Framework`. Only workers
+            import it.
+        distributions: whose versions the record states, the framework's own first. All of them are needed.
+        baseline: whether other lanes' speed-up is stated relative to this one. Of fwbench's own lanes one is.
         internal: part of the harness's own benchmarks, never of a user's suite.
-        ladder: what to try one after the other where the lane crashes on a GPU, the mildest first: an environment
+        profiles: those that measure the lane unless other lanes are asked for.
+        environment: variables of its workers, whatever the user has set, and their values: text, in which `{threads}`
+            becomes the number of threads of a run, or a text for each device (`cpu`, `gpu`) that has one.
+        recorded: prefixes of variables that change what is measured; whatever of them is set goes onto the record.
+        caches: variables that name folders in which its compilers keep what they have made, each with a folder's name.
+            A process that measures has empty folders of its own; in a duet, where compiling is not compared, the
+            processes of one side share them.
+        sharing: further variables of a duet's processes, which make the compilers use what they share.
+        parity: import path of the `fwbench.parity.case.Side` that answers for its framework in proofs; None: the
+            lane's networks cannot be proved.
+        networks: import paths of networks in the lane's framework by model, for models that name none in it.
+        fallback: flags to try one after the other where the lane crashes on a GPU, the mildest first: an environment
             variable and what to add to its value.
+        package: the distribution that the lane comes from.
+
+    Raises:
+        ValueError: a name is none; the sentence says which.
     """
 
     name: str
     framework: str
     title: str
+    adapter: str
     distributions: tuple[str, ...]
     baseline: bool = False
     internal: bool = False
-    ladder: tuple[tuple[str, str], ...] = ()
+    profiles: tuple[str, ...] = ("quick", "ci", "paper")
+    environment: Mapping[str, str | Mapping[str, str]] = field(default_factory=dict)
+    recorded: tuple[str, ...] = ()
+    caches: Mapping[str, str] = field(default_factory=dict)
+    sharing: Mapping[str, str] = field(default_factory=dict)
+    parity: str | None = None
+    networks: Mapping[str, str] = field(default_factory=dict)
+    fallback: tuple[tuple[str, str], ...] = ()
+    package: str = "fwbench"
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ValueError(f"a lane's name is made of letters, digits, _, . and -, and {self.name!r} is not")
+        if not self.framework.isidentifier():
+            raise ValueError(f"the framework of the lane {self.name!r} is a Python name, and {self.framework!r} is not")
+        for path in filter(None, (self.adapter, self.parity, *self.networks.values())):
+            module, _, name = path.partition(":")
+            if not module or not name:
+                raise ValueError(
+                    f"{path!r} of the lane {self.name!r} is no import path: write it as package.module:name"
+                )
+
+    def variables(self, threads: int, device: str) -> dict[str, str]:
+        """Its environment variables on a device, with so many threads."""
+        values = {
+            name: value if isinstance(value, str) else value.get(device) for name, value in self.environment.items()
+        }
+        return {name: value.replace("{threads}", str(threads)) for name, value in values.items() if value is not None}
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields as JSON primitives."""
+        return {name: dict(value) if isinstance(value, Mapping) else value for name, value in vars(self).items()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Lane":
+        """The inverse of `to_json`."""
+        # JSON has no tuples.
+        fields: dict[str, Any] = dict(data)
+        for name in ("distributions", "profiles", "recorded"):
+            fields[name] = tuple(fields[name])
+        fields["fallback"] = tuple((variable, value) for variable, value in fields["fallback"])
+        return cls(**fields)
 
 
-LANES = {
-    lane.name: lane
-    for lane in (
-        Lane("torch", "torch", "PyTorch (eager)", ("torch", "torchvision"), baseline=True),
-        Lane("torch-compile", "torch", "PyTorch (torch.compile)", ("torch", "torchvision")),
-        Lane(
-            "jax",
-            "jax",
-            "JAX (jit)",
-            ("jax", "jaxlib", "flax"),
-            # Autotuning without Triton's products, without Triton, and none at all.
-            ladder=(
-                ("XLA_FLAGS", "--xla_gpu_enable_triton_gemm=false"),
-                ("XLA_FLAGS", "--xla_gpu_experimental_autotune_backends=-triton"),
-                ("XLA_FLAGS", "--xla_gpu_autotune_level=0"),
-            ),
-        ),
-        Lane("noop", "noop", "no framework", ("numpy",), internal=True),
+_TORCH = Lane(
+    name="torch",
+    framework="torch",
+    title="PyTorch (eager)",
+    adapter="fwbench.frameworks.torch.adapter:FRAMEWORK",
+    distributions=("torch", "torchvision"),
+    baseline=True,
+    environment={"MKL_NUM_THREADS": "{threads}"},
+    recorded=("MKL_", "PYTORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "TRITON_"),
+    caches={"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"},
+    parity="fwbench.parity.torch:TorchSide",
+)
+_COMPILED = dataclasses.replace(
+    _TORCH, name="torch-compile", title="PyTorch (torch.compile)", baseline=False, profiles=("paper",)
+)
+_JAX = Lane(
+    name="jax",
+    framework="jax",
+    title="JAX (jit)",
+    adapter="fwbench.frameworks.jax.adapter:FRAMEWORK",
+    distributions=("jax", "jaxlib", "flax"),
+    environment={
+        # XLA's CPU thread pool.
+        "NPROC": "{threads}",
+        # JAX would open every device that it sees.
+        "JAX_PLATFORMS": {"cpu": "cpu"},
+        # A pool that takes three quarters of the GPU at start would be all that a memory meter sees.
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+        # Else it would write what it compiles, and compile time would hold that.
+        "JAX_ENABLE_COMPILATION_CACHE": "false",
+    },
+    recorded=("JAX_", "NPROC", "XLA_"),
+    caches={"JAX_COMPILATION_CACHE_DIR": "jax"},
+    sharing={
+        "JAX_ENABLE_COMPILATION_CACHE": "true",
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    },
+    parity="fwbench.parity.jax:JaxSide",
+    # Autotuning without Triton's products, without Triton, and none at all.
+    fallback=(
+        ("XLA_FLAGS", "--xla_gpu_enable_triton_gemm=false"),
+        ("XLA_FLAGS", "--xla_gpu_experimental_autotune_backends=-triton"),
+        ("XLA_FLAGS", "--xla_gpu_autotune_level=0"),
+    ),
+)
+_NOOP = Lane(
+    name="noop",
+    framework="noop",
+    title="no framework",
+    adapter="fwbench.frameworks.noop.adapter:FRAMEWORK",
+    distributions=("numpy",),
+    internal=True,
+)
+
+# fwbench's own, by name.
+OWN: Mapping[str, Lane] = {lane.name: lane for lane in (_TORCH, _COMPILED, _JAX, _NOOP)}
+
+BASELINE = next(lane for lane in OWN.values() if lane.baseline)
+
+
+class Lanes(Mapping[str, Lane]):
+    """fwbench's own lanes and those of installed packages, by name.
+
+    Packages are looked for when something first asks for more than an own lane, which costs some milliseconds.
+
+    Raises:
+        UserError: a package's lanes cannot be loaded, are no lanes, or have another lane's name.
+    """
+
+    def __getitem__(self, name: str) -> Lane:
+        return OWN[name] if name in OWN else self._all[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @functools.cached_property
+    def _all(self) -> dict[str, Lane]:
+        found = dict(OWN)
+        for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+            for lane in _of_package(point):
+                known = found.setdefault(lane.name, lane)
+                if known is not lane:
+                    raise UserError(
+                        f"{lane.package} and {known.package} both have a lane {lane.name!r}: uninstall one of them."
+                    )
+        return found
+
+
+LANES = Lanes()
+
+
+def of_profile(profile: str, frameworks: Container[str]) -> tuple[str, ...]:
+    """The lanes that a profile measures a model with.
+
+    Args:
+        profile: a name in `fwbench.suite.profiles.PROFILES`.
+        frameworks: those that the model itself names networks in.
+    """
+    return tuple(
+        lane.name
+        for lane in LANES.values()
+        if not lane.internal and profile in lane.profiles and lane.framework in frameworks
     )
-}
+
+
+def networks(model: str) -> dict[str, str]:
+    """Import paths, by framework, of the networks that packages with lanes bring for the model of this name."""
+    return {lane.framework: lane.networks[model] for lane in LANES.values() if model in lane.networks}
+
+
+def _of_package(point: EntryPoint) -> list[Lane]:
+    """The lanes that an entry point names, each with its package."""
+    package = point.dist.name if point.dist else point.module
+    try:
+        found = point.load()
+        lanes = list(found) if isinstance(found, Iterable) else [found]
+    except Exception as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise UserError(
+            f"the lanes of {package} cannot be loaded from {point.value!r} ({reason}): upgrade or uninstall {package}."
+        ) from error
+    for lane in lanes:
+        if not isinstance(lane, Lane):
+            raise UserError(
+                f"{point.value!r} of {package} holds {lane!r}, which is no Lane: upgrade or uninstall {package}."
+            )
+        if lane.baseline:
+            raise UserError(
+                f"the lane {lane.name!r} of {package} claims to be the baseline, which {BASELINE.name!r} is: upgrade "
+                f"or uninstall {package}."
+            )
+    return [dataclasses.replace(lane, package=package) for lane in lanes]

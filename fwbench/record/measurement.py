@@ -116,7 +116,7 @@ class Measurement:
         overhead_s: seconds between asking and having the record that no stage accounts for.
         start_s: of these, seconds until the worker's process ran.
         versions: of the distributions in the worker's interpreter.
-        after_crash: what an attempt before this one came to and what was changed, on a lane with a ladder.
+        after_crash: what an attempt before this one came to and what was changed, on a lane with fallback flags.
         failure: set when the workload failed; then samples and metrics may be empty.
     """
 

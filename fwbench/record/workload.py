@@ -31,7 +31,8 @@ class Workload:
         optimizer: of the training modes: `adam` or `sgd` (with momentum).
         learning_rate: None: the optimizer's default, in `fwbench.frameworks.training`.
         accumulate: parts that a training step's batch is cut into, their gradients added up; divides the batch size.
-        remat: whether a block's activations are computed again in the backward pass instead of kept.
+        remat: activation checkpointing (rematerialisation): whether a block's activations are computed again in the
+            backward pass instead of kept.
         data: of `fit`: a name in `fwbench.data.NAMES`.
         data_path: where this machine has the data; no part of the id.
         epochs: of `fit`, at least 1.

@@ -1,1 +1,1 @@
-"""What people read, made from records alone."""
+"""Reports: tables, figures and a page, made from records alone."""

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
+from fwbench.record.lanes import BASELINE
 from fwbench.report import calls, units
 from fwbench.report.cases import Case, Comparison, comparisons, over_seeds
 from fwbench.report.look import (
@@ -245,8 +246,8 @@ def _break_even(cases: Sequence[Case]) -> Drawing | None:
     return Drawing(
         "break-even",
         "When compiling has paid off",
-        "Seconds of compiling against the number of calls after which the compiled lane has caught up with eager "
-        "PyTorch; hollow marks on the line at the top never do.",
+        "Seconds of compiling against the number of calls after which the compiled lane has caught up with "
+        f"{BASELINE.title}; hollow marks on the line at the top never do.",
         f"{len(paid)} of {len(found)} compilations pay off. The numbers are in the table of the same name.",
         figure,
     )

@@ -18,6 +18,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import NullLocator
 
+from fwbench.record.lanes import OWN
 from fwbench.report.cases import title
 
 # Replaced by the page's own colours where a figure is part of it.
@@ -74,13 +75,12 @@ class Style:
     line: Any
 
 
-_STYLES = {
-    "torch": Style("#D55E00", "o", "", "-"),
-    "torch-compile": Style("#E69F00", "^", "///", "-."),
-    "jax": Style("#0072B2", "s", "\\\\\\", (0, (4, 1.5))),
-    "tensorflow": Style("#009E73", "D", "xxx", (0, (1, 1))),
-}
-_OTHERS = (
+# fwbench's own lanes have theirs in the order in which they are listed; other lanes have the rest.
+_STYLES = (
+    Style("#D55E00", "o", "", "-"),
+    Style("#E69F00", "^", "///", "-."),
+    Style("#0072B2", "s", "\\\\\\", (0, (4, 1.5))),
+    Style("#009E73", "D", "xxx", (0, (1, 1))),
     Style("#CC79A7", "v", "---", (0, (6, 1, 1, 1, 1, 1))),
     Style("#56B4E9", "P", "+++", (0, (8, 2))),
     Style("#7F7F7F", "X", "|||", (0, (2, 2))),
@@ -88,11 +88,13 @@ _OTHERS = (
 
 
 def styles(lanes: Iterable[str]) -> dict[str, Style]:
-    """The lanes' looks; a lane that fwbench does not know gets one of the rest, by the order of names."""
+    """The lanes' looks: the same in every report for fwbench's own, by the order of names for others."""
     found = list(dict.fromkeys(lanes))
-    unknown = sorted(set(found) - set(_STYLES))
-    rest = {lane: _OTHERS[place % len(_OTHERS)] for place, lane in enumerate(unknown)}
-    return {lane: _STYLES.get(lane) or rest[lane] for lane in found}
+    own = [name for name, lane in OWN.items() if not lane.internal]
+    rest = _STYLES[len(own) :]
+    others = {lane: rest[place % len(rest)] for place, lane in enumerate(sorted(set(found) - set(own)))}
+    known = dict(zip(own, _STYLES, strict=False)) | others
+    return {lane: known[lane] for lane in found}
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fwbench.machine.load import BUSY
 from fwbench.record.measurement import Measurement
 from fwbench.report import calls, fits, units
-from fwbench.report.cases import cases
+from fwbench.report.cases import cases, doubts
 from fwbench.report.tables import Table
 
 _LEFT = 4  # columns of text; numbers after them are set flush right
@@ -16,7 +16,7 @@ def table(measurements: Sequence[Measurement]) -> list[str]:
     """The lines of the table of calls: inference and single training steps.
 
     Memory is the device allocator's peak on a GPU and the process's peak resident memory on a CPU; compile is tracing
-    and compiling together; speed-up is throughput relative to the baseline lane (eager PyTorch) on the same workload.
+    and compiling together; speed-up is throughput relative to the baseline lane on the same workload.
     """
     return _lines(calls.table("calls", "", cases(m for m in measurements if m.workload.mode != "fit")))
 
@@ -53,7 +53,7 @@ def _lines(table: Table) -> list[str]:
 def notes(measurements: Sequence[Measurement]) -> list[str]:
     """What a reader of the table must know: what to mind, why cells are empty, what the harness cost."""
     measured = [m for m in measurements if not m.failure]
-    lines = cautions(measured)
+    lines = [*doubts(cases(measured)), *cautions(measured)]
     energies = [m.metrics["energy_per_sample"] for m in measured if "energy_per_sample" in m.metrics]
     reason = next((energy.reason for energy in energies if energy.reason), None)
     if reason:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fwbench.models import Model
-from fwbench.record.lanes import LANES
+from fwbench.models.project import complete
+from fwbench.record.lanes import LANES, of_profile
 from fwbench.record.workload import TRAINING, Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.suite.studies import Part
@@ -53,11 +54,6 @@ class Selection:
         """
         return tuple(self._asked_for(part, fixed=part.mode == "fit" and not self.study) for part in self.suite)
 
-    @property
-    def lanes(self) -> tuple[str, ...]:
-        """The lanes that the options ask for, or else all of the suite's."""
-        return self.asked.get("lanes") or tuple(dict.fromkeys(lane for part in self.suite for lane in part.lanes))
-
     def workloads(self, mode: str, models: Mapping[str, Model]) -> list[Workload]:
         """Every combination of the suite's in one mode; lanes of one model and batch size stand side by side.
 
@@ -80,23 +76,23 @@ class Selection:
         """Every combination that a test of its own asks for.
 
         Args:
-            lanes: these alone; empty: those of the run in which the model has a network, and all lanes of a framework
-                that the suite does not know.
+            lanes: these alone; empty: those that the options ask for, where the model has a network in their framework,
+                its own or one that the lane brings; or else the profile's, where it names one itself.
 
         Raises:
             ValueError: a combination makes no sense; one sentence.
         """
-        part = self._asked_for(Part(mode, tuple(lanes) or self.lanes, (model.name,), tuple(batch_sizes)), fixed=True)
+        part = self._asked_for(Part(mode, tuple(lanes), (model.name,), tuple(batch_sizes)), fixed=True)
         if not part.models:
             return []
-        known = {LANES[lane].framework for part in self.suite for lane in part.lanes}
-        chosen = [
-            name
-            for name, lane in LANES.items()
-            if (name in part.lanes or (lane.framework not in known and not lane.internal and "lanes" not in self.asked))
-            and lane.framework in model.networks
-        ]
-        return self._of(part, model, [lane for lane in part.lanes if lane in lanes] if lanes else chosen)
+        if lanes:
+            chosen = [lane for lane in part.lanes if lane in lanes]
+        elif part.lanes:
+            networks = complete(model).networks
+            chosen = [lane for lane in part.lanes if LANES[lane].framework in networks]
+        else:
+            chosen = list(of_profile(self.protocol.profile, model.networks))
+        return self._of(part, model, chosen)
 
     def _asked_for(self, part: Part, *, fixed: bool) -> Part:
         """The part with what the options ask for; a study's variant keeps the lane and the optimizer it is about.

@@ -6,14 +6,15 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fwbench.machine import Machine, nvml
-from fwbench.models.project import Project
-from fwbench.record.lanes import LANES
+from fwbench.models.project import Project, complete
+from fwbench.record.lanes import LANES, Lane
 from fwbench.record.measurement import Failure, Measurement
+from fwbench.record.reading import PROOFS
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.worker.channel import Channel, describe_exit
@@ -36,43 +37,42 @@ _STABLE_ALLOCATOR = {
 
 
 class Workers:
-    """The servers of a run, one an interpreter and framework, started when first needed.
+    """The servers of a run, one a lane, started when first needed.
+
+    No two lanes share one: what a lane preloads must not count as another's memory.
 
     Args:
         machine: gives the CPUs and the thread count, the same for every lane.
         device: `cpu` or `gpu`.
         pythons: interpreter of a framework's workers; default: this one.
-        lanes: that the run may ask for, so that their servers can preload them.
         project: whose models are measured.
     """
 
-    def __init__(
-        self, machine: Machine, device: str, pythons: Mapping[str, str], lanes: tuple[str, ...], project: Project
-    ) -> None:
+    def __init__(self, machine: Machine, device: str, pythons: Mapping[str, str], project: Project) -> None:
         self._machine = machine
         self._project = project
         self._device = device
         self._pythons = pythons
-        self._lanes = lanes
         self._servers: dict[str, Server] = {}
 
     def measure(self, workload: Workload, protocol: Protocol, on_stage: Callable[[str], None]) -> Measurement:
         """Measure in a fresh process; every fault of that process is a failure of this one workload.
 
-        Where a lane crashes on a GPU, once more for each rung of its ladder, until one does not: the record then says
-        in `after_crash` what the first attempt came to and what was changed.
+        Where a lane crashes on a GPU, it is run again with each of its fallback flags until it does not crash: the
+        record then says in `after_crash` what the first attempt came to and what was changed.
         """
-        framework = LANES[workload.lane].framework
-        server = self._servers.get(framework)
+        lane = LANES[workload.lane]
+        job = self._job(workload, protocol)
+        server = self._servers.get(lane.name)
         if server is None or not server.alive:
-            server = self._servers[framework] = self._server(workload)
-        first = server.measure(self._job(workload, protocol), workload, on_stage)
+            server = self._servers[lane.name] = self._server(lane)
+        first = server.measure(job, workload, on_stage)
         if self._device != "gpu" or first.failure is None or not _crashed(first.failure):
             return first
-        for variable, value in LANES[workload.lane].ladder:
+        for variable, value in lane.fallback:
             on_stage(f"again with {variable}={value}")
-            server = self._server(workload, (variable, value))
-            found = server.measure(self._job(workload, protocol), workload, on_stage)
+            server = self._server(lane, (variable, value))
+            found = server.measure(job, workload, on_stage)
             server.close()
             if found.failure is None or not _crashed(found.failure):
                 told = f"{first.failure.message}, so it was run again with {variable}={value}"
@@ -82,21 +82,20 @@ class Workers:
     def _job(self, workload: Workload, protocol: Protocol) -> dict[str, Any]:
         return {
             "workload": workload.to_json(),
-            "model": self._project.models[workload.model].to_json(),
+            "model": complete(self._project.models[workload.model]).to_json(),
             "path": [str(folder) for folder in self._project.path],
+            "proofs": str(self._project.root / PROOFS),
             "protocol": protocol.to_json(),
         }
 
-    def _server(self, workload: Workload, rung: tuple[str, str] | None = None) -> "Server":
-        """A new server for the workload's framework, with a rung of the lane's ladder besides the user's variables."""
-        framework = LANES[workload.lane].framework
-        lanes = tuple(lane for lane in self._lanes if LANES[lane].framework == framework)
-        variables = environment(os.environ, self._machine.threads, self._device)
-        if rung:
-            name, value = rung
+    def _server(self, lane: Lane, flag: tuple[str, str] | None = None) -> "Server":
+        """A new server of a lane, with a fallback flag added to the user's variables."""
+        variables = environment(os.environ, self._machine.threads, self._device, lane)
+        if flag:
+            name, value = flag
             variables[name] = f"{variables.get(name, '')} {value}".strip()
-        python = self._pythons.get(framework, sys.executable)
-        return Server(python, lanes or (workload.lane,), self._machine.cpus, variables)
+        python = self._pythons.get(lane.framework, sys.executable)
+        return Server(python, lane, self._machine.cpus, variables)
 
     def close(self) -> None:
         """End every server."""
@@ -111,12 +110,8 @@ class Server:
         OSError: the interpreter cannot be started.
     """
 
-    def __init__(
-        self, python: str, lanes: tuple[str, ...], cpus: tuple[int, ...], environment: Mapping[str, str]
-    ) -> None:
-        # Forking a process that has loaded frameworks is safe on Linux alone: elsewhere each job gets a new server.
-        config = {"lanes": lanes, "cpus": cpus, "fork": sys.platform == "linux"}
-        self._channel = Channel(command(python, _SERVER, json.dumps(config)), environment)
+    def __init__(self, python: str, lane: Lane, cpus: tuple[int, ...], environment: Mapping[str, str]) -> None:
+        self._channel = Channel(command(python, _SERVER, json.dumps(configuration(lane, cpus))), environment)
         self._python = python
         self._ready = False
 
@@ -206,7 +201,7 @@ class Server:
 
 
 def _crashed(failure: Failure) -> bool:
-    """Whether the process died, or compiling raised as JAX does on an illegal address while autotuning."""
+    """Whether the process died, or compiling raised, as XLA does on an illegal address while autotuning."""
     return failure.kind == "crashed" or (failure.kind == "error" and failure.stage == "compile")
 
 
@@ -215,25 +210,27 @@ def command(python: str, script: Path, *arguments: str, package: Path = PACKAGE)
     return [python, "-P", str(_START), str(package), str(script), *arguments]
 
 
-def environment(base: Mapping[str, str], threads: int, device: str) -> dict[str, str]:
-    """The environment of a worker: one thread count for every library, a stable allocator, no hidden caches."""
-    variables = {name: value for name, value in base.items() if name != "JAX_COMPILATION_CACHE_DIR"}
+def configuration(lane: Lane, cpus: Sequence[int]) -> dict[str, Any]:
+    """What a lane's server is started with: what to import, and where to run."""
+    return {
+        "lane": lane.to_json(),
+        "cpus": cpus,
+        # Forking a process that has loaded frameworks is safe on Linux alone: elsewhere each job gets a new server.
+        "fork": sys.platform == "linux",
+    }
+
+
+def environment(base: Mapping[str, str], threads: int, device: str, lane: Lane) -> dict[str, str]:
+    """The environment of a lane's worker: one thread count for every library, a stable allocator, the lane's own."""
+    variables = dict(base)
     if not any(name.startswith("MALLOC_") for name in base):
         variables |= _STABLE_ALLOCATOR
     variables |= {
         "OMP_NUM_THREADS": str(threads),
-        "MKL_NUM_THREADS": str(threads),
-        # XLA's CPU thread pool.
-        "NPROC": str(threads),
         # NumPy prepares batches and measures nothing; its pool would be threads in a process that forks.
         "OPENBLAS_NUM_THREADS": "1",
-        # A pool that takes three quarters of the GPU at start would be all that a memory meter sees.
-        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-        "TF_CPP_MIN_LOG_LEVEL": base.get("TF_CPP_MIN_LOG_LEVEL", "2"),
     }
-    if device == "cpu":
-        variables["JAX_PLATFORMS"] = "cpu"
-    elif isinstance(gpu := nvml.find(), nvml.Gpu):
-        # CUDA counts GPUs in another order than NVML, and JAX would open all that it sees.
+    if device == "gpu" and isinstance(gpu := nvml.find(), nvml.Gpu):
+        # CUDA counts GPUs in another order than NVML, and a framework may open all that it sees.
         variables["CUDA_VISIBLE_DEVICES"] = gpu.uuid
-    return variables
+    return variables | lane.variables(threads, device)

@@ -16,7 +16,6 @@ import math
 import os
 import random
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,12 +28,13 @@ from fwbench.errors import UserError
 from fwbench.machine import Machine
 from fwbench.models import Model
 from fwbench.models.importing import split
-from fwbench.record.lanes import LANES
+from fwbench.models.project import complete
+from fwbench.record.lanes import LANES, Lane
 from fwbench.record.measurement import Failure, FailureKind
 from fwbench.record.workload import Workload
 from fwbench.worker import turns
 from fwbench.worker.channel import Channel, describe_exit
-from fwbench.worker.client import START_DEADLINE, command, environment
+from fwbench.worker.client import START_DEADLINE, command, configuration, environment
 from fwbench.worker.sides import Side
 
 _PLACINGS = 4
@@ -86,23 +86,23 @@ class Pairs:
         self._modules: dict[str, list[str]] = {}
 
     def play(self, workloads: Sequence[Workload]) -> dict[Workload, Pair | Fault]:
-        """One fresh pair of each workload, those of a framework forked from servers that they share."""
-        by_framework: dict[str, list[Workload]] = {}
+        """One fresh pair of each workload, those of a lane forked from servers that they share."""
+        by_lane: dict[str, list[Workload]] = {}
         for workload in self._random.sample(workloads, len(workloads)):
-            by_framework.setdefault(LANES[workload.lane].framework, []).append(workload)
+            by_lane.setdefault(workload.lane, []).append(workload)
         played: dict[Workload, Pair | Fault] = {}
-        for framework, pending in by_framework.items():
+        for lane, pending in by_lane.items():
             while pending:
-                self._share(framework, pending, played)
+                self._share(LANES[lane], pending, played)
         return played
 
-    def _share(self, framework: str, pending: list[Workload], played: dict[Workload, Pair | Fault]) -> None:
+    def _share(self, lane: Lane, pending: list[Workload], played: dict[Workload, Pair | Fault]) -> None:
         """Pairs of the pending workloads from fresh servers, until one side fails or all are done."""
         begun = time.monotonic()
         workload = pending[0]
         try:
             with ExitStack() as stack:
-                partners = self._partners(framework, pending, stack)
+                partners = self._partners(lane, stack)
                 share = (time.monotonic() - begun) / len(pending)
                 while pending:
                     workload = pending.pop(0)
@@ -116,15 +116,14 @@ class Pairs:
                 played.update(dict.fromkeys(pending, error.fault))
                 pending.clear()
 
-    def _partners(self, framework: str, group: Sequence[Workload], stack: ExitStack) -> dict[str, "_Partner"]:
-        lanes = tuple(dict.fromkeys(workload.lane for workload in group))
+    def _partners(self, lane: Lane, stack: ExitStack) -> dict[str, "_Partner"]:
         noise = {
             "PYTHONHASHSEED": str(self._random.randrange(1 << 32)),
             "FWBENCH_PADDING": "x" * self._random.randrange(_ENVIRONMENT),
         }
         partners = {
             side.name: stack.enter_context(
-                contextlib.closing(_Partner(side, framework, lanes, self._machine, self._device, self._deadline, noise))
+                contextlib.closing(_Partner(side, lane, self._machine, self._device, self._deadline, noise))
             )
             for side in self._shuffled()
         }
@@ -137,7 +136,7 @@ class Pairs:
             partners[side.name].send(
                 {
                     "workload": _fields(workload),
-                    "model": self._models[workload.model].to_json(),
+                    "model": complete(self._models[workload.model]).to_json(),
                     "path": [str(folder) for folder in side.path],
                     "side": side.name,
                     "root": str(side.root),
@@ -227,13 +226,12 @@ class SideError(Exception):
 
 
 class _Partner:
-    """A side's server for the workloads of one framework."""
+    """A side's server for the workloads of one lane."""
 
     def __init__(
         self,
         side: Side,
-        framework: str,
-        lanes: tuple[str, ...],
+        lane: Lane,
         machine: Machine,
         device: str,
         deadline: float,
@@ -245,17 +243,11 @@ class _Partner:
         # Compiling is not what a duet compares, and on a CPU it is the same each time. On a GPU compilers choose by
         # measuring, and each pair must draw its own choice.
         caches = side.caches if device == "cpu" else Path(tempfile.mkdtemp(dir=side.caches))
-        variables = environment(os.environ, machine.threads, device) | {
-            **noise,
-            "JAX_COMPILATION_CACHE_DIR": str(caches / "jax"),
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-            "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
-            "TRITON_CACHE_DIR": str(caches / "triton"),
-        }
-        config = {"lanes": lanes, "cpus": machine.cpus, "fork": sys.platform == "linux"}
-        python = side.interpreter(framework)
-        server = command(python, Path(turns.__file__).resolve(), json.dumps(config), package=side.package)
+        folders = {variable: str(caches / name) for variable, name in lane.caches.items()}
+        variables = {**environment(os.environ, machine.threads, device, lane), **noise, **lane.sharing, **folders}
+        python = side.interpreter(lane.framework)
+        config = json.dumps(configuration(lane, machine.cpus))
+        server = command(python, Path(turns.__file__).resolve(), config, package=side.package)
         # Raised when it is asked, so that it does not matter which side was started first.
         self._unstarted: SideError | None = None
         try:

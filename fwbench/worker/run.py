@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,10 +29,11 @@ from fwbench.meters.latency import Clock, latencies, percentiles
 from fwbench.meters.memory import memory
 from fwbench.meters.throughput import throughput
 from fwbench.models import Model, ModelError
+from fwbench.models.importing import described
 from fwbench.models.weights import canonical, digest
-from fwbench.parity.stamp import stamp
+from fwbench.parity.store import stamp
 from fwbench.record.fingerprint import Fingerprint
-from fwbench.record.lanes import LANES
+from fwbench.record.lanes import Lane
 from fwbench.record.measurement import Failure, Measurement, Metric, unavailable
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
@@ -45,29 +47,29 @@ _STEADY_CALLS = 2
 # Training batches whose digest goes onto the record, so that two lanes prove that they saw the same.
 _DIGESTED = 2
 
-# Environment that changes what is measured; whatever of it is set goes onto the record.
-_RECORDED_ENVIRONMENT = (
-    *("MALLOC_", "OMP_", "KMP_", "MKL_", "NPROC", "LD_PRELOAD"),
-    *("XLA_", "JAX_", "PYTORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_"),
+# Environment that changes what is measured, whatever the framework; what of it is set goes onto the record.
+_RECORDED = (
+    *("MALLOC_", "OMP_", "KMP_", "OPENBLAS_", "LD_PRELOAD"),
     *("CUBLAS_", "CUDNN_", "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS", "NVIDIA_TF32_OVERRIDE"),
 )
-# Another folder for every process, and always an empty one.
-_NOT_RECORDED = ("TORCHINDUCTOR_CACHE_DIR",)
 
 
-def run(job: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]) -> None:
-    """Run a job and send what comes of it; never raises for what the measured code does."""
+def run(lane: Lane, job: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]) -> None:
+    """Run a lane's job and send what comes of it; never raises for what the measured code does."""
     send({"started": os.getpid()})
     workload = Workload.from_json(job["workload"])
     protocol = Protocol(**job["protocol"])
     # The user's modules lie in their own project.
     sys.path[:0] = job["path"]
-    measuring = Measuring(workload, Model.from_json(job["model"]), protocol, lambda stage: send({"stage": stage}))
-    with tempfile.TemporaryDirectory(prefix="fwbench-") as caches:
+    model = Model.from_json(job["model"])
+    measuring = Measuring(workload, lane, model, protocol, lambda stage: send({"stage": stage}))
+    with tempfile.TemporaryDirectory(prefix="fwbench-") as folder:
         # Fresh compiler caches: compile time means a cold one.
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(caches, "inductor")
-        os.environ["TRITON_CACHE_DIR"] = os.path.join(caches, "triton")
+        os.environ.update({variable: os.path.join(folder, name) for variable, name in lane.caches.items()})
         measurement = measuring.run()
+    # Here, for the proof is of the source files and versions that this process sees.
+    proof = stamp(model, lane.framework, Path(job["proofs"]))
+    measurement = dataclasses.replace(measurement, parity={**measurement.parity, "proof": proof})
     send({"measurement": measurement.to_json()})
 
 
@@ -77,12 +79,14 @@ class Measuring:
     def __init__(
         self,
         workload: Workload,
+        lane: Lane,
         model: Model,
         protocol: Protocol,
         announce: Callable[[str], None],
         clock: Clock = time.perf_counter,
     ) -> None:
         self.workload = workload
+        self.lane = lane
         self.model = model
         self.protocol = protocol
         self._announce = announce
@@ -99,11 +103,14 @@ class Measuring:
     def run(self) -> Measurement:
         """Measure; every exception of the measured code becomes a failure of its kind."""
         try:
-            framework = frameworks.load(self.workload.lane)
+            framework = frameworks.load(self.lane.adapter)
         except ImportError as error:
             failure: Failure | None = Failure(
-                "unavailable", f"{self.workload.lane} cannot be imported ({error}); install it there"
+                "unavailable", f"{self.lane.name} cannot be imported ({error}); install it there"
             )
+        except Exception as error:
+            sentence = f"the adapter of {self.lane.name} cannot be loaded: {described(error)}"
+            failure = Failure("error", sentence, detail=traceback.format_exc())
         else:
             failure = self._attempt(framework)
         return Measurement(
@@ -116,7 +123,7 @@ class Measuring:
             training=self.training,
             program=self.program,
             stages=self.stages,
-            versions=versions(LANES[self.workload.lane].distributions),
+            versions=versions(self.lane.distributions),
             failure=failure,
         )
 
@@ -166,10 +173,9 @@ class Measuring:
             weights = canonical(workload.weights, model, shapes, workload.seed)
             program = framework.build(workload, model, weights, horizon)
             self.parity["weights"] = digest(weights)
-            self.parity["proof"] = stamp(model.name)
             # A copy on the host would count as the program's memory.
             del weights
-        self.settings = {**program.settings, **_environment()}
+        self.settings = {**program.settings, **_environment(self.lane)}
         gc.collect()
         if self.protocol.disable_gc:
             gc.disable()
@@ -315,11 +321,12 @@ def _one_step(program: Program) -> None:
     program.wait()
 
 
-def _environment() -> dict[str, Any]:
+def _environment(lane: Lane) -> dict[str, Any]:
+    """What is set of the variables that change what is measured; a cache's folder is always an empty one."""
     settings: dict[str, Any] = {
         name: value
         for name, value in sorted(os.environ.items())
-        if name.startswith(_RECORDED_ENVIRONMENT) and name not in _NOT_RECORDED
+        if name.startswith((*_RECORDED, *lane.recorded)) and name not in lane.caches
     }
     if hasattr(os, "sched_getaffinity"):
         settings["cpus"] = sorted(os.sched_getaffinity(0))

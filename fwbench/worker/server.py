@@ -20,11 +20,11 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, TextIO
 
 from fwbench import frameworks
-from fwbench.machine import versions
-from fwbench.record.lanes import LANES
+from fwbench.record.lanes import Lane
 from fwbench.worker.run import run
 
 Send = Callable[[Mapping[str, Any]], None]
@@ -34,24 +34,25 @@ def serve(config: Mapping[str, Any]) -> None:
     """Answer jobs from standard input until it closes.
 
     Args:
-        config: `lanes` to preload, `cpus` to be pinned to, `fork`: whether to fork for each job.
+        config: `lane` to run, `cpus` to be pinned to, `fork`: whether to fork for each job.
     """
     send = _claim_standard_output()
     faulthandler.enable()
     if config["cpus"] and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, config["cpus"])
-    for lane in config["lanes"]:
-        _preload(lane)
+    lane = Lane.from_json(config["lane"])
+    # The job will say what is wrong with it.
+    with suppress(Exception):
+        frameworks.load(lane.adapter).preload(lane.name)
     # What is imported stays: a worker's collector need not walk it, nor copy its pages by touching them.
     gc.collect()
     gc.freeze()
-    found = versions(tuple(name for lane in config["lanes"] for name in LANES[lane].distributions))
-    send({"ready": {"versions": found, "python": sys.version.split()[0]}})
+    send({"ready": sys.version.split()[0]})
     for line in sys.stdin:
         if not config["fork"]:
-            run(json.loads(line), send)
+            run(lane, json.loads(line), send)
             return
-        _fork(json.loads(line), send)
+        _fork(lane, json.loads(line), send)
 
 
 def _claim_standard_output() -> Send:
@@ -66,21 +67,13 @@ def _claim_standard_output() -> Send:
     return send
 
 
-def _preload(lane: str) -> None:
-    try:
-        frameworks.load(lane).preload(lane)
-    except ImportError:
-        # The job that needs the lane will say so.
-        return
-
-
-def _fork(job: Mapping[str, Any], send: Send) -> None:
+def _fork(lane: Lane, job: Mapping[str, Any], send: Send) -> None:
     readable, writable = os.pipe()
     os.set_blocking(writable, False)
     previous = signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(writable)
     with warnings.catch_warnings():
-        # JAX and Python 3.12 warn of forking a process with threads. There are none yet: no backend is initialised.
+        # Python 3.12 and some frameworks warn of forking a process with threads. They have started none yet.
         warnings.simplefilter("ignore")
         pid = os.fork()
     if pid == 0:
@@ -90,7 +83,7 @@ def _fork(job: Mapping[str, Any], send: Send) -> None:
         os.setpgid(0, 0)
         # Not closed: a file that the measured code opens must not become its children's standard input.
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        run(job, send)
+        run(lane, job, send)
         sys.stderr.flush()
         os._exit(0)
     waited, status = os.waitpid(pid, os.WNOHANG)

@@ -4,7 +4,7 @@ Run by `start` under the interpreter and with the fwbench of its side, so that b
 lines. Of the fwbench that it measures it uses what builds and steps a program, and nothing else.
 
     client                            server                  player (one a benchmark)
-      | -- {"workload", ...} ----------> | -- fork -------------> |
+      | -- {"workload", "model", ...} -> | -- fork ------------> |
       | <-- {"built"} ----------------------------------------- |
       | -- {"place": padding} ---------------------------------> |  the program in fresh memory, warm again
       | <-- {"placed": latency} -------------------------------- |
@@ -61,7 +61,7 @@ def serve(config: dict[str, Any]) -> None:
     """Answer jobs until standard input closes.
 
     Args:
-        config: `lanes` to preload, `cpus` to be pinned to, `fork`: whether to fork for each job.
+        config: `lane` to run, `cpus` to be pinned to, `fork`: whether to fork for each job.
     """
     send, receive = _claim_pipes()
     faulthandler.enable()
@@ -76,23 +76,22 @@ def serve(config: dict[str, Any]) -> None:
         return
     from fwbench import frameworks
 
-    for lane in config["lanes"]:
-        # A base may be too old for a lane, or its framework be missing.
-        with contextlib.suppress(Exception):
-            frameworks.load(lane).preload(lane)
+    # A base may be too old for the lane, or its framework be missing.
+    with contextlib.suppress(Exception):
+        frameworks.load(config["lane"]["adapter"]).preload(config["lane"]["name"])
     gc.collect()
     gc.freeze()
     send({"ready": sys.version.split()[0]})
     while (job := receive()) is not None:
         if not config["fork"]:
-            _play(job, send, receive)
+            _play(config["lane"], job, send, receive)
             return
         with warnings.catch_warnings():
-            # JAX and Python 3.12 warn of forking a process with threads. There are none yet.
+            # Python 3.12 and some frameworks warn of forking a process with threads. They have started none yet.
             warnings.simplefilter("ignore")
             pid = os.fork()
         if pid == 0:
-            _play(job, send, receive)
+            _play(config["lane"], job, send, receive)
             sys.stderr.flush()
             os._exit(0)
         _, status = os.waitpid(pid, 0)
@@ -117,10 +116,10 @@ def _claim_pipes() -> tuple[Send, Receive]:
     return send, receive
 
 
-def _play(job: dict[str, Any], send: Send, receive: Receive) -> None:
+def _play(lane: dict[str, Any], job: dict[str, Any], send: Send, receive: Receive) -> None:
     # The user's modules lie in their own project.
     sys.path[:0] = job["path"]
-    player, answer = _build(job)
+    player, answer = _build(lane, job)
     send(_stray(job) or answer)
     if player is None:
         return
@@ -130,15 +129,15 @@ def _play(job: dict[str, Any], send: Send, receive: Receive) -> None:
         send(_fault(error, player.framework))
 
 
-def _build(job: dict[str, Any]) -> tuple["Player | None", dict[str, Any]]:
+def _build(lane: dict[str, Any], job: dict[str, Any]) -> tuple["Player | None", dict[str, Any]]:
     """The player, if there can be one, and what to answer."""
     from fwbench import frameworks
 
-    lane, framework = job["workload"]["lane"], None
+    framework = None
     try:
-        framework = frameworks.load(lane)
+        framework = frameworks.load(lane["adapter"])
     except ImportError as error:
-        return None, {"unavailable": f"{lane} cannot be imported ({error})"}
+        return None, {"unavailable": f"{lane['name']} cannot be imported ({error})"}
     except Exception as error:
         return None, _fault(error, framework)
     try:
@@ -147,7 +146,7 @@ def _build(job: dict[str, Any]) -> tuple["Player | None", dict[str, Any]]:
         return None, _fault(error, framework)
     if player.reason:
         return None, {"unavailable": player.reason}
-    return player, {"built": player.described()}
+    return player, {"built": player.described(lane["distributions"])}
 
 
 def _take_turns(player: "Player", job: dict[str, Any], send: Send, receive: Receive) -> None:
@@ -246,12 +245,11 @@ class Player:
         self._units = 0
         self._padding: list[bytes] = []
 
-    def described(self) -> dict[str, Any]:
-        """What a reader should know of how this side runs."""
+    def described(self, distributions: list[str]) -> dict[str, Any]:
+        """What a reader should know of how this side runs: settings, and versions of the lane's distributions."""
         from fwbench.machine import versions
 
-        names = ("torch", "torchvision", "jax", "jaxlib", "flax", "tensorflow", "numpy")
-        return {"settings": dict(self.program.settings), "versions": versions(names)}
+        return {"settings": dict(self.program.settings), "versions": versions((*distributions, "numpy"))}
 
     def place(self, padding: list[int]) -> None:
         """Lay the program into fresh memory, with blocks of these many bytes before it."""

@@ -1,8 +1,5 @@
-"""Inference: a forward pass, in every lane, for every model and batch size of the run's profile or study."""
+"""The suite's inference under the name that baselines know."""
 
-import fwbench
+from fwbench.suite.benchmarks.test_inference import test_inference
 
-
-@fwbench.benchmark(modes=["inference"])
-def test_inference(fwbench_measure):
-    fwbench_measure()
+__all__ = ["test_inference"]

@@ -12,6 +12,7 @@ import sys
 
 import fwbench
 from fwbench.machine import machine
+from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Metric
 from fwbench.worker.client import environment
 
@@ -62,7 +63,7 @@ def run_bare_loop() -> list[float]:
     here = machine()
     output = subprocess.run(
         [sys.executable, "-c", BARE_LOOP, json.dumps(here.cpus)],
-        env=environment({}, here.threads, "cpu"),
+        env=environment({}, here.threads, "cpu", LANES["noop"]),
         stdout=subprocess.PIPE,
         check=True,
     ).stdout

@@ -7,6 +7,7 @@ from fwbench.frameworks.precision import check, operands
 from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.models.weights import draw
+from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
 
 LANES = ("torch", "torch-compile", "jax")
@@ -17,13 +18,14 @@ LANES = ("torch", "torch-compile", "jax")
 def test_the_arithmetic_asked_for_is_in_force(lane, precision, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     workload = Workload(lane, "mlp", precision=precision, device=machine().device)
-    framework = load(lane)
-    reason = framework.unavailable(workload)
+    framework = load(OWN[lane].adapter)
+    model = CATALOG["mlp"]
+    reason = framework.unavailable(workload, model)
     if machine().device == "cpu" and precision == "tf32":
         assert reason == "a CPU has no TF32 arithmetic: ask for fp32 or bf16"
         return
     assert reason is None
-    framework.build(workload, draw(CATALOG["mlp"], framework.weight_shapes(CATALOG["mlp"]), 0))
+    framework.build(workload, model, draw(model, framework.weight_shapes(model, model.sizes()), 0))
     given = operands()
     result = check(precision, given, framework.probe(workload, given))
     assert {verdict["arithmetic"] for verdict in result.values()} == {precision}

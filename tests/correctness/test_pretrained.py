@@ -9,6 +9,7 @@ from fwbench.frameworks import load
 from fwbench.frameworks.torch import pretrained as fetching
 from fwbench.models import CATALOG, pretrained
 from fwbench.models.weights import canonical, draw
+from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
 
 MODEL = CATALOG["mobilenet_v3_small"]
@@ -31,9 +32,9 @@ def test_a_checkpoint_reaches_every_framework_bit_for_bit(cache):
     assert fetching.main([MODEL.name]) is None
     expected = {name: t.numpy() for name, t in state.items() if not name.endswith("num_batches_tracked")}
     for lane in ("torch", "jax"):
-        framework = load(lane)
-        weights = canonical("pretrained", MODEL, framework.weight_shapes(MODEL), seed=0)
-        program = framework.build(Workload(lane, MODEL.name, weights="pretrained"), weights)
+        framework = load(OWN[lane].adapter)
+        weights = canonical("pretrained", MODEL, framework.weight_shapes(MODEL, MODEL.sizes()), seed=0)
+        program = framework.build(Workload(lane, MODEL.name, weights="pretrained"), MODEL, weights)
         found = program.weights()
         assert found.keys() == expected.keys()
         assert all(np.array_equal(found[name], expected[name]) for name in expected)

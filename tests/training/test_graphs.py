@@ -7,13 +7,15 @@ from fwbench import frameworks
 from fwbench.frameworks.torch.program import Placed, set_precision
 from fwbench.models import CATALOG
 from fwbench.models.weights import canonical
+from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
 
 
 def built(workload):
-    framework = frameworks.load(workload.lane)
+    framework = frameworks.load(OWN[workload.lane].adapter)
     model = CATALOG[workload.model]
-    return framework.build(workload, canonical("drawn", model, framework.weight_shapes(model), workload.seed))
+    weights = canonical("drawn", model, framework.weight_shapes(model, model.sizes()), workload.seed)
+    return framework.build(workload, model, weights)
 
 
 @pytest.fixture

@@ -9,13 +9,15 @@ import pytest
 from fwbench import frameworks
 from fwbench.models import CATALOG
 from fwbench.models.weights import canonical
+from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
 
 
 def built(workload):
-    framework = frameworks.load(workload.lane)
+    framework = frameworks.load(OWN[workload.lane].adapter)
     model = CATALOG[workload.model]
-    program = framework.build(workload, canonical("drawn", model, framework.weight_shapes(model), workload.seed))
+    weights = canonical("drawn", model, framework.weight_shapes(model, model.sizes()), workload.seed)
+    program = framework.build(workload, model, weights)
     program.compile()
     return program
 
@@ -67,8 +69,8 @@ def held(program):
     if hasattr(program, "module"):
         optimizer = getattr(program, "optimizer", None)
         moments = [tensor for state in optimizer.state.values() for tensor in state.values()] if optimizer else []
-        return [program.x, *program.module.parameters(), *program.module.buffers(), *moments]
-    return [program.x, *getattr(program, "state", getattr(program, "leaves", []))]
+        return [*program.inputs.values(), *program.module.parameters(), *program.module.buffers(), *moments]
+    return [*program.inputs.values(), *getattr(program, "state", getattr(program, "leaves", []))]
 
 
 def addresses(program):

@@ -10,6 +10,7 @@ from fwbench.frameworks import load
 from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.models.weights import draw
+from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
 
 STEPS = 4
@@ -21,9 +22,9 @@ BOUND = 1e-3
 @functools.cache
 def trained(workload):
     """Losses of a few steps on one batch, and the weights before and after."""
-    framework, model = load(workload.lane), CATALOG[workload.model]
-    start = draw(model, framework.weight_shapes(model), workload.seed)
-    program = framework.build(workload, start)
+    framework, model = load(OWN[workload.lane].adapter), CATALOG[workload.model]
+    start = draw(model, framework.weight_shapes(model, model.sizes()), workload.seed)
+    program = framework.build(workload, model, start)
     losses = []
     with program.session():
         program.compile()

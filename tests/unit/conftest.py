@@ -7,8 +7,6 @@ import pytest
 from fwbench.suite.profiles import PROFILES
 from tests.unit.fakes import FakeClock
 
-pytest_plugins = ["pytester"]
-
 
 @pytest.fixture
 def clock():

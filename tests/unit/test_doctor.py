@@ -143,7 +143,7 @@ def test_the_list_is_plain_data():
 
 
 def test_every_metric_that_is_made_is_listed_and_no_other(clock, protocol):
-    measuring = Measuring(Workload("noop", "noop"), CATALOG["noop"], protocol, lambda _: None, clock)
+    measuring = Measuring(Workload("noop", "noop"), LANES["noop"], CATALOG["noop"], protocol, lambda _: None, clock)
     measuring._measure_program(FakeFramework(), FakeProgram(clock))
     epoch = Epoch(3.0, 2.0, 0.5, 1.5, 1.0, 64, 0.1, 0.9, SimpleNamespace(loss=0.1, top1=0.9, top5=1.0), None)
     made = measuring.metrics | fitting([epoch, epoch], None, "no counter")

@@ -6,6 +6,7 @@ from fwbench import frameworks
 from fwbench.frameworks.contract import Scores
 from fwbench.meters.epochs import Epoch, Epochs, fitting
 from fwbench.models import CATALOG
+from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
 from fwbench.worker.run import Measuring
 from tests.unit.fakes import FakeData, FakeFramework, FakeTrainer
@@ -143,9 +144,8 @@ def measure(monkeypatch, clock, protocol):
         monkeypatch.setattr(frameworks, "load", lambda lane: FakeFramework(FakeTrainer(clock)))
         workload = Workload("noop", "mlp", "fit", 64, data="digits", epochs=epochs)
         announced = []
-        measuring = Measuring(
-            workload, CATALOG[workload.model], dataclasses.replace(protocol, **changes), announced.append, clock
-        )
+        amounts = dataclasses.replace(protocol, **changes)
+        measuring = Measuring(workload, OWN["noop"], CATALOG["mlp"], amounts, announced.append, clock)
         return measuring.run(), announced
 
     return run

@@ -5,6 +5,7 @@ import types
 import pytest
 
 from fwbench.machine import nvml, physical_cores
+from fwbench.record.lanes import LANES
 from fwbench.worker.client import environment
 
 
@@ -91,8 +92,8 @@ def test_the_gpu_is_the_one_that_cuda_computes_on(monkeypatch, visible, cut, fou
     gpu = nvml.find()
     assert (gpu.uuid, gpu.name) == (found, found)
     # And workers compute on no other one, whatever order CUDA counts in.
-    assert environment({"CUDA_VISIBLE_DEVICES": "0,1"}, 1, "gpu")["CUDA_VISIBLE_DEVICES"] == found
-    assert "CUDA_VISIBLE_DEVICES" not in environment({}, 1, "cpu")
+    assert environment({"CUDA_VISIBLE_DEVICES": "0,1"}, 1, "gpu", LANES["noop"])["CUDA_VISIBLE_DEVICES"] == found
+    assert "CUDA_VISIBLE_DEVICES" not in environment({}, 1, "cpu", LANES["noop"])
 
 
 def test_a_gpu_that_is_not_there_is_one_sentence(monkeypatch):

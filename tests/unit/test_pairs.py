@@ -16,6 +16,7 @@ from fwbench.compare.duet import compare
 from fwbench.errors import UserError
 from fwbench.machine import machine
 from fwbench.models import CATALOG
+from fwbench.record.lanes import LANES
 from fwbench.record.workload import Workload
 from fwbench.worker import pairs
 from fwbench.worker.client import PACKAGE
@@ -57,14 +58,18 @@ def test_pairs_share_what_is_compiled_on_a_cpu_alone(tmp_path, monkeypatch, devi
     """On a GPU compilers choose by measuring; no side ever sees the other's choice, or the user's caches."""
     environments = []
     monkeypatch.setattr(pairs, "Channel", lambda command, variables: environments.append(variables))
-    for name in ("base", "head", "base", "head"):
-        side = Side(name, name, tmp_path, tmp_path / f"caches-{name}", tmp_path)
-        pairs._Partner(side, "torch", ("torch",), machine(), device, 60.0, {})
-    for cache in ("JAX_COMPILATION_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
-        base, head, again, _ = (variables[cache] for variables in environments)
-        assert base != head
-        assert (base == again) == shared
-        assert base.startswith(str(tmp_path))
+    for lane in ("torch", "jax"):
+        environments.clear()
+        for name in ("base", "head", "base", "head"):
+            side = Side(name, name, tmp_path, tmp_path / f"caches-{name}", tmp_path)
+            pairs._Partner(side, LANES[lane], machine(), device, 60.0, {})
+        for cache in LANES[lane].caches:
+            base, head, again, _ = (variables[cache] for variables in environments)
+            assert base != head
+            assert (base == again) == shared
+            assert base.startswith(str(tmp_path))
+    # A measurement's worker has its cache switched off.
+    assert {variables["JAX_ENABLE_COMPILATION_CACHE"] for variables in environments} == {"true"}
 
 
 FIXED = Workload("noop", "noop", mode="fixed")

@@ -158,7 +158,7 @@ def test_a_program_that_can_no_longer_be_told_is_a_change():
 def test_programs_told_in_two_ways_are_not_compared():
     ((kind, sentence, changed),) = found(BASE, head(form="dispatched operators"))
     assert (kind, changed) == ("form", True)
-    assert sentence == "the baseline's program is told in StableHLO, this one in dispatched operators"
+    assert sentence == "the baseline's program is described in StableHLO, this one in dispatched operators"
 
 
 def test_what_is_absent_has_a_reason_and_what_is_there_has_none():

@@ -7,6 +7,7 @@ from fwbench.frameworks.precision import Operands, Products, operands, reference
 from fwbench.models import CATALOG, ModelError
 from fwbench.models.weights import digest
 from fwbench.record.fingerprint import Fingerprint
+from fwbench.record.lanes import LANES
 from fwbench.record.workload import Workload
 from fwbench.worker.run import STAGES, Measuring
 from tests.unit.fakes import FakeFramework, FakeProgram, round_mantissa
@@ -16,11 +17,12 @@ from tests.unit.fakes import FakeFramework, FakeProgram, round_mantissa
 def run(monkeypatch, clock, protocol):
     """Measure a fake framework; returns the measurement and the stages announced."""
 
-    def measure(framework, **changes):
-        monkeypatch.setattr(frameworks, "load", lambda lane: framework)
+    def measure(framework, lane="noop", **changes):
+        monkeypatch.setattr(frameworks, "load", lambda adapter: framework)
         stages = []
         workload = Workload("noop", "noop", batch_size=4)
-        measuring = Measuring(workload, CATALOG["noop"], dataclasses.replace(protocol, **changes), stages.append, clock)
+        amounts = dataclasses.replace(protocol, **changes)
+        measuring = Measuring(workload, LANES[lane], CATALOG["noop"], amounts, stages.append, clock)
         return measuring.run(), stages
 
     return measure
@@ -66,12 +68,15 @@ def test_an_output_is_read_before_anything_else_may_take_its_memory(run, clock, 
 
 
 def test_settings_that_change_what_is_measured_are_on_the_record(run, clock, monkeypatch):
-    for name in ("XLA_FLAGS", "CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE", "TORCHINDUCTOR_CACHE_DIR", "HOME"):
+    everybodys, own = {"CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE"}, {"TORCHINDUCTOR_MAX_AUTOTUNE"}
+    for name in (*everybodys, *own, "TORCHINDUCTOR_CACHE_DIR", "HOME"):
         monkeypatch.setenv(name, "1")
-    settings = run(FakeFramework(FakeProgram(clock)))[0].settings
-    assert settings.keys() >= {"XLA_FLAGS", "CUDA_LAUNCH_BLOCKING", "NVIDIA_TF32_OVERRIDE"}
+    settings = run(FakeFramework(FakeProgram(clock)), "torch")[0].settings
+    assert settings.keys() >= everybodys | own
     # Each process has a cache of its own, and that is not a difference.
     assert settings.keys().isdisjoint({"TORCHINDUCTOR_CACHE_DIR", "HOME"})
+    # What no lane but PyTorch's reads is no setting of another.
+    assert own.isdisjoint(run(FakeFramework(FakeProgram(clock)), "jax")[0].settings)
 
 
 def test_a_smoke_run_makes_one_call_and_measures_nothing(run, clock):
@@ -106,7 +111,7 @@ def test_a_framework_that_is_not_installed_is_unavailable(monkeypatch, protocol)
         raise ImportError("No module named 'jax'")
 
     monkeypatch.setattr(frameworks, "load", load)
-    measurement = Measuring(Workload("jax", "noop"), CATALOG["noop"], protocol, lambda _: None).run()
+    measurement = Measuring(Workload("jax", "noop"), LANES["jax"], CATALOG["noop"], protocol, lambda _: None).run()
     assert measurement.failure.kind == "unavailable"
     assert "No module named 'jax'" in measurement.failure.message
 

@@ -187,7 +187,7 @@ def test_one_process_a_side_guesses_nothing(baseline, gate):
 
     result = gate(baseline(2.0, alone), processes=1)
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["*inconclusive: one process a side tells nothing*--fwbench-processes=5 on both sides"])
+    result.stdout.fnmatch_lines(["*inconclusive: one process per side says*--fwbench-processes=5 on both sides"])
 
 
 def test_a_baseline_that_was_made_beside_other_processes_fails_nothing(baseline, gate):

@@ -165,7 +165,7 @@ def test_pairs_that_scatter_cannot_say_that_nothing_changed(differences, thresho
 
 
 def test_a_note_says_how_far_pairs_that_do_not_tell_are_apart():
-    assert cleared([-0.1, 0.0, 0.1]).note.startswith("3 pairs, from -10% to +11%, do not tell")
+    assert cleared([-0.1, 0.0, 0.1]).note.startswith("3 pairs, from -10% to +11%, do not decide")
 
 
 def test_a_slowdown_below_the_threshold_is_none():

@@ -9,14 +9,16 @@ from pathlib import Path
 import pytest
 
 from fwbench.models import CATALOG
+from fwbench.record.lanes import LANES
 from fwbench.worker import turns
 from fwbench.worker.channel import Channel
-from fwbench.worker.client import command, environment
+from fwbench.worker.client import command, configuration, environment
 from tests.unit.fakes import FakeClock, FakeFramework, FakeProgram
 
 NOOP = {"lane": "noop", "model": "noop", "mode": "fixed"}
 MODEL = CATALOG["noop"].to_json()
 JOB = {"workload": NOOP, "model": MODEL, "path": [], "side": "base", "root": "/", "tree": None, "own": [], "extra": 0.0}
+CONFIGURATION = configuration(LANES["noop"], [])
 
 
 @pytest.fixture
@@ -89,8 +91,8 @@ def test_planted_work_is_not_part_of_the_time_it_is_a_share_of(clock, monkeypatc
 
 @pytest.fixture
 def server():
-    config = json.dumps({"lanes": ["noop"], "cpus": [], "fork": sys.platform == "linux"})
-    channel = Channel(command(sys.executable, Path(turns.__file__), config), environment({}, 1, "cpu"))
+    config = json.dumps(CONFIGURATION)
+    channel = Channel(command(sys.executable, Path(turns.__file__), config), environment({}, 1, "cpu", LANES["noop"]))
     assert "ready" in channel.receive(time.monotonic() + 60)
     yield channel
     channel.close()
@@ -139,9 +141,9 @@ def test_what_is_printed_does_not_corrupt_the_messages(tmp_path):
         "turns._claim_pipes = claimed\n"
         "turns.serve(json.loads(sys.argv[1]))\n"
     )
-    config = json.dumps({"lanes": ["noop"], "cpus": [], "fork": False})
+    config = json.dumps({**CONFIGURATION, "fork": False})
     server = command(sys.executable, script, config)
-    with contextlib.closing(Channel(server, environment({}, 1, "cpu"))) as channel:
+    with contextlib.closing(Channel(server, environment({}, 1, "cpu", LANES["noop"]))) as channel:
         assert "ready" in channel.receive(time.monotonic() + 60)
         assert "built" in ask(channel, JOB)
         assert "printed" in channel.said()

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and
 
 @pytest.fixture
 def workers():
-    workers = Workers(machine(), "cpu", {}, ("noop",), NO_PROJECT)
+    workers = Workers(machine(), "cpu", {}, NO_PROJECT)
     yield workers
     workers.close()
 
@@ -123,7 +123,7 @@ def test_a_killed_client_leaves_no_worker():
         from fwbench.record.workload import Workload
         protocol = dataclasses.replace(PROFILES["quick"], min_rounds=10**9)
         workload = Workload("noop", "noop", mode="fixed")
-        workers = Workers(machine(), "cpu", {}, ("noop",), Project(Path(), ()))
+        workers = Workers(machine(), "cpu", {}, Project(Path(), ()))
         workers.measure(workload, protocol, lambda stage: print(stage, flush=True))
         """
     )
@@ -140,7 +140,7 @@ def test_an_interpreter_that_cannot_run_a_worker_is_a_failure_that_shows_its_wor
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho 'no such module: fwbench' >&2\nexit 3\n")
     python.chmod(0o755)
-    workers = Workers(machine(), "cpu", {"noop": str(python)}, ("noop",), NO_PROJECT)
+    workers = Workers(machine(), "cpu", {"noop": str(python)}, NO_PROJECT)
     measurement = workers.measure(EMPTY, protocol, ignore)
     workers.close()
     assert measurement.failure.kind == "crashed"
@@ -168,12 +168,12 @@ def test_the_server_has_one_thread_when_it_forks(workers, protocol):
     """Forking a process with several threads can deadlock the child."""
     for lane in ("torch", "torch-compile", "jax"):
         check = (
-            "import os, sys; from fwbench import frameworks; frameworks.load(sys.argv[1]).preload(sys.argv[1]);"
+            "import os, sys; from fwbench import frameworks; frameworks.load(sys.argv[2]).preload(sys.argv[1]);"
             "print(len(os.listdir('/proc/self/task')))"
         )
         done = subprocess.run(
-            [sys.executable, "-c", check, lane],
-            env=environment(os.environ, 2, "cpu"),
+            [sys.executable, "-c", check, lane, LANES[lane].adapter],
+            env=environment(os.environ, 2, "cpu", LANES[lane]),
             capture_output=True,
             text=True,
             check=True,
@@ -181,7 +181,7 @@ def test_the_server_has_one_thread_when_it_forks(workers, protocol):
         assert done.stdout.strip() == "1", lane
 
 
-RUNGS = [value for _, value in LANES["jax"].ladder]
+FALLBACK = [value for _, value in LANES["jax"].fallback]
 
 
 @pytest.fixture
@@ -194,7 +194,7 @@ def attempts(monkeypatch):
         good = None
         made: ClassVar[list] = []
 
-        def __init__(self, python, lanes, cpus, variables):
+        def __init__(self, python, lane, cpus, variables):
             self.flags = variables.get("XLA_FLAGS")
 
         def measure(self, job, workload, on_stage):
@@ -211,26 +211,25 @@ def attempts(monkeypatch):
 
 
 def measured(lane="jax", device="gpu"):
-    return Workers(machine(), device, {}, (lane,), NO_PROJECT).measure(
-        Workload(lane, "cnn", device=device), PROFILES["quick"], ignore
-    )
+    workers = Workers(machine(), device, {}, NO_PROJECT)
+    return workers.measure(Workload(lane, "cnn", device=device), PROFILES["quick"], ignore)
 
 
 def test_after_a_crash_a_gpus_compiler_is_tried_with_ever_less_autotuning(attempts, monkeypatch):
-    attempts.good = RUNGS[1]
+    attempts.good = FALLBACK[1]
     monkeypatch.setenv("XLA_FLAGS", "--own")
     found = measured()
-    assert attempts.made == ["--own", f"--own {RUNGS[0]}", f"--own {RUNGS[1]}"]
+    assert attempts.made == ["--own", f"--own {FALLBACK[0]}", f"--own {FALLBACK[1]}"]
     assert found.failure is None
-    assert found.after_crash == f"the worker was killed by SIGABRT, so it was run again with XLA_FLAGS={RUNGS[1]}"
+    assert found.after_crash == f"the worker was killed by SIGABRT, so it was run again with XLA_FLAGS={FALLBACK[1]}"
 
 
-def test_where_every_rung_crashes_the_first_crash_is_told(attempts):
+def test_where_every_fallback_flag_crashes_the_first_crash_is_told(attempts):
     assert measured().failure is attempts.failure
-    assert attempts.made == [None, *RUNGS]
+    assert attempts.made == [None, *FALLBACK]
 
 
-@pytest.mark.parametrize(("stage", "tries"), [("compile", 1 + len(RUNGS)), ("latency", 1)])
+@pytest.mark.parametrize(("stage", "tries"), [("compile", 1 + len(FALLBACK)), ("latency", 1)])
 def test_an_exception_is_tried_again_only_where_it_was_the_compilers(attempts, stage, tries):
     attempts.failure = Failure("error", "XlaRuntimeError: INTERNAL", stage=stage)
     measured()
@@ -263,7 +262,7 @@ from fwbench.models.project import Project
 from fwbench.suite.profiles import PROFILES
 from fwbench.worker.client import Workers
 from fwbench.record.workload import Workload
-workers = Workers(machine(), "cpu", {"noop": sys.executable}, ("noop",), Project(Path(), ()))
+workers = Workers(machine(), "cpu", {"noop": sys.executable}, Project(Path(), ()))
 found = workers.measure(Workload("noop", "noop"), PROFILES["quick"], lambda _: None)
 workers.close()
 """
@@ -356,13 +355,19 @@ def test_a_module_that_this_fwbench_has_not_is_not_another_ones(tmp_path):
 
 
 def test_the_environment_fixes_threads_and_allocator():
-    variables = environment({"PATH": "/bin"}, 3, "cpu")
-    assert {variables[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NPROC")} == {"3"}
-    assert variables["MALLOC_TRIM_THRESHOLD_"] == "1073741824"
-    assert variables["JAX_PLATFORMS"] == "cpu"
-    assert "JAX_PLATFORMS" not in environment({}, 3, "gpu")
+    for lane, own in (("torch", "MKL_NUM_THREADS"), ("jax", "NPROC")):
+        variables = environment({"PATH": "/bin", own: "7"}, 3, "cpu", LANES[lane])
+        assert (variables["OMP_NUM_THREADS"], variables[own]) == ("3", "3")
+        assert variables["MALLOC_TRIM_THRESHOLD_"] == "1073741824"
+        assert variables["PATH"] == "/bin"
+
+
+def test_a_variable_may_be_of_one_device_alone():
+    assert environment({}, 3, "cpu", LANES["jax"])["JAX_PLATFORMS"] == "cpu"
+    assert "JAX_PLATFORMS" not in environment({}, 3, "gpu", LANES["jax"])
+    assert "JAX_PLATFORMS" not in environment({}, 3, "cpu", LANES["torch"])
 
 
 def test_a_users_allocator_settings_win():
-    variables = environment({"MALLOC_ARENA_MAX": "2"}, 3, "cpu")
+    variables = environment({"MALLOC_ARENA_MAX": "2"}, 3, "cpu", LANES["noop"])
     assert {name: value for name, value in variables.items() if name.startswith("MALLOC_")} == {"MALLOC_ARENA_MAX": "2"}

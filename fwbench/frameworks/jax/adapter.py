@@ -7,7 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from fwbench.frameworks.contract import Framework, Program
-from fwbench.frameworks.jax.networks import network, shapes
+from fwbench.frameworks.jax.faults import is_out_of_memory
+from fwbench.frameworks.jax.losses import classifies
+from fwbench.frameworks.jax.networks import network
 from fwbench.frameworks.jax.program import DTYPE, Dispatch, Forward
 from fwbench.frameworks.jax.training import TrainStep
 from fwbench.frameworks.precision import Operands, Products
@@ -27,6 +29,14 @@ class Jax(Framework):
             return f"{model.name} names no network in JAX"
         if workload.mode not in (*_FORWARD, *TRAINING):
             return f"the JAX lane has no mode {workload.mode!r}"
+        if workload.mode == "fit" and not classifies(model):
+            return f"fit trains a network that makes logits of one input of floating point, and {model.name} is none"
+        if workload.mode in TRAINING and isinstance(model.loss, dict) and "jax" not in model.loss:
+            return f"{model.name} names no loss in JAX"
+        if workload.mode in TRAINING:
+            leaves = network(model, model.sizes(workload.axes)).leaves
+            if not any(leaf.kind == "parameter" for leaf in leaves):
+                return f"{model.name} has no weights to train"
         if workload.device == "gpu":
             try:
                 jax.devices("gpu")
@@ -37,7 +47,7 @@ class Jax(Framework):
         return None
 
     def weight_shapes(self, model: Model, sizes: Mapping[str, int]) -> dict[str, Shape]:
-        return shapes(network(model, sizes))
+        return network(model, sizes).shapes
 
     def build(self, workload: Workload, model: Model, weights: Weights, horizon: int = HORIZON) -> Program:
         if workload.mode in _FORWARD:
@@ -58,7 +68,7 @@ class Jax(Framework):
         return Products(*(np.asarray(array, dtype=np.float32) for array in found))
 
     def is_out_of_memory(self, error: BaseException) -> bool:
-        return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
+        return is_out_of_memory(error)
 
 
 FRAMEWORK = Jax()

@@ -1,96 +1,150 @@
-"""Which Flax module a model of the catalog is, and how canonical weights enter and leave it.
-
-Attributes are named after torchvision's paths, so one rule maps a state's path to its canonical name; kernels are
-transposed from Flax's layout (inputs before outputs) to torch's (outputs first).
-"""
+"""Which network a model's import path names in JAX, and how it is built."""
 
 import functools
-from collections.abc import Mapping
+import inspect
+import sys
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
+import jax
 from flax import nnx
-from numpy.typing import NDArray
 
+from fwbench.frameworks.jax.faults import faults
+from fwbench.frameworks.jax.functional import Network
+from fwbench.frameworks.jax.kinds import Equinox, Function, Linen, Nnx, Pair
 from fwbench.models import Model
-from fwbench.models.importing import arguments, load
-from fwbench.models.weights import Shape, Weights
+from fwbench.models.importing import ModelError, arguments, load, parameters
 
-_LEAF = {"kernel": "weight", "scale": "weight", "mean": "running_mean", "var": "running_var"}
-_TRANSPOSED = ("kernel", "in_proj_weight")
-
-Path = tuple[Any, ...]
+_KINDS = "a module of Flax NNX, Flax Linen or Equinox, an object with init and apply, or a function of the inputs"
 
 
-def network(model: Model, sizes: Mapping[str, int]) -> nnx.Module:
-    """The model's module with abstract weights: shapes without storage, in training mode.
+def network(model: Model, sizes: Mapping[str, int]) -> Network:
+    """The network that a model names.
 
     Args:
         sizes: of the model's axes.
 
     Raises:
-        KeyError: the model has no network in JAX.
         ModelError: its import path does not lead to one.
     """
-    return nnx.merge(*_split(model.networks["jax"], tuple(sizes.items())), copy=True)
-
-
-def shapes(module: nnx.Module) -> dict[str, Shape]:
-    """Canonical name to canonical shape of every tensor of the module's state."""
-    return {_name(path): _canonical_shape(path, leaf.shape) for path, leaf in nnx.to_flat_state(nnx.state(module))}
-
-
-def load_weights(module: nnx.Module, weights: Mapping[str, NDArray[Any]]) -> None:
-    """Give the module the canonical weights, each key used exactly once.
-
-    Raises:
-        ValueError: a key is missing, unknown or of another shape; the sentence names it.
-    """
-    state = nnx.state(module)
-    left = dict(weights)
-    for path, leaf in nnx.to_flat_state(state):
-        name = _name(path)
-        if name not in left:
-            raise ValueError(f"the weights lack {name!r}")
-        array = left.pop(name)
-        if array.shape != _canonical_shape(path, leaf.shape):
-            raise ValueError(f"{name!r} has shape {array.shape}, expected {_canonical_shape(path, leaf.shape)}")
-        leaf.set_value(_to_flax(path, array))
-    if left:
-        raise ValueError(f"the weights hold unknown keys: {', '.join(sorted(left)[:5])}")
-    nnx.update(module, state)
-
-
-def export_weights(module: nnx.Module) -> Weights:
-    """The module's state in canonical form, float32 on the host."""
-    return {
-        _name(path): np.ascontiguousarray(_from_flax(path, np.asarray(leaf[...], dtype=np.float32)))
-        for path, leaf in nnx.to_flat_state(nnx.state(module))
-    }
+    return _network(model, tuple(sizes.items()))
 
 
 @functools.cache
-def _split(path: str, sizes: tuple[tuple[str, int], ...]) -> tuple[nnx.GraphDef[nnx.Module], nnx.State]:
-    """The module taken apart, to be put together as often as asked for: Flax takes most of a second to build one."""
-    builder = load(path)
-    return nnx.split(nnx.eval_shape(lambda: builder(nnx.Rngs(0), **arguments(builder, dict(sizes)))))
+def _network(model: Model, sizes: tuple[tuple[str, int], ...]) -> Network:
+    """Built once: Flax takes most of a second for a large one."""
+    path = model.networks["jax"]
+    found = load(path)
+    if _is_module(found) or (not inspect.isclass(found) and _pair(found)):
+        return _built(model, dict(sizes), lambda: found)
+    if not callable(found):
+        raise ModelError(f"{path!r} is an object of type {type(found).__name__} instead of {_KINDS}")
+    given = arguments(found, dict(sizes))
+    if _takes_inputs(found, model, given):
+        return Function(model, functools.partial(found, **given))
+    known = parameters(found) or {}
+
+    def build() -> Any:
+        random: dict[str, Any] = {}
+        if "rngs" in known:
+            random["rngs"] = nnx.Rngs(0)
+        if "key" in known:
+            random["key"] = jax.random.key(0)
+        return found(**given, **random)
+
+    return _built(model, dict(sizes), build)
 
 
-def _name(path: Path) -> str:
-    return ".".join(str(part) for part in (*path[:-1], _LEAF.get(path[-1], path[-1])))
+def _built(model: Model, sizes: Mapping[str, int], build: Callable[[], Any]) -> Network:
+    """The network that a builder builds."""
+    path = model.networks["jax"]
+    seen: list[Any] = []
+
+    def arrays() -> Any:
+        built = build()
+        static, state = None, None
+        if isinstance(built, nnx.Module):
+            static, state = nnx.split(built)
+        elif _has_state(built):
+            raise ModelError(f"{path!r} has layers with a state (equinox.nn.State), which fwbench cannot carry along")
+        elif isinstance(built, _modules("equinox")):
+            state, static = sys.modules["equinox"].partition(built, sys.modules["equinox"].is_array)
+        seen[:] = type(built), static
+        return state
+
+    # Shapes without storage: canonical weights take the place of the drawn ones.
+    with faults(repr(path)):
+        state = jax.eval_shape(arrays)
+    kind, static = seen
+    if issubclass(kind, nnx.Module):
+        return Nnx(model, nnx.merge(static, state), build)
+    if issubclass(kind, _modules("equinox")):
+        return Equinox(model, static, state, build)
+    # Once more, for what the other kinds hold must not come from a trace.
+    with faults(repr(path)):
+        built = build()
+    if isinstance(built, _modules("flax.linen")):
+        return Linen(model, built, sizes)
+    if pair := _pair(built):
+        return Pair(model, *pair, sizes)
+    if callable(built) and not inspect.isclass(built):
+        return Function(model, built)
+    raise ModelError(f"{path!r} returned an object of type {type(built).__name__} instead of {_KINDS}")
 
 
-def _to_flax(path: Path, array: NDArray[Any]) -> NDArray[Any]:
-    if path[-1] not in _TRANSPOSED:
-        return array
-    return array.transpose(2, 3, 1, 0) if array.ndim == 4 else array.T
+def _takes_inputs(found: Callable[..., Any], model: Model, given: Mapping[str, int]) -> bool:
+    """Whether a path names a function of the model's inputs, and not what builds its network.
+
+    Args:
+        given: the axes that it has parameters for.
+
+    Raises:
+        ModelError: it is neither.
+    """
+    if inspect.isclass(found):
+        return False
+    known = parameters(found)
+    if known is None:
+        return True
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    required = [
+        name
+        for name, parameter in known.items()
+        if parameter.default is parameter.empty and parameter.kind not in several and name not in given
+    ]
+    if not set(required) - {"rngs", "key"}:
+        # A function that hides its parameters, such as a wrapper, takes inputs.
+        return any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in known.values())
+    if len(required) == 1 if "" in model.inputs else set(required) <= set(model.inputs):
+        return True
+    inputs = ", ".join(filter(None, model.inputs))
+    raise ModelError(
+        f"{model.networks['jax']!r} has the parameters {', '.join(known)}: a builder of {model.name}'s network "
+        f"requires none but its axes ({', '.join(model.axes) or 'it has none'}), rngs and key, and a function in its "
+        f"place takes {f'its inputs ({inputs})' if inputs else 'its one input'}"
+    )
 
 
-def _from_flax(path: Path, array: NDArray[Any]) -> NDArray[Any]:
-    if path[-1] not in _TRANSPOSED:
-        return array
-    return array.transpose(3, 2, 0, 1) if array.ndim == 4 else array.T
+def _pair(found: Any) -> tuple[Callable[..., Any], Callable[..., Any]] | None:
+    """`init` and `apply` of an object or a tuple that has them."""
+    init, apply = getattr(found, "init", None), getattr(found, "apply", None)
+    if isinstance(found, tuple) and len(found) == 2:
+        init, apply = found
+    return (init, apply) if callable(init) and callable(apply) else None
 
 
-def _canonical_shape(path: Path, shape: Shape) -> Shape:
-    return _from_flax(path, np.empty(shape, dtype=np.bool_)).shape
+def _is_module(found: Any) -> bool:
+    return isinstance(found, (nnx.Module, *_modules("flax.linen"), *_modules("equinox")))
+
+
+def _modules(library: str) -> tuple[type, ...]:
+    """The library's class of modules, where the user's code has imported the library."""
+    return (sys.modules[library].Module,) if library in sys.modules else ()
+
+
+def _has_state(built: Any) -> bool:
+    """Whether something of Equinox has layers that keep a state, or comes with their state."""
+    if "equinox" not in sys.modules:
+        return False
+    kinds = (sys.modules["equinox"].nn.State, sys.modules["equinox"].nn.StateIndex)
+    return any(isinstance(node, kinds) for node in jax.tree.leaves(built, is_leaf=lambda node: isinstance(node, kinds)))

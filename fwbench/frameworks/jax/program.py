@@ -10,16 +10,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 from numpy.typing import NDArray
 
-from fwbench.data.synthetic import batch
 from fwbench.frameworks.contract import CompileTimes, Program
 from fwbench.frameworks.jax.fingerprint import aliased, fusions, lowered
-from fwbench.frameworks.jax.networks import export_weights, load_weights, network
-from fwbench.frameworks.jax.rematerialise import rematerialise
+from fwbench.frameworks.jax.networks import network
+from fwbench.frameworks.jax.rematerialise import rematerialised
 from fwbench.machine import versions
 from fwbench.models import Model
+from fwbench.models.inputs import draw
 from fwbench.models.weights import Weights
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Metric, unavailable
@@ -28,7 +27,7 @@ from fwbench.record.workload import Workload
 DTYPE = {"fp32": jnp.float32, "tf32": jnp.float32, "bf16": jnp.bfloat16}
 _MATMUL_PRECISION = {"fp32": "highest", "tf32": "tensorfloat32", "bf16": "default"}
 
-Leaves = list[jax.Array]
+Leaves = list[Any]  # of arrays, and None for what a program does without
 
 _COMPILED: list[float] = []  # seconds of each compilation in this process
 
@@ -42,42 +41,33 @@ jax.monitoring.register_event_duration_secs_listener(_note_compilation)
 
 
 class Compiled(Program):
-    """A module's leaves and a batch on the device, and a function of them that `compile` compiles.
+    """A network's leaves and a batch on the device, and a function of them that `compile` compiles.
 
     Args:
-        dtype: of the weights and the batch.
-        train: whether the module is in training mode.
+        dtype: of floating-point leaves and inputs.
     """
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
 
-    def __init__(self, workload: Workload, model: Model, weights: Weights, dtype: Any, *, train: bool) -> None:
+    def __init__(self, workload: Workload, model: Model, weights: Weights, dtype: Any) -> None:
         self.device = jax.devices(workload.device)[0]
+        sizes = model.sizes(workload.axes)
+        self.network = network(model, sizes)
+        if workload.remat:
+            self.network = rematerialised(self.network)
         jax.config.update("jax_default_matmul_precision", _MATMUL_PRECISION[workload.precision])
         self.settings: dict[str, Any] = {
             "precision_mode": workload.precision,
             "jax_default_matmul_precision": _MATMUL_PRECISION[workload.precision],
-            "memory_format": "NHWC",
+            "memory_format": self.network.images,
             "compile_cache": "cold",
             "XLA_FLAGS": os.environ.get("XLA_FLAGS", ""),
         }
-        module: Any = network(model, model.sizes(workload.axes))
-        load_weights(module, weights)
-        if workload.remat:
-            rematerialise(module)
-        if train:
-            module.train()
-        else:
-            module.eval()
-        self.graph, state = nnx.split(module)
-        leaves, self.structure = jax.tree.flatten(state)
-        self.leaves: Leaves = jax.device_put([jnp.asarray(leaf, dtype) for leaf in leaves], self.device)
-        self.x = jax.device_put(jnp.asarray(batch(model, workload.batch_size, workload.seed), dtype), self.device)
-
-    def merge(self, leaves: Leaves) -> Any:
-        """The module with these leaves."""
-        return nnx.merge(self.graph, jax.tree.unflatten(self.structure, leaves))
+        leaves = [_cast(leaf, dtype) for leaf in self.network.load(weights)]
+        self.leaves: Leaves = jax.device_put(leaves, self.device)
+        drawn = draw(model.inputs, workload.batch_size, workload.seed, sizes)
+        self.inputs = self.network.place(drawn, dtype, self.device)
 
     def compile(self) -> CompileTimes:
         start = time.perf_counter()
@@ -90,11 +80,11 @@ class Compiled(Program):
         return CompileTimes(traced - start, compiled - traced)
 
     def weights(self) -> Weights:
-        return export_weights(self.merge(self.leaves))
+        return self.network.export(self.leaves)
 
     def relocate(self) -> None:
-        self.leaves, self.x = copied((self.leaves, self.x))
-        self.arguments = (self.leaves, self.x)
+        self.leaves, self.inputs = copied((self.leaves, self.inputs))
+        self.arguments = (self.leaves, self.inputs)
 
     def peak_memory(self) -> Metric:
         stats = self.device.memory_stats()
@@ -161,20 +151,34 @@ def copied(tree: Any) -> Any:
     return jax.tree.map(jnp.copy, tree)
 
 
+def _cast(leaf: Any, dtype: Any) -> Any:
+    """A floating-point leaf in a number format, any other as it is."""
+    return jnp.asarray(leaf, dtype if jnp.issubdtype(leaf.dtype, jnp.floating) else None)
+
+
 class Forward(Compiled):
     """A forward pass."""
 
     def __init__(self, workload: Workload, model: Model, weights: Weights) -> None:
-        super().__init__(workload, model, weights, DTYPE[workload.precision], train=False)
-        self.function = jax.jit(lambda leaves, x: self.merge(leaves)(x))
-        self.arguments = (self.leaves, self.x)
+        super().__init__(workload, model, weights, DTYPE[workload.precision])
+        # Random streams stand still without training, so they need not be handed over at every call.
+        chosen = list(zip(self.network.leaves, self.leaves, strict=True))
+        fixed = [array if leaf.kind == "random" else None for leaf, array in chosen]
+        self.leaves = [None if leaf.kind == "random" else array for leaf, array in chosen]
+
+        def forward(leaves: Leaves, inputs: dict[str, jax.Array]) -> jax.Array:
+            complete = [own if leaf is None else leaf for leaf, own in zip(leaves, fixed, strict=True)]
+            return self.network.apply(complete, inputs)[0]
+
+        self.function = jax.jit(forward)
+        self.arguments = (self.leaves, self.inputs)
         # All of them on a CPU, whose client may run independent calls out of order; a GPU's come in order, and kept
         # outputs would count as the program's memory.
         self.pending: deque[jax.Array] = deque(maxlen=None if self.device.platform == "cpu" else 1)
         self.out = jnp.zeros(())
 
     def step(self) -> None:
-        self.out = self.compiled(self.leaves, self.x)
+        self.out = self.compiled(self.leaves, self.inputs)
         self.pending.append(self.out)
 
     def wait(self) -> None:
@@ -190,4 +194,4 @@ class Dispatch(Forward):
 
     def __init__(self, workload: Workload, model: Model, weights: Weights) -> None:
         super().__init__(workload, model, weights)
-        self.function = jax.jit(lambda leaves, x: x.ravel()[:1], keep_unused=True)
+        self.function = jax.jit(lambda leaves, inputs: jax.tree.leaves(inputs)[0].ravel()[:1], keep_unused=True)

@@ -1,27 +1,35 @@
-"""Rematerialisation in JAX: a block's activations are computed again in the backward pass instead of kept."""
+"""Activation checkpointing (remat) in JAX: the backward pass computes a block's activations again."""
 
 from flax import nnx
 
 from fwbench.frameworks.jax.efficientnet import MBConv
+from fwbench.frameworks.jax.functional import Network
+from fwbench.frameworks.jax.kinds import Nnx
 from fwbench.frameworks.jax.mobilenet_v3 import InvertedResidual
 from fwbench.frameworks.jax.resnet import Bottleneck
 from fwbench.frameworks.jax.vit import EncoderBlock
+from fwbench.models.importing import ModelError
 
 BLOCKS = (Bottleneck, EncoderBlock, InvertedResidual, MBConv)
 
 
-def rematerialise(module: nnx.Module) -> None:
-    """Checkpoint every block of a network.
+def rematerialised(network: Network) -> Network:
+    """The network with every block checkpointed.
 
     Raises:
-        ValueError: the network has no such blocks.
+        ModelError: the network has no such blocks.
     """
+    module = network.module() if isinstance(network, Nnx) else None
     blocks = [part for _, part in nnx.iter_graph(module) if isinstance(part, BLOCKS)]
-    if not blocks:
-        raise ValueError(f"{type(module).__name__} has no blocks to rematerialise")
+    if not isinstance(network, Nnx) or not module or not blocks:
+        raise ModelError(
+            f"{network.model.name} has no blocks that activation checkpointing (remat) knows: in JAX it knows those of "
+            "fwbench's own ResNet, ViT, MobileNetV3 and EfficientNet"
+        )
     # The same classes, their calls under `nnx.remat`; what a block computes and holds stays what it is.
     checkpointed = {
         kind: type(kind.__name__, (kind,), {"__call__": nnx.remat(kind.__call__)}) for kind in set(map(type, blocks))
     }
     for block in blocks:
         object.__setattr__(block, "__class__", checkpointed[type(block)])
+    return network.replaced(module)

@@ -6,12 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from flax import nnx
 from numpy.typing import NDArray
 
 from fwbench.data import Images, Labels
 from fwbench.frameworks.contract import Scores, Trainer
-from fwbench.frameworks.jax.networks import export_weights
+from fwbench.frameworks.jax.losses import classifies, loss_of
 from fwbench.frameworks.jax.program import DTYPE, Compiled, Leaves, copied
 from fwbench.frameworks.training import MOMENTUM, learning_rate, targets
 from fwbench.models import Model
@@ -28,7 +27,7 @@ class TrainStep(Compiled, Trainer):
 
     def __init__(self, workload: Workload, model: Model, weights: Weights, horizon: int) -> None:
         # Weights stay float32 while training; bf16 is mixed precision.
-        super().__init__(workload, model, weights, jnp.float32, train=True)
+        super().__init__(workload, model, weights, jnp.float32)
         self.compute = DTYPE[workload.precision]
         self.parts = workload.accumulate
         self.fits = workload.mode == "fit"
@@ -36,28 +35,29 @@ class TrainStep(Compiled, Trainer):
         self.optimizer = optax.adam(rate) if workload.optimizer == "adam" else optax.sgd(rate, momentum=MOMENTUM)
         self.settings |= {"optimizer": workload.optimizer, "mixed_precision": self.compute == jnp.bfloat16}
         self.key = jax.random.key(workload.seed)
+        self.criterion = loss_of(model)
 
-        module = self.merge(self.leaves)
-        self.graph, parameters, rest = nnx.split(module, nnx.Param, ...)
-        module.eval()
-        self.evaluated = nnx.graphdef(module)
+        parameters, rest = self._divided(self.leaves)
         # Jitted for the sake of time: one program in place of one for every shape.
         memory = jax.jit(self.optimizer.init)(parameters)
         started = (parameters, rest, memory, jnp.zeros((), jnp.int32))
         leaves, self.state_structure = jax.tree.flatten(started)
         # Copies: two leaves must not share a buffer that is given up.
         self.state: Leaves = jax.device_put(copied(leaves), self.device)
+        # Targets that the model declares, and a loss without any, do not depend on the shape of the output.
+        known = classifies(model) or bool(model.targets) or isinstance(model.loss, dict)
+        wanted = targets(workload, model, (workload.batch_size, model.classes) if known else self._output_shape())
         del self.leaves
-        self.labels = jax.device_put(targets(workload, model, (workload.batch_size, model.classes)), self.device)
+        self.targets: tuple[jax.Array, ...] = () if wanted is None else (self._placed(wanted),)
         self.function = jax.jit(self._step, donate_argnums=0)
-        self.arguments = (self.state, self.x, self.labels)
+        self.arguments = (self.state, self.inputs, self.targets)
         self.evaluate = jax.jit(self._totals)
         self.out: Any = (jnp.zeros(()), None)
         self._curve: list[Any] = []
         self._scores: list[jax.Array] = []
 
     def step(self) -> None:
-        self.state, self.out = self.compiled(self.state, self.x, self.labels)
+        self.state, self.out = self.compiled(self.state, self.inputs, self.targets)
         if self.fits:
             self._curve.append(self.out)
 
@@ -69,14 +69,14 @@ class TrainStep(Compiled, Trainer):
 
     def weights(self) -> Weights:
         parameters, rest, *_ = self._parts(self.state)
-        return export_weights(nnx.merge(self.graph, parameters, rest))
+        return self.network.export(self._united(parameters, rest))
 
     def relocate(self) -> None:
-        self.state, self.x, self.labels = copied((self.state, self.x, self.labels))
-        self.arguments = (self.state, self.x, self.labels)
+        self.state, self.inputs, self.targets = copied((self.state, self.inputs, self.targets))
+        self.arguments = (self.state, self.inputs, self.targets)
 
     def feed(self, images: Images, labels: Labels) -> None:
-        self.x, self.labels = jax.device_put((images, labels), self.device)
+        self.inputs, self.targets = self._samples(images), (self._placed(labels),)
 
     def curve(self) -> list[tuple[float, float]]:
         steps = [(float(loss), float(hits)) for loss, hits in jax.device_get(self._curve)]
@@ -84,23 +84,48 @@ class TrainStep(Compiled, Trainer):
         return steps
 
     def score(self, images: Images, labels: Labels) -> None:
-        self._scores.append(self.evaluate(self.state, *jax.device_put((images, labels), self.device)))
+        self._scores.append(self.evaluate(self.state, self._samples(images), self._placed(labels)))
 
     def scores(self) -> Scores:
         found = Scores.of(np.asarray(jax.device_get(self._scores), np.float64).tolist())
         self._scores.clear()
         return found
 
+    def _placed(self, wanted: NDArray[Any]) -> jax.Array:
+        return jax.device_put(jnp.asarray(wanted), self.device)
+
+    def _samples(self, images: Images) -> dict[str, jax.Array]:
+        """A batch of data for the model's only input."""
+        return self.network.place(dict.fromkeys(self.network.model.inputs, images), jnp.float32, self.device)
+
+    def _output_shape(self) -> tuple[int, ...]:
+        """Of the network, which is traced for it; the trace is forgotten, for the one that is timed begins cold."""
+        output = jax.eval_shape(lambda leaves, inputs: self.network.apply(leaves, inputs)[0], self.leaves, self.inputs)
+        jax.clear_caches()
+        return tuple(output.shape)
+
+    def _divided(self, leaves: Leaves) -> tuple[Leaves, Leaves]:
+        """Parameters, and the other state of the network."""
+        chosen = list(zip(self.network.leaves, leaves, strict=True))
+        is_trained = [leaf.kind == "parameter" for leaf, _ in chosen]
+        parameters = [array for (_, array), trained in zip(chosen, is_trained, strict=True) if trained]
+        return parameters, [array for (_, array), trained in zip(chosen, is_trained, strict=True) if not trained]
+
+    def _united(self, parameters: Leaves, rest: Leaves) -> Leaves:
+        """The inverse of `_divided`."""
+        trained, others = iter(parameters), iter(rest)
+        return [next(trained) if leaf.kind == "parameter" else next(others) for leaf in self.network.leaves]
+
     def _parts(self, state: Leaves) -> Any:
         """Parameters, other state of the network, the optimizer's, and the number of steps made."""
         return jax.tree.unflatten(self.state_structure, state)
 
-    def _step(self, state: Leaves, x: jax.Array, labels: jax.Array) -> tuple[Leaves, Any]:
+    def _step(self, state: Leaves, inputs: Any, wanted: Any) -> tuple[Leaves, Any]:
         parameters, rest, memory, number = self._parts(state)
         key = jax.random.fold_in(self.key, number)
         differentiate = jax.value_and_grad(self._loss, has_aux=True)
         if self.parts == 1:
-            (loss, (hits, rest)), gradients = differentiate(parameters, rest, x, labels, key)
+            (loss, (hits, rest)), gradients = differentiate(parameters, rest, inputs, wanted, key)
         else:
 
             def part(carry: Any, batch: Any) -> tuple[Any, None]:
@@ -108,7 +133,8 @@ class TrainStep(Compiled, Trainer):
                 (loss, (hits, rest)), gradients = differentiate(parameters, rest, *batch)
                 return (rest, jax.tree.map(jnp.add, totals, (loss, hits, gradients))), None
 
-            batches = (_split(x, self.parts), _split(labels, self.parts), jax.random.split(key, self.parts))
+            cut = jax.tree.map(lambda array: array.reshape(self.parts, -1, *array.shape[1:]), (inputs, wanted))
+            batches = (*cut, jax.random.split(key, self.parts))
             zero = jnp.zeros(())
             totals = (zero, zero if self.fits else None, jax.tree.map(jnp.zeros_like, parameters))
             (rest, (loss, hits, gradients)), _ = jax.lax.scan(part, (rest, totals), batches)
@@ -116,21 +142,29 @@ class TrainStep(Compiled, Trainer):
         parameters = optax.apply_updates(parameters, updates)
         return jax.tree.leaves((parameters, rest, memory, number + 1)), (loss, hits)
 
-    def _loss(self, parameters: Any, rest: Any, x: jax.Array, labels: jax.Array, key: jax.Array) -> tuple[Any, Any]:
+    def _loss(self, parameters: Leaves, rest: Leaves, inputs: Any, wanted: Any, key: jax.Array) -> tuple[Any, Any]:
         """This part's share of the mean loss; right answers, counted in mode `fit` alone; the network's other state."""
-        cast = jax.tree.map(lambda leaf: leaf.astype(self.compute), parameters)
-        module: Any = nnx.merge(self.graph, cast, rest, copy=True)
-        logits = module(x.astype(self.compute), rngs=nnx.Rngs(dropout=key)).astype(jnp.float32)
-        loss = optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean() / self.parts
-        hits = jnp.sum(_rank(logits, labels) < 1, dtype=jnp.float32) if self.fits else None
-        return loss, (hits, nnx.split(module, nnx.Param, ...)[2])
+        output, leaves = self._output(parameters, rest, inputs, train=True, key=key)
+        loss = self.criterion(output, *wanted) / self.parts
+        hits = jnp.sum(_rank(output, *wanted) < 1, dtype=jnp.float32) if self.fits else None
+        after = self._divided(leaves)[1]
+        # Statistics keep their number format, whatever they are computed from.
+        return loss, (hits, [new.astype(old.dtype) for new, old in zip(after, rest, strict=True)])
 
-    def _totals(self, state: Leaves, x: jax.Array, labels: jax.Array) -> jax.Array:
+    def _output(self, parameters: Leaves, rest: Leaves, inputs: Any, **mode: Any) -> tuple[jax.Array, Leaves]:
+        """The model's output, computed in the workload's precision, in float32; and all leaves after the call."""
+        cast = [leaf.astype(self.compute) for leaf in parameters]
+        given = {name: self._in_precision(array) for name, array in inputs.items()}
+        output, leaves = self.network.apply(self._united(cast, rest), given, **mode)
+        return output.astype(jnp.float32), leaves
+
+    def _in_precision(self, array: jax.Array) -> jax.Array:
+        return array.astype(self.compute) if jnp.issubdtype(array.dtype, jnp.floating) else array
+
+    def _totals(self, state: Leaves, inputs: Any, labels: jax.Array) -> jax.Array:
         """Sums over samples: loss, hits among the first and the first five, samples; shape (4,)."""
         parameters, rest, *_ = self._parts(state)
-        cast = jax.tree.map(lambda leaf: leaf.astype(self.compute), parameters)
-        module: Any = nnx.merge(self.evaluated, cast, rest)
-        logits = module(x.astype(self.compute)).astype(jnp.float32)
+        logits, _ = self._output(parameters, rest, inputs)
         counted = labels >= 0
         wanted = jnp.maximum(labels, 0)
         losses = optax.softmax_cross_entropy_with_integer_labels(logits, wanted)
@@ -142,7 +176,3 @@ class TrainStep(Compiled, Trainer):
 def _rank(logits: jax.Array, labels: jax.Array) -> jax.Array:
     """How many classes score higher than each sample's own."""
     return jnp.sum(logits > jnp.take_along_axis(logits, labels[:, None], axis=1), axis=1)
-
-
-def _split(batch: jax.Array, parts: int) -> jax.Array:
-    return batch.reshape(parts, -1, *batch.shape[1:])

@@ -24,13 +24,13 @@ class SelfAttention(nnx.Module):
     """Multi-head self-attention with the packed input projection of torch.nn.MultiheadAttention."""
 
     def __init__(self, rngs: nnx.Rngs):
-        self.in_proj_weight = nnx.Param(jnp.zeros((_WIDTH, 3 * _WIDTH)))
-        self.in_proj_bias = nnx.Param(jnp.zeros(3 * _WIDTH))
+        self.in_proj = nnx.Linear(_WIDTH, 3 * _WIDTH, rngs=rngs)
         self.out_proj = nnx.Linear(_WIDTH, _WIDTH, rngs=rngs)
 
     def __call__(self, x: Array) -> Array:
         batch, tokens, _ = x.shape
-        packed = x @ self.in_proj_weight[...] + self.in_proj_bias[...]
+        # Not a call of the layer, so that the program stays the one that earlier records hold.
+        packed = x @ self.in_proj.kernel[...] + self.in_proj.bias[...]
         query, key, value = jnp.moveaxis(packed.reshape(batch, tokens, 3, _HEADS, _WIDTH // _HEADS), 2, 0)
         # Not jax.nn.dot_product_attention, whose softmax is float32 even on float64 inputs.
         scores = jnp.einsum("bqhd,bkhd->bhqk", query / math.sqrt(_WIDTH // _HEADS), key)

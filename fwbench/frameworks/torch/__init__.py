@@ -1,4 +1,4 @@
-"""PyTorch: torchvision's networks, eager and compiled."""
+"""PyTorch, eager and compiled."""
 
 from fwbench.frameworks.torch.adapter import FRAMEWORK
 

@@ -10,13 +10,13 @@ from torch.nn import functional
 
 from fwbench.frameworks.contract import Framework, Program
 from fwbench.frameworks.precision import Operands, Products
-from fwbench.frameworks.torch.networks import network, shapes
+from fwbench.frameworks.torch.networks import is_out_of_memory, network, shapes
 from fwbench.frameworks.torch.program import DTYPE, Inference, compile_mode, device_of
-from fwbench.frameworks.torch.training import TrainStep
+from fwbench.frameworks.torch.training import TrainStep, classifies
 from fwbench.frameworks.training import HORIZON
 from fwbench.models import Model
 from fwbench.models.weights import Shape, Weights
-from fwbench.record.workload import MODES, Workload
+from fwbench.record.workload import MODES, TRAINING, Workload
 
 
 class Torch(Framework):
@@ -27,6 +27,10 @@ class Torch(Framework):
             return f"{model.name} names no network in PyTorch"
         if workload.mode not in MODES:
             return f"the PyTorch lanes have no mode {workload.mode!r}"
+        if workload.mode == "fit" and not classifies(model):
+            return f"fit trains a network that makes logits of one input of floating point, and {model.name} is none"
+        if workload.mode in TRAINING and isinstance(model.loss, dict) and "torch" not in model.loss:
+            return f"{model.name} names no loss in PyTorch"
         if workload.device == "gpu" and not torch.cuda.is_available():
             return f"this machine has a GPU, but torch {torch.__version__} cannot use it: install a CUDA build of torch"
         if workload.precision == "tf32":
@@ -34,6 +38,10 @@ class Torch(Framework):
                 return "a CPU has no TF32 arithmetic: ask for fp32 or bf16"
             if torch.cuda.get_device_capability() < (8, 0):
                 return f"{torch.cuda.get_device_name()} has no TF32 arithmetic: ask for fp32 or bf16"
+        if workload.mode in TRAINING:
+            parameters = network(model, model.sizes(workload.axes)).parameters()
+            if not any(parameter.requires_grad for parameter in parameters):
+                return f"{model.name} has no weights to train"
         return None
 
     def weight_shapes(self, model: Model, sizes: Mapping[str, int]) -> dict[str, Shape]:
@@ -70,7 +78,7 @@ class Torch(Framework):
             importlib.import_module("torch._inductor.compile_fx")
 
     def is_out_of_memory(self, error: BaseException) -> bool:
-        return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
+        return is_out_of_memory(error)
 
 
 FRAMEWORK = Torch()

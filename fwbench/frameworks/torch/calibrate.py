@@ -11,9 +11,8 @@ from pathlib import Path
 
 import torch
 
-from fwbench.data.synthetic import batch
-from fwbench.frameworks.torch.networks import load_weights, network, shapes
-from fwbench.models import CATALOG, Model
+from fwbench.frameworks.torch.networks import called_with, load_weights, network, place_inputs, shapes
+from fwbench.models import CATALOG, Model, inputs
 from fwbench.models import weights as canonical
 
 _BATCH_SIZE = 16
@@ -29,16 +28,18 @@ def calibrate(model: Model) -> dict[str, float]:
         layer: name for name, layer in module.named_modules() if isinstance(layer, torch.nn.BatchNorm2d)
     }
 
-    def before(layer: torch.nn.Module, inputs: tuple[torch.Tensor]) -> None:
-        scale = float(f"{inputs[0].square().mean().item():.4g}")
+    def before(layer: torch.nn.Module, given: tuple[torch.Tensor]) -> None:
+        scale = float(f"{given[0].square().mean().item():.4g}")
         scales[names[layer]] = scale
         layer.get_buffer("running_mean").mul_(math.sqrt(scale))
         layer.get_buffer("running_var").mul_(scale)
 
     for layer in names:
         layer.register_forward_pre_hook(before)
+    drawn = inputs.draw(model.inputs, _BATCH_SIZE, 0, model.sizes())
+    positional, named = called_with(place_inputs(model, drawn, torch.device("cpu"), torch.float64))
     with torch.inference_mode():
-        module(torch.from_numpy(batch(model, _BATCH_SIZE, seed=0)).double().permute(0, 3, 1, 2))
+        module(*positional, **named)
     return scales
 
 

@@ -1,19 +1,42 @@
-"""Which PyTorch module a model of the catalog is, and how canonical weights enter and leave it."""
+"""The PyTorch module that a model names, how canonical weights enter and leave it, and how it is called."""
 
-from collections.abc import Mapping
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.parameter import is_lazy
 
+from fwbench.frameworks.torch.deferred import Deferred
 from fwbench.models import CATALOG, Model
-from fwbench.models.importing import arguments, load
+from fwbench.models.importing import ModelError, arguments, described, load
+from fwbench.models.outputs import select
 from fwbench.models.weights import Shape, Weights
 
-_COUNTER = "num_batches_tracked"
+# Buffers that training changes. All others are constants that the network brings along.
+_STATISTICS = ("running_mean", "running_var")
+
+
+class Function(torch.nn.Module):
+    """A plain function of the inputs as a module without weights."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        return self.function(*inputs, **named)
 
 
 def network(model: Model, sizes: Mapping[str, int]) -> torch.nn.Module:
-    """The model's module on the meta device: shapes without storage, in training mode.
+    """The model's module on the CPU, in the mode in which it was built.
+
+    The weights are yet to come: what `shapes` names may hold any numbers until `load_weights` has set it.
 
     Args:
         sizes: of the model's axes.
@@ -22,35 +45,178 @@ def network(model: Model, sizes: Mapping[str, int]) -> torch.nn.Module:
         KeyError: the model has no network in PyTorch.
         ModelError: its import path does not lead to one.
     """
-    builder = load(model.networks["torch"])
-    with torch.device("meta"):
-        module: torch.nn.Module = builder(**arguments(builder, sizes))
-        return module
+    path = model.networks["torch"]
+    found = load(path)
+    if not callable(found) or isinstance(found, torch.nn.Module):
+        raise ModelError(f"{path!r} is an object of type {type(found).__name__}: name a class, a factory or a function")
+    call = functools.partial(found, **arguments(found, sizes))
+    if _takes_inputs(found, model, sizes):
+        return Function(call)
+    # Random buffers are the same in every process.
+    torch.manual_seed(0)
+    with faults(f"{path!r}"), Deferred() as deferred:
+        built = call()
+    if not isinstance(built, torch.nn.Module):
+        if callable(built) and not inspect.isclass(built):
+            return Function(built)
+        what = f"the class {built.__name__}" if inspect.isclass(built) else f"an object of type {type(built).__name__}"
+        raise ModelError(f"{path!r} returned {what} instead of a torch.nn.Module")
+    for name, tensor in (*built.named_parameters(), *built.named_buffers()):
+        if is_lazy(tensor):
+            raise ModelError(
+                f"{path!r} leaves the shape of {name!r} to the first call: give the layer the size of its input"
+            )
+        if tensor.is_meta:
+            raise ModelError(f"{path!r} leaves {name!r} without numbers on the meta device: build it on the CPU")
+    deferred.finish(_state(built).values())
+    return built
+
+
+def _takes_inputs(found: Callable[..., Any], model: Model, sizes: Mapping[str, int]) -> bool:
+    """Whether a path names a function of the model's inputs, and not what builds its network from its axes."""
+    try:
+        parameters = inspect.signature(found).parameters
+    except (TypeError, ValueError):
+        # Functions in C, such as `torch.nn.functional.scaled_dot_product_attention`, tell of no parameters.
+        return not inspect.isclass(found)
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    required = [
+        name
+        for name, parameter in parameters.items()
+        if parameter.default is parameter.empty and parameter.kind not in variable and name not in sizes
+    ]
+    if not required:
+        return False
+    if not inspect.isclass(found):
+        if "" in model.inputs:
+            if len(required) == 1 and parameters[required[0]].kind is not inspect.Parameter.KEYWORD_ONLY:
+                return True
+        elif set(required) <= set(model.inputs):
+            takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
+            if takes_any or set(model.inputs) <= set(parameters):
+                return True
+    path, inputs = model.networks["torch"], ", ".join(filter(None, model.inputs))
+    wanted = f"its inputs ({inputs})" if inputs else "its one input"
+    raise ModelError(
+        f"{path!r} has the parameters {', '.join(parameters)}: a builder of {model.name}'s network requires none but "
+        f"its axes ({', '.join(sizes) or 'it has none'}), and a function in its place takes {wanted}"
+    )
+
+
+def _state(module: torch.nn.Module) -> dict[str, Tensor]:
+    """The tensors that hold canonical weights by name: parameters (tied ones once) and running statistics."""
+    parameters = {name: tensor for name, tensor in module.named_parameters() if tensor.is_floating_point()}
+    buffers = module.named_buffers()
+    return parameters | {name: tensor for name, tensor in buffers if name.rpartition(".")[2] in _STATISTICS}
 
 
 def shapes(module: torch.nn.Module) -> dict[str, Shape]:
-    """Canonical name to shape of every tensor of the module's state."""
-    return {name: tuple(tensor.shape) for name, tensor in module.state_dict().items() if not name.endswith(_COUNTER)}
+    """Canonical name to shape of every parameter, tied ones once, and of every running statistic."""
+    return {name: tuple(tensor.shape) for name, tensor in _state(module).items()}
 
 
-def load_weights(module: torch.nn.Module, weights: Weights) -> None:
-    """Give a module on the meta device its storage: the canonical weights, each key used exactly once.
+def load_weights(module: torch.nn.Module, weights: Mapping[str, NDArray[Any]]) -> None:
+    """Set a module to the canonical weights, each used exactly once, and to their number format, float32 or float64.
+
+    Buffers without canonical weights keep their values.
 
     Raises:
-        RuntimeError: a key is missing, unknown or of another shape.
+        ModelError: a weight is missing, unknown or of another shape.
     """
-    state = {name: torch.from_numpy(array.copy()) for name, array in weights.items()}
-    counters = {name: torch.zeros((), dtype=torch.int64) for name in module.state_dict() if name.endswith(_COUNTER)}
-    module.load_state_dict(state | counters, strict=True, assign=True)
+    expected = shapes(module)
+    for name in sorted(expected.keys() | weights.keys()):
+        if name not in weights:
+            raise ModelError(f"there is no weight {name!r}, which the network in PyTorch has")
+        if name not in expected:
+            raise ModelError(f"there is a weight {name!r}, which the network in PyTorch does not have")
+        if weights[name].shape != expected[name]:
+            raise ModelError(
+                f"the weight {name!r} has the shape {weights[name].shape}, and {expected[name]} in PyTorch's network"
+            )
+    # Not `to`, which would cut complex buffers down to their real part.
+    if any(array.dtype == np.float64 for array in weights.values()):
+        module.double()
+    else:
+        module.float()
+    for name, tensor in _state(module).items():
+        # Not copied into the parameter's own memory, which has not been touched yet: NumPy's is quicker to get.
+        tensor.data = torch.from_numpy(np.array(weights[name], order="C")).to(tensor.device)
 
 
 def export_weights(module: torch.nn.Module) -> Weights:
     """The module's state in canonical form, float32 on the host."""
     return {
-        name: np.array(tensor.detach().float().cpu().contiguous().numpy())
-        for name, tensor in module.state_dict().items()
-        if not name.endswith(_COUNTER)
+        name: np.array(tensor.detach().float().cpu().contiguous().numpy()) for name, tensor in _state(module).items()
     }
+
+
+def place_inputs(
+    model: Model, arrays: Mapping[str, NDArray[Any]], device: torch.device, dtype: torch.dtype
+) -> dict[str, Tensor]:
+    """A batch of a model's inputs on the device.
+
+    Args:
+        arrays: by the input's name, as `fwbench.models.inputs.draw` gives them.
+        dtype: of inputs of floating point. Whole numbers become int64, which PyTorch's indexing wants.
+
+    Returns:
+        Images as (batch, channels, height, width) in memory of (batch, height, width, channels): they arrive so, and
+        this is a view.
+    """
+    return {
+        name: placed.permute(0, 3, 1, 2) if model.inputs[name].image else placed
+        for name, placed in ((name, place(array, device, dtype)) for name, array in arrays.items())
+    }
+
+
+def place(array: NDArray[Any], device: torch.device, dtype: torch.dtype = torch.float32) -> Tensor:
+    """An array on the device: `dtype` for floating point, int64 for whole numbers; truth values stay such."""
+    placed = torch.from_numpy(array)
+    if not placed.is_floating_point():
+        dtype = torch.bool if placed.dtype is torch.bool else torch.int64
+    return placed.to(device, dtype)
+
+
+def called_with(inputs: Mapping[str, Tensor]) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
+    """Positional and keyword arguments of a call: an input without a name is the first, all others have theirs."""
+    return tuple(inputs[name] for name in inputs if not name), {name: inputs[name] for name in inputs if name}
+
+
+def select_output(model: Model, returned: Any, batch_size: int) -> Tensor:
+    """The model's output, out of what its network returned.
+
+    Raises:
+        ModelError: it is not where the model says, is no array, or its first axis is not the batch.
+    """
+    found = select(model, returned)
+    if not isinstance(found, Tensor):
+        raise ModelError(f"{model.name} returns an object of type {type(found).__name__} instead of a torch.Tensor")
+    if not found.ndim or len(found) != batch_size:
+        raise ModelError(
+            f"{model.name} returns an output of shape {tuple(found.shape)} for a batch of {batch_size}: "
+            "the first axis must be the batch"
+        )
+    return found
+
+
+@contextmanager
+def faults(what: str) -> Iterator[None]:
+    """Make a `ModelError` of an exception in the user's code; a lack of memory is no fault of theirs.
+
+    Raises:
+        ModelError: the code raised an exception; the sentence says which and where.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, ModelError) or is_out_of_memory(error):
+            raise
+        raise ModelError(f"{what} raised {described(error)}") from error
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether the exception means that the host's or the device's memory ran out."""
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
 
 
 def count_macs(model: str) -> float:
@@ -61,7 +227,7 @@ def count_macs(model: str) -> float:
     from torch.utils.flop_counter import FlopCounterMode
 
     row = CATALOG[model]
-    module = network(row, row.sizes()).eval()
+    module = network(row, row.sizes()).to("meta").eval()
     height_width_channels = row.input_shape
     shape = (height_width_channels[-1], *height_width_channels[:-1]) if len(row.input_shape) == 3 else row.input_shape
     with FlopCounterMode(display=False) as counter, torch.inference_mode():

@@ -20,7 +20,7 @@ def fetch(model: Model) -> None:
     """
     state = torchvision.models.get_model_weights(model.name).DEFAULT.get_state_dict(progress=False)
     module = network(model, model.sizes())
-    module.load_state_dict(state, strict=True, assign=True)
+    module.load_state_dict(state, strict=True)
     pretrained.save(model, export_weights(module))
 
 

@@ -2,19 +2,28 @@
 
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ParamSpec, TypeVar
 
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from fwbench.data import Images
-from fwbench.data.synthetic import batch
 from fwbench.frameworks.contract import CompileTimes, Program
 from fwbench.frameworks.torch.fingerprint import Operators
-from fwbench.frameworks.torch.networks import export_weights, load_weights, network
+from fwbench.frameworks.torch.networks import (
+    called_with,
+    export_weights,
+    faults,
+    is_out_of_memory,
+    load_weights,
+    network,
+    place_inputs,
+    select_output,
+)
 from fwbench.models import Model
+from fwbench.models.inputs import draw
 from fwbench.models.weights import Weights
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Metric, unavailable
@@ -30,7 +39,7 @@ class Placed(Program):
     """A module and a batch on the device, on the lane's fast path.
 
     Args:
-        dtype: of the weights and the batch.
+        dtype: of the weights and of inputs of floating point.
     """
 
     def __init__(self, workload: Workload, model: Model, weights: Weights, dtype: torch.dtype) -> None:
@@ -40,8 +49,10 @@ class Placed(Program):
         self.settings: dict[str, Any] = {"precision_mode": workload.precision}
         module = network(model, model.sizes(workload.axes))
         load_weights(module, weights)
-        module = module.to(self.device, dtype)
-        if len(model.input_shape) == 3:
+        if dtype is torch.bfloat16:
+            module = module.bfloat16()
+        module = module.to(self.device)
+        if any(given.image for given in model.inputs.values()):
             # cuDNN's and oneDNN's own layout.
             module = module.to(memory_format=torch.channels_last)
             self.settings["memory_format"] = "channels_last"
@@ -50,13 +61,27 @@ class Placed(Program):
             self.settings["cudnn.benchmark"] = True
         self.module = module
         self.dtype = dtype
-        self.x = self._placed(batch(model, workload.batch_size, workload.seed))
+        self.model = model
+        self.batch_size = workload.batch_size
+        self.inputs = self._placed(draw(model.inputs, workload.batch_size, workload.seed, model.sizes(workload.axes)))
         self.kernels: int | None = None
 
-    def _placed(self, samples: Images) -> torch.Tensor:
-        """Samples on the device, images as NCHW in memory of NHWC: they arrive so, and this is a view."""
-        x = torch.from_numpy(samples).to(self.device, self.dtype)
-        return x.permute(0, 3, 1, 2) if x.ndim == 4 else x
+    def _placed(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
+        return place_inputs(self.model, arrays, self.device, self.dtype)
+
+    def _blame(self, error: Exception, call: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Find out whether the network or its compiler failed, after a call with these arguments raised an error.
+
+        Raises:
+            ModelError: the network, which fails without the compiler too; the sentence says where.
+        """
+        if is_out_of_memory(error):
+            return
+        with faults(f"the network of {self.model.name}"):
+            if self.lane != "torch-compile":
+                raise error
+            with torch.compiler.set_stance("force_eager"):
+                call(*args, **kwargs)
 
     def _compiled(self, call: Callable[P, T]) -> Callable[P, T]:
         """The call as the lane makes it: compiled, or as it is."""
@@ -99,9 +124,9 @@ class Placed(Program):
         for tensor, copy in zip(tensors, [tensor.data.clone() for tensor in tensors], strict=True):
             tensor.data = copy
 
-    def _held(self) -> list[torch.Tensor]:
+    def _held(self) -> list[Tensor]:
         """Everything that lies on the device."""
-        return [self.x, *self.module.parameters(), *self.module.buffers()]
+        return [*self.inputs.values(), *self.module.parameters(), *self.module.buffers()]
 
     @property
     def replays(self) -> bool:
@@ -189,16 +214,21 @@ class Inference(Placed):
         super().__init__(workload, model, weights, DTYPE[workload.precision])
         self.module.eval()
         self.call = self._compiled(self.module)
-        self.out = torch.empty(0)
+        self.positional, self.named = called_with(self.inputs)
+        self.returned: Any = None
 
     def session(self) -> AbstractContextManager[None]:
         return torch.inference_mode()
 
     def step(self) -> None:
-        self.out = self.call(self.x)
+        try:
+            self.returned = self.call(*self.positional, **self.named)
+        except Exception as error:
+            self._blame(error, self.call, *self.positional, **self.named)
+            raise
 
     def output(self) -> NDArray[Any]:
-        return self.out.float().cpu().numpy()
+        return select_output(self.model, self.returned, self.batch_size).float().cpu().numpy()
 
 
 def _bytes(number: int, source: str) -> Metric:

@@ -1,4 +1,4 @@
-"""Rematerialisation in PyTorch: a block's activations are computed again in the backward pass instead of kept."""
+"""Activation checkpointing (remat) in PyTorch: the backward pass computes a block's activations again."""
 
 import contextlib
 import functools
@@ -11,6 +11,8 @@ from torchvision.models.mobilenetv3 import InvertedResidual
 from torchvision.models.resnet import Bottleneck
 from torchvision.models.vision_transformer import EncoderBlock
 
+from fwbench.models.importing import ModelError
+
 BLOCKS = (Bottleneck, EncoderBlock, InvertedResidual, MBConv)
 
 
@@ -21,11 +23,14 @@ def rematerialise(module: torch.nn.Module, *, compiled: bool) -> None:
         compiled: for `torch.compile`, which keeps running statistics out of what it computes again by itself.
 
     Raises:
-        ValueError: the network has no such blocks.
+        ModelError: the network has no such blocks.
     """
     blocks = [part for part in module.modules() if isinstance(part, BLOCKS)]
     if not blocks:
-        raise ValueError(f"{type(module).__name__} has no blocks to rematerialise")
+        raise ModelError(
+            f"{type(module).__name__} has no blocks that activation checkpointing (remat) knows: it knows those of "
+            "torchvision's ResNet, ViT, MobileNetV3 and EfficientNet"
+        )
     for block in blocks:
         options = {} if compiled else {"context_fn": functools.partial(_contexts, block)}
         block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False, **options)

@@ -1,5 +1,6 @@
 """Training in PyTorch: forward, loss, backward, optimizer, learning-rate schedule; and evaluation."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,12 @@ from torch.nn import functional
 
 from fwbench.data import Images, Labels
 from fwbench.frameworks.contract import CompileTimes, Scores, Trainer
+from fwbench.frameworks.torch.networks import called_with, faults, place, select_output
 from fwbench.frameworks.torch.program import Placed
 from fwbench.frameworks.torch.rematerialise import rematerialise
 from fwbench.frameworks.training import MOMENTUM, cosine, learning_rate, targets
 from fwbench.models import Model
+from fwbench.models.importing import ModelError, load
 from fwbench.models.weights import Weights
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.workload import Workload
@@ -25,13 +28,12 @@ class TrainStep(Placed, Trainer):
     def __init__(self, workload: Workload, model: Model, weights: Weights, horizon: int) -> None:
         # Weights stay float32 while training; bf16 is mixed precision.
         super().__init__(workload, model, weights, torch.float32)
-        torch.manual_seed(workload.seed)
         self.mixed = workload.precision == "bf16"
         self.parts = workload.accumulate
         self.fits = workload.mode == "fit"
         if workload.remat:
             rematerialise(self.module, compiled=self.lane == "torch-compile")
-        parameters = list(self.module.parameters())
+        parameters = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
         rate = learning_rate(workload)
         self.optimizer: torch.optim.Optimizer
         if workload.optimizer == "adam":
@@ -41,9 +43,12 @@ class TrainStep(Placed, Trainer):
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: cosine(step, horizon))
         self.settings |= {"optimizer": f"{workload.optimizer}, fused", "mixed_precision": self.mixed}
         self.module.train()
-        self.labels = (
-            torch.from_numpy(targets(workload, model, (workload.batch_size, model.classes))).long().to(self.device)
-        )
+        self.criterion = criterion(model)
+        # Targets that the model declares, and a loss without any, do not depend on the shape of the output.
+        known = classifies(model) or bool(model.targets) or isinstance(model.loss, dict)
+        wanted = targets(workload, model, (workload.batch_size, model.classes) if known else self._output_shape())
+        self.targets: tuple[Tensor, ...] = () if wanted is None else (place(wanted, self.device),)
+        torch.manual_seed(workload.seed)
         self.call = self._compiled(self._loss)
         self.evaluate = self._compiled(self._totals)
         # A CUDA graph's gradients lie where the next part's will: parts are added to tensors of our own.
@@ -62,9 +67,14 @@ class TrainStep(Placed, Trainer):
 
     def step(self) -> None:
         parts = []
-        for x, wanted in zip(self.x.chunk(self.parts), self.labels.chunk(self.parts), strict=True):
-            loss, hits = self.call(x, wanted)
-            loss.backward()
+        batch = (*self.inputs.values(), *self.targets)
+        for part in zip(*(tensor.chunk(self.parts) for tensor in batch), strict=True):
+            try:
+                loss, hits = self.call(*part)
+                loss.backward()
+            except Exception as error:
+                self._blame(error, self._gradients, *part)
+                raise
             if self.parts > 1 or self.fits:
                 # A copy: with CUDA graphs the next call writes to the same memory.
                 parts.append(torch.stack([loss.detach(), hits]))
@@ -83,7 +93,7 @@ class TrainStep(Placed, Trainer):
 
     def _held(self) -> list[Tensor]:
         memory = [tensor for state in self.optimizer.state.values() for tensor in state.values()]
-        return [*super()._held(), self.labels, *memory]
+        return [*super()._held(), *self.targets, *memory]
 
     def fingerprint(self) -> Fingerprint:
         # An evaluation may have come last.
@@ -92,7 +102,7 @@ class TrainStep(Placed, Trainer):
 
     def feed(self, images: Images, labels: Labels) -> None:
         self._switch(train=True)
-        self.x, self.labels = self._placed(images), self._placed_labels(labels)
+        self.inputs, self.targets = self._samples(images), (place(labels, self.device),)
 
     def curve(self) -> list[tuple[float, float]]:
         steps = [(loss, hits) for loss, hits in torch.stack(self._curve).tolist()]
@@ -102,7 +112,8 @@ class TrainStep(Placed, Trainer):
     def score(self, images: Images, labels: Labels) -> None:
         self._switch(train=False)
         with torch.no_grad():
-            self._scores.append(self.evaluate(self._placed(images), self._placed_labels(labels)).clone())
+            (x,) = self._samples(images).values()
+            self._scores.append(self.evaluate(x, place(labels, self.device)).clone())
 
     def scores(self) -> Scores:
         found = Scores.of(torch.stack(self._scores).tolist())
@@ -114,29 +125,105 @@ class TrainStep(Placed, Trainer):
         if self.module.training != train:
             self.module.train(train)
 
-    def _loss(self, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    def _samples(self, images: Images) -> dict[str, Tensor]:
+        """A batch of data for the model's only input."""
+        return self._placed(dict.fromkeys(self.model.inputs, images))
+
+    def _loss(self, *part: Tensor) -> tuple[Tensor, Tensor]:
         """This part's share of the batch's mean loss; right answers, counted in mode `fit` alone."""
-        logits = self._logits(x)
-        loss = functional.cross_entropy(logits, labels) / self.parts
-        hits = (_rank(logits.detach(), labels) < 1).float().sum() if self.fits else loss.detach()
+        given, wanted = part[: len(self.inputs)], part[len(self.inputs) :]
+        output = self._output(*given)
+        loss = self.criterion(output, *wanted) / self.parts
+        hits = (_rank(output.detach(), *wanted) < 1).float().sum() if self.fits else loss.detach()
         return loss, hits
+
+    def _gradients(self, *part: Tensor) -> None:
+        loss, _ = self.call(*part)
+        loss.backward()
 
     def _totals(self, x: Tensor, labels: Tensor) -> Tensor:
         """Sums over samples: loss, hits among the first and the first five, samples; float64 of shape (4,)."""
-        logits = self._logits(x)
+        logits = self._output(x)
         counted = labels >= 0
         loss = functional.cross_entropy(logits, labels, ignore_index=-1, reduction="sum")
         rank = _rank(logits, labels.clamp(min=0))
         hits = [((rank < k) & counted).sum() for k in (1, 5)]
         return torch.stack([loss, *hits, counted.sum()]).double()
 
-    def _logits(self, x: Tensor) -> Tensor:
+    def _output(self, *given: Tensor) -> Tensor:
+        positional, named = called_with(dict(zip(self.inputs, given, strict=True)))
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.mixed):
-            logits: Tensor = self.module(x)
-        return logits.float()
+            returned = self.module(*positional, **named)
+        return select_output(self.model, returned, len(given[0])).float()
 
-    def _placed_labels(self, labels: Labels) -> Tensor:
-        return torch.from_numpy(labels).to(self.device).long()
+    def _output_shape(self) -> tuple[int, ...]:
+        """Of the network in training mode, by one forward pass that leaves its buffers as they were.
+
+        On the device, and not on the meta device or with fake tensors: those cannot follow a network whose Python asks
+        for numbers, and the second would fill the caches of the compiler that is timed later. What a forward pass warms
+        up by itself, it gives back here: cuDNN's choice of algorithms is not made, and the GPU's memory is released.
+        """
+        benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
+        before = [(buffer, buffer.clone()) for buffer in self.module.buffers()]
+        with faults(f"the network of {self.model.name}"), torch.no_grad():
+            shape = tuple(self._output(*self.inputs.values()).shape)
+            for buffer, kept in before:
+                buffer.copy_(kept)
+        torch.backends.cudnn.benchmark = benchmark
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        return shape
+
+
+def classifies(model: Model) -> bool:
+    """Whether a model makes logits of shape (batch, classes) of one input of floating point, as `fit` trains it."""
+    floating = [given.dtype == "float32" for given in model.inputs.values()]
+    return floating == [True] and model.classes > 0 and model.loss == "cross_entropy" and model.targets is None
+
+
+def criterion(model: Model) -> Callable[..., Tensor]:
+    """The loss of an output, float32, and of the targets where there are any.
+
+    Raises:
+        ModelError: an import path leads to no function.
+    """
+    if model.loss == "cross_entropy":
+        return _cross_entropy
+    if model.loss == "mse":
+        return _mean_squared_error
+    assert isinstance(model.loss, dict)
+    path = model.loss["torch"]
+    function = load(path)
+    if not callable(function):
+        raise ModelError(f"{path!r}, the loss of {model.name}, is an object of type {type(function).__name__}")
+
+    def criterion(*given: Tensor) -> Tensor:
+        loss = function(*given)
+        if not isinstance(loss, Tensor) or loss.ndim:
+            what = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"type {type(loss).__name__}"
+            raise ModelError(f"{path!r}, the loss of {model.name}, returned an object of {what} instead of a scalar")
+        return loss
+
+    return criterion
+
+
+def _cross_entropy(output: Tensor, labels: Tensor) -> Tensor:
+    """The mean over all of the output's axes but the last, which counts the classes."""
+    _compare(output.shape[:-1], labels)
+    return functional.cross_entropy(output.flatten(0, -2), labels.flatten())
+
+
+def _mean_squared_error(output: Tensor, wanted: Tensor) -> Tensor:
+    _compare(output.shape, wanted)
+    return functional.mse_loss(output, wanted)
+
+
+def _compare(expected: torch.Size, wanted: Tensor) -> None:
+    # PyTorch would stretch one to the other's shape.
+    if wanted.shape != expected:
+        raise ModelError(
+            f"the targets have the shape {tuple(wanted.shape)}, and the loss of this output needs {tuple(expected)}"
+        )
 
 
 def _rank(logits: Tensor, labels: Tensor) -> Tensor:

@@ -41,7 +41,7 @@ class Study:
 
     Attributes:
         machine: that it was measured on.
-        caption: where it is from and what to mind.
+        caption: where it is from, and caveats.
         matches: whether a published row and a case are the same workload.
     """
 
@@ -94,8 +94,7 @@ def _table(study: Study, pairs: Sequence[_Pair]) -> Table:
     return tabulate(
         f"published-{study.key}",
         f"Beside {study.title}",
-        f"Published numbers are of another machine ({study.machine}) and stand here as they were printed. "
-        f"{study.caption}",
+        f"Published numbers are from another machine ({study.machine}), shown as they were printed. {study.caption}",
         (
             *(Column[_Pair](name, functools.partial(field, name)) for name in texts),
             *(

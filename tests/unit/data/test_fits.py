@@ -17,7 +17,7 @@ LANES = ("torch", "jax")
 
 @pytest.fixture
 def fit(protocol):
-    workers = Workers(machine(), "cpu", {}, LANES, NO_PROJECT)
+    workers = Workers(machine(), "cpu", {}, NO_PROJECT)
 
     def measure(lane, model="mlp", *, on_stage=lambda stage: None, **fields):
         return workers.measure(Workload(lane, model, "fit", **fields), protocol, on_stage)

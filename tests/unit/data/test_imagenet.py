@@ -223,7 +223,9 @@ def test_a_missing_split_and_a_missing_column_are_named(tmp_path, write_parquet,
 
 def test_what_to_install_is_said(monkeypatch, imagenet_folder):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    assert refused(imagenet_folder) == "imagenet-100 needs Hugging Face datasets: pip install datasets"
+    assert refused(imagenet_folder) == (
+        "imagenet-100 needs datasets, which is not installed: pip install 'fwbench[imagenet]'"
+    )
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

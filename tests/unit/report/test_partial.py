@@ -29,7 +29,7 @@ def test_one_framework_and_one_batch_size(report):
         assert sentence in text(out)
         assert sentence in parsing.unescaped((out / "tables.md").read_text())
         assert sentence.partition("(")[0] in (out / "tables.tex").read_text()
-    assert "no speed-up: eager PyTorch" in text(out)
+    assert "no speed-up: PyTorch (eager)" in text(out)
 
 
 def test_epochs_alone(report):

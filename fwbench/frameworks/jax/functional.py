@@ -1,0 +1,142 @@
+"""A model's network in JAX as a function of flat leaves, whatever the library it is written in."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from fwbench.frameworks.jax.faults import faults
+from fwbench.frameworks.jax.layout import Layout, Tensor, check, layout
+from fwbench.models import Model
+from fwbench.models.importing import ModelError
+from fwbench.models.outputs import select
+from fwbench.models.weights import Shape, Weights
+
+Kind = Literal["parameter", "statistic", "buffer", "random"]
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One array of a network's state.
+
+    Attributes:
+        name: its own path, joined by dots.
+        kind: `parameter` is trained, and `statistic` runs along with training: these two are the canonical weights.
+            `buffer` is any other array that the network brings along, `random` the state of its random streams.
+        canonical: shape in PyTorch's layout, where that is neither its own nor follows from the name.
+    """
+
+    name: str
+    shape: Shape
+    kind: Kind
+    canonical: Shape | None = None
+
+    @property
+    def is_weight(self) -> bool:
+        """Whether it is one of the canonical weights."""
+        return self.kind in ("parameter", "statistic")
+
+
+class Network(ABC):
+    """A network without weights of its own: each call is given them, as a list of leaves in the order of `leaves`.
+
+    Attributes:
+        model: which it belongs to.
+        leaves: what its state consists of.
+        shapes: canonical name to canonical shape of every weight.
+        images: the layout in which it takes images, `NHWC` or `NCHW`.
+    """
+
+    images = "NHWC"
+
+    def __init__(self, model: Model, leaves: Sequence[Leaf]) -> None:
+        self.model = model
+        self.leaves = tuple(leaves)
+        weights = [leaf for leaf in leaves if leaf.is_weight]
+        tensors = [Tensor(leaf.name, leaf.shape, leaf.kind == "statistic", leaf.canonical) for leaf in weights]
+        self._layout: Layout = layout(model, tensors)
+        self.shapes = self._layout.shapes
+
+    def load(self, weights: Mapping[str, Any]) -> list[Any]:
+        """All leaves, with these canonical weights among them; JAX can differentiate it by them.
+
+        Raises:
+            ModelError: a weight is missing, unknown or of another shape.
+        """
+        check(self.model, self.shapes, {name: array.shape for name, array in weights.items()})
+        own, others = iter(self._layout.own(weights)), iter(self._others())
+        return [next(own) if leaf.is_weight else next(others) for leaf in self.leaves]
+
+    def canonical(self, leaves: Sequence[Any]) -> dict[str, Any]:
+        """The weights among all leaves under canonical names, in canonical layouts."""
+        chosen = zip(self.leaves, leaves, strict=True)
+        return self._layout.canonical([array for leaf, array in chosen if leaf.is_weight])
+
+    def export(self, leaves: Sequence[Any]) -> Weights:
+        """The same as float32 on the host."""
+        chosen = zip(self.leaves, leaves, strict=True)
+        on_host = [np.asarray(array, dtype=np.float32) if leaf.is_weight else None for leaf, array in chosen]
+        return {name: np.ascontiguousarray(array) for name, array in self.canonical(on_host).items()}
+
+    def place(self, inputs: Mapping[str, NDArray[Any]], dtype: Any, device: jax.Device) -> dict[str, jax.Array]:
+        """A batch of inputs on a device, images in this network's layout, whole numbers as int32.
+
+        Args:
+            inputs: as `fwbench.models.inputs.draw` gives them.
+            dtype: of floating-point inputs.
+        """
+        placed = {}
+        for name, array in inputs.items():
+            if self.model.inputs[name].image and self.images == "NCHW":
+                array = array.transpose(0, 3, 1, 2)
+            placed[name] = jax.device_put(jnp.asarray(array, dtype if array.dtype.kind == "f" else None), device)
+        return placed
+
+    def apply(
+        self, leaves: Sequence[Any], inputs: Mapping[str, Any], *, train: bool = False, key: Any = None
+    ) -> tuple[jax.Array, list[Any]]:
+        """Call the network.
+
+        Args:
+            leaves: all of them, as arrays of JAX: Flax NNX would change those of NumPy in place.
+            inputs: of the model by name, batch first.
+            train: whether it is in training mode.
+            key: of stochastic layers in training mode; without one they are off.
+
+        Returns:
+            The model's output, and all leaves after the call.
+
+        Raises:
+            ModelError: the network raised an exception, or it returned no such output.
+        """
+        with faults(f"the network of {self.model.name}"):
+            returned, after = self._call(leaves, inputs, train, key)
+        return _checked(self.model, returned, len(next(iter(inputs.values())))), after
+
+    @abstractmethod
+    def _call(self, leaves: Sequence[Any], inputs: Mapping[str, Any], train: bool, key: Any) -> tuple[Any, list[Any]]:
+        """What the network returns, and all leaves afterwards."""
+
+    def _others(self) -> list[Any]:
+        """The values of buffers and random streams, as the user's code sets them."""
+        return []
+
+
+def _checked(model: Model, returned: Any, batch_size: int) -> jax.Array:
+    """The model's output, out of what its network returned.
+
+    Raises:
+        ModelError: it is not where the model says, is no array, or its first axis is not the batch.
+    """
+    output: jax.Array = select(model, returned)
+    if not output.shape or output.shape[0] != batch_size:
+        raise ModelError(
+            f"{model.name} returns an output of shape {tuple(output.shape)} for a batch of {batch_size}: "
+            "the first axis must be the batch"
+        )
+    return output

@@ -1,0 +1,257 @@
+"""The kinds of networks that JAX has: Flax NNX, Flax Linen, Equinox, `init` with `apply`, and a plain function.
+
+Neither Linen nor Equinox is imported here: a network of theirs has brought its library along.
+"""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from fwbench.frameworks.jax.functional import Kind, Leaf, Network
+from fwbench.models import Model
+from fwbench.models.importing import parameters
+
+# The names by which a network's call may ask for a mode.
+_MODES: dict[str, Callable[[bool], bool]] = {"train": lambda train: train, "deterministic": lambda train: not train}
+
+
+class Nnx(Network):
+    """A module of Flax NNX. Its random streams, where it keeps any, advance with its state."""
+
+    def __init__(self, model: Model, module: nnx.Module, build: Callable[[], Any]) -> None:
+        """
+        Args:
+            module: with abstract or any other weights.
+            build: builds such a module with the values of its buffers and random streams.
+        """
+        self._build = build
+        self._graphs = {}
+        for train in (False, True):
+            module.train() if train else module.eval()
+            self._graphs[train], state = nnx.split(module)
+        self._state = state
+        self._structure = jax.tree.structure(state)
+        flat = nnx.to_flat_state(state)
+        leaves = [
+            Leaf(".".join(map(str, path)), tuple(jax.tree.leaves(variable)[0].shape), _kind(variable))
+            for path, variable in flat
+        ]
+        self._paths = [path for path, _ in flat]
+        super().__init__(model, leaves)
+
+    def module(self) -> nnx.Module:
+        """A copy of the module, with the weights that this network was made with, in training mode."""
+        module: nnx.Module = nnx.merge(self._graphs[True], self._state, copy=True)
+        return module
+
+    def replaced(self, module: nnx.Module) -> "Nnx":
+        """The network with a changed copy of its module."""
+        return Nnx(self.model, module, self._build)
+
+    def _call(self, leaves: Sequence[Any], inputs: Mapping[str, Any], train: bool, key: Any) -> tuple[Any, list[Any]]:
+        module: Any = nnx.merge(self._graphs[train], jax.tree.unflatten(self._structure, leaves), copy=True)
+        if train and key is None:
+            for _, part in nnx.iter_graph(module):
+                if hasattr(part, "rate") and hasattr(part, "deterministic"):
+                    part.rate = 0.0
+        rngs = None if key is None else nnx.Rngs(key)
+        returned = _called(module, inputs, train, rngs=rngs)
+        after = dict(nnx.to_flat_state(nnx.state(module)))
+        return returned, [jax.tree.leaves(after[path])[0] for path in self._paths]
+
+    def _others(self) -> list[Any]:
+        return _values(self.leaves, lambda: nnx.split(self._build())[1])
+
+
+class Linen(Network):
+    """A module of Flax Linen."""
+
+    def __init__(self, model: Model, module: Any, sizes: Mapping[str, int]) -> None:
+        self._module = module
+        self._inputs = _abstract(model, sizes)
+        variables = jax.eval_shape(self._init, self._inputs)
+        self._collections = [name for name in variables if name != "params"]
+        kinds: dict[str, Kind] = {"params": "parameter", "batch_stats": "statistic"}
+        leaves, self._structure = _flat(variables, lambda path: kinds.get(path[0].key, "buffer"), skip=1)
+        super().__init__(model, leaves)
+
+    def _init(self, inputs: Mapping[str, Any]) -> Any:
+        positional, named = _arguments(inputs)
+        modes = _modes(type(self._module).__call__, inputs, False)
+        return self._module.init(jax.random.key(0), *positional, **named, **modes)
+
+    def _call(self, leaves: Sequence[Any], inputs: Mapping[str, Any], train: bool, key: Any) -> tuple[Any, list[Any]]:
+        variables = jax.tree.unflatten(self._structure, leaves)
+        positional, named = _arguments(inputs)
+        modes = _modes(type(self._module).__call__, inputs, train)
+        linen = sys.modules["flax.linen"]
+
+        def without_dropout(call: Any, arguments: Any, keywords: Any, context: Any) -> Any:
+            return arguments[0] if isinstance(context.module, linen.Dropout) else call(*arguments, **keywords)
+
+        with linen.intercept_methods(without_dropout) if train and key is None else nullcontext():
+            # All of Linen's streams, dropout's too, come from that of `params` where they have no key of their own.
+            returned, changed = self._module.apply(
+                variables,
+                *positional,
+                **named,
+                **modes,
+                rngs=key,
+                mutable=self._collections if train else [],
+            )
+        return returned, jax.tree.leaves({**variables, **changed})
+
+    def _others(self) -> list[Any]:
+        return _values(self.leaves, lambda: self._init(_zeros(self._inputs)))
+
+
+class Equinox(Network):
+    """A module of Equinox without state, called on one sample at a time under `jax.vmap`, as Equinox's users do."""
+
+    images = "NCHW"
+
+    def __init__(self, model: Model, static: Any, arrays: Any, build: Callable[[], Any]) -> None:
+        """
+        Args:
+            static, arrays: the module's two parts, arrays as shapes.
+            build: builds such a module with the values of its arrays.
+        """
+        self._static = static
+        self._build = build
+        leaves, self._structure = _flat(arrays, lambda path: "parameter")
+        super().__init__(model, [_without_window(leaf) for leaf in leaves])
+
+    def _call(self, leaves: Sequence[Any], inputs: Mapping[str, Any], train: bool, key: Any) -> tuple[Any, list[Any]]:
+        equinox = sys.modules["equinox"]
+        module = equinox.combine(jax.tree.unflatten(self._structure, leaves), self._static)
+        module = equinox.nn.inference_mode(module, value=key is None)
+        keys = None if key is None else jax.random.split(key, len(next(iter(inputs.values()))))
+
+        def sample(inputs: Mapping[str, Any], key: Any) -> Any:
+            return _called(module, inputs, train, key=key)
+
+        return jax.vmap(sample, in_axes=(0, None if keys is None else 0))(inputs, keys), list(leaves)
+
+    def _others(self) -> list[Any]:
+        equinox = sys.modules["equinox"]
+        return _values(self.leaves, lambda: equinox.filter(self._build(), equinox.is_array))
+
+
+class Pair(Network):
+    """`init(key)`, or `init(key, *inputs)`, which returns parameters, and `apply(parameters, *inputs)`."""
+
+    def __init__(
+        self, model: Model, init: Callable[..., Any], apply: Callable[..., Any], sizes: Mapping[str, int]
+    ) -> None:
+        self._init, self._apply = init, apply
+        self._inputs = _abstract(model, sizes)
+        leaves, self._structure = _flat(jax.eval_shape(self._parameters, self._inputs), lambda path: "parameter")
+        super().__init__(model, leaves)
+
+    def _parameters(self, inputs: Mapping[str, Any]) -> Any:
+        required = [one for one in (parameters(self._init) or {}).values() if one.default is one.empty]
+        positional, named = _arguments(inputs) if len(required) > 1 else ((), {})
+        return self._init(jax.random.key(0), *positional, **named)
+
+    def _call(self, leaves: Sequence[Any], inputs: Mapping[str, Any], train: bool, key: Any) -> tuple[Any, list[Any]]:
+        positional, named = _arguments(inputs)
+        return self._apply(jax.tree.unflatten(self._structure, leaves), *positional, **named), list(leaves)
+
+    def _others(self) -> list[Any]:
+        return _values(self.leaves, lambda: self._parameters(_zeros(self._inputs)))
+
+
+class Function(Network):
+    """A function of the inputs, without weights."""
+
+    def __init__(self, model: Model, function: Callable[..., Any]) -> None:
+        self._function = function
+        super().__init__(model, [])
+
+    def _call(self, leaves: Sequence[Any], inputs: Mapping[str, Any], train: bool, key: Any) -> tuple[Any, list[Any]]:
+        positional, named = _arguments(inputs)
+        return self._function(*positional, **named), []
+
+
+def _called(module: Any, inputs: Mapping[str, Any], train: bool, **random: Any) -> Any:
+    """Call a module in a mode, with its stream of random numbers where its call has such a parameter."""
+    call = type(module).__call__
+    positional, named = _arguments(inputs)
+    random = {name: given for name, given in random.items() if name in (parameters(call) or {})}
+    return module(*positional, **named, **_modes(call, inputs, train), **random)
+
+
+def _arguments(inputs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments: an input without a name is the first, all others have theirs."""
+    return tuple(inputs[name] for name in inputs if not name), {name: inputs[name] for name in inputs if name}
+
+
+def _modes(call: Callable[..., Any], inputs: Mapping[str, Any], train: bool) -> dict[str, bool]:
+    wanted = (parameters(call) or {}).keys() - inputs.keys()
+    return {name: mode(train) for name, mode in _MODES.items() if name in wanted}
+
+
+def _abstract(model: Model, sizes: Mapping[str, int]) -> dict[str, Any]:
+    """Shapes and types of a batch of two."""
+    return {
+        name: jax.ShapeDtypeStruct((2, *given.sizes(sizes)), jax.dtypes.canonicalize_dtype(given.dtype))
+        for name, given in model.inputs.items()
+    }
+
+
+def _zeros(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: jnp.zeros(given.shape, given.dtype) for name, given in inputs.items()}
+
+
+def _kind(variable: Any) -> Kind:
+    """What a leaf of NNX's state is."""
+    if isinstance(variable, nnx.RngState):
+        return "random"
+    if isinstance(variable, nnx.BatchStat):
+        return "statistic"
+    trained = isinstance(variable, nnx.Param) and _is_floating(jax.tree.leaves(variable)[0])
+    return "parameter" if trained else "buffer"
+
+
+def _flat(tree: Any, kind: Callable[[Any], Kind], skip: int = 0) -> tuple[list[Leaf], Any]:
+    """The leaves of a tree of shapes, named by their paths but for the first `skip` parts, and its structure."""
+    paths, structure = jax.tree_util.tree_flatten_with_path(tree)
+    leaves = [
+        Leaf(
+            jax.tree_util.keystr(path[skip:], simple=True, separator="."),
+            tuple(leaf.shape),
+            kind(path) if _is_floating(leaf) else "buffer",
+        )
+        for path, leaf in paths
+    ]
+    return leaves, structure
+
+
+def _is_floating(leaf: Any) -> bool:
+    return bool(jnp.issubdtype(leaf.dtype, jnp.floating))
+
+
+def _without_window(leaf: Leaf) -> Leaf:
+    """Equinox's convolutions keep their bias as (channels, 1, 1)."""
+    if not leaf.name.endswith("bias") or len(leaf.shape) < 2 or set(leaf.shape[1:]) != {1}:
+        return leaf
+    return Leaf(leaf.name, leaf.shape, leaf.kind, leaf.shape[:1])
+
+
+def _values(leaves: Sequence[Leaf], state: Callable[[], Any]) -> list[Any]:
+    """Of a state that is built, the leaves that are no weights; the compiler leaves out the drawing of weights."""
+    if all(leaf.is_weight for leaf in leaves):
+        return []
+
+    def others() -> list[Any]:
+        built = zip(leaves, jax.tree.leaves(state()), strict=True)
+        return [array for leaf, array in built if not leaf.is_weight]
+
+    # Ahead of time, so that it runs here and now even while a program is traced.
+    values: list[Any] = jax.jit(others).lower().compile()()
+    return values

@@ -1,0 +1,232 @@
+"""How a network's own weights become the canonical ones and back: by renaming, or by a function of the user's."""
+
+import difflib
+import math
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from fwbench.frameworks.jax.faults import faults
+from fwbench.models import Model
+from fwbench.models.importing import ModelError, load
+from fwbench.models.weights import Shape
+
+# Flax's names of what the canonical form calls otherwise; the second line holds for running statistics alone.
+_RENAMED = {"kernel": "weight", "scale": "weight", "embedding": "weight"}
+_STATISTICS = {"mean": "running_mean", "var": "running_var"}
+
+# Every element's number is told in two digits, so that float32 holds each exactly.
+_BASE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One of a network's own weights.
+
+    Attributes:
+        name: its own path, joined by dots.
+        shape: its own.
+        statistic: whether it is a running statistic rather than a parameter.
+        canonical: its shape in PyTorch's layout, where that is neither its own nor follows from the name.
+    """
+
+    name: str
+    shape: Shape
+    statistic: bool = False
+    canonical: Shape | None = None
+
+
+class Layout(ABC):
+    """The two directions between own weights, a list in the network's order, and canonical ones by name.
+
+    Both only move elements, in NumPy or, for arrays of JAX, so that JAX can differentiate them.
+
+    Attributes:
+        shapes: canonical name to canonical shape.
+    """
+
+    shapes: dict[str, Shape]
+
+    @abstractmethod
+    def own(self, weights: Mapping[str, Any]) -> list[Any]:
+        """Of canonical weights, whose names and shapes are `shapes`."""
+
+    @abstractmethod
+    def canonical(self, own: Sequence[Any]) -> dict[str, Any]:
+        """The inverse of `own`."""
+
+
+def layout(model: Model, tensors: Sequence[Tensor]) -> Layout:
+    """The layout that a model describes for its network in JAX.
+
+    Raises:
+        ModelError: two weights get one name, or the user's function is no rearrangement of all weights.
+    """
+    described_here = model.weights if model.reference != "jax" else None
+    if isinstance(described_here, str):
+        return Rearranged(model, described_here, tensors)
+    return Renamed(model, described_here or {}, tensors)
+
+
+class Renamed(Layout):
+    """Names by rules, and Flax's kernels in PyTorch's layout: outputs and inputs before the window.
+
+    `kernel`, `scale` and `embedding` become `weight`; statistics `mean` and `var` become `running_mean` and
+    `running_var`. Then come the model's regular expressions, every one of them, in order.
+    """
+
+    def __init__(self, model: Model, patterns: Mapping[str, str], tensors: Sequence[Tensor]) -> None:
+        self._tensors: dict[str, tuple[Tensor, tuple[int, ...]]] = {}
+        self.shapes = {}
+        for tensor in tensors:
+            path, dot, leaf = tensor.name.rpartition(".")
+            renamed = _STATISTICS if tensor.statistic else _RENAMED
+            name = f"{path}{dot}{renamed.get(leaf, leaf)}"
+            for pattern, replacement in patterns.items():
+                name = re.sub(pattern, replacement, name)
+            if name in self._tensors:
+                raise ModelError(
+                    f"{model.name} names two weights of its network in JAX {name!r}: "
+                    f"{self._tensors[name][0].name!r} and {tensor.name!r}"
+                )
+            axes = tuple(range(len(tensor.shape)))
+            if leaf == "kernel" and len(axes) > 1:
+                axes = (*axes[:-3:-1], *axes[:-2])
+            self._tensors[name] = tensor, axes
+            self.shapes[name] = tensor.canonical or tuple(tensor.shape[axis] for axis in axes)
+
+    def own(self, weights: Mapping[str, Any]) -> list[Any]:
+        return [
+            weights[name].reshape([tensor.shape[axis] for axis in axes]).transpose(np.argsort(axes))
+            for name, (tensor, axes) in self._tensors.items()
+        ]
+
+    def canonical(self, own: Sequence[Any]) -> dict[str, Any]:
+        return {
+            name: array.transpose(axes).reshape(self.shapes[name])
+            for array, (name, (_, axes)) in zip(own, self._tensors.items(), strict=True)
+        }
+
+
+class Rearranged(Layout):
+    """Names and layouts by a function of the user's, which is inverted by where it puts every single element."""
+
+    def __init__(self, model: Model, path: str, tensors: Sequence[Tensor]) -> None:
+        self._path = path
+        function = load(path)
+        if not callable(function):
+            raise ModelError(f"{path!r}, the weights of {model.name}, is an object of type {type(function).__name__}")
+        own = {tensor.name: tensor.shape for tensor in tensors}
+        origins = self._origins(function, own)
+        self.shapes = {name: origin.shape for name, origin in origins.items()}
+        own_size, size = (sum(map(math.prod, sizes.values())) for sizes in (own, self.shapes))
+        places = np.full(own_size, -1, np.int64)
+        places[np.concatenate([np.empty(0, np.int64), *map(np.ravel, origins.values())])] = np.arange(size)
+        start = 0
+        self._own = []
+        for name, shape in own.items():
+            found = places[start : start + math.prod(shape)]
+            if lost := int((found < 0).sum()):
+                raise ModelError(f"{path!r} leaves out {lost} of the {found.size} numbers of {name!r} {shape}")
+            start += found.size
+            self._own.append(_Gather(found.reshape(shape), self.shapes))
+        self._canonical = {name: _Gather(origin, own) for name, origin in origins.items()}
+        self._names = list(own)
+
+    def own(self, weights: Mapping[str, Any]) -> list[Any]:
+        return [gather(weights) for gather in self._own]
+
+    def canonical(self, own: Sequence[Any]) -> dict[str, Any]:
+        given = dict(zip(self._names, own, strict=True))
+        return {name: gather(given) for name, gather in self._canonical.items()}
+
+    def _origins(self, function: Callable[..., Any], own: Mapping[str, Shape]) -> dict[str, NDArray[np.int64]]:
+        """Of every canonical element the place in all own weights, one after the other."""
+        count = sum(map(math.prod, own.values()))
+        # From 1, so that zeros that a function adds come from nowhere.
+        numbers = np.arange(1, count + 1)
+        low, high = (self._call(function, own, digits) for digits in (numbers % _BASE, numbers // _BASE))
+        values = np.random.default_rng(0).standard_normal(count, np.float32)
+        moved = self._call(function, own, values)
+        origins = {}
+        for name, array in moved.items():
+            if not low[name].shape == high[name].shape == array.shape:
+                raise self._no_rearrangement(name)
+            told = high[name].astype(np.float64) * _BASE + low[name] - 1
+            origins[name] = told.astype(np.int64)
+            in_range = bool(((told >= 0) & (told < count)).all()) and np.array_equal(told, origins[name])
+            if not in_range or not np.array_equal(values[origins[name]], array):
+                raise self._no_rearrangement(name)
+        return origins
+
+    def _call(
+        self, function: Callable[..., Any], own: Mapping[str, Shape], flat: NDArray[Any]
+    ) -> dict[str, NDArray[Any]]:
+        ends = np.cumsum([math.prod(shape) for shape in own.values()])
+        parts = np.split(flat.astype(np.float32), ends[:-1]) if own else []
+        # A function that is written with JAX must run here and now, even while a program is traced.
+        with jax.ensure_compile_time_eval(), faults(repr(self._path)):
+            made = function({name: part.reshape(own[name]) for name, part in zip(own, parts, strict=True)})
+            if isinstance(made, Mapping) and all(isinstance(name, str) for name in made):
+                return {name: np.asarray(array) for name, array in made.items()}
+        raise ModelError(f"{self._path!r} returned an object of type {type(made).__name__}, not weights by their names")
+
+    def _no_rearrangement(self, name: str) -> ModelError:
+        return ModelError(
+            f"{self._path!r} computes {name!r} instead of rearranging weights: it may transpose, reshape, split, "
+            "concatenate and rename them"
+        )
+
+
+class _Gather:
+    """One array out of the elements of others, read from no more of them than it needs."""
+
+    def __init__(self, places: NDArray[np.int64], sources: Mapping[str, Shape]) -> None:
+        """
+        Args:
+            places: of each element among those of all sources, one after the other.
+        """
+        sizes = [math.prod(shape) for shape in sources.values()]
+        ends = np.cumsum(sizes)
+        source = np.searchsorted(ends, places, side="right")
+        used = np.unique(source)
+        self._used = [list(sources)[index] for index in used]
+        # What to take off a place among all sources to find it among those used.
+        skipped = np.zeros(len(sizes), np.int64)
+        skipped[used] = (ends - sizes)[used] - np.cumsum([0, *(sizes[index] for index in used)])[:-1]
+        self._places = places - skipped[source] if places.size else places
+
+    def __call__(self, sources: Mapping[str, Any]) -> Any:
+        flat = [sources[name].reshape(-1) for name in self._used]
+        numpy: Any = np if all(isinstance(part, np.ndarray) for part in flat) else jnp
+        return numpy.concatenate(flat)[self._places] if flat else numpy.zeros(self._places.shape)
+
+
+def check(model: Model, expected: Mapping[str, Shape], given: Mapping[str, Shape]) -> None:
+    """See that weights are those that a network needs.
+
+    Raises:
+        ModelError: one is missing, unknown or of another shape; the sentence names it and what is nearest to it.
+    """
+    wrong = []
+    missing, unknown = ({**one} for one in (expected, given))
+    for name in expected.keys() & given.keys():
+        del missing[name], unknown[name]
+        if tuple(given[name]) != tuple(expected[name]):
+            wrong.append(f"{name!r} has the shape {tuple(given[name])} instead of {tuple(expected[name])}")
+    for name, shape in missing.items():
+        near = difflib.get_close_matches(name, unknown, n=1)
+        hint = f" (the nearest that nobody needs is {near[0]!r} {tuple(unknown[near[0]])})" if near else ""
+        wrong.append(f"{name!r} {tuple(shape)} is missing{hint}")
+    named = " ".join(wrong)
+    wrong += [f"{name!r} {tuple(shape)} is unknown" for name, shape in unknown.items() if repr(name) not in named]
+    if wrong:
+        more = f"; and {len(wrong) - 5} more" if len(wrong) > 5 else ""
+        raise ModelError(f"the weights do not fit {model.name}'s network in JAX: {'; '.join(wrong[:5])}{more}")

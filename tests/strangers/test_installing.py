@@ -1,0 +1,109 @@
+"""The wheel in an empty folder, what it lacks without extras, and a checkout that is not installed."""
+
+import json
+import shutil
+import sys
+import zipfile
+
+import pytest
+
+NOOP = """
+    import fwbench
+
+    def test_plain():
+        pass
+
+    @fwbench.benchmark("noop", lanes=["noop"])
+    def test_noop(fwbench_measure):
+        fwbench_measure()
+"""
+FAST = ("--benchmark-max-time=0", "--benchmark-min-rounds=5", "-p", "no:cacheprovider")
+SUITE = ("--pyargs", "fwbench.suite.benchmarks", "--benchmark-only", "--fwbench-profile=quick")
+
+
+def test_the_wheel_carries_what_is_read_at_run_time(wheel, request):
+    root = request.config.rootpath
+    packed = set(zipfile.ZipFile(wheel).namelist())
+    tracked = {path.relative_to(root).as_posix() for path in root.glob("fwbench/**/*") if path.is_file()}
+    assert {path for path in tracked if "__pycache__" not in path} <= packed
+    assert {"fwbench/py.typed", "fwbench/report/page.html", "fwbench/suite/benchmarks/test_training.py"} <= packed
+    assert not [path for path in packed if path.partition("/")[0] == "tests"]
+
+
+def test_an_empty_folder_and_the_core_alone_measure_and_read(stranger, core):
+    """A user's own test, then each command on its record; a light installation tells what the others need."""
+    stranger.makepyfile(test_noop=NOOP)
+    outcome = stranger.run(core, "-m", "pytest", *FAST, "--benchmark-json=x.json", "--fwbench-threads=1")
+    outcome.assert_outcomes(passed=2)
+    told = stranger.run(core, "-m", "fwbench", "list", "--json")
+    assert "resnet50" in [model["name"] for model in json.loads(told.stdout.str())["models"]]
+    told = stranger.run(core, "-m", "fwbench", "compare", "x.json", "x.json")
+    # The lane without a framework is the harness's own, and no suite's.
+    told.stdout.fnmatch_lines(["x.json, against x.json", "nothing was compared"])
+    told = stranger.run(core, "-m", "fwbench", "report", "x.json", "--format=markdown")
+    assert told.ret == 0
+    told = stranger.run(core, "-m", "fwbench", "report", "x.json")
+    assert told.ret == pytest.ExitCode.USAGE_ERROR
+    assert len(told.stderr.lines) == 1
+    told.stderr.fnmatch_lines(["fwbench: figures and the page need *`pip install 'fwbench[[]report]'`*"])
+
+
+def test_a_missing_framework_skips_its_tests_with_a_sentence(stranger, core):
+    outcome = stranger.run(core, "-m", "pytest", *SUITE, *FAST, "-k", "mlp and b1", "-rs")
+    outcome.assert_outcomes(skipped=2, deselected=outcome.parseoutcomes()["deselected"])
+    outcome.stdout.fnmatch_lines_random(["SKIPPED*torch cannot be imported*", "SKIPPED*jax cannot be imported*"])
+
+
+def test_missing_packages_of_data_are_told_in_a_sentence(stranger, core):
+    stranger.makepyfile(
+        main="""
+        from fwbench.data import NAMES, DataError, open_data
+        from fwbench.models import CATALOG
+
+        for name in NAMES:
+            try:
+                open_data(name, CATALOG["resnet50"], path="." if name == "imagenet-100" else None)
+                print(name, "opens")
+            except DataError as error:
+                print(error)
+        """
+    )
+    told = stranger.run(core, "main.py")
+    told.stdout.fnmatch_lines(
+        [
+            "digits needs sklearn, which is not installed: pip install 'fwbench[[]data]'",
+            "mnist needs a path: *",
+            "imagenet-100 needs *, which is not installed: pip install 'fwbench[[]imagenet]'",
+            "synthetic opens",
+        ]
+    )
+
+
+def test_the_suite_runs_without_a_checkout(stranger):
+    """The benchmarks that the wheel carries, in both frameworks, kept and read again."""
+    pytest.importorskip("torch")
+    pytest.importorskip("jax")
+    chosen = ("-k", "mlp and inference and b1", "--benchmark-autosave", "--benchmark-save-data")
+    stranger.run(sys.executable, "-m", "pytest", *SUITE, *FAST, *chosen).assert_outcomes(passed=2, deselected=None)
+    (saved,) = stranger.path.glob(".benchmarks/*/*.json")
+    assert {each["param"] for each in json.loads(saved.read_text())["benchmarks"]} == {
+        "torch-mlp-inference-b1",
+        "jax-mlp-inference-b1",
+    }
+
+
+def test_a_checkout_need_not_be_installed(pytester, core, request, monkeypatch):
+    """As the README promises: an interpreter that has the packages and no fwbench, in a clone."""
+    root = request.config.rootpath
+    for folder in ("fwbench", "tests/benchmarks"):
+        shutil.copytree(root / folder, pytester.path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("conftest.py", "pytest.ini"):
+        shutil.copy(root / name, pytester.path)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    outcome = pytester.run(core, "-m", "pytest", *FAST, "--benchmark-only", "-k", "mlp or empty_step", "-rs")
+    counts = outcome.parseoutcomes()
+    assert (outcome.ret, counts["passed"]) == (0, 1), outcome.stdout.str() + outcome.stderr.str()
+    outcome.stdout.fnmatch_lines(["*test_empty_step[[]noop-noop-inference-b1[]]*", "*cannot be imported*"])
+    # The names that baselines are kept under.
+    collected = pytester.run(core, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", "-q", "-k", "mlp and b1")
+    assert "tests/benchmarks/test_inference.py::test_inference[jax-mlp-inference-b1]" in collected.outlines

@@ -1,0 +1,423 @@
+"""Networks of a user's own in JAX: built, fed, trained, and their weights carried over, whatever library wrote them."""
+
+import functools
+import re
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import fwbench
+from fwbench.frameworks.jax import FRAMEWORK
+from fwbench.frameworks.jax.networks import network
+from fwbench.frameworks.training import targets as draw_targets
+from fwbench.models.importing import ModelError
+from fwbench.models.inputs import draw as draw_inputs
+from fwbench.models.weights import draw
+from fwbench.record.workload import Workload
+
+BATCH = 8
+IMAGE = fwbench.image(8, 8, 3)
+NUMBERS = fwbench.normal(4, 6)
+
+
+def model(name, path, **fields):
+    given = {"inputs": IMAGE, **fields}
+    return fwbench.Model(name, jax=f"own_jax:{path}", **given)
+
+
+MODELS = {
+    "nnx": model("nnx", "Nnx", axes={"width": 7}, classes=5),
+    "linen": model("linen", "Linen", axes={"width": 7}, classes=5),
+    "equinox": model("equinox", "Equinox", axes={"width": 7}, classes=5, output="logits"),
+    "tuple": model("tuple", "pair", classes=5),
+    # Without classes, which the network itself must tell.
+    "object": model("object", "Pair"),
+}
+TOKENS = model(
+    "tokens",
+    "Embedded",
+    axes={"length": (4, 9)},
+    inputs={"tokens": fwbench.tokens("length", vocabulary=11), "mask": fwbench.ones("length", dtype="int64")},
+    output=0,
+)
+FUNCTION = model("function", "attention", inputs=dict.fromkeys(("query", "key", "value"), NUMBERS))
+ATTENTION = model("attention", "Attention", inputs=NUMBERS, loss="mse", torch="own_jax:nothing")
+STOCHASTIC = ("nnx", "linen", "equinox")
+
+every_kind = pytest.mark.parametrize("kind", MODELS)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compilation_cache(tmp_path_factory):
+    """JAX compiles a program once, however many tests come to it."""
+    before = jax.config.jax_compilation_cache_dir, jax.config.jax_persistent_cache_min_compile_time_secs
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("jax")))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    yield
+    jax.config.update("jax_compilation_cache_dir", before[0])
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", before[1])
+
+
+def weights_of(described, sizes=None):
+    return draw(described, FRAMEWORK.weight_shapes(described, sizes or described.sizes()), seed=0)
+
+
+def program(described, mode="inference", **fields):
+    workload = Workload("jax", described.name, mode=mode, **{"batch_size": BATCH, "learning_rate": 0.02, **fields})
+    assert FRAMEWORK.unavailable(workload, described) is None
+    made = FRAMEWORK.build(workload, described, weights_of(described, described.sizes(workload.axes)))
+    made.compile()
+    return made
+
+
+def steps(made, count):
+    outputs = []
+    for _ in range(count):
+        made.step()
+        made.wait()
+        outputs.append(made.output())
+    return outputs
+
+
+def changed(described, **fields):
+    return fwbench.Model.from_json({**described.to_json(), **fields})
+
+
+def sentence(described, mode="inference", **fields):
+    with pytest.raises(ModelError) as caught:
+        program(described, mode, **fields)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@every_kind
+def test_inference_is_the_network_at_the_canonical_weights(kind):
+    """Against NumPy, through names and layouts of PyTorch's."""
+    (output,) = steps(program(MODELS[kind]), 1)
+    weights = weights_of(MODELS[kind])
+    x = draw_inputs(MODELS[kind].inputs, BATCH, 0, {})[""]
+    if kind in STOCHASTIC:
+        nchw = torch.from_numpy(x).permute(0, 3, 1, 2)
+        given = {name: torch.from_numpy(array) for name, array in weights.items()}
+        x = torch.nn.functional.conv2d(nchw, given["conv.weight"], given["conv.bias"], padding=1)
+        if kind != "equinox":
+            statistics = given["norm.running_mean"], given["norm.running_var"]
+            x = torch.nn.functional.batch_norm(x, *statistics, given["norm.weight"], given["norm.bias"])
+        if kind == "nnx":
+            x = x + torch.arange(7).reshape(7, 1, 1) / 7
+        x = x.relu().numpy().transpose(0, 2, 3, 1)
+    x = x.mean((1, 2)) + (np.arange(7) if kind == "equinox" else 0)
+    np.testing.assert_allclose(output, x @ weights["head.weight"].T + weights["head.bias"], rtol=1e-4, atol=1e-5)
+
+
+@every_kind
+def test_the_loss_on_a_repeated_batch_falls(kind):
+    losses = steps(program(MODELS[kind], "train_step"), 40)
+    # The mean of some steps, as dropout makes each another.
+    assert np.mean(losses[-5:]) < 0.97 * np.mean(losses[:5])
+
+
+@every_kind
+def test_weights_come_out_as_they_went_in(kind):
+    for mode in ("inference", "train_step"):
+        expected, found = weights_of(MODELS[kind]), program(MODELS[kind], mode).weights()
+        assert found.keys() == expected.keys()
+        assert all(np.array_equal(found[name], array) for name, array in expected.items())
+
+
+@every_kind
+def test_every_parameter_is_trained_and_statistics_run_along(kind):
+    made = program(MODELS[kind], "train_step")
+    before = made.weights()
+    steps(made, 2)
+    after = made.weights()
+    assert [name for name in before if np.array_equal(before[name], after[name])] == []
+    for name in before:
+        if name.endswith("running_mean"):
+            # A step of 0.02 by Adam would have moved every number by about as much.
+            moved = np.abs(after[name] - before[name])
+            assert moved.max() - moved.min() > 1e-4
+
+
+@pytest.mark.parametrize("kind", STOCHASTIC)
+def test_dropout_is_on_in_training_alone_and_advances(kind):
+    made = network(MODELS[kind], MODELS[kind].sizes())
+    leaves = jax.device_put(made.load(weights_of(MODELS[kind])))
+    x = made.place(draw_inputs(MODELS[kind].inputs, BATCH, 0, {}), jnp.float32, jax.devices("cpu")[0])
+    train = functools.partial(made.apply, inputs=x, train=True)
+    first, after = train(leaves, key=jax.random.key(0))
+    # NNX keeps its streams in its state, the others are given a key at every step.
+    following = train(after, key=jax.random.key(0)) if kind == "nnx" else train(leaves, key=jax.random.key(1))
+    assert not np.allclose(first, following[0])
+    off, _ = train(leaves, key=None)
+    assert np.array_equal(off, train(after if kind == "nnx" else leaves, key=None)[0])
+    assert not np.allclose(off, first)
+    assert np.array_equal(made.apply(leaves, x)[0], made.apply(leaves, x)[0])
+
+
+def test_dropout_of_a_program_advances_from_step_to_step():
+    """At a learning rate that moves nothing, only another mask makes another loss."""
+    for kind in STOCHASTIC:
+        losses = steps(program(MODELS[kind], "train_step", learning_rate=1e-12), 3)
+        assert len({float(loss[0]) for loss in losses}) == 3
+
+
+def test_without_a_key_only_stochastic_layers_are_off():
+    """Batch normalisation still uses its batch: what the proof in training mode compares."""
+    for kind in ("nnx", "linen"):
+        made = network(MODELS[kind], MODELS[kind].sizes())
+        leaves = jax.device_put(made.load(weights_of(MODELS[kind])))
+        x = made.place(draw_inputs(MODELS[kind].inputs, BATCH, 0, {}), jnp.float32, jax.devices("cpu")[0])
+        trained, after = made.apply(leaves, x, train=True)
+        assert not np.allclose(trained, made.apply(leaves, x)[0])
+        moved, kept = made.canonical(after), made.canonical(leaves)
+        assert not np.allclose(moved["norm.running_mean"], kept["norm.running_mean"])
+
+
+def test_streams_are_no_arguments_of_inference():
+    made = program(MODELS["nnx"])
+    kinds = [leaf.kind for leaf in made.network.leaves]
+    assert kinds.count("random") == 2
+    assert len(jax.tree.leaves(made.arguments)) == len(kinds) - 2 + 1
+    assert not any(jnp.issubdtype(array.dtype, jax.dtypes.prng_key) for array in jax.tree.leaves(made.arguments))
+
+
+@every_kind
+def test_relocating_changes_no_result(kind):
+    for mode in ("inference", "train_step"):
+        expected = steps(program(MODELS[kind], mode), 3)
+        made = program(MODELS[kind], mode)
+        found = steps(made, 1)
+        made.relocate()
+        found += steps(made, 2)
+        np.testing.assert_array_equal(found, expected)
+
+
+@every_kind
+def test_accumulation_cuts_the_batch(kind):
+    (whole,) = steps(program(MODELS[kind], "train_step"), 1)
+    (parts,) = steps(program(MODELS[kind], "train_step", accumulate=4), 1)
+    # Parts have their own batch statistics and masks.
+    assert parts == pytest.approx(whole, rel=1e-6 if kind in ("tuple", "object") else 0.5)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("length", [4, 9])
+def test_tokens_stay_integers_and_axes_reach_the_builder(length, precision):
+    fields = {"axes": (("length", length),), "precision": precision}
+    made = program(TOKENS, **fields)
+    assert made.weights()["position"].shape == (length, 6)
+    (output,) = steps(made, 1)
+    assert output.shape == (BATCH, length, 11)
+    losses = steps(program(TOKENS, "train_step", **fields), 20)
+    assert losses[-1] < 0.9 * losses[0]
+
+
+def test_a_function_has_no_weights_to_train():
+    made = program(FUNCTION)
+    assert made.weights() == FRAMEWORK.weight_shapes(FUNCTION, {}) == {}
+    (output,) = steps(made, 1)
+    query, key, value = (draw_inputs(FUNCTION.inputs, BATCH, 0, {})[name] for name in FUNCTION.inputs)
+    expected = torch.softmax(torch.from_numpy(query @ key.swapaxes(1, 2)), -1).numpy() @ value
+    np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
+    reason = FRAMEWORK.unavailable(Workload("jax", "function", mode="train_step"), FUNCTION)
+    assert reason == "function has no weights to train"
+
+
+@pytest.mark.parametrize(
+    ("loss", "targets"),
+    [
+        ("mse", None),
+        ({"jax": "own_jax:without_targets"}, None),
+        ({"jax": "own_jax:regression"}, fwbench.normal(5)),
+    ],
+    ids=["mse", "without-targets", "own-targets"],
+)
+def test_losses(loss, targets):
+    """The first one against NumPy; then it falls."""
+    described = model("loss", "Pair", loss=loss, targets=targets)
+    losses = steps(program(described, "train_step", accumulate=2), 20)
+    weights, x = weights_of(described), draw_inputs(described.inputs, BATCH, 0, {})[""]
+    output = x.mean((1, 2)) @ weights["head.weight"].T + weights["head.bias"]
+    wanted = draw_targets(Workload("jax", "loss", batch_size=BATCH), described, output.shape)
+    error = output if wanted is None else output - wanted
+    assert losses[0] == pytest.approx(np.abs(error).mean() if targets else np.square(error).mean(), rel=1e-5)
+    assert losses[-1] < losses[0]
+
+
+def test_fit_is_for_classifiers_of_one_floating_input():
+    reason = FRAMEWORK.unavailable(Workload("jax", "tokens", mode="fit"), TOKENS)
+    assert reason == "fit trains a network that makes logits of one input of floating point, and tokens is none"
+    assert FRAMEWORK.unavailable(Workload("jax", "tuple", mode="fit"), MODELS["tuple"]) is None
+
+
+def test_a_loss_of_another_framework_is_none():
+    described = model("loss", "Pair", torch="own_jax:nothing", loss={"torch": "own_jax:regression"})
+    reason = FRAMEWORK.unavailable(Workload("jax", "loss", mode="train_step"), described)
+    assert reason == "loss names no loss in JAX"
+
+
+# Weights of another framework's names and layouts.
+
+
+def test_regular_expressions_make_the_references_names():
+    described = model(
+        "named", "Nnx", torch="own_jax:nothing", weights={r"^conv\.": "features.0.", r"^features\.(\d)": r"body.\1"}
+    )
+    weights = program(described).weights()
+    assert weights["body.0.weight"].shape == (6, 3, 3, 3)
+    assert "norm.running_var" in weights
+
+
+def test_the_references_own_names_are_not_mapped():
+    """A model in JAX alone is its own reference."""
+    assert "conv.weight" in FRAMEWORK.weight_shapes(model("alone", "Nnx", weights={"conv": "other"}), {})
+
+
+def test_two_weights_of_one_name_are_an_error():
+    described = model("clash", "Nnx", torch="own_jax:nothing", weights={r"^(conv|head)\.bias": "bias"})
+    assert sentence(described) == "clash names two weights of its network in JAX 'bias': 'conv.bias' and 'head.bias'"
+
+
+@pytest.mark.parametrize("function", ["fuse", "tied"])
+def test_a_function_fuses_an_attention_into_pytorchs(function):
+    described = changed(ATTENTION, weights=f"own_jax:{function}")
+    made, weights = program(described), weights_of(described)
+    reference = torch.nn.ModuleDict(
+        {"attention": torch.nn.MultiheadAttention(6, 2, batch_first=True), "frozen": torch.nn.Linear(6, 6, bias=False)}
+    )
+    if function == "tied":
+        # One array of Flax's is two of the reference's.
+        again = weights.pop("again")
+        assert again.shape == (6, 6)
+        assert np.array_equal(made.weights().pop("again"), made.weights()["frozen.weight"].T)
+        weights["frozen.weight"] = again.T
+    else:
+        assert all(np.array_equal(made.weights()[name], array) for name, array in weights.items())
+    reference.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in weights.items()})
+    x = torch.from_numpy(draw_inputs(described.inputs, BATCH, 0, {})[""])
+    with torch.inference_mode():
+        expected = reference["frozen"](reference["attention"](x, x, x)[0]).numpy()
+    (output,) = steps(made, 1)
+    np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_gradients_come_back_under_canonical_names():
+    described = changed(ATTENTION, weights="own_jax:fuse")
+    made, weights = network(described, {}), weights_of(described)
+    x = {"": jnp.asarray(draw_inputs(described.inputs, BATCH, 0, {})[""])}
+
+    @jax.jit
+    @jax.grad
+    def gradient(weights):
+        return jnp.square(made.apply(made.load(weights), x)[0]).sum()
+
+    found = gradient(weights)
+    assert {name: array.shape for name, array in found.items()} == made.shapes
+    own = jax.grad(lambda leaves: jnp.square(made.apply(leaves, x)[0]).sum())(
+        list(map(jnp.asarray, made.load(weights)))
+    )
+    for name, array in made.canonical(own).items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        ("forgetful", r"'own_jax:forgetful' leaves out 36 of the 36 numbers of 'frozen.kernel' \(6, 6\)"),
+        ("scaled", "'own_jax:scaled' computes 'attention.in_proj_weight' instead of rearranging weights"),
+        ("padded", "'own_jax:padded' computes 'frozen.bias' instead of rearranging weights"),
+        ("listed", "'own_jax:listed' returned an object of type list, not weights by their names"),
+        ("broken", r"'own_jax:broken' raised KeyError: 'nowhere' \(.*own_jax.py, line \d+\)"),
+        ("number", "'own_jax:number', the weights of attention, is an object of type int"),
+    ],
+)
+def test_a_function_that_only_rearranges_is_asked_for(function, expected):
+    described = changed(ATTENTION, weights=f"own_jax:{function}")
+    with pytest.raises(ModelError, match=f"^{expected}"):
+        FRAMEWORK.weight_shapes(described, {})
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda weights: weights.pop("head.bias"), "'head.bias' (5,) is missing"),
+        (
+            lambda weights: weights.update({"heads.bias": weights.pop("head.bias")}),
+            "'head.bias' (5,) is missing (the nearest that nobody needs is 'heads.bias' (5,))",
+        ),
+        (lambda weights: weights.update(more=np.zeros(2, np.float32)), "'more' (2,) is unknown"),
+        (
+            lambda weights: weights.update({"head.bias": np.zeros(4, np.float32)}),
+            "'head.bias' has the shape (4,) instead of (5,)",
+        ),
+    ],
+)
+def test_weights_that_do_not_fit_are_named(change, expected):
+    weights = weights_of(MODELS["tuple"])
+    change(weights)
+    with pytest.raises(ModelError) as caught:
+        FRAMEWORK.build(Workload("jax", "tuple"), MODELS["tuple"], weights)
+    assert str(caught.value) == f"the weights do not fit tuple's network in JAX: {expected}"
+
+
+# Wrong networks.
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("Raising", r"'own_jax:Raising' raised RuntimeError: no such luck \(.*own_jax.py, line \d+\)"),
+        ("RaisingInCall", r"the network of wrong raised TypeError: .*reshape.* \(.*own_jax.py, line \d+\)"),
+        ("WithoutBatch", r"wrong returns an output of shape \(8, 8, 5\) for a batch of 6: the first axis must be the"),
+        ("Stateful", r"'own_jax:Stateful' has layers with a state \(equinox.nn.State\)"),
+        ("stateful_with_state", r"'own_jax:stateful_with_state' has layers with a state \(equinox.nn.State\)"),
+        ("a_dict", "'own_jax:a_dict' returned an object of type dict instead of a module of Flax NNX"),
+        ("number", "'own_jax:number' is an object of type int instead of a module of Flax NNX"),
+        ("two_inputs_too_many", "'own_jax:two_inputs_too_many' has the parameters x, y, z: a builder of wrong's"),
+        ("Equinox", "wrong returns a dict with the keys 'logits' instead of an array"),
+        ("Missing", "the module 'own_jax' has no 'Missing', which 'own_jax:Missing' names"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["inference", "train_step"])
+def test_a_wrong_network_gets_one_sentence(path, expected, mode):
+    assert re.match(expected, sentence(model("wrong", path), mode, batch_size=6))
+
+
+def test_a_loss_that_is_no_scalar_gets_one_sentence():
+    described = model("wrong", "Pair", loss={"jax": "own_jax:vector_loss"})
+    expected = "'own_jax:vector_loss', the loss of wrong, returned an array of shape (8,) instead of a scalar"
+    assert sentence(described, "train_step") == expected
+
+
+def test_activation_checkpointing_needs_blocks_that_are_known():
+    assert sentence(MODELS["nnx"], "train_step", remat=True).startswith(
+        "nnx has no blocks that activation checkpointing (remat) knows"
+    )
+
+
+def test_a_network_of_another_library_does_not_import_equinox():
+    code = (
+        "import sys; from fwbench.frameworks.jax import FRAMEWORK; from fwbench.models import CATALOG\n"
+        "FRAMEWORK.weight_shapes(CATALOG['mlp'], {}); assert 'equinox' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_flaxs_own_batch_normalisation_counts_the_biased_variance():
+    """What a proof against PyTorch has to say of a twin with Flax's layer: it is carried, not corrected."""
+    made = network(MODELS["nnx"], MODELS["nnx"].sizes())
+    leaves = jax.device_put(made.load(weights_of(MODELS["nnx"])))
+    x = made.place(draw_inputs(MODELS["nnx"].inputs, BATCH, 0, {}), jnp.float32, jax.devices("cpu")[0])
+    _, after = made.apply(leaves, x, train=True)
+    before = made.canonical(leaves)
+    nchw = torch.from_numpy(np.array(x[""])).permute(0, 3, 1, 2)
+    kernel, bias = (torch.from_numpy(np.array(before[f"conv.{part}"])) for part in ("weight", "bias"))
+    variance = torch.nn.functional.conv2d(nchw, kernel, bias, padding=1).numpy().var((0, 2, 3))
+    expected = 0.99 * before["norm.running_var"] + 0.01 * variance
+    np.testing.assert_allclose(made.canonical(after)["norm.running_var"], expected, rtol=1e-5)

@@ -1,0 +1,343 @@
+"""Lanes of other packages: the NumPy lane of docs/numpy-lane, installed beside fwbench, and what is wrong with one."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+import fwbench
+from fwbench.errors import UserError
+from fwbench.models import CATALOG
+from fwbench.models.project import complete
+from fwbench.record import lanes
+from fwbench.record.lanes import OWN, Lane, Lanes
+from fwbench.record.reading import PROOFS
+from fwbench.suite.studies import SUITES
+from fwbench.worker.client import PACKAGE
+
+EXAMPLE = PACKAGE.parent / "docs" / "numpy-lane"
+SPEED = """
+import fwbench
+
+@fwbench.benchmark("mlp", modes=["inference", "train_step"], batch_sizes=[8], lanes=["torch", "numpy"])
+def test_speed(fwbench_measure):
+    fwbench_measure()
+"""
+FAST = ("--benchmark-only", "--benchmark-max-time=0.1", "--benchmark-min-rounds=5")
+IDS = {f"{lane}-mlp-{mode}-b8" for lane in ("torch", "numpy") for mode in ("inference", "train_step")}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """A folder that the package was installed to, from a folder outside this repository."""
+    source, site = tmp_path_factory.mktemp("source") / "numpy-lane", tmp_path_factory.mktemp("site")
+    shutil.copytree(EXAMPLE, source)
+    install = ["install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--target", site, source]
+    subprocess.run([sys.executable, "-m", "pip", *install], check=True, cwd=site)
+    return site
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """A user's project with one test."""
+    folder = tmp_path_factory.mktemp("project")
+    (folder / "test_speed.py").write_text(SPEED)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(site, project):
+    """Run a module in the project, as an environment with the package has it."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment["PYTHONPATH"] = os.pathsep.join([str(site), str(PACKAGE.parent)])
+
+    def run(module, *arguments, code=0, **variables):
+        command = [sys.executable, "-m", module, *map(str, arguments)]
+        done = subprocess.run(
+            command, cwd=project, env={**environment, **variables}, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == code, f"{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def measured(run, project):
+    """What a run of the project says, and its record."""
+    told = run("pytest", *FAST, "--benchmark-save=base", "--benchmark-save-data")
+    (saved,) = project.glob(".benchmarks/*/*_base.json")
+    return told, saved
+
+
+def test_a_packages_lane_is_measured_beside_our_own(measured):
+    told, saved = measured
+    records = {record["name"]: record for record in json.loads(saved.read_text())["benchmarks"]}
+    assert {name.partition("[")[2].rstrip("]") for name in records} == IDS
+    for mode in ("inference", "train_step"):
+        torch, numpy = (records[f"test_speed[{lane}-mlp-{mode}-b8]"]["extra_info"] for lane in ("torch", "numpy"))
+        assert numpy["parity"]["weights"] == torch["parity"]["weights"]
+        assert {found["arithmetic"] for found in numpy["parity"]["probe"].values()} == {"fp32"}
+        assert numpy["versions"].keys() == {"numpy"}
+        # The lane's own environment, over everybody's.
+        assert numpy["settings"]["OPENBLAS_NUM_THREADS"] == numpy["settings"]["OMP_NUM_THREADS"]
+        assert torch["settings"]["OPENBLAS_NUM_THREADS"] == "1"
+    assert "4 passed" in told
+    assert any(line.split()[:4] == ["mlp", "inference", "8", "numpy"] for line in told.splitlines())
+
+
+def test_a_packages_lane_trains_as_ours_do(run, project):
+    """Both see the same weights, batch, targets, optimizer and learning rate: so the losses agree."""
+    script = project / "losses.py"
+    script.write_text(
+        "import sys\n"
+        "from fwbench import frameworks\n"
+        "from fwbench.models import CATALOG\n"
+        "from fwbench.models.project import complete\n"
+        "from fwbench.models.weights import draw\n"
+        "from fwbench.record.lanes import LANES\n"
+        "from fwbench.record.workload import Workload\n"
+        "model, losses = complete(CATALOG['mlp']), []\n"
+        "for optimizer in ('sgd', 'adam'):\n"
+        "    framework = frameworks.load(LANES[sys.argv[1]].adapter)\n"
+        "    weights = draw(model, framework.weight_shapes(model, {}), 0)\n"
+        "    workload = Workload(sys.argv[1], 'mlp', 'train_step', 8, optimizer=optimizer)\n"
+        "    program = framework.build(workload, model, weights, 10)\n"
+        "    program.compile()\n"
+        "    for _ in range(5):\n"
+        "        program.step()\n"
+        "        program.wait()\n"
+        "        losses.append(float(program.output()[0]))\n"
+        "print(*losses)\n"
+    )
+    torch, numpy = ([float(loss) for loss in run("losses", lane).split()] for lane in ("torch", "numpy"))
+    assert numpy == pytest.approx(torch, rel=1e-5)
+    assert torch[0] > torch[4] > 0
+
+
+def test_a_packages_lane_is_in_the_report(run, measured, tmp_path):
+    _, saved = measured
+    run("fwbench", "report", saved, "--out", tmp_path, "--format", "html,csv")
+    rows = [line.split(",") for path in tmp_path.rglob("*.csv") for line in path.read_text().splitlines()]
+    assert any("numpy" in row and "inference" in row for row in rows)
+    assert any("NumPy" in path.read_text() for path in tmp_path.rglob("*.html"))
+
+
+def test_a_packages_lane_is_proved(run, project, measured):
+    _, saved = measured
+    told = run("fwbench", "prove", "mlp")
+    assert "mlp: numpy computes the same as torch" in told
+    (proof,) = [one for one in json.loads((project / PROOFS / "mlp.json").read_text()) if one["candidate"] == "numpy"]
+    assert proof["state"] == "proved"
+    assert proof["errors"].keys() == {"output", "loss", "gradients", "sgd", "adam"}
+    assert "numpy_lane.mlp" in proof["key"]["files"]
+    # The record says so from then on.
+    run("pytest", *FAST, "-k", "numpy and inference", "--benchmark-json=proved.json")
+    before, after = (
+        {
+            record["name"]: record["extra_info"]["parity"]["proof"]["state"]
+            for record in json.loads(path.read_text())["benchmarks"]
+        }["test_speed[numpy-mlp-inference-b8]"]
+        for path in (saved, project / "proved.json")
+    )
+    assert (before, after) == ("missing", "proved")
+
+
+@pytest.fixture
+def bare_python(tmp_path):
+    """An interpreter that has fwbench's dependencies, and not the package."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nunset PYTHONPATH\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    return python
+
+
+def test_a_packages_lane_is_gated(run, measured, bare_python):
+    """Against its own record, whatever the verdict on so few processes; and a lane that is lost fails the gate."""
+    _, saved = measured
+    gate = (*FAST, "--fwbench-gate", f"--benchmark-compare={saved}", "-k", "inference")
+    told = run("pytest", *gate, "--fwbench-fail=latency:10000%")
+    assert any(line.split()[:2] == ["numpy-mlp-inference-b8", "latency"] for line in told.splitlines())
+    lost = run("pytest", *gate, f"--fwbench-python=numpy={bare_python}", code=1)
+    assert "numpy-mlp-inference-b8" in lost.partition("fwbench: gate")[2]
+
+
+def test_a_packages_lane_plays_a_duet(run):
+    told = run(
+        "pytest",
+        *("--benchmark-only", f"--fwbench-against={sys.executable}", "--fwbench-fail=latency:10000%"),
+        *("-k", "numpy and inference"),
+    )
+    assert "1 passed" in told
+
+
+def test_a_packages_lane_is_listed_with_its_package(run):
+    listed = json.loads(run("fwbench", "list", "--json"))
+    assert {"name": "numpy", "title": "NumPy", "framework": "numpy", "package": "numpy-lane"} in listed["lanes"]
+    assert {"torch", "jax", "numpy"} == {row["name"] for row in listed["frameworks"]}
+    findings = json.loads(run("fwbench", "doctor", "--json"))["findings"]
+    (numpy,) = [finding for finding in findings if finding["subject"] == "numpy"]
+    assert numpy["level"] == "good"
+    assert numpy["found"].endswith("; the lane comes from numpy-lane 0.1")
+
+
+def test_a_suites_model_is_measured_in_a_packages_lane_only_when_asked_for(run, project):
+    (project / "test_speed.py").write_text(SPEED.replace(', lanes=["torch", "numpy"]', ""))
+    try:
+        usual = run("pytest", "--collect-only", "-q")
+        asked = run("pytest", "--collect-only", "-q", "--fwbench-frameworks=numpy")
+    finally:
+        (project / "test_speed.py").write_text(SPEED)
+    assert "numpy" not in usual
+    assert asked.count("numpy-mlp") == 2
+    assert "torch" not in asked
+
+
+def test_an_interpreter_without_the_package_skips_its_lane_with_the_reason(run, bare_python):
+    told = run("pytest", *FAST, "-rs", f"--fwbench-python=numpy={bare_python}", "-k", "numpy and inference")
+    assert "numpy cannot be imported (No module named 'numpy_lane'); install it there" in told
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """Put a package on the path whose module has this source, and whose entry point is `module:LANE`."""
+
+    def package(source):
+        # Python remembers the module of another test.
+        module = f"some_lanes_{uuid.uuid4().hex}"
+        (tmp_path / f"{module}.py").write_text("from fwbench.record.lanes import Lane\n" + source)
+        info = tmp_path / f"{module}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: some-lanes\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[{lanes.GROUP}]\n{module} = {module}:LANE\n")
+        monkeypatch.syspath_prepend(tmp_path)
+        return tmp_path
+
+    return package
+
+
+def lane(name="mine", framework="mine", **fields):
+    given = {"title": "mine", "adapter": "mine:A", "distributions": ("mine",), **fields}
+    return f"Lane(name={name!r}, framework={framework!r}, {', '.join(f'{k}={v!r}' for k, v in given.items())})"
+
+
+def test_a_package_may_bring_several_lanes(package):
+    package(f"LANE = [{lane('one')}, {lane('two')}]")
+    found = Lanes()
+    assert [*found] == [*OWN, "one", "two"]
+    assert {found[name].package for name in ("one", "two")} == {"some-lanes"}
+
+
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        ("import no_such_module", r"the lanes of some-lanes cannot be loaded .*\(No module named 'no_such_module'\)"),
+        ("LANE = {'name': 'mine'}", "of some-lanes holds 'name', which is no Lane"),
+        ("LANE = 3", "of some-lanes holds 3, which is no Lane"),
+        (f"LANE = {lane('torch')}", "some-lanes and fwbench both have a lane 'torch'"),
+        (f"LANE = {lane(baseline=True)}", "the lane 'mine' of some-lanes claims to be the baseline"),
+        (f"LANE = {lane(name='a b')}", "a lane's name is made of letters, digits, _, . and -, and 'a b' is not"),
+        (f"LANE = {lane(framework='my-framework')}", "is a Python name, and 'my-framework' is not"),
+        (f"LANE = {lane(adapter='mine')}", "'mine' of the lane 'mine' is no import path"),
+        ("LANE = Lane(name='mine')", "missing 5 required|missing 4 required"),
+    ],
+)
+def test_what_is_wrong_with_a_packages_lanes_is_one_sentence_that_names_it(package, source, sentence):
+    package(source)
+    found = Lanes()
+    with pytest.raises(UserError, match=sentence) as error:
+        len(found)
+    assert "some-lanes" in str(error.value)
+    assert "\n" not in str(error.value)
+    # Our own need no other package.
+    assert found["torch"] is OWN["torch"]
+
+
+def pytest_in(folder, site, *arguments):
+    path = os.pathsep.join([str(site), str(PACKAGE.parent)])
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_broken_package_costs_nothing_where_fwbench_is_not_used(package, tmp_path_factory):
+    site, folder = package("import no_such_module"), tmp_path_factory.mktemp("project")
+    (folder / "test_plain.py").write_text("def test_plain():\n    pass\n")
+    done = pytest_in(folder, site)
+    assert done.returncode == 0, done.stdout
+    (folder / "test_speed.py").write_text(SPEED)
+    for arguments in ((), ("--fwbench-profile=quick",)):
+        done = pytest_in(folder, site, *arguments)
+        told = done.stdout + done.stderr
+        assert done.returncode in (2, 4)
+        assert "the lanes of some-lanes cannot be loaded" in told
+        assert "Traceback" not in told
+
+
+def test_a_lane_survives_its_way_to_a_worker():
+    for known in OWN.values():
+        assert Lane.from_json(json.loads(json.dumps(known.to_json()))) == known
+
+
+def test_a_lanes_variables_depend_on_threads_and_device():
+    known = Lane(
+        name="mine",
+        framework="mine",
+        title="mine",
+        adapter="mine:A",
+        distributions=(),
+        environment={"POOL": "{threads}", "SHOWN": {"gpu": "0"}, "MODE": "x"},
+    )
+    assert known.variables(3, "cpu") == {"POOL": "3", "MODE": "x"}
+    assert known.variables(2, "gpu") == {"POOL": "2", "SHOWN": "0", "MODE": "x"}
+
+
+@pytest.fixture
+def numpy_lane(monkeypatch):
+    """LANES with a lane of another package, which brings a network for the MLP."""
+    known = Lane(
+        name="numpy",
+        framework="numpy",
+        title="NumPy",
+        adapter="mine:A",
+        distributions=(),
+        networks={"mlp": "mine:MLP", "cnn": "mine:CNN"},
+        package="numpy-lane",
+    )
+    monkeypatch.setattr(lanes, "LANES", {**OWN, "numpy": known})
+
+
+def test_a_profile_measures_the_lanes_of_the_frameworks_that_a_model_names(numpy_lane):
+    assert lanes.of_profile("quick", {"torch", "jax"}) == ("torch", "jax")
+    assert lanes.of_profile("paper", {"torch", "jax"}) == ("torch", "torch-compile", "jax")
+    assert lanes.of_profile("quick", {"jax", "numpy"}) == ("jax", "numpy")
+    assert lanes.of_profile("quick", {"noop"}) == ()
+    for profile, parts in SUITES.items():
+        for part in parts:
+            for model in part.models:
+                assert part.lanes == lanes.of_profile(profile, CATALOG[model].networks)
+
+
+def test_a_lane_brings_networks_for_models_that_name_none(numpy_lane):
+    mlp = complete(CATALOG["mlp"])
+    assert mlp.networks == {**CATALOG["mlp"].networks, "numpy": "mine:MLP"}
+    assert mlp.reference == "torch"
+    own = fwbench.Model("cnn", numpy="theirs:CNN", torch="theirs:Net", inputs=fwbench.normal(3))
+    assert complete(own).networks == {"numpy": "theirs:CNN", "torch": "theirs:Net"}
+    assert complete(CATALOG["resnet50"]) == CATALOG["resnet50"]
+
+
+def test_the_docs_show_the_package_as_it_is():
+    text = (Path(EXAMPLE).parent / "adding-a-lane.md").read_text()
+    for name in ("pyproject.toml", "numpy_lane/__init__.py"):
+        assert (EXAMPLE / name).read_text() in text
