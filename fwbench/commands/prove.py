@@ -63,8 +63,8 @@ def _run(options: argparse.Namespace) -> int:
         models = [complete(model) for model in _chosen(options.models, project, named)]
     code = 0
     rows: list[report.Row] = []
-    for model in models:
-        candidates = [framework for framework in model.networks if framework != model.reference]
+    for model in map(complete, models):
+        candidates = [name for name in model.networks if name != model.reference] if not options.docs else ["jax"]
         if not candidates:
             print(f"{model.name}: only in {model.reference}, so there is nothing to prove")
         for candidate in candidates:

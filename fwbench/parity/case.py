@@ -134,14 +134,14 @@ class Side(ABC):
 
 
 def side(framework: str) -> type[Side]:
-    """The class that answers for a framework, which its lanes name.
+    """The class that answers for a framework, as its lanes name it.
 
     Raises:
-        ModelError: there is none, or the framework cannot be imported.
+        ModelError: no lane does, or the framework cannot be imported.
     """
     path = next((lane.parity for lane in LANES.values() if lane.framework == framework and lane.parity), None)
     if path is None:
-        raise ModelError(f"no lane of the framework {framework!r} says how it is proved: `Lane(parity=...)`")
+        raise ModelError(f"nothing can be proved in {framework}: no lane of it names a class for `parity`")
     found: type[Side] = load(path)
     return found
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from fwbench.machine import versions
 from fwbench.models import CATALOG, Model
-from fwbench.parity.sources import sources
+from fwbench.parity.sources import Sources, sources
 from fwbench.record.lanes import LANES
 
 SHIPPED = Path(__file__).with_name("proofs")
@@ -42,36 +42,42 @@ class Key:
     @classmethod
     def of(cls, model: Model, candidate: str) -> "Key":
         """The present one of a framework's network and the reference's, as this interpreter finds them."""
-        sides = (model.reference, candidate)
-        described = {name: value for name, value in model.to_json().items() if name not in _NOT_PROVED}
-        described |= {
-            "networks": {framework: model.networks[framework] for framework in sides},
-            "sizes": model.sizes(),
-            "loss": {framework: loss_of(model, framework) for framework in sides},
-            "weights": model.weights,
-        }
-        text = json.dumps(described, sort_keys=True)
-        files: dict[str, str] = {}
-        found: dict[str, dict[str, str]] = {}
-        for framework in sides:
-            own = sources(_paths(model, framework))
-            files |= own.files
-            known = (name for lane in LANES.values() if lane.framework == framework for name in lane.distributions)
-            found[framework] = versions(tuple(dict.fromkeys((*known, *own.distributions))))
-        return cls(hashlib.sha256(text.encode()).hexdigest()[:16], files, found)
+        found = _sources(model, candidate)
+        return cls(
+            _definition(model, candidate),
+            _files(found),
+            {
+                framework: versions(
+                    tuple(
+                        dict.fromkeys(
+                            [
+                                name
+                                for lane in LANES.values()
+                                if lane.framework == framework
+                                for name in lane.distributions
+                            ]
+                            + list(own.distributions)
+                        )
+                    )
+                )
+                for framework, own in found.items()
+            },
+        )
 
-    def changed(self, now: "Key", framework: str) -> str:
+    def changed(self, model: Model, framework: str) -> str:
         """What is no longer as it was proved, in a few words; empty where all is.
 
         Of the versions only the framework's own are looked at: this interpreter need not have the other's.
         """
-        if self.definition != now.definition:
+        if self.definition != _definition(model, framework):
             return "the model's definition has changed"
-        edited = [name for name in {**self.files, **now.files} if self.files.get(name) != now.files.get(name)]
+        files = _files(_sources(model, framework))
+        edited = [name for name in {**self.files, **files} if self.files.get(name) != files.get(name)]
         if edited:
             return f"{', '.join(sorted(edited)[:3])} {'has' if len(edited) == 1 else 'have'} changed"
-        installed = now.versions[framework]
-        for name, version in self.versions[framework].items():
+        proved = self.versions[framework]
+        installed = versions(tuple(proved))
+        for name, version in proved.items():
             if installed.get(name) != version:
                 return f"{name} was {version} and is {installed.get(name, 'not installed')}"
         return ""
@@ -134,10 +140,10 @@ def stamp(model: Model, framework: str, folder: Path | None) -> dict[str, Any]:
     kept = [one for place in folders for one in _read(place, model.name) if one.candidate == framework]
     if not kept:
         return {**own, "state": "missing", "reason": "it has never been proved"}
-    now = Key.of(model, framework)
     # A project may have proved one of the suite's own models again, with its own versions.
-    proved = next((one for one in kept if not one.key.changed(now, framework)), kept[0])
-    changed = proved.key.changed(now, framework)
+    changes = [one.key.changed(model, framework) for one in kept]
+    changed = min(changes, key=bool)
+    proved = kept[changes.index(changed)]
     return {
         **own,
         "state": "stale" if changed else proved.state,
@@ -157,17 +163,35 @@ def of_suite(model: Model, framework: str) -> bool:
     return Model.from_json({**model.to_json(), "networks": named}) == own
 
 
-def loss_of(model: Model, framework: str) -> str:
+def _definition(model: Model, candidate: str) -> str:
+    sides = (model.reference, candidate)
+    described = {name: value for name, value in model.to_json().items() if name not in _NOT_PROVED}
+    described |= {
+        "networks": {framework: model.networks[framework] for framework in sides},
+        "loss": {framework: _loss(model, framework) for framework in sides},
+        "sizes": model.sizes(),
+    }
+    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _sources(model: Model, candidate: str) -> dict[str, Sources]:
+    """By framework what all import paths that its side of the model runs through lead to."""
+    found = {}
+    for framework in (model.reference, candidate):
+        paths = [model.networks[framework], _loss(model, framework)]
+        if isinstance(model.weights, str) and framework != model.reference:
+            paths.append(model.weights)
+        found[framework] = sources(path for path in paths if ":" in path)
+    return found
+
+
+def _files(found: Mapping[str, Sources]) -> dict[str, str]:
+    return {module: digest for of in found.values() for module, digest in of.files.items()}
+
+
+def _loss(model: Model, framework: str) -> str:
     """A loss's name, or the import path of the framework's own."""
     return model.loss if isinstance(model.loss, str) else model.loss.get(framework, "")
-
-
-def _paths(model: Model, framework: str) -> list[str]:
-    """All import paths that a framework's side of a model runs through."""
-    own = [model.networks[framework], loss_of(model, framework)]
-    if isinstance(model.weights, str) and framework != model.reference:
-        own.append(model.weights)
-    return [path for path in own if ":" in path]
 
 
 def _file(folder: Path, model: str) -> Path:

@@ -77,10 +77,11 @@ def _run(
     deadline: float,
 ) -> tuple[Proved, list[dict[str, Any]]]:
     job = {"model": model.to_json(), "candidate": candidate, "path": [str(path) for path in project.path], **more}
+    threads, device = machine().threads, more.get("device", "cpu")
     variables = dict(os.environ)
     for lane in LANES.values():
         if lane.framework in (model.reference, candidate):
-            variables = environment(variables, machine().threads, more.get("device", "cpu"), lane)
+            variables = environment(variables, threads, device, lane)
     rows: list[dict[str, Any]] = []
     until = time.monotonic() + deadline
     with closing(Channel(command(sys.executable, _PROCESS), variables)) as channel:

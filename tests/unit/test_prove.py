@@ -205,10 +205,12 @@ def test_what_becomes_of_a_process_without_a_proof_is_one_sentence(process, tmp_
 
 
 def test_the_suites_own_proofs_ship_with_its_checkout_alone(tmp_path):
-    mlp = CATALOG["mlp"]
-    assert proving.folder(mlp, "jax", Project(PACKAGE.parent, ())) == SHIPPED
+    mlp, checkout = CATALOG["mlp"], Project(PACKAGE.parent, ())
+    assert proving.folder(mlp, "jax", checkout) == SHIPPED
     assert proving.folder(mlp, "jax", Project(tmp_path, ())) == tmp_path / PROOFS
-    assert proving.folder(PAIR, "jax", Project(PACKAGE.parent, ())) == PACKAGE.parent / PROOFS
+    assert proving.folder(PAIR, "jax", checkout) == PACKAGE.parent / PROOFS
+    # A package's network of the suite's MLP is not the suite's.
+    assert proving.folder(mlp, "numpy", checkout) == PACKAGE.parent / PROOFS
 
 
 def test_the_command_imports_no_framework(tmp_path):
