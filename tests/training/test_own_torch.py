@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from fwbench import frameworks
 from fwbench.frameworks.torch.networks import load_weights, network, shapes
+from fwbench.frameworks.torch.program import Placed
 from fwbench.frameworks.training import targets
 from fwbench.models import CATALOG, Model, inputs
 from fwbench.models.importing import ModelError
@@ -266,6 +267,16 @@ def test_accumulation_cuts_every_input_and_target(row):
     assert stepped(built(row, "train_step", accumulate=2)) == pytest.approx(whole, rel=1e-4)
 
 
+def test_parameters_that_are_not_trained_get_no_gradients(monkeypatch):
+    """Not even where gradients are tensors of our own, to which parts of a batch are added."""
+    monkeypatch.setattr(Placed, "replays", True)
+    program = built(TRAINED[7], "train_step", accumulate=2)
+    stepped(program)
+    assert program.module.fc.weight.grad is not None
+    assert program.module.count.grad is None
+    assert program.module.count.tolist() == [2, 2, 2]
+
+
 def test_a_loss_of_the_users_own():
     def loss(name, **fields):
         row = model("Normalised", VECTOR, output=1, loss={"torch": f"torch_networks:{name}"}, **fields)
@@ -354,10 +365,13 @@ def test_a_wrong_builder_gets_one_sentence(row, sentence):
     ids=["fails", "loses the batch", "no such output", "a tuple"],
 )
 def test_a_wrong_network_gets_one_sentence(row, sentence, lane, mode):
-    with pytest.raises(ModelError, match=sentence) as caught:
+    def run():
         program = built(row, mode, lane)
         program.step()
         program.output()
+
+    with pytest.raises(ModelError, match=sentence) as caught:
+        run()
     assert "\n" not in str(caught.value)
 
 
