@@ -76,8 +76,8 @@ def test_an_idle_plugin_imports_next_to_nothing(stranger, core):
     # The options, and what their choices are read from.
     assert ours <= {
         *("fwbench.plugin", "fwbench.plugin.options"),
-        *("fwbench.record", "fwbench.record.workload", "fwbench.suite", "fwbench.suite.profiles"),
-        "fwbench.suite.studies",
+        *("fwbench.record", "fwbench.record.lanes", "fwbench.record.workload", "fwbench.errors"),
+        *("fwbench.suite", "fwbench.suite.profiles", "fwbench.suite.studies"),
     }
 
 
