@@ -13,6 +13,7 @@ from fwbench.errors import UserError
 _COMMANDS = (
     "fwbench.commands.report",
     "fwbench.commands.compare",
+    "fwbench.commands.prove",
     "fwbench.commands.selftest",
     "fwbench.commands.doctor",
     "fwbench.commands.list",
@@ -27,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(
         prog="fwbench",
-        description="Reads, compares and checks records, which `pytest --benchmark-only` makes.",
+        description="Reads and compares records, which `pytest --benchmark-only` makes, and proves models.",
     )
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     for name in _COMMANDS:

@@ -1,4 +1,4 @@
-"""What the two sides of a proof compute: one network on one batch, in one mode and one number format."""
+"""What the two sides of a proof compute: one model on one batch, in one mode and one number format."""
 
 import functools
 from abc import ABC, abstractmethod
@@ -9,15 +9,20 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fwbench.frameworks.training import targets
 from fwbench.models import CATALOG, Model
+from fwbench.models.importing import ModelError, load
 from fwbench.models.inputs import draw as draw_inputs
 from fwbench.models.weights import Shape, Weights, draw
+from fwbench.record.lanes import LANES
+from fwbench.record.workload import Workload
 
 Array = NDArray[Any]
 Mode = Literal["eval", "train"]
 Device = Literal["cpu", "gpu"]
 Optimizer = Literal["sgd", "adam"]
 
+# The suite's own.
 MODELS = tuple(name for name, model in CATALOG.items() if model.parameters)
 MODES: tuple[Mode, ...] = ("eval", "train")
 
@@ -29,60 +34,64 @@ ADAM = {"learning_rate": 1e-4}
 
 @dataclass(frozen=True)
 class Case:
-    """One network at its canonical weights, stochastic layers at rate 0.
+    """One model at its canonical weights, without randomness.
 
     Attributes:
-        model: a name in `fwbench.models.CATALOG`.
+        model: what is built.
         mode: whether batch normalisation uses its running statistics (`eval`) or the batch's own (`train`).
-        dtype: of weights, inputs and all arithmetic.
-        size: edge of the square images in pixels; None: the catalog's.
+        dtype: of weights, inputs of floating point and all arithmetic.
+        axes: values of the model's axes, where these are not the first ones.
         batch_size: at least 2, so that a batch has a variance.
         device: `cpu` or `gpu`.
     """
 
-    model: str
+    model: Model
     mode: Mode = "eval"
     dtype: Literal["float64", "float32"] = "float64"
-    size: int | None = None
+    axes: tuple[tuple[str, int], ...] = ()
     batch_size: int = 2
     device: Device = "cpu"
 
     @property
-    def row(self) -> Model:
-        """The model."""
-        return CATALOG[self.model]
-
-    @property
     def sizes(self) -> dict[str, int]:
-        """The model's axes, with this case's image size."""
-        return self.row.sizes(() if self.size is None else [("image_size", self.size)])
+        """The model's axes."""
+        return self.model.sizes(self.axes)
 
-    def inputs(self) -> Array:
-        """Samples of shape (batch_size, *input_shape); images are NHWC."""
-        return draw_inputs(self.row.inputs, self.batch_size, 0, self.sizes)[""].astype(self.dtype)
+    def inputs(self) -> dict[str, Array]:
+        """By the input's name samples of shape (batch_size, *sizes); images are NHWC."""
+        return self._cast(draw_inputs(self.model.inputs, self.batch_size, 0, self.sizes))
 
-    def labels(self) -> NDArray[np.int32]:
-        """One class a sample, shape (batch_size,)."""
-        return np.random.default_rng(self.batch_size).integers(self.row.classes, size=self.batch_size, dtype=np.int32)
+    def targets(self, output: tuple[int, ...]) -> Array | None:
+        """What the loss compares an output of this shape with; None where the loss takes nothing."""
+        workload = Workload(self.model.reference, self.model.name, "train_step", self.batch_size, axes=self.axes)
+        found = targets(workload, self.model, output)
+        return None if found is None else self._cast({"": found})[""]
 
     def weights(self, shapes: Mapping[str, Shape]) -> dict[str, Array]:
         """The canonical weights in this case's number format."""
-        drawn = _drawn(CATALOG[self.model], tuple(sorted(shapes.items())))
-        return {name: array.astype(self.dtype) for name, array in drawn.items()}
+        return self._cast(_drawn(self.model, tuple(sorted(shapes.items()))))
+
+    def _cast(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """Floating point in this case's number format; whole numbers as they are."""
+        floats = {name: array for name, array in arrays.items() if np.issubdtype(array.dtype, np.floating)}
+        return {**arrays, **{name: array.astype(self.dtype) for name, array in floats.items()}}
 
 
 @dataclass(frozen=True)
 class Forward:
-    """Logits of shape (batch, classes), mean cross-entropy, and the running statistics after the call by name."""
+    """The output, batch first, its loss, and the running statistics after the call by name.
 
-    logits: Array
+    The loss is not a number where the model has no weights, so that nothing could be trained.
+    """
+
+    output: Array
     loss: float
     statistics: dict[str, Array]
 
 
 @dataclass(frozen=True)
 class Backward:
-    """Mean cross-entropy, and its gradient by every parameter under canonical names, in canonical layouts."""
+    """The loss, and its gradient by every parameter under canonical names, in canonical layouts."""
 
     loss: float
     gradients: dict[str, Array]
@@ -93,6 +102,15 @@ class Side(ABC):
 
     def __init__(self, case: Case) -> None:
         self.case = case
+
+    @staticmethod
+    @abstractmethod
+    def shapes(model: Model, sizes: Mapping[str, int]) -> dict[str, Shape]:
+        """Canonical name to canonical shape of every weight and running statistic.
+
+        Raises:
+            ModelError: the framework's network cannot be built as the model describes it.
+        """
 
     @functools.cached_property
     def forward(self) -> Forward:
@@ -115,12 +133,25 @@ class Side(ABC):
     def _backward(self) -> Backward: ...
 
 
+def side(framework: str) -> type[Side]:
+    """The class that answers for a framework, as its lanes name it.
+
+    Raises:
+        ModelError: no lane does, or the framework cannot be imported.
+    """
+    path = next((lane.parity for lane in LANES.values() if lane.framework == framework and lane.parity), None)
+    if path is None:
+        raise ModelError(f"nothing can be proved in {framework}: no lane of it names a class for `parity`")
+    found: type[Side] = load(path)
+    return found
+
+
 # One: the sides of a proof ask for the same in turn, and ViT-B/16's take a third of a gigabyte.
 @functools.lru_cache(maxsize=1)
-def _drawn(row: Model, shapes: tuple[tuple[str, Shape], ...]) -> Weights:
-    return draw(row, dict(shapes), seed=0)
+def _drawn(model: Model, shapes: tuple[tuple[str, Shape], ...]) -> Weights:
+    return draw(model, dict(shapes), seed=0)
 
 
 def is_statistic(name: str) -> bool:
     """Whether a canonical name is a running statistic: state, but no parameter."""
-    return name.endswith((".running_mean", ".running_var"))
+    return name.endswith(("running_mean", "running_var"))

@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -11,8 +11,12 @@ import numpy as np
 import optax  # type: ignore[import-untyped, unused-ignore]
 from flax import nnx
 
+from fwbench.frameworks.jax import networks
+from fwbench.frameworks.jax.functional import Leaf, Network
 from fwbench.frameworks.jax.kinds import Nnx
-from fwbench.frameworks.jax.networks import network
+from fwbench.frameworks.jax.losses import loss_of
+from fwbench.models import Model
+from fwbench.models.weights import Shape
 from fwbench.parity.case import ADAM, SGD, STEPS, Array, Backward, Case, Forward, Optimizer, Side, is_statistic
 
 State = dict[str, jax.Array]
@@ -24,36 +28,46 @@ _HEAVY = frozenset({"resnet50"})
 
 
 class JaxSide(Side):
-    """The model's network, as a jitted function of its canonical weights or run operator by operator.
+    """A network in JAX, as a jitted function of its canonical weights or run operator by operator.
 
     The weights enter through `Network.load` inside the function, so JAX's own differentiation carries the gradients
     back through that door into canonical names and layouts.
+
+    Attributes:
+        network: what is run.
     """
 
-    def __init__(self, case: Case, *, module: nnx.Module | None = None, eager: bool = False) -> None:
+    def __init__(self, case: Case, *, network: Network | None = None, eager: bool = False) -> None:
         """
         Args:
-            module: what to run in place of the model's network.
+            network: what to run in place of the model's.
             eager: run without `jax.jit`.
         """
         super().__init__(case)
-        self._network = network(case.row, case.sizes)
-        if isinstance(self._network, Nnx):
-            module = self._network.module() if module is None else module
+        self.network = networks.network(case.model, case.sizes) if network is None else network
+        if case.dtype == "float64" and isinstance(self.network, Nnx):
+            module = self.network.module()
             for _, part in nnx.iter_graph(module):
-                if case.dtype == "float64" and _is_depthwise(part):
+                if _is_depthwise(part):
                     part.conv_general_dilated = depthwise
-            self._network = self._network.replaced(module)
+            self.network = self.network.replaced(module)
+        self._criterion = loss_of(case.model)
+        self._others = self._buffers()
         with self._arithmetic():
-            weights = jax.device_put(case.weights(self._network.shapes))
-            self._x, self._labels = jax.device_put((case.inputs(), case.labels()))
+            device = jax.devices(case.device)[0]
+            weights = jax.device_put(case.weights(self.network.shapes))
+            self._inputs = self.network.place(case.inputs(), case.dtype, device)
         self._parameters = {name: value for name, value in weights.items() if not is_statistic(name)}
         self._statistics = {name: value for name, value in weights.items() if is_statistic(name)}
         differentiate = jax.value_and_grad(self._loss, has_aux=True)
         # float32 is compiled as a lane compiles it.
-        options = _known_options() if case.dtype == "float64" and case.model not in _HEAVY else None
+        options = _known_options() if case.dtype == "float64" and case.model.name not in _HEAVY else None
         self._apply = self._loss if eager else jax.jit(self._loss, compiler_options=options)
         self._differentiate = differentiate if eager else jax.jit(differentiate, compiler_options=options)
+
+    @staticmethod
+    def shapes(model: Model, sizes: Mapping[str, int]) -> dict[str, Shape]:
+        return networks.network(model, sizes).shapes
 
     def losses(self, optimizer: Optimizer) -> Array:
         descent = optax.sgd(**SGD) if optimizer == "sgd" else optax.adam(**ADAM)
@@ -78,8 +92,8 @@ class JaxSide(Side):
         with self._arithmetic():
             # What differentiates has gone forward: no second program for a side that was asked for both.
             answers = self._first[0] if "_first" in vars(self) else self._apply(self._parameters, self._statistics)
-            loss, (logits, statistics) = answers
-            return Forward(np.asarray(logits), float(loss), jax.tree.map(np.asarray, statistics))
+            loss, (output, statistics) = answers
+            return Forward(np.asarray(output), float(loss), jax.tree.map(np.asarray, statistics))
 
     def _backward(self) -> Backward:
         (loss, _), gradients = self._first
@@ -87,17 +101,33 @@ class JaxSide(Side):
 
     @functools.cached_property
     def _first(self) -> Any:
-        """((loss, (logits, statistics)), gradients) at the canonical weights, where every trajectory starts."""
+        """((loss, (output, statistics)), gradients) at the canonical weights, where every trajectory starts."""
         with self._arithmetic():
             return self._differentiate(self._parameters, self._statistics)
 
     def _loss(self, parameters: State, statistics: State) -> tuple[jax.Array, tuple[jax.Array, State]]:
-        leaves = self._network.load({**parameters, **statistics})
-        # Without a key, stochastic layers are off.
-        logits, leaves = self._network.apply(leaves, {"": self._x}, train=self.case.mode == "train")
-        after = {name: leaf for name, leaf in self._network.canonical(leaves).items() if is_statistic(name)}
-        loss = optax.softmax_cross_entropy_with_integer_labels(logits, self._labels).mean()
-        return loss, (logits, after)
+        leaves = self.network.load({**parameters, **statistics})
+        others = iter(self._others)
+        leaves = [array if leaf.is_weight else next(others) for leaf, array in self._named(leaves)]
+        output, leaves = self.network.apply(leaves, self._inputs, train=self.case.mode == "train")
+        after = {name: array for name, array in self.network.canonical(leaves).items() if is_statistic(name)}
+        if not self.network.shapes:
+            return jnp.array(jnp.nan), (output, after)
+        wanted = self.case.targets(output.shape)
+        return self._criterion(output, *(() if wanted is None else (jnp.asarray(wanted),))), (output, after)
+
+    def _buffers(self) -> list[Any]:
+        """What the network brings along besides its weights, as it is measured: computed in float32."""
+        if all(leaf.is_weight for leaf in self.network.leaves):
+            return []
+        weights = {name: np.zeros(shape, np.float32) for name, shape in self.network.shapes.items()}
+        with jax.enable_x64(False), jax.default_device(jax.devices(self.case.device)[0]):
+            found = [array for leaf, array in self._named(self.network.load(weights)) if not leaf.is_weight]
+        with self._arithmetic():
+            return [array.astype(self.case.dtype) if array.dtype == np.float32 else array for array in found]
+
+    def _named(self, leaves: Sequence[Any]) -> Iterator[tuple[Leaf, Any]]:
+        return zip(self.network.leaves, leaves, strict=True)
 
     @contextlib.contextmanager
     def _arithmetic(self) -> Iterator[None]:

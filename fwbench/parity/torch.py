@@ -1,16 +1,31 @@
 """PyTorch's side of a proof."""
 
+import contextlib
 import copy
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn import functional as F
-from torchvision.ops import StochasticDepth
 
-from fwbench.frameworks.torch.networks import load_weights, network, shapes
+from fwbench.frameworks.torch.networks import (
+    called_with,
+    load_weights,
+    network,
+    place,
+    place_inputs,
+    select_output,
+    shapes,
+)
 from fwbench.frameworks.torch.program import set_precision
+from fwbench.frameworks.torch.training import criterion
+from fwbench.models import Model
+from fwbench.models.weights import Shape
 from fwbench.parity.case import ADAM, SGD, STEPS, Array, Backward, Case, Forward, Optimizer, Side, is_statistic
+
+_DTYPE = {"float64": torch.float64, "float32": torch.float32}
 
 
 class Hardsigmoid(torch.nn.Module):
@@ -20,7 +35,7 @@ class Hardsigmoid(torch.nn.Module):
     would be the largest error of a float64 proof.
     """
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         return F.relu6(x + 3) / 6
 
 
@@ -35,26 +50,42 @@ class TorchSide(Side):
         """
         super().__init__(case)
         set_precision("fp32")
-        device = torch.device("cuda" if case.device == "gpu" else "cpu")
-        module = network(case.row, case.sizes)
+        device, dtype = torch.device("cuda" if case.device == "gpu" else "cpu"), _DTYPE[case.dtype]
+        module = network(case.model, case.sizes)
         load_weights(module, case.weights(shapes(module)))
-        x = torch.from_numpy(case.inputs()).to(device)
-        if x.ndim == 4:
+        if case.dtype == "float64":
+            # Buffers of a function without weights too.
+            module.double()
+        inputs = place_inputs(case.model, case.inputs(), device, dtype)
+        if any(given.image for given in case.model.inputs.values()):
             layout = torch.channels_last if channels_last else torch.contiguous_format
-            x = x.permute(0, 3, 1, 2).contiguous(memory_format=layout)
             module = module.to(memory_format=layout)
-        for layer in list(module.modules()):
-            if isinstance(layer, (torch.nn.Dropout, StochasticDepth)):
-                layer.p = 0.0
+            for name, given in case.model.inputs.items():
+                if given.image:
+                    inputs[name] = inputs[name].contiguous(memory_format=layout)
+        # Batch normalisation alone trains. All else that computes otherwise while training is random: dropout,
+        # stochastic depth.
+        for layer in module.eval().modules():
+            if any(is_statistic(name) for name, _ in layer.named_buffers(recurse=False)):
+                layer.training = case.mode == "train"
             for name, child in layer.named_children():
                 if isinstance(child, torch.nn.Hardsigmoid) and case.dtype == "float64":
                     setattr(layer, name, Hardsigmoid())
-        self._module = module.to(device).train(case.mode == "train")
-        self._x = x
-        self._labels = torch.from_numpy(case.labels()).long().to(device)
+        self._module = module.to(device)
+        self._positional, self._named = called_with(inputs)
+        self._criterion = criterion(case.model)
+        self._dtype = dtype
         self._compiled = compiled
 
+    @staticmethod
+    def shapes(model: Model, sizes: Mapping[str, int]) -> dict[str, Shape]:
+        return shapes(network(model, sizes))
+
     def losses(self, optimizer: Optimizer) -> Array:
+        with self._arithmetic():
+            return self._losses(optimizer)
+
+    def _losses(self, optimizer: Optimizer) -> Array:
         module, call = self._fresh()
         descent: torch.optim.Optimizer
         if optimizer == "sgd":
@@ -63,27 +94,52 @@ class TorchSide(Side):
             descent = torch.optim.Adam(module.parameters(), lr=ADAM["learning_rate"])
         losses = []
         for step in range(1, STEPS + 1):
-            loss = F.cross_entropy(call(self._x), self._labels)
+            loss = self._loss(self._output(call))
             losses.append(loss.item())
             if step < STEPS:
                 descent.zero_grad()
-                torch.autograd.backward(loss)
+                _backward(loss)
                 descent.step()
         return np.array(losses)
 
     def _forward(self) -> Forward:
         module, call = self._fresh()
-        with torch.inference_mode():
-            logits = call(self._x)
-            loss = F.cross_entropy(logits, self._labels)
-        statistics = {name: _numpy(value) for name, value in module.state_dict().items() if is_statistic(name)}
-        return Forward(_numpy(logits), loss.item(), statistics)
+        with torch.inference_mode(), self._arithmetic():
+            found = self._output(call)
+            loss = self._loss(found).item() if shapes(module) else float("nan")
+        statistics = {name: _numpy(value) for name, value in module.named_buffers() if is_statistic(name)}
+        return Forward(_numpy(found), loss, statistics)
 
     def _backward(self) -> Backward:
         module, call = self._fresh()
-        loss = F.cross_entropy(call(self._x), self._labels)
-        torch.autograd.backward(loss)
-        return Backward(loss.item(), {name: _numpy(value.grad) for name, value in module.named_parameters()})
+        with self._arithmetic():
+            loss = self._loss(self._output(call))
+            _backward(loss)
+        gradients = {
+            # None of what is frozen, or takes no part in the output.
+            name: _numpy(torch.zeros_like(value) if value.grad is None else value.grad)
+            for name, value in module.named_parameters()
+            if value.is_floating_point()
+        }
+        return Backward(loss.item(), gradients)
+
+    def _output(self, call: Any) -> Tensor:
+        found: Tensor = select_output(self.case.model, call(*self._positional, **self._named), self.case.batch_size)
+        return found
+
+    def _loss(self, found: Tensor) -> Tensor:
+        wanted = self.case.targets(tuple(found.shape))
+        return self._criterion(found, *(() if wanted is None else (place(wanted, found.device, self._dtype),)))
+
+    @contextlib.contextmanager
+    def _arithmetic(self) -> Iterator[None]:
+        """The number format of what the network makes itself while it runs, such as numbers of positions."""
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(self._dtype)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(before)
 
     def _fresh(self) -> tuple[torch.nn.Module, Any]:
         """A copy of the module to run and change, and the function that calls it."""
@@ -91,8 +147,12 @@ class TorchSide(Side):
         return module, torch.compile(module) if self._compiled else module
 
 
-def _numpy(tensor: torch.Tensor | None) -> Array:
-    if tensor is None:
-        raise AssertionError("a parameter took no part in the loss, so it has no gradient")
+def _backward(loss: Tensor) -> None:
+    """Differentiate, unless every parameter is frozen."""
+    if loss.requires_grad:
+        torch.autograd.backward(loss)
+
+
+def _numpy(tensor: Tensor) -> Array:
     array: Array = tensor.detach().cpu().numpy()
     return array

@@ -15,6 +15,7 @@ import pytest
 from fwbench.plugin import options
 
 if TYPE_CHECKING:
+    from fwbench.parity.store import Proved
     from fwbench.plugin.run import Run
     from fwbench.plugin.session import Session
     from fwbench.record.measurement import Measurement
@@ -114,7 +115,7 @@ def fwbench_measure(request: pytest.FixtureRequest, benchmark: Any) -> "Callable
 
 
 @pytest.fixture
-def fwbench_prove(request: pytest.FixtureRequest) -> Callable[[], Any]:
+def fwbench_prove(request: pytest.FixtureRequest) -> "Callable[[], Proved]":
     """Prove in a fresh process that two frameworks' networks of the test's model compute the same thing."""
     if not _can_measure(request.config):
         pytest.fail(_SWITCHED_OFF, pytrace=False)

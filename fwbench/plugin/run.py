@@ -6,7 +6,6 @@ pytest's own process imports no framework; a worker measures, and its samples ar
 
 import dataclasses
 import functools
-import importlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -15,11 +14,13 @@ from typing import Any
 
 import pytest
 
+from fwbench.errors import UserError
 from fwbench.gates import Gate, choose
 from fwbench.gates import options as gate_options
 from fwbench.machine import machine, versions
 from fwbench.models import CATALOG
 from fwbench.models.project import Project
+from fwbench.parity.store import Proved
 from fwbench.plugin import spreading
 from fwbench.plugin.progress import Progress
 from fwbench.plugin.selecting import fetch_weights, select, steered_by_marker
@@ -30,6 +31,7 @@ from fwbench.record.measurement import Failure, Measurement
 from fwbench.record.workload import Workload
 from fwbench.report import summary
 from fwbench.suite.profiles import Protocol
+from fwbench.worker.prove import prove as prove_model
 
 # Of pytest-benchmark's, what means nothing where benchmarks do not run.
 _NEEDS_BENCHMARKS = ("save", "autosave", "json", "compare", "compare-fail", "histogram")
@@ -256,16 +258,21 @@ class Run:
 
     # Proving
 
-    def proving(self, item: pytest.Item) -> Callable[[], Any]:
+    def proving(self, item: pytest.Item) -> Callable[[], Proved]:
         """What the fixture `fwbench_prove` gives a test."""
         candidate = spreading.candidate_of(item)
         if candidate is None:
             _fail_unspread(item, "@fwbench.parity(model, ...)")
         assert candidate is not None
 
-        def prove() -> Any:
-            run = importlib.import_module("fwbench.parity.run")
-            return run.prove(candidate.model, candidate.framework, self.project)
+        def prove() -> Proved:
+            try:
+                proved = prove_model(candidate.model, candidate.framework, self.project)
+            except UserError as error:
+                pytest.fail(str(error), pytrace=False)
+            if proved.state != "proved":
+                pytest.fail(proved.sentence, pytrace=False)
+            return proved
 
         return prove
 

@@ -23,6 +23,9 @@ STORAGE = Path(".benchmarks")
 # Where `fwbench selftest` keeps this machine's suites, which are no run.
 SELFTEST = STORAGE / "selftest.jsonl"
 
+# Where `fwbench prove` keeps the proofs of the project's models, which are none either.
+PROOFS = STORAGE / "proofs"
+
 
 @dataclass(frozen=True)
 class Plain:
@@ -98,7 +101,7 @@ def runs(folder: Path) -> list[Path]:
         path
         for pattern in ("*.json", "*.jsonl")
         for path in folder.rglob(pattern)
-        if path.is_file() and path.name != SELFTEST.name
+        if path.is_file() and path.name != SELFTEST.name and path.parent.name != PROOFS.name
     ]
     return sorted(files, key=lambda path: (path.stat().st_mtime_ns, path.name))
 
@@ -242,6 +245,10 @@ def _check(measurement: Measurement) -> None:
     for name in ("protocol", "settings", "parity", "training", "stages", "versions"):
         if not isinstance(getattr(measurement, name), Mapping):
             raise TypeError(f"{name} is not an object")
+    proof = measurement.parity.get("proof") or {}
+    for of in (proof, *(proof.get(name, {}) for name in ("errors", "versions") if isinstance(proof, Mapping))):
+        if not isinstance(of, Mapping):
+            raise TypeError("what it says of a proof is not an object")
     training = measurement.training
     for curve in ("losses", "accuracies"):
         _numbers(training.get(curve, ()), curve)

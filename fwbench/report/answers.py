@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fwbench.compare import statistics
 from fwbench.machine.load import BUSY
 from fwbench.report import units
-from fwbench.report.cases import Case, Comparison, comparisons, title
+from fwbench.report.cases import Case, Comparison, apart, comparisons, title
 from fwbench.report.tables import Column, Table, tabulate
 
 # By so much have processes of unchanged code differed on a shared machine (docs/method.md): one process each shows no
@@ -31,8 +31,10 @@ class Answer:
     Attributes:
         fastest, second: lanes by throughput, the two best.
         ratio: throughput of the fastest over the second.
-        confidence: `clear` (an interval of at least 95 % excludes equality), `likely`, or `undecided`.
-        reason: what the confidence rests on.
+            None where these must not be compared.
+        confidence: `clear` (an interval of at least 95 % excludes equality), `likely`, or `undecided`; in place of
+            these, why there is no ratio (`fwbench.report.cases.apart`).
+        reason: what the confidence rests on, and which lanes are left out.
         quickest, leanest, cheapest: the lanes whose synchronised call takes least time (p50), and that take least
             memory and energy, each with the next one's multiple of it; None where fewer than two lanes have the metric.
     """
@@ -40,7 +42,7 @@ class Answer:
     comparison: Comparison
     fastest: str
     second: str
-    ratio: float
+    ratio: float | None
     confidence: str
     reason: str
     quickest: tuple[str, float] | None
@@ -49,17 +51,26 @@ class Answer:
 
 
 def answers(cases: Sequence[Case]) -> list[Answer]:
-    """One of each workload that at least two lanes have a throughput of."""
+    """One of each workload that at least two lanes have a throughput of; over those that may be compared."""
     found = []
     for comparison in comparisons(cases):
         speeds = {lane: speed for lane, case in comparison.lanes.items() if (speed := case.value("throughput"))}
         if len(speeds) < 2:
             continue
-        fastest, second = sorted(speeds, key=lambda lane: -speeds[lane])[:2]
+        together = _together(comparison, list(speeds))
+        left_out = [lane for lane in speeds if lane not in together]
+        fastest, second = sorted(together if len(together) > 1 else speeds, key=lambda lane: -speeds[lane])[:2]
+        if len(together) < 2:
+            why = apart(comparison.lanes[fastest], comparison.lanes[second])
+            found.append(Answer(comparison, fastest, second, None, why, "no comparison", None, None, None))
+            continue
         ratio, confidence, reason = _weigh(comparison.lanes[fastest], comparison.lanes[second])
         if ratio < 1:
             fastest, second, ratio = second, fastest, 1 / ratio
-        least = [_least(comparison, metric) for metric in (_latency, _memory, _energy)]
+        if left_out:
+            why = apart(comparison.lanes[left_out[0]], comparison.lanes[fastest])
+            reason = f"{reason}; without {', '.join(map(title, left_out))} ({why})"
+        least = [_least(comparison, together, metric) for metric in (_latency, _memory, _energy)]
         found.append(Answer(comparison, fastest, second, ratio, confidence, reason, *least))
     return found
 
@@ -70,11 +81,11 @@ def headline(found: Sequence[Answer]) -> list[str]:
         return ["No workload was measured in two lanes, so there is nothing to compare."]
     wins: dict[str, list[Answer]] = {}
     for answer in found:
-        if answer.confidence != "undecided":
+        if answer.ratio is not None and answer.confidence != "undecided":
             wins.setdefault(answer.fastest, []).append(answer)
     lines = []
     for lane, won in sorted(wins.items(), key=lambda item: -len(item[1])):
-        ratios = sorted(answer.ratio for answer in won)
+        ratios = sorted(answer.ratio for answer in won if answer.ratio is not None)
         by = units.ratio(ratios[0])
         if len(ratios) > 1:
             by = f"{by} to {units.ratio(ratios[-1])}"
@@ -84,6 +95,13 @@ def headline(found: Sequence[Answer]) -> list[str]:
     undecided = sum(answer.confidence == "undecided" for answer in found)
     if undecided:
         lines.append(f"{undecided} of {len(found)} are undecided: see what their confidence rests on.")
+    uncompared = [answer for answer in found if answer.ratio is None]
+    if uncompared:
+        models = ", ".join(dict.fromkeys(answer.comparison.workload.model for answer in uncompared))
+        lines.append(
+            f"{len(uncompared)} of {len(found)} cannot be answered ({models}): their lanes may not be "
+            "compared, as the notes say."
+        )
     return lines
 
 
@@ -100,14 +118,15 @@ def table(found: Sequence[Answer]) -> Table:
         f"differ: likely when the difference is beyond the {UNCHANGED_CODE - 1:.0%} by which unchanged code has "
         "differed on a shared machine, else undecided. Each row stands by itself. Least latency (p50), memory and "
         "energy have no interval; a lane can have the higher throughput and the longer call, where it runs calls "
-        "side by side.",
+        "side by side. Unproved: nothing shows that the two compute the same thing, so there is no answer; an unproved "
+        "lane beside others is left out.",
         (
             Column("model", lambda answer: answer.comparison.workload.model),
             Column("mode", lambda answer: answer.comparison.workload.mode),
             Column("batch", lambda answer: answer.comparison.workload.batch_size, "1"),
             *([Column[Answer]("precision", lambda answer: answer.comparison.workload.precision)] if precise else []),
             Column("fastest", lambda answer: title(answer.fastest)),
-            Column("by", lambda answer: answer.ratio, "1", units.ratio),
+            Column("by", lambda answer: answer.confidence if answer.ratio is None else answer.ratio, "1", units.ratio),
             Column("before", lambda answer: title(answer.second)),
             Column("confidence", lambda answer: answer.confidence),
             Column("which rests on", lambda answer: answer.reason),
@@ -173,8 +192,16 @@ def _energy(case: Case) -> float | None:
     return case.value("energy_per_sample")
 
 
-def _least(comparison: Comparison, metric: Callable[[Case], float | None]) -> tuple[str, float] | None:
-    values = {lane: value for lane, case in comparison.lanes.items() if (value := metric(case))}
+def _together(comparison: Comparison, lanes: Sequence[str]) -> list[str]:
+    """The largest set of lanes that may be compared with one of them; of two as large, the first."""
+    cases = comparison.lanes
+    return max(([lane for lane in lanes if not apart(cases[lane], cases[one])] for one in lanes), key=len)
+
+
+def _least(
+    comparison: Comparison, lanes: Sequence[str], metric: Callable[[Case], float | None]
+) -> tuple[str, float] | None:
+    values = {lane: value for lane in lanes if (value := metric(comparison.lanes[lane]))}
     if len(values) < 2:
         return None
     first, second = sorted(values, key=lambda lane: values[lane])[:2]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fwbench.record.lanes import BASELINE
 from fwbench.record.workload import Workload
 from fwbench.report import units
-from fwbench.report.cases import Case, Comparison, comparisons, title
+from fwbench.report.cases import Case, Comparison, apart, comparisons, title
 from fwbench.report.tables import Column, Table, tabulate
 
 _WORKLOAD = (
@@ -20,11 +20,10 @@ _WORKLOAD = (
 
 def columns(cases: Sequence[Case]) -> tuple[Column[Case], ...]:
     """The columns of a table over these cases; speed-up is relative to the baseline lane among them."""
-    baselines = {_across(case.workload): case.value("throughput") for case in cases if _is_baseline(case.workload.lane)}
+    baselines = {_across(case.workload): case for case in cases if _is_baseline(case.workload.lane)}
 
-    def speed_up(case: Case) -> float | None:
-        throughput, baseline = case.value("throughput"), baselines.get(_across(case.workload))
-        return throughput / baseline if throughput and baseline else None
+    def speed_up(case: Case) -> float | str | None:
+        return _speed_up(case, baselines.get(_across(case.workload)))
 
     return (
         *_WORKLOAD,
@@ -47,7 +46,8 @@ def table(key: str, title: str, cases: Sequence[Case]) -> Table:
         title,
         "Throughput is samples per second with calls enqueued back to back; p50, p95 and p99 are latencies of one "
         "synchronised call, n/a where there are too few samples to say; compile is tracing and compiling with cold "
-        f"caches; speed-up is throughput relative to {BASELINE.title}.",
+        f"caches; speed-up is throughput relative to {BASELINE.title}, and unproved where nothing shows that both "
+        "compute the same thing.",
         columns(cases),
         cases,
         _missing(cases),
@@ -69,9 +69,9 @@ def summary(cases: Sequence[Case]) -> Table:
         case = comparison.lanes.get(lane)
         return case.value("throughput") if case else None
 
-    def speed_up(lane: str, comparison: Comparison) -> float | None:
-        own, other = throughput(lane, comparison), throughput(baseline or "", comparison)
-        return own / other if own and other else None
+    def speed_up(lane: str, comparison: Comparison) -> float | str | None:
+        case = comparison.lanes.get(lane)
+        return _speed_up(case, comparison.lanes.get(baseline or "")) if case else None
 
     missing = (
         [] if baseline or not lanes else [f"no speed-up: {BASELINE.title}, which it is relative to, was not measured"]
@@ -118,14 +118,16 @@ class BreakEven:
 
 
 def break_evens(cases: Sequence[Case]) -> list[BreakEven]:
-    """Every compiled lane that was measured beside the baseline lane, in inference or training steps."""
+    """Every compiled lane that may be compared with the baseline lane, in inference or training steps."""
     found = []
     for comparison in comparisons(cases):
-        eager = next((case.value("latency_p50") for lane, case in comparison.lanes.items() if _is_baseline(lane)), None)
+        baseline = next((case for lane, case in comparison.lanes.items() if _is_baseline(lane)), None)
+        eager = baseline.value("latency_p50") if baseline else None
         for case in comparison.lanes.values():
             compiling, compiled = case.compile_seconds, case.value("latency_p50")
-            if eager is not None and compiling is not None and compiled is not None:
-                found.append(BreakEven(case, compiling, eager, compiled))
+            if baseline is None or eager is None or compiling is None or compiled is None or apart(case, baseline):
+                continue
+            found.append(BreakEven(case, compiling, eager, compiled))
     return found
 
 
@@ -146,6 +148,14 @@ def break_even(cases: Sequence[Case]) -> Table:
         ),
         break_evens(cases),
     )
+
+
+def _speed_up(case: Case, baseline: Case | None) -> float | str | None:
+    """Throughput over the baseline's, or why there is none."""
+    own, other = case.value("throughput"), baseline.value("throughput") if baseline else None
+    if baseline is None or not own or not other:
+        return None
+    return apart(case, baseline) or own / other
 
 
 def _of_case(column: Column[Case], found: BreakEven) -> str | float | None:

@@ -1,16 +1,26 @@
 """What records hold, brought together: workloads with their replicates, apart by machine, version and profile."""
 
 import dataclasses
+import itertools
 import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fwbench.machine import Machine
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Measurement, Metric
 from fwbench.record.reading import Plain, Record
 from fwbench.record.workload import MODES, Workload
+
+# What stands in the place of a ratio of two lanes that must not be compared.
+UNPROVED = "unproved"
+STALE = "proof is stale"
+OTHER_WEIGHTS = "other weights"
+
+# Of a lane's proof: it was made against the reference, or the lane is the reference itself.
+_COMPARABLE = ("proved", "reference")
 
 
 @dataclass(frozen=True)
@@ -47,6 +57,12 @@ class Case:
         """Whether it prices the harness instead of measuring a framework."""
         lane = LANES.get(self.workload.lane)
         return self.workload.mode not in MODES or (lane is not None and lane.internal)
+
+    @property
+    def proof(self) -> Mapping[str, Any]:
+        """What the records say of the proof of this lane's network; the worst where they differ (`fwbench.parity`)."""
+        stamps = [m.parity.get("proof") or {} for m in self.measurements]
+        return min(stamps, key=lambda stamp: stamp.get("state") in _COMPARABLE, default={})
 
     def values(self, metric: str) -> list[float]:
         """The metric's values, one a process that has it."""
@@ -120,6 +136,58 @@ class Setting:
     def measurements(self) -> list[Measurement]:
         """All of them, failures included."""
         return [m for case in self.cases for m in (*case.measurements, *case.failures)]
+
+
+def apart(one: Case, other: Case) -> str:
+    """Why two lanes' numbers must not be set against each other, in the place of their ratio; empty where they may.
+
+    Lanes of one framework run the same network. Those of two need a proof that their networks compute the same thing.
+    """
+    digests: list[dict[tuple[int, str], object]] = [
+        {(m.workload.seed, m.workload.weights): m.parity.get("weights") for m in case.measurements}
+        for case in (one, other)
+    ]
+    if any(digests[0][draw] != digests[1][draw] for draw in digests[0].keys() & digests[1].keys()):
+        return OTHER_WEIGHTS
+    proofs = one.proof, other.proof
+    frameworks = {case.proof.get("framework", case.workload.lane) for case in (one, other)}
+    if len(frameworks) == 1:
+        return ""
+    for proof, beside in zip(proofs, (other, one), strict=True):
+        if proof.get("state") not in _COMPARABLE:
+            return STALE if proof.get("state") == "stale" else UNPROVED
+        # Each lane may have an interpreter of its own, so a proof's versions are looked for on both records.
+        proved = proof.get("versions", {})
+        if any(
+            proved.get(name, version) != version for m in beside.measurements for name, version in m.versions.items()
+        ):
+            return STALE
+    return ""
+
+
+def doubts(given: Iterable[Case]) -> list[str]:
+    """Why some lanes have no speed-up, and what to do: a sentence each."""
+    wrong: dict[str, None] = {}
+    unproved: dict[str, str] = {}
+    for comparison in comparisons(given):
+        lanes = list(comparison.lanes.items())
+        for (one, case), (other, beside) in itertools.combinations(lanes, 2):
+            model, why = comparison.workload.model, apart(case, beside)
+            if why == OTHER_WEIGHTS:
+                wrong[
+                    f"error: {one} and {other} began with different weights of {model}, so their numbers cannot be "
+                    "compared"
+                ] = None
+            elif why:
+                reasons = [found.proof.get("reason", "") for found in (case, beside)]
+                unproved[model] = next(filter(None, reasons), "") or unproved.get(model, "")
+    if unproved:
+        named = ", ".join(f"{model} ({reason})" if reason else model for model, reason in unproved.items())
+        wrong[
+            f"no speed-up where it is not proved that the frameworks compute the same thing: {named}. "
+            f"`fwbench prove {' '.join(unproved)}` proves it, or says what differs."
+        ] = None
+    return list(wrong)
 
 
 def settings(records: Sequence[Record]) -> list[Setting]:

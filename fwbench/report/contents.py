@@ -9,7 +9,7 @@ from fwbench.record.measurement import Measurement
 from fwbench.record.metrics import METRICS
 from fwbench.record.reading import Plain, Record
 from fwbench.report import answers, calls, fits, published, summary, units
-from fwbench.report.cases import Case, Setting
+from fwbench.report.cases import Case, Setting, doubts
 from fwbench.report.tables import Column, Table, tabulate
 
 
@@ -40,7 +40,8 @@ def tables(setting: Setting) -> list[Table]:
 
 def remarks(setting: Setting) -> list[str]:
     """What a reader must know before the numbers: what is missing, and where a number may not be the machine's."""
-    return [*missing(setting), *summary.cautions([m for case in setting.cases for m in case.measurements])]
+    measured = [m for case in setting.cases for m in case.measurements]
+    return [*doubts(setting.cases), *missing(setting), *summary.cautions(measured)]
 
 
 def missing(setting: Setting) -> list[str]:
@@ -99,18 +100,22 @@ class _Stamp:
     measurements: tuple[Measurement, ...]
 
     @property
-    def proof(self) -> Mapping[str, Any]:
-        return next((found for m in self.measurements if (found := m.parity.get("proof"))), {})
+    def proofs(self) -> list[Mapping[str, Any]]:
+        return [m.parity.get("proof") or {} for m in self.measurements]
 
-    def errors(self, part: str) -> float | None:
-        found = self.proof.get("errors", {}).get(part)
-        return float(found) if isinstance(found, int | float) else None
+    def error(self, quantity: str) -> float | None:
+        """The largest of any framework's."""
+        errors = (proof.get("errors", {}).get(quantity) for proof in self.proofs)
+        return max((float(error) for error in errors if isinstance(error, int | float)), default=None)
 
-    def current(self) -> str:
-        if not self.proof:
-            return "no proof"
-        current = all((m.parity.get("proof") or {}).get("current") for m in self.measurements)
-        return "current" if current else "of other sources: prove again"
+    def state(self) -> str:
+        """Of every framework's proof, with what is wrong."""
+        found: dict[str, None] = {}
+        for proof in self.proofs:
+            framework, state = proof.get("framework", "?"), proof.get("state", "missing")
+            reason = f" ({proof['reason']})" if proof.get("reason") else ""
+            found[f"{framework} {state}{reason}"] = None
+        return ", ".join(found)
 
     def weights(self) -> str:
         """Whether all lanes started from the same, seed by seed."""
@@ -119,7 +124,7 @@ class _Stamp:
             by_seed.setdefault((m.workload.seed, m.workload.weights), set()).add(str(m.parity.get("weights")))
         if all(len(digests) == 1 for digests in by_seed.values()):
             return f"the same ({', '.join(sorted({digest for found in by_seed.values() for digest in found}))})"
-        return "different: not comparable"
+        return "error: different, so not comparable"
 
     def arithmetic(self) -> str:
         found = {
@@ -138,18 +143,19 @@ def parity(setting: Setting) -> Table:
             by_model.setdefault(case.workload.model, []).extend(case.measurements)
 
     def error(name: str, part: str) -> Column[_Stamp]:
-        return Column(name, lambda stamp: stamp.errors(part), "1", "{:.1e}".format)
+        return Column(name, lambda stamp: stamp.error(part), "1", "{:.1e}".format)
 
     return tabulate(
         "parity",
         "Why these numbers may be compared",
-        "Largest float64 error between the frameworks' networks, as proved by fwbench's own proofs; the weights that "
-        "the lanes started from; the arithmetic that a numeric probe found in the process that measured.",
+        "Largest float64 error between the frameworks' networks, as `fwbench prove` found it, and whether that proof "
+        "is of the networks that were measured (reference: the one that the others are proved against); the weights "
+        "that the lanes started from; the arithmetic that a numeric probe found in the process that measured.",
         (
             Column("model", lambda stamp: stamp.model),
-            error("logits", "logits"),
+            error("output", "output"),
             error("gradients", "gradients"),
-            Column("proof", _Stamp.current),
+            Column("proof", _Stamp.state),
             Column("weights", _Stamp.weights),
             Column("arithmetic", _Stamp.arithmetic),
         ),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fwbench.machine.load import BUSY
 from fwbench.record.measurement import Measurement
 from fwbench.report import calls, fits, units
-from fwbench.report.cases import cases
+from fwbench.report.cases import cases, doubts
 from fwbench.report.tables import Table
 
 _LEFT = 4  # columns of text; numbers after them are set flush right
@@ -53,7 +53,7 @@ def _lines(table: Table) -> list[str]:
 def notes(measurements: Sequence[Measurement]) -> list[str]:
     """What a reader of the table must know: what to mind, why cells are empty, what the harness cost."""
     measured = [m for m in measurements if not m.failure]
-    lines = cautions(measured)
+    lines = [*doubts(cases(measured)), *cautions(measured)]
     energies = [m.metrics["energy_per_sample"] for m in measured if "energy_per_sample" in m.metrics]
     reason = next((energy.reason for energy in energies if energy.reason), None)
     if reason:

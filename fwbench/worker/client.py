@@ -14,6 +14,7 @@ from fwbench.machine import Machine, nvml
 from fwbench.models.project import Project, complete
 from fwbench.record.lanes import LANES, Lane
 from fwbench.record.measurement import Failure, Measurement
+from fwbench.record.reading import PROOFS
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.worker.channel import Channel, describe_exit
@@ -83,6 +84,7 @@ class Workers:
             "workload": workload.to_json(),
             "model": complete(self._project.models[workload.model]).to_json(),
             "path": [str(folder) for folder in self._project.path],
+            "proofs": str(self._project.root / PROOFS),
             "protocol": protocol.to_json(),
         }
 

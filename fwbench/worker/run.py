@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from fwbench.meters.throughput import throughput
 from fwbench.models import Model, ModelError
 from fwbench.models.importing import described
 from fwbench.models.weights import canonical, digest
-from fwbench.parity.stamp import stamp
+from fwbench.parity.store import stamp
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.lanes import Lane
 from fwbench.record.measurement import Failure, Measurement, Metric, unavailable
@@ -66,6 +67,9 @@ def run(lane: Lane, job: Mapping[str, Any], send: Callable[[Mapping[str, Any]], 
         # Fresh compiler caches: compile time means a cold one.
         os.environ.update({variable: os.path.join(folder, name) for variable, name in lane.caches.items()})
         measurement = measuring.run()
+    # Here, for the proof is of the source files and versions that this process sees.
+    proof = stamp(model, lane.framework, Path(job["proofs"]))
+    measurement = dataclasses.replace(measurement, parity={**measurement.parity, "proof": proof})
     send({"measurement": measurement.to_json()})
 
 
@@ -169,7 +173,6 @@ class Measuring:
             weights = canonical(workload.weights, model, shapes, workload.seed)
             program = framework.build(workload, model, weights, horizon)
             self.parity["weights"] = digest(weights)
-            self.parity["proof"] = stamp(model.name)
             # A copy on the host would count as the program's memory.
             del weights
         self.settings = {**program.settings, **_environment(self.lane)}

@@ -13,8 +13,10 @@ import jax
 import torch
 
 from fwbench.meters.memory import trim_heap
-from fwbench.parity.case import MODELS, MODES
-from fwbench.parity.proof import Proof, device_at_hand
+from fwbench.models import CATALOG
+from fwbench.parity.case import MODELS
+from fwbench.parity.float32 import SuiteProof, device_at_hand
+from fwbench.parity.proof import modes
 
 # OpenMP's threads spin while they wait, so parallel test processes that each take all cores hardly move.
 torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))))
@@ -23,10 +25,11 @@ torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // int(os.environ.get(
 # Of session scope, so that pytest runs all that concerns one model and mode in one go and each result is computed once.
 @pytest.fixture(
     scope="session",
-    params=[pytest.param((model, mode), id=f"{model}-{mode}") for model in MODELS for mode in MODES],
+    params=[pytest.param((model, mode), id=f"{model}-{mode}") for model in MODELS for mode in modes(CATALOG[model])],
 )
-def proof(request: pytest.FixtureRequest) -> Iterator[Proof]:
-    yield Proof(*request.param, device_at_hand())
+def proof(request: pytest.FixtureRequest) -> Iterator[SuiteProof]:
+    model, mode = request.param
+    yield SuiteProof(CATALOG[model], mode, device_at_hand())
     # ViT-B/16's gradients in float64 take gigabytes, and so do compiled programs that nobody will call again.
     jax.clear_caches()
     gc.collect()
@@ -35,7 +38,7 @@ def proof(request: pytest.FixtureRequest) -> Iterator[Proof]:
 
 @pytest.fixture(scope="session", autouse=True)
 def compilation_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """JAX compiles a program once a run, however many tests come to it: without batch norm both modes are one."""
+    """JAX compiles a program once a run, however many tests come to it."""
     jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("jax")))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 

@@ -11,15 +11,15 @@ import pytest
 import torch
 from flax import nnx
 
-from fwbench.frameworks.jax.networks import network
+from fwbench.models import CATALOG
 from fwbench.parity.case import MODELS, MODES, Case
 from fwbench.parity.jax import JaxSide, _known_options, depthwise
-from fwbench.parity.proof import BACKWARD_SIZE, has_modes
+from fwbench.parity.proof import modes
 from fwbench.parity.torch import Hardsigmoid, TorchSide
 
 
-def test_logits(proof):
-    proof.prove("logits")
+def test_output(proof):
+    proof.prove("output")
 
 
 def test_loss(proof):
@@ -30,6 +30,11 @@ def test_gradients(proof):
     proof.prove("gradients")
 
 
+@pytest.mark.parametrize(
+    "proof",
+    [pytest.param((m, mode), id=f"{m}-{mode}") for m in MODELS for mode in MODES if len(modes(CATALOG[m])) > 1],
+    indirect=True,
+)
 def test_statistics(proof):
     proof.prove("statistics")
 
@@ -43,10 +48,11 @@ def test_adam_trajectory(proof):
 
 
 @pytest.mark.parametrize("side", [TorchSide, JaxSide])
-@pytest.mark.parametrize("model", [model for model in MODELS if not has_modes(model)])
+@pytest.mark.parametrize("model", [model for model in MODELS if len(modes(CATALOG[model])) == 1])
 def test_without_batch_normalisation_both_modes_are_one(model, side):
-    """Why the gradients of such a model are proved once for both: they are the same to the last bit."""
-    sides = [side(Case(model, mode, "float32", size=BACKWARD_SIZE.get(model))) for mode in MODES]
+    """Why such a model is proved in mode `eval` alone: its gradients are the same in both, to the last bit."""
+    model = CATALOG[model]
+    sides = [side(Case(model, mode, "float32", tuple(model.proof_axes.items()))) for mode in MODES]
     one, other = (answer.backward.gradients for answer in sides)
     assert one.keys() == other.keys()
     assert all(np.array_equal(one[name], other[name]) for name in one)
@@ -77,9 +83,7 @@ def test_depthwise_convolution_of_the_proof_is_jaxs(strides, padding):
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_only_depthwise_convolutions_and_only_those_in_float64_stand_in(dtype):
     """In float32 the proofs are of the convolutions that are measured."""
-    case = Case("mobilenet_v3_small", dtype=dtype)
-    module = network(case.row)
-    JaxSide(case, module=module)
+    module = JaxSide(Case(CATALOG["mobilenet_v3_small"], dtype=dtype)).network.module()
     parts = [part for _, part in nnx.iter_graph(module) if isinstance(part, nnx.Conv)]
     plain, grouped = jax.lax.conv_general_dilated, depthwise if dtype == "float64" else jax.lax.conv_general_dilated
     found = {(part.feature_group_count > 1, part.conv_general_dilated) for part in parts}
@@ -91,7 +95,7 @@ def test_only_float64_is_compiled_otherwise_than_what_is_measured(dtype, monkeyp
     options = _known_options() if dtype == "float64" else None
     asked = []
     monkeypatch.setattr(jax, "jit", lambda function, compiler_options: asked.append(compiler_options))
-    JaxSide(Case("mlp", dtype=dtype))
+    JaxSide(Case(CATALOG["mlp"], dtype=dtype))
     assert asked == [options, options]
 
 

@@ -13,6 +13,7 @@ from flax import nnx
 
 from fwbench.frameworks.jax import layers, vit
 from fwbench.frameworks.jax.networks import network
+from fwbench.models import CATALOG
 from fwbench.parity import case as cases
 from fwbench.parity.case import Case
 from fwbench.parity.jax import JaxSide
@@ -126,30 +127,36 @@ def large_adam_epsilon(module, patch):
 
 
 MUTATIONS = [
-    ("resnet50", "eval", "logits", same_padding),
-    ("resnet50", "eval", "logits", stride_in_the_1x1),
-    ("resnet50", "eval", "logits", one_epsilon),
+    ("resnet50", "eval", "output", same_padding),
+    ("resnet50", "eval", "output", stride_in_the_1x1),
+    ("resnet50", "eval", "output", one_epsilon),
     ("resnet50", "train", "statistics", one_momentum),
     ("resnet50", "train", "statistics", flax_momentum_is_torch_momentum),
     ("resnet50", "train", "statistics", biased_running_variance),
-    ("vit_b_16", "eval", "logits", tanh_gelu),
-    ("vit_b_16", "eval", "logits", layer_norm_epsilon),
-    ("vit_b_16", "eval", "logits", column_major_tokens),
-    ("vit_b_16", "eval", "logits", class_token_last),
-    ("vit_b_16", "eval", "logits", float32_softmax),
-    ("vit_b_16", "eval", "logits", swapped_query_and_key),
-    ("mobilenet_v3_small", "eval", "logits", sigmoid_for_hard_sigmoid),
-    ("mobilenet_v3_small", "eval", "logits", relu_for_hard_swish),
-    ("mobilenet_v3_small", "eval", "logits", imagenet_epsilon),
-    ("mobilenet_v3_small", "eval", "logits", same_padding_in_a_depthwise_convolution),
+    ("vit_b_16", "eval", "output", tanh_gelu),
+    ("vit_b_16", "eval", "output", layer_norm_epsilon),
+    ("vit_b_16", "eval", "output", column_major_tokens),
+    ("vit_b_16", "eval", "output", class_token_last),
+    ("vit_b_16", "eval", "output", float32_softmax),
+    ("vit_b_16", "eval", "output", swapped_query_and_key),
+    ("mobilenet_v3_small", "eval", "output", sigmoid_for_hard_sigmoid),
+    ("mobilenet_v3_small", "eval", "output", relu_for_hard_swish),
+    ("mobilenet_v3_small", "eval", "output", imagenet_epsilon),
+    ("mobilenet_v3_small", "eval", "output", same_padding_in_a_depthwise_convolution),
     ("mobilenet_v3_small", "eval", "gradients", stopped_gradient),
-    ("efficientnet_b0", "eval", "logits", relu_for_silu_in_squeeze_and_excitation),
-    ("efficientnet_b0", "eval", "logits", same_padding_of_a_5x5),
-    ("efficientnet_b0", "eval", "logits", no_shortcut),
-    ("cnn", "eval", "logits", one_sided_padding),
+    ("efficientnet_b0", "eval", "output", relu_for_silu_in_squeeze_and_excitation),
+    ("efficientnet_b0", "eval", "output", same_padding_of_a_5x5),
+    ("efficientnet_b0", "eval", "output", no_shortcut),
+    ("cnn", "eval", "output", one_sided_padding),
     ("mlp", "train", "sgd", nesterov),
     ("mlp", "train", "adam", large_adam_epsilon),
 ]
+
+
+def small(model, mode):
+    """A case of the catalog's model, on small images."""
+    axes = (("image_size", SIZE[model]),) if model in SIZE else ()
+    return Case(CATALOG[model], mode, axes=axes)
 
 
 @functools.cache
@@ -163,7 +170,7 @@ def reference(case):
     [pytest.param(*key, id="-".join(key)) for key in dict.fromkeys(row[:3] for row in MUTATIONS)],
 )
 def test_the_network_as_it_is_passes(model, mode, quantity):
-    case = Case(model, mode, size=SIZE.get(model))
+    case = small(model, mode)
     prove(quantity, reference(case), JaxSide(case))
 
 
@@ -172,13 +179,14 @@ def test_the_network_as_it_is_passes(model, mode, quantity):
     [pytest.param(*row, id=f"{row[0]}-{row[3].__name__}-{row[2]}") for row in MUTATIONS],
 )
 def test_a_mutation_is_found(model, mode, quantity, mutate, monkeypatch):
-    case = Case(model, mode, size=SIZE.get(model))
+    case = small(model, mode)
     expected = reference(case)
     if quantity in ("sgd", "adam"):
         monkeypatch.setattr(expected, "losses", functools.cache(expected.losses))
         expected.losses(quantity)
-    module = network(case.row)
+    own = network(case.model, case.sizes)
+    module = own.module()
     mutate(module, monkeypatch)
     # A number, so that no mutation is found only for having broken the arithmetic.
     with pytest.raises(NotTheSame, match=r"differ by \d"):
-        prove(quantity, expected, JaxSide(case, module=module))
+        prove(quantity, expected, JaxSide(case, network=own.replaced(module)))

@@ -19,12 +19,13 @@ def test_the_arithmetic_asked_for_is_in_force(lane, precision, tmp_path, monkeyp
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     workload = Workload(lane, "mlp", precision=precision, device=machine().device)
     framework = load(OWN[lane].adapter)
-    reason = framework.unavailable(workload)
+    model = CATALOG["mlp"]
+    reason = framework.unavailable(workload, model)
     if machine().device == "cpu" and precision == "tf32":
         assert reason == "a CPU has no TF32 arithmetic: ask for fp32 or bf16"
         return
     assert reason is None
-    framework.build(workload, draw(CATALOG["mlp"], framework.weight_shapes(CATALOG["mlp"]), 0))
+    framework.build(workload, model, draw(model, framework.weight_shapes(model, model.sizes()), 0))
     given = operands()
     result = check(precision, given, framework.probe(workload, given))
     assert {verdict["arithmetic"] for verdict in result.values()} == {precision}

@@ -33,8 +33,8 @@ def test_a_checkpoint_reaches_every_framework_bit_for_bit(cache):
     expected = {name: t.numpy() for name, t in state.items() if not name.endswith("num_batches_tracked")}
     for lane in ("torch", "jax"):
         framework = load(OWN[lane].adapter)
-        weights = canonical("pretrained", MODEL, framework.weight_shapes(MODEL), seed=0)
-        program = framework.build(Workload(lane, MODEL.name, weights="pretrained"), weights)
+        weights = canonical("pretrained", MODEL, framework.weight_shapes(MODEL, MODEL.sizes()), seed=0)
+        program = framework.build(Workload(lane, MODEL.name, weights="pretrained"), MODEL, weights)
         found = program.weights()
         assert found.keys() == expected.keys()
         assert all(np.array_equal(found[name], expected[name]) for name in expected)

@@ -78,9 +78,8 @@ def told(monkeypatch):
     def measure(program):
         monkeypatch.setattr(frameworks, "load", lambda lane: FakeFramework(program))
         protocol = dataclasses.replace(PROFILES["quick"], programs=True, warmup_iterations=2)
-        measurement = Measuring(
-            Workload("noop", "noop"), OWN["noop"], CATALOG["noop"], protocol, lambda stage: None
-        ).run()
+        workload = Workload("noop", "noop")
+        measurement = Measuring(workload, OWN["noop"], CATALOG["noop"], protocol, lambda stage: None).run()
         assert measurement.failure is None, measurement.failure
         return measurement.program
 
@@ -286,9 +285,9 @@ def test_torch_compile_a_shape_that_recompiles(told):
 def test_torch_a_training_step_is_the_same_program_whenever_it_is_looked_at(optimizer):
     model = CATALOG["mlp"]
     torch_lanes = frameworks.load(OWN["torch"].adapter)
-    weights = canonical("drawn", model, torch_lanes.weight_shapes(model), 0)
+    weights = canonical("drawn", model, torch_lanes.weight_shapes(model, model.sizes()), 0)
     workload = Workload("torch", "mlp", "train_step", 2, optimizer=optimizer)
-    program = torch_lanes.build(workload, weights, horizon=5)
+    program = torch_lanes.build(workload, model, weights, horizon=5)
     program.step()
     early = program.fingerprint()
     for _ in range(3):
@@ -296,7 +295,8 @@ def test_torch_a_training_step_is_the_same_program_whenever_it_is_looked_at(opti
     late = program.fingerprint()
     assert early == late
     assert {"addmm", "nll_loss_backward", f"_fused_{optimizer}_"} <= late.operators.keys()
-    assert early != torch_lanes.build(dataclasses.replace(workload, batch_size=3), weights).fingerprint()
+    larger = dataclasses.replace(workload, batch_size=3)
+    assert early != torch_lanes.build(larger, model, weights).fingerprint()
 
 
 def test_torch_fused_attention_has_the_flops_of_its_parts():

@@ -6,22 +6,21 @@ import jax
 import jax.numpy as jnp
 import pytest
 import torch
-from flax import nnx
 
 from fwbench.frameworks.jax import networks as jax_networks
 from fwbench.frameworks.torch import networks as torch_networks
 from fwbench.models import CATALOG
-from fwbench.parity.case import MODELS, is_statistic
+from fwbench.parity.case import MODELS, is_statistic, side
 
 every_model = pytest.mark.parametrize("model", MODELS)
-every_framework = pytest.mark.parametrize("networks", [torch_networks, jax_networks], ids=["torch", "jax"])
+every_framework = pytest.mark.parametrize("framework", ["torch", "jax"])
 BATCH = 3
 
 
 @every_model
 def test_torch_logits_have_a_row_per_sample_and_a_column_per_class(model):
     row = CATALOG[model]
-    module = torch_networks.network(row)
+    module = torch_networks.network(row, row.sizes()).to("meta")
     x = torch.empty((BATCH, *row.input_shape), device="meta")
     assert module(x.permute(0, 3, 1, 2) if x.ndim == 4 else x).shape == (BATCH, row.classes)
 
@@ -29,16 +28,17 @@ def test_torch_logits_have_a_row_per_sample_and_a_column_per_class(model):
 @every_model
 def test_jax_logits_have_a_row_per_sample_and_a_column_per_class(model):
     row = CATALOG[model]
-    graph, state = nnx.split(jax_networks.network(row))
+    network = jax_networks.network(row, row.sizes())
     x = jax.ShapeDtypeStruct((BATCH, *row.input_shape), jnp.float32)
-    logits = jax.eval_shape(lambda state, x: nnx.merge(graph, state)(x, rngs=nnx.Rngs(0)), state, x)
+    weights = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in network.shapes.items()}
+    logits = jax.eval_shape(lambda weights, x: network.apply(network.load(weights), {"": x})[0], weights, x)
     assert logits.shape == (BATCH, row.classes)
 
 
 @every_framework
 @every_model
-def test_parameter_count_is_the_published_one(model, networks):
-    shapes = networks.shapes(networks.network(CATALOG[model]))
+def test_parameter_count_is_the_published_one(model, framework):
+    shapes = side(framework).shapes(CATALOG[model], CATALOG[model].sizes())
     trained = {name: math.prod(shape) for name, shape in shapes.items() if not is_statistic(name)}
     assert sum(trained.values()) == CATALOG[model].parameters
 

@@ -16,11 +16,11 @@ from flax import nnx
 from scipy.stats import binomtest
 from torchvision.ops import StochasticDepth
 
-from fwbench.data.synthetic import batch
 from fwbench.frameworks.jax import efficientnet
 from fwbench.frameworks.jax import networks as jax_networks
 from fwbench.frameworks.torch import networks as torch_networks
 from fwbench.models import CATALOG
+from fwbench.models.inputs import draw as draw_inputs
 from fwbench.models.weights import draw
 
 # Chance that a right framework fails one of the tests below for some seed: each splits it among its binomial tests.
@@ -35,7 +35,7 @@ stochastic_model = pytest.mark.parametrize("model", [pytest.param(model) for mod
 def torch_layers(model):
     """(kind, rate) of every stochastic layer of a rate above 0 by canonical path, and the layer as a function."""
     found = {}
-    for path, layer in torch_networks.network(CATALOG[model]).named_modules():
+    for path, layer in torch_networks.network(CATALOG[model], CATALOG[model].sizes()).named_modules():
         if isinstance(layer, (torch.nn.Dropout, StochasticDepth)) and layer.p > 0:
             kind = "dropout" if isinstance(layer, torch.nn.Dropout) else "stochastic depth"
 
@@ -50,7 +50,7 @@ def torch_layers(model):
 
 def jax_layers(model):
     found = {}
-    for path, layer in nnx.iter_graph(jax_networks.network(CATALOG[model])):
+    for path, layer in nnx.iter_graph(jax_networks.network(CATALOG[model], CATALOG[model].sizes()).module()):
         if isinstance(layer, (nnx.Dropout, efficientnet.StochasticDepth)) and layer.rate > 0:
             kind = "dropout" if isinstance(layer, nnx.Dropout) else "stochastic depth"
             name = ".".join(map(str, path))
@@ -122,7 +122,7 @@ def test_the_test_of_the_distribution_finds(fault):
 def torch_network(model, *, rate=None):
     """A function of (x, seed, mode) to logits; the rate of all stochastic layers is the network's own unless given."""
     row = CATALOG[model]
-    module = torch_networks.network(row)
+    module = torch_networks.network(row, row.sizes())
     torch_networks.load_weights(module, draw(row, torch_networks.shapes(module), seed=0))
     for layer in module.modules():
         if rate is not None and isinstance(layer, (torch.nn.Dropout, StochasticDepth)):
@@ -139,26 +139,25 @@ def torch_network(model, *, rate=None):
 
 def jax_network(model, *, rate=None):
     row = CATALOG[model]
-    module = jax_networks.network(row)
-    jax_networks.load_weights(module, draw(row, jax_networks.shapes(module), seed=0))
+    network = jax_networks.network(row, row.sizes())
+    module = network.module()
     for _, layer in nnx.iter_graph(module):
         if rate is not None and hasattr(layer, "rate"):
             layer.rate = rate
+    network = network.replaced(module)
+    leaves = network.load(draw(row, network.shapes, seed=0))
 
     @functools.cache
     def compiled(mode):
-        module.train() if mode == "train" else module.eval()
-        graph, state = nnx.split(module)
-        apply = jax.jit(lambda state, x, key: nnx.merge(graph, state, copy=True)(x, rngs=nnx.Rngs(dropout=key)))
-        return functools.partial(apply, state)
+        return jax.jit(lambda leaves, x, key: network.apply(leaves, {"": x}, train=mode == "train", key=key)[0])
 
-    return lambda x, seed, mode: np.asarray(compiled(mode)(x, jax.random.key(seed)))
+    return lambda x, seed, mode: np.asarray(compiled(mode)(leaves, x, jax.random.key(seed)))
 
 
 @pytest.mark.parametrize("network", [torch_network, jax_network], ids=LAYERS)
 @stochastic_model
 def test_stochastic_layers_are_on_in_training_and_off_in_inference(network, model):
-    x = batch(CATALOG[model], 4, seed=0)[:, :SIZE, :SIZE]
+    x = draw_inputs(CATALOG[model].inputs, 4, 0, {"image_size": SIZE})[""]
     net, without = network(model), network(model, rate=0.0)
     assert np.array_equal(net(x, 0, "eval"), net(x, 1, "eval"))
     assert np.array_equal(net(x, 0, "eval"), without(x, 0, "eval"))

@@ -16,6 +16,7 @@ from fwbench.models import CATALOG
 from fwbench.models.project import complete
 from fwbench.record import lanes
 from fwbench.record.lanes import OWN, Lane, Lanes
+from fwbench.record.reading import PROOFS
 from fwbench.suite.studies import SUITES
 from fwbench.worker.client import PACKAGE
 
@@ -125,6 +126,26 @@ def test_a_packages_lane_is_in_the_report(run, measured, tmp_path):
     rows = [line.split(",") for path in tmp_path.rglob("*.csv") for line in path.read_text().splitlines()]
     assert any("numpy" in row and "inference" in row for row in rows)
     assert any("NumPy" in path.read_text() for path in tmp_path.rglob("*.html"))
+
+
+def test_a_packages_lane_is_proved(run, project, measured):
+    _, saved = measured
+    told = run("fwbench", "prove", "mlp")
+    assert "mlp: numpy computes the same as torch" in told
+    (proof,) = [one for one in json.loads((project / PROOFS / "mlp.json").read_text()) if one["candidate"] == "numpy"]
+    assert proof["state"] == "proved"
+    assert proof["errors"].keys() == {"output", "loss", "gradients", "sgd", "adam"}
+    assert "numpy_lane.mlp" in proof["key"]["files"]
+    # The record says so from then on.
+    run("pytest", *FAST, "-k", "numpy and inference", "--benchmark-json=proved.json")
+    before, after = (
+        {
+            record["name"]: record["extra_info"]["parity"]["proof"]["state"]
+            for record in json.loads(path.read_text())["benchmarks"]
+        }["test_speed[numpy-mlp-inference-b8]"]
+        for path in (saved, project / "proved.json")
+    )
+    assert (before, after) == ("missing", "proved")
 
 
 @pytest.fixture

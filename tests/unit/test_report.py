@@ -8,11 +8,13 @@ from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Failure, Measurement, Metric, unavailable
 from fwbench.record.workload import Workload
 from fwbench.report import summary, units
+from tests.unit.recorded import proof
 
 
 def measured(framework, throughput=100.0, **metrics):
     values = {"throughput": Metric(throughput, "test"), **metrics}
-    return Measurement(Workload(framework, "mlp", batch_size=8), samples=(0.01,) * 5, metrics=values)
+    parity = {"proof": proof(framework)}
+    return Measurement(Workload(framework, "mlp", batch_size=8), samples=(0.01,) * 5, metrics=values, parity=parity)
 
 
 def rows(measurements):
@@ -47,6 +49,19 @@ def test_speed_up_is_relative_to_eager_pytorch():
 def test_without_the_baseline_lane_there_is_no_speed_up():
     _, (jax,) = rows([measured("jax", 250.0)])
     assert not jax[-1].endswith("x")
+
+
+def test_without_a_proof_the_numbers_stand_and_the_speed_up_does_not():
+    missing = {"proof": proof("jax", "missing", reason="it has never been proved")}
+    measurements = [measured("torch"), dataclasses.replace(measured("jax", 250.0), parity=missing)]
+    _, (torch, jax) = rows(measurements)
+    assert torch[-1] == "1.00x"
+    assert jax[-1] == "unproved"
+    assert "250" in jax
+    assert summary.notes(measurements) == [
+        "no speed-up where it is not proved that the frameworks compute the same thing: mlp (it has never been "
+        "proved). `fwbench prove mlp` proves it, or says what differs."
+    ]
 
 
 def test_a_failed_workload_keeps_its_row_and_its_kind():

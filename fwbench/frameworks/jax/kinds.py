@@ -30,6 +30,11 @@ class Nnx(Network):
             build: builds such a module with the values of its buffers and random streams.
         """
         self._build = build
+        for _, part in nnx.iter_graph(module):
+            # The only layer of Flax's that computes in float32 whatever its weights are, where nobody says otherwise:
+            # neither bfloat16 nor a proof in float64 would be what it is called.
+            if isinstance(part, nnx.Embed) and part.dtype == part.param_dtype:
+                part.dtype = None
         self._graphs = {}
         for train in (False, True):
             module.train() if train else module.eval()

@@ -43,7 +43,7 @@ class TrainStep(Placed, Trainer):
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: cosine(step, horizon))
         self.settings |= {"optimizer": f"{workload.optimizer}, fused", "mixed_precision": self.mixed}
         self.module.train()
-        self.criterion = _criterion(model)
+        self.criterion = criterion(model)
         # Targets that the model declares, and a loss without any, do not depend on the shape of the output.
         known = classifies(model) or bool(model.targets) or isinstance(model.loss, dict)
         wanted = targets(workload, model, (workload.batch_size, model.classes) if known else self._output_shape())
@@ -181,7 +181,7 @@ def classifies(model: Model) -> bool:
     return floating == [True] and model.classes > 0 and model.loss == "cross_entropy" and model.targets is None
 
 
-def _criterion(model: Model) -> Callable[..., Tensor]:
+def criterion(model: Model) -> Callable[..., Tensor]:
     """The loss of an output, float32, and of the targets where there are any.
 
     Raises:

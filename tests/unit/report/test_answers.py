@@ -1,10 +1,13 @@
 """What the answer may claim: one process shows little, several show what their ratios show."""
 
+import dataclasses
+
 import pytest
 
-from fwbench.report.answers import answers, headline
+from fwbench.report.answers import answers, headline, table
+from fwbench.report.calls import break_evens
 from fwbench.report.cases import cases, settings
-from tests.unit.recorded import measured, metric
+from tests.unit.recorded import measured, metric, proof
 from tests.unit.report.test_cases import measurement, record
 
 
@@ -102,3 +105,54 @@ def test_the_headline_counts_and_does_not_claim_more_than_likely():
     assert lines[2].startswith("1 of 4 are undecided")
     clear = headline([runs(*((100.0, 104.0 + n) for n in range(6)))])
     assert clear == ["JAX (jit) is the fastest in 1 of 1 workloads, by 1.06x (mlp)."]
+
+
+def beside(lane, throughput, state="", weights="abc", **stamp):
+    return measured(lane, throughput=throughput, parity={"weights": weights, "proof": proof(lane, state, **stamp)})
+
+
+@pytest.mark.parametrize(
+    ("jax", "why"),
+    [
+        (beside("jax", 300.0, "missing"), "unproved"),
+        (beside("jax", 300.0, "failed"), "unproved"),
+        (beside("jax", 300.0, "stale"), "proof is stale"),
+        (beside("jax", 300.0, weights="def"), "other weights"),
+        (beside("jax", 300.0, versions={"torch": "2.0"}), "proof is stale"),
+        (measured("jax", throughput=300.0, parity={"weights": "abc"}), "unproved"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_lanes_that_may_not_be_compared_have_no_answer(jax, why):
+    torch = dataclasses.replace(beside("torch", 100.0), versions={"torch": "2.1"})
+    (answer,) = answers(cases([torch, jax]))
+    assert (answer.fastest, answer.ratio, answer.confidence) == ("jax", None, why)
+    assert (answer.quickest, answer.leanest, answer.cheapest) == (None, None, None)
+    (row,) = [dict(zip((c.name for c in t.columns), t.rows[0].values, strict=True)) for t in [table([answer])]]
+    assert row["by"] == why
+    assert headline([answer]) == ["1 of 1 cannot be answered (mlp): their lanes may not be compared, as the notes say."]
+
+
+def test_an_unproved_lane_is_left_out_of_an_answer_about_others():
+    compiled = beside("torch-compile", 200.0)
+    (answer,) = answers(cases([beside("torch", 100.0), beside("jax", 300.0, "missing"), compiled]))
+    assert (answer.fastest, answer.second, answer.ratio) == ("torch-compile", "torch", 2.0)
+    assert answer.reason.endswith("; without JAX (jit) (unproved)")
+
+
+def test_one_replicate_without_a_proof_is_enough():
+    given = [beside("torch", 100.0), beside("torch", 100.0), beside("jax", 300.0), beside("jax", 300.0, "stale")]
+    given = [dataclasses.replace(m, workload=dataclasses.replace(m.workload, seed=n % 2)) for n, m in enumerate(given)]
+    (answer,) = answers(cases(given))
+    assert answer.confidence == "proof is stale"
+
+
+def test_compiling_pays_off_only_where_the_lanes_may_be_compared():
+    extra = {"latency_p50": metric(0.1), "compile_time": metric(1.0)}
+    torch = measured("torch", metrics={"latency_p50": metric(0.3)})
+    proved, unproved = (
+        measured("jax", metrics=extra, parity={"weights": "abc", "proof": proof("jax", state)})
+        for state in ("proved", "missing")
+    )
+    assert len(break_evens(cases([torch, proved]))) == 1
+    assert break_evens(cases([torch, unproved])) == []

@@ -4,18 +4,15 @@ import dataclasses
 from datetime import UTC, datetime
 from pathlib import Path
 
-import pytest
-
 from fwbench.record.reading import Record
 from fwbench.report import contents
 from fwbench.report.cases import settings
-from tests.unit.recorded import MACHINE, measured, metric
+from tests.unit.recorded import MACHINE, measured, metric, proof
 
 
-def parity(framework, weights="abc", current=True, arithmetic="fp32", **fields):
-    stamp = {"errors": {"logits": 1e-14, "gradients": 1e-12}, "versions": {}, "current": current}
+def parity(framework, weights="abc", state="", arithmetic="fp32", **fields):
     probe = {"matmul": {"error": 1e-7, "arithmetic": arithmetic}}
-    return measured(framework, parity={"weights": weights, "proof": stamp, "probe": probe}, **fields)
+    return measured(framework, parity={"weights": weights, "proof": proof(framework, state), "probe": probe}, **fields)
 
 
 def setting(*measurements, **fields):
@@ -28,11 +25,15 @@ def row(table, number=0):
     return dict(zip((column.name for column in table.columns), table.rows[number].values, strict=True))
 
 
-def test_lanes_that_began_with_other_weights_are_called_different():
+def test_lanes_that_began_with_other_weights_are_an_error():
     same = row(contents.parity(setting(parity("torch"), parity("jax"))))
-    assert (same["weights"], same["proof"], same["logits"]) == ("the same (abc)", "current", 1e-14)
-    different = row(contents.parity(setting(parity("torch"), parity("jax", "def"))))
-    assert different["weights"] == "different: not comparable"
+    assert (same["weights"], same["proof"]) == ("the same (abc)", "torch reference, jax proved")
+    assert (same["output"], same["gradients"]) == (1e-14, 1e-12)
+    other = setting(parity("torch"), parity("jax", "def"))
+    assert row(contents.parity(other))["weights"] == "error: different, so not comparable"
+    assert contents.remarks(other)[0] == (
+        "error: torch and jax began with different weights of mlp, so their numbers cannot be compared"
+    )
 
 
 def test_seeds_begin_with_other_weights_by_right():
@@ -40,14 +41,13 @@ def test_seeds_begin_with_other_weights_by_right():
     assert found["weights"] == "the same (abc, def)"
 
 
-@pytest.mark.parametrize("stale", ["torch", "jax"])
-def test_one_measurement_without_a_current_proof_is_enough_to_say_so(stale):
-    lanes = [parity(lane, current=lane != stale) for lane in ("torch", "jax")]
-    assert row(contents.parity(setting(*lanes)))["proof"] == "of other sources: prove again"
+def test_one_measurement_without_a_current_proof_is_enough_to_say_so():
+    lanes = [parity("torch"), parity("jax"), parity("jax", state="stale", batch_size=2)]
+    assert row(contents.parity(setting(*lanes)))["proof"] == "torch reference, jax proved, jax stale"
 
 
 def test_a_model_without_a_proof_says_so():
-    assert row(contents.parity(setting(measured("torch"))))["proof"] == "no proof"
+    assert row(contents.parity(setting(measured("torch", parity={}))))["proof"] == "? missing"
 
 
 def test_the_arithmetic_of_every_lane_is_named():

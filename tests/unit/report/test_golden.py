@@ -206,8 +206,10 @@ def test_what_failed_and_what_stands_behind_is_the_records(tables, raw):
     assert "SIGKILL" in failure["message"]
     stamps = {row["model"]: row for row in tables["parity"].dicts()}
     for model in ("resnet50", "mlp", "cnn"):
-        proof = next(one.extra["parity"]["proof"] for one in raw if one.workload["model"] == model)
-        assert float(stamps[model]["logits [1]"]) == proof["errors"]["logits"]
+        of_model = [one for one in raw if one.workload["model"] == model]
+        proof = next(one.extra["parity"]["proof"] for one in of_model if one.workload["lane"] == "jax")
+        assert float(stamps[model]["output [1]"]) == proof["errors"]["output"]
+        assert stamps[model]["proof"] == "torch reference, jax proved"
         assert stamps[model]["weights"].startswith("the same")
         assert stamps[model]["arithmetic"] == "jax fp32, torch fp32"
     machine = {row["what"]: row["is"] for row in tables["fingerprint"].dicts()}

@@ -1,0 +1,65 @@
+"""Run by `start`, with pytest's arguments: collects the project's tests and tells which models they name.
+
+On what was standard output it writes one JSON object: `root`, `path` (the folders of the user's modules), `models` as
+JSON primitives, and `suite`, whether a test measures the suite's own models by naming none. All that pytest and the
+user's tests print goes to standard error.
+"""
+
+import json
+import os
+import sys
+from typing import Any
+
+import pytest
+
+from fwbench.models import CATALOG, Model
+
+
+class Collector:
+    """A plugin that reads the marks of `@fwbench.benchmark` and `@fwbench.parity`, before any test is deselected."""
+
+    def __init__(self) -> None:
+        self.config: pytest.Config | None = None
+        self.named: dict[str, Model] = {}
+        self.suite = False
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """Remember where the project lies."""
+        self.config = config
+
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        """Remember the models that the test names."""
+        for mark in item.iter_markers():
+            if mark.name not in ("fwbench", "fwbench_parity"):
+                continue
+            self.suite |= not mark.args
+            for model in mark.args:
+                found = CATALOG.get(model) if isinstance(model, str) else model
+                if isinstance(found, Model):
+                    self.named[found.name] = found
+
+
+def collect(arguments: list[str]) -> dict[str, Any]:
+    """What the project's tests name.
+
+    Raises:
+        SystemExit: pytest could not collect them; it has said why.
+    """
+    collector = Collector()
+    code = pytest.main(["--collect-only", "-q", *arguments], plugins=[collector])
+    if collector.config is None or code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        raise SystemExit(int(code) or 1)
+    config = collector.config
+    return {
+        "root": str(config.rootpath),
+        "path": [str(folder) for folder in (*config.getini("pythonpath"), config.rootpath)],
+        "models": [model.to_json() for model in collector.named.values()],
+        "suite": collector.suite,
+    }
+
+
+if __name__ == "__main__":
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    json.dump(collect(sys.argv[1:]), out)
+    out.close()

@@ -1,0 +1,139 @@
+"""`fwbench prove`: that the networks of a model's frameworks compute the same thing."""
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from fwbench.errors import UserError
+from fwbench.machine import machine, versions
+from fwbench.models import CATALOG, Model
+from fwbench.models.project import Project, complete
+from fwbench.parity import report
+from fwbench.parity.store import Proved
+from fwbench.worker.client import PACKAGE, command
+from fwbench.worker.prove import prove, prove_suite
+
+_COLLECT = PACKAGE / "commands" / "collect.py"
+
+# Exit code where a proof found a difference.
+_NOT_THE_SAME = 1
+
+# Whose versions the published page states.
+_DISTRIBUTIONS = ("torch", "torchvision", "jax", "jaxlib", "flax", "optax", "numpy")
+
+
+def add(subparsers: Any) -> None:
+    """Declare the command."""
+    parser = subparsers.add_parser(
+        "prove",
+        help="prove that a model's frameworks compute the same thing",
+        description="Compares each framework's network with the reference's in float64: output, loss, gradients, "
+        "running statistics, and the losses of five SGD and Adam steps. A proof is kept for as long as the model, its "
+        "source files and the frameworks' versions stay as they are. Ends with 0 where all is proved, 1 where networks "
+        "differ, and 4 where there can be no proof.",
+    )
+    parser.add_argument(
+        "models",
+        nargs="*",
+        metavar="MODEL",
+        help="names of models that the project's tests name, or of the suite's own. Default: all that the tests name",
+    )
+    parser.add_argument(
+        "--docs",
+        type=Path,
+        metavar="PATH",
+        help="prove all of the suite's own models, in float32 too, and write the errors reached to this page",
+    )
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.docs and options.models:
+        raise UserError("--docs is about all of the suite's own models: leave out the names, or leave out --docs.")
+    # The suite's own models are known without looking at any test.
+    names = None if options.docs else options.models
+    project, named = _project(collecting=names is not None and not (names and set(names) <= set(CATALOG)))
+    if options.docs:
+        models = [model for model in CATALOG.values() if model.networks]
+    else:
+        models = [complete(model) for model in _chosen(options.models, project, named)]
+    code = 0
+    rows: list[report.Row] = []
+    for model in map(complete, models):
+        candidates = [name for name in model.networks if name != model.reference] if not options.docs else ["jax"]
+        if not candidates:
+            print(f"{model.name}: only in {model.reference}, so there is nothing to prove")
+        for candidate in candidates:
+            try:
+                if options.docs:
+                    proved, found = prove_suite(model, project, _tell)
+                    rows += map(report.Row.from_json, found)
+                else:
+                    proved = prove(model, candidate, project, _tell)
+            except UserError as error:
+                print(f"fwbench: {error}", file=sys.stderr)
+                code = code or UserError.EXIT_CODE
+                continue
+            print(_line(proved), flush=True)
+            if proved.state != "proved":
+                code = _NOT_THE_SAME
+    if options.docs and not code:
+        options.docs.write_text(report.render(rows, versions(_DISTRIBUTIONS), machine().device), encoding="utf-8")
+    return code
+
+
+def _project(*, collecting: bool) -> tuple[Project, list[Model]]:
+    """The project in whose folder we are, and the models that its tests name, where they are to be collected.
+
+    In a process of its own, for tests may import anything.
+    """
+    arguments = [] if collecting else ["--ignore-glob=*"]
+    done = subprocess.run(command(sys.executable, _COLLECT, *arguments), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise UserError(
+            "the project's tests could not be collected, so its models are not known: `pytest --collect-only` says why."
+        )
+    found = json.loads(done.stdout)
+    project = Project(Path(found["root"]), tuple(map(Path, found["path"])))
+    models = [Model.from_json(model) for model in found["models"]]
+    try:
+        project.add(models)
+    except ValueError as error:
+        raise UserError(f"{error}.") from None
+    suite = [model for model in CATALOG.values() if model.networks and model not in models]
+    return project, [*models, *(suite if found["suite"] else [])]
+
+
+def _chosen(names: Iterable[str], project: Project, named: list[Model]) -> list[Model]:
+    if not names:
+        if not named:
+            raise UserError(
+                "no test names a model to prove: mark one with @fwbench.parity(model) or @fwbench.benchmark(model), or "
+                f"name one of the suite's own: {', '.join(name for name in CATALOG if CATALOG[name].networks)}."
+            )
+        return named
+    for name in names:
+        if name not in project.models or not project.models[name].networks:
+            known = ", ".join(name for name, model in project.models.items() if model.networks)
+            raise UserError(f"no test names a model {name!r}, and the suite has none: choose from {known}.")
+    return [project.models[name] for name in names]
+
+
+def _line(proved: Proved) -> str:
+    if proved.state != "proved":
+        return f"{proved.model}: {proved.candidate} does not compute the same as {proved.reference}: {proved.sentence}"
+    worst = max(proved.errors, key=lambda quantity: proved.errors[quantity] / proved.bounds[quantity])
+    line = (
+        f"{proved.model}: {proved.candidate} computes the same as {proved.reference} (closest to its bound: {worst} "
+        f"{proved.errors[worst]:.1e}, at most {proved.bounds[worst]:.0e})"
+    )
+    return f"{line}. {proved.sentence}" if proved.sentence else line
+
+
+def _tell(stage: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K  {stage}", end="\r", file=sys.stderr, flush=True)

@@ -1,0 +1,113 @@
+"""What the proofs of the suite's own models say besides: float32 results and compiled ones, in PyTorch and JAX."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+
+import jax
+import numpy as np
+import torch
+
+from fwbench.models import Model
+from fwbench.parity.case import Array, Case, Device, Mode, Side
+from fwbench.parity.jax import JaxSide
+from fwbench.parity.proof import Proof, relative_l2
+from fwbench.parity.report import ROOM, Rounding, Row
+from fwbench.parity.torch import TorchSide
+
+# A float32 result differs from float64 by rounding alone, whatever its author; a smaller error than this is luck.
+ROUNDING = float(np.finfo(np.float32).eps)
+
+
+class SuiteProof(Proof):
+    """The proof of JAX's network of one of the suite's own models, with its float32 results.
+
+    Logits are kept besides errors.
+    """
+
+    def __init__(self, model: Model, mode: Mode, device: Device = "cpu") -> None:
+        """
+        Args:
+            device: where float32 runs; float64 always runs on the CPU.
+        """
+        super().__init__(model, "jax", mode)
+        self._device = device
+        self._logits = functools.cache(_logits)
+
+    def row(self) -> Row:
+        """What the published page says of it.
+
+        Raises:
+            NotTheSame: a float64 error exceeds its bound.
+        """
+        inference = self.mode == "eval"
+        return Row(
+            self.model.name,
+            self.mode,
+            {quantity: self.prove(quantity) for quantity in self.quantities},
+            self.logits(),
+            self.gradients(),
+            self.torch_compile() if inference else None,
+            self.jit() if inference else None,
+        )
+
+    def logits(self) -> Rounding:
+        """JAX's float32 logits against PyTorch's float64 ones."""
+        case = self._float32(self._forward)
+        exact = self._logits(TorchSide, self._forward)
+        # PyTorch in both memory layouts: the larger error is the less likely to be luck.
+        own = [logits_error(self._logits(TorchSide, case, channels_last=layout), exact) for layout in (True, False)]
+        return Rounding(max(own), tolerance(own), logits_error(self._logits(JaxSide, case), exact))
+
+    def gradients(self) -> Rounding:
+        """JAX's float32 gradients against PyTorch's float64 ones."""
+        return _gradients(self._backward, self._float32(self._backward))
+
+    def torch_compile(self) -> float:
+        """Error of compiled PyTorch's float32 logits against eager ones."""
+        case = self._float32(self._forward)
+        eager = self._logits(TorchSide, case, channels_last=True)
+        return logits_error(self._logits(TorchSide, case, compiled=True), eager)
+
+    def jit(self) -> float:
+        """Error of jitted JAX's float32 logits against those of JAX operator by operator."""
+        case = self._float32(self._forward)
+        return logits_error(self._logits(JaxSide, case), self._logits(JaxSide, case, eager=True))
+
+    def _float32(self, case: Case) -> Case:
+        return dataclasses.replace(case, dtype="float32", device=self._device)
+
+
+def device_at_hand() -> Device:
+    """`gpu` where both frameworks see one."""
+    seen = torch.cuda.is_available() and any(device.platform == "gpu" for device in jax.devices())
+    return "gpu" if seen else "cpu"
+
+
+def logits_error(actual: Array, expected: Array) -> float:
+    """The largest relative L2 of any sample's logits."""
+    return max(relative_l2(*rows) for rows in zip(actual, expected, strict=True))
+
+
+def global_error(actual: Mapping[str, Array], expected: Mapping[str, Array]) -> float:
+    """Relative L2 of all gradients as one long vector, in float64."""
+    difference = sum(float(np.sum(np.square(actual[name].astype(np.float64) - expected[name]))) for name in expected)
+    return float(np.sqrt(difference / sum(float(np.sum(np.square(array))) for array in expected.values())))
+
+
+def tolerance(own: Sequence[float]) -> float:
+    """What a float32 result may err, from the reference framework's own float32 errors at the same task."""
+    return ROOM * max(*own, ROUNDING)
+
+
+@functools.cache
+def _gradients(exact: Case, case: Case) -> Rounding:
+    """JAX's gradients of a float32 case against PyTorch's of the same in float64."""
+    expected = TorchSide(exact).backward.gradients
+    # PyTorch in both memory layouts: the larger error is the less likely to be luck.
+    own = [global_error(TorchSide(case, channels_last=layout).backward.gradients, expected) for layout in (True, False)]
+    return Rounding(max(own), tolerance(own), global_error(JaxSide(case).backward.gradients, expected))
+
+
+def _logits(side: Callable[..., Side], case: Case, **options: bool) -> Array:
+    return side(case, **options).forward.output

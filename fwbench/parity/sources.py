@@ -1,0 +1,121 @@
+"""What a network's arithmetic depends on: the source files of its own project, and the distributions that it imports.
+
+Both are found by reading import statements. Nothing is imported, so this is quick and works in a process without any
+framework. Modules are found along `sys.path`, on which a worker has put the folders of the user's project.
+"""
+
+import ast
+import functools
+import hashlib
+import importlib.util
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from fwbench.models.importing import split
+
+# Folders of installed distributions, whose modules their version stands for.
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+# Of fwbench, only what a network can consist of: the suite's own networks and the layers that it offers.
+_NETWORKS = "fwbench.frameworks."
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What some import paths lead to.
+
+    Attributes:
+        files: digest of each source file of the project by its module's name.
+        distributions: names of the installed distributions that these files import, or that a path leads into.
+    """
+
+    files: dict[str, str]
+    distributions: tuple[str, ...]
+
+
+def sources(paths: Iterable[str]) -> Sources:
+    """Follow the import statements of the modules that these import paths name, also those inside functions.
+
+    A module that cannot be found is left out: building the network will say so.
+    """
+    files: dict[str, str] = {}
+    distributions: set[str] = set()
+    seen: set[str] = set()
+    left = [module for path in paths for module in _with_parents(split(path)[0])]
+    while left:
+        module = left.pop()
+        top = module.partition(".")[0]
+        if module in seen or top in sys.stdlib_module_names:
+            continue
+        seen.add(module)
+        if top == "fwbench" and not module.startswith(_NETWORKS):
+            continue
+        file = _file(module)
+        if isinstance(file, str):
+            distributions.add(file)
+        # A package of fwbench's imports a framework's whole adapter, on which no network depends.
+        elif file is not None and not (top == "fwbench" and file.name == "__init__.py"):
+            text = file.read_bytes()
+            files[module] = hashlib.sha256(text).hexdigest()[:16]
+            left += _imported(text, module if file.name == "__init__.py" else module.rpartition(".")[0])
+    return Sources(dict(sorted(files.items())), tuple(sorted(distributions)))
+
+
+def _file(module: str) -> Path | str | None:
+    """The module's source file; the distribution's name where it is an installed one; None where there is neither."""
+    top, *parts = module.split(".")
+    try:
+        spec = importlib.util.find_spec(top)
+    except (ImportError, ValueError):
+        return None
+    if spec is None:
+        return None
+    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
+    found = Path(spec.origin) if spec.origin and spec.has_location else None
+    if top != "fwbench" and any(_INSTALLED & set(path.parts) for path in (found, *folders) if path):
+        return _distribution(top)
+    for part in parts:
+        candidates = [path for folder in folders for path in (folder / part / "__init__.py", folder / f"{part}.py")]
+        found = next((path for path in candidates if path.is_file()), None)
+        folders = [folder / part for folder in folders if (folder / part).is_dir()]
+    return found if found is not None and found.suffix == ".py" else None
+
+
+def _distribution(top: str) -> str | None:
+    """The distribution that has installed a top-level module; most often it has the module's name."""
+    try:
+        return str(metadata.metadata(top)["Name"])
+    except metadata.PackageNotFoundError:
+        return next(iter(_distributions().get(top, ())), None)
+
+
+@functools.cache
+def _distributions() -> dict[str, list[str]]:
+    return {module: list(names) for module, names in metadata.packages_distributions().items()}
+
+
+def _imported(text: bytes, package: str) -> Iterator[str]:
+    """Names of the modules that a source may import; `from a import b` names `a.b`, which may be no module."""
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield from _with_parents(alias.name)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parents = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*parents, *([node.module] if node.module else [])])
+            for alias in node.names:
+                yield from _with_parents(f"{base}.{alias.name}" if base else alias.name)
+
+
+def _with_parents(module: str) -> list[str]:
+    """A module and the packages around it, which are imported before it."""
+    parts = module.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts) + 1)]

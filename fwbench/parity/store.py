@@ -1,0 +1,206 @@
+"""The proofs that are kept, one file a model, and what a record says of the one that stands behind it.
+
+The suite's own models' proofs ship with fwbench; a project's lie among its records. A proof holds as long as the
+model's definition, its own source files and the versions of what they import are those that were proved: adding or
+editing another model makes no proof stale. No framework is imported.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fwbench.machine import versions
+from fwbench.models import CATALOG, Model
+from fwbench.parity.sources import Sources, sources
+from fwbench.record.lanes import LANES
+
+SHIPPED = Path(__file__).with_name("proofs")
+
+# Titles and figures for readers, and values of axes at which nothing is proved.
+_NOT_PROVED = ("title", "source", "classes", "parameters", "macs", "published", "axes")
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a proof is of. Whoever changes any of it has to prove again.
+
+    Attributes:
+        definition: digest of what the model says of the two frameworks.
+        files: digest of each of the networks' own source files, by module.
+        versions: of the distributions by framework.
+    """
+
+    definition: str
+    files: Mapping[str, str]
+    versions: Mapping[str, Mapping[str, str]]
+
+    @classmethod
+    def of(cls, model: Model, candidate: str) -> "Key":
+        """The present one of a framework's network and the reference's, as this interpreter finds them."""
+        found = _sources(model, candidate)
+        return cls(
+            _definition(model, candidate),
+            _files(found),
+            {
+                framework: versions(
+                    tuple(
+                        dict.fromkeys(
+                            [
+                                name
+                                for lane in LANES.values()
+                                if lane.framework == framework
+                                for name in lane.distributions
+                            ]
+                            + list(own.distributions)
+                        )
+                    )
+                )
+                for framework, own in found.items()
+            },
+        )
+
+    def changed(self, model: Model, framework: str) -> str:
+        """What is no longer as it was proved, in a few words; empty where all is.
+
+        Of the versions only the framework's own are looked at: this interpreter need not have the other's.
+        """
+        if self.definition != _definition(model, framework):
+            return "the model's definition has changed"
+        files = _files(_sources(model, framework))
+        edited = [name for name in {**self.files, **files} if self.files.get(name) != files.get(name)]
+        if edited:
+            return f"{', '.join(sorted(edited)[:3])} {'has' if len(edited) == 1 else 'have'} changed"
+        proved = self.versions[framework]
+        installed = versions(tuple(proved))
+        for name, version in proved.items():
+            if installed.get(name) != version:
+                return f"{name} was {version} and is {installed.get(name, 'not installed')}"
+        return ""
+
+
+@dataclass(frozen=True)
+class Proved:
+    """What a proof of a framework's network against the reference's came to.
+
+    Attributes:
+        state: `proved`, or `failed`.
+        sentence: of a failed one, what differs.
+        errors: the largest float64 error of each quantity, as far as the proof came.
+        bounds: on these errors.
+    """
+
+    model: str
+    candidate: str
+    reference: str
+    state: str
+    sentence: str
+    errors: Mapping[str, float]
+    bounds: Mapping[str, float]
+    key: Key
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Proved":
+        """The inverse of `dataclasses.asdict`."""
+        return cls(**{**data, "key": Key(**data["key"])})
+
+
+def write(proved: Proved, folder: Path) -> None:
+    """Keep a proof, in the place of an older one of the same two networks."""
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = {one.candidate: one for one in _read(folder, proved.model)} | {proved.candidate: proved}
+    text = json.dumps([dataclasses.asdict(one) for one in kept.values()], indent=1) + "\n"
+    # In one go: another process may be reading, or proving the model's next framework.
+    new = folder / f".{proved.model}.{os.getpid()}"
+    new.write_text(text, encoding="utf-8")
+    new.replace(_file(folder, proved.model))
+
+
+def stamp(model: Model, framework: str, folder: Path | None) -> dict[str, Any]:
+    """What a record of a framework's lane says of the proof of its network.
+
+    Args:
+        folder: of the project's proofs.
+
+    Returns:
+        `framework`, and `state`: `alone` (the model has no other framework), `reference` (the others are proved
+        against this one), `proved`, `stale`, `failed`, or `missing`. Of the last four `reason` says what is wrong, and
+        where there is a proof, `errors`, `bounds` and `versions` are its own.
+    """
+    own = {"framework": framework}
+    if len(model.networks) < 2 or framework not in model.networks:
+        return {**own, "state": "alone"}
+    if framework == model.reference:
+        return {**own, "state": "reference"}
+    folders = [*([folder] if folder else []), *([SHIPPED] if of_suite(model, framework) else [])]
+    kept = [one for place in folders for one in _read(place, model.name) if one.candidate == framework]
+    if not kept:
+        return {**own, "state": "missing", "reason": "it has never been proved"}
+    # A project may have proved one of the suite's own models again, with its own versions.
+    changes = [one.key.changed(model, framework) for one in kept]
+    changed = min(changes, key=bool)
+    proved = kept[changes.index(changed)]
+    return {
+        **own,
+        "state": "stale" if changed else proved.state,
+        "reason": changed or proved.sentence,
+        "errors": dict(proved.errors),
+        "bounds": dict(proved.bounds),
+        "versions": {name: version for of in proved.key.versions.values() for name, version in of.items()},
+    }
+
+
+def of_suite(model: Model, framework: str) -> bool:
+    """Whether it is one of the suite's own models, and the network the suite's own too: a lane may bring others."""
+    own = CATALOG.get(model.name)
+    if own is None or framework not in own.networks:
+        return False
+    named = {name: path for name, path in model.networks.items() if name in own.networks}
+    return Model.from_json({**model.to_json(), "networks": named}) == own
+
+
+def _definition(model: Model, candidate: str) -> str:
+    sides = (model.reference, candidate)
+    described = {name: value for name, value in model.to_json().items() if name not in _NOT_PROVED}
+    described |= {
+        "networks": {framework: model.networks[framework] for framework in sides},
+        "loss": {framework: _loss(model, framework) for framework in sides},
+        "sizes": model.sizes(),
+    }
+    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _sources(model: Model, candidate: str) -> dict[str, Sources]:
+    """By framework what all import paths that its side of the model runs through lead to."""
+    found = {}
+    for framework in (model.reference, candidate):
+        paths = [model.networks[framework], _loss(model, framework)]
+        if isinstance(model.weights, str) and framework != model.reference:
+            paths.append(model.weights)
+        found[framework] = sources(path for path in paths if ":" in path)
+    return found
+
+
+def _files(found: Mapping[str, Sources]) -> dict[str, str]:
+    return {module: digest for of in found.values() for module, digest in of.files.items()}
+
+
+def _loss(model: Model, framework: str) -> str:
+    """A loss's name, or the import path of the framework's own."""
+    return model.loss if isinstance(model.loss, str) else model.loss.get(framework, "")
+
+
+def _file(folder: Path, model: str) -> Path:
+    return folder / f"{model}.json"
+
+
+def _read(folder: Path, model: str) -> list[Proved]:
+    """The proofs of a model; none where the file is of another version of fwbench, or damaged."""
+    try:
+        return [Proved.from_json(one) for one in json.loads(_file(folder, model).read_text(encoding="utf-8"))]
+    except (OSError, ValueError, TypeError, KeyError):
+        return []

@@ -1,0 +1,112 @@
+"""The parent's side of a proof: a fresh process for each, so that no framework and no user's module comes in here."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from fwbench.errors import UserError
+from fwbench.machine import machine
+from fwbench.models import Model
+from fwbench.models.project import Project
+from fwbench.parity import store
+from fwbench.parity.store import Proved
+from fwbench.record.lanes import LANES
+from fwbench.record.reading import PROOFS
+from fwbench.worker.channel import Channel, describe_exit
+from fwbench.worker.client import PACKAGE, command, environment
+
+_PROCESS = PACKAGE / "parity" / "process.py"
+
+# Seconds after which a proof is given up. ResNet-50's takes five minutes on two cores; a network that loops would take
+# for ever.
+DEADLINE = 3600.0
+
+
+def prove(
+    model: Model,
+    candidate: str,
+    project: Project,
+    on_stage: Callable[[str], None] = lambda stage: None,
+    deadline: float = DEADLINE,
+) -> Proved:
+    """Prove a framework's network against the model's reference, and keep the proof.
+
+    Args:
+        candidate: another framework of the model than its reference.
+        project: whose modules these are, and among whose records the proof is kept.
+        on_stage: told what is compared next.
+
+    Returns:
+        The proof, in state `proved` or `failed`.
+
+    Raises:
+        UserError: there can be no proof: a network cannot be built, or the process died; the sentence says why.
+    """
+    proved, _ = _run(model, candidate, project, {}, on_stage, deadline)
+    return proved
+
+
+def prove_suite(
+    model: Model, project: Project, on_stage: Callable[[str], None] = lambda stage: None
+) -> tuple[Proved, list[dict[str, Any]]]:
+    """As `prove`, of JAX's network of one of the suite's own models, with the rows of the published page.
+
+    Raises:
+        UserError: there can be no proof.
+    """
+    return _run(model, "jax", project, {"device": machine().device}, on_stage, DEADLINE)
+
+
+def folder(model: Model, candidate: str, project: Project) -> Path:
+    """Where a model's proofs are kept: among the project's records; in fwbench's own checkout, the suite's own ship."""
+    ships = store.of_suite(model, candidate) and project.root == PACKAGE.parent
+    return store.SHIPPED if ships else project.root / PROOFS
+
+
+def _run(
+    model: Model,
+    candidate: str,
+    project: Project,
+    more: Mapping[str, Any],
+    on_stage: Callable[[str], None],
+    deadline: float,
+) -> tuple[Proved, list[dict[str, Any]]]:
+    job = {"model": model.to_json(), "candidate": candidate, "path": [str(path) for path in project.path], **more}
+    threads, device = machine().threads, more.get("device", "cpu")
+    variables = dict(os.environ)
+    for lane in LANES.values():
+        if lane.framework in (model.reference, candidate):
+            variables = environment(variables, threads, device, lane)
+    rows: list[dict[str, Any]] = []
+    until = time.monotonic() + deadline
+    with closing(Channel(command(sys.executable, _PROCESS), variables)) as channel:
+        channel.send(job)
+        while True:
+            try:
+                message = channel.receive(until)
+            except TimeoutError:
+                os.kill(channel.pid, signal.SIGKILL)
+                raise UserError(
+                    f"{model.name}: no proof of {candidate} within {deadline:g} s, so its process was ended: "
+                    "proof_axes= of the model makes proofs smaller"
+                ) from None
+            if message is None:
+                said = channel.said().strip().rpartition("\n")[2]
+                ending = describe_exit(channel.wait()).replace("the worker", "its process", 1)
+                raise UserError(f"{model.name}: no proof of {candidate}: {ending}" + (f" ({said})" if said else ""))
+            if "stage" in message:
+                on_stage(message["stage"])
+            elif "row" in message:
+                rows.append(message["row"])
+            elif "unavailable" in message:
+                raise UserError(f"{model.name}: no proof of {candidate}: {message['unavailable']}")
+            elif "proved" in message:
+                proved = Proved.from_json(message["proved"])
+                break
+    store.write(proved, folder(model, candidate, project))
+    return proved, rows

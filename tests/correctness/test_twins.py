@@ -1,0 +1,308 @@
+"""Anybody's twins: a model that is in no catalog, with the mistakes that a port makes, each of which a proof must find.
+
+The networks lie in modules of a project of their own, and come in by their import paths alone.
+"""
+
+import gc
+import itertools
+
+import jax
+import pytest
+
+import fwbench
+from fwbench.models import ModelError
+from fwbench.models.model import LOSSES
+from fwbench.models.project import Project
+from fwbench.parity.case import is_statistic
+from fwbench.parity.proof import BOUNDS, NotTheSame, Proof, modes
+from fwbench.parity.store import stamp
+from fwbench.record.reading import PROOFS
+from fwbench.worker import prove as proving
+
+TORCH = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, stride=2, padding=1)
+        self.bn = nn.BatchNorm2d(8)
+        self.mix = nn.Linear(8, 8)
+        self.norm = nn.LayerNorm(8)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, x):
+        x = nn.functional.gelu(self.bn(self.conv(x)))
+        return self.head(self.norm(self.mix(x.mean((2, 3)))))
+"""
+
+FLAX = """
+import jax
+from flax import nnx
+from fwbench.frameworks.jax.layers import BatchNorm
+
+
+class Net(nnx.Module):
+    def __init__(self, rngs):
+        self.conv = nnx.Conv(3, 8, (3, 3), strides=2, padding=1, rngs=rngs)
+        self.bn = BatchNorm(8, rngs=rngs)
+        self.mix = nnx.Linear(8, 8, rngs=rngs)
+        self.norm = nnx.LayerNorm(8, epsilon=1e-5, use_fast_variance=False, rngs=rngs)
+        self.head = nnx.Linear(8, 5, rngs=rngs)
+
+    def __call__(self, x):
+        x = jax.nn.gelu(self.bn(self.conv(x)), approximate=False)
+        return self.head(self.norm(self.mix(x.mean((1, 2)))))
+"""
+
+STOPPED = '''
+class Stopped(BatchNorm):
+    """Batch statistics through which no gradient flows, as if they were constants."""
+
+    def __call__(self, x):
+        y = super().__call__(x)
+        if self.use_running_average:
+            return y
+        mean, var = jax.lax.stop_gradient((x.mean((0, 1, 2)), x.var((0, 1, 2))))
+        return (x - mean) * jax.lax.rsqrt(var + self.epsilon) * self.scale[...] + self.bias[...]
+
+
+class Net('''
+
+# What the port gets wrong: one replacement in the source, and the quantity in which it shows.
+MISTAKES = {
+    "tanh GELU": ("approximate=False", "approximate=True", "output"),
+    "epsilon of a layer norm": ("epsilon=1e-5", "epsilon=1e-6", "output"),
+    "epsilon of a batch norm": ("BatchNorm(8, rngs", "BatchNorm(8, eps=1e-3, rngs", "output"),
+    "SAME padding at stride 2": ("padding=1", 'padding="SAME"', "output"),
+    "dropped bias": ("(x.mean((1, 2)))", "(x.mean((1, 2))) - self.mix.bias[...]", "output"),
+    "transposed square weight": (
+        "self.mix(x.mean((1, 2)))",
+        "x.mean((1, 2)) @ self.mix.kernel[...].T + self.mix.bias[...]",
+        "output",
+    ),
+    "batch statistics behind stop_gradient": ("\nclass Net(", STOPPED, "gradients"),
+    "momentum": ("BatchNorm(8, rngs", "BatchNorm(8, momentum=0.01, rngs", "statistics"),
+    "batch norm that never trains": (
+        "self.bn(self.conv(x))",
+        "self.bn(self.conv(x), use_running_average=True)",
+        "output",
+    ),
+}
+
+
+# Another name for the modules of every pair, for Python keeps modules by their names.
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def twins(tmp_path, monkeypatch):
+    """Writes a project of two modules, and returns the model that names them."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def write(torch=TORCH, flax=FLAX, loss="cross_entropy", **fields):
+        paths = {"torch": f"twin{next(_NUMBERS)}", "jax": f"twin{next(_NUMBERS)}"}
+        for framework, source in (("torch", torch), ("jax", flax)):
+            (tmp_path / f"{paths[framework]}.py").write_text(source)
+        networks = {framework: f"{module}:Net" for framework, module in paths.items()}
+        if loss not in LOSSES:
+            loss = {framework: f"{module}:{loss}" for framework, module in paths.items()}
+        return fwbench.Model("twins", **{"inputs": fwbench.image(9, 8, 3), "loss": loss, **fields, **networks})
+
+    yield write
+    jax.clear_caches()
+    gc.collect()
+
+
+def prove(model):
+    """The largest error of each quantity over all modes."""
+    errors = {}
+    for mode in modes(model):
+        proof = Proof(model, "jax", mode)
+        for quantity in proof.quantities:
+            errors[quantity] = max(errors.get(quantity, 0.0), proof.prove(quantity))
+    return errors
+
+
+def test_a_right_port_is_proved(twins):
+    model = twins()
+    assert modes(model) == ("eval", "train")
+    errors = prove(model)
+    assert errors.keys() == BOUNDS.keys()
+    assert all(errors[quantity] < BOUNDS[quantity] / 100 for quantity in errors)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_wrong_port_is_caught(twins, mistake):
+    right, wrong, quantity = MISTAKES[mistake]
+    assert FLAX.count(right) == 1
+    flax = FLAX.replace(right, wrong)
+    if mistake == "batch statistics behind stop_gradient":
+        flax = flax.replace("self.bn = BatchNorm", "self.bn = Stopped")
+    with pytest.raises(NotTheSame, match=rf"{quantity} differ by \d"):
+        prove(twins(flax=flax))
+
+
+def test_a_renamed_weight_is_told_with_its_nearest_name(twins):
+    with pytest.raises(NotTheSame) as caught:
+        prove(twins(flax=FLAX.replace("self.mix", "self.mixer")))
+    heading, *lines = str(caught.value).splitlines()
+    assert heading.endswith("Rename them, or map names with weights={...} of the model:")
+    assert lines == [
+        "  'mixer.bias' (8,) is in jax alone; the nearest in torch is 'mix.bias' (8,)",
+        "  'mixer.weight' (8, 8) is in jax alone; the nearest in torch is 'mix.weight' (8, 8)",
+        "  'mix.weight' (8, 8) is in torch alone; the nearest in jax is 'mixer.weight' (8, 8)",
+        "  'mix.bias' (8,) is in torch alone; the nearest in jax is 'mixer.bias' (8,)",
+    ]
+
+
+def test_a_mapping_makes_a_renamed_weight_right(twins):
+    prove(twins(flax=FLAX.replace("self.mix", "self.mixer"), weights={r"^mixer\.": "mix."}))
+
+
+def test_of_many_unmatched_weights_some_are_listed(twins):
+    parts = ("conv", "bn", "mix", "norm", "head")
+    flax = FLAX
+    for part in parts:
+        flax = flax.replace(f"self.{part}", f"self.my_{part}")
+    with pytest.raises(NotTheSame) as caught:
+        prove(twins(flax=flax))
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 8
+    # Five layers of two, and two statistics, on both sides.
+    assert lines[-1] == "  and 18 more"
+
+
+def test_another_shape_is_told_once(twins):
+    flax = FLAX.replace("nnx.Linear(8, 5", "nnx.Linear(8, 6")
+    with pytest.raises(NotTheSame) as caught:
+        prove(twins(flax=flax))
+    assert sorted(str(caught.value).splitlines()[1:]) == [
+        "  'head.bias' is (6,) in jax and (5,) in torch",
+        "  'head.weight' is (6, 8) in jax and (5, 8) in torch",
+    ]
+
+
+FLAXS_OWN = FLAX.replace("BatchNorm(8, rngs", "nnx.BatchNorm(8, momentum=0.9, use_fast_variance=False, rngs")
+
+
+def test_flaxs_own_batch_norm_differs_in_its_statistics_by_name(twins):
+    with pytest.raises(NotTheSame, match="statistics differ") as caught:
+        prove(twins(flax=FLAXS_OWN))
+    assert "in 'bn.running_var'" in str(caught.value)
+    assert "jax updates them with the biased estimate of a batch's variance, as Flax's own" in str(caught.value)
+    assert "use fwbench.frameworks.jax.layers.BatchNorm" in str(caught.value)
+    assert 'accept it with tolerance={"statistics": 0.001}' in str(caught.value)
+
+
+def test_flaxs_own_batch_norm_can_be_accepted_and_the_proof_says_so(twins):
+    model = twins(flax=FLAXS_OWN, tolerance={"statistics": 0.001})
+    errors = prove(model)
+    assert BOUNDS["statistics"] < errors["statistics"] < 0.001
+    assert Proof(model, "jax", "train").note.startswith("The running variances differ because jax updates them")
+
+
+@pytest.mark.parametrize(
+    "flax",
+    [
+        FLAXS_OWN.replace("momentum=0.9", "momentum=0.99"),
+        FLAX.replace("BatchNorm(8, rngs", "BatchNorm(8, momentum=0.01, rngs"),
+    ],
+    ids=["Flax's default momentum", "another momentum"],
+)
+def test_another_difference_of_statistics_has_not_that_name(twins, flax):
+    with pytest.raises(NotTheSame, match="statistics differ") as caught:
+        prove(twins(flax=flax))
+    assert "biased" not in str(caught.value)
+
+
+def test_a_model_without_running_statistics_has_one_mode(twins):
+    torch, flax = (source.replace("self.bn(self.conv(x))", "self.conv(x)") for source in (TORCH, FLAX))
+    torch = torch.replace("self.bn = nn.BatchNorm2d(8)", "self.drop = nn.Dropout(0.5)")
+    model = twins(torch, flax.replace("self.bn = BatchNorm(8, rngs=rngs)", "self.drop = nnx.Dropout(0.5)"))
+    assert modes(model) == ("eval",)
+    assert "statistics" not in prove(model)
+
+
+def test_dropout_is_off_while_batch_norm_trains(twins):
+    torch = TORCH.replace("self.bn(self.conv(x))", "nn.functional.dropout(self.bn(self.conv(x)), 0.5, self.training)")
+    flax = FLAX.replace("rngs=rngs)\n\n", "rngs=rngs)\n        self.drop = nnx.Dropout(0.5)\n\n")
+    prove(twins(torch, flax.replace("self.bn(self.conv(x))", "self.drop(self.bn(self.conv(x)))")))
+
+
+def test_a_function_without_weights_has_an_output_alone(twins):
+    torch = "def Net(q, k):\n    return (q @ k.mT).softmax(-1)\n"
+    flax = "import jax\n\n\ndef Net(q, k):\n    return jax.nn.softmax(q @ k.swapaxes(1, 2))\n"
+    inputs = {"q": fwbench.normal(3, 4), "k": fwbench.normal("length", 4)}
+    assert prove(twins(torch, flax, inputs=inputs, axes={"length": (5, 7)})).keys() == {"output"}
+    wrong = flax.replace("q @", "0.999 * q @")
+    with pytest.raises(NotTheSame, match="output differ by"):
+        prove(twins(torch, wrong, inputs=inputs, axes={"length": (5, 7)}))
+
+
+ALONE = "\n\ndef own(y):\n    return (y**2).mean()\n"
+BESIDE = "\n\ndef own(y, t):\n    return ((y - 2 * t) ** 2).mean()\n"
+
+
+@pytest.mark.parametrize(
+    ("loss", "function", "fields"),
+    [("mse", "", {}), ("own", ALONE, {}), ("own", BESIDE, {"targets": fwbench.normal(5)})],
+    ids=["mse", "own", "own with targets"],
+)
+def test_losses_of_every_kind(twins, loss, function, fields):
+    prove(twins(TORCH + function, FLAX + function, loss, **fields))
+
+
+def test_another_loss_is_caught(twins):
+    with pytest.raises(NotTheSame, match=r"loss differ by \d"):
+        prove(twins(TORCH + ALONE, FLAX + ALONE.replace("mean", "sum"), "own"))
+
+
+def test_a_tolerance_is_of_its_quantity_alone(twins):
+    right, wrong, _ = MISTAKES["tanh GELU"]
+    with pytest.raises(NotTheSame, match="loss differ"):
+        prove(twins(flax=FLAX.replace(right, wrong), tolerance={"output": 0.1}))
+
+
+def test_rounding_to_float32_is_named_as_a_possible_cause(twins):
+    flax = FLAX.replace("self.norm(self.mix(x.mean((1, 2))))", "self.norm(self.mix(x.mean((1, 2))).astype('float32'))")
+    with pytest.raises(NotTheSame, match=r"output differ by \d.*a part that computes in float32"):
+        prove(twins(flax=flax))
+
+
+def test_a_proof_in_a_process_of_its_own_holds_until_a_network_is_edited(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(
+        "import torch\n\nprint('noise')\n\n\ndef Net():\n    return torch.nn.Linear(3, 2)\n"
+    )
+    flax = tmp_path / "mine_flax.py"
+    right = "from flax import nnx\n\n\ndef Net(rngs):\n    return nnx.Linear(3, 2, rngs=rngs)\n"
+    flax.write_text(right)
+    model = fwbench.Model("mine", torch="mine:Net", jax="mine_flax:Net", inputs=fwbench.normal(3))
+    project = Project(tmp_path, (tmp_path,))
+
+    def state():
+        return stamp(model, "jax", tmp_path / PROOFS)["state"]
+
+    assert state() == "missing"
+    proved = proving.prove(model, "jax", project)
+    assert (proved.state, proved.errors.keys()) == ("proved", BOUNDS.keys() - {"statistics"})
+    assert state() == "proved"
+    flax.write_text(right.replace("rngs=rngs", "use_bias=False, rngs=rngs"))
+    assert state() == "stale"
+    proved = proving.prove(model, "jax", project)
+    assert proved.state == state() == "failed"
+    assert "'bias' (2,) is in torch alone" in proved.sentence
+
+
+def test_a_network_that_cannot_be_built_is_no_difference(twins):
+    with pytest.raises(ModelError, match="has no 'Net'"):
+        prove(twins(flax=FLAX.replace("class Net", "class Missing")))
+
+
+def test_statistics_are_told_by_their_names():
+    assert is_statistic("bn.running_mean")
+    assert not is_statistic("bn.weight")
