@@ -2,20 +2,34 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from fwbench.record.lanes import BASELINE
 from fwbench.record.workload import Workload
 from fwbench.report import units
 from fwbench.report.cases import Case, Comparison, apart, comparisons, title
-from fwbench.report.tables import Column, Table, tabulate
+from fwbench.report.tables import Column, Item, Table, tabulate
 
-_WORKLOAD = (
-    Column[Case]("model", lambda case: case.workload.model),
-    Column[Case]("mode", lambda case: case.workload.mode),
-    Column[Case]("batch", lambda case: case.workload.batch_size, "1"),
-    Column[Case]("lane", lambda case: case.lane),
-)
+
+def axes(items: Iterable[Item], workload: Callable[[Item], Workload]) -> list[Column[Item]]:
+    """A column of each axis of the models' own, such as a sequence length; not every model has every axis."""
+    names = dict.fromkeys(axis for item in items for axis, _ in workload(item).axes)
+
+    def size(axis: str, item: Item) -> str | None:
+        found = dict(workload(item).axes).get(axis)
+        return None if found is None else str(found)
+
+    return [Column(axis, functools.partial(size, axis)) for axis in names]
+
+
+def _workload(cases: Sequence[Case]) -> tuple[Column[Case], ...]:
+    return (
+        Column("model", lambda case: case.workload.model),
+        Column("mode", lambda case: case.workload.mode),
+        Column("batch", lambda case: case.workload.batch_size, "1"),
+        *axes(cases, lambda case: case.workload),
+        Column("lane", lambda case: case.lane),
+    )
 
 
 def columns(cases: Sequence[Case]) -> tuple[Column[Case], ...]:
@@ -26,7 +40,7 @@ def columns(cases: Sequence[Case]) -> tuple[Column[Case], ...]:
         return _speed_up(case, baselines.get(_across(case.workload)))
 
     return (
-        *_WORKLOAD,
+        *_workload(cases),
         Column("throughput/s", lambda case: case.value("throughput"), "1/s", units.rate),
         *(
             Column[Case](f"p{p}", functools.partial(_value, f"latency_p{p}"), "s", units.seconds, "n/a")
@@ -84,6 +98,7 @@ def summary(cases: Sequence[Case]) -> Table:
             Column("model", lambda comparison: comparison.workload.model),
             Column("precision", lambda comparison: comparison.workload.precision),
             Column("batch", lambda comparison: comparison.workload.batch_size, "1"),
+            *axes(largest.values(), lambda comparison: comparison.workload),
             *(Column(f"{title(lane)} /s", functools.partial(throughput, lane), "1/s", units.rate) for lane in lanes),
             *(
                 Column(f"{title(lane)} speed-up", functools.partial(speed_up, lane), "1", units.ratio)
@@ -133,6 +148,8 @@ def break_evens(cases: Sequence[Case]) -> list[BreakEven]:
 
 def break_even(cases: Sequence[Case]) -> Table:
     """After how many calls each compilation has paid off."""
+    found = break_evens(cases)
+    columns = _workload([one.case for one in found])
     return tabulate(
         "break-even",
         "When compiling has paid off",
@@ -140,13 +157,13 @@ def break_even(cases: Sequence[Case]) -> Table:
         "of calls after which the compiled lane has caught up; never where its calls are slower. Where two calls take "
         "about as long, chance decides between never and many.",
         (
-            *(Column[BreakEven](c.name, functools.partial(_of_case, c), c.unit, c.show) for c in _WORKLOAD),
+            *(Column[BreakEven](c.name, functools.partial(_of_case, c), c.unit, c.show) for c in columns),
             Column("compiling", lambda found: found.compiling, "s", units.seconds),
             Column("eager call", lambda found: found.eager, "s", units.seconds),
             Column("compiled call", lambda found: found.compiled, "s", units.seconds),
             Column("calls to break even", lambda found: found.calls, "1", lambda calls: f"{calls:,.0f}", "never"),
         ),
-        break_evens(cases),
+        found,
     )
 
 
