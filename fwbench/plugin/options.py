@@ -1,12 +1,32 @@
 """The options, declared: names and meanings alone, so that a run in which nothing is measured waits for no import."""
 
+import importlib
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
 
-from fwbench.record.workload import OPTIMIZERS, PRECISIONS, WEIGHTS
-from fwbench.suite.profiles import PROFILES
-from fwbench.suite.studies import STUDIES
+
+class _Choices(Collection[str]):
+    """An option's values, which a module of ours knows; imported when the option is given or explained."""
+
+    def __init__(self, module: str, name: str) -> None:
+        self._module = module
+        self._name = name
+
+    @property
+    def _values(self) -> Collection[str]:
+        values: Collection[str] = getattr(importlib.import_module(self._module), self._name)
+        return values
+
+    def __contains__(self, value: object) -> bool:
+        return value in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -31,13 +51,16 @@ def given(config: pytest.Config) -> bool:
 def _add_selection(group: pytest.OptionGroup) -> None:
     group.addoption(
         "--fwbench-profile",
-        choices=tuple(PROFILES),
-        help="How much to measure. Default: paper where there is a GPU, else quick.",
+        metavar="PROFILE",
+        choices=_Choices("fwbench.suite.profiles", "PROFILES"),
+        help="How much to measure: %(choices)s. Default: paper where there is a GPU, else quick.",
     )
     group.addoption(
         "--fwbench-study",
-        choices=tuple(STUDIES),
-        help="Measure a published study instead of the profile's suite; other options change its settings.",
+        metavar="STUDY",
+        choices=_Choices("fwbench.suite.studies", "STUDIES"),
+        help="Measure a published study instead of the profile's suite: %(choices)s. Other options change "
+        "its settings.",
     )
     group.addoption(
         "--fwbench-frameworks",
@@ -55,14 +78,19 @@ def _add_selection(group: pytest.OptionGroup) -> None:
     group.addoption(
         "--fwbench-precision",
         metavar="PRECISIONS",
-        help=f"Comma-separated arithmetic: {', '.join(PRECISIONS)}. Default: fp32 (IEEE everywhere).",
+        help="Comma-separated arithmetic: fp32, tf32, bf16. Default: fp32 (IEEE everywhere).",
     )
     group.addoption(
         "--fwbench-seeds",
         metavar="SEEDS",
         help="Comma-separated seeds of weights and of the data's order. Default: 0, or the study's.",
     )
-    group.addoption("--fwbench-optimizer", choices=OPTIMIZERS, help="Of training. Default: adam, or the study's.")
+    group.addoption(
+        "--fwbench-optimizer",
+        metavar="OPTIMIZER",
+        choices=_Choices("fwbench.record.workload", "OPTIMIZERS"),
+        help="Of training: %(choices)s. Default: adam, or the study's.",
+    )
     group.addoption(
         "--fwbench-learning-rate",
         type=float,
@@ -90,8 +118,10 @@ def _add_selection(group: pytest.OptionGroup) -> None:
     group.addoption("--fwbench-epochs", type=int, metavar="N", help="Epochs of the mode fit. Default: the suite's.")
     group.addoption(
         "--fwbench-weights",
-        choices=WEIGHTS,
-        help="Weights of the models: drawn with a seed (the default), or torchvision's published ones, fetched once.",
+        metavar="WEIGHTS",
+        choices=_Choices("fwbench.record.workload", "WEIGHTS"),
+        help="Weights of the models, %(choices)s: drawn with a seed (the default), or torchvision's published ones, "
+        "fetched once.",
     )
     group.addoption(
         "--fwbench-threads",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fwbench.models import Model
-from fwbench.models.project import Project
+from fwbench.models.project import Project, complete
 from fwbench.record.lanes import LANES
 from fwbench.record.workload import HARNESS_MODES, MODES, Workload
 from fwbench.suite.selection import Selection
@@ -79,7 +79,7 @@ def candidates(marker: pytest.Mark, project: Project) -> list[Candidate]:
         ValueError: a model is none, or has one network alone.
     """
     found = []
-    for model in _models(marker, project):
+    for model in map(complete, _models(marker, project)):
         others = [framework for framework in model.networks if framework != model.reference]
         if not others:
             raise ValueError(f"{model.name} has a network in {model.reference} alone, so there is nothing to prove")

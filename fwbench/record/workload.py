@@ -81,6 +81,11 @@ class Workload:
             raise ValueError(f"unknown optimizer {self.optimizer!r}: choose from {', '.join(OPTIMIZERS)}")
 
     @property
+    def subject(self) -> str:
+        """The model at its axes' values, for readers: `tiny-bert length 128`."""
+        return " ".join([self.model, *(f"{axis} {size}" for axis, size in self.axes)])
+
+    @property
     def id(self) -> str:
         """The stable name under which baselines keep this workload; defaults are not named."""
         parts = [self.lane, self.model, self.mode, f"b{self.batch_size}"]

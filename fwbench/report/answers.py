@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from fwbench.compare import statistics
 from fwbench.machine.load import BUSY
-from fwbench.report import calls, units
-from fwbench.report.cases import Case, Comparison, apart, comparisons, title
+from fwbench.report import units
+from fwbench.report.cases import Case, Comparison, apart, axis_columns, comparisons, title
 from fwbench.report.tables import Column, Table, tabulate
 
 # By so much have processes of unchanged code differed on a shared machine (docs/method.md): one process each shows no
@@ -124,7 +124,7 @@ def table(found: Sequence[Answer]) -> Table:
             Column("model", lambda answer: answer.comparison.workload.model),
             Column("mode", lambda answer: answer.comparison.workload.mode),
             Column("batch", lambda answer: answer.comparison.workload.batch_size, "1"),
-            *calls.axes(found, lambda answer: answer.comparison.workload),
+            *axis_columns(found, lambda answer: answer.comparison.workload),
             *([Column[Answer]("precision", lambda answer: answer.comparison.workload.precision)] if precise else []),
             Column("fastest", lambda answer: title(answer.fastest)),
             Column("by", lambda answer: answer.confidence if answer.ratio is None else answer.ratio, "1", units.ratio),

@@ -2,24 +2,13 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
 from fwbench.record.lanes import BASELINE
 from fwbench.record.workload import Workload
 from fwbench.report import units
-from fwbench.report.cases import Case, Comparison, apart, comparisons, title
-from fwbench.report.tables import Column, Item, Table, tabulate
-
-
-def axes(items: Iterable[Item], workload: Callable[[Item], Workload]) -> list[Column[Item]]:
-    """A column of each axis of the models' own, such as a sequence length; not every model has every axis."""
-    names = dict.fromkeys(axis for item in items for axis, _ in workload(item).axes)
-
-    def size(axis: str, item: Item) -> str | None:
-        found = dict(workload(item).axes).get(axis)
-        return None if found is None else str(found)
-
-    return [Column(axis, functools.partial(size, axis)) for axis in names]
+from fwbench.report.cases import Case, Comparison, apart, axis_columns, comparisons, title
+from fwbench.report.tables import Column, Table, tabulate
 
 
 def _workload(cases: Sequence[Case]) -> tuple[Column[Case], ...]:
@@ -27,7 +16,7 @@ def _workload(cases: Sequence[Case]) -> tuple[Column[Case], ...]:
         Column("model", lambda case: case.workload.model),
         Column("mode", lambda case: case.workload.mode),
         Column("batch", lambda case: case.workload.batch_size, "1"),
-        *axes(cases, lambda case: case.workload),
+        *axis_columns(cases, lambda case: case.workload),
         Column("lane", lambda case: case.lane),
     )
 
@@ -98,7 +87,7 @@ def summary(cases: Sequence[Case]) -> Table:
             Column("model", lambda comparison: comparison.workload.model),
             Column("precision", lambda comparison: comparison.workload.precision),
             Column("batch", lambda comparison: comparison.workload.batch_size, "1"),
-            *axes(largest.values(), lambda comparison: comparison.workload),
+            *axis_columns(largest.values(), lambda comparison: comparison.workload),
             *(Column(f"{title(lane)} /s", functools.partial(throughput, lane), "1/s", units.rate) for lane in lanes),
             *(
                 Column(f"{title(lane)} speed-up", functools.partial(speed_up, lane), "1", units.ratio)
@@ -148,8 +137,6 @@ def break_evens(cases: Sequence[Case]) -> list[BreakEven]:
 
 def break_even(cases: Sequence[Case]) -> Table:
     """After how many calls each compilation has paid off."""
-    found = break_evens(cases)
-    columns = _workload([one.case for one in found])
     return tabulate(
         "break-even",
         "When compiling has paid off",
@@ -157,13 +144,13 @@ def break_even(cases: Sequence[Case]) -> Table:
         "of calls after which the compiled lane has caught up; never where its calls are slower. Where two calls take "
         "about as long, chance decides between never and many.",
         (
-            *(Column[BreakEven](c.name, functools.partial(_of_case, c), c.unit, c.show) for c in columns),
+            *(Column[BreakEven](c.name, functools.partial(_of_case, c), c.unit, c.show) for c in _workload(cases)),
             Column("compiling", lambda found: found.compiling, "s", units.seconds),
             Column("eager call", lambda found: found.eager, "s", units.seconds),
             Column("compiled call", lambda found: found.compiled, "s", units.seconds),
             Column("calls to break even", lambda found: found.calls, "1", lambda calls: f"{calls:,.0f}", "never"),
         ),
-        found,
+        break_evens(cases),
     )
 
 

@@ -1,18 +1,22 @@
 """What records hold, brought together: workloads with their replicates, apart by machine, version and profile."""
 
 import dataclasses
+import functools
 import itertools
 import json
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from fwbench.machine import Machine
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Measurement, Metric
 from fwbench.record.reading import Plain, Record
 from fwbench.record.workload import MODES, Workload
+from fwbench.report.tables import Column
+
+Row = TypeVar("Row")
 
 # What stands in the place of a ratio of two lanes that must not be compared.
 UNPROVED = "unproved"
@@ -273,3 +277,13 @@ def _with(case: Case, run: int, measurement: Measurement) -> Case:
 
 def _key(record: Record) -> tuple[object, ...]:
     return (record.schema, record.machine, record.profile)
+
+
+def axis_columns(rows: Iterable[Row], workload_of: Callable[[Row], Workload]) -> list[Column[Row]]:
+    """A column for each axis that a model of these rows has: its value, where the row's model has that axis."""
+
+    def value(axis: str, row: Row) -> int | None:
+        return dict(workload_of(row).axes).get(axis)
+
+    axes = dict.fromkeys(axis for row in rows for axis, _ in workload_of(row).axes)
+    return [Column(axis, functools.partial(value, axis), "1") for axis in axes]

@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from fwbench.record.lanes import BASELINE
-from fwbench.record.workload import Workload
 from fwbench.report import calls, units
 from fwbench.report.cases import Case, Comparison, comparisons, over_seeds
 from fwbench.report.look import (
@@ -100,14 +99,9 @@ def save(drawing: Drawing, folder: Path) -> tuple[Path, Path]:
 _MODES = {"inference": "inference", "train_step": "training steps"}
 
 
-def _model(workload: Workload) -> str:
-    """A model at one value of each of its own axes, which has panels of its own."""
-    return " ".join((workload.model, *(f"{axis} {size}" for axis, size in workload.axes)))
-
-
 def _by_batch(cases: Sequence[Case]) -> Drawing | None:
     cases = [case for case in cases if case.value("throughput")]
-    groups = _grouped(cases, lambda case: (_model(case.workload), case.workload.precision))
+    groups = _grouped(cases, lambda case: (case.workload.subject, case.workload.precision))
     if not groups:
         return None
     looks = styles(case.workload.lane for case in cases)
@@ -147,7 +141,7 @@ def _bars(
     largest: dict[tuple[str, str], Comparison] = {}
     for comparison in comparisons(cases):
         workload = comparison.workload
-        group = (_model(workload), workload.precision)
+        group = (workload.subject, workload.precision)
         if any(value(case) for case in comparison.lanes.values()) and (
             group not in largest or workload.batch_size > largest[group].workload.batch_size
         ):
@@ -182,7 +176,7 @@ def _bars(
 def _latencies(cases: Sequence[Case], mode: str) -> Drawing | None:
     groups = _grouped(
         [case for case in cases if any(max(m.samples, default=0.0) > 0 for m in case.measurements)],
-        lambda case: (_model(case.workload), case.workload.precision, str(case.workload.batch_size)),
+        lambda case: (case.workload.subject, case.workload.precision, str(case.workload.batch_size)),
     )
     if not groups:
         return None
@@ -235,7 +229,7 @@ def _break_even(cases: Sequence[Case]) -> Drawing | None:
         if one.calls is not None:
             workload = one.case.workload
             axes.annotate(
-                printable(f"{_model(workload)} {workload.mode} b{workload.batch_size}"),
+                printable(f"{workload.subject} {workload.mode} b{workload.batch_size}"),
                 (one.compiling, where),
                 xytext=(5, 3),
                 textcoords="offset points",

@@ -138,6 +138,7 @@ class Pairs:
                     "workload": _fields(workload),
                     "model": complete(self._models[workload.model]).to_json(),
                     "path": [str(folder) for folder in side.path],
+                    "side": side.name,
                     "root": str(side.root),
                     "tree": str(side.tree) if side.tree else None,
                     "own": self._own(workload.model),
@@ -148,6 +149,8 @@ class Pairs:
         order = self._random.sample(("base", "head"), 2)
         for placing in range(_PLACINGS):
             self._place(partners, taken, placing, order if placing % 2 == 0 else order[::-1])
+        # Once more, as a call may have imported something.
+        _both(partners, lambda partner: partner.ask({"modules": None}, "modules"))
         first = workload not in self._fingerprinted
         for name, partner in partners.items():
             finished = partner.ask({"finish": {"program": first}}, "finished")
@@ -171,13 +174,15 @@ class Pairs:
                 taken.turn(placing, block, name, answer["rounds"][1:], answer["cpu_time"])
 
     def _own(self, name: str) -> list[str]:
-        """Of the modules that the model of this name names, those that are part of the user's repository."""
+        """Of the modules that the model of this name names, those that the user's repository has on either side."""
+        if self._sides[0].tree is None:
+            return []
         if name not in self._modules:
             model = self._models[name]
             paths = [*model.networks.values(), *(model.loss.values() if isinstance(model.loss, dict) else ())]
             paths += [model.weights] if isinstance(model.weights, str) else []
             named = dict.fromkeys(split(path)[0] for path in paths)
-            self._modules[name] = [module for module in named if self._sides[1].tracks(module)]
+            self._modules[name] = [module for module in named if any(side.has(module) for side in self._sides)]
         return self._modules[name]
 
     def _shuffled(self) -> list[Side]:
@@ -261,8 +266,9 @@ class _Partner:
             raise self._unstarted
         message = self._receive(START_DEADLINE)
         self._refuse(message)
-        if "refused" in message:
-            raise SideError(self.side, "unavailable", message["refused"])
+        for why in ("refused", "undriven"):
+            if why in message:
+                raise SideError(self.side, "unavailable", message[why])
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Send a message; a process that has ended is noticed when its answer is awaited."""
@@ -284,30 +290,30 @@ class _Partner:
             raise SideError(self.side, "error", message["unbuildable"], lacking=True)
         if "stray" in message:
             name, file = message["stray"]
-            sentence = f"its module {name!r} would come from {file}, which is not part of that revision"
-            raise SideError(self.side, "error", sentence)
+            sentence = f"its module {name!r} would come from {file}, which is none of its files"
+            raise SideError(self.side, "error", sentence, lacking=True)
         if "unavailable" in message:
             raise SideError(self.side, "unavailable", message["unavailable"])
         if "out_of_memory" in message:
             raise SideError(self.side, "out_of_memory", message["out_of_memory"], message["detail"])
-        if "failed" in message:
-            kind: FailureKind = "error" if answer == "built" else "crashed"
-            raise SideError(self.side, kind, message["failed"], message["detail"])
+        for why in ("failed", "undriven"):
+            if why in message:
+                kind: FailureKind = "error" if answer == "built" else "crashed"
+                raise SideError(self.side, kind, message[why], message["detail"])
         raise SideError(self.side, "crashed", describe_exit(message.get("exited", 0)), self._channel.said())
 
     def _refuse(self, message: Mapping[str, Any]) -> None:
-        if "undriven" in message:
+        if "undriven" in message and self.side.name == "base":
             raise UserError(
                 f"the fwbench of {self.side.title} is another than this run's and cannot be used by it "
                 f"({message['undriven']}): compare with a later revision."
             )
-        # As both sides look in the same places, base has nothing there where head is right.
-        if "stray" in message and self.side.name == "head":
+        if "stray" in message and self.side.has(message["stray"][0]):
             name, file = message["stray"]
             raise UserError(
-                f"the module {name!r} was imported from {file}, where a revision and the working tree would find the "
-                "same file, so no change in it could be seen: add the folder that holds the working tree's to pytest's "
-                "configuration, as in `pythonpath = src`."
+                f"{self.side.title} has a module {name!r}, but it was imported from {file}, so no change in it could "
+                "be seen: add the folder that holds it in the repository to pytest's configuration, as in "
+                "`pythonpath = src`."
             )
 
     def ask(self, message: Mapping[str, Any], answer: str) -> dict[str, Any]:

@@ -32,7 +32,7 @@ class Side:
         path: the folders in which it looks for the user's modules, before all others.
         python: the interpreter, of all frameworks.
         pythons: interpreter of a framework's workers, where it has one of its own.
-        tree: the user's working tree, where what is compared is the user's modules in it with those of a revision.
+        tree: the user's working tree, where its modules are compared with those of a revision.
     """
 
     name: str
@@ -49,13 +49,13 @@ class Side:
         """The interpreter of a framework's workers."""
         return self.pythons.get(framework, self.python)
 
-    def tracks(self, module: str) -> bool:
-        """Whether the user's working tree has a module of this dotted name, in whatever folder."""
-        if self.tree is None:
-            return False
+    def has(self, module: str) -> bool:
+        """Whether this side's repository has a module of this dotted name, in whatever folder."""
         path = module.replace(".", "/")
         files = (f":(glob)**/{path}.py", f":(glob)**/{path}/__init__.py")
-        return bool(_git(self.tree, "ls-files", "--cached", "--others", "--exclude-standard", "--", *files))
+        listed = _git(self.root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *files) or ""
+        # Git lists what was deleted until that is staged.
+        return any((self.root / file).is_file() for file in listed.split("\0") if file)
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def find(against: str, folder: Path) -> Found:
         UserError: it is neither, or a revision that lacks the `fwbench` that is part of this repository.
     """
     told = _git(folder, "rev-parse", "--show-toplevel")
-    top = Path(told) if told else folder
+    top = Path(told) if told else folder.resolve()
     revision = told and _git(folder, "rev-parse", "--verify", f"{against}^{{commit}}")
     interpreter = shutil.which(against)
     if interpreter and (not revision or os.path.dirname(against)):

@@ -10,16 +10,18 @@ lines. Of the fwbench that it measures it uses what builds and steps a program, 
       | <-- {"placed": latency} -------------------------------- |
       | -- {"rounds": n} --------------------------------------> |  a turn
       | <-- {"rounds": [...], "cpu_time"} ---------------------- |
+      | -- {"modules"} ----------------------------------------> |
+      | <-- {"modules"} ---------------------------------------- |  all of the user's are this side's
       | -- {"finish": {"program": whether to tell it}} --------> |
       | <-- {"finished": memory, "program"} -------------------- | exits
       | <-- {"exited": status} --------- |
 
 A job holds the `workload`, its `model` and the share of `extra` work; and of the user's modules the `path` to look in,
-the `root` of this side's repository, the working `tree` that they must not come from, if any, and the names that are
-`own` to that tree.
+the `side` that this is, the `root` of its repository, the user's working `tree` where that is compared with a revision,
+and the names that are the repository's `own`.
 
 In place of any answer there may be one that says why there is none: {"unavailable"}, {"unbuildable"} (the model, as it
-is described), {"out_of_memory"}, {"failed"}, {"stray"} (a module of the user's from other files than this side's), or
+is described), {"out_of_memory"}, {"failed"}, {"stray"} (a module of the user's from other files than this side's) or
 {"undriven"} (this side's fwbench is too old or too new to be used by these lines). Only JSON passes, on the pipe that
 was standard output; whatever is printed goes to standard error.
 """
@@ -153,14 +155,13 @@ def _take_turns(player: "Player", job: dict[str, Any], send: Send, receive: Rece
         player.place(message["place"])
         with player.program.session():
             send({"placed": player.warm_up()})
-            while (message := receive()) is not None and "rounds" in message:
-                send(player.turn(message["rounds"]))
+            while (message := receive()) is not None and not message.keys() & {"place", "finish"}:
+                send(player.turn(message["rounds"]) if "rounds" in message else _stray(job) or {"modules": "own"})
             if message is not None and "finish" in message:
                 finished: dict[str, Any] = {"finished": player.memory()}
                 if message["finish"]["program"]:
                     finished["program"] = player.fingerprint()
-                # Once more, as a call may have imported something.
-                send(_stray(job) or finished)
+                send(finished)
                 return
 
 
@@ -179,17 +180,18 @@ def _fault(error: Exception, framework: Any) -> dict[str, Any]:
 
 
 def _stray(job: dict[str, Any]) -> dict[str, Any]:
-    """Name and file of a module of the user's that does not come from this side's files; empty where there is none.
+    """Name and file of a module of the user's that is none of this side's files; empty where there is none.
 
     An installed package, editable or not, would be the same on both sides, and no change in it be seen.
     """
-    if job["tree"] is None:
+    tree = job["tree"]
+    if tree is None:
         return {}
     # Virtual environments in the working tree are no part of it.
     environments = tuple(
         folder + os.sep
         for folder in map(os.path.realpath, (sys.prefix, sys.base_prefix))
-        if folder.startswith(job["tree"] + os.sep)
+        if folder.startswith(tree + os.sep)
     )
     resolved = functools.cache(os.path.realpath)
     for name, module in list(sys.modules.items()):
@@ -201,8 +203,10 @@ def _stray(job: dict[str, Any]) -> dict[str, Any]:
         if name.partition(".")[0] in ("fwbench", "__main__"):
             continue
         folder = resolved(os.path.dirname(file)) + os.sep
-        in_tree = folder.startswith(job["tree"] + os.sep) and not folder.startswith(environments)
-        if name in job["own"] or (in_tree and not {"site-packages", "dist-packages"}.intersection(Path(folder).parts)):
+        in_tree = folder.startswith(tree + os.sep) and not folder.startswith(environments)
+        in_tree = in_tree and not {"site-packages", "dist-packages"}.intersection(Path(folder).parts)
+        # The working tree is head's, whose code may have resolved the link to it.
+        if (in_tree and job["side"] == "base") or (name in job["own"] and not in_tree):
             return {"stray": [name, file]}
     return {}
 

@@ -59,14 +59,19 @@ def core(tmp_path_factory, installed):
 
 
 @pytest.fixture
-def stranger(pytester, installed, monkeypatch):
-    """An empty project, in whose environment the wheel is installed."""
-    monkeypatch.setenv("PYTHONPATH", str(installed))
-    # A run under xdist hands its own down, and a caller's options are not a stranger's.
+def outside(pytester, monkeypatch):
+    """An empty folder, and an environment that says nothing of this run: its workers and its options."""
     for name in list(os.environ):
-        if name.startswith(("PYTEST_XDIST_", "PYTEST_ADDOPTS", "PYTEST_PLUGINS")):
+        if name.startswith(("PYTEST_XDIST_", "PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTHONPATH")):
             monkeypatch.delenv(name)
     return pytester
+
+
+@pytest.fixture
+def stranger(outside, installed, monkeypatch):
+    """An empty project, in whose environment the wheel is installed."""
+    monkeypatch.setenv("PYTHONPATH", str(installed))
+    return outside
 
 
 def _closure(requirements):

@@ -92,18 +92,17 @@ def test_the_suite_runs_without_a_checkout(stranger):
     }
 
 
-def test_a_checkout_need_not_be_installed(pytester, core, request, monkeypatch):
+def test_a_checkout_need_not_be_installed(outside, core, request):
     """As the README promises: an interpreter that has the packages and no fwbench, in a clone."""
     root = request.config.rootpath
     for folder in ("fwbench", "tests/benchmarks"):
-        shutil.copytree(root / folder, pytester.path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(root / folder, outside.path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("conftest.py", "pytest.ini"):
-        shutil.copy(root / name, pytester.path)
-    monkeypatch.delenv("PYTHONPATH", raising=False)
-    outcome = pytester.run(core, "-m", "pytest", *FAST, "--benchmark-only", "-k", "mlp or empty_step", "-rs")
+        shutil.copy(root / name, outside.path)
+    outcome = outside.run(core, "-m", "pytest", *FAST, "--benchmark-only", "-k", "mlp or empty_step", "-rs")
     counts = outcome.parseoutcomes()
     assert (outcome.ret, counts["passed"]) == (0, 1), outcome.stdout.str() + outcome.stderr.str()
     outcome.stdout.fnmatch_lines(["*test_empty_step[[]noop-noop-inference-b1[]]*", "*cannot be imported*"])
     # The names that baselines are kept under.
-    collected = pytester.run(core, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", "-q", "-k", "mlp and b1")
+    collected = outside.run(core, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", "-q", "-k", "mlp and b1")
     assert "tests/benchmarks/test_inference.py::test_inference[jax-mlp-inference-b1]" in collected.outlines

@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from fwbench import frameworks
 from fwbench.frameworks.torch.networks import load_weights, network, shapes
+from fwbench.frameworks.torch.program import Placed
 from fwbench.frameworks.training import targets
 from fwbench.models import CATALOG, Model, inputs
 from fwbench.models.importing import ModelError
@@ -265,6 +266,16 @@ def test_the_search_for_the_outputs_shape_leaves_running_statistics_alone():
 def test_accumulation_cuts_every_input_and_target(row):
     whole = stepped(built(row, "train_step"))
     assert stepped(built(row, "train_step", accumulate=2)) == pytest.approx(whole, rel=1e-4)
+
+
+def test_parameters_that_are_not_trained_get_no_gradients(monkeypatch):
+    """Not even where gradients are tensors of our own, to which parts of a batch are added."""
+    monkeypatch.setattr(Placed, "replays", True)
+    program = built(TRAINED[7], "train_step", accumulate=2)
+    stepped(program)
+    assert program.module.fc.weight.grad is not None
+    assert program.module.count.grad is None
+    assert program.module.count.tolist() == [2, 2, 2]
 
 
 def test_a_loss_of_the_users_own():

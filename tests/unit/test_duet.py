@@ -41,7 +41,7 @@ class Script:
         self.servers = Counter()
         self.noises = []
 
-    def partner(self, side, framework, lanes, machine, device, deadline, noise):
+    def partner(self, side, lane, machine, device, deadline, noise):
         return ScriptedPartner(self, side, noise)
 
 
@@ -63,6 +63,8 @@ class ScriptedPartner:
             self.answers.append({"built": {"settings": {}, "versions": {"torch": self.side.name}}})
         elif "place" in message:
             self.answers.append({"placed": self.seconds})
+        elif "modules" in message:
+            self.answers.append({"modules": "own"})
         elif "rounds" in message:
             rounds = [self.seconds] * message["rounds"]
             self.answers.append({"rounds": rounds, "cpu_time": self.script.cpu(self.side.name, self.size)})
@@ -385,6 +387,6 @@ def test_a_warm_up_that_is_too_short_is_told(play):
                 self.answers[-1]["rounds"] = [0.001 * 0.98**self.turns] * message["rounds"]
 
     script = Script(same)
-    script.partner = lambda side, framework, lanes, machine, device, deadline, noise: Warming(script, side, noise)
+    script.partner = lambda side, lane, machine, device, deadline, noise: Warming(script, side, noise)
     assert "warm-up is too short" in play(script, ONE)[ONE].note
     assert play(Script(same), ONE)[ONE].note == ""

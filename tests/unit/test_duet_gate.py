@@ -69,6 +69,8 @@ def project(pytester, monkeypatch):
     (pytester.path / ".gitignore").write_text("__pycache__\n")
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     pytester.makepyfile(test_suite=SUITE)
+    # And none of the tests within fwbench.
+    pytester.makeini("[pytest]\ntestpaths = test_suite.py\n")
     git(pytester, "init", "--quiet")
     for paths, tag in (("test_suite.py", "before"), (".", "with")):
         git(pytester, "add", paths)

@@ -46,28 +46,6 @@ def test_speed_up_is_relative_to_eager_pytorch():
     assert jax[-1] == "2.50x"
 
 
-def test_a_models_own_axes_are_columns_before_the_lane():
-    """Two sequence lengths are two rows, each with a speed-up of its own; a model without the axis has a dash there."""
-
-    def at(lane, throughput, length):
-        found = measured(lane, throughput)
-        workload = dataclasses.replace(found.workload, model="bert", axes=(("length", length),))
-        return dataclasses.replace(found, workload=workload)
-
-    failed = Measurement(measured("torch").workload, failure=Failure("crashed", "killed by signal 11", "warm-up"))
-    header, lines = rows(
-        [at("torch", 100.0, 16), at("jax", 250.0, 16), at("torch", 50.0, 128), at("jax", 25.0, 128), failed]
-    )
-    assert header.split()[:5] == ["model", "mode", "batch", "length", "lane"]
-    assert [(line[3], line[4], line[-1]) for line in lines if line] == [
-        ("16", "torch", "1.00x"),
-        ("16", "jax", "2.50x"),
-        ("128", "torch", "1.00x"),
-        ("128", "jax", "0.50x"),
-        ("-", "torch", "crashed"),
-    ]
-
-
 def test_without_the_baseline_lane_there_is_no_speed_up():
     _, (jax,) = rows([measured("jax", 250.0)])
     assert not jax[-1].endswith("x")
@@ -187,3 +165,22 @@ def test_a_variant_is_labelled_in_its_row():
 def test_a_failed_fit_keeps_its_row():
     failed = dataclasses.replace(fitted("jax"), failure=Failure("crashed", "gone"))
     assert "crashed" in summary.epochs([failed])[1]
+
+
+def test_a_models_axes_are_columns_and_rows_of_their_own():
+    def at(lane, length, throughput):
+        found = measured(lane, throughput)
+        return dataclasses.replace(found, workload=dataclasses.replace(found.workload, axes=(("length", length),)))
+
+    plain = measured("torch", 7.0)
+    header, lines = rows(
+        [at("torch", 16, 100.0), at("jax", 16, 200.0), at("torch", 64, 10.0), at("jax", 64, 50.0), plain]
+    )
+    assert header.split()[:5] == ["model", "mode", "batch", "length", "lane"]
+    assert [(line[3], line[4], line[-1]) for line in lines if line[:1] == ["mlp"]] == [
+        ("16", "torch", "1.00x"),
+        ("16", "jax", "2.00x"),
+        ("64", "torch", "1.00x"),
+        ("64", "jax", "5.00x"),
+        ("-", "torch", "1.00x"),
+    ]

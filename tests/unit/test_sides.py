@@ -130,17 +130,18 @@ def test_a_link_to_the_repository_is_the_repository(project, tmp_path):
 
 
 def test_which_modules_are_the_repositorys(project):
-    """Committed, staged, or not yet known to git, in whatever folder; and none that git ignores."""
-    for path in ("src/mine/net.py", "src/mine/__init__.py", "new.py", ".venv/theirs.py"):
+    """Committed, staged, or not yet known to git, in whatever folder; none that git ignores, and none that is gone."""
+    for path in ("file.py", "src/mine/net.py", "src/mine/__init__.py", "new.py", ".venv/theirs.py"):
         file = project / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
     (project / ".gitignore").write_text(".venv\n")
-    git(project, "add", "src/mine/net.py")
+    git(project, "add", "src/mine/net.py", "file.py")
     with sides("v1", Project(project, ()), {}) as (base, head):
-        for side in (base, head):
-            found = {name for name in ("mine.net", "mine", "net", "new", "theirs", "torch") if side.tracks(name)}
-            assert found == {"mine.net", "mine", "net", "new"}
+        (project / "file.py").unlink()
+        names = ("file", "mine.net", "mine", "net", "new", "theirs", "torch", "fwbench")
+        assert [name for name in names if head.has(name)] == ["mine.net", "mine", "net", "new", "fwbench"]
+        assert [name for name in names if base.has(name)] == ["fwbench"]
 
 
 def test_a_branch_named_like_a_program_is_a_revision_and_a_path_an_interpreter(project, monkeypatch):

@@ -17,7 +17,7 @@ from tests.unit.fakes import FakeClock, FakeFramework, FakeProgram
 
 NOOP = {"lane": "noop", "model": "noop", "mode": "fixed"}
 MODEL = CATALOG["noop"].to_json()
-JOB = {"workload": NOOP, "model": MODEL, "path": [], "root": "/", "tree": None, "own": [], "extra": 0.0}
+JOB = {"workload": NOOP, "model": MODEL, "path": [], "side": "base", "root": "/", "tree": None, "own": [], "extra": 0.0}
 CONFIGURATION = configuration(LANES["noop"], [])
 
 

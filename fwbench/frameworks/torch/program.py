@@ -16,7 +16,6 @@ from fwbench.frameworks.torch.networks import (
     called_with,
     export_weights,
     faults,
-    is_out_of_memory,
     load_weights,
     network,
     place_inputs,
@@ -75,8 +74,6 @@ class Placed(Program):
         Raises:
             ModelError: the network, which fails without the compiler too; the sentence says where.
         """
-        if is_out_of_memory(error):
-            return
         with faults(f"the network of {self.model.name}"):
             if self.lane != "torch-compile":
                 raise error

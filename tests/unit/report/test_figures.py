@@ -1,7 +1,5 @@
 """The figures: what they show is the cases', and a lane looks the same everywhere."""
 
-import dataclasses
-
 import pytest
 
 from fwbench.report import figures, look
@@ -43,19 +41,6 @@ def test_bars_are_of_the_largest_batch_and_begin_at_zero():
     assert [text.get_text() for text in panel.texts] == ["30.0", "50.0"]
     assert "energy-bars" not in keys
     assert "memory-bars" not in keys
-
-
-def test_a_model_has_panels_for_each_value_of_its_own_axes():
-    """Sequences of 16 and of 128 at one batch size would else be two points at one place."""
-
-    def at(length):
-        found = measured("torch", batch_size=2, throughput=1000.0 / length)
-        return dataclasses.replace(found, workload=dataclasses.replace(found.workload, axes=(("length", length),)))
-
-    made = drawn(at(16), at(128), measured("torch", batch_size=2, throughput=5.0))
-    for key in ("throughput-by-batch", "throughput-bars", "latency-inference"):
-        titles = [panel.get_title().partition(",")[0] for panel in made[key].figure.axes]
-        assert titles == ["mlp length 16", "mlp length 128", "mlp"], key
 
 
 def test_energy_has_bars_where_it_was_measured():

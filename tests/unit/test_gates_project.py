@@ -1,4 +1,4 @@
-"""`--fwbench-against` in a user's own repository, with an installed fwbench: whose code is measured on each side.
+"""The gates in a user's own repository, with an installed fwbench: whose code is measured on each side of a duet.
 
 Sides are real; of the pairs the first alone is played, and their times are made equal. What tells one side's code from
 the other's is the program.
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.suites import run
+from tests.unit.suites import FAST, run
 
 NET = """
 import torch
@@ -95,11 +95,14 @@ class Repository:
         self.git("add", ".")
         self.git("commit", "--quiet", "--message", "it")
 
-    def against(self, revision, *arguments, folder="."):
+    def run(self, *arguments, folder="."):
         """A run in one of its folders."""
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(self.path / folder)
-            return run(self.pytester, f"--fwbench-against={revision}", "--benchmark-only", *arguments)
+            return run(self.pytester, "--benchmark-only", *arguments)
+
+    def against(self, revision, *arguments, folder="."):
+        return self.run(f"--fwbench-against={revision}", *arguments, folder=folder)
 
 
 @pytest.fixture
@@ -193,7 +196,7 @@ def test_an_installed_package_is_not_compared_with_itself(make, pytester, instal
     result = repository.against("HEAD")
     assert result.ret == 4
     result.stdout.fnmatch_lines(
-        [f"*the module 'mine*' was imported from {folder}/mine/*.py, *as in `pythonpath = src`.*"]
+        [f"*has a module 'mine*', but it was imported from {folder}/mine/*.py, *as in `pythonpath = src`.*"]
     )
     result.stdout.no_fnmatch_line("*Traceback*")
     repository.write("pytest.ini", "[pytest]\npythonpath = src\n")
@@ -211,7 +214,7 @@ def test_a_package_that_is_new_and_installed_is_new(make, pytester):
     result = repository.against("HEAD", "-k", "torch-old")
     assert result.ret == 4
     result.stdout.fnmatch_lines(
-        ["*: new: HEAD (*) cannot build it: its module 'mine*' would come from */src/mine/*.py, which is not part of *"]
+        ["*: new: HEAD (*) cannot build it: its module 'mine*' would come from */src/mine/*.py, which is *"]
     )
 
 
@@ -223,7 +226,34 @@ def test_a_module_that_only_a_call_imports_is_seen_too(make, pytester):
     repository.commit()
     result = repository.against("HEAD", "-k", "torch-net")
     assert result.ret == 4
-    result.stdout.fnmatch_lines(["*the module 'late' was imported from */repository/lib/late.py, *"])
+    result.stdout.fnmatch_lines(["*HEAD (*) has a module 'late', but it was imported from */repository/lib/late.py, *"])
+
+
+def test_a_package_that_is_gone_but_installed_is_missing(make, pytester):
+    """Head would find the copy that somebody installed earlier."""
+    folder = pytester.path / "site-packages"
+    repository = make("", [folder])
+    repository.commit()
+    shutil.copytree(repository.path / "mine", folder / "mine")
+    shutil.rmtree(repository.path / "mine")
+    result = repository.against("HEAD", "-k", "torch-old")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines([f"*: missing: working tree *: its module 'mine*' would come from {folder}/mine/*"])
+
+
+def test_code_that_resolves_links_is_heads_own(make):
+    """As scripts do that put a folder beside them onto the search path."""
+    repository = make()
+    repository.write("mine/extra/helper.py", "factor = 2\n")
+    search = (
+        'import sys\nfrom pathlib import Path\n\nsys.path.insert(0, str(Path(__file__).resolve().parent / "extra"))\n'
+    )
+    repository.module("net", f"{search}from helper import factor\n{NET}")
+    repository.commit()
+    repository.module("net", f"{search}from helper import factor\n{SLOWER}")
+    result = repository.against("HEAD", "-k", "torch-net")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines([CHANGED])
 
 
 def test_a_slowdown_in_the_users_code_is_found(make):
@@ -239,3 +269,24 @@ def test_a_slowdown_in_the_users_code_is_found(make):
     assert result.ret == 1
     result.stdout.fnmatch_lines(["*torch-net-inference-b1 regressed: latency +*", "1 benchmark: 1 regressed; *"])
     assert "**fwbench: 1 benchmark: 1 regressed; 1 with" in (repository.path.parent / "summary.md").read_text()
+
+
+def test_programs_and_records_of_the_users_models_are_baselines_too(make):
+    repository = make()
+    repository.module("net", NET)
+    timed = repository.run("--benchmark-json=timed.json", "--fwbench-models=net", *FAST)
+    assert timed.ret == 0
+    repository.module("net", SLOWER)
+    # One process a side tells nothing of times.
+    saved = repository.run("--fwbench-gate", "--benchmark-compare=timed.json", "--fwbench-models=net", *FAST)
+    assert saved.ret == 0
+    saved.stdout.fnmatch_lines([CHANGED, "1 benchmark: 1 inconclusive; 1 with a changed program"])
+    told = repository.run("--fwbench-programs-only", "--benchmark-compare=timed.json")
+    assert told.ret == 1
+    told.stdout.fnmatch_lines(
+        [
+            "torch-net-inference-b1: changed: 1 more addmm, *",
+            "torch-old-inference-b1: new: not in the baseline",
+            "2 benchmarks: 1 changed, 1 new",
+        ]
+    )
