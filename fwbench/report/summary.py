@@ -9,6 +9,8 @@ from fwbench.report import calls, fits, units
 from fwbench.report.cases import cases, doubts
 from fwbench.report.tables import Table
 
+_LEFT = 4  # columns of text; numbers after them are set flush right
+
 
 def table(measurements: Sequence[Measurement]) -> list[str]:
     """The lines of the table of calls: inference and single training steps.
@@ -34,8 +36,6 @@ def _lines(table: Table) -> list[str]:
         return []
     rows = [[column.name for column in table.columns], *map(table.texts, table.rows)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    # The columns up to the lane say what was measured; the numbers after them are set flush right.
-    left = rows[0].index("lane")
     lines: list[str] = []
     for row, previous in zip(rows, (None, *rows), strict=False):
         # A model's rows stand together.
@@ -43,7 +43,7 @@ def _lines(table: Table) -> list[str]:
             lines.append("")
         lines.append(
             "  ".join(
-                cell.ljust(width) if place <= left else cell.rjust(width)
+                cell.ljust(width) if place < _LEFT else cell.rjust(width)
                 for place, (cell, width) in enumerate(zip(row, widths, strict=True))
             ).rstrip()
         )

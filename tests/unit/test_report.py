@@ -46,28 +46,6 @@ def test_speed_up_is_relative_to_eager_pytorch():
     assert jax[-1] == "2.50x"
 
 
-def test_a_models_own_axes_are_columns_before_the_lane():
-    """Two sequence lengths are two rows, each with a speed-up of its own; a model without the axis has a dash there."""
-
-    def at(lane, throughput, length):
-        found = measured(lane, throughput)
-        workload = dataclasses.replace(found.workload, model="bert", axes=(("length", length),))
-        return dataclasses.replace(found, workload=workload)
-
-    failed = Measurement(measured("torch").workload, failure=Failure("crashed", "killed by signal 11", "warm-up"))
-    header, lines = rows(
-        [at("torch", 100.0, 16), at("jax", 250.0, 16), at("torch", 50.0, 128), at("jax", 25.0, 128), failed]
-    )
-    assert header.split()[:5] == ["model", "mode", "batch", "length", "lane"]
-    assert [(line[3], line[4], line[-1]) for line in lines if line] == [
-        ("16", "torch", "1.00x"),
-        ("16", "jax", "2.50x"),
-        ("128", "torch", "1.00x"),
-        ("128", "jax", "0.50x"),
-        ("-", "torch", "crashed"),
-    ]
-
-
 def test_without_the_baseline_lane_there_is_no_speed_up():
     _, (jax,) = rows([measured("jax", 250.0)])
     assert not jax[-1].endswith("x")

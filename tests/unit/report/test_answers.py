@@ -4,7 +4,6 @@ import dataclasses
 
 import pytest
 
-from fwbench.report import calls
 from fwbench.report.answers import answers, headline, table
 from fwbench.report.calls import break_evens
 from fwbench.report.cases import cases, settings
@@ -157,17 +156,3 @@ def test_compiling_pays_off_only_where_the_lanes_may_be_compared():
     )
     assert len(break_evens(cases([torch, proved]))) == 1
     assert break_evens(cases([torch, unproved])) == []
-
-
-def test_every_table_of_comparisons_names_the_values_of_a_models_own_axes():
-    """Two sequence lengths are two rows everywhere, which nothing else tells apart."""
-
-    def at(length):
-        workloads = (measured("torch", throughput=100.0), measured("jax", throughput=50.0))
-        axes = (("length", length),)
-        return [dataclasses.replace(m, workload=dataclasses.replace(m.workload, axes=axes)) for m in workloads]
-
-    found = cases([*at(16), *at(128)])
-    for made in (table(answers(found)), calls.summary(found)):
-        (place,) = [place for place, column in enumerate(made.columns) if column.name == "length"]
-        assert [made.texts(row)[place] for row in made.rows] == ["16", "128"]
