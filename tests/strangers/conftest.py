@@ -90,3 +90,7 @@ def _closure(requirements):
 def _succeed(*command):
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+# A stranger's repository, which tests copy to a place of its own.
+collect_ignore = ["repository"]

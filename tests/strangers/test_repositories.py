@@ -1,0 +1,127 @@
+"""Strangers' own models in repositories of their own, through nothing but the public face, with the wheel installed."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).with_name("repository")
+QUICK = ("--benchmark-max-time=0.05", "--benchmark-min-rounds=5")
+
+
+class Repository:
+    """A git repository outside the checkout, and commands run in it."""
+
+    def __init__(self, folder, installed):
+        self.folder = folder
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        self._environment = {**kept, "PYTHONPATH": str(installed)}
+        shutil.copytree(REPOSITORY, folder, ignore=shutil.ignore_patterns("__pycache__"))
+        (folder / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
+        (folder / ".gitignore").write_text(".benchmarks/\n__pycache__/\n")
+        for arguments in (["init", "--quiet"], ["add", "--all"], ["commit", "--quiet", "--message", "Begin"]):
+            identity = ("-c", "user.name=stranger", "-c", "user.email=stranger@example.org")
+            subprocess.run(["git", "-C", folder, *identity, *arguments], check=True)
+
+    def run(self, *arguments):
+        """Exit code and all that a module's command wrote."""
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", *arguments],
+            cwd=self.folder,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        return done.returncode, done.stdout
+
+    def edit(self, name, old, new):
+        path = self.folder / name
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
+
+
+@pytest.fixture
+def repository(tmp_path, installed):
+    return Repository(tmp_path / "repository", installed)
+
+
+def rows(output, model):
+    """The table's rows of a model, in columns."""
+    return [line.split() for line in output.splitlines() if line.startswith(f"{model} ")]
+
+
+def test_a_language_model_is_proved_measured_and_reported(repository):
+    code, output = repository.run("fwbench", "prove", "tiny-gpt")
+    assert (code, "tiny-gpt: jax computes the same as torch" in output) == (0, True), output
+    measure = ("pytest", "benchmarks/test_gpt.py", "--benchmark-only", "--benchmark-autosave", "--benchmark-save-data")
+    code, output = repository.run(*measure, "-k", "speed and length16", *QUICK)
+    assert code == 0, output
+    found = rows(output, "tiny-gpt")
+    assert [(row[1], row[3], row[4]) for row in found] == [
+        (mode, "16", lane) for mode in ("inference", "train_step") for lane in ("torch", "jax")
+    ]
+    assert all(row[-1].endswith("x") for row in found), output
+    code, output = repository.run("fwbench", "report", "--format=markdown,csv", "--out=report")
+    assert code == 0, output
+    pages = "".join(path.read_text() for path in (repository.folder / "report").rglob("*") if path.is_file())
+    assert "tiny-gpt" in pages
+    assert "length" in pages
+
+
+def test_a_wrong_twin_has_numbers_and_no_speed_up(repository):
+    repository.edit("mine/jax_gpt.py", "approximate=True", "approximate=False")
+    code, output = repository.run("pytest", "benchmarks/test_gpt.py", "--benchmark-disable", "-k", "parity")
+    assert code == 1
+    assert "tiny-gpt (eval): output differ by" in output
+    only = ("--benchmark-only", "-k", "speed and inference and length16")
+    code, output = repository.run("pytest", "benchmarks/test_gpt.py", *only, *QUICK)
+    assert code == 0, output
+    assert [row[-1] for row in rows(output, "tiny-gpt")] == ["1.00x", "unproved"], output
+
+
+def test_a_slowdown_of_the_strangers_own_fails_the_gate_and_is_named(repository):
+    repository.edit("mine/jax_gpt.py", "for block in self.blocks:", "for block in [*self.blocks] * 8:")
+    only = ("-k", "speed and jax and inference and length32")
+    gate = ("pytest", "benchmarks/test_gpt.py", "--benchmark-only", "--fwbench-against=HEAD")
+    code, output = repository.run(*gate, *only)
+    assert code == 1, output
+    assert "jax-tiny-gpt-inference-b2-length32 regressed: latency +" in output
+
+
+def test_models_of_libraries_are_measured_in_one_framework(repository):
+    code, output = repository.run(
+        "pytest", "benchmarks/test_libraries.py", "--benchmark-only", "--fwbench-frameworks=torch", *QUICK
+    )
+    assert code == 0, output
+    assert [row[1] for row in rows(output, "resnet10t")] == ["inference", "train_step"]
+    assert [(row[1], row[3]) for row in rows(output, "tiny-bert")] == [
+        (mode, length) for mode in ("inference", "train_step") for length in ("8", "16")
+    ]
+
+
+def test_every_wrong_builder_is_one_sentence_and_costs_its_own_test(repository):
+    (repository.folder / "conftest.py").write_text(
+        "import dataclasses\n"
+        "from fwbench.suite.profiles import PROFILES\n"
+        "PROFILES['quick'] = dataclasses.replace(PROFILES['quick'], deadline=30.0)\n"
+    )
+    code, output = repository.run("pytest", "benchmarks/test_wrong.py", "--benchmark-only", *QUICK)
+    assert code == 1
+    assert "7 failed, 1 passed, 1 error" in output
+    for sentence in (
+        "no-batch returns an output of shape (3,) for a batch of 2: the first axis must be the batch",
+        "tuple returns a tuple of 2 values instead of an array: name the output's index, key or attribute",
+        "'mine.wrong:raises' raised RuntimeError: the weights are on another machine",
+        "'mine.wrong:number' returned an object of type int instead of a torch.nn.Module",
+        "no result within the deadline of 30 s; the worker was killed",
+        "there is no module 'mine.worng', which 'mine.worng:Right' names",
+        "the module 'mine.wrong' has no 'Rigth', which 'mine.wrong:Rigth' names; did you mean 'Right'?",
+        "test_lane: unknown lane 'pytorch': did you mean 'torch'?",
+    ):
+        assert sentence in output, sentence
+    assert "Traceback" not in output
