@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["Input", "Model", "benchmark", "image", "integers", "normal", "ones", "parity", "tokens", "uniform"]
+__all__ = ["Input", "Model", "benchmark", "image", "integers", "normal", "ones", "proof", "tokens", "uniform"]
 
 
 def __getattr__(name: str) -> Any:
@@ -56,11 +56,11 @@ def benchmark(
     return pytest.mark.fwbench(*models, modes=tuple(modes), batch_sizes=tuple(batch_sizes), lanes=tuple(lanes))
 
 
-def parity(*models: "Model | str") -> "pytest.MarkDecorator":
+def proof(*models: "Model | str") -> "pytest.MarkDecorator":
     """Make a test prove that a model's networks compute the same thing: once for each framework but the reference.
 
     The test calls the fixture `fwbench_prove`.
     """
     import pytest
 
-    return pytest.mark.fwbench_parity(*models)
+    return pytest.mark.fwbench_proof(*models)

@@ -16,7 +16,7 @@ from fwbench.models import CATALOG, Model
 
 
 class Collector:
-    """A plugin that reads the marks of `@fwbench.benchmark` and `@fwbench.parity`, before any test is deselected."""
+    """A plugin that reads the marks of `@fwbench.benchmark` and `@fwbench.proof`, before any test is deselected."""
 
     def __init__(self) -> None:
         self.config: pytest.Config | None = None
@@ -30,7 +30,7 @@ class Collector:
     def pytest_itemcollected(self, item: pytest.Item) -> None:
         """Remember the models that the test names."""
         for mark in item.iter_markers():
-            if mark.name not in ("fwbench", "fwbench_parity"):
+            if mark.name not in ("fwbench", "fwbench_proof"):
                 continue
             self.suite |= not mark.args
             for model in mark.args:

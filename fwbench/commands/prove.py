@@ -112,7 +112,7 @@ def _chosen(names: Iterable[str], project: Project, named: list[Model]) -> list[
     if not names:
         if not named:
             raise UserError(
-                "no test names a model to prove: mark one with @fwbench.parity(model) or @fwbench.benchmark(model), or "
+                "no test names a model to prove: mark one with @fwbench.proof(model) or @fwbench.benchmark(model), or "
                 f"name one of the suite's own: {', '.join(name for name in CATALOG if CATALOG[name].networks)}."
             )
         return named

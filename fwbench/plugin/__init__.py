@@ -25,7 +25,7 @@ _RUN = pytest.StashKey["Run"]()
 
 _MARKERS = (
     "fwbench(*models, modes, batch_sizes, lanes): measure these models; written by fwbench.benchmark.",
-    "fwbench_parity(*models): prove that these models' networks compute the same; written by fwbench.parity.",
+    "fwbench_proof(*models): prove that these models' networks compute the same; written by fwbench.proof.",
     "fwbench_fail(*limits): what fails a gate of this test, each as --fwbench-fail takes it.",
 )
 
@@ -44,7 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    for name in ("fwbench", "fwbench_parity"):
+    for name in ("fwbench", "fwbench_proof"):
         marker = metafunc.definition.get_closest_marker(name)
         if marker and _can_measure(metafunc.config):
             try:

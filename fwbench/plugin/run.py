@@ -262,7 +262,7 @@ class Run:
         """What the fixture `fwbench_prove` gives a test."""
         candidate = spreading.candidate_of(item)
         if candidate is None:
-            _fail_unspread(item, "@fwbench.parity(model, ...)")
+            _fail_unspread(item, "@fwbench.proof(model, ...)")
         assert candidate is not None
 
         def prove() -> Proved:

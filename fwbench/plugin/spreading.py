@@ -73,7 +73,7 @@ def workloads(marker: pytest.Mark, selection: Selection, project: Project) -> li
 
 
 def candidates(marker: pytest.Mark, project: Project) -> list[Candidate]:
-    """What a test marked by `fwbench.parity` proves.
+    """What a test marked by `fwbench.proof` proves.
 
     Raises:
         ValueError: a model is none, or has one network alone.

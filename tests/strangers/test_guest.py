@@ -244,7 +244,7 @@ def test_without_pytest_benchmark_only_ours_fail(stranger, run):
     stranger.makepyfile(
         test_both=OURS
         + """
-    @fwbench.parity("mlp")
+    @fwbench.proof("mlp")
     def test_proof(fwbench_prove):
         fwbench_prove()
 

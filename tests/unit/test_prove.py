@@ -31,7 +31,7 @@ TESTS = """
     def test_speed(fwbench_measure):
         fwbench_measure()
 
-    @fwbench.parity(alone, third)
+    @fwbench.proof(alone, third)
     def test_proof(fwbench_prove):
         fwbench_prove()
 """
@@ -125,7 +125,7 @@ def test_the_suites_own_models_are_known_without_collecting(project, proofs):
         (
             "def test_x(): pass\n",
             [],
-            "fwbench: no test names a model to prove: mark one with @fwbench.parity(model) or ",
+            "fwbench: no test names a model to prove: mark one with @fwbench.proof(model) or ",
         ),
         ("import nowhere\n", [], "fwbench: the project's tests could not be collected, so its models are not known: "),
         (

@@ -83,7 +83,7 @@ def test_a_study_leaves_a_users_tests_out(own):
             'fwbench.benchmark(mine, fwbench.Model("mine", inputs=fwbench.normal(3), noop="x:y"))',
             "two different models are called 'mine'*rename one of them",
         ),
-        ("fwbench.parity(mine)", "mine has a network in noop alone, so there is nothing to prove"),
+        ("fwbench.proof(mine)", "mine has a network in noop alone, so there is nothing to prove"),
     ],
 )
 def test_a_fault_is_one_sentence_and_costs_its_own_test_alone(own, decorator, sentence):

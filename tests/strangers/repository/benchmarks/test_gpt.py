@@ -14,6 +14,6 @@ def test_speed(fwbench_measure):
     fwbench_measure()
 
 
-@fwbench.parity(gpt)
+@fwbench.proof(gpt)
 def test_parity(fwbench_prove):
     fwbench_prove()
