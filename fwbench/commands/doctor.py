@@ -29,7 +29,7 @@ class Finding:
 
     Attributes:
         level: `good`: nothing to do; `better`: numbers are worse or fewer than they could be; `missing`: nothing can
-            be measured before it is mended.
+            be measured before it is corrected.
         next_step: what to do about it; empty where there is nothing to do.
     """
 
@@ -100,7 +100,7 @@ def _lines(findings: list[Finding], possible: bool) -> Iterator[str]:
     yield (
         f"Measuring is possible; {better} of {len(findings)} findings would make the numbers better."
         if possible
-        else "Nothing can be measured before what is missing has been mended."
+        else "Nothing can be measured before what is missing has been put right."
     )
 
 

@@ -44,7 +44,7 @@ class NvmlCounter:
 
 
 class RaplCounter:
-    """Intel's and AMD's running average power limit counters, summed over packages; they wrap, which `read` mends."""
+    """Intel's and AMD's running average power limit counters, summed over packages; `read` corrects a wrap-around."""
 
     name = "RAPL package counters (CPU packages, without memory)"
 

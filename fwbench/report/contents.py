@@ -28,7 +28,7 @@ def tables(setting: Setting) -> list[Table]:
         fits.training_times(of_mode["fit"]),
         calls.break_even([*of_mode["inference"], *of_mode["train_step"]]),
         *published.beside(cases),
-        calls.table("harness", "The harness's own price", [case for case in cases if case.internal]),
+        calls.table("harness", "The harness's own overhead", [case for case in cases if case.internal]),
         failures(setting),
         parity(setting),
         sources(setting),

@@ -32,7 +32,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Study:
-    """A published study on this suite: its settings, its faults mended.
+    """A published study on this suite: its settings, its faults corrected.
 
     Attributes:
         title: what was studied, and where the published numbers are.
@@ -87,7 +87,7 @@ STUDIES = {
         "quick",
         (Part("fit", ("torch-compile", "jax"), ("cnn",), (128,), learning_rate=1e-3, epochs=5),),
     ),
-    # The mended comparison first: both train with Adam. Then the report's own: its JAX trained with SGD, so that the
+    # The corrected comparison first: both train with Adam. Then the report's own: its JAX trained with SGD, so that the
     # gap to PyTorch's Adam says nothing of the frameworks. It names no rates; 1e-3 is Adam's usual one.
     "mnist-mlp": Study(
         "784-256-128-10 on handwritten digits",

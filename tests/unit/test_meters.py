@@ -177,7 +177,7 @@ def make_rapl(folder, energies, wrap=1_000_000):
         (package / "max_energy_range_uj").write_text(str(wrap))
 
 
-def test_rapl_sums_packages_and_mends_a_wrap(tmp_path):
+def test_rapl_sums_packages_and_corrects_a_wrap(tmp_path):
     make_rapl(tmp_path, [999_000, 100])
     meter = counter("cpu", tmp_path)
     assert isinstance(meter, RaplCounter)

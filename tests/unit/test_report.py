@@ -76,9 +76,9 @@ def test_notes_say_why_a_column_is_empty():
 
 
 def test_notes_tell_what_a_crash_led_to():
-    mended = dataclasses.replace(measured("jax"), after_crash="the worker was killed, so run again with --mild")
-    (note,) = summary.notes([mended, measured("torch")])
-    assert note == f"jax-mlp-inference-b8: {mended.after_crash}"
+    retried = dataclasses.replace(measured("jax"), after_crash="the worker was killed, so run again with --mild")
+    (note,) = summary.notes([retried, measured("torch")])
+    assert note == f"jax-mlp-inference-b8: {retried.after_crash}"
 
 
 def test_notes_tell_of_recompilation_while_measuring():

@@ -54,7 +54,7 @@ def test_a_study_has_its_modes_alone(chosen):
     assert len(selection.workloads("fit", CATALOG)) == 3 * 3 * 3
 
 
-def test_mended_first_and_the_published_comparison_under_its_label(chosen):
+def test_corrected_first_and_the_published_comparison_under_its_label(chosen):
     workloads = chosen("--fwbench-study=mnist-mlp").workloads("fit", CATALOG)
     labels = [workload.variant for workload in workloads]
     assert labels == sorted(labels)
