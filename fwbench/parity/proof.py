@@ -143,7 +143,7 @@ def check(quantity: Quantity, errors: Errors, case: Case) -> float:
             else ""
         )
         raise NotTheSame(
-            f"{case.model.name} ({case.mode}): {quantity} differ by {errors[worst]:.1e}{where}, "
+            f"{case.model.name} ({case.mode}): the difference in {quantity} is {errors[worst]:.1e}{where}, "
             f"more than {bound(case.model, quantity):.0e}{hint}"
         )
     return errors[worst]

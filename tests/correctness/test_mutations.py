@@ -188,5 +188,5 @@ def test_a_mutation_is_found(model, mode, quantity, mutate, monkeypatch):
     module = own.module()
     mutate(module, monkeypatch)
     # A number, so that no mutation is found only for having broken the arithmetic.
-    with pytest.raises(NotTheSame, match=r"differ by \d"):
+    with pytest.raises(NotTheSame, match=r"difference in \w+ is \d"):
         prove(quantity, expected, JaxSide(case, network=own.replaced(module)))

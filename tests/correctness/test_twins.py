@@ -141,7 +141,7 @@ def test_a_wrong_port_is_caught(twins, mistake):
     flax = FLAX.replace(right, wrong)
     if mistake == "batch statistics behind stop_gradient":
         flax = flax.replace("self.bn = BatchNorm", "self.bn = Stopped")
-    with pytest.raises(NotTheSame, match=rf"{quantity} differ by \d"):
+    with pytest.raises(NotTheSame, match=rf"difference in {quantity} is \d"):
         prove(twins(flax=flax))
 
 
@@ -238,7 +238,7 @@ def test_a_function_without_weights_has_an_output_alone(twins):
     inputs = {"q": fwbench.normal(3, 4), "k": fwbench.normal("length", 4)}
     assert prove(twins(torch, flax, inputs=inputs, axes={"length": (5, 7)})).keys() == {"output"}
     wrong = flax.replace("q @", "0.999 * q @")
-    with pytest.raises(NotTheSame, match="output differ by"):
+    with pytest.raises(NotTheSame, match="difference in output is"):
         prove(twins(torch, wrong, inputs=inputs, axes={"length": (5, 7)}))
 
 
@@ -256,7 +256,7 @@ def test_losses_of_every_kind(twins, loss, function, fields):
 
 
 def test_another_loss_is_caught(twins):
-    with pytest.raises(NotTheSame, match=r"loss differ by \d"):
+    with pytest.raises(NotTheSame, match=r"difference in loss is \d"):
         prove(twins(TORCH + ALONE, FLAX + ALONE.replace("mean", "sum"), "own"))
 
 
@@ -268,7 +268,7 @@ def test_a_tolerance_is_of_its_quantity_alone(twins):
 
 def test_rounding_to_float32_is_named_as_a_possible_cause(twins):
     flax = FLAX.replace("self.norm(self.mix(x.mean((1, 2))))", "self.norm(self.mix(x.mean((1, 2))).astype('float32'))")
-    with pytest.raises(NotTheSame, match=r"output differ by \d.*a part that computes in float32"):
+    with pytest.raises(NotTheSame, match=r"difference in output is \d.*a part that computes in float32"):
         prove(twins(flax=flax))
 
 
