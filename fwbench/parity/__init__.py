@@ -1,1 +1,1 @@
-"""Proof that the frameworks compute the same thing; `python -m fwbench.proof` writes `docs/parity.md` from a run."""
+"""Proof that the frameworks compute the same thing, and what a record says of it."""

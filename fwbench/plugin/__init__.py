@@ -64,7 +64,7 @@ def pytest_benchmark_compare_machine_info(
     pytest-benchmark does this while it is configured, when no test that would make us active is collected yet.
     """
     if "fwbench" in compared_benchmark["machine_info"]:
-        active(config).pytest_benchmark_update_machine_info(config, machine_info)
+        active(config).describe_machine(machine_info)
 
 
 def active(config: pytest.Config) -> "Run":

@@ -280,12 +280,12 @@ class Run:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_benchmark_update_machine_info(self, config: pytest.Config, machine_info: dict[str, Any]) -> None:
-        """Add the accelerator, the threads and this interpreter's versions; drop the clock rate of the moment.
+        """Add our fingerprint; a run in which other benchmarks alone are left is stored as without us."""
+        if self._measures:
+            self.describe_machine(machine_info)
 
-        A run in which other benchmarks alone are left is stored as without us.
-        """
-        if not self._measures:
-            return
+    def describe_machine(self, machine_info: dict[str, Any]) -> None:
+        """Add the accelerator, the threads and this interpreter's versions; drop the clock rate of the moment."""
         distributions = tuple(dict.fromkeys(name for lane in LANES.values() for name in lane.distributions))
         machine_info["fwbench"] = {**self.machine.to_json(), "versions": versions(distributions)}
         for key in ("hz_actual", "hz_actual_friendly"):
