@@ -22,23 +22,23 @@ from fwbench.parity.case import Device
 from fwbench.parity.proof import NotTheSame, Proof, bound, modes
 from fwbench.parity.store import Key, Proved
 
-Tell = Callable[[Mapping[str, Any]], None]
+Send = Callable[[Mapping[str, Any]], None]
 
 
-def run(job: Mapping[str, Any], tell: Tell) -> None:
-    """Prove, and tell what comes of it."""
+def run(job: Mapping[str, Any], send: Send) -> None:
+    """Prove, and send what comes of it."""
     sys.path[:0] = job["path"]
     model, candidate = Model.from_json(job["model"]), job["candidate"]
     try:
-        proved = _of_suite(model, job["device"], tell) if "device" in job else _of(model, candidate, tell)
-        tell({"proved": asdict(proved)})
+        proved = _of_suite(model, job["device"], send) if "device" in job else _of(model, candidate, send)
+        send({"proved": asdict(proved)})
     except ModelError as error:
-        tell({"unavailable": str(error)})
+        send({"unavailable": str(error)})
     except Exception as error:
-        tell({"unavailable": f"{model.name} cannot be proved: {described(error)}"})
+        send({"unavailable": f"{model.name} cannot be proved: {described(error)}"})
 
 
-def _of(model: Model, candidate: str, tell: Tell) -> Proved:
+def _of(model: Model, candidate: str, send: Send) -> Proved:
     # Before the proof: whatever is edited meanwhile has not been proved.
     key = Key.of(model, candidate)
     errors: dict[str, float] = {}
@@ -48,7 +48,7 @@ def _of(model: Model, candidate: str, tell: Tell) -> Proved:
         for mode in modes(model):
             proof = Proof(model, candidate, mode)
             for quantity in proof.quantities:
-                tell({"stage": f"{mode}: {quantity}"})
+                send({"stage": f"{mode}: {quantity}"})
                 bounds[quantity] = bound(model, quantity)
                 # Of both modes the larger one.
                 errors[quantity] = max(proof.prove(quantity), errors.get(quantity, 0.0))
@@ -59,15 +59,15 @@ def _of(model: Model, candidate: str, tell: Tell) -> Proved:
     return Proved(model.name, candidate, model.reference, state, sentence, errors, bounds, key)
 
 
-def _of_suite(model: Model, device: Device, tell: Tell) -> Proved:
-    proved = _of(model, "jax", tell)
+def _of_suite(model: Model, device: Device, send: Send) -> Proved:
+    proved = _of(model, "jax", send)
     if proved.state == "proved":
         # The two frameworks of the suite's own models; a user's need have neither.
         from fwbench.parity.float32 import SuiteProof
 
         for mode in modes(model):
-            tell({"stage": f"{mode}: float32"})
-            tell({"row": SuiteProof(model, mode, device).row().to_json()})
+            send({"stage": f"{mode}: float32"})
+            send({"row": SuiteProof(model, mode, device).row().to_json()})
     return proved
 
 

@@ -169,7 +169,7 @@ class Run:
         measured = {item: workload for item in session.items if (workload := spreading.workload_of(item))}
         self._measures = bool(measured)
         if self.gate:
-            self._announce(measured, self.gate)
+            self._expect(measured, self.gate)
         if self.selection.weights == "pretrained" and not self._config.option.collectonly:
             models = [self.project.models[name] for name in dict.fromkeys(w.model for w in measured.values())]
             fetch_weights(models, self.session.python("torch"))
@@ -180,7 +180,7 @@ class Run:
         self._progress = Progress(terminal, capture.global_and_fixture_disabled if capture else nullcontext)
         self._progress.total = len(measured)
 
-    def _announce(self, measured: dict[pytest.Item, Workload], gate: Gate) -> None:
+    def _expect(self, measured: dict[pytest.Item, Workload], gate: Gate) -> None:
         """Tell a gate what the run will measure, and what is left out on purpose."""
         expected = {}
         for item, workload in measured.items():

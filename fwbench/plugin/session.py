@@ -36,22 +36,20 @@ class Session:
             storage / "journal", {"profile": selection.protocol.profile, "machine": machine.to_json()}
         )
 
-    def measure(self, workload: Workload, protocol: Protocol, on_stage: Callable[[str], None]) -> Measurement:
+    def measure(self, workload: Workload, protocol: Protocol, tell: Callable[[str], None]) -> Measurement:
         """Measure one workload in as many processes as the run asks for."""
         found = []
         for number in range(1 if protocol.programs else self.selection.processes):
             if number:
-                on_stage(f"process {number + 1}")
-            found.append(self.run(workload, protocol, on_stage))
+                tell(f"process {number + 1}")
+            found.append(self.run(workload, protocol, tell))
             if found[-1].failure:
                 return found[-1]
         return pooled(found)
 
-    def run(
-        self, workload: Workload, protocol: Protocol, on_stage: Callable[[str], None] = lambda _: None
-    ) -> Measurement:
+    def run(self, workload: Workload, protocol: Protocol, tell: Callable[[str], None] = lambda _: None) -> Measurement:
         """Measure one workload in one process."""
-        return self._workers.measure(workload, protocol, on_stage)
+        return self._workers.measure(workload, protocol, tell)
 
     def python(self, framework: str) -> str:
         """The interpreter of a framework's workers."""

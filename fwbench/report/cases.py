@@ -64,7 +64,7 @@ class Case:
 
     @property
     def proof(self) -> Mapping[str, Any]:
-        """What the records say of the proof of this lane's network; the worst where they differ (`fwbench.parity.store`)."""
+        """What the records say of the proof of this lane's network; the worst where they differ."""
         stamps = [m.parity.get("proof") or {} for m in self.measurements]
         return min(stamps, key=lambda stamp: stamp.get("state") in _COMPARABLE, default={})
 

@@ -55,7 +55,7 @@ class Workers:
         self._pythons = pythons
         self._servers: dict[str, Server] = {}
 
-    def measure(self, workload: Workload, protocol: Protocol, on_stage: Callable[[str], None]) -> Measurement:
+    def measure(self, workload: Workload, protocol: Protocol, tell: Callable[[str], None]) -> Measurement:
         """Measure in a fresh process; every fault of that process is a failure of this one workload.
 
         Where a lane crashes on a GPU, it is run again with each of its fallback flags until it does not crash: the
@@ -66,13 +66,13 @@ class Workers:
         server = self._servers.get(lane.name)
         if server is None or not server.alive:
             server = self._servers[lane.name] = self._server(lane)
-        first = server.measure(job, workload, on_stage)
+        first = server.measure(job, workload, tell)
         if self._device != "gpu" or first.failure is None or not _crashed(first.failure):
             return first
         for variable, value in lane.fallback:
-            on_stage(f"again with {variable}={value}")
+            tell(f"again with {variable}={value}")
             server = self._server(lane, (variable, value))
-            found = server.measure(job, workload, on_stage)
+            found = server.measure(job, workload, tell)
             server.close()
             if found.failure is None or not _crashed(found.failure):
                 told = f"{first.failure.message}, so it was run again with {variable}={value}"
@@ -120,7 +120,7 @@ class Server:
         """Whether it can take another job."""
         return self._channel.alive
 
-    def measure(self, job: Mapping[str, Any], workload: Workload, on_stage: Callable[[str], None]) -> Measurement:
+    def measure(self, job: Mapping[str, Any], workload: Workload, tell: Callable[[str], None]) -> Measurement:
         """Run a workload's job to its end, killing it at the protocol's deadline."""
         if not self._ready:
             message = self._channel.receive(time.monotonic() + START_DEADLINE)
@@ -134,7 +134,7 @@ class Server:
         stderr_start = self._channel.position()
         asked = time.monotonic()
         try:
-            return self._converse(job, workload, asked, asked + job["protocol"]["deadline"], on_stage, stderr_start)
+            return self._converse(job, workload, asked, asked + job["protocol"]["deadline"], tell, stderr_start)
         except BaseException:
             # Ctrl-C, or a fault of ours: the worker must not go on by itself.
             self.close()
@@ -146,7 +146,7 @@ class Server:
         workload: Workload,
         asked: float,
         deadline: float,
-        on_stage: Callable[[str], None],
+        tell: Callable[[str], None],
         stderr_start: int,
     ) -> Measurement:
         self._channel.send(job)
@@ -170,7 +170,7 @@ class Server:
                 pid, started = message["started"], time.monotonic()
             elif "stage" in message:
                 stage = message["stage"]
-                on_stage(message["stage"])
+                tell(message["stage"])
             elif "measurement" in message:
                 measurement = Measurement.from_json(message["measurement"])
             elif "exited" in message:

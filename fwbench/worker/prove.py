@@ -31,7 +31,7 @@ def prove(
     model: Model,
     candidate: str,
     project: Project,
-    on_stage: Callable[[str], None] = lambda stage: None,
+    tell: Callable[[str], None] = lambda stage: None,
     deadline: float = DEADLINE,
 ) -> Proved:
     """Prove a framework's network against the model's reference, and keep the proof.
@@ -39,7 +39,7 @@ def prove(
     Args:
         candidate: another framework of the model than its reference.
         project: whose modules these are, and among whose records the proof is kept.
-        on_stage: told what is compared next.
+        tell: told what is compared next.
 
     Returns:
         The proof, in state `proved` or `failed`.
@@ -47,19 +47,19 @@ def prove(
     Raises:
         UserError: there can be no proof: a network cannot be built, or the process died; the sentence says why.
     """
-    proved, _ = _run(model, candidate, project, {}, on_stage, deadline)
+    proved, _ = _run(model, candidate, project, {}, tell, deadline)
     return proved
 
 
 def prove_suite(
-    model: Model, project: Project, on_stage: Callable[[str], None] = lambda stage: None
+    model: Model, project: Project, tell: Callable[[str], None] = lambda stage: None
 ) -> tuple[Proved, list[dict[str, Any]]]:
     """As `prove`, of JAX's network of one of the suite's own models, with the rows of the published page.
 
     Raises:
         UserError: there can be no proof.
     """
-    return _run(model, "jax", project, {"device": machine().device}, on_stage, DEADLINE)
+    return _run(model, "jax", project, {"device": machine().device}, tell, DEADLINE)
 
 
 def folder(model: Model, candidate: str, project: Project) -> Path:
@@ -73,7 +73,7 @@ def _run(
     candidate: str,
     project: Project,
     more: Mapping[str, Any],
-    on_stage: Callable[[str], None],
+    tell: Callable[[str], None],
     deadline: float,
 ) -> tuple[Proved, list[dict[str, Any]]]:
     job = {"model": model.to_json(), "candidate": candidate, "path": [str(path) for path in project.path], **more}
@@ -100,7 +100,7 @@ def _run(
                 ending = describe_exit(channel.wait()).replace("the worker", "its process", 1)
                 raise UserError(f"{model.name}: no proof of {candidate}: {ending}" + (f" ({said})" if said else ""))
             if "stage" in message:
-                on_stage(message["stage"])
+                tell(message["stage"])
             elif "row" in message:
                 rows.append(message["row"])
             elif "unavailable" in message:

@@ -82,14 +82,14 @@ class Measuring:
         lane: Lane,
         model: Model,
         protocol: Protocol,
-        announce: Callable[[str], None],
+        tell: Callable[[str], None],
         clock: Clock = time.perf_counter,
     ) -> None:
         self.workload = workload
         self.lane = lane
         self.model = model
         self.protocol = protocol
-        self._announce = announce
+        self._tell = tell
         self._clock = clock
         self.stages: dict[str, float] = {}
         self.metrics: dict[str, Metric] = {}
@@ -207,7 +207,7 @@ class Measuring:
 
     def _train(self, program: Trainer, epochs: Epochs) -> None:
         for number in range(self.workload.epochs):
-            self._announce(f"epoch {number + 1}")
+            self._tell(f"epoch {number + 1}")
             with self._compiling(program, "steady" if number else "warm-up"):
                 if number == 0:
                     epochs.run(lambda: self._record_compilation(program.compile()))
@@ -307,7 +307,7 @@ class Measuring:
 
     @contextmanager
     def _stage(self, name: str) -> Iterator[None]:
-        self._announce(name)
+        self._tell(name)
         start = time.perf_counter()
         before = self.stages.setdefault(name, 0.0)
         try:

@@ -50,7 +50,7 @@ def compare(workloads, play, tell):
 
 
 duet.compare = compare
-Session.run = lambda self, workload, protocol, on_stage=None: Measurement(
+Session.run = lambda self, workload, protocol, tell=None: Measurement(
     workload, (0.5,) * 5, dict(throughput=Metric(1.0, "ordinary"))
 )
 

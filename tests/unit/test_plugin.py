@@ -179,9 +179,9 @@ pytest_plugins = ["fwbench.plugin"]
 run = Session.run
 
 
-def killing(self, workload, protocol, on_stage):
+def killing(self, workload, protocol, tell):
     def stage(name):
-        on_stage(name)
+        tell(name)
         if workload.batch_size == 2 and name == "latency":
             (pid,) = grandchildren(os.getpid())
             os.kill(pid, signal.SIGKILL)

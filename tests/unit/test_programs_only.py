@@ -21,8 +21,8 @@ pytest_plugins = ["fwbench.plugin"]
 run = Session.run
 
 
-def planted(self, workload, protocol, on_stage=lambda _: None):
-    measurement = run(self, workload, protocol, on_stage)
+def planted(self, workload, protocol, tell=lambda _: None):
+    measurement = run(self, workload, protocol, tell)
     adds = json.loads(Path("programs.json").read_text()).get(str(workload.batch_size))
     if adds is None:
         return measurement
@@ -150,8 +150,8 @@ from fwbench.record.measurement import Failure
 planted_run = Session.run
 
 
-def untold(self, workload, protocol, on_stage=lambda _: None):
-    measurement = planted_run(self, workload, protocol, on_stage)
+def untold(self, workload, protocol, tell=lambda _: None):
+    measurement = planted_run(self, workload, protocol, tell)
     if workload.batch_size != 3:
         return measurement
     return dataclasses.replace(measurement, {change})

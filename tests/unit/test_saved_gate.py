@@ -28,7 +28,7 @@ pytest_plugins = ["fwbench.plugin"]
 LEVELS = itertools.cycle([0.99, 1.0, 1.01, 0.995, 1.005])
 
 
-def measured(self, workload, protocol, on_stage=None):
+def measured(self, workload, protocol, tell=None):
     seconds = next(LEVELS)
     metrics = dict(
         throughput=Metric(1 / seconds, "given"), other_load=Metric(0.0, "given")

@@ -113,8 +113,8 @@ def test_lanes_that_start_from_other_weights_are_an_error_and_no_speed_up(own):
 
         measure = Session.measure
 
-        def measured(self, workload, protocol, on_stage):
-            found = measure(self, workload, protocol, on_stage)
+        def measured(self, workload, protocol, tell):
+            found = measure(self, workload, protocol, tell)
             return dataclasses.replace(found, parity={**found.parity, "weights": workload.mode})
 
         Session.measure = measured

@@ -197,7 +197,7 @@ def attempts(monkeypatch):
         def __init__(self, python, lane, cpus, variables):
             self.flags = variables.get("XLA_FLAGS")
 
-        def measure(self, job, workload, on_stage):
+        def measure(self, job, workload, tell):
             self.made.append(self.flags)
             right = self.good is not None and self.flags is not None and self.flags.endswith(self.good)
             return Measurement(workload, failure=None if right else self.failure)

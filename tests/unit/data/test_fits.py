@@ -19,8 +19,8 @@ LANES = ("torch", "jax")
 def fit(protocol):
     workers = Workers(machine(), "cpu", {}, NO_PROJECT)
 
-    def measure(lane, model="mlp", *, on_stage=lambda stage: None, **fields):
-        return workers.measure(Workload(lane, model, "fit", **fields), protocol, on_stage)
+    def measure(lane, model="mlp", *, tell=lambda stage: None, **fields):
+        return workers.measure(Workload(lane, model, "fit", **fields), protocol, tell)
 
     yield measure
     workers.close()
@@ -52,7 +52,7 @@ def test_images_come_from_loader_processes_that_end_with_the_training(fit, image
             seen.extend(loader for child in grandchildren(os.getpid()) for loader in loaders(child))
 
     measurement = fit(
-        "torch", "mobilenet_v3_small", batch_size=2, data="imagenet-100", data_path=str(imagenet_folder), on_stage=look
+        "torch", "mobilenet_v3_small", batch_size=2, data="imagenet-100", data_path=str(imagenet_folder), tell=look
     )
     assert measurement.failure is None
     assert len(measurement.training["losses"]) == 7
@@ -71,7 +71,7 @@ def test_a_worker_that_is_killed_leaves_no_loader(fit, imagenet_folder):
                 os.kill(worker, signal.SIGKILL)
 
     measurement = fit(
-        "torch", "mobilenet_v3_small", batch_size=2, data="imagenet-100", data_path=str(imagenet_folder), on_stage=kill
+        "torch", "mobilenet_v3_small", batch_size=2, data="imagenet-100", data_path=str(imagenet_folder), tell=kill
     )
     assert measurement.failure.kind == "crashed"
     assert seen
