@@ -199,3 +199,22 @@ number = 3
 
 def two_inputs_too_many(x, y, z):
     return x
+
+
+class TwoHeads(nnx.Module):
+    """Its second head is no part of the model's output; an eager framework computes it all the same."""
+
+    def __init__(self, rngs: nnx.Rngs) -> None:
+        self.first = nnx.Linear(3, 5, rngs=rngs)
+        self.second = nnx.Linear(3, 7, rngs=rngs)
+
+    def __call__(self, x: jax.Array) -> "Heads":
+        return Heads(self.first(x), self.second(x))
+
+
+class Heads:
+    """An object that JAX does not know how to look into."""
+
+    def __init__(self, first: jax.Array, second: jax.Array) -> None:
+        self.first = first
+        self.second = second

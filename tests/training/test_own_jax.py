@@ -421,3 +421,20 @@ def test_flaxs_own_batch_normalisation_counts_the_biased_variance():
     variance = torch.nn.functional.conv2d(nchw, kernel, bias, padding=1).numpy().var((0, 2, 3))
     expected = 0.99 * before["norm.running_var"] + 0.01 * variance
     np.testing.assert_allclose(made.canonical(after)["norm.running_var"], expected, rtol=1e-5)
+
+
+def test_what_is_not_the_output_is_computed_too():
+    """As PyTorch does: XLA would leave out a head that nobody asks for, and win by it."""
+    two = program(model("two-heads", "TwoHeads", inputs=fwbench.normal(3), output="first"))
+    two.step()
+    two.wait()
+    assert two.output().shape == (BATCH, 5)
+    assert two.fingerprint().operators["dot_general"] == 2
+
+
+@pytest.mark.parametrize(("precision", "expected"), [("fp32", "float32"), ("bf16", "bfloat16")])
+def test_embeddings_of_flax_compute_in_their_weights_format(precision, expected):
+    made = program(TOKENS, precision=precision, axes=(("length", 4),))
+    made.step()
+    made.wait()
+    assert made.out[0].dtype == expected

@@ -114,9 +114,27 @@ class Network(ABC):
         Raises:
             ModelError: the network raised an exception, or it returned no such output.
         """
-        with faults(f"the network of {self.model.name}"):
-            returned, after = self._call(leaves, inputs, train, key)
+        returned, after = self._returned(leaves, inputs, train, key)
         return _checked(self.model, returned, len(next(iter(inputs.values())))), after
+
+    def everything(self, leaves: Sequence[Any], inputs: Mapping[str, Any]) -> tuple[jax.Array, list[jax.Array]]:
+        """Call the network in inference mode.
+
+        Returns:
+            The model's output, and whatever else the network returns: an eager framework computes that too.
+
+        Raises:
+            ModelError: as `apply`.
+        """
+        returned, _ = self._returned(leaves, inputs, False, None)
+        output = _checked(self.model, returned, len(next(iter(inputs.values()))))
+        return output, [array for array in _arrays(returned) if array is not output]
+
+    def _returned(
+        self, leaves: Sequence[Any], inputs: Mapping[str, Any], train: bool, key: Any
+    ) -> tuple[Any, list[Any]]:
+        with faults(f"the network of {self.model.name}"):
+            return self._call(leaves, inputs, train, key)
 
     @abstractmethod
     def _call(self, leaves: Sequence[Any], inputs: Mapping[str, Any], train: bool, key: Any) -> tuple[Any, list[Any]]:
@@ -125,6 +143,17 @@ class Network(ABC):
     def _others(self) -> list[Any]:
         """The values of buffers and random streams, as the user's code sets them."""
         return []
+
+
+def _arrays(returned: Any) -> list[jax.Array]:
+    """All arrays in what a network returned, attributes of an object among them."""
+    found = []
+    for leaf in jax.tree.leaves(returned):
+        inside = (
+            [leaf] if isinstance(leaf, jax.Array) else jax.tree.leaves(vars(leaf)) if hasattr(leaf, "__dict__") else []
+        )
+        found += [array for array in inside if isinstance(array, jax.Array)]
+    return found
 
 
 def _checked(model: Model, returned: Any, batch_size: int) -> jax.Array:

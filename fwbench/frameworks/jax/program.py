@@ -166,16 +166,16 @@ class Forward(Compiled):
         fixed = [array if leaf.kind == "random" else None for leaf, array in chosen]
         self.leaves = [None if leaf.kind == "random" else array for leaf, array in chosen]
 
-        def forward(leaves: Leaves, inputs: dict[str, jax.Array]) -> jax.Array:
+        def forward(leaves: Leaves, inputs: dict[str, jax.Array]) -> tuple[jax.Array, list[jax.Array]]:
             complete = [own if leaf is None else leaf for leaf, own in zip(leaves, fixed, strict=True)]
-            return self.network.apply(complete, inputs)[0]
+            return self.network.everything(complete, inputs)
 
         self.function = jax.jit(forward)
         self.arguments = (self.leaves, self.inputs)
         # All of them on a CPU, whose client may run independent calls out of order; a GPU's come in order, and kept
         # outputs would count as the program's memory.
-        self.pending: deque[jax.Array] = deque(maxlen=None if self.device.platform == "cpu" else 1)
-        self.out = jnp.zeros(())
+        self.pending: deque[Any] = deque(maxlen=None if self.device.platform == "cpu" else 1)
+        self.out: Any = (jnp.zeros(()), [])
 
     def step(self) -> None:
         self.out = self.compiled(self.leaves, self.inputs)
@@ -186,7 +186,7 @@ class Forward(Compiled):
         self.pending.clear()
 
     def output(self) -> NDArray[Any]:
-        return np.asarray(self.out, dtype=np.float32)
+        return np.asarray(self.out[0], dtype=np.float32)
 
 
 class Dispatch(Forward):
@@ -194,4 +194,4 @@ class Dispatch(Forward):
 
     def __init__(self, workload: Workload, model: Model, weights: Weights) -> None:
         super().__init__(workload, model, weights)
-        self.function = jax.jit(lambda leaves, inputs: jax.tree.leaves(inputs)[0].ravel()[:1], keep_unused=True)
+        self.function = jax.jit(lambda leaves, inputs: (jax.tree.leaves(inputs)[0].ravel()[:1],), keep_unused=True)
