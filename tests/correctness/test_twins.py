@@ -189,7 +189,7 @@ FLAXS_OWN = FLAX.replace("BatchNorm(8, rngs", "nnx.BatchNorm(8, momentum=0.9, us
 
 
 def test_flaxs_own_batch_norm_differs_in_its_statistics_by_name(twins):
-    with pytest.raises(NotTheSame, match="statistics differ") as caught:
+    with pytest.raises(NotTheSame, match="difference in statistics is") as caught:
         prove(twins(flax=FLAXS_OWN))
     assert "in 'bn.running_var'" in str(caught.value)
     assert "jax updates them with the biased estimate of a batch's variance, as Flax's own" in str(caught.value)
@@ -213,7 +213,7 @@ def test_flaxs_own_batch_norm_can_be_accepted_and_the_proof_says_so(twins):
     ids=["Flax's default momentum", "another momentum"],
 )
 def test_another_difference_of_statistics_has_not_that_name(twins, flax):
-    with pytest.raises(NotTheSame, match="statistics differ") as caught:
+    with pytest.raises(NotTheSame, match="difference in statistics is") as caught:
         prove(twins(flax=flax))
     assert "biased" not in str(caught.value)
 
@@ -262,7 +262,7 @@ def test_another_loss_is_caught(twins):
 
 def test_a_tolerance_is_of_its_quantity_alone(twins):
     right, wrong, _ = MISTAKES["tanh GELU"]
-    with pytest.raises(NotTheSame, match="loss differ"):
+    with pytest.raises(NotTheSame, match="difference in loss is"):
         prove(twins(flax=FLAX.replace(right, wrong), tolerance={"output": 0.1}))
 
 
