@@ -3,23 +3,12 @@
 from collections.abc import Generator, Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fwbench.data.contract import SPLITS, Data, DataError, Images, Indices
 from fwbench.models import Model
 
 # At 224 x 224 x 3 these hold 0.46 GB.
 SIZES = {"train": 512, "validation": 128, "test": 128}
-
-
-def batch(model: Model, batch_size: int, seed: int) -> NDArray[np.float32]:
-    """Standard-normal samples, as normalised images are.
-
-    Returns:
-        float32 of shape (batch_size, *model.input_shape): images are batch x height x width x channels.
-    """
-    rng = np.random.default_rng([seed, batch_size])
-    return rng.standard_normal((batch_size, *model.input_shape), dtype=np.float32)
 
 
 class Synthetic(Data):
