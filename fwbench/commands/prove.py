@@ -60,7 +60,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.docs:
         models = [model for model in CATALOG.values() if model.networks]
     else:
-        models = [complete(model) for model in _chosen(options.models, project, named)]
+        models = _chosen(options.models, project, named)
     code = 0
     rows: list[report.Row] = []
     for model in map(complete, models):

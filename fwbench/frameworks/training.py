@@ -27,6 +27,12 @@ def cosine(step: int, horizon: int) -> float:
     return 0.5 * (1 + math.cos(math.pi * min(step, horizon) / horizon))
 
 
+def classifies(model: Model) -> bool:
+    """Whether a model makes logits of shape (batch, classes) of one input of floating point, as `fit` trains it."""
+    floating = [given.dtype == "float32" for given in model.inputs.values()]
+    return floating == [True] and model.classes > 0 and model.loss == "cross_entropy" and model.targets is None
+
+
 def targets(workload: Workload, model: Model, output: tuple[int, ...]) -> NDArray[Any] | None:
     """What the loss compares a batch's output with.
 

@@ -7,11 +7,11 @@ from fwbench.models.importing import ModelError
 from fwbench.models.model import Model
 
 
-def select(model: Model, returned: Any) -> Any:
+def select(model: Model, returned: Any, batch_size: int) -> Any:
     """The model's output.
 
     Raises:
-        ModelError: it is not where the model says, or what lies there is no array.
+        ModelError: it is not where the model says, what lies there is no array, or its first axis is not the batch.
     """
     found, selector = returned, model.output
     if selector is not None:
@@ -24,6 +24,11 @@ def select(model: Model, returned: Any) -> Any:
         raise ModelError(
             f"{model.name} returns {contents(found)} instead of an array: name the output's index, key or attribute, "
             "as in fwbench.Model(..., output=0)"
+        )
+    if tuple(found.shape[:1]) != (batch_size,):
+        raise ModelError(
+            f"{model.name} returns an output of shape {tuple(found.shape)} for a batch of {batch_size}: "
+            "the first axis must be the batch"
         )
     return found
 

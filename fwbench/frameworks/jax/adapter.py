@@ -8,12 +8,11 @@ import numpy as np
 
 from fwbench.frameworks.contract import Framework, Program
 from fwbench.frameworks.jax.faults import is_out_of_memory
-from fwbench.frameworks.jax.losses import classifies
 from fwbench.frameworks.jax.networks import network
 from fwbench.frameworks.jax.program import DTYPE, Dispatch, Forward
 from fwbench.frameworks.jax.training import TrainStep
 from fwbench.frameworks.precision import Operands, Products
-from fwbench.frameworks.training import HORIZON
+from fwbench.frameworks.training import HORIZON, classifies
 from fwbench.models import Model
 from fwbench.models.weights import Shape, Weights
 from fwbench.record.workload import TRAINING, Workload

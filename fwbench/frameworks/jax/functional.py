@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from fwbench.frameworks.jax.faults import faults
 from fwbench.frameworks.jax.layout import Layout, Tensor, check, layout
 from fwbench.models import Model
-from fwbench.models.importing import ModelError
 from fwbench.models.outputs import select
 from fwbench.models.weights import Shape, Weights
 
@@ -115,7 +114,7 @@ class Network(ABC):
             ModelError: the network raised an exception, or it returned no such output.
         """
         returned, after = self._returned(leaves, inputs, train, key)
-        return _checked(self.model, returned, len(next(iter(inputs.values())))), after
+        return select(self.model, returned, len(next(iter(inputs.values())))), after
 
     def everything(self, leaves: Sequence[Any], inputs: Mapping[str, Any]) -> tuple[jax.Array, list[jax.Array]]:
         """Call the network in inference mode.
@@ -127,7 +126,7 @@ class Network(ABC):
             ModelError: as `apply`.
         """
         returned, _ = self._returned(leaves, inputs, False, None)
-        output = _checked(self.model, returned, len(next(iter(inputs.values()))))
+        output: jax.Array = select(self.model, returned, len(next(iter(inputs.values()))))
         return output, [array for array in _arrays(returned) if array is not output]
 
     def _returned(
@@ -154,18 +153,3 @@ def _arrays(returned: Any) -> list[jax.Array]:
         )
         found += [array for array in inside if isinstance(array, jax.Array)]
     return found
-
-
-def _checked(model: Model, returned: Any, batch_size: int) -> jax.Array:
-    """The model's output, out of what its network returned.
-
-    Raises:
-        ModelError: it is not where the model says, is no array, or its first axis is not the batch.
-    """
-    output: jax.Array = select(model, returned)
-    if not output.shape or output.shape[0] != batch_size:
-        raise ModelError(
-            f"{model.name} returns an output of shape {tuple(output.shape)} for a batch of {batch_size}: "
-            "the first axis must be the batch"
-        )
-    return output

@@ -13,12 +13,6 @@ from fwbench.models.importing import ModelError, load
 Loss = Callable[..., jax.Array]
 
 
-def classifies(model: Model) -> bool:
-    """Whether a model makes logits of shape (batch, classes) of one input of floating point, as `fit` trains it."""
-    floating = [given.dtype == "float32" for given in model.inputs.values()]
-    return floating == [True] and model.classes > 0 and model.loss == "cross_entropy" and model.targets is None
-
-
 def loss_of(model: Model) -> Loss:
     """The model's loss, a scalar, of its output in float32 and of the targets where there are any.
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from fwbench.data import Images, Labels
 from fwbench.frameworks.contract import Scores, Trainer
-from fwbench.frameworks.jax.losses import classifies, loss_of
+from fwbench.frameworks.jax.losses import loss_of
 from fwbench.frameworks.jax.program import DTYPE, Compiled, Leaves, copied
-from fwbench.frameworks.training import MOMENTUM, learning_rate, targets
+from fwbench.frameworks.training import MOMENTUM, classifies, learning_rate, targets
 from fwbench.models import Model
 from fwbench.models.weights import Weights
 from fwbench.record.workload import Workload

@@ -12,8 +12,8 @@ from fwbench.frameworks.contract import Framework, Program
 from fwbench.frameworks.precision import Operands, Products
 from fwbench.frameworks.torch.networks import is_out_of_memory, network, shapes
 from fwbench.frameworks.torch.program import DTYPE, Inference, compile_mode, device_of
-from fwbench.frameworks.torch.training import TrainStep, classifies
-from fwbench.frameworks.training import HORIZON
+from fwbench.frameworks.torch.training import TrainStep
+from fwbench.frameworks.training import HORIZON, classifies
 from fwbench.models import Model
 from fwbench.models.weights import Shape, Weights
 from fwbench.record.workload import MODES, TRAINING, Workload

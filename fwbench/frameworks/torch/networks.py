@@ -2,8 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,8 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from fwbench.frameworks.torch.deferred import Deferred
-from fwbench.models import CATALOG, Model
-from fwbench.models.importing import ModelError, arguments, described, load
+from fwbench.models import CATALOG, Model, importing
+from fwbench.models.importing import ModelError, arguments, load
 from fwbench.models.outputs import select
 from fwbench.models.weights import Shape, Weights
 
@@ -188,35 +187,18 @@ def select_output(model: Model, returned: Any, batch_size: int) -> Tensor:
     Raises:
         ModelError: it is not where the model says, is no array, or its first axis is not the batch.
     """
-    found = select(model, returned)
+    found = select(model, returned, batch_size)
     if not isinstance(found, Tensor):
         raise ModelError(f"{model.name} returns an object of type {type(found).__name__} instead of a torch.Tensor")
-    if not found.ndim or len(found) != batch_size:
-        raise ModelError(
-            f"{model.name} returns an output of shape {tuple(found.shape)} for a batch of {batch_size}: "
-            "the first axis must be the batch"
-        )
     return found
-
-
-@contextmanager
-def faults(what: str) -> Iterator[None]:
-    """Make a `ModelError` of an exception in the user's code; a lack of memory is no fault of theirs.
-
-    Raises:
-        ModelError: the code raised an exception; the sentence says which and where.
-    """
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error, ModelError) or is_out_of_memory(error):
-            raise
-        raise ModelError(f"{what} raised {described(error)}") from error
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether the exception means that the host's or the device's memory ran out."""
     return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
+
+
+faults = functools.partial(importing.faults, is_out_of_memory=is_out_of_memory)
 
 
 def count_macs(model: str) -> float:

@@ -14,7 +14,7 @@ from fwbench.frameworks.contract import CompileTimes, Scores, Trainer
 from fwbench.frameworks.torch.networks import called_with, faults, place, select_output
 from fwbench.frameworks.torch.program import Placed
 from fwbench.frameworks.torch.rematerialise import rematerialise
-from fwbench.frameworks.training import MOMENTUM, cosine, learning_rate, targets
+from fwbench.frameworks.training import MOMENTUM, classifies, cosine, learning_rate, targets
 from fwbench.models import Model
 from fwbench.models.importing import ModelError, load
 from fwbench.models.weights import Weights
@@ -173,12 +173,6 @@ class TrainStep(Placed, Trainer):
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         return shape
-
-
-def classifies(model: Model) -> bool:
-    """Whether a model makes logits of shape (batch, classes) of one input of floating point, as `fit` trains it."""
-    floating = [given.dtype == "float32" for given in model.inputs.values()]
-    return floating == [True] and model.classes > 0 and model.loss == "cross_entropy" and model.targets is None
 
 
 def criterion(model: Model) -> Callable[..., Tensor]:
