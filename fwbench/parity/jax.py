@@ -9,11 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax  # type: ignore[import-untyped, unused-ignore]
-from flax import nnx
 
-from fwbench.frameworks.jax import networks
+from fwbench.frameworks.jax import convolutions, networks
 from fwbench.frameworks.jax.functional import Leaf, Network
-from fwbench.frameworks.jax.kinds import Nnx
 from fwbench.frameworks.jax.losses import loss_of
 from fwbench.models import Model
 from fwbench.models.weights import Shape
@@ -45,12 +43,6 @@ class JaxSide(Side):
         """
         super().__init__(case)
         self.network = networks.network(case.model, case.sizes) if network is None else network
-        if case.dtype == "float64" and isinstance(self.network, Nnx):
-            module = self.network.module()
-            for _, part in nnx.iter_graph(module):
-                if _is_depthwise(part):
-                    part.conv_general_dilated = depthwise
-            self.network = self.network.replaced(module)
         self._criterion = loss_of(case.model)
         self._others = self._buffers()
         with self._arithmetic():
@@ -132,36 +124,17 @@ class JaxSide(Side):
     @contextlib.contextmanager
     def _arithmetic(self) -> Iterator[None]:
         """This case's device and number format, without changing JAX's settings for anybody else."""
-        with (
-            jax.enable_x64(self.case.dtype == "float64"),
-            jax.default_matmul_precision("highest"),
-            jax.default_device(jax.devices(self.case.device)[0]),
-        ):
-            yield
-
-
-def depthwise(x: jax.Array, kernel: jax.Array, strides: Sequence[int], padding: Any, **_: Any) -> jax.Array:
-    """A depthwise convolution by its definition, for JAX to differentiate: a sum over the kernel's taps.
-
-    Stands in for `jax.lax.conv_general_dilated` in float64, where XLA's CPU compiler makes a dense convolution of a
-    depthwise one and of its derivatives: as many times the work as there are channels, over gigabytes of zeros.
-
-    Args:
-        x: images of shape (N, H, W, C).
-        kernel: of shape (rows, columns, 1, C).
-        padding: what is added on either side of H and of W, or XLA's name for it.
-    """
-    taps = kernel.shape[:2]
-    if isinstance(padding, str):
-        padding = jax.lax.padtype_to_pads(x.shape[1:3], taps, strides, padding)
-    x = jnp.pad(x, ((0, 0), *padding, (0, 0)))
-    rows, columns = (
-        [slice(tap, tap + edge - count + 1, stride) for tap in range(count)]
-        for edge, count, stride in zip(x.shape[1:3], taps, strides, strict=True)
-    )
-    x = jnp.stack([x[:, row] for row in rows])
-    x = jnp.stack([x[:, :, :, column] for column in columns], axis=1)
-    return (x * kernel.reshape(*taps, 1, 1, 1, -1)).sum((0, 1))
+        device = jax.devices(self.case.device)[0]
+        before = convolutions.choose(convolutions.Choice(device.platform))
+        try:
+            with (
+                jax.enable_x64(self.case.dtype == "float64"),
+                jax.default_matmul_precision("highest"),
+                jax.default_device(device),
+            ):
+                yield
+        finally:
+            convolutions.choose(before)
 
 
 @functools.cache
@@ -173,10 +146,3 @@ def _known_options() -> dict[str, Any]:
             jax.jit(lambda: 0, compiler_options={name: value})()
             known[name] = value
     return known
-
-
-def _is_depthwise(part: Any) -> bool:
-    if not isinstance(part, nnx.Conv):
-        return False
-    plain = part.kernel_dilation == part.input_dilation == 1
-    return bool(plain and part.feature_group_count == part.in_features == part.out_features > 1)

@@ -89,9 +89,10 @@ images of the catalog's size, all else of small ones.
 ## float64: JAX against PyTorch
 
 Relative L2: the worst tensor's for gradients and statistics, the worst step's loss for optimizers. A dash: the model
-has no running statistics. `fwbench/parity/proof.py` gives the reason of each bound. Two operators stand in by their
-definitions: PyTorch's hard-sigmoid, whose derivative is rounded to float32, and JAX's depthwise convolution, which XLA
-computes densely in float64 on a CPU. `tests/correctness/test_float64.py` proves each equal to the one it replaces.
+has no running statistics. `fwbench/parity/proof.py` gives the reason of each bound. One operator stands in by its
+definition: PyTorch's hard-sigmoid, whose derivative is rounded to float32; `tests/correctness/test_float64.py` proves
+it equal to the one it replaces. JAX's convolutions are in the forms that are measured on a CPU (docs/xla-cpu.md), which
+`tests/correctness/test_convolutions.py` proves equal to XLA's own.
 To save time XLA optimises no program in float64 but ResNet-50's; float32's are compiled as those that are measured.
 
 {float64}

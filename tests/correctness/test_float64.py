@@ -3,17 +3,14 @@
 Each bound stands, with its reason, in `fwbench.parity.proof.BOUNDS`.
 """
 
-import functools
-
 import jax
 import numpy as np
 import pytest
 import torch
-from flax import nnx
 
 from fwbench.models import CATALOG
 from fwbench.parity.case import MODELS, MODES, Case
-from fwbench.parity.jax import JaxSide, _known_options, depthwise
+from fwbench.parity.jax import JaxSide, _known_options
 from fwbench.parity.proof import modes
 from fwbench.parity.torch import Hardsigmoid, TorchSide
 
@@ -56,38 +53,6 @@ def test_without_batch_normalisation_both_modes_are_one(model, side):
     one, other = (answer.backward.gradients for answer in sides)
     assert one.keys() == other.keys()
     assert all(np.array_equal(one[name], other[name]) for name in one)
-
-
-@pytest.mark.parametrize("padding", [[(1, 1), (0, 2)], "SAME"], ids=str)
-@pytest.mark.parametrize("strides", [(1, 1), (2, 1)], ids=str)
-def test_depthwise_convolution_of_the_proof_is_jaxs(strides, padding):
-    """Why the float64 proofs may go without XLA's: the same in value and in both derivatives."""
-
-    @functools.partial(jax.jit, static_argnums=0)
-    def answers(convolve, x, kernel, weight):
-        def f(x, kernel):
-            y = convolve(x, kernel, strides, padding, dimension_numbers=("NHWC", "HWIO", "NHWC"), feature_group_count=4)
-            return (y * weight[:, : y.shape[1], : y.shape[2]]).sum(), y
-
-        return jax.grad(f, argnums=(0, 1), has_aux=True)(x, kernel)
-
-    rng = np.random.default_rng(0)
-    with jax.enable_x64(True):
-        x, kernel, weight = (rng.normal(size=size) for size in [(2, 8, 6, 4), (3, 5, 1, 4), (2, 8, 6, 4)])
-        ours, theirs = (answers(convolve, x, kernel, weight) for convolve in (depthwise, jax.lax.conv_general_dilated))
-    for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
-        assert one.dtype == np.float64
-        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-13)
-
-
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_only_depthwise_convolutions_and_only_those_in_float64_stand_in(dtype):
-    """In float32 the proofs are of the convolutions that are measured."""
-    module = JaxSide(Case(CATALOG["mobilenet_v3_small"], dtype=dtype)).network.module()
-    parts = [part for _, part in nnx.iter_graph(module) if isinstance(part, nnx.Conv)]
-    plain, grouped = jax.lax.conv_general_dilated, depthwise if dtype == "float64" else jax.lax.conv_general_dilated
-    found = {(part.feature_group_count > 1, part.conv_general_dilated) for part in parts}
-    assert found == {(False, plain), (True, grouped)}
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

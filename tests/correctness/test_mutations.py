@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import pytest
 from flax import nnx
 
-from fwbench.frameworks.jax import layers, vit
+from fwbench.frameworks.jax import convolutions, layers, vit
 from fwbench.frameworks.jax.networks import network
 from fwbench.models import CATALOG
 from fwbench.parity import case as cases
@@ -118,6 +118,40 @@ def one_sided_padding(module, patch):
     module.conv3.padding = [(0, 2), (0, 2)]
 
 
+def padding_at_stride_2(module, patch):
+    """As "SAME" pads there: a row and a column fewer above and to the left."""
+
+    def shifted(x, kernel, strides, pads, own=convolutions._depthwise):
+        pads = tuple((before - 1, after + 1) for before, after in pads) if strides == (2, 2) else pads
+        return own(x, kernel, strides, pads)
+
+    patch.setattr(convolutions, "_depthwise", shifted)
+
+
+def phase_off_by_one(module, patch):
+    own = convolutions._Axis.taps
+    patch.setattr(convolutions._Axis, "taps", lambda axis, phase: own(axis, (phase + 1) % axis.stride))
+
+
+def gradient_without_one_tap(module, patch):
+    own = convolutions._kernel_gradient
+    patch.setattr(convolutions, "_kernel_gradient", lambda *arguments: own(*arguments).at[2, 1].set(0))
+
+
+def gradient_without_the_last_piece(module, patch):
+    def cut(x, cotangent, *others, own=convolutions._kernel_gradient):
+        return own(x, cotangent.at[:, -1, -1].set(0), *others)
+
+    patch.setattr(convolutions, "_kernel_gradient", cut)
+
+
+def stride_of_a_1x1_begins_late(module, patch):
+    def late(x, kernel, strides, pads, own=convolutions._pointwise):
+        return own(x[:, strides[0] - 1 :, strides[1] - 1 :], kernel, strides, pads)
+
+    patch.setattr(convolutions, "_pointwise", late)
+
+
 def nesterov(module, patch):
     patch.setitem(cases.SGD, "nesterov", True)
 
@@ -130,6 +164,7 @@ MUTATIONS = [
     ("resnet50", "eval", "output", same_padding),
     ("resnet50", "eval", "output", stride_in_the_1x1),
     ("resnet50", "eval", "output", one_epsilon),
+    ("resnet50", "eval", "output", stride_of_a_1x1_begins_late),
     ("resnet50", "train", "statistics", one_momentum),
     ("resnet50", "train", "statistics", flax_momentum_is_torch_momentum),
     ("resnet50", "train", "statistics", biased_running_variance),
@@ -143,7 +178,11 @@ MUTATIONS = [
     ("mobilenet_v3_small", "eval", "output", relu_for_hard_swish),
     ("mobilenet_v3_small", "eval", "output", imagenet_epsilon),
     ("mobilenet_v3_small", "eval", "output", same_padding_in_a_depthwise_convolution),
+    ("mobilenet_v3_small", "eval", "output", padding_at_stride_2),
     ("mobilenet_v3_small", "eval", "gradients", stopped_gradient),
+    ("mobilenet_v3_small", "eval", "gradients", phase_off_by_one),
+    ("mobilenet_v3_small", "eval", "gradients", gradient_without_one_tap),
+    ("mobilenet_v3_small", "eval", "gradients", gradient_without_the_last_piece),
     ("efficientnet_b0", "eval", "output", relu_for_silu_in_squeeze_and_excitation),
     ("efficientnet_b0", "eval", "output", same_padding_of_a_5x5),
     ("efficientnet_b0", "eval", "output", no_shortcut),

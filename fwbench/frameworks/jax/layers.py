@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from fwbench.frameworks.jax.convolutions import convolution
+
 Array = jax.Array
 Activation = Callable[[Array], Array]
 
@@ -72,6 +74,7 @@ def conv(
         padding=[(pad, pad), (pad, pad)],
         feature_group_count=groups,
         use_bias=bias,
+        conv_general_dilated=convolution,
         rngs=rngs,
     )
 

@@ -1,0 +1,316 @@
+"""Convolutions in the forms that XLA's CPU backend makes fast code of; on other devices XLA's own.
+
+XLA's CPU backend takes a convolution with one group a channel (depthwise) for a dense one with a mask, or runs a scalar
+loop: 20 to 80 times the time of oneDNN's. Written as a sum of shifted products, one for each tap of the kernel, it
+becomes one vectorised loop. A 1x1 convolution is a matrix product, and XLA's is faster than its convolution.
+docs/xla-cpu.md has the figures.
+
+`convolution` takes the place of `jax.lax.conv_general_dilated`: in the argument `conv_general_dilated` of Flax's layers
+or, by `fast`, in every layer of a module that is already there.
+"""
+
+import functools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import lax
+
+Array = jax.Array
+Pads = tuple[tuple[int, int], tuple[int, int]]
+Form = Literal["depthwise", "pointwise"]
+
+# XLA makes vector code of a sum over positions where they are few, and few numbers in all; see `_kernel_gradient`.
+_MOST_POSITIONS = 32
+_MOST_NUMBERS = 4095
+
+_FORMS: dict[Form, str] = {"depthwise": "depthwise as shifted products", "pointwise": "1x1 as matrix products"}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Whose convolutions are traced.
+
+    Attributes:
+        platform: that the program is for, as JAX names it; None: JAX's default.
+        plain: XLA's own, on a CPU too.
+    """
+
+    platform: str | None = None
+    plain: bool = False
+
+
+_choice = Choice()
+_used: set[Form] = set()
+
+
+def convolution(
+    x: Array,
+    kernel: Array,
+    window_strides: Sequence[int],
+    padding: str | Sequence[tuple[int, int]],
+    lhs_dilation: Sequence[int] | None = None,
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: Any = None,
+    feature_group_count: int = 1,
+    **others: Any,
+) -> Array:
+    """`jax.lax.conv_general_dilated`, whose arguments it takes, with its value and its gradients.
+
+    Args:
+        x: images of shape (batch, height, width, channels) for the fast forms; of any other for XLA's own.
+        kernel: of shape (rows, columns, channels / groups, features) for the fast forms.
+    """
+    plain = _choice.plain or (_choice.platform or jax.default_backend()) != "cpu"
+    usual = _is_usual(x, kernel, padding, lhs_dilation, rhs_dilation, dimension_numbers, others.values())
+    form = _form(x, kernel, padding, feature_group_count) if usual and not plain else None
+    if form is None:
+        return lax.conv_general_dilated(
+            x,
+            kernel,
+            window_strides,
+            padding,
+            lhs_dilation,
+            rhs_dilation,
+            dimension_numbers,
+            feature_group_count,
+            **others,
+        )
+    rows, columns = (
+        lax.padtype_to_pads(x.shape[1:3], kernel.shape[:2], window_strides, padding)
+        if isinstance(padding, str)
+        else padding
+    )
+    _used.add(form)
+    down, right = window_strides
+    return _convolution(x, kernel, form, (down, right), ((rows[0], rows[1]), (columns[0], columns[1])))
+
+
+def fast(module: nnx.Module) -> None:
+    """Give every `flax.nnx.Conv` of a module that uses XLA's convolution ours."""
+    for _, part in nnx.iter_graph(module):
+        if isinstance(part, nnx.Conv) and part.conv_general_dilated is lax.conv_general_dilated:
+            part.conv_general_dilated = convolution
+
+
+def choose(choice: Choice) -> Choice:
+    """Say whose convolutions are traced from now on, and return what held until now."""
+    global _choice
+    before, _choice = _choice, choice
+    _used.clear()
+    return before
+
+
+def used() -> str:
+    """What has been traced since the choice, for the record."""
+    return ", ".join(sentence for form, sentence in _FORMS.items() if form in _used) or "XLA's own"
+
+
+def _is_usual(
+    x: Array,
+    kernel: Array,
+    padding: Any,
+    lhs_dilation: Any,
+    rhs_dilation: Any,
+    dimension_numbers: Any,
+    others: Iterable[Any],
+) -> bool:
+    """Whether the fast forms, which know images of one layout and neither dilation nor cropping, may be asked for."""
+    if x.ndim != 4 or any(step != 1 for step in (*(lhs_dilation or ()), *(rhs_dilation or ()))):
+        return False
+    if any(value is not None for value in others):
+        return False
+    if not isinstance(padding, str) and any(pad < 0 for pads in padding for pad in pads):
+        return False
+    asked, known = (
+        lax.conv_dimension_numbers(x.shape, kernel.shape, numbers)
+        for numbers in (dimension_numbers, ("NHWC", "HWIO", "NHWC"))
+    )
+    return bool(asked == known)
+
+
+def _form(x: Array, kernel: Array, padding: Any, groups: int) -> Form | None:
+    """The fast form that a convolution has; None: it has none."""
+    if groups == x.shape[3] == kernel.shape[3] > 1:
+        return "depthwise"
+    unpadded = padding in ("VALID", "SAME") or not any(pad for pads in padding for pad in pads)
+    return "pointwise" if kernel.shape[:2] == (1, 1) and groups == 1 and unpadded else None
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3, 4))
+def _convolution(x: Array, kernel: Array, form: Form, strides: tuple[int, int], pads: Pads) -> Array:
+    return (_depthwise if form == "depthwise" else _pointwise)(x, kernel, strides, pads)
+
+
+def _forward(
+    x: Array, kernel: Array, form: Form, strides: tuple[int, int], pads: Pads
+) -> tuple[Array, tuple[Array, Array]]:
+    return _convolution(x, kernel, form, strides, pads), (x, kernel)
+
+
+def _backward(
+    form: Form, strides: tuple[int, int], pads: Pads, kept: tuple[Array, Array], cotangent: Array
+) -> tuple[Array, Array]:
+    gradients = _depthwise_gradients if form == "depthwise" else _pointwise_gradients
+    return gradients(*kept, cotangent, strides, pads)
+
+
+_convolution.defvjp(_forward, _backward)
+
+
+def _pointwise(x: Array, kernel: Array, strides: tuple[int, int], pads: Pads) -> Array:
+    return x[:, :: strides[0], :: strides[1]] @ kernel[0, 0]
+
+
+def _pointwise_gradients(
+    x: Array, kernel: Array, cotangent: Array, strides: tuple[int, int], pads: Pads
+) -> tuple[Array, Array]:
+    _, pullback = jax.vjp(functools.partial(_pointwise, strides=strides, pads=pads), x, kernel)
+    x_gradient, kernel_gradient = pullback(cotangent)
+    return x_gradient, kernel_gradient
+
+
+def _depthwise(x: Array, kernel: Array, strides: tuple[int, int], pads: Pads) -> Array:
+    """The sum over the kernel's taps of the padded images, shifted, times the tap's weights."""
+    height, width = _size(x.shape, kernel.shape, strides, pads)
+    wide = _wide(x)
+    # Held together, or the padding would be computed for each tap again, with all that comes before it.
+    x = lax.optimization_barrier(jnp.pad(x, ((0, 0), *pads, (0, 0))))
+    down, right = strides
+    y = sum(
+        x[:, i : i + (height - 1) * down + 1 : down, j : j + (width - 1) * right + 1 : right].astype(wide)
+        * kernel[i, j, 0].astype(wide)
+        for i, j in _taps(kernel.shape)
+    )
+    return jnp.asarray(y, x.dtype)
+
+
+def _depthwise_gradients(
+    x: Array, kernel: Array, cotangent: Array, strides: tuple[int, int], pads: Pads
+) -> tuple[Array, Array]:
+    return (
+        _input_gradient(kernel, cotangent, x.shape, strides, pads),
+        _kernel_gradient(x, cotangent, kernel.shape, strides, pads).astype(kernel.dtype),
+    )
+
+
+def _input_gradient(
+    kernel: Array, cotangent: Array, shape: tuple[int, ...], strides: tuple[int, int], pads: Pads
+) -> Array:
+    """Of each phase of the stride, the sum over the taps that reach it of the cotangent, shifted, times the weights."""
+    batch, height, width, channels = shape
+    wide = _wide(cotangent)
+    # Input row `n * stride + phase` meets tap `i` in output row `n + (phase + pad - i) / stride`, where that is whole.
+    rows, columns = (
+        _Axis(edge, count, stride, pad, out)
+        for edge, count, stride, (pad, _), out in zip(
+            (height, width), kernel.shape[:2], strides, pads, cotangent.shape[1:3], strict=True
+        )
+    )
+    padded = lax.optimization_barrier(jnp.pad(cotangent, ((0, 0), rows.pads, columns.pads, (0, 0))))
+
+    def phase(a: int, b: int) -> Array:
+        terms = [
+            padded[:, up : up + rows.count, left : left + columns.count].astype(wide) * kernel[i, j, 0].astype(wide)
+            for i, up in rows.taps(a)
+            for j, left in columns.taps(b)
+        ]
+        return sum(terms) if terms else jnp.zeros((batch, rows.count, columns.count, channels), wide)
+
+    phases = [[phase(a, b) for b in range(columns.stride)] for a in range(rows.stride)]
+    stacked = jnp.stack([jnp.stack(row, axis=3) for row in phases], axis=2)
+    whole = stacked.reshape(batch, rows.count * rows.stride, columns.count * columns.stride, channels)
+    return whole[:, :height, :width].astype(cotangent.dtype)
+
+
+class _Axis:
+    """Height or width in the gradient of the input.
+
+    Attributes:
+        count: of rows in each phase of the stride.
+        pads: of the cotangent, so that every shift of it has so many rows.
+    """
+
+    def __init__(self, edge: int, taps: int, stride: int, pad: int, out: int) -> None:
+        self.stride = stride
+        self.count = math.ceil(edge / stride)
+        self._taps, self._pad = taps, pad
+        lowest, highest = (pad - taps + 1) // stride, (stride - 1 + pad) // stride
+        self.pads = (max(0, -lowest), max(0, self.count + highest - out))
+
+    def taps(self, phase: int) -> Iterator[tuple[int, int]]:
+        """The taps that reach a phase, each with the first row of the padded cotangent that it meets."""
+        for tap in range((phase + self._pad) % self.stride, self._taps, self.stride):
+            yield tap, self.pads[0] + (phase + self._pad - tap) // self.stride
+
+
+def _kernel_gradient(x: Array, cotangent: Array, shape: tuple[int, ...], strides: tuple[int, int], pads: Pads) -> Array:
+    """For each tap the sum over all positions of the images, shifted, times the cotangent.
+
+    The images are padded, split into the phases of the stride and laid out as one row of positions, an image and a
+    phase after the other. Widened to as many columns, the cotangent is such a row too, and a tap is a shift by a number
+    of positions. Both rows are taken through piece by piece, for all taps while a piece is in the cache. XLA makes
+    vector code of a piece's sums up to a certain size alone, a scalar loop of larger ones' (seen with jax 0.10.2).
+
+    Returns:
+        Of shape (rows, columns, 1, channels), in float32 or wider.
+    """
+    batch, height, width, channels = cotangent.shape
+    (down, right), (rows, columns) = strides, shape[:2]
+    high, broad = height + (rows - 1) // down, width + (columns - 1) // right
+    wide = _wide(x)
+    most = min(_MOST_POSITIONS, max(1, _MOST_NUMBERS // channels))
+    pieces = math.ceil(height * broad / most)
+    piece = math.ceil(height * broad / pieces)
+    # What lies below or beside the last output's window takes no part.
+    edges = [
+        (pad, phases * stride - edge - pad, 0)
+        for edge, (pad, _), phases, stride in zip(x.shape[1:3], pads, (high, broad), strides, strict=True)
+    ]
+    x = lax.pad(x.astype(wide), jnp.zeros((), wide), ((0, 0, 0), *edges, (0, 0, 0)))
+    x = x.reshape(batch, high, down, broad, right, channels).transpose(0, 2, 4, 1, 3, 5)
+    x = x.reshape(batch, down * right, high * broad, channels)
+    beyond = pieces * piece - height * broad + (columns - 1) // right
+    x = lax.optimization_barrier(jnp.pad(x, ((0, 0), (0, 0), (0, beyond), (0, 0))))
+    given = jnp.pad(cotangent.astype(wide), ((0, 0), (0, 0), (0, broad - width), (0, 0)))
+    given = given.reshape(batch, height * broad, channels)
+    given = lax.optimization_barrier(jnp.pad(given, ((0, 0), (0, pieces * piece - height * broad), (0, 0))))
+
+    def add(number: Array, sums: tuple[Array, ...]) -> tuple[Array, ...]:
+        image, first = number // pieces, number % pieces * piece
+        weights = lax.dynamic_slice(given, (image, first, 0), (1, piece, channels))[0]
+        shifted = (
+            lax.dynamic_slice(
+                x,
+                (image, i % down * right + j % right, first + i // down * broad + j // right, 0),
+                (1, 1, piece, channels),
+            )[0, 0]
+            for i, j in _taps(shape)
+        )
+        return tuple(total + (part * weights).sum(0) for total, part in zip(sums, shifted, strict=True))
+
+    zeros = tuple(jnp.zeros((channels,), wide) for _ in _taps(shape))
+    return jnp.stack(lax.fori_loop(0, batch * pieces, add, zeros)).reshape(rows, columns, 1, channels)
+
+
+def _taps(shape: tuple[int, ...]) -> Iterator[tuple[int, int]]:
+    """Row and column of each weight of a kernel."""
+    return ((i, j) for i in range(shape[0]) for j in range(shape[1]))
+
+
+def _size(images: tuple[int, ...], kernel: tuple[int, ...], strides: tuple[int, int], pads: Pads) -> tuple[int, int]:
+    """Height and width of the output."""
+    height, width = (
+        (edge + sum(pad) - taps) // stride + 1
+        for edge, taps, stride, pad in zip(images[1:3], kernel[:2], strides, pads, strict=True)
+    )
+    return height, width
+
+
+def _wide(array: Array) -> Any:
+    """The number format in which products are summed: float32, as in XLA's own convolution, or wider."""
+    return jnp.promote_types(array.dtype, jnp.float32)
