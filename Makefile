@@ -1,4 +1,5 @@
-# `make bench` runs the suite, `make test` its tests; each sets up .venv when needed. ARGS goes to pytest.
+# `make bench` runs the suite in minutes and says how many, `make test` its tests; each sets up .venv when needed.
+# ARGS goes to pytest: ARGS=--fwbench-profile=paper measures by the paper's protocol, for over an hour on a GPU.
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python -m

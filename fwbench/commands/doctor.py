@@ -7,10 +7,12 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from fwbench.commands import accelerator
+from fwbench.commands.check import check
+from fwbench.commands.finding import Finding, lines, sound
 from fwbench.machine import Machine, machine, nvml, versions
 from fwbench.machine.load import BUSY, OtherLoad
 from fwbench.meters.energy import counter
@@ -18,31 +20,16 @@ from fwbench.record.lanes import LANES
 from fwbench.record.reading import STORAGE
 from fwbench.report import units
 
-Level = Literal["good", "better", "missing"]
-
 _WATCHED = 1.0  # seconds
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What was looked at and found.
-
-    Attributes:
-        level: `good`: nothing to do; `better`: numbers are worse or fewer than they could be; `missing`: nothing can
-            be measured before it is corrected.
-        next_step: what to do about it; empty where there is nothing to do.
-    """
-
-    subject: str
-    level: Level
-    found: str
-    next_step: str = ""
 
 
 def add(subparsers: Any) -> None:
     """Declare the command."""
     parser = subparsers.add_parser("doctor", help="what this machine can measure, and what would make it better")
     parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument(
+        "--check", action="store_true", help="also run what can be wrong here, and judge it: five minutes at most"
+    )
     parser.set_defaults(run=_run)
 
 
@@ -51,7 +38,7 @@ def examine(
     environment: Mapping[str, str] = os.environ,
     system: Path = Path("/sys"),
     sleep: Callable[[float], None] = time.sleep,
-    gpu: nvml.Gpu | str | None = None,
+    gpu: nvml.Gpu | nvml.NoGpu | None = None,
     energy: Callable[[str], object] = counter,
 ) -> list[Finding]:
     """Look at everything that numbers depend on; changes nothing and imports no framework.
@@ -66,7 +53,7 @@ def examine(
     found = nvml.find() if gpu is None else gpu
     return [
         *_lanes(),
-        *(_without_gpu(found) if isinstance(found, str) else _gpu(found)),
+        *accelerator.findings(found, environment),
         _energy(here.device, energy(here.device)),
         _cpus(here),
         _governor(system),
@@ -79,29 +66,18 @@ def examine(
 
 
 def _run(options: argparse.Namespace) -> int:
-    findings = examine(machine())
-    possible = all(finding.level != "missing" for finding in findings)
+    here = machine()
+    findings = examine(here)
+    if options.check:
+        found = check(here, lambda text: print(text, file=sys.stderr, flush=True))
+        # What was run says more than what was looked at.
+        run = {finding.subject for finding in found}
+        findings = [*(finding for finding in findings if finding.subject not in run), *found]
     if options.json:
-        print(json.dumps({"possible": possible, "findings": [dataclasses.asdict(f) for f in findings]}, indent=1))
+        print(json.dumps({"sound": sound(findings), "findings": [dataclasses.asdict(f) for f in findings]}, indent=1))
     else:
-        for line in _lines(findings, possible):
-            print(line)
-    return 0 if possible else 1
-
-
-def _lines(findings: list[Finding], possible: bool) -> Iterator[str]:
-    width = max(len(finding.subject) for finding in findings)
-    for finding in findings:
-        yield f"{finding.level:7}  {finding.subject:{width}}  {finding.found}"
-        if finding.next_step:
-            yield f"{'':7}  {'':{width}}  -> {finding.next_step}"
-    better = sum(finding.level == "better" for finding in findings)
-    yield ""
-    yield (
-        f"Measuring is possible; {better} of {len(findings)} findings would make the numbers better."
-        if possible
-        else "Nothing can be measured before what is missing has been put right."
-    )
+        print("\n".join(lines(findings)))
+    return 0 if sound(findings) else 1
 
 
 def _lanes() -> Iterator[Finding]:
@@ -119,7 +95,7 @@ def _lanes() -> Iterator[Finding]:
             continue
         yield Finding(
             lane.name,
-            "better" if any_whole else "missing",
+            "better" if any_whole else "bad",
             f"not installed in {sys.executable}: {', '.join(missing)}{source}",
             f"`pip install {' '.join(missing)}`, or name its interpreter: --fwbench-python {lane.framework}=PATH",
         )
@@ -127,43 +103,6 @@ def _lanes() -> Iterator[Finding]:
 
 def _with_version(package: str) -> str:
     return " ".join((package, *versions((package,)).values()))
-
-
-def _without_gpu(reason: str) -> Iterator[Finding]:
-    yield Finding(
-        "GPU", "better", f"{reason}; measuring on the CPU", "for a GPU's numbers: NVIDIA's driver and CUDA's packages"
-    )
-
-
-def _gpu(gpu: nvml.Gpu) -> Iterator[Finding]:
-    state = gpu.state()
-    yield Finding("GPU", "good", f"{gpu.name}, driver {gpu.driver}, {units.size(gpu.memory)}")
-    if state.persistent is False:
-        yield Finding("persistence", "better", "persistence mode is off", "`sudo nvidia-smi -pm 1`")
-    elif state.persistent:
-        yield Finding("persistence", "good", "persistence mode is on")
-    if state.clock is not None and state.most_clock is not None:
-        yield Finding(
-            "GPU clock",
-            "better",
-            f"{state.clock:.0f} MHz now, {state.most_clock:.0f} MHz at most; it moves with load and heat",
-            f"lock it: `sudo nvidia-smi -lgc {state.most_clock:.0f}`, afterwards `sudo nvidia-smi -rgc`",
-        )
-    if gpu.power_limit is not None and state.default_power_limit is not None:
-        lowered = gpu.power_limit < state.default_power_limit
-        yield Finding(
-            "power limit",
-            "better" if lowered else "good",
-            f"{gpu.power_limit:.0f} W of {state.default_power_limit:.0f} W by default",
-            f"`sudo nvidia-smi -pl {state.default_power_limit:.0f}`" if lowered else "",
-        )
-    if state.processes:
-        yield Finding(
-            "GPU load",
-            "better",
-            f"{state.processes} other processes hold the GPU",
-            "end them; `nvidia-smi` names them",
-        )
 
 
 def _energy(device: str, meter: object) -> Finding:
@@ -248,7 +187,7 @@ def _storage(folder: Path = STORAGE) -> Finding:
     nearest = folder if folder.exists() else folder.absolute().parent
     if os.access(nearest, os.W_OK):
         return Finding("storage", "good", str(folder.absolute()))
-    return Finding("storage", "missing", f"{nearest} cannot be written", "change to a folder of your own")
+    return Finding("storage", "bad", f"{nearest} cannot be written", "change to a folder of your own")
 
 
 def _content(path: Path) -> str:

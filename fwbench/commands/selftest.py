@@ -89,7 +89,7 @@ def workloads(device: str) -> list[Workload]:
     """What the suites consist of: those of the profile `ci`."""
     return [
         Workload(lane, model, part.mode, batch_size, device=device)
-        for part in SUITES["ci"]
+        for part in SUITES[device]["ci"]
         for model in part.models
         for batch_size in part.batch_sizes
         for lane in part.lanes

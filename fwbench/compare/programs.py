@@ -11,6 +11,7 @@ _NAMED = 8  # kinds of operators in a sentence; a reader of more compares the re
 
 # What the compiler makes of a program, and what it is called.
 _SIZES = {"flops": "FLOPs", "bytes_accessed": "bytes accessed", "memory": "the compiler's memory"}
+_COUNTS = {"libraries": "calls of", "precisions": "products in"}
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ def compare(base: Fingerprint, head: Fingerprint, device: str) -> tuple[Remark, 
     Args:
         base: of the baseline.
         head: of the same workload now.
-        device: that it is for. On a GPU compilers choose by measuring, so their figures of one program may change.
+        device: that compiles it. On a GPU compilers choose by measuring, so their figures of one program may change;
+            for a GPU that is not here the CPU compiles it, and nothing is measured.
     """
     if base.digest is None or head.digest is None:
         return (_untold(base, head),)
@@ -152,10 +154,31 @@ def _facts(base: Fingerprint, head: Fingerprint) -> list[str]:
     for name, title in _SIZES.items():
         before, now = getattr(base, name), getattr(head, name)
         if before is not None and now is not None and before != now:
-            facts.append(f"{title} {100 * (now / before - 1):+.3g} %" if before else f"{title} 0 -> {now:.0f}")
+            facts.append(_change(title, before, now) + (_parts(base, head) if name == "memory" else ""))
     if base.fusions is not None and head.fusions is not None and base.fusions != head.fusions:
         facts.append(f"fusions {base.fusions} -> {head.fusions}")
+    for name, title in _COUNTS.items():
+        before, now = getattr(base, name), getattr(head, name)
+        if before is not None and now is not None:
+            facts += [f"{title} {each} {old} -> {new}" for each, old, new in _different(before, now)]
     return facts
+
+
+def _parts(base: Fingerprint, head: Fingerprint) -> str:
+    """Which parts of the memory changed."""
+    different = _different(base.memory_parts or {}, head.memory_parts or {})
+    parts = ", ".join(_change(name, before, now) for name, before, now in different)
+    return f" ({parts})" if base.memory_parts and head.memory_parts and parts else ""
+
+
+def _change(title: str, before: float, now: float) -> str:
+    return f"{title} {100 * (now / before - 1):+.3g} %" if before else f"{title} 0 -> {now:.0f}"
+
+
+def _different(base: Mapping[str, float], head: Mapping[str, float]) -> list[tuple[str, float, float]]:
+    """Each name whose number changed, with both numbers; 0 where it is not there."""
+    both = ((name, base.get(name, 0), head.get(name, 0)) for name in sorted({*base, *head}))
+    return [(name, before, now) for name, before, now in both if before != now]
 
 
 def _by(base: Fingerprint, head: Fingerprint) -> str:

@@ -10,7 +10,7 @@ import dataclasses
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from typing import Any
 
 from scipy import special
@@ -20,18 +20,26 @@ from fwbench.compare.criteria import CRITERIA, Threshold, values
 from fwbench.compare.findings import ALL, Decision, Finding, Outcome, Verdict
 from fwbench.compare.statistics import TOLERATED, holm
 from fwbench.machine import Machine
-from fwbench.machine.load import BUSY
+from fwbench.machine.disturbances import Cause, disturbances
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Measurement
 from fwbench.record.reading import Record
 from fwbench.record.workload import Workload
+from fwbench.suite.profiles import Protocol
 
 # The suite's false-alarm rate, and the confidence of intervals.
 _ALPHA = 0.01
 _CONFIDENCE = 0.95
 
 # Of a machine, what numbers depend on; the kernel and the driver may be what is compared.
-_MACHINE = ("device", "accelerator", "cpu", "threads")
+_MACHINE = ("device", "accelerator", "cpu", "threads", "power_limit")
+
+# Of a lane's settings, what says where things are on this machine, or which of its equal parts were given to a run. How
+# many cores these are is the machine's `threads`.
+_PLACES = frozenset({"cpus", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "LD_LIBRARY_PATH"})
+
+# A field of the protocol that a record lacks was not there when it was made: everything was done as by default.
+_PROTOCOL = {field.name: field.default for field in dataclasses.fields(Protocol) if field.default is not MISSING}
 
 # What depends on the machine's state: all but memory.
 _OF_STATE = frozenset(name for name, criterion in CRITERIA.items() if criterion.unit != "B")
@@ -202,17 +210,15 @@ def _paired(
 
 def _untold(base: Benchmark, head: Benchmark, metric: str) -> str:
     """Why no test can be made over these values; empty where it can."""
-    loads = {
-        name: side.measurement.value("other_load") or 0.0
-        for name, side in (("the baseline", base), ("this run", head))
-        if side.measurement
-    }
-    loaded = [name for name, load in loads.items() if load > BUSY]
-    if metric in _OF_STATE and loaded:
-        return (
-            f"other processes used more than {BUSY:.0%} of the CPUs in {' and in '.join(loaded)}, which can lengthen "
-            "any time: measure again without them, or in a duet (--fwbench-against)"
-        )
+    where: dict[Cause, list[str]] = {}
+    for name, side in (("the baseline", base), ("this run", head)):
+        if side.measurement and metric in _OF_STATE:
+            for one in disturbances([side.measurement]):
+                where.setdefault(one.cause, []).append(f"in {name} ({one.detail})")
+    if where:
+        happened = "; ".join(f"{cause.happened} {' and '.join(places)}" for cause, places in where.items())
+        steps = ". ".join(cause.next_step for cause in where)
+        return f"{happened}: that can lengthen any time. {steps}, and measure again, or in a duet (--fwbench-against)"
     return _ALONE if len(base.values[metric]) + len(head.values[metric]) == 2 else ""
 
 
@@ -222,11 +228,18 @@ def mismatches(base: Machine | None, head: Machine | None) -> tuple[str, ...]:
         return ()
     # Without a GPU, what stands for its name is why there is none.
     names = [name for name in _MACHINE if name != "accelerator" or base.device == head.device == "gpu"]
+    # Not every driver tells the power limit.
+    if None in (base.power_limit, head.power_limit):
+        names.remove("power_limit")
     return tuple(
-        f"{name} differs: {getattr(base, name)} in the baseline, {getattr(head, name)} here"
+        f"{name} differs: {_of_machine(base, name)} in the baseline, {_of_machine(head, name)} here"
         for name in names
         if getattr(base, name) != getattr(head, name)
     )
+
+
+def _of_machine(machine: Machine, name: str) -> str:
+    return f"{getattr(machine, name)}{' W' if name == 'power_limit' else ''}"
 
 
 def _sides(record: Record) -> dict[str, Benchmark]:
@@ -260,7 +273,7 @@ def _differences(base: Measurement | None, head: Measurement | None) -> Iterator
         return
     for what, one, other in (
         ("", _told(base.workload), _told(head.workload)),
-        ("profile: ", base.protocol, head.protocol),
+        ("profile: ", _PROTOCOL | dict(base.protocol), _PROTOCOL | dict(head.protocol)),
         ("lane setting: ", _chosen(base.settings), _chosen(head.settings)),
     ):
         for name in sorted(one.keys() | other.keys()):
@@ -274,8 +287,7 @@ def _told(workload: Workload) -> dict[str, Any]:
 
 
 def _chosen(settings: Mapping[str, Any]) -> dict[str, Any]:
-    # Which cores a container was given makes no other benchmark; how many is the machine's `threads`.
-    return {name: value for name, value in settings.items() if name != "cpus"}
+    return {name: value for name, value in settings.items() if name not in _PLACES}
 
 
 def _nothing_shared(base: Mapping[str, Benchmark], head: Mapping[str, Benchmark]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from fwbench.data import Images, Labels
+from fwbench.frameworks.faults import is_out_of_memory
 from fwbench.frameworks.precision import Operands, Products
 from fwbench.frameworks.training import HORIZON
 from fwbench.models import Model
@@ -26,17 +27,20 @@ class CompileTimes:
         trace: Python to the compiler's input (JAX: trace and lower; PyTorch: Dynamo and AOT autograd's share).
         compile: the compiler's input to machine code.
         reason: why both are None: nothing is compiled, or the framework does not tell them apart.
+        total: of all that a user waits for; None: as long as `Program.compile` took.
     """
 
     trace: float | None
     compile: float | None
     reason: str | None = None
+    total: float | None = None
 
 
 class Program(ABC):
     """A workload that is ready to run: weights and batch lie on the device.
 
-    `settings` says how the lane runs it: the fast path it chose, for the record.
+    `settings` says how the lane runs it: the fast path it chose, for the record; after `fingerprint` also what came of
+    it.
     """
 
     settings: Mapping[str, Any]
@@ -94,6 +98,16 @@ class Program(ABC):
     def fingerprint(self) -> Fingerprint:
         """What the program is made of; called last, may make another step."""
         return Fingerprint.untold("the lane has no program that could be described")
+
+    def fingerprint_for(self, target: str) -> Fingerprint | str:
+        """What the program is made of on a GPU that is not here; or why that cannot be told, as one sentence.
+
+        Called in place of `compile` and all else, on a program that was built on the CPU, and runs nothing.
+
+        Args:
+            target: a name in `fwbench.machine.targets.NAMES`.
+        """
+        return "the lane cannot compile for a device that is not here"
 
 
 @dataclass(frozen=True)
@@ -170,4 +184,8 @@ class Framework(ABC):
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         """Whether the exception means that the host's or the device's memory ran out."""
-        return isinstance(error, MemoryError)
+        return is_out_of_memory(error)
+
+    def is_compilers_fault(self, error: BaseException) -> bool:
+        """Whether the framework's compiler, or what it made, failed: the lane's fallback flags may then help."""
+        return False

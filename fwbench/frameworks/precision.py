@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-# Relative L2 error of the result: from, to. Rounding gives about 2e-7, 3e-4 and 2e-3.
-BANDS: Mapping[str, tuple[float, float]] = {"fp32": (0.0, 3e-5), "tf32": (1e-4, 8e-4), "bf16": (1e-3, 1e-2)}
+# Relative L2 error of the result: from, to. Rounding the factors gives about 2e-7, 3e-4 and 2e-3; cutting their last
+# bits off, as some kernels feed tensor cores, 8e-4 for TF32 and 6e-3 for bfloat16.
+BANDS: Mapping[str, tuple[float, float]] = {"fp32": (0.0, 3e-5), "tf32": (1e-4, 1e-3), "bf16": (1e-3, 1e-2)}
 
 Array = NDArray[np.float32]
 

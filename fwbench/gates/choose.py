@@ -21,6 +21,7 @@ _GATES = {
 _ABOUT = {
     "--fwbench-fail": ("--fwbench-against", "--fwbench-gate"),
     "--fwbench-allow-mismatch": ("--fwbench-gate",),
+    "--fwbench-target": ("--fwbench-programs-only",),
     "--fwbench-summary": tuple(_GATES),
 }
 

@@ -93,6 +93,7 @@ class DuetGate(Gate):
             program=Fingerprint.from_json(head["program"]) if head.get("program") else None,
             versions=head["versions"],
             duet=self._told(comparison),
+            after_crash=head.get("after_crash"),
         )
 
     def judge(self, measurement: Measurement, test: str) -> None:

@@ -1,10 +1,13 @@
 """`--fwbench-programs-only`: every benchmark builds, compiles and is fingerprinted; nothing is timed.
 
+With `--fwbench-target` for a GPU that need not be here: then nothing is run either.
+
 The run's journal holds the fingerprints. No file of pytest-benchmark's can: it wants rounds, and there are none. A
 later run is held to a journal, or to any record that was timed.
 """
 
 import dataclasses
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -71,11 +74,11 @@ class ProgramsOnly(Gate):
 
     def judge(self, measurement: Measurement, test: str) -> None:
         """Compare with the baseline; a changed program fails the test that asked for it."""
-        if self.path is None:
-            return
         workload, failure = _key(measurement.workload), measurement.failure
         if failure and failure.kind == "unavailable":
             self._unavailable[workload] = failure.message
+            return
+        if self.path is None:
             return
         finding = self._found[workload] = self._compare(workload, measurement)
         if finding and not failure and finding.in_test:
@@ -107,8 +110,7 @@ class ProgramsOnly(Gate):
             return None
         findings = [finding for finding in self._found.values() if finding]
         if not any(finding.kind in ("failed", "changed", "unchanged") for finding in findings):
-            note = "the baseline holds none of these programs: make it by the same command"
-            return Outcome(str(self.path), "this run", [Finding(ALL, "incomparable", note=note)])
+            return Outcome(str(self.path), "this run", [Finding(ALL, "incomparable", note=self._nothing_shared())])
         for workload in self._baseline:
             if workload not in self._found and workload not in self._deselected:
                 why = self._unavailable.get(workload)
@@ -116,12 +118,27 @@ class ProgramsOnly(Gate):
                 findings.append(Finding(workload.id, "missing", note=f"in the baseline, {told}"))
         return Outcome(str(self.path), "this run", findings)
 
+    def _nothing_shared(self) -> str:
+        """Why the run and the baseline have no program in common."""
+        here = {workload.target for workload in (*self._found, *self._unavailable)}
+        there = {workload.target for workload in self._baseline}
+        if here and there and not here & there:
+            told = [
+                ", ".join(sorted(target or "the device at hand" for target in targets)) for targets in (there, here)
+            ]
+            return f"the baseline's programs are for {told[0]}, and these for {told[1]}: make it by the same command"
+        return "the baseline holds none of these programs: make it by the same command"
+
     def lines(self, journal: Path | None) -> list[str]:
         outcome = self.outcome()
         if journal is None:
             return ["nothing was run"]
         if outcome is None:
-            return [f"no baseline was given, nothing was compared; this run as one: --benchmark-compare={journal}"]
+            reasons = Counter(self._unavailable.values())
+            return [
+                *(f"{count} not available here: {reason}" for reason, count in reasons.items()),
+                f"no baseline was given, nothing was compared; this run as one: --benchmark-compare={journal}",
+            ]
         kinds = {finding.kind for finding in outcome.findings}
         renewable = kinds & {"changed", "missing", "new"} and "failed" not in kinds
         return [*verdicts.lines(outcome), *([self._renewal(journal)] if renewable else [])]

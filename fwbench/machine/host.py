@@ -15,17 +15,18 @@ def machine() -> Machine:
     """This machine, as seen by this process: its CPU affinity and `CUDA_VISIBLE_DEVICES` count."""
     gpu = nvml.find()
     cpus = physical_cores(_affinity())
-    found = isinstance(gpu, nvml.Gpu)
+    found = gpu if isinstance(gpu, nvml.Gpu) else None
     return Machine(
         device="gpu" if found else "cpu",
-        accelerator=gpu.name if isinstance(gpu, nvml.Gpu) else gpu,
-        driver=gpu.driver if isinstance(gpu, nvml.Gpu) else None,
-        accelerator_memory=gpu.memory if isinstance(gpu, nvml.Gpu) else None,
+        accelerator=found.name if found else str(gpu),
+        driver=found.driver if found else None,
+        accelerator_memory=found.memory if found else None,
         cpu=_cpu_model(),
         cpus=cpus,
         threads=len(cpus),
         memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0,
         kernel=f"{platform.system()} {platform.release()}",
+        power_limit=found.state().power_limit if found else None,
     )
 
 

@@ -64,25 +64,31 @@ def family_time(root: int | None = None, proc: Path = Path("/proc")) -> float:
 
     Loaders that decode images and compilers that a framework starts are not other load.
     """
-    ticks: dict[int, int] = {}
-    parents: dict[int, int] = {}
+    # utime, stime, and those of waited-for children.
+    return sum(sum(map(int, columns[11:15])) for columns in _family(root, proc).values()) / os.sysconf("SC_CLK_TCK")
+
+
+def family() -> set[int]:
+    """The numbers of this process and of its living descendants."""
+    return {os.getpid(), *_family(None, Path("/proc"))}
+
+
+def _family(root: int | None, proc: Path) -> dict[int, list[str]]:
+    """What the kernel says of a process (default: this one) and of each living descendant, by number."""
+    told: dict[int, list[str]] = {}
     for stat in proc.glob("[0-9]*/stat"):
         try:
             # After the name, which may hold anything and ends with the last parenthesis (Linux, proc_pid_stat(5)).
-            columns = stat.read_text().rpartition(")")[2].split()
+            told[int(stat.parent.name)] = stat.read_text().rpartition(")")[2].split()
         except (FileNotFoundError, ProcessLookupError):
             continue
-        process = int(stat.parent.name)
-        parents[process] = int(columns[1])
-        # utime, stime, and those of waited-for children.
-        ticks[process] = sum(map(int, columns[11:15]))
-    family = {os.getpid() if root is None else root}
+    found = {os.getpid() if root is None else root}
     grown = True
     while grown:
-        more = {process for process, parent in parents.items() if parent in family} - family
-        family |= more
+        more = {process for process, columns in told.items() if int(columns[1]) in found} - found
+        found |= more
         grown = bool(more)
-    return sum(ticks.get(process, 0) for process in family) / os.sysconf("SC_CLK_TCK")
+    return {process: told[process] for process in found if process in told}
 
 
 def _affinity() -> set[int]:

@@ -3,7 +3,24 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+from fwbench.record.machine import AcceleratorProcess, AcceleratorState
+
+# NVML's bits of what holds the clocks down (nvml.h, nvmlClocksEventReasons), less those that slow nothing down against
+# anybody's will: idle (0x1), clocks that somebody has set for applications (0x2) or for a display (0x100).
+THROTTLE_REASONS = {
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "thermal limit",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake",
+}
+
+# nvml.h, nvmlComputeMode_t.
+_COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: "prohibited", 3: "exclusive process"}
 
 
 @dataclass(frozen=True)
@@ -11,16 +28,21 @@ class Gpu:
     """One NVIDIA GPU.
 
     Attributes:
+        handle: what computes: a GPU, or a slice of one (MIG).
+        whole: the GPU itself, which alone has clocks, a power limit and a temperature.
+        driver: its version.
+        cuda: major and minor version of the newest CUDA that the driver supports; None where NVML finds no libcuda,
+            without which nothing computes.
         memory: in bytes.
-        power_limit: in watts; None where the driver does not tell.
     """
 
     handle: Any
+    whole: Any
     name: str
     uuid: str
     driver: str
+    cuda: tuple[int, int] | None
     memory: int
-    power_limit: float | None
 
     def energy(self) -> float:
         """Joules drawn since the driver was loaded; the counter moves about every 100 ms.
@@ -32,112 +54,179 @@ class Gpu:
 
         return float(pynvml.nvmlDeviceGetTotalEnergyConsumption(self.handle)) / 1000
 
-    def state(self) -> "State":
+    def state(self) -> AcceleratorState:
         """How it stands at this moment."""
         import pynvml
 
-        def ask(query: Callable[..., Any], *arguments: Any) -> Any:
+        def ask(query: Callable[..., Any], *arguments: Any, of: Any = self.whole) -> Any:
             try:
-                return query(self.handle, *arguments)
+                return query(of, *arguments)
             except pynvml.NVMLError:
                 return None
 
-        persistent = ask(pynvml.nvmlDeviceGetPersistenceMode)
+        enforced = ask(pynvml.nvmlDeviceGetEnforcedPowerLimit)
         default = ask(pynvml.nvmlDeviceGetPowerManagementDefaultLimit)
-        return State(
-            persistent=None if persistent is None else bool(persistent),
+        reasons = ask(pynvml.nvmlDeviceGetCurrentClocksEventReasons)
+        utilisation = ask(pynvml.nvmlDeviceGetUtilizationRates, of=self.handle)
+        memory = ask(pynvml.nvmlDeviceGetMemoryInfo, pynvml.nvmlMemory_v2, of=self.handle)
+        persistent = ask(pynvml.nvmlDeviceGetPersistenceMode)
+        ecc = ask(pynvml.nvmlDeviceGetEccMode)
+        return AcceleratorState(
             clock=ask(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM),
+            memory_clock=ask(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_MEM),
             most_clock=ask(pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM),
+            most_memory_clock=ask(pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_MEM),
+            temperature=ask(pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU),
+            power_limit=None if enforced is None else enforced / 1000,
             default_power_limit=None if default is None else default / 1000,
-            processes=len(ask(pynvml.nvmlDeviceGetComputeRunningProcesses) or ()),
+            throttle_reasons=None
+            if reasons is None
+            else tuple(name for bit, name in THROTTLE_REASONS.items() if reasons & bit),
+            utilisation=None if utilisation is None else utilisation.gpu / 100,
+            used_memory=None if memory is None else int(memory.used),
+            persistent=None if persistent is None else bool(persistent),
+            compute_mode=_COMPUTE_MODES.get(ask(pynvml.nvmlDeviceGetComputeMode)),
+            ecc=None if ecc is None else bool(ecc[0]),
+            processes=self._processes(),
         )
 
     def process_memory(self, pid: int) -> int | None:
         """Bytes of GPU memory that a process holds, its context included; None where the driver does not tell."""
+        memory = {process.pid: process.memory for process in self._processes() or ()}
+        return memory.get(pid)
+
+    def _processes(self) -> tuple[AcceleratorProcess, ...] | None:
         import pynvml
 
         try:
-            running = pynvml.nvmlDeviceGetComputeRunningProcesses(self.handle)
+            # By its version: the function without one raises what is no NVMLError where a driver is too old for it.
+            running = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(self.handle)
         except pynvml.NVMLError:
             return None
-        for process in running:
-            if process.pid == pid and process.usedGpuMemory is not None:
-                return int(process.usedGpuMemory)
-        return None
+        # In a container the driver may give 0, and a process that computes has a context at least.
+        return tuple(AcceleratorProcess(process.pid, process.usedGpuMemory or None) for process in running)
 
 
-@dataclass(frozen=True)
-class State:
-    """What of a GPU changes from hour to hour; None where the driver does not tell.
+class NoGpu(str):
+    """Why there is no GPU to compute on, in one sentence.
 
     Attributes:
-        persistent: whether the driver stays loaded between processes.
-        clock, most_clock: of the multiprocessors, now and at most, in MHz.
-        default_power_limit: in watts.
-        processes: that compute on it.
+        next_step: what to do about it.
     """
 
-    persistent: bool | None
-    clock: float | None
-    most_clock: float | None
-    default_power_limit: float | None
-    processes: int
+    next_step: str
+
+    def __new__(cls, reason: str, next_step: str = "") -> "NoGpu":
+        self = super().__new__(cls, reason)
+        self.next_step = next_step
+        return self
 
 
-def find() -> Gpu | str:
-    """The first GPU that CUDA would use, or one sentence on why there is none.
+def find(root: Path = Path("/")) -> Gpu | NoGpu:
+    """The first GPU that CUDA would use, or why there is none.
 
     `CUDA_VISIBLE_DEVICES` is honoured as CUDA does: empty or -1 hides all GPUs.
+
+    Args:
+        root: of the file system, where Linux shows a GPU whose driver does not answer.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
     if visible in ("", "-1"):
-        return "CUDA_VISIBLE_DEVICES hides every GPU"
+        return NoGpu("CUDA_VISIBLE_DEVICES hides every GPU", "`unset CUDA_VISIBLE_DEVICES`")
     try:
         import pynvml
     except ImportError:
-        return "nvidia-ml-py is not installed"
+        return NoGpu("nvidia-ml-py is not installed", "`pip install nvidia-ml-py`")
     try:
         pynvml.nvmlInit()
-        if visible.isdigit():
-            handle = pynvml.nvmlDeviceGetHandleByIndex(int(visible))
-        else:
-            handle = pynvml.nvmlDeviceGetHandleByUUID(_whole(visible))
+        if not pynvml.nvmlDeviceGetCount():
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+        try:
+            handle = _named(visible)
+        except (pynvml.NVMLError_InvalidArgument, pynvml.NVMLError_NotFound) as error:
+            return NoGpu(
+                f"NVML finds no NVIDIA GPU {visible} ({error})",
+                "let CUDA_VISIBLE_DEVICES name a GPU that `nvidia-smi -L` lists",
+            )
         handle = _computing(handle)
+        if handle is None:
+            return NoGpu("the GPU is cut into slices (MIG), and there is none", "make one: `sudo nvidia-smi mig -cgi`")
         return Gpu(
             handle=handle,
+            whole=_whole(handle),
             name=pynvml.nvmlDeviceGetName(handle),
             uuid=pynvml.nvmlDeviceGetUUID(handle),
             driver=pynvml.nvmlSystemGetDriverVersion(),
+            cuda=_cuda(),
             memory=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
-            power_limit=_power_limit(handle),
         )
     except pynvml.NVMLError as error:
-        return f"NVML finds no NVIDIA GPU ({error})"
+        if _in_the_system(root):
+            return NoGpu(
+                f"an NVIDIA GPU is here, but its driver does not answer ({error})",
+                "`nvidia-smi` must list it: install the driver, restart after an upgrade, give the container its GPUs",
+            )
+        return NoGpu(f"NVML finds no NVIDIA GPU ({error})", "for a GPU's numbers: an NVIDIA GPU and its driver")
 
 
-def _whole(uuid: str) -> str:
-    """The UUID of which CUDA was given the beginning."""
+def _named(visible: str) -> Any:
+    """The GPU that CUDA was given the number, the UUID, or the beginning of the UUID of."""
     import pynvml
 
+    if visible.isdigit():
+        return pynvml.nvmlDeviceGetHandleByIndex(int(visible))
     handles = (pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount()))
-    return next((found for found in map(pynvml.nvmlDeviceGetUUID, handles) if found.startswith(uuid)), uuid)
+    uuids = map(pynvml.nvmlDeviceGetUUID, handles)
+    return pynvml.nvmlDeviceGetHandleByUUID(next((uuid for uuid in uuids if uuid.startswith(visible)), visible))
 
 
 def _computing(handle: Any) -> Any:
-    """What CUDA computes on: of a GPU that is cut into slices (MIG) the first one, not the whole."""
+    """What CUDA computes on: of a GPU that is cut into slices (MIG) the first one, not the whole; None without any."""
     import pynvml
 
     try:
         mode, _ = pynvml.nvmlDeviceGetMigMode(handle)
     except pynvml.NVMLError:
         return handle  # it cannot be cut, or is a slice itself
-    return pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, 0) if mode == pynvml.NVML_DEVICE_MIG_ENABLE else handle
+    if mode != pynvml.NVML_DEVICE_MIG_ENABLE:
+        return handle
+    try:
+        return pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, 0)
+    except pynvml.NVMLError_NotFound:
+        return None
 
 
-def _power_limit(handle: Any) -> float | None:
+def _whole(handle: Any) -> Any:
+    """The GPU that a slice is of; of a whole GPU itself."""
     import pynvml
 
     try:
-        return float(pynvml.nvmlDeviceGetEnforcedPowerLimit(handle)) / 1000
+        return pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
+    except pynvml.NVMLError:
+        return handle
+
+
+def _cuda() -> tuple[int, int] | None:
+    import pynvml
+
+    try:
+        version = int(pynvml.nvmlSystemGetCudaDriverVersion_v2())
     except pynvml.NVMLError:
         return None
+    return version // 1000, version % 1000 // 10
+
+
+def _in_the_system(root: Path) -> bool:
+    """Whether Linux shows an NVIDIA GPU: on the PCI bus, or by the driver's files."""
+    for device in root.glob("sys/bus/pci/devices/*"):
+        # NVIDIA's vendor number, and the class of display controllers (pci.ids).
+        if _content(device / "vendor") == "0x10de" and _content(device / "class").startswith("0x03"):
+            return True
+    return any(root.glob("dev/nvidia[0-9]*")) or any(root.glob("proc/driver/nvidia/gpus/*"))
+
+
+def _content(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

@@ -1,12 +1,14 @@
 """Energy: joules per sample, with and without what the device draws when idle.
 
-    idle window            load window
-    |<---- settle ---->|<-- idle -->|<------ steps, pipelined ------>|
-                       e0           e1                               e2
+    |<- settle, poll ->|<-- idle -->|<-- steps, as many in the queue as for throughput -->|
+                       e0           e1                                                    e2
 
-A counter that moves every 100 ms is off by at most that much at either end, so windows are seconds long.
+A counter moves in steps, and a window is off by at most one at either end. How long a step lasts is found by polling,
+and a window of too few of them is refused.
 """
 
+import itertools
+import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,15 +19,21 @@ from fwbench.machine import nvml
 from fwbench.meters.latency import Clock
 from fwbench.record.measurement import Metric, unavailable
 
-# Ten times the counters' resolution: a shorter window could be a tenth off.
+# Steps of the counter that a window needs: one of fewer could be more than a tenth off at either end.
+_STEPS = 10
+# However fine the steps: a device takes tenths of a second to draw the power of its load.
 SHORTEST_WINDOW = 1.0
-_SETTLE = 1.0
+# Polls before the idle window, and seconds between them and in all; meanwhile the device settles.
+_POLLS, _BETWEEN = 1000, 0.001
+POLLING = _POLLS * _BETWEEN
 
 
 class Counter(TypingProtocol):
     """A running total of joules."""
 
     name: str
+    # Why its readings cannot be believed, as one of them has shown; empty as long as they can.
+    fault: str
 
     def read(self) -> float:
         """Joules since some fixed moment."""
@@ -34,19 +42,29 @@ class Counter(TypingProtocol):
 class NvmlCounter:
     """The GPU's own total-energy counter."""
 
-    name = "NVML total energy counter (whole GPU, about 100 ms resolution)"
+    name = "NVML total energy counter (whole GPU)"
 
     def __init__(self, gpu: nvml.Gpu) -> None:
         self._gpu = gpu
+        self._last = 0.0
+        self.fault = ""
 
     def read(self) -> float:
-        return self._gpu.energy()
+        """Joules since the driver was loaded."""
+        now = self._gpu.energy()
+        if now < self._last:
+            self.fault = (
+                f"the GPU's energy counter fell from {self._last:.0f} J to {now:.0f} J: it started again meanwhile"
+            )
+        self._last = now
+        return now
 
 
 class RaplCounter:
     """Intel's and AMD's running average power limit counters, summed over packages; `read` corrects a wrap-around."""
 
     name = "RAPL package counters (CPU packages, without memory)"
+    fault = ""
 
     def __init__(self, packages: list[Path]) -> None:
         self._packages = [
@@ -75,7 +93,8 @@ def counter(device: str, powercap: Path = Path("/sys/class/powercap")) -> Counte
         except Exception as error:  # pynvml's own hierarchy, which exists only where pynvml does
             return f"{gpu.name} has no energy counter ({error})"
         return NvmlCounter(gpu)
-    packages = sorted(powercap.glob("*-rapl:?"))
+    # Beside the packages lies `psys`, which is the whole board and so contains them.
+    packages = [zone for zone in sorted(powercap.glob("*-rapl:*")) if _name(zone).startswith("package-")]
     if not packages:
         return "this CPU or virtual machine shows no RAPL energy counters"
     try:
@@ -84,10 +103,66 @@ def counter(device: str, powercap: Path = Path("/sys/class/powercap")) -> Counte
         return f"reading {packages[0].name}/energy_uj under {powercap} needs root or a changed file mode"
 
 
+def _name(zone: Path) -> str:
+    try:
+        return (zone / "name").read_text()
+    except OSError:
+        return ""
+
+
+def period(meter: Counter | str, clock: Clock, sleep: Callable[[float], None] = time.sleep) -> Metric:
+    """Poll a counter for a second to find how often it moves: `energy_period`, the median, in seconds.
+
+    Args:
+        meter: the counter, or why there is none.
+        clock: seconds.
+        sleep: lets seconds pass.
+    """
+    if isinstance(meter, str):
+        return unavailable("energy counter", meter)
+    source = f"{meter.name}, polled every {_BETWEEN * 1e3:g} ms"
+    steps = [later - earlier for (earlier, _), (later, _) in itertools.pairwise(moves(meter, _POLLS, clock, sleep))]
+    if not steps:
+        return unavailable(source, f"the energy counter moved less than twice in {_POLLS} polls")
+    return Metric(statistics.median(steps), source)
+
+
+def moves(
+    meter: Counter, polls: int, clock: Clock, sleep: Callable[[float], None] = time.sleep
+) -> list[tuple[float, float]]:
+    """When a counter was seen to have moved, in seconds, and the joules that it then stood at.
+
+    Args:
+        polls: a millisecond apart, at least.
+    """
+    last, found = meter.read(), []
+    for _ in range(polls):
+        sleep(_BETWEEN)
+        now = meter.read()
+        if now != last:
+            last = now
+            found.append((clock(), now))
+    return found
+
+
+def too_short(seconds: float, period: Metric) -> str:
+    """Why a window says nothing with a counter of this `energy_period`; empty where it is long enough."""
+    if period.value is None:
+        return period.reason or ""
+    needed = max(SHORTEST_WINDOW, _STEPS * period.value)
+    if seconds >= needed:
+        return ""
+    return (
+        f"{seconds:.2g} s are too short for a counter that moves every {period.value * 1e3:.3g} ms: at least "
+        f"{needed:.2g} s are needed"
+    )
+
+
 def energy(
     program: Program,
     meter: Counter | str,
     batch_size: int,
+    depth: int,
     window: float,
     clock: Clock,
     sleep: Callable[[float], None] = time.sleep,
@@ -98,22 +173,19 @@ def energy(
         program: compiled and warm.
         meter: the counter, or why there is none.
         batch_size: samples per call.
-        window: seconds of load; the idle window is as long.
+        depth: calls enqueued before each wait: those of the throughput pass, so that both are of one operating point.
+        window: seconds of load, at least; the idle window is as long.
         clock: seconds.
         sleep: lets seconds pass.
 
     Returns:
         `energy_per_sample` and `energy_per_sample_net` (without the idle share) in joules, `power_idle` and
-        `power_load` in watts.
+        `power_load` in watts, and the counter's `energy_period` in seconds.
     """
-    if not isinstance(meter, str) and window < SHORTEST_WINDOW:
-        meter = f"a window of {window:g} s is too short for the counter: at least {SHORTEST_WINDOW:g} s are needed"
-    if isinstance(meter, str):
-        return {
-            name: unavailable("energy counter", meter)
-            for name in ("energy_per_sample", "energy_per_sample_net", "power_idle", "power_load")
-        }
-    sleep(_SETTLE)
+    moves = period(meter, clock, sleep)
+    reason = too_short(window, moves)
+    if isinstance(meter, str) or reason:
+        return _untold(reason, moves)
     before, start = meter.read(), clock()
     sleep(window)
     idle_power = (meter.read() - before) / (clock() - start)
@@ -122,20 +194,29 @@ def energy(
     before, start = meter.read(), clock()
     now = start
     while now < start + window:
-        # A short run of calls keeps the device busy and the window's end in reach.
-        for _ in range(4):
+        for _ in range(depth):
             program.step()
         program.wait()
-        calls += 4
+        calls += depth
         now = clock()
     joules = meter.read() - before
+    if meter.fault:
+        return _untold(meter.fault, moves)
+    if joules <= 0 or idle_power < 0:
+        return _untold("the energy counter went back, or stood still while the program ran", moves)
     seconds = now - start
     samples = calls * batch_size
-    source = f"{meter.name}; {seconds:.1f} s, {calls} calls"
+    source = f"{meter.name}; {seconds:.1f} s, {calls} calls, one wait every {depth}"
     net = joules - idle_power * seconds
     return {
         "energy_per_sample": Metric(joules / samples, source),
         "energy_per_sample_net": Metric(net / samples, f"{source}; idle share taken off"),
         "power_idle": Metric(idle_power, f"{meter.name}; {window:.1f} s, program loaded, no calls"),
         "power_load": Metric(joules / seconds, source),
+        "energy_period": moves,
     }
+
+
+def _untold(reason: str, moves: Metric) -> dict[str, Metric]:
+    names = ("energy_per_sample", "energy_per_sample_net", "power_idle", "power_load")
+    return {name: unavailable("energy counter", reason) for name in names} | {"energy_period": moves}

@@ -14,9 +14,13 @@ from typing import Any
 
 from fwbench.data import Batch, Data
 from fwbench.frameworks.contract import Scores, Trainer
-from fwbench.meters.energy import SHORTEST_WINDOW, Counter
+from fwbench.meters.energy import Counter, too_short
 from fwbench.meters.latency import Clock
 from fwbench.record.measurement import Metric, unavailable
+
+# Seconds after which a counter is read within an epoch, too: RAPL's start again after 65 kJ, a minute or more at full
+# load, and only once between two readings can be told.
+_LONGEST_UNREAD = 20.0
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,7 @@ class Epochs:
         self._batch_size = batch_size
         self._clock = clock
         self._counter = counter
+        self._last_read = clock()
         self.training = Training()
 
     def run(self, prepare: Callable[[], Any] = lambda: None) -> None:
@@ -86,7 +91,7 @@ class Epochs:
             DataError: a sample cannot be read.
         """
         number, program = len(self.training.epochs), self._program
-        joules = self._counter.read() if self._counter else 0.0
+        joules = self._read()
         start = self._clock()
         prepare()
         waiting, computing, evaluating, steps = 0.0, self._clock() - start, 0.0, 0
@@ -105,7 +110,7 @@ class Epochs:
             validation, for_data, evaluating = self._evaluate("validation")
             waiting += for_data
         seconds = self._clock() - start
-        energy = self._counter.read() - joules if self._counter else None
+        energy = self._read() - joules if self._counter else None
         losses = [loss for loss, _ in curve]
         accuracies = [hits / self._batch_size for _, hits in curve]
         if not all(map(math.isfinite, losses)):
@@ -146,21 +151,31 @@ class Epochs:
         scores = self._program.scores()
         return scores, waiting, computing + self._clock() - begun
 
+    def _read(self) -> float:
+        """Joules by the counter; 0 where there is none."""
+        self._last_read = self._clock()
+        return self._counter.read() if self._counter else 0.0
+
     def _waited(self, split: str, epoch: int) -> Iterator[tuple[float, Batch]]:
         """Batches, each with the seconds it was waited for; the first one's include the loader's start."""
         begun = self._clock()
         for batch in self._data.batches(split, self._batch_size, epoch):
             yield self._clock() - begun, batch
+            if self._clock() - self._last_read >= _LONGEST_UNREAD:
+                self._read()
             begun = self._clock()
 
 
-def fitting(epochs: Sequence[Epoch], tested: Scores | None, counter: Counter | str) -> dict[str, Metric]:
+def fitting(
+    epochs: Sequence[Epoch], tested: Scores | None, counter: Counter | str, period: Metric
+) -> dict[str, Metric]:
     """What a training says in single numbers.
 
     Args:
         epochs: at least one.
         tested: on the split `test`.
         counter: of energy, or why there is none.
+        period: the counter's `energy_period`.
 
     Returns:
         `first_epoch_time` and, over the epochs after it, medians: `epoch_time`, its shares `epoch_wait_time`,
@@ -186,7 +201,7 @@ def fitting(epochs: Sequence[Epoch], tested: Scores | None, counter: Counter | s
         "throughput": median(lambda epoch: epoch.samples / epoch.training),
         "epoch_energy": unavailable("energy counter", counter)
         if isinstance(counter, str)
-        else _energy(steady, counter, only_one),
+        else _energy(steady, counter, period, only_one),
         "train_loss": Metric(last.train_loss, "mean over the last epoch's steps, before each update"),
         "train_top1": Metric(last.train_top1, "mean over the last epoch's steps, before each update"),
     }
@@ -200,13 +215,13 @@ def fitting(epochs: Sequence[Epoch], tested: Scores | None, counter: Counter | s
     return metrics
 
 
-def _energy(steady: Sequence[Epoch], counter: Counter, only_one: str) -> Metric:
+def _energy(steady: Sequence[Epoch], counter: Counter, period: Metric, only_one: str) -> Metric:
     """The mean: one epoch may end before the counter has moved, of all together it misses a step at most."""
     source = f"{counter.name}; mean of the {len(steady)} epochs after the first"
     seconds = sum(epoch.seconds for epoch in steady)
     if not steady:
         return unavailable(source, only_one)
-    if seconds < SHORTEST_WINDOW:
-        reason = f"{seconds:.2g} s of epochs are too short for the counter: at least {SHORTEST_WINDOW:g} s are needed"
+    reason = counter.fault or too_short(seconds, period)
+    if reason:
         return unavailable(source, reason)
     return Metric(sum(epoch.energy or 0.0 for epoch in steady) / len(steady), source)

@@ -10,21 +10,30 @@ from fwbench.record.measurement import Metric
 _MOST_CALLS = 1000
 
 
-def throughput(program: Program, batch_size: int, latency: float, window: float, clock: Clock) -> Metric:
-    """Pipeline k calls and wait once, over and over until the window is full.
+def queue_depth(latency: float, window: float) -> int:
+    """How many calls to enqueue before waiting, so that they fill the window.
+
+    Args:
+        latency: of one call in seconds.
+        window: seconds.
+    """
+    return min(_MOST_CALLS, max(2, math.ceil(window / max(latency, 1e-9))))
+
+
+def throughput(program: Program, batch_size: int, calls: int, window: float, clock: Clock) -> Metric:
+    """Pipeline calls and wait once, over and over until the window is full.
 
     Args:
         program: compiled and warm.
         batch_size: samples per call.
-        latency: of one call in seconds, from which k is chosen so that one run of k calls fills the window.
-        window: seconds to measure for, at least; at least k calls are made in any case.
+        calls: enqueued before each wait (`queue_depth`).
+        window: seconds to measure for, at least; at least so many calls are made in any case.
         clock: seconds.
 
     Returns:
         Samples per second.
     """
     step, wait = program.step, program.wait
-    calls = min(_MOST_CALLS, max(2, math.ceil(window / max(latency, 1e-9))))
     done = 0
     start = clock()
     while True:

@@ -5,8 +5,7 @@ import importlib
 import inspect
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -74,25 +73,6 @@ def parameters(builder: Callable[..., Any]) -> dict[str, inspect.Parameter] | No
     if passed_on:
         del found[next(iter(found))]
     return found
-
-
-@contextmanager
-def faults(what: str, is_out_of_memory: Callable[[BaseException], bool]) -> Iterator[None]:
-    """Make a `ModelError` of an exception in the user's code; a lack of memory is no fault of theirs.
-
-    Args:
-        what: raised it, for the sentence.
-        is_out_of_memory: whether an exception of the framework's means that memory ran out.
-
-    Raises:
-        ModelError: the code raised an exception; the sentence says which and where.
-    """
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error, ModelError) or is_out_of_memory(error):
-            raise
-        raise ModelError(f"{what} raised {described(error)}") from error
 
 
 def described(error: BaseException) -> str:

@@ -53,7 +53,7 @@ def _add_selection(group: pytest.OptionGroup) -> None:
         "--fwbench-profile",
         metavar="PROFILE",
         choices=_Choices("fwbench.suite.profiles", "PROFILES"),
-        help="How much to measure: %(choices)s. Default: paper where there is a GPU, else quick.",
+        help="How much to measure: %(choices)s. Default: quick.",
     )
     group.addoption(
         "--fwbench-study",
@@ -108,6 +108,12 @@ def _add_selection(group: pytest.OptionGroup) -> None:
         action="store_true",
         help="Activation checkpointing (rematerialisation): compute a block's activations again in the backward pass "
         "instead of keeping them.",
+    )
+    group.addoption(
+        "--fwbench-plain",
+        action="store_true",
+        help="Run networks with their framework's own operators alone, without the forms of convolutions that make JAX "
+        "fast on a CPU.",
     )
     group.addoption(
         "--fwbench-data",
@@ -184,4 +190,11 @@ def _add_gates(group: pytest.OptionGroup) -> None:
         action="store_true",
         help="Time nothing: build and compile each program and take its fingerprint; with --benchmark-compare=PATH, "
         "fail where it is not the one in that record or journal.",
+    )
+    group.addoption(
+        "--fwbench-target",
+        metavar="GPU",
+        choices=_Choices("fwbench.machine.targets", "NAMES"),
+        help="With --fwbench-programs-only: the programs for this GPU, on a machine without one: %(choices)s. JAX "
+        "needs the extra fwbench[target].",
     )

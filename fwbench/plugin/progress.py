@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from fwbench.plugin.plan import Plan
 from fwbench.record.measurement import Measurement
 from fwbench.report import units
 
@@ -18,20 +19,27 @@ class Terminal(Protocol):
 class Progress:
     """One line a benchmark, written piece by piece as its stages begin, on a screen and in a log alike.
 
-    [ 3/24] jax-resnet50-inference-b8: build, compile, warm-up, ..., 184 ms, 43.4 samples/s
+    [ 3/24, 4 min left] jax-resnet50-inference-b8: build, compile, warm-up, ..., 184 ms, 43.4 samples/s
+
+    Args:
+        total: how many benchmarks there are.
+        plan: of the run, kept up to date by whoever gives it.
     """
 
-    def __init__(self, terminal: Terminal, uncaptured: Callable[[], AbstractContextManager[None]]) -> None:
+    def __init__(
+        self, terminal: Terminal, uncaptured: Callable[[], AbstractContextManager[None]], total: int, plan: Plan
+    ) -> None:
         self._terminal = terminal
         self._uncaptured = uncaptured
-        self.total = 0
+        self._total = total
+        self._plan = plan
         self._begun = 0
 
     def begin(self, name: str) -> None:
         """A benchmark begins."""
         self._begun += 1
-        width = len(str(self.total))
-        self._write(f"\n[{self._begun:{width}}/{self.total}] {name}: ")
+        count = f"{self._begun:{len(str(self._total))}}/{self._total}"
+        self._write(f"\n[{', '.join(filter(None, (count, self._plan.left_told())))}] {name}: ")
 
     def stage(self, name: str) -> None:
         """The benchmark enters a stage."""

@@ -18,10 +18,11 @@ from fwbench.errors import UserError
 from fwbench.gates import Gate, choose
 from fwbench.gates import options as gate_options
 from fwbench.machine import machine, versions
+from fwbench.meters.energy import counter
 from fwbench.models import CATALOG
 from fwbench.models.project import Project
 from fwbench.parity.store import Proved
-from fwbench.plugin import spreading
+from fwbench.plugin import plan, spreading
 from fwbench.plugin.progress import Progress
 from fwbench.plugin.selecting import fetch_weights, select, steered_by_marker
 from fwbench.plugin.session import Session
@@ -71,6 +72,7 @@ class Run:
         self.machine = dataclasses.replace(here, threads=self.selection.threads)
         self.project = Project(config.rootpath, (*config.getini("pythonpath"), config.rootpath))
         self.gate: Gate | None = choose(config, self.selection, self.machine, self.project)
+        self._plan: plan.Plan | None = None
         self._progress: Progress | None = None
         self._shown: set[str] = set()  # the tests whose outcome the progress line has told
         self._ran = False  # whether there is anything that a gate could judge
@@ -81,8 +83,16 @@ class Run:
     @functools.cached_property
     def session(self) -> Session:
         """The workers and the journal, which end with the run."""
-        storage = getattr(self._config._benchmarksession.storage, "path", Path(".benchmarks"))  # type: ignore[attr-defined]
-        return Session(self.selection, self.machine, Path(storage), self.project)
+        return Session(self.selection, self.machine, self._storage, self.project)
+
+    @property
+    def _benchmarking(self) -> Any:
+        """pytest-benchmark's session."""
+        return self._config._benchmarksession  # type: ignore[attr-defined]
+
+    @property
+    def _storage(self) -> Path:
+        return Path(getattr(self._benchmarking.storage, "path", ".benchmarks"))
 
     @property
     def _measurements(self) -> list[Measurement]:
@@ -164,8 +174,12 @@ class Run:
             if self.gate and workload:
                 self.gate.deselect(workload)
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Tell the gate and the progress line what is coming, and fetch the weights that are missing."""
+        """Tell the gate and the progress line what is coming, and fetch the weights that are missing.
+
+        First of all, as the terminal then asks what there is to say.
+        """
         measured = {item: workload for item in session.items if (workload := spreading.workload_of(item))}
         self._measures = bool(measured)
         if self.gate:
@@ -176,9 +190,39 @@ class Run:
         terminal = self._config.pluginmanager.getplugin("terminalreporter")
         if terminal is None or self._config.get_verbosity() < 0 or hasattr(self._config, "workerinput"):
             return
+        if not measured or self._benchmarking.disabled or self._benchmarking.skip:
+            return
+        self._plan = self._planned(measured)
         capture = self._config.pluginmanager.getplugin("capturemanager")
-        self._progress = Progress(terminal, capture.global_and_fixture_disabled if capture else nullcontext)
-        self._progress.total = len(measured)
+        uncaptured = capture.global_and_fixture_disabled if capture else nullcontext
+        self._progress = Progress(terminal, uncaptured, len(measured), self._plan)
+
+    def _planned(self, measured: dict[pytest.Item, Workload]) -> plan.Plan:
+        """How long the run will take."""
+        benchmarks = {
+            item.nodeid: (workload, self._protocol(item, workload))
+            for item, workload in measured.items()
+            if not _is_kept_from_running(item)
+        }
+        duet = self.gate is not None and self.gate.kind == "duet"
+        programs = self.selection.protocol.programs
+        return plan.plan(
+            benchmarks,
+            plan.known(self._storage, self.machine, measured.values(), programs=programs, duet=duet),
+            threads=self.selection.threads,
+            metered=not isinstance(counter(self.selection.device), str),
+            processes=self.selection.processes,
+            duet=duet,
+        )
+
+    def pytest_report_collectionfinish(self) -> str | list[str]:
+        """Say how long the run will take."""
+        return self._plan.told() if self._plan else []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Renew the plan by what was taken; a test that is skipped beforehand has no call."""
+        if self._plan and report.when != "setup":
+            self._plan.took(report.nodeid, report.duration if report.when == "call" and report.passed else None)
 
     def _expect(self, measured: dict[pytest.Item, Workload], gate: Gate) -> None:
         """Tell a gate what the run will measure, and what is left out on purpose."""
@@ -200,9 +244,7 @@ class Run:
     def measuring(self, item: pytest.Item, benchmark: Any) -> Callable[[], Measurement]:
         """What the fixture `fwbench_measure` gives a test."""
         workload = self.workload(item)
-        marker = item.get_closest_marker("benchmark")
-        steered = steered_by_marker(self.selection.protocol, marker)
-        protocol = dataclasses.replace(steered, deadline=steered.deadline * workload.epochs)
+        protocol = self._protocol(item, workload)
         if hasattr(self._config, "workerinput") and (asked := self._needs_benchmarks()):
             pytest.fail(f"{asked} {_NOT_PARALLEL}", pytrace=False)
 
@@ -231,6 +273,11 @@ class Run:
             return measurement
 
         return measure
+
+    def _protocol(self, item: pytest.Item, workload: Workload) -> Protocol:
+        """A test's amounts."""
+        steered = steered_by_marker(self.selection.protocol, item.get_closest_marker("benchmark"))
+        return dataclasses.replace(steered, deadline=steered.deadline * workload.epochs)
 
     def _measured(self, workload: Workload, protocol: Protocol, tell: Callable[[str], None]) -> Measurement:
         if self.gate:

@@ -29,11 +29,13 @@ def select(config: pytest.Config, machine: Machine) -> Selection:
     """
     name = config.getoption("fwbench_study")
     study = STUDIES[name] if name else None
-    here = "paper" if machine.device == "gpu" else "quick"
-    profile = config.getoption("fwbench_profile") or (study.profile if study else here)
+    target = config.getoption("fwbench_target")
+    # What is for another device is built on the CPU, and not run.
+    device = "cpu" if target else machine.device
+    profile = config.getoption("fwbench_profile") or (study.profile if study else "quick")
     data, data_path = _data(config)
     precisions = _names(config, "--fwbench-precision", "precision", PRECISIONS) or ("fp32",)
-    if "tf32" in precisions and machine.device == "cpu":
+    if "tf32" in precisions and device == "cpu" and not target:
         raise pytest.UsageError(
             "--fwbench-precision tf32 needs an NVIDIA GPU with tensor cores, and the benchmarks run on the CPU "
             f"({machine.accelerator}): ask for fp32 or bf16."
@@ -58,14 +60,14 @@ def select(config: pytest.Config, machine: Machine) -> Selection:
     }
     _check(config)
     return Selection(
-        protocol=_steered(config, PROFILES[profile]),
-        suite=study.parts if study else SUITES[profile],
+        protocol=_steered(config, PROFILES[profile].on(machine.device)),
+        suite=study.parts if study else SUITES[device][profile],
         asked={name: value for name, value in asked.items() if value not in (None, ())},
         precisions=precisions,
         study=name,
         weights=weights,
         pythons=_pythons(config),
-        device=machine.device,
+        device=device,
         training={
             "accumulate": _at_least_one(config, "--fwbench-accumulate"),
             "remat": config.getoption("fwbench_remat"),
@@ -73,6 +75,8 @@ def select(config: pytest.Config, machine: Machine) -> Selection:
         data_path=data_path,
         threads=_threads(config, machine),
         processes=_at_least_one(config, "--fwbench-processes"),
+        plain=config.getoption("fwbench_plain"),
+        target=target,
     )
 
 
@@ -96,7 +100,7 @@ def steered_by_marker(protocol: Protocol, marker: pytest.Mark | None) -> Protoco
         name: kwargs[name] for name in ("min_rounds", "precision", "confidence", "disable_gc") if name in kwargs
     }
     if "max_time" in kwargs:
-        changes |= _times(float(kwargs["max_time"]))
+        changes |= _times(protocol, float(kwargs["max_time"]))
     if "warmup_iterations" in kwargs:
         changes["warmup_iterations"] = kwargs["warmup_iterations"]
     if kwargs.get("warmup") is False:
@@ -111,7 +115,7 @@ def _steered(config: pytest.Config, protocol: Protocol) -> Protocol:
     if "--benchmark-min-rounds" in given:
         changes["min_rounds"] = config.getoption("benchmark_min_rounds")
     if "--benchmark-max-time" in given:
-        changes |= _times(float(config.getoption("benchmark_max_time")))
+        changes |= _times(protocol, float(config.getoption("benchmark_max_time")))
     if "--benchmark-warmup-iterations" in given:
         changes["warmup_iterations"] = config.getoption("benchmark_warmup_iterations")
     if "--benchmark-warmup" in given and not config.getoption("benchmark_warmup"):
@@ -120,13 +124,14 @@ def _steered(config: pytest.Config, protocol: Protocol) -> Protocol:
         changes["precision"] = float(config.getoption("benchmark_precision"))
     changes["disable_gc"] = config.getoption("benchmark_disable_gc")
     if config.getoption("fwbench_programs_only"):
-        changes |= {"programs": True, "warmup_iterations": 2}
+        changes |= {"programs": True, "warmup_iterations": 2, "least_warmup_time": 0.0}
     return dataclasses.replace(protocol, **changes)
 
 
-def _times(max_time: float) -> dict[str, float]:
+def _times(protocol: Protocol, max_time: float) -> dict[str, float]:
     # pytest-benchmark: even the warm-up obeys the maximal time.
-    return {"max_time": max_time, "warmup_time": max_time, "throughput_time": max_time}
+    least = min(protocol.least_warmup_time, max_time)
+    return {"max_time": max_time, "warmup_time": max_time, "throughput_time": max_time, "least_warmup_time": least}
 
 
 def _given_options(config: pytest.Config) -> set[str]:

@@ -77,6 +77,7 @@ def pooled(found: Sequence[Measurement]) -> Measurement:
         samples=tuple(sample for one in found for sample in one.samples),
         metrics={name: _median([one.metrics[name] for one in found if name in one.metrics]) for name in names},
         processes=tuple(map(values, found)),
+        accelerator=tuple(moment for one in found for moment in one.accelerator),
     )
 
 

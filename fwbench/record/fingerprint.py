@@ -5,6 +5,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+# What the fields that hold values by name hold.
+_PARTS = {
+    "operators": int,
+    "dtypes": Mapping,
+    "compiler": str,
+    "libraries": int,
+    "precisions": int,
+    "memory_parts": int | float,
+    "absent": str,
+}
+
 
 @dataclass(frozen=True)
 class Fingerprint:
@@ -21,7 +32,11 @@ class Fingerprint:
         flops: floating-point operations of a call.
         bytes_accessed: of a call, B.
         fusions: fused kernels that the compiler made.
+        libraries: calls of kernels that the compiler takes from libraries (cuBLAS, cuDNN, ...), by name.
+        precisions: matrix products and convolutions in the compiled program, by the element type of their operands and
+            the precision that is asked of them: `float32 highest` is IEEE, `float32 default` TF32 on an NVIDIA GPU.
         memory: what a call needs by the compiler's account, B.
+        memory_parts: what that is made of, B: `arguments`, `outputs` and `temporaries`, less what is `aliased`.
         aliased: arguments whose buffer an output takes over (donation that the compiler could use).
         graph_breaks: places where the compiler gave up on Python code and left it to the interpreter.
         compilations: until the end of the warm-up.
@@ -41,7 +56,10 @@ class Fingerprint:
     flops: float | None = None
     bytes_accessed: float | None = None
     fusions: int | None = None
+    libraries: Mapping[str, int] | None = None
+    precisions: Mapping[str, int] | None = None
     memory: float | None = None
+    memory_parts: Mapping[str, float] | None = None
     aliased: int | None = None
     graph_breaks: int | None = None
     compilations: int | None = None
@@ -91,7 +109,6 @@ def _fits(name: str, value: object) -> bool:
     """Whether JSON gave a field the type that its annotation promises."""
     if name in ("form", "digest", "processor"):
         return isinstance(value, str)
-    if name in ("operators", "dtypes", "compiler", "absent"):
-        part = {"operators": int, "dtypes": Mapping}.get(name, str)
-        return isinstance(value, Mapping) and all(isinstance(each, part) for each in value.values())
+    if name in _PARTS:
+        return isinstance(value, Mapping) and all(isinstance(each, _PARTS[name]) for each in value.values())
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -32,9 +32,11 @@ class Lane:
         adapter: import path, `package.module:name`, of a `fwbench.frameworks.contract.Framework`. Only workers
             import it.
         distributions: whose versions the record states, the framework's own first. All of them are needed.
+        libraries: further distributions whose versions the record states where they are installed.
         baseline: whether other lanes' speed-up is stated relative to this one. Of fwbench's own lanes one is.
         internal: part of the harness's own benchmarks, never of a user's suite.
         profiles: those that measure the lane unless other lanes are asked for.
+        gpu_profiles: further ones, on a GPU.
         environment: variables of its workers, whatever the user has set, and their values: text, in which `{threads}`
             becomes the number of threads of a run, or a text for each device (`cpu`, `gpu`) that has one.
         recorded: prefixes of variables that change what is measured; whatever of them is set goes onto the record.
@@ -45,8 +47,10 @@ class Lane:
         parity: import path of the `fwbench.parity.case.Side` that answers for its framework in proofs; None: the
             lane's networks cannot be proved.
         networks: import paths of networks in the lane's framework by model, for models that name none in it.
-        fallback: flags to try one after the other where the lane crashes on a GPU, the mildest first: an environment
-            variable and what to add to its value.
+        fallback: flags to add one after the other where the lane crashes or its compiler fails on a GPU, the mildest
+            first: an environment variable and what to add to its value.
+        trial: Python that uses no GPU and ends a process with an error if a flag in its environment is unknown; such
+            a flag is left out.
         package: the distribution that the lane comes from.
 
     Raises:
@@ -58,9 +62,11 @@ class Lane:
     title: str
     adapter: str
     distributions: tuple[str, ...]
+    libraries: tuple[str, ...] = ()
     baseline: bool = False
     internal: bool = False
     profiles: tuple[str, ...] = ("quick", "ci", "paper")
+    gpu_profiles: tuple[str, ...] = ()
     environment: Mapping[str, str | Mapping[str, str]] = field(default_factory=dict)
     recorded: tuple[str, ...] = ()
     caches: Mapping[str, str] = field(default_factory=dict)
@@ -68,6 +74,7 @@ class Lane:
     parity: str | None = None
     networks: Mapping[str, str] = field(default_factory=dict)
     fallback: tuple[tuple[str, str], ...] = ()
+    trial: str = ""
     package: str = "fwbench"
 
     def __post_init__(self) -> None:
@@ -81,6 +88,10 @@ class Lane:
                 raise ValueError(
                     f"{path!r} of the lane {self.name!r} is no import path: write it as package.module:name"
                 )
+
+    def is_measured(self, profile: str, device: str) -> bool:
+        """Whether a profile measures it on a device when nobody says."""
+        return not self.internal and profile in (*self.profiles, *(self.gpu_profiles if device == "gpu" else ()))
 
     def variables(self, threads: int, device: str) -> dict[str, str]:
         """Its environment variables on a device, with so many threads."""
@@ -98,11 +109,18 @@ class Lane:
         """The inverse of `to_json`."""
         # JSON has no tuples.
         fields: dict[str, Any] = dict(data)
-        for name in ("distributions", "profiles", "recorded"):
+        for name in ("distributions", "libraries", "profiles", "gpu_profiles", "recorded"):
             fields[name] = tuple(fields[name])
         fields["fallback"] = tuple((variable, value) for variable, value in fields["fallback"])
         return cls(**fields)
 
+
+# NVIDIA's libraries, which compute for PyTorch and for JAX; for CUDA 12 they have other names.
+_NVIDIA = (
+    *("nvidia-cublas", "nvidia-cudnn-cu13", "nvidia-nccl-cu13", "nvidia-cusolver", "nvidia-cufft"),
+    *("nvidia-cuda-runtime", "nvidia-cuda-nvcc", "nvidia-cuda-nvrtc", "nvidia-nvvm", "nvidia-nvjitlink"),
+    *("nvidia-cublas-cu12", "nvidia-cudnn-cu12", "nvidia-nccl-cu12", "nvidia-cuda-nvcc-cu12"),
+)
 
 _TORCH = Lane(
     name="torch",
@@ -110,14 +128,24 @@ _TORCH = Lane(
     title="PyTorch (eager)",
     adapter="fwbench.frameworks.torch.adapter:FRAMEWORK",
     distributions=("torch", "torchvision"),
+    libraries=("triton", *_NVIDIA),
     baseline=True,
     environment={"MKL_NUM_THREADS": "{threads}"},
-    recorded=("MKL_", "PYTORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "TRITON_"),
+    recorded=(
+        *("MKL_", "PYTORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "TRITON_"),
+        *("TORCH_ALLOW_TF32_", "TORCH_BLAS_", "TORCH_COMPILE_", "TORCH_CUDNN_", "TORCH_LINALG_", "TORCH_LOGS"),
+    ),
     caches={"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"},
     parity="fwbench.parity.torch:TorchSide",
 )
 _COMPILED = dataclasses.replace(
-    _TORCH, name="torch-compile", title="PyTorch (torch.compile)", baseline=False, profiles=("paper",)
+    _TORCH,
+    name="torch-compile",
+    title="PyTorch (torch.compile)",
+    baseline=False,
+    # On a CPU it compiles for longer than all else takes.
+    profiles=("paper",),
+    gpu_profiles=("quick",),
 )
 _JAX = Lane(
     name="jax",
@@ -125,11 +153,14 @@ _JAX = Lane(
     title="JAX (jit)",
     adapter="fwbench.frameworks.jax.adapter:FRAMEWORK",
     distributions=("jax", "jaxlib", "flax"),
+    libraries=("jax-cuda13-plugin", "jax-cuda13-pjrt", "jax-cuda12-plugin", "jax-cuda12-pjrt", *_NVIDIA),
     environment={
         # XLA's CPU thread pool.
         "NPROC": "{threads}",
         # JAX would open every device that it sees.
         "JAX_PLATFORMS": {"cpu": "cpu"},
+        # Where there is no GPU, JAX's plugin for one is there to compile (`--fwbench-target`), and needs no driver.
+        "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": {"cpu": "1"},
         # A pool that takes three quarters of the GPU at start would be all that a memory meter sees.
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
         # Else it would write what it compiles, and compile time would hold that.
@@ -143,12 +174,13 @@ _JAX = Lane(
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     },
     parity="fwbench.parity.jax:JaxSide",
-    # Autotuning without Triton's products, without Triton, and none at all.
+    # No products by Triton, which the autotuner would choose from; then no autotuning either. Without the first the
+    # second would take the first of Triton's kernels untried, and some of these do not compile.
     fallback=(
         ("XLA_FLAGS", "--xla_gpu_enable_triton_gemm=false"),
-        ("XLA_FLAGS", "--xla_gpu_experimental_autotune_backends=-triton"),
         ("XLA_FLAGS", "--xla_gpu_autotune_level=0"),
     ),
+    trial="import os; os.environ['JAX_PLATFORMS'] = 'cpu'; import jax; jax.devices()",
 )
 _NOOP = Lane(
     name="noop",
@@ -199,17 +231,16 @@ class Lanes(Mapping[str, Lane]):
 LANES = Lanes()
 
 
-def of_profile(profile: str, frameworks: Container[str]) -> tuple[str, ...]:
+def of_profile(profile: str, device: str, frameworks: Container[str]) -> tuple[str, ...]:
     """The lanes that a profile measures a model with.
 
     Args:
         profile: a name in `fwbench.suite.profiles.PROFILES`.
+        device: `cpu` or `gpu`.
         frameworks: those that the model itself names networks in.
     """
     return tuple(
-        lane.name
-        for lane in LANES.values()
-        if not lane.internal and profile in lane.profiles and lane.framework in frameworks
+        lane.name for lane in LANES.values() if lane.is_measured(profile, device) and lane.framework in frameworks
     )
 
 

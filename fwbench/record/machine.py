@@ -1,5 +1,6 @@
 """The machine as records hold it."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ class Machine:
         cpus: the logical CPUs a worker is pinned to, one a physical core.
         threads: for every lane alike: one a physical core that this process may use.
         memory: of the host, in bytes.
+        power_limit: of the GPU, in watts; None without one, or where the driver does not tell.
     """
 
     device: str
@@ -28,7 +30,76 @@ class Machine:
     threads: int
     memory: int
     kernel: str
+    power_limit: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON primitives."""
         return asdict(self)
+
+
+@dataclass(frozen=True)
+class AcceleratorProcess:
+    """One process that computes on an accelerator.
+
+    Attributes:
+        pid: as the driver counts processes; in a container that may not be how the container counts them.
+        memory: that it holds, in bytes; None where the driver does not tell.
+    """
+
+    pid: int
+    memory: int | None
+
+
+@dataclass(frozen=True)
+class AcceleratorState:
+    """What of an accelerator changes from hour to hour; None where the driver does not tell.
+
+    Attributes:
+        clock, most_clock: of the multiprocessors, now and at most, in MHz.
+        memory_clock, most_memory_clock: in MHz.
+        temperature: in degrees Celsius.
+        power_limit: that is enforced, in watts.
+        default_power_limit: in watts.
+        throttle_reasons: what holds the clocks down against everybody's settings. Idleness is none, and nor are
+            clocks that somebody has set: they are steady, and `clock` tells them.
+        utilisation: share of the last sample period, of a second or less, in which some kernel ran; from 0 to 1.
+        used_memory: that everybody together holds, in bytes, without what the driver keeps for itself.
+        persistent: whether the driver stays loaded between processes.
+        compute_mode: `default`, `exclusive process`, `prohibited` or `exclusive thread`.
+        ecc: whether the memory corrects errors.
+        processes: all that compute on it.
+    """
+
+    clock: float | None = None
+    memory_clock: float | None = None
+    most_clock: float | None = None
+    most_memory_clock: float | None = None
+    temperature: float | None = None
+    power_limit: float | None = None
+    default_power_limit: float | None = None
+    throttle_reasons: tuple[str, ...] | None = None
+    utilisation: float | None = None
+    used_memory: int | None = None
+    persistent: bool | None = None
+    compute_mode: str | None = None
+    ecc: bool | None = None
+    processes: tuple[AcceleratorProcess, ...] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields as JSON primitives."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "AcceleratorState":
+        """The inverse of `to_json`.
+
+        Raises:
+            TypeError: an unknown field.
+        """
+        # JSON has no tuples.
+        fields: dict[str, Any] = dict(data)
+        if fields.get("throttle_reasons") is not None:
+            fields["throttle_reasons"] = tuple(fields["throttle_reasons"])
+        if fields.get("processes") is not None:
+            fields["processes"] = tuple(AcceleratorProcess(**process) for process in fields["processes"])
+        return cls(**fields)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fwbench.record.fingerprint import Fingerprint
+from fwbench.record.machine import AcceleratorState
 from fwbench.record.metrics import METRICS
 from fwbench.record.workload import Workload
 
@@ -22,11 +23,13 @@ class Metric:
         value: in the unit of `METRICS`, or None when the machine has nothing to read it from.
         source: where the number comes from, so that a reader can weigh it.
         reason: why `value` is None.
+        at_most: whether the true number may be lower, so that it must not be ranked among others.
     """
 
     value: float | None
     source: str
     reason: str | None = None
+    at_most: bool = False
 
     def __post_init__(self) -> None:
         if (self.value is None) != (self.reason is not None):
@@ -47,6 +50,7 @@ class Metric:
             "direction": known.direction,
             "source": self.source,
             "reason": self.reason,
+            **({"at_most": True} if self.at_most else {}),
         }
 
     @classmethod
@@ -72,6 +76,28 @@ def unavailable(source: str, reason: str) -> Metric:
     return Metric(None, source, reason)
 
 
+# The first moment: this process has not yet used the accelerator.
+BEFORE = "before the build"
+
+
+@dataclass(frozen=True)
+class Moment:
+    """How the accelerator stood at one moment of a measurement.
+
+    Attributes:
+        when: in words: `BEFORE`, then before or after what is timed.
+        state: of it; `processes` are those of others.
+    """
+
+    when: str
+    state: AcceleratorState
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Moment":
+        """The inverse of `dataclasses.asdict`."""
+        return cls(data["when"], AcceleratorState.from_json(data["state"]))
+
+
 @dataclass(frozen=True)
 class Failure:
     """Why a workload has no numbers.
@@ -82,12 +108,14 @@ class Failure:
         message: one sentence.
         stage: the protocol's stage in which it happened, when one had begun.
         detail: the exception's traceback or the end of the worker's standard error.
+        compiler: whether the framework's compiler, or what it made, raised the exception.
     """
 
     kind: FailureKind
     message: str
     stage: str | None = None
     detail: str = ""
+    compiler: bool = False
 
     def __str__(self) -> str:
         where = f" during {self.stage}" if self.stage else ""
@@ -112,10 +140,12 @@ class Measurement:
             by `fwbench.compare.criteria`'s names. `samples` and `metrics` are then all processes' together.
         duet: of a duet with another revision or environment: `base`, `verdicts` and `pairs`.
         program: what the program is made of; None where the run did not come so far.
+        accelerator: how it stood meanwhile, in order, of several processes one after another; empty on a CPU.
         stages: seconds spent in each stage of the protocol.
         overhead_s: seconds between asking and having the record that no stage accounts for.
         start_s: of these, seconds until the worker's process ran.
-        versions: of the distributions in the worker's interpreter.
+        versions: of the distributions in the worker's interpreter, the libraries that they bring among them; and what
+            a module says of itself where that is more, as `torch.__version__`, which names its CUDA.
         after_crash: what an attempt before this one came to and what was changed, on a lane with fallback flags.
         failure: set when the workload failed; then samples and metrics may be empty.
     """
@@ -130,6 +160,7 @@ class Measurement:
     processes: tuple[Mapping[str, float], ...] = ()
     duet: Mapping[str, Any] = field(default_factory=dict)
     program: Fingerprint | None = None
+    accelerator: tuple[Moment, ...] = ()
     stages: Mapping[str, float] = field(default_factory=dict)
     overhead_s: float | None = None
     start_s: float | None = None
@@ -156,6 +187,7 @@ class Measurement:
         fields["workload"] = Workload.from_json(fields["workload"])
         fields["samples"] = tuple(fields.get("samples", ()))
         fields["processes"] = tuple(fields.get("processes", ()))
+        fields["accelerator"] = tuple(map(Moment.from_json, fields.get("accelerator", ())))
         fields["metrics"] = {name: Metric.from_json(name, metric) for name, metric in fields.get("metrics", {}).items()}
         if fields.get("program"):
             fields["program"] = Fingerprint.from_json(fields["program"])

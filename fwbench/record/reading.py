@@ -221,6 +221,8 @@ def _check(measurement: Measurement) -> None:
     for name in ("lane", "model", "mode", "data", "variant"):
         if not isinstance(getattr(measurement.workload, name), str):
             raise TypeError(f"the workload's {name} is not text")
+    if not isinstance(measurement.workload.target, str | None):
+        raise TypeError("the workload's target is not text")
     for axis, size in measurement.workload.axes:
         if isinstance(size, bool) or not isinstance(size, int):
             raise TypeError(f"the workload's axis {axis} is not a whole number")
@@ -249,6 +251,12 @@ def _check(measurement: Measurement) -> None:
     for of in (proof, *(proof.get(name, {}) for name in ("errors", "versions") if isinstance(proof, Mapping))):
         if not isinstance(of, Mapping):
             raise TypeError("what it says of a proof is not an object")
+    for moment in measurement.accelerator:
+        state = moment.state
+        if not all(isinstance(text, str) for text in (moment.when, *(state.throttle_reasons or ()))):
+            raise TypeError("what it says of the accelerator is not text")
+        numbers = (state.clock, state.temperature, state.power_limit, state.utilisation, state.used_memory)
+        _numbers([number for number in numbers if number is not None], f"the accelerator {moment.when}")
     training = measurement.training
     for curve in ("losses", "accuracies"):
         _numbers(training.get(curve, ()), curve)

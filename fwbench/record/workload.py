@@ -38,6 +38,10 @@ class Workload:
         epochs: of `fit`, at least 1.
         variant: a study's label for a comparison that is not the corrected one.
         axes: name and value of each of the model's axes that has several values, such as a sequence length.
+        plain: whether networks run with their framework's own operators alone, without fwbench's forms of convolutions
+            for JAX on a CPU.
+        target: the GPU that the program is compiled for without being run, a name in `fwbench.machine.targets.NAMES`;
+            None: it is for the device that it runs on.
 
     Raises:
         ValueError: a field has a value that no worker could run; one sentence says which.
@@ -60,6 +64,8 @@ class Workload:
     epochs: int = 1
     variant: str = ""
     axes: tuple[tuple[str, int], ...] = ()
+    plain: bool = False
+    target: str | None = None
 
     def __post_init__(self) -> None:
         for name, count in (("batch size", self.batch_size), ("epochs", self.epochs), ("accumulate", self.accumulate)):
@@ -108,6 +114,10 @@ class Workload:
             parts.append(f"s{self.seed}")
         if self.variant:
             parts.append(self.variant)
+        if self.plain:
+            parts.append("plain")
+        if self.target:
+            parts.append(self.target)
         return "-".join(parts)
 
     def to_json(self) -> dict[str, Any]:

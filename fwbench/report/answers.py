@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fwbench.compare import statistics
-from fwbench.machine.load import BUSY
+from fwbench.machine.disturbances import disturbances
 from fwbench.report import units
 from fwbench.report.cases import Case, Comparison, apart, axis_columns, comparisons, title
 from fwbench.report.tables import Column, Table, tabulate
@@ -117,9 +117,9 @@ def table(found: Sequence[Answer]) -> Table:
         "likely when one of at least 75 % does (3 pairs can). One process each cannot show how far processes "
         f"differ: likely when the difference is beyond the {UNCHANGED_CODE - 1:.0%} by which unchanged code has "
         "differed on a shared machine, else undecided. Each row stands by itself. Least latency (p50), memory and "
-        "energy have no interval; a lane can have the higher throughput and the longer call, where it runs calls "
-        "side by side. Unproved: nothing shows that the two compute the same thing, so there is no answer; an unproved "
-        "lane beside others is left out.",
+        "energy have no interval; no lane has the least memory where one's is only known to be at most so much (<=). A "
+        "lane can have the higher throughput and the longer call, where it runs calls side by side. Unproved: nothing "
+        "shows that the two compute the same thing, so there is no answer; an unproved lane beside others is left out.",
         (
             Column("model", lambda answer: answer.comparison.workload.model),
             Column("mode", lambda answer: answer.comparison.workload.mode),
@@ -164,9 +164,9 @@ def _weigh(fastest: Case, second: Case) -> tuple[float, str, str]:
     else:
         ratio = (fastest.value("throughput") or 0.0) / (second.value("throughput") or math.inf)
         reason = "one process each" if logs else "processes of different runs"
-    disturbed = max((*fastest.values("other_load"), *second.values("other_load")), default=0.0)
-    if disturbed > BUSY:
-        return ratio, "undecided", f"{reason}; other load of {disturbed:.0%}"
+    disturbed = disturbances([*fastest.measurements, *second.measurements])
+    if disturbed:
+        return ratio, "undecided", f"{reason}; {', '.join(f'{one.cause.name} ({one.detail})' for one in disturbed)}"
     if max(ratio, 1 / ratio) <= UNCHANGED_CODE:
         return ratio, "undecided", f"{reason}; within {UNCHANGED_CODE - 1:.0%}"
     return ratio, "likely", f"{reason}; beyond {UNCHANGED_CODE - 1:.0%}"
@@ -186,7 +186,7 @@ def _latency(case: Case) -> float | None:
 
 
 def _memory(case: Case) -> float | None:
-    return case.value(case.memory)
+    return case.memory
 
 
 def _energy(case: Case) -> float | None:
@@ -203,7 +203,8 @@ def _least(
     comparison: Comparison, lanes: Sequence[str], metric: Callable[[Case], float | None]
 ) -> tuple[str, float] | None:
     values = {lane: value for lane in lanes if (value := metric(comparison.lanes[lane]))}
-    if len(values) < 2:
+    # One that may be lower than it is known to be could stand anywhere in the order.
+    if len(values) < 2 or any(isinstance(value, units.AtMost) for value in values.values()):
         return None
     first, second = sorted(values, key=lambda lane: values[lane])[:2]
     return first, values[second] / values[first]

@@ -35,9 +35,10 @@ def columns(cases: Sequence[Case]) -> tuple[Column[Case], ...]:
             Column[Case](f"p{p}", functools.partial(_value, f"latency_p{p}"), "s", units.seconds, "n/a")
             for p in (50, 95, 99)
         ),
-        Column("memory", lambda case: case.value(case.memory), "B", units.size),
+        Column("memory", lambda case: case.memory, "B", units.size),
         Column("J/sample", lambda case: case.value("energy_per_sample"), "J", units.joules),
         Column("compile", lambda case: case.compile_seconds, "s", units.seconds),
+        Column("to steady", lambda case: case.value("time_to_steady"), "s", units.seconds),
         Column("speed-up", speed_up, "1", units.ratio, ""),
     )
 
@@ -48,9 +49,10 @@ def table(key: str, title: str, cases: Sequence[Case]) -> Table:
         key,
         title,
         "Throughput is samples per second with calls enqueued back to back; p50, p95 and p99 are latencies of one "
-        "synchronised call, n/a where there are too few samples to say; compile is tracing and compiling with cold "
-        f"caches; speed-up is throughput relative to {BASELINE.title}, and unproved where nothing shows that both "
-        "compute the same thing.",
+        "synchronised call, n/a where there are too few samples to say; memory after <= is at most that; compile is "
+        "tracing and compiling with cold caches, as the framework tells it; to steady is the time from its start until "
+        "calls are steady, in every lane alike, whatever it does at which call; speed-up is throughput relative to "
+        f"{BASELINE.title}, and unproved where nothing shows that both compute the same thing.",
         columns(cases),
         cases,
         _missing(cases),
@@ -105,7 +107,7 @@ class BreakEven:
     """A compiled lane against the eager one.
 
     Attributes:
-        compiling: seconds, once.
+        compiling: seconds that it costs, once.
         eager, compiled: seconds of a synchronised call, median.
         calls: after which compiling has paid off; None where it never does.
     """
@@ -128,11 +130,21 @@ def break_evens(cases: Sequence[Case]) -> list[BreakEven]:
         baseline = next((case for lane, case in comparison.lanes.items() if _is_baseline(lane)), None)
         eager = baseline.value("latency_p50") if baseline else None
         for case in comparison.lanes.values():
-            compiling, compiled = case.compile_seconds, case.value("latency_p50")
-            if baseline is None or eager is None or compiling is None or compiled is None or apart(case, baseline):
+            compiled = case.value("latency_p50")
+            if baseline is None or eager is None or compiled is None or apart(case, baseline):
                 continue
-            found.append(BreakEven(case, compiling, eager, compiled))
+            compiling = _compiling(case, baseline)
+            if compiling is not None:
+                found.append(BreakEven(case, compiling, eager, compiled))
     return found
+
+
+def _compiling(case: Case, baseline: Case) -> float | None:
+    """Seconds by which a lane that compiles is ready later; tracing and compiling alone where the start is not told."""
+    start, eager = case.value("time_to_steady"), baseline.value("time_to_steady")
+    if case.compile_seconds is None or start is None or eager is None:
+        return case.compile_seconds
+    return max(0.0, start - eager)
 
 
 def break_even(cases: Sequence[Case]) -> Table:
@@ -140,9 +152,11 @@ def break_even(cases: Sequence[Case]) -> Table:
     return tabulate(
         "break-even",
         "When compiling has paid off",
-        f"The compiler's seconds, a call's latency (p50) in {BASELINE.title} and in the compiled lane, and the number "
-        "of calls after which the compiled lane has caught up; never where its calls are slower. Where two calls take "
-        "about as long, chance decides between never and many.",
+        "The seconds that compiling costs (by which the lane is steady later, with kernels tuned and graphs recorded; "
+        "where that is not known, tracing and compiling alone), a call's latency (p50) in "
+        f"{BASELINE.title} and in the compiled lane, and the number of calls after which the compiled lane has caught "
+        "up; never where its calls are slower. Where two calls take about as long, chance decides between never and "
+        "many.",
         (
             *(Column[BreakEven](c.name, functools.partial(_of_case, c), c.unit, c.show) for c in _workload(cases)),
             Column("compiling", lambda found: found.compiling, "s", units.seconds),

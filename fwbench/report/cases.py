@@ -15,6 +15,7 @@ from fwbench.record.measurement import Measurement, Metric
 from fwbench.record.reading import Plain, Record
 from fwbench.record.workload import MODES, Workload
 from fwbench.report.tables import Column
+from fwbench.report.units import AtMost
 
 Row = TypeVar("Row")
 
@@ -82,9 +83,16 @@ class Case:
         return next((m.metrics[name] for m in self.measurements if name in m.metrics), None)
 
     @property
-    def memory(self) -> str:
-        """The metric that stands for memory: of the device where it has an allocator of its own."""
-        return "device_peak_memory" if self.workload.device == "gpu" else "host_peak_memory"
+    def memory(self) -> float | None:
+        """Peak memory, the median over processes: of the device where it has an allocator of its own.
+
+        `AtMost` where an allocator counts from the start of the process, tuning included (JAX's on a GPU), and another
+        one's number from the call.
+        """
+        name = "device_peak_memory" if self.workload.device == "gpu" else "host_peak_memory"
+        peak = self.value(name)
+        at_most = any(m.metrics[name].at_most for m in self.measurements if name in m.metrics)
+        return AtMost(peak) if peak is not None and at_most else peak
 
     @property
     def compile_seconds(self) -> float | None:
@@ -102,6 +110,7 @@ class Case:
             workload.optimizer if workload.optimizer != "adam" else "",
             f"a{workload.accumulate}" if workload.accumulate > 1 else "",
             "remat" if workload.remat else "",
+            "plain" if workload.plain else "",
             f"({workload.variant})" if workload.variant else "",
         )
         return " ".join((workload.lane, *filter(None, options)))

@@ -62,7 +62,7 @@ def draw(cases: Sequence[Case]) -> list[Drawing]:
                 lambda case: case.value("throughput"),
                 units.rate,
             ),
-            _bars(inference, "memory", "Peak memory", "memory", lambda case: case.value(case.memory), units.size),
+            _bars(inference, "memory", "Peak memory", "memory", lambda case: case.memory, units.size),
             _bars(
                 inference,
                 "energy",

@@ -62,7 +62,7 @@ COLUMNS = (
     _share("waiting", "epoch_wait_time"),
     _share("evaluating", "epoch_evaluation_time"),
     Column[Case]("throughput/s", lambda case: case.value("throughput"), "1/s", units.rate),
-    Column[Case]("memory", lambda case: case.value(case.memory), "B", units.size),
+    Column[Case]("memory", lambda case: case.memory, "B", units.size),
     *(
         Column[Case](name, functools.partial(score, metric), "1", _score)
         for name, metric in (

@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Sequence
 
-from fwbench.machine.load import BUSY
+from fwbench.machine.disturbances import CAUSES, disturbances
 from fwbench.record.measurement import Measurement
 from fwbench.report import calls, fits, units
 from fwbench.report.cases import cases, doubts
@@ -16,7 +16,8 @@ def table(measurements: Sequence[Measurement]) -> list[str]:
     """The lines of the table of calls: inference and single training steps.
 
     Memory is the device allocator's peak on a GPU and the process's peak resident memory on a CPU; compile is tracing
-    and compiling together; speed-up is throughput relative to the baseline lane on the same workload.
+    and compiling together, to steady the time from its start until calls are steady; speed-up is throughput relative
+    to the baseline lane on the same workload.
     """
     return _lines(calls.table("calls", "", cases(m for m in measurements if m.workload.mode != "fit")))
 
@@ -69,7 +70,7 @@ def notes(measurements: Sequence[Measurement]) -> list[str]:
 
 
 def cautions(measured: Sequence[Measurement]) -> list[str]:
-    """Where a number may not be the machine's or the program's: crashes, slow calls, other load, recompilation."""
+    """Where a number may not be the machine's or the program's: crashes, slow calls, disturbances, recompilation."""
     lines = [f"{m.workload.id}: {m.after_crash}" for m in measured if m.after_crash]
     for m in measured:
         p95 = m.value("latency_p95")
@@ -78,13 +79,15 @@ def cautions(measured: Sequence[Measurement]) -> list[str]:
                 f"{m.workload.id}: the mean latency lies above p95; a few calls were very slow. "
                 "Look for other load on the machine and measure again."
             )
-    loads = {m.workload.id: load for m in measured if (load := m.value("other_load") or 0.0) > BUSY}
-    if loads:
-        worst = max(loads, key=lambda name: loads[name])
-        lines.append(
-            f"other processes used the CPUs while {len(loads)} of {len(measured)} were measured (most: "
-            f"{loads[worst]:.0%}, {worst}); those numbers are not the machine's. Stop the other load, measure again."
-        )
+    disturbed = [(m.workload.id, one) for m in measured for one in disturbances([m])]
+    for cause in CAUSES:
+        of_cause = [(name, one) for name, one in disturbed if one.cause == cause]
+        if of_cause:
+            worst, most = max(of_cause, key=lambda pair: pair[1].degree)
+            lines.append(
+                f"{cause.happened} while {len(of_cause)} of {len(measured)} were measured (most: {most.detail}, "
+                f"{worst}); those numbers are not the machine's. {cause.next_step}, and measure again."
+            )
     lines.extend(
         f"{m.workload.id}: recompiled while it was measured ({m.program.recompilations}x); a shape, a type or a "
         "value that it is compiled for changes from call to call"

@@ -1,5 +1,11 @@
 """Humane units for the screen; records keep SI."""
 
+import math
+
+
+class AtMost(float):
+    """A number that the true one may be below: it is shown so, and ranked with no other."""
+
 
 def seconds(value: float) -> str:
     """12.3 ms, 4.56 s: three significant digits."""
@@ -9,8 +15,18 @@ def seconds(value: float) -> str:
     return f"{_three(value / 1e-9)} ns"
 
 
+def duration(value: float) -> str:
+    """Of a run: 90 s, 6 min, 1 h 20 min."""
+    if round(value) < 100:
+        return f"{math.ceil(value) if value < 1 else round(value)} s"
+    minutes = round(value / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
 def size(value: float) -> str:
-    """Bytes in binary units: 1.23 GiB."""
+    """Bytes in binary units: 1.23 GiB, or <= 1.23 GiB."""
+    if isinstance(value, AtMost):
+        return f"<= {size(float(value))}"
     for factor, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if value >= factor:
             return f"{_three(value / factor)} {unit}"

@@ -30,6 +30,8 @@ class Selection:
         data_path: where the data of mode `fit` is.
         threads: of every lane.
         processes: that measure each workload.
+        plain: whether networks run with their framework's own operators alone.
+        target: the GPU that programs are compiled for, where none is run.
     """
 
     protocol: Protocol
@@ -44,6 +46,8 @@ class Selection:
     data_path: str | None
     threads: int
     processes: int
+    plain: bool
+    target: str | None
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -91,7 +95,7 @@ class Selection:
             networks = complete(model).networks
             chosen = [lane for lane in part.lanes if LANES[lane].framework in networks]
         else:
-            chosen = list(of_profile(self.protocol.profile, model.networks))
+            chosen = list(of_profile(self.protocol.profile, self.device, model.networks))
         return self._of(part, model, chosen)
 
     def _asked_for(self, part: Part, *, fixed: bool) -> Part:
@@ -122,6 +126,8 @@ class Selection:
                 self.weights,
                 seed=seed,
                 axes=axes,
+                plain=self.plain,
+                target=self.target,
                 **(self._training(part) if part.mode in TRAINING else {}),
             )
             for axes in model.sweep()

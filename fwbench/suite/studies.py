@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from fwbench.record.lanes import OWN
+from fwbench.record.workload import DEVICES
 
 _PAPER_MODELS = ("resnet50", "vit_b_16", "mobilenet_v3_small", "efficientnet_b0")
 _MODELS = (*_PAPER_MODELS, "mlp", "cnn")
@@ -44,30 +45,43 @@ class Study:
     parts: tuple[Part, ...]
 
 
-def _lanes(profile: str) -> tuple[str, ...]:
-    """fwbench's own lanes that a profile measures."""
-    return tuple(lane.name for lane in OWN.values() if profile in lane.profiles and not lane.internal)
+def _suites(device: str) -> dict[str, tuple[Part, ...]]:
+    def lanes(profile: str) -> tuple[str, ...]:
+        return tuple(lane.name for lane in OWN.values() if lane.is_measured(profile, device))
+
+    # What a run takes in minutes. On a GPU that measures the compiled lane, too, it is compiling that takes them, above
+    # all of training steps: so one batch size, and the training steps of a large model and of a small one.
+    calls = {
+        "cpu": (
+            Part("inference", lanes("quick"), _MODELS, (1, 8)),
+            Part("train_step", lanes("quick"), _MODELS, (2,)),
+        ),
+        "gpu": (
+            Part("inference", lanes("quick"), _MODELS, (32,)),
+            Part("train_step", lanes("quick"), ("resnet50", "mlp"), (32,)),
+        ),
+    }
+    return {
+        "quick": (
+            *calls[device],
+            Part("fit", lanes("quick"), ("mlp",), (64,), learning_rate=1e-3, data="digits", epochs=5),
+        ),
+        # Small models, of which a gate can afford several processes a side.
+        "ci": (
+            Part("inference", lanes("ci"), ("mobilenet_v3_small",), (1,)),
+            Part("inference", lanes("ci"), ("cnn",), (8,)),
+            Part("train_step", lanes("ci"), ("mlp",), (64,)),
+        ),
+        "paper": (
+            Part("inference", lanes("paper"), _MODELS, (1, 8, 32, 128)),
+            Part("train_step", lanes("paper"), _MODELS, (32, 64, 128)),
+            Part("fit", lanes("paper"), ("mlp",), (64,), learning_rate=1e-3, data="digits", epochs=20),
+        ),
+    }
 
 
-# What a profile measures when no study is asked for.
-SUITES: dict[str, tuple[Part, ...]] = {
-    "quick": (
-        Part("inference", _lanes("quick"), _MODELS, (1, 8)),
-        Part("train_step", _lanes("quick"), _MODELS, (2,)),
-        Part("fit", _lanes("quick"), ("mlp",), (64,), learning_rate=1e-3, data="digits", epochs=5),
-    ),
-    # Small models, of which a gate can afford several processes a side.
-    "ci": (
-        Part("inference", _lanes("ci"), ("mobilenet_v3_small",), (1,)),
-        Part("inference", _lanes("ci"), ("cnn",), (8,)),
-        Part("train_step", _lanes("ci"), ("mlp",), (64,)),
-    ),
-    "paper": (
-        Part("inference", _lanes("paper"), _MODELS, (1, 8, 32, 128)),
-        Part("train_step", _lanes("paper"), _MODELS, (32, 64, 128)),
-        Part("fit", _lanes("paper"), ("mlp",), (64,), learning_rate=1e-3, data="digits", epochs=20),
-    ),
-}
+# What a profile measures when no study is asked for: by device, then by profile.
+SUITES: dict[str, dict[str, tuple[Part, ...]]] = {device: _suites(device) for device in DEVICES}
 
 STUDIES = {
     "paper-inference": Study(

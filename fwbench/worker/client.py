@@ -4,9 +4,10 @@ import dataclasses
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,25 +59,26 @@ class Workers:
     def measure(self, workload: Workload, protocol: Protocol, tell: Callable[[str], None]) -> Measurement:
         """Measure in a fresh process; every fault of that process is a failure of this one workload.
 
-        Where a lane crashes on a GPU, it is run again with each of its fallback flags until it does not crash: the
-        record then says in `after_crash` what the first attempt came to and what was changed.
+        Where a lane crashes or its compiler fails on a GPU, it is run again with ever more of its fallback flags until
+        that is over: the record then says in `after_crash` what the first attempt came to and what was changed.
         """
         lane = LANES[workload.lane]
         job = self._job(workload, protocol)
         server = self._servers.get(lane.name)
         if server is None or not server.alive:
-            server = self._servers[lane.name] = self._server(lane)
+            server = Server(self._python(lane), lane, self._machine.cpus, self._variables(lane))
+            self._servers[lane.name] = server
         first = server.measure(job, workload, tell)
         if self._device != "gpu" or first.failure is None or not _crashed(first.failure):
             return first
-        for variable, value in lane.fallback:
-            tell(f"again with {variable}={value}")
-            server = self._server(lane, (variable, value))
+        python, variables = self._python(lane), self._variables(lane)
+        for flags in milder(lane, python, variables):
+            tell(f"again with {stated(flags)}")
+            server = Server(python, lane, self._machine.cpus, added(variables, flags))
             found = server.measure(job, workload, tell)
             server.close()
             if found.failure is None or not _crashed(found.failure):
-                told = f"{first.failure.message}, so it was run again with {variable}={value}"
-                return dataclasses.replace(found, after_crash=told)
+                return dataclasses.replace(found, after_crash=f"{first.failure.message}, so {again(flags)}")
         return first
 
     def _job(self, workload: Workload, protocol: Protocol) -> dict[str, Any]:
@@ -86,16 +88,15 @@ class Workers:
             "path": [str(folder) for folder in self._project.path],
             "proofs": str(self._project.root / PROOFS),
             "protocol": protocol.to_json(),
+            # As the user set it: the worker's own names the one GPU that is measured.
+            "user": {name: os.environ[name] for name in ("CUDA_VISIBLE_DEVICES",) if name in os.environ},
         }
 
-    def _server(self, lane: Lane, flag: tuple[str, str] | None = None) -> "Server":
-        """A new server of a lane, with a fallback flag added to the user's variables."""
-        variables = environment(os.environ, self._machine.threads, self._device, lane)
-        if flag:
-            name, value = flag
-            variables[name] = f"{variables.get(name, '')} {value}".strip()
-        python = self._pythons.get(lane.framework, sys.executable)
-        return Server(python, lane, self._machine.cpus, variables)
+    def _python(self, lane: Lane) -> str:
+        return self._pythons.get(lane.framework, sys.executable)
+
+    def _variables(self, lane: Lane) -> dict[str, str]:
+        return environment(os.environ, self._machine.threads, self._device, lane)
 
     def close(self) -> None:
         """End every server."""
@@ -201,8 +202,53 @@ class Server:
 
 
 def _crashed(failure: Failure) -> bool:
-    """Whether the process died, or compiling raised, as XLA does on an illegal address while autotuning."""
-    return failure.kind == "crashed" or (failure.kind == "error" and failure.stage == "compile")
+    """Whether the process died, or the compiler failed, as XLA does on an illegal address while autotuning."""
+    return failure.kind == "crashed" or failure.compiler
+
+
+# Of a lane's fallback: environment variables, and what to add to their values.
+Flags = tuple[tuple[str, str], ...]
+
+
+def milder(lane: Lane, python: str, variables: Mapping[str, str]) -> Iterator[Flags]:
+    """Ever more of a lane's fallback flags, without those that the framework of an interpreter does not know.
+
+    Args:
+        variables: of the lane's processes.
+    """
+    taken: Flags = ()
+    for flag in lane.fallback:
+        if _known(lane, python, added(variables, (flag,))):
+            taken = (*taken, flag)
+            yield taken
+
+
+def added(variables: Mapping[str, str], flags: Flags) -> dict[str, str]:
+    """A process's variables with fallback flags."""
+    found = dict(variables)
+    for name, value in flags:
+        found[name] = f"{found.get(name, '')} {value}".strip()
+    return found
+
+
+def stated(flags: Flags) -> str:
+    """Fallback flags as a shell would set them, `NAME=value value`."""
+    return " ".join(f"{name}={value}" for name, value in added({}, flags).items())
+
+
+def again(flags: Flags) -> str:
+    """Half a sentence on a second attempt."""
+    return f"it was run again with {stated(flags)}"
+
+
+def _known(lane: Lane, python: str, variables: Mapping[str, str]) -> bool:
+    try:
+        done = subprocess.run(
+            [python, "-P", "-c", lane.trial], env=dict(variables), capture_output=True, timeout=START_DEADLINE
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
 
 
 def command(python: str, script: Path, *arguments: str, package: Path = PACKAGE) -> list[str]:

@@ -34,7 +34,16 @@ from fwbench.record.measurement import Failure, FailureKind
 from fwbench.record.workload import Workload
 from fwbench.worker import turns
 from fwbench.worker.channel import Channel, describe_exit
-from fwbench.worker.client import START_DEADLINE, command, configuration, environment
+from fwbench.worker.client import (
+    START_DEADLINE,
+    Flags,
+    added,
+    again,
+    command,
+    configuration,
+    environment,
+    milder,
+)
 from fwbench.worker.sides import Side
 
 _PLACINGS = 4
@@ -83,26 +92,32 @@ class Pairs:
         self._planted = planted or {}
         self._random = random.Random(seed)
         self._fingerprinted: set[Workload] = set()
+        # Of workloads that both sides' compilers fail on, and what the first such failure was.
+        self._flags: dict[Workload, Flags] = {}
+        self._crashes: dict[Workload, str] = {}
         self._modules: dict[str, list[str]] = {}
 
     def play(self, workloads: Sequence[Workload]) -> dict[Workload, Pair | Fault]:
-        """One fresh pair of each workload, those of a lane forked from servers that they share."""
-        by_lane: dict[str, list[Workload]] = {}
-        for workload in self._random.sample(workloads, len(workloads)):
-            by_lane.setdefault(workload.lane, []).append(workload)
+        """One fresh pair of each workload, those of a lane forked from servers that they share.
+
+        Where the compilers of both sides fail on a GPU, both get ever more of the lane's fallback flags, in this and
+        all later pairs of the workload. Where that of one side fails, it is that side's fault.
+        """
+        shuffled = self._random.sample(workloads, len(workloads))
         played: dict[Workload, Pair | Fault] = {}
-        for lane, pending in by_lane.items():
-            while pending:
-                self._share(LANES[lane], pending, played)
+        while left := [workload for workload in shuffled if workload not in played]:
+            lane, flags = left[0].lane, self._flags.get(left[0], ())
+            alike = [each for each in left if (each.lane, self._flags.get(each, ())) == (lane, flags)]
+            self._share(LANES[lane], flags, alike, played)
         return played
 
-    def _share(self, lane: Lane, pending: list[Workload], played: dict[Workload, Pair | Fault]) -> None:
+    def _share(self, lane: Lane, flags: Flags, pending: list[Workload], played: dict[Workload, Pair | Fault]) -> None:
         """Pairs of the pending workloads from fresh servers, until one side fails or all are done."""
         begun = time.monotonic()
         workload = pending[0]
         try:
             with ExitStack() as stack:
-                partners = self._partners(lane, stack)
+                partners = self._partners(lane, flags, stack)
                 share = (time.monotonic() - begun) / len(pending)
                 while pending:
                     workload = pending.pop(0)
@@ -110,20 +125,34 @@ class Pairs:
                     taken = self._play(workload, partners)
                     played[workload] = taken.pair(self._device, share + time.monotonic() - begun)
         except SideError as error:
+            if error.shared and self._retreat(lane, workload, error):
+                return
             played[workload] = error.fault
             if workload in pending:
                 # A server that does not come up, and never will.
                 played.update(dict.fromkeys(pending, error.fault))
                 pending.clear()
 
-    def _partners(self, lane: Lane, stack: ExitStack) -> dict[str, "_Partner"]:
+    def _retreat(self, lane: Lane, workload: Workload, error: "SideError") -> bool:
+        """Whether there are more fallback flags, which the workload is played with from now on."""
+        if self._device != "gpu":
+            return False
+        variables = environment(os.environ, self._machine.threads, self._device, lane)
+        base, head = (list(milder(lane, side.interpreter(lane.framework), variables)) for side in self._sides)
+        more = [flags for flags in head if flags in base and len(flags) > len(self._flags.get(workload, ()))]
+        if more:
+            self._crashes.setdefault(workload, error.fault.failure.message)
+            self._flags[workload] = more[0]
+        return bool(more)
+
+    def _partners(self, lane: Lane, flags: Flags, stack: ExitStack) -> dict[str, "_Partner"]:
         noise = {
             "PYTHONHASHSEED": str(self._random.randrange(1 << 32)),
             "FWBENCH_PADDING": "x" * self._random.randrange(_ENVIRONMENT),
         }
         partners = {
             side.name: stack.enter_context(
-                contextlib.closing(_Partner(side, lane, self._machine, self._device, self._deadline, noise))
+                contextlib.closing(_Partner(side, lane, self._machine, self._device, self._deadline, noise, flags))
             )
             for side in self._shuffled()
         }
@@ -131,21 +160,23 @@ class Pairs:
         return partners
 
     def _play(self, workload: Workload, partners: Mapping[str, "_Partner"]) -> "_Taken":
-        for side in self._shuffled():
-            extra = self._planted.get(workload, 0.0) if side.name == "head" else 0.0
-            partners[side.name].send(
-                {
-                    "workload": _fields(workload),
-                    "model": complete(self._models[workload.model]).to_json(),
-                    "path": [str(folder) for folder in side.path],
-                    "side": side.name,
-                    "root": str(side.root),
-                    "tree": str(side.tree) if side.tree else None,
-                    "own": self._own(workload.model),
-                    "extra": extra,
-                }
-            )
-        taken = _Taken(_both(partners, lambda partner: partner.receive("built")["built"]))
+        jobs = {
+            side.name: {
+                "workload": _fields(workload),
+                "model": complete(self._models[workload.model]).to_json(),
+                "path": [str(folder) for folder in side.path],
+                "side": side.name,
+                "root": str(side.root),
+                "tree": str(side.tree) if side.tree else None,
+                "own": self._own(workload.model),
+                "extra": self._planted.get(workload, 0.0) if side.name == "head" else 0.0,
+            }
+            for side in self._sides
+        }
+        taken = _Taken(self._ask(partners, jobs, "built"))
+        if workload in self._flags:
+            for described in taken.described.values():
+                described["after_crash"] = f"{self._crashes[workload]}, so {again(self._flags[workload])}"
         order = self._random.sample(("base", "head"), 2)
         for placing in range(_PLACINGS):
             self._place(partners, taken, placing, order if placing % 2 == 0 else order[::-1])
@@ -156,22 +187,33 @@ class Pairs:
             finished = partner.ask({"finish": {"program": first}}, "finished")
             taken.memory[name] = finished["finished"]
             if first:
-                taken.described[name]["program"] = finished.get("program")
+                taken.described[name] |= {of: finished[of] for of in ("program", "settings")}
             partner.receive("exited")
         self._fingerprinted.add(workload)
         return taken
 
     def _place(self, partners: Mapping[str, "_Partner"], taken: "_Taken", placing: int, order: Sequence[str]) -> None:
-        for side in self._shuffled():
-            partners[side.name].send({"place": [self._random.randrange(size) for size in _PADDINGS]})
-        latency = max(partner.receive("placed")["placed"] for partner in partners.values())
+        paddings = {name: {"place": [self._random.randrange(size) for size in _PADDINGS]} for name in partners}
+        latencies = self._ask(partners, paddings, "placed")
         if not placing:
-            taken.plan(latency)
+            taken.plan(max(latencies.values()))
         one, other = order
         for block in range(taken.blocks):
             for name in (one, other, other, one):
                 answer = partners[name].ask({"rounds": taken.rounds}, "rounds")
                 taken.turn(placing, block, name, answer["rounds"][1:], answer["cpu_time"])
+
+    def _ask(self, partners: Mapping[str, "_Partner"], messages: Mapping[str, Any], answer: str) -> dict[str, Any]:
+        """Both sides' answers of this name; on a GPU the second is asked only then, in random order.
+
+        Compilers and libraries choose a GPU's kernels by timing them, and the other side's would disturb that.
+        """
+        shuffled = {side.name: partners[side.name] for side in self._shuffled()}
+        if self._device == "gpu":
+            return _both(shuffled, lambda partner: partner.ask(messages[partner.side.name], answer)[answer])
+        for name, partner in shuffled.items():
+            partner.send(messages[name])
+        return _both(shuffled, lambda partner: partner.receive(answer)[answer])
 
     def _own(self, name: str) -> list[str]:
         """Of the modules that the model of this name names, those that the user's repository has on either side."""
@@ -190,20 +232,26 @@ class Pairs:
 
 
 def _both(partners: Mapping[str, "_Partner"], ask: Callable[["_Partner"], Any]) -> dict[str, Any]:
-    """What both sides answer. Head first: where it fails, base can only tell whether head has lost something.
+    """What both sides answer, asked in the order given.
 
     Raises:
-        SideError: of the first side that has no answer.
+        SideError: a side has no answer; head, where neither has.
     """
-    try:
-        head = ask(partners["head"])
-    except SideError as error:
-        if error.lacking:
-            with contextlib.suppress(SideError):
-                ask(partners["base"])
-                error.fault = dataclasses.replace(error.fault, lost=True)
-        raise
-    return {"head": head, "base": ask(partners["base"])}
+    answers: dict[str, Any] = {}
+    errors: dict[str, SideError] = {}
+    for name, partner in partners.items():
+        try:
+            answers[name] = ask(partner)
+        except SideError as error:
+            errors[name] = error
+    if not errors:
+        return answers
+    told = errors.get("head") or errors["base"]
+    told.shared = len(errors) == 2 and all(each.compilers for each in errors.values())
+    if told.lacking and "base" in answers:
+        # Head has lost something.
+        told.fault = dataclasses.replace(told.fault, lost=True)
+    raise told
 
 
 class SideError(Exception):
@@ -214,14 +262,26 @@ class SideError(Exception):
         message: one sentence.
         detail: a traceback, or the end of standard error.
         lacking: whether the side has no such model or cannot run it at all, so that it matters whether the other can.
+        compilers: whether its compiler failed, or it died while it may have been compiling.
 
     Attributes:
         fault: what the judgement is told of it.
+        shared: whether the other side's compiler failed, too.
     """
 
-    def __init__(self, side: Side, kind: FailureKind, message: str, detail: str = "", lacking: bool = False) -> None:
+    def __init__(
+        self,
+        side: Side,
+        kind: FailureKind,
+        message: str,
+        detail: str = "",
+        lacking: bool = False,
+        compilers: bool = False,
+    ) -> None:
         super().__init__(message)
         self.lacking = lacking or kind == "unavailable"
+        self.compilers = compilers
+        self.shared = False
         self.fault = Fault(side.name, side.title, Failure(kind, message, "duet", detail))
 
 
@@ -236,6 +296,7 @@ class _Partner:
         device: str,
         deadline: float,
         noise: Mapping[str, str],
+        flags: Flags = (),
     ) -> None:
         self.side = side
         self._deadline = deadline
@@ -245,6 +306,7 @@ class _Partner:
         caches = side.caches if device == "cpu" else Path(tempfile.mkdtemp(dir=side.caches))
         folders = {variable: str(caches / name) for variable, name in lane.caches.items()}
         variables = {**environment(os.environ, machine.threads, device, lane), **noise, **lane.sharing, **folders}
+        variables = added(variables, flags)
         python = side.interpreter(lane.framework)
         config = json.dumps(configuration(lane, machine.cpus))
         server = command(python, Path(turns.__file__).resolve(), config, package=side.package)
@@ -299,8 +361,10 @@ class _Partner:
         for why in ("failed", "undriven"):
             if why in message:
                 kind: FailureKind = "error" if answer == "built" else "crashed"
-                raise SideError(self.side, kind, message[why], message["detail"])
-        raise SideError(self.side, "crashed", describe_exit(message.get("exited", 0)), self._channel.said())
+                compilers = message.get("compiler", False)
+                raise SideError(self.side, kind, message[why], message["detail"], compilers=compilers)
+        died = describe_exit(message.get("exited", 0))
+        raise SideError(self.side, "crashed", died, self._channel.said(), compilers=answer in ("built", "placed"))
 
     def _refuse(self, message: Mapping[str, Any]) -> None:
         if "undriven" in message and self.side.name == "base":

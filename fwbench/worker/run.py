@@ -21,20 +21,22 @@ from fwbench.data import digest as batches_digest
 from fwbench.frameworks.contract import CompileTimes, Framework, Program, Trainer
 from fwbench.frameworks.precision import check, operands
 from fwbench.frameworks.training import HORIZON
-from fwbench.machine import versions
+from fwbench.machine import nvml, versions
 from fwbench.machine.load import OtherLoad
-from fwbench.meters.energy import counter, energy
+from fwbench.machine.watch import Watch
+from fwbench.meters.energy import counter, energy, period
 from fwbench.meters.epochs import Epochs, fitting
 from fwbench.meters.latency import Clock, latencies, percentiles
 from fwbench.meters.memory import memory
-from fwbench.meters.throughput import throughput
+from fwbench.meters.steady import Start
+from fwbench.meters.throughput import queue_depth, throughput
 from fwbench.models import Model, ModelError
 from fwbench.models.importing import described
 from fwbench.models.weights import canonical, digest
 from fwbench.parity.store import stamp
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.lanes import Lane
-from fwbench.record.measurement import Failure, Measurement, Metric, unavailable
+from fwbench.record.measurement import BEFORE, Failure, Measurement, Metric, unavailable
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
 
@@ -49,8 +51,9 @@ _DIGESTED = 2
 
 # Environment that changes what is measured, whatever the framework; what of it is set goes onto the record.
 _RECORDED = (
-    *("MALLOC_", "OMP_", "KMP_", "OPENBLAS_", "LD_PRELOAD"),
-    *("CUBLAS_", "CUDNN_", "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS", "NVIDIA_TF32_OVERRIDE"),
+    *("MALLOC_", "OMP_", "KMP_", "OPENBLAS_", "LD_PRELOAD", "LD_LIBRARY_PATH"),
+    *("CUBLAS_", "CUDNN_", "NCCL_", "NVIDIA_TF32_OVERRIDE", "NVIDIA_VISIBLE_DEVICES"),
+    *("CUDA_CACHE_", "CUDA_DEVICE_", "CUDA_FORCE_PTX_JIT", "CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING", "CUDA_MPS_"),
 )
 
 
@@ -63,13 +66,16 @@ def run(lane: Lane, job: Mapping[str, Any], send: Callable[[Mapping[str, Any]], 
     sys.path[:0] = job["path"]
     model = Model.from_json(job["model"])
     measuring = Measuring(workload, lane, model, protocol, lambda stage: send({"stage": stage}))
-    with tempfile.TemporaryDirectory(prefix="fwbench-") as folder:
+    # What a compiler's helper still writes there can keep it from being removed; the measurement is made by then.
+    with tempfile.TemporaryDirectory(prefix="fwbench-", ignore_cleanup_errors=True) as folder:
         # Fresh compiler caches: compile time means a cold one.
         os.environ.update({variable: os.path.join(folder, name) for variable, name in lane.caches.items()})
         measurement = measuring.run()
     # Here, for the proof is of the source files and versions that this process sees.
     proof = stamp(model, lane.framework, Path(job["proofs"]))
-    measurement = dataclasses.replace(measurement, parity={**measurement.parity, "proof": proof})
+    measurement = dataclasses.replace(
+        measurement, parity={**measurement.parity, "proof": proof}, settings={**measurement.settings, **job["user"]}
+    )
     send({"measurement": measurement.to_json()})
 
 
@@ -99,6 +105,7 @@ class Measuring:
         self.training: dict[str, Any] = {}
         self.program: Fingerprint | None = None
         self._compilations: dict[str, int] = {}
+        self._watch = Watch(nvml.find() if workload.device == "gpu" else "the program runs on the CPU")
 
     def run(self) -> Measurement:
         """Measure; every exception of the measured code becomes a failure of its kind."""
@@ -122,8 +129,9 @@ class Measuring:
             parity=self.parity,
             training=self.training,
             program=self.program,
+            accelerator=tuple(self._watch.moments),
             stages=self.stages,
-            versions=versions(self.lane.distributions),
+            versions=_versions(self.lane),
             failure=failure,
         )
 
@@ -139,6 +147,7 @@ class Measuring:
                 f"{type(error).__name__}: {_first_line(error)}",
                 stage=next(reversed(self.stages), None),
                 detail=traceback.format_exc(),
+                compiler=framework.is_compilers_fault(error),
             )
 
     def _measure(self, framework: Framework) -> Failure | None:
@@ -146,8 +155,11 @@ class Measuring:
         reason = framework.unavailable(workload, self.model)
         if reason:
             return Failure("unavailable", reason)
+        self._watch.note(BEFORE)
         if workload.mode != "fit":
             program = self._build(framework, HORIZON)
+            if workload.target:
+                return self._aim(program, workload.target)
             with program.session():
                 self._measure_program(framework, program)
             return None
@@ -159,11 +171,22 @@ class Measuring:
             steps = data.sizes["train"] // workload.batch_size
             program = self._build(framework, steps * workload.epochs)
             assert isinstance(program, Trainer)
+            if workload.target:
+                return self._aim(program, workload.target)
             with program.session():
                 if self.protocol.programs:
                     self._measure_program(framework, program)
                 else:
                     self._fit(framework, program, data)
+        return None
+
+    def _aim(self, program: Program, target: str) -> Failure | None:
+        """Fingerprint the program for a GPU that is not here."""
+        with self._stage("compile"):
+            found = program.fingerprint_for(target)
+        if isinstance(found, str):
+            return Failure("unavailable", found)
+        self.program = found
         return None
 
     def _build(self, framework: Framework, horizon: int) -> Program:
@@ -192,16 +215,20 @@ class Measuring:
                 _one_step(program)
             return
         meter = counter(workload.device)
+        with self._stage("energy"):
+            moves = self.metrics["energy_period"] = period(meter, self._clock)
         epochs = Epochs(program, data, workload.batch_size, self._clock, None if isinstance(meter, str) else meter)
+        self._watch.note("before training")
         load = OtherLoad()
         with self._stage("training"):
             self.metrics.update(memory(program, workload.device, lambda: self._train(program, epochs)))
         self.metrics["other_load"] = load.read()
+        self._watch.note("after training")
         with self._stage("test"):
             tested = epochs.test()
         training = epochs.training
         self.samples = [epoch.seconds for epoch in training.epochs]
-        self.metrics.update(fitting(training.epochs, tested, meter))
+        self.metrics.update(fitting(training.epochs, tested, meter, moves))
         self.training |= dataclasses.asdict(training)
         self._fingerprint(program)
 
@@ -216,8 +243,9 @@ class Measuring:
 
     def _measure_program(self, framework: Framework, program: Program) -> None:
         protocol = self.protocol
+        begun = Start(program, self._clock)
         with self._stage("compile"), self._compiling(program, "warm-up"):
-            self._compile(program)
+            self._compile(begun)
         if not protocol.programs:
             with self._stage("probe"):
                 # After the compile stage, so that it warms no compiler up.
@@ -225,7 +253,7 @@ class Measuring:
                 self.parity["probe"] = check(self.workload.precision, given, framework.probe(self.workload, given))
         with self._stage("warm-up"):
             with self._compiling(program, "warm-up"):
-                self._warm_up(program, 0 if protocol.smoke else protocol.warmup_iterations)
+                self._warm_up(begun, 0 if protocol.smoke else protocol.warmup_iterations)
             if not np.isfinite(program.output()).all():
                 raise ArithmeticError("the output holds infinities or NaN, so its time would mean nothing")
         if protocol.smoke:
@@ -235,26 +263,32 @@ class Measuring:
                 for _ in range(_STEADY_CALLS):
                     _one_step(program)
             else:
-                self._time(program)
+                self._time(program, begun)
         self._fingerprint(program)
 
-    def _time(self, program: Program) -> None:
+    def _time(self, program: Program, begun: Start) -> None:
         protocol, workload = self.protocol, self.workload
+        self._watch.note("before the latency pass")
         load = OtherLoad()
         with self._stage("latency"):
             self.samples = latencies(program, protocol, self._clock)
         self.metrics.update(percentiles(self.samples))
+        self.metrics["time_to_steady"] = begun.time_to_steady(self.samples)
+        self._watch.note("after the latency pass")
+        typical = sorted(self.samples)[len(self.samples) // 2]
+        depth = queue_depth(typical, protocol.throughput_time)
         with self._stage("throughput"):
-            typical = sorted(self.samples)[len(self.samples) // 2]
             self.metrics["throughput"] = throughput(
-                program, workload.batch_size, typical, protocol.throughput_time, self._clock
+                program, workload.batch_size, depth, protocol.throughput_time, self._clock
             )
         self.metrics["other_load"] = load.read()
+        self._watch.note("after the throughput pass")
         with self._stage("memory"):
             self.metrics.update(memory(program, workload.device, lambda: _one_step(program)))
         with self._stage("energy"):
             meter = counter(workload.device)
-            self.metrics.update(energy(program, meter, workload.batch_size, protocol.energy_time, self._clock))
+            self.metrics.update(energy(program, meter, workload.batch_size, depth, protocol.energy_time, self._clock))
+        self._watch.note("after the energy window")
 
     def _fingerprint(self, program: Program) -> None:
         """Last of all, so that it disturbs nothing; what has been timed must not be lost with it."""
@@ -265,6 +299,8 @@ class Measuring:
                 if self.protocol.programs:
                     raise
                 found = Fingerprint.untold(f"{type(error).__name__}: {_first_line(error)}")
+            # Some say only now what came of them.
+            self.settings |= program.settings
             if "warm-up" in self._compilations:
                 found = found.counted(self._compilations["warm-up"], self._compilations.get("steady"))
             self.program = found
@@ -278,15 +314,10 @@ class Measuring:
         if before is not None and after is not None:
             self._compilations[phase] = self._compilations.get(phase, 0) + after - before
 
-    def _compile(self, program: Program) -> None:
-        self._record_compilation(program.compile())
-        if self.protocol.smoke:
-            return
-        start = self._clock()
-        program.step()
-        program.wait()
-        first_call = self._clock() - start
-        self.metrics["first_call_time"] = Metric(first_call, "first call after compiling")
+    def _compile(self, begun: Start) -> None:
+        self._record_compilation(begun.compile())
+        if not self.protocol.smoke:
+            self.metrics["first_call_time"] = Metric(begun.call(), "first call after compiling")
 
     def _record_compilation(self, times: CompileTimes) -> None:
         for name, value in (("trace_time", times.trace), ("compile_time", times.compile)):
@@ -296,14 +327,16 @@ class Measuring:
             else:
                 self.metrics[name] = Metric(value, "cold caches, fresh process")
 
-    def _warm_up(self, program: Program, calls: int) -> None:
-        until = self._clock() + self.protocol.warmup_time
+    def _warm_up(self, begun: Start, calls: int) -> None:
+        start = self._clock()
+        until = start + self.protocol.warmup_time
         # One at least: what the first call returned may lie in memory that the probe has taken (CUDA graphs).
         for call in range(max(1, calls)):
-            program.step()
-            program.wait()
+            begun.call()
             if call and self.protocol.warmup_time and self._clock() >= until:
                 break
+        while calls and self._clock() < start + self.protocol.least_warmup_time:
+            begun.call()
 
     @contextmanager
     def _stage(self, name: str) -> Iterator[None]:
@@ -319,6 +352,16 @@ class Measuring:
 def _one_step(program: Program) -> None:
     program.step()
     program.wait()
+
+
+def _versions(lane: Lane) -> dict[str, str]:
+    """Of the lane's distributions and libraries, and what a loaded module says of itself where that is more."""
+    found = versions((*lane.distributions, *lane.libraries))
+    for name in lane.distributions:
+        own = getattr(sys.modules.get(name), "__version__", None)
+        if isinstance(own, str) and own != found.get(name):
+            found[f"{name}.__version__"] = own
+    return found
 
 
 def _environment(lane: Lane) -> dict[str, Any]:

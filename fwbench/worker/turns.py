@@ -13,7 +13,7 @@ lines. Of the fwbench that it measures it uses what builds and steps a program, 
       | -- {"modules"} ----------------------------------------> |
       | <-- {"modules"} ---------------------------------------- |  all of the user's are this side's
       | -- {"finish": {"program": whether to tell it}} --------> |
-      | <-- {"finished": memory, "program"} -------------------- | exits
+      | <-- {"finished": memory, "program", "settings"} -------- | exits
       | <-- {"exited": status} --------- |
 
 A job holds the `workload`, its `model` and the share of `extra` work; and of the user's modules the `path` to look in,
@@ -161,6 +161,7 @@ def _take_turns(player: "Player", job: dict[str, Any], send: Send, receive: Rece
                 finished: dict[str, Any] = {"finished": player.memory()}
                 if message["finish"]["program"]:
                     finished["program"] = player.fingerprint()
+                    finished["settings"] = dict(player.program.settings)
                 send(finished)
                 return
 
@@ -176,7 +177,9 @@ def _fault(error: Exception, framework: Any) -> dict[str, Any]:
     if isinstance(error, importlib.import_module("fwbench.models").ModelError):
         return {"unbuildable": str(error), "detail": detail}
     out_of_memory = framework is not None and framework.is_out_of_memory(error)
-    return {"out_of_memory" if out_of_memory else "failed": sentence, "detail": detail}
+    # Which a side may be too old to tell.
+    compilers = getattr(framework, "is_compilers_fault", lambda error: False)(error)
+    return {"out_of_memory" if out_of_memory else "failed": sentence, "detail": detail, "compiler": compilers}
 
 
 def _stray(job: dict[str, Any]) -> dict[str, Any]:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-# Both frameworks live in this one process: JAX must leave PyTorch some of a GPU's memory. Read when JAX first runs.
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+# isort: off
+import tests.one_process  # noqa: F401 (before the frameworks, which read variables when they are imported)
 
+# isort: on
 import jax
 import torch
 
@@ -17,6 +18,9 @@ from fwbench.models import CATALOG
 from fwbench.parity.case import MODELS
 from fwbench.parity.float32 import SuiteProof, device_at_hand
 from fwbench.parity.proof import modes
+
+# With its plugins, which test_target.py needs: the adapter leaves out those that are not loaded yet.
+jax.devices()
 
 # OpenMP's threads spin while they wait, so parallel test processes that each take all cores hardly move.
 torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))))

@@ -1,5 +1,7 @@
 """The precision probe on the real lanes, on the device at hand."""
 
+import re
+
 import pytest
 
 from fwbench.frameworks import load
@@ -29,3 +31,15 @@ def test_the_arithmetic_asked_for_is_in_force(lane, precision, tmp_path, monkeyp
     given = operands()
     result = check(precision, given, framework.probe(workload, given))
     assert {verdict["arithmetic"] for verdict in result.values()} == {precision}
+
+
+@pytest.mark.parametrize(("precision", "wanted"), [("fp32", "HIGHEST"), ("tf32", "DEFAULT")])
+def test_what_jax_asks_xla_for_on_a_gpu(precision, wanted):
+    """Triton's kernels make TF32 of XLA's default alone: of HIGH, which JAX calls tensorfloat32, they make IEEE."""
+    framework = load(OWN["jax"].adapter)
+    model = CATALOG["cnn"]
+    weights = draw(model, framework.weight_shapes(model, model.sizes()), 0)
+    program = framework.build(Workload("jax", "cnn", precision=precision), model, weights)
+    text = program.function.trace(*program.arguments).lower(lowering_platforms=("cuda",)).as_text()
+    asked = set(re.findall(r"precision = \[([^\]]*)\]|precision<(\w+)>", text))
+    assert {word for words in asked for word in re.findall(r"\w+", " ".join(words))} == {wanted}

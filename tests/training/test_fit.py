@@ -166,7 +166,9 @@ def test_rematerialisation_in_jax_computes_every_block_again():
         for program in (build(case), build(dataclasses.replace(case, remat=True)))
     )
     assert (kept.count("remat"), again.count("remat")) == (0, 11)
-    assert again.count("conv_general_dilated[") > kept.count("conv_general_dilated[")
+    # A 1x1 convolution is a matrix product on a CPU.
+    again, kept = (text.count("conv_general_dilated[") + text.count("dot_general[") for text in (again, kept))
+    assert again > kept
 
 
 @pytest.mark.parametrize("lane", LANES)

@@ -1,9 +1,15 @@
 """What CUDA graphs and a GPU's arithmetic ask of the compiled lane, as far as a machine without a GPU can tell."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
+from torch._dynamo.utils import counters
+from torch._inductor import cudagraph_trees
 
 from fwbench import frameworks
+from fwbench.frameworks.torch import graphs
 from fwbench.frameworks.torch.program import Placed, set_precision
 from fwbench.models import CATALOG
 from fwbench.models.weights import canonical
@@ -20,7 +26,7 @@ def built(workload):
 
 @pytest.fixture
 def replaying(monkeypatch):
-    monkeypatch.setattr(Placed, "replays", True)
+    monkeypatch.setattr(Placed, "may_replay", True)
 
 
 def losses(program, steps=3):
@@ -34,7 +40,7 @@ def losses(program, steps=3):
 def test_parts_are_added_to_gradients_that_no_replay_overwrites(monkeypatch):
     workload = Workload("torch", "mlp", "train_step", 8, accumulate=4)
     expected = losses(built(workload))
-    monkeypatch.setattr(Placed, "replays", True)
+    monkeypatch.setattr(Placed, "may_replay", True)
     program = built(workload)
     own = [parameter.grad.data_ptr() for parameter in program.module.parameters()]
     assert losses(program) == expected
@@ -62,17 +68,66 @@ def allocator(monkeypatch):
     return asked
 
 
+@pytest.fixture
+def inductor(monkeypatch):
+    """Sets how many CUDA graphs Inductor has recorded, one to run after the other, and how many it has skipped."""
+
+    def set_to(recorded, skipped):
+        manager = object.__new__(cudagraph_trees.CUDAGraphTreeManager)
+        manager.roots = {}
+        for number in range(recorded):
+            node = object.__new__(cudagraph_trees.CUDAGraphNode)
+            node.children = manager.roots
+            manager.roots = {number: [node]}
+        monkeypatch.setattr(cudagraph_trees, "get_manager", lambda create_if_none_exists: manager if recorded else None)
+        monkeypatch.setitem(counters["inductor"], "cudagraph_skips", skipped)
+
+    return set_to
+
+
 @pytest.mark.parametrize(
-    ("mode", "numbers", "asked"), [(None, (1, 2), ["reset"]), ("reduce-overhead", (3, 4), ["empty", "reset"])]
+    ("mode", "recorded", "numbers", "asked"),
+    [
+        (None, 0, (1, 2), ["reset"]),
+        ("default", 0, (1, 2), ["reset"]),
+        ("reduce-overhead", 2, (3, 4), ["empty", "reset"]),
+        # Inductor was asked for graphs and has skipped them all.
+        ("reduce-overhead", 0, (1, 2), ["empty", "reset"]),
+    ],
 )
-def test_a_replay_that_allocates_nothing_is_accounted_by_what_its_pool_reserves(allocator, mode, numbers, asked):
+def test_a_replay_that_allocates_nothing_is_accounted_by_what_its_pool_reserves(
+    allocator, inductor, mode, recorded, numbers, asked
+):
     program = built(Workload("torch", "mlp"))
     program.device = torch.device("cuda")
     program.settings["compile_mode"] = mode
+    inductor(recorded, 0)
     program.reset_peak_memory()
     assert allocator == asked
     assert (program.memory_in_use().value, program.peak_memory().value) == numbers
-    assert ("reserved" in program.peak_memory().source) == (mode is not None)
+    assert ("reserved" in program.peak_memory().source) == (recorded > 0)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "skipped", "told"),
+    [
+        (1, 0, "replayed (1)"),
+        (2, 0, "replayed (2)"),
+        (0, 2, "skipped (2)"),
+        (1, 1, "replayed (1), skipped (1)"),
+        (0, 0, "none recorded"),
+    ],
+)
+def test_the_record_says_what_became_of_the_graphs(inductor, monkeypatch, recorded, skipped, told):
+    program = built(Workload("torch-compile", "mlp"))
+    program.settings["compile_mode"] = "reduce-overhead"
+    inductor(recorded, skipped)
+    program.fingerprint()
+    assert program.settings["cudagraphs"] == told
+
+
+def test_without_a_gpu_inductor_has_recorded_nothing():
+    assert graphs.recorded() == 0
 
 
 def test_compiling_is_timed_without_the_step(monkeypatch):
@@ -101,3 +156,21 @@ def test_the_older_settings_of_the_arithmetic_can_be_read_and_say_the_same(preci
     assert torch.backends.cuda.matmul.fp32_precision == ("tf32" if tf32 else "ieee")
     assert torch.backends.cudnn.conv.fp32_precision == ("tf32" if tf32 else "ieee")
     assert torch.backends.mkldnn.fp32_precision == "ieee"
+
+
+@pytest.mark.parametrize("name", ["fp32", "bf16", "tf32"])
+def test_cudnns_older_setting_can_be_read_and_says_the_same(name):
+    """In a process of its own: what was once set through the older setting alone can be read ever after."""
+    script = """
+import sys, torch
+from fwbench.frameworks.torch import graphs
+from fwbench.frameworks.torch.program import set_precision
+set_precision(sys.argv[1])
+found = [torch.backends.cudnn.allow_tf32, torch.backends.cudnn.conv.fp32_precision]
+with torch.backends.cudnn.flags(enabled=True):
+    pass
+assert found == [torch.backends.cudnn.allow_tf32, torch.backends.cudnn.conv.fp32_precision]
+print(*found)
+"""
+    done = subprocess.run([sys.executable, "-c", script, name], capture_output=True, text=True)
+    assert done.stdout.split() == (["True", "tf32"] if name == "tf32" else ["False", "ieee"]), done.stderr

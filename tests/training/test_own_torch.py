@@ -270,7 +270,7 @@ def test_accumulation_cuts_every_input_and_target(row):
 
 def test_parameters_that_are_not_trained_get_no_gradients(monkeypatch):
     """Not even where gradients are tensors of our own, to which parts of a batch are added."""
-    monkeypatch.setattr(Placed, "replays", True)
+    monkeypatch.setattr(Placed, "may_replay", True)
     program = built(TRAINED[7], "train_step", accumulate=2)
     stepped(program)
     assert program.module.fc.weight.grad is not None

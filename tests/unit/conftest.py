@@ -1,10 +1,12 @@
 """What the harness's tests share."""
 
 import dataclasses
+import sys
 
 import pytest
 
 from fwbench.suite.profiles import PROFILES
+from tests.unit import nvml
 from tests.unit.fakes import FakeClock
 
 
@@ -17,3 +19,12 @@ def clock():
 def protocol():
     """Amounts that a fake clock counts easily; tests change what they are about."""
     return dataclasses.replace(PROFILES["quick"], warmup_iterations=3, warmup_time=0.0, min_rounds=5, max_time=0.0)
+
+
+@pytest.fixture(scope="session")
+def nvml_stub(tmp_path_factory):
+    """NVIDIA's NVML as a machine with two H100s shows it; tests/unit/nvml says how to use it."""
+    found = nvml.compiler()
+    if sys.platform != "linux" or not found:
+        pytest.skip("the stand-in for NVIDIA's NVML is compiled by a C compiler on Linux, and there is none here")
+    return nvml.Stub(tmp_path_factory.mktemp("nvml"), found)

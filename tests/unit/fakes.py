@@ -8,7 +8,9 @@ import numpy as np
 from fwbench.data import Data
 from fwbench.frameworks.contract import CompileTimes, Framework, Program, Scores, Trainer
 from fwbench.frameworks.precision import reference
+from fwbench.machine.nvml import Gpu
 from fwbench.models.project import Project
+from fwbench.record.machine import AcceleratorState
 
 # A project of which nothing but the suite's own models is measured.
 NO_PROJECT = Project(Path(), ())
@@ -20,6 +22,12 @@ def round_mantissa(array, bits):
     integers = array.view(np.uint32).astype(np.uint64)
     rounded = (integers + (1 << (drop - 1))) >> drop << drop
     return rounded.astype(np.uint32).view(np.float32)
+
+
+def cut_mantissa(array, bits):
+    """float32 numbers without the mantissa's last bits: rounded towards zero."""
+    drop = 23 - bits
+    return (array.view(np.uint32) >> drop << drop).view(np.float32)
 
 
 class FakeClock:
@@ -35,6 +43,30 @@ class FakeClock:
         self.now += seconds
 
     sleep = advance
+
+
+class FakeGpu(Gpu):
+    """A GPU without an energy counter.
+
+    Args:
+        looked: called at each look.
+        states: one a look, the last for all that follow; default: nothing is told.
+    """
+
+    def __init__(self, looked: Callable[[], object] = lambda: None, states=()) -> None:
+        super().__init__(handle=None, whole=None, name="fake", uuid="GPU-0", driver="580", cuda=(13, 0), memory=2**36)
+        object.__setattr__(self, "looked", looked)
+        object.__setattr__(self, "states", list(states) or [AcceleratorState()])
+
+    def energy(self):
+        raise RuntimeError("not supported")
+
+    def process_memory(self, pid):
+        return None
+
+    def state(self):
+        self.looked()
+        return self.states.pop(0) if len(self.states) > 1 else self.states[0]
 
 
 class FakeProgram(Program):

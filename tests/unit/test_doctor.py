@@ -3,22 +3,27 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from fwbench.commands import doctor
+from fwbench.commands import accelerator, doctor
+from fwbench.commands.accelerator import REMEDIES
 from fwbench.commands.cli import main
 from fwbench.commands.list import listing
-from fwbench.machine import nvml
+from fwbench.machine import cuda, nvml
 from fwbench.meters.epochs import Epoch, fitting
 from fwbench.models import CATALOG
 from fwbench.record.lanes import LANES
+from fwbench.record.machine import AcceleratorState
+from fwbench.record.measurement import Metric
 from fwbench.record.metrics import METRICS
 from fwbench.record.workload import Workload
 from fwbench.suite.studies import STUDIES
 from fwbench.worker.run import Measuring
 from tests.unit.fakes import FakeFramework, FakeProgram
+from tests.unit.nvml import told
 from tests.unit.recorded import MACHINE
 
 
@@ -29,44 +34,222 @@ class Gpu(nvml.Gpu):
         return self.handle
 
 
-def gpu(power_limit=700.0, **state):
-    calm = {
-        "persistent": True,
-        "clock": 1980.0,
-        "most_clock": 1980.0,
-        "default_power_limit": 700.0,
-        "processes": 0,
-        **state,
-    }
-    return Gpu(nvml.State(**calm), "H100", "GPU-1", "580.1", 80 * 2**30, power_limit)
+def gpu(cuda=(13, 0), **state):
+    return Gpu(AcceleratorState(**state), None, "H100", "GPU-1", "580.1", cuda, 80 * 2**30)
 
 
-def examined(tmp_path, environment=(), found="no GPU here", meter="no counter"):
+NO_GPU = nvml.NoGpu("no GPU here", "find one")
+
+
+def examined(tmp_path, environment=(), found=NO_GPU, meter="no counter"):
     findings = doctor.examine(
         MACHINE, dict(environment), tmp_path, lambda _: None, found, lambda device: f"{meter}" if meter else object()
     )
     return {finding.subject: finding for finding in findings}
 
 
+# Of a GPU's state: the line that tells of it, its level, what it says and what it advises.
+STATES = {
+    "calm clocks": ({}, "throttling", "good", "nothing holds the clocks down, at 34 degrees Celsius", ""),
+    "nobody else": ({}, "GPU load", "good", "nobody else computes on the GPU", ""),
+    "default compute mode": ({}, "compute mode", "good", "default: processes may share the GPU", ""),
+    "default power limit": ({}, "power limit", "good", "700 W of 700 W by default", ""),
+    "power limit lowered": ({"power_limit": 500}, "power limit", "better", "500 W of 700 W by default", "-pl 700"),
+    "power limit raised": ({"power_limit": 750}, "power limit", "better", "750 W of 700 W by default", "-pl 700"),
+    "power capped": (
+        {"clock_event_reasons": "0x4"},
+        "throttling",
+        "better",
+        "the clocks are held down by: power cap, at 34 degrees Celsius",
+        "raise the power limit",
+    ),
+    "too hot": (
+        {"clock_event_reasons": "0x60", "temperature": 88},
+        "throttling",
+        "better",
+        "the clocks are held down by: thermal limit, hardware thermal slowdown, at 88 degrees Celsius",
+        "let it cool, and see to its cooling",
+    ),
+    "neighbour": (
+        {"processes": f"77:{2**30} 78:na", "utilisation": 97},
+        "GPU load",
+        "better",
+        "others hold the GPU: process 77 (1.00 GiB), process 78 (memory not told), and it computes 97% of the time",
+        "nvidia-smi",
+    ),
+    "neighbour that is not seen": (
+        {"used_memory": 2**30},
+        "GPU load",
+        "better",
+        "1.00 GiB are held by processes that are not seen",
+        "nvidia-smi",
+    ),
+    "little memory in use": ({"used_memory": 2**20}, "GPU load", "good", "nobody else computes on the GPU", ""),
+    "processes denied": (
+        {"nvmlDeviceGetComputeRunningProcesses_v3": 4},
+        "GPU load",
+        "better",
+        "the driver does not tell who computes on the GPU",
+        "on the host",
+    ),
+    "exclusive process": (
+        {"compute_mode": 3},
+        "compute mode",
+        "better",
+        "exclusive process: the two sides of a duet cannot share the GPU",
+        "-c DEFAULT",
+    ),
+    "prohibited": (
+        {"compute_mode": 2},
+        "compute mode",
+        "bad",
+        "prohibited: nothing may compute on the GPU",
+        "-c DEFAULT",
+    ),
+    "ECC off": (
+        {"ecc": 0},
+        "ECC",
+        "better",
+        "off: errors of the memory go unseen, and records with ECC do not compare",
+        "nvidia-smi -e 1",
+    ),
+    "not persistent": ({"persistent": 0}, "persistence", "better", "persistence mode is off", "nvidia-smi -pm 1"),
+    "no libcuda": (
+        {"nvmlSystemGetCudaDriverVersion_v2": 12},
+        "CUDA",
+        "bad",
+        "the driver's libcuda is not found, and no framework computes without",
+        "NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+    ),
+    "MIG": ({"slices": 1}, "GPU", "good", "NVIDIA H100 80GB HBM3 MIG 1g.10gb, 10.0 GiB, driver 580.95.05", ""),
+    "MIG without a slice": (
+        {"slices": 0},
+        "GPU",
+        "better",
+        "the GPU is cut into slices (MIG), and there is none; measuring on the CPU",
+        "nvidia-smi mig",
+    ),
+}
+
+
+@pytest.mark.parametrize(("state", "subject", "level", "said", "step"), STATES.values(), ids=STATES)
+def test_a_gpus_state_becomes_a_finding(nvml_stub, state, subject, level, said, step):
+    code = """
+import json
+from fwbench.commands import accelerator
+from fwbench.machine import cuda, nvml
+print(json.dumps([vars(finding) for finding in accelerator.findings(nvml.find(), {})]))
+"""
+    findings = told(nvml_stub(**state), code)
+    (found,) = (finding for finding in findings if finding["subject"] == subject)
+    assert (found["level"], found["found"].partition(" for CUDA")[0]) == (level, said)
+    assert step in found["next_step"]
+    assert all((finding["level"] == "good") == (finding["next_step"] == "") for finding in findings)
+
+
+def test_the_page_on_gpus_tells_what_doctor_says_of_each_state():
+    page = (Path(__file__).parents[2] / "docs/gpu.md").read_text()
+    for name, (_, subject, level, said, _) in STATES.items():
+        assert f"| {name} | `{level}` {subject}: {said} |" in page
+
+
+def test_doctor_runs_on_a_machine_with_a_gpu(nvml_stub):
+    code = "from fwbench.commands.cli import main; main(['doctor', '--json'])"
+    older = nvml_stub(processes=f"77:{2**30}", driver="570.86.15", cuda=12080)
+    findings = told(older, code)["findings"]
+    said = {finding["subject"]: finding["found"] for finding in findings}
+    assert said["GPU"] == "NVIDIA H100 80GB HBM3, 80.0 GiB, driver 570.86.15 for CUDA up to 12.8"
+    assert said["GPU load"] == "others hold the GPU: process 77 (1.00 GiB)"
+    assert "NVML" in said["energy"]
+
+
+def test_what_holds_the_clocks_down_has_a_remedy_each():
+    assert REMEDIES.keys() == set(nvml.THROTTLE_REASONS.values())
+
+
 def test_every_finding_that_is_not_good_has_a_next_step(tmp_path):
-    for found in ("no GPU here", gpu(500.0, persistent=False, processes=3)):
-        for finding in examined(tmp_path, {"XLA_FLAGS": "--x"}, found).values():
-            assert (finding.level == "good") == (finding.next_step == ""), finding
-
-
-def test_a_gpus_state_becomes_findings(tmp_path):
-    calm = examined(tmp_path, found=gpu())
-    assert {calm[name].level for name in ("GPU", "persistence", "power limit")} == {"good"}
-    assert "GPU load" not in calm
-    worse = examined(tmp_path, found=gpu(500.0, persistent=False, processes=3))
-    assert worse["persistence"].next_step == "`sudo nvidia-smi -pm 1`"
-    assert (worse["power limit"].level, worse["power limit"].found) == ("better", "500 W of 700 W by default")
-    assert worse["GPU load"].found.startswith("3 other processes")
+    for finding in examined(tmp_path, {"XLA_FLAGS": "--x"}).values():
+        assert (finding.level == "good") == (finding.next_step == ""), finding
 
 
 def test_what_the_driver_does_not_tell_is_no_finding(tmp_path):
-    silent = gpu(None, persistent=None, clock=None, default_power_limit=None)
-    assert not {"persistence", "GPU clock", "power limit"} & examined(tmp_path, found=silent).keys()
+    assert not {"persistence", "GPU clock", "power limit", "throttling"} & examined(tmp_path, found=gpu()).keys()
+
+
+@pytest.mark.parametrize(
+    ("driver", "torch", "jax", "levels"),
+    [
+        ((13, 0), (13, 2), (13,), {"torch's CUDA": "good", "jax's CUDA": "good"}),
+        ((14, 0), (12, 8), None, {"torch's CUDA": "good", "jax's CUDA": "better"}),
+        ((12, 8), (13, 2), (12,), {"torch's CUDA": "better", "jax's CUDA": "good"}),
+        # Nothing that is installed computes on this GPU.
+        ((12, 8), (13, 2), None, {"torch's CUDA": "bad", "jax's CUDA": "bad"}),
+    ],
+)
+def test_the_driver_is_compared_with_what_the_frameworks_are_built_for(
+    tmp_path, monkeypatch, driver, torch, jax, levels
+):
+    monkeypatch.setattr(cuda, "builds", lambda: {"torch": torch, "jax": jax})
+    monkeypatch.setattr(accelerator, "versions", lambda names: dict.fromkeys(names, "1.2"))
+    found = examined(tmp_path, found=gpu(driver))
+    assert {name: found[name].level for name in levels} == levels
+    if driver == (12, 8):
+        said = "torch 1.2 is built for CUDA 13.2, which needs driver 580 or newer; this driver is 580.1"
+        assert found["torch's CUDA"].found == said
+        assert found["torch's CUDA"].next_step == "update the driver, or install a build of torch for CUDA 12"
+    if jax is None:
+        # And of no CUDA that there is none for yet.
+        assert found["jax's CUDA"].next_step == f"`pip install 'jax[cuda{min(driver[0], 13)}]'`"
+
+
+def test_torch_compile_needs_a_compiler_and_headers_on_a_gpu(tmp_path, monkeypatch):
+    installed = ["triton"]
+    monkeypatch.setattr(cuda, "builds", dict)
+    monkeypatch.setattr(accelerator, "versions", lambda names: {name: "1" for name in names if name in installed})
+
+    def found(**environment):
+        findings = accelerator.findings(gpu(), {"PATH": str(tmp_path), **environment}, headers=tmp_path)
+        told = [(each.level, each.found.partition(",")[0]) for each in findings if each.subject == "C compiler"]
+        return told[0] if told else None
+
+    assert found() == ("better", "there is none")
+    for name in ("clang", "mycc"):
+        (tmp_path / name).touch(mode=0o755)
+    assert found() == ("better", "clang")
+    (tmp_path / "Python.h").touch()
+    assert found() == ("good", "clang")
+    assert found(CC="mycc") == ("good", "mycc")
+    # Triton takes what CC names, and looks no further.
+    assert found(CC="none") == ("better", "there is none")
+    installed.clear()
+    assert found() is None
+
+
+def test_what_a_framework_is_built_for_is_read_without_importing_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+
+    def install(name, version):
+        folder = tmp_path / f"{name}-{version}.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    assert cuda.builds() == {}
+    install("jax", "0.11.2")
+    assert cuda.builds() == {"jax": None}
+    install("jax_cuda12_plugin", "0.11.2")
+    assert cuda.builds() == {"jax": (12,)}
+    install("torch", "2.11.0")
+    (tmp_path / "torch").mkdir()
+    source = tmp_path / "torch/version.py"
+    for content, build in (
+        ("from typing import Optional\ncuda: Optional[str] = '12.8'\nraise RuntimeError\n", (12, 8)),
+        ("cuda = '13.0'\n", (13, 0)),
+        ("cuda: Optional[str] = None\nhip: Optional[str] = '6.3'\n", None),
+    ):
+        source.write_text(content)
+        assert cuda.builds()["torch"] == build
+    assert "torch" not in sys.modules
 
 
 def test_a_counter_that_needs_root_says_how_to_open_it(tmp_path):
@@ -111,14 +294,14 @@ def test_one_framework_is_enough_and_none_is_not(tmp_path, monkeypatch):
         return {name: examined(tmp_path)[name].level for name in ("torch", "jax")}
 
     assert only("torch", "torchvision") == {"torch": "good", "jax": "better"}
-    assert only("jax") == {"torch": "missing", "jax": "missing"}
+    assert only("jax") == {"torch": "bad", "jax": "bad"}
 
 
 def test_the_exit_code_says_whether_measuring_is_possible(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(doctor, "_WATCHED", 0.0)
     assert main(["doctor", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["possible"] is True
+    assert json.loads(capsys.readouterr().out)["sound"] is True
     monkeypatch.setattr(doctor, "versions", lambda names: {})
     assert main(["doctor"]) == 1
     assert "pip install" in capsys.readouterr().out
@@ -146,7 +329,7 @@ def test_every_metric_that_is_made_is_listed_and_no_other(clock, protocol):
     measuring = Measuring(Workload("noop", "noop"), LANES["noop"], CATALOG["noop"], protocol, lambda _: None, clock)
     measuring._measure_program(FakeFramework(), FakeProgram(clock))
     epoch = Epoch(3.0, 2.0, 0.5, 1.5, 1.0, 64, 0.1, 0.9, SimpleNamespace(loss=0.1, top1=0.9, top5=1.0), None)
-    made = measuring.metrics | fitting([epoch, epoch], None, "no counter")
+    made = measuring.metrics | fitting([epoch, epoch], None, "none", Metric(0.1, "polled"))
     # A duet makes the one, a benchmark of the harness the other.
     assert {*made, "cpu_time", "bare_loop_ratio"} == set(METRICS)
 

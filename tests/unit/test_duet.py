@@ -29,7 +29,9 @@ class Script:
         wobble: drawn for each process, a factor on its time.
         faults: by side and batch size, the error that its build raises, from the given pair on.
         refused: sides whose servers do not come up.
+        crashes: by side, with how many fallback flags or fewer its compiler fails.
         log: (side, message) in the order of sending.
+        turns: (side, "asked" or the name of its answer) in order, of builds and placings.
     """
 
     def __init__(self, seconds, wobble=lambda side: 1.0, memory=None, cpu=None):
@@ -37,17 +39,19 @@ class Script:
         self.memory = memory or (lambda side, size: {"host_peak_memory": 1e8, "program_memory": 1e6})
         self.faults = {}
         self.refused = ()
+        self.crashes = {}
         self.log = []
+        self.turns = []
         self.servers = Counter()
         self.noises = []
 
-    def partner(self, side, lane, machine, device, deadline, noise):
-        return ScriptedPartner(self, side, noise)
+    def partner(self, side, lane, machine, device, deadline, noise, flags):
+        return ScriptedPartner(self, side, noise, flags)
 
 
 class ScriptedPartner:
-    def __init__(self, script, side, noise):
-        self.script, self.side, self.answers = script, side, []
+    def __init__(self, script, side, noise, flags):
+        self.script, self.side, self.answers, self.flags = script, side, [], flags
         self.script.servers[side.name] += 1
         self.script.noises.append(noise)
 
@@ -57,6 +61,8 @@ class ScriptedPartner:
 
     def send(self, message):
         self.script.log.append((self.side.name, message))
+        if message.keys() & {"workload", "place"}:
+            self.script.turns.append((self.side.name, "asked"))
         if "workload" in message:
             self.size = message["workload"].get("batch_size", 1)
             self.extra, self.factor = message["extra"], self.script.wobble(self.side.name)
@@ -69,7 +75,10 @@ class ScriptedPartner:
             rounds = [self.seconds] * message["rounds"]
             self.answers.append({"rounds": rounds, "cpu_time": self.script.cpu(self.side.name, self.size)})
         else:
-            self.answers += [{"finished": self.script.memory(self.side.name, self.size)}, {"exited": 0}]
+            self.answers += [
+                {"finished": self.script.memory(self.side.name, self.size), "program": None, "settings": {}},
+                {"exited": 0},
+            ]
 
     @property
     def seconds(self):
@@ -77,6 +86,10 @@ class ScriptedPartner:
 
     def receive(self, answer):
         message = self.answers.pop(0)
+        if answer in ("built", "placed"):
+            self.script.turns.append((self.side.name, answer))
+        if answer == "built" and len(self.flags) <= self.script.crashes.get(self.side.name, -1):
+            raise SideError(self.side, "crashed", f"{self.side.name} was killed by SIGABRT", compilers=True)
         fault = self.script.faults.get((self.side.name, self.size))
         if fault and answer == fault[0]:
             raise SideError(self.side, *fault[1:3], lacking="lacking" in fault)
@@ -95,11 +108,10 @@ class ScriptedPartner:
 def play(monkeypatch):
     """Runs a script over workloads."""
 
-    def run(script, *workloads, planted=None, thresholds=THRESHOLDS, seed=0):
+    def run(script, *workloads, planted=None, thresholds=THRESHOLDS, seed=0, device="cpu"):
         monkeypatch.setattr(pairs, "_Partner", script.partner)
-        return compare(
-            dict.fromkeys(workloads, thresholds), Pairs(BASE, HEAD, CATALOG, machine(), "cpu", 60.0, planted, seed).play
-        )
+        played = Pairs(BASE, HEAD, CATALOG, machine(), device, 60.0, planted, seed)
+        return compare(dict.fromkeys(workloads, thresholds), played.play)
 
     return run
 
@@ -118,6 +130,58 @@ def test_the_same_code_is_unchanged_after_three_pairs(play):
     assert {(len(c.screening), len(c.confirmation)) for c in found.values()} == {(3, 0)}
     assert found[ONE].verdicts["latency"].ratio == pytest.approx(1.0)
     assert found[ONE].described["base"]["versions"] == {"torch": "base"}
+
+
+@pytest.mark.parametrize(("device", "at_once"), [("cpu", True), ("gpu", False)])
+def test_on_a_gpu_no_side_builds_or_warms_up_while_the_other_one_does(play, device, at_once):
+    """For there kernels are chosen by timing them."""
+    script = Script(same)
+    play(script, ONE, device=device)
+    rounds = [script.turns[start : start + 4] for start in range(0, len(script.turns), 4)]
+    assert len(rounds) == 3 * (1 + pairs._PLACINGS)
+    for first, second, third, last in rounds:
+        assert (first[1], last[1]) == ("asked", third[1] if at_once else second[1])
+        assert (second[1] == "asked") == at_once
+        assert {side for side, _ in (first, second if at_once else third)} == set(BOTH)
+    # In random order, so that neither side is always the one that finds the GPU cold.
+    assert {turns[0][0] for turns in rounds} == set(BOTH)
+
+
+@pytest.fixture
+def fallback(monkeypatch):
+    """Two flags of every lane, which all interpreters know."""
+    first, second = ("XLA_FLAGS", "--mild"), ("XLA_FLAGS", "--strong")
+    monkeypatch.setattr(pairs, "milder", lambda lane, python, variables: iter([(first,), (first, second)]))
+
+
+@pytest.mark.parametrize(("needed", "stated"), [(0, "XLA_FLAGS=--mild"), (1, "XLA_FLAGS=--mild --strong")])
+def test_where_both_sides_crash_on_a_gpu_both_get_fallback_flags(play, fallback, needed, stated):
+    script = Script(same)
+    script.crashes = dict.fromkeys(BOTH, needed)
+    found = play(script, ONE, device="gpu")[ONE]
+    assert (found.kind, len(found.screening)) == ("unchanged", 3)
+    told = f"head was killed by SIGABRT, so it was run again with {stated}"
+    assert {described["after_crash"] for described in found.described.values()} == {told}
+    # Only the first pair had to find the flags out.
+    assert script.servers == dict.fromkeys(BOTH, 3 + 1 + needed)
+
+
+@pytest.mark.parametrize(
+    ("crashes", "device", "kind", "tries"),
+    [
+        ({"head": 5}, "gpu", "failed", 1),
+        ({"base": 5}, "gpu", "incomparable", 1),
+        (dict.fromkeys(BOTH, 5), "gpu", "failed", 3),
+        (dict.fromkeys(BOTH, 0), "cpu", "failed", 1),
+    ],
+)
+def test_a_crash_that_is_one_sides_or_that_no_flag_helps_is_told(play, fallback, crashes, device, kind, tries):
+    script = Script(same)
+    script.crashes = crashes
+    found = play(script, ONE, device=device)[ONE]
+    assert found.kind == kind
+    assert "was killed by SIGABRT" in found.note
+    assert script.servers == dict.fromkeys(BOTH, tries)
 
 
 def test_a_slower_head_is_confirmed_by_ten_fresh_pairs_of_it_alone(play):
@@ -339,7 +403,7 @@ def test_what_both_sides_have_run_is_never_skipped(play, names, kind):
     def partner(side, *arguments):
         if next(pairs) == 2 * 4:
             script.faults = {(name, 1): ("built", "unavailable", "the GPU is lost") for name in names}
-        return ScriptedPartner(script, side, {})
+        return ScriptedPartner(script, side, {}, ())
 
     script.partner = partner
     assert play(script, ONE)[ONE].kind == kind
@@ -387,6 +451,6 @@ def test_a_warm_up_that_is_too_short_is_told(play):
                 self.answers[-1]["rounds"] = [0.001 * 0.98**self.turns] * message["rounds"]
 
     script = Script(same)
-    script.partner = lambda side, lane, machine, device, deadline, noise: Warming(script, side, noise)
+    script.partner = lambda side, *_: Warming(script, side, {}, ())
     assert "warm-up is too short" in play(script, ONE)[ONE].note
     assert play(Script(same), ONE)[ONE].note == ""

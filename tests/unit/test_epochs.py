@@ -4,9 +4,11 @@ import pytest
 
 from fwbench import frameworks
 from fwbench.frameworks.contract import Scores
+from fwbench.meters.energy import counter
 from fwbench.meters.epochs import Epoch, Epochs, fitting
 from fwbench.models import CATALOG
 from fwbench.record.lanes import OWN
+from fwbench.record.measurement import Metric, unavailable
 from fwbench.record.workload import Workload
 from fwbench.worker.run import Measuring
 from tests.unit.fakes import FakeData, FakeFramework, FakeTrainer
@@ -95,13 +97,38 @@ def test_a_loss_that_is_no_number_ends_the_training(fit, loss):
         fit(2, losses=[1.0] * 6 + [loss] + [1.0])
 
 
+def test_a_counter_that_wraps_several_times_within_an_epoch_misses_nothing(clock, tmp_path):
+    """10 W for 400 s, on a counter that starts again after 300 J."""
+    package = tmp_path / "intel-rapl:0"
+    package.mkdir()
+    for name, text in (("name", "package-0"), ("max_energy_range_uj", "299999999"), ("energy_uj", "0")):
+        (package / name).write_text(text)
+
+    class Drawing(FakeTrainer):
+        def wait(self):
+            super().wait()
+            (package / "energy_uj").write_text(str(int(clock.now * 10e6) % 300_000_000))
+
+    epochs = Epochs(Drawing(clock, 10.0), FakeData(clock, {"train": 400}), BATCH, clock, counter("cpu", tmp_path))
+    epochs.run()
+    (epoch,) = epochs.training.epochs
+    assert (epoch.seconds, epoch.energy) == (400.0, pytest.approx(4000.0))
+
+
 EPOCH = Epoch(10.0, 7.0, 2.0, 5.0, 3.0, 70, 0.5, 0.75, Scores(0.25, 0.5, 1.0), None)
+
+
+PERIOD = Metric(0.1, "polled")
+
+
+def untold(epochs, tested=None):
+    return fitting(epochs, tested, "no counter", unavailable("energy counter", "no counter"))
 
 
 def test_single_numbers_are_medians_of_the_epochs_after_the_first():
     steady = ((4.0, 1.0), (13.0, 10.0), (5.0, 2.0))
     epochs = [EPOCH, *(dataclasses.replace(EPOCH, seconds=s, training=t, waiting=1.0) for s, t in steady)]
-    found = {name: metric.value for name, metric in fitting(epochs, Scores(0.75, 0.25, 0.5), "no counter").items()}
+    found = {name: metric.value for name, metric in untold(epochs, Scores(0.75, 0.25, 0.5)).items()}
     assert found["first_epoch_time"] == 10.0
     assert found["epoch_time"] == 5.0
     assert found["epoch_wait_time"] == 1.0
@@ -113,27 +140,33 @@ def test_single_numbers_are_medians_of_the_epochs_after_the_first():
 
 
 class Joules:
-    name = "a counter"
+    name, fault = "a counter", ""
 
 
 def test_the_energy_of_short_epochs_is_their_mean():
     """A counter that moves every 100 ms stands still during most of them."""
     epochs = [dataclasses.replace(EPOCH, seconds=0.3, energy=joules) for joules in (50.0, 0.0, 0.0, 0.0, 8.0)]
-    energy = fitting(epochs, None, Joules())["epoch_energy"]
+    energy = fitting(epochs, None, Joules(), PERIOD)["epoch_energy"]
     assert energy.value == 2.0
     assert "mean of the 4 epochs" in energy.source
 
 
 def test_epochs_too_short_for_the_counter_have_no_energy():
     epochs = [dataclasses.replace(EPOCH, seconds=0.3, energy=0.0)] * 4
-    energy = fitting(epochs, None, Joules())["epoch_energy"]
+    energy = fitting(epochs, None, Joules(), PERIOD)["epoch_energy"]
     assert energy.value is None
     assert "0.9 s" in energy.reason
-    assert "one epoch" in fitting(epochs[:1], None, Joules())["epoch_energy"].reason
+    # A slower counter asks for more of the very epochs that are enough for one that moves every 100 ms.
+    epochs = [dataclasses.replace(EPOCH, seconds=0.5, energy=2.0)] * 4
+    assert fitting(epochs, None, Joules(), PERIOD)["epoch_energy"].value == 2.0
+    slow = fitting(epochs, None, Joules(), Metric(0.2, "polled"))["epoch_energy"]
+    assert "every 200 ms: at least 2 s" in slow.reason
+    epochs = epochs[:1]
+    assert "one epoch" in fitting(epochs[:1], None, Joules(), PERIOD)["epoch_energy"].reason
 
 
 def test_a_single_epoch_has_no_steady_ones():
-    found = fitting([EPOCH], None, "no counter")
+    found = untold([EPOCH])
     assert "one epoch" in found["epoch_time"].reason
     assert "no split 'test'" in found["test_top1"].reason
 
@@ -154,7 +187,8 @@ def measure(monkeypatch, clock, protocol):
 def test_a_fit_has_its_own_stages_and_a_round_an_epoch(measure):
     measurement, announced = measure()
     assert measurement.failure is None
-    assert announced == ["data", "data", "build", "probe", "training", "epoch 1", "epoch 2", "test", "program"]
+    before = ["data", "data", "build", "probe", "energy"]
+    assert announced == [*before, "training", "epoch 1", "epoch 2", "test", "program"]
     # 22 batches of 64 among digits' 1,437 training samples at a second each, and 3 of validation; compiling takes 3 s.
     assert measurement.samples == (3 + 22 + 3 * 0.25, 22 + 3 * 0.25)
     assert measurement.value("compile_time") == 2.0

@@ -5,10 +5,10 @@ import time
 import pytest
 
 from fwbench.machine.load import OtherLoad, family_time
-from fwbench.meters.energy import RaplCounter, counter, energy
+from fwbench.meters.energy import RaplCounter, counter, energy, period
 from fwbench.meters.latency import MAX_ROUNDS, SAMPLES_NEEDED, latencies, percentiles
 from fwbench.meters.memory import memory
-from fwbench.meters.throughput import throughput
+from fwbench.meters.throughput import queue_depth, throughput
 from fwbench.record.measurement import Metric
 from tests.unit.fakes import FakeProgram
 
@@ -70,14 +70,14 @@ def test_a_percentile_needs_enough_samples(p, needed):
 
 def test_throughput_enqueues_many_calls_before_it_waits(clock):
     program = FakeProgram(clock, duration=0.1)
-    metric = throughput(program, batch_size=8, latency=0.1, window=1.0, clock=clock)
+    metric = throughput(program, 8, queue_depth(0.1, 1.0), window=1.0, clock=clock)
     assert metric.value == pytest.approx(80.0)
     assert program.waits < program.calls / 5
 
 
 def test_throughput_fills_the_window_when_pipelining_is_faster_than_latency_said(clock):
     program = FakeProgram(clock, duration=0.01)
-    throughput(program, batch_size=1, latency=0.1, window=1.0, clock=clock)
+    throughput(program, 1, queue_depth(0.1, 1.0), window=1.0, clock=clock)
     assert clock.now >= 1.0
 
 
@@ -132,6 +132,42 @@ def test_a_device_peak_below_the_initial_value_is_an_error(clock):
         memory(Wrong(clock), "cpu", lambda: None)
 
 
+class Allocating(FakeProgram):
+    """Its allocator held 70 B at most while it was built, and holds 20 B; a call needs `need` B more."""
+
+    def __init__(self, clock, need, resets):
+        super().__init__(clock)
+        self.need, self.resets, self.peak = need, resets, 70.0
+
+    def reset_peak_memory(self):
+        self.peak = 20.0 if self.resets else self.peak
+
+    def memory_in_use(self):
+        return Metric(20.0, "test")
+
+    def peak_memory(self):
+        return Metric(self.peak, "test")
+
+    def step(self):
+        super().step()
+        self.peak = max(self.peak, 20.0 + self.need)
+
+
+@pytest.mark.parametrize(
+    ("need", "resets", "peak", "at_most"),
+    [
+        (30.0, True, 50.0, False),
+        (0.0, True, 20.0, False),
+        (30.0, False, 70.0, True),  # what was before hides the call's own
+        (60.0, False, 80.0, False),  # the call itself came that far
+    ],
+)
+def test_a_peak_that_was_there_before_the_call_is_at_most_the_calls(clock, need, resets, peak, at_most):
+    program = Allocating(clock, need, resets)
+    found = memory(program, "cpu", program.step)["device_peak_memory"]
+    assert (found.value, found.at_most) == (peak, at_most)
+
+
 def test_a_host_peak_below_the_initial_value_is_an_error(clock, tmp_path):
     program = AllocatingProgram(clock, tmp_path)
     write_status(tmp_path, rss=4000, peak=70)
@@ -142,7 +178,7 @@ def test_a_host_peak_below_the_initial_value_is_an_error(clock, tmp_path):
 class FakeCounter:
     """20 W idle; a call adds 5 J on top."""
 
-    name = "fake"
+    name, fault = "fake", ""
 
     def __init__(self, clock, program):
         self.clock = clock
@@ -154,7 +190,7 @@ class FakeCounter:
 
 def test_energy_with_and_without_the_idle_share(clock):
     program = FakeProgram(clock, duration=0.25)
-    found = energy(program, FakeCounter(clock, program), 10, window=2.0, clock=clock, sleep=clock.sleep)
+    found = energy(program, FakeCounter(clock, program), 10, 4, window=2.0, clock=clock, sleep=clock.sleep)
     # A call of 0.25 s: 5 J of work and 5 J of idling, over 10 samples.
     assert found["energy_per_sample"].value == pytest.approx(1.0)
     assert found["energy_per_sample_net"].value == pytest.approx(0.5)
@@ -162,17 +198,63 @@ def test_energy_with_and_without_the_idle_share(clock):
     assert found["power_load"].value == pytest.approx(40.0)
 
 
-def test_energy_refuses_a_window_shorter_than_the_counter_resolves(clock):
+def test_energy_is_of_the_queue_that_throughput_had(clock):
+    program = FakeProgram(clock, duration=0.01)
+    energy(program, FakeCounter(clock, program), 1, 37, window=1.0, clock=clock, sleep=clock.sleep)
+    assert program.log == (["step"] * 37 + ["wait"]) * 3
+
+
+class SteppingCounter:
+    """20 W, told every `step` seconds alone."""
+
+    name, fault = "stepping", ""
+
+    def __init__(self, clock, step):
+        self.clock = clock
+        self.step = step
+
+    def read(self):
+        return 20.0 * self.step * (self.clock.now // self.step)
+
+
+@pytest.mark.parametrize("step", [0.02, 0.1])
+def test_the_counters_period_is_measured(clock, step):
+    found = period(SteppingCounter(clock, step), clock, clock.sleep)
+    assert found.value == pytest.approx(step, rel=0.06)
+    assert "stepping, polled" in found.source
+
+
+@pytest.mark.parametrize(
+    ("step", "window", "reason"),
+    [
+        (0.001, 0.5, "at least 1 s are needed"),  # however fine the steps
+        (0.25, 2.0, "every 250 ms: at least 2.5 s are needed"),
+        (2.0, 100.0, "moved less than twice"),
+    ],
+)
+def test_energy_refuses_a_window_shorter_than_the_counter_resolves(clock, step, window, reason):
     program = FakeProgram(clock)
-    found = energy(program, FakeCounter(clock, program), 1, window=0.5, clock=clock, sleep=clock.sleep)
-    assert "too short" in found["energy_per_sample"].reason
+    found = energy(program, SteppingCounter(clock, step), 1, 4, window=window, clock=clock, sleep=clock.sleep)
+    assert reason in found["energy_per_sample"].reason
     assert program.calls == 0
+    assert (found["energy_period"].value is None) == (step == 2.0)
 
 
-def make_rapl(folder, energies, wrap=1_000_000):
+def test_a_counter_that_starts_again_meanwhile_tells_no_energy(clock):
+    class Restarted(FakeCounter):
+        def read(self):
+            return super().read() - (1000.0 if self.program.calls else 0.0)
+
+    program = FakeProgram(clock)
+    found = energy(program, Restarted(clock, program), 1, 4, window=1.0, clock=clock, sleep=clock.sleep)
+    assert "went back" in found["energy_per_sample"].reason
+
+
+def make_rapl(folder, energies, wrap=1_000_000, names="package-{}"):
     for index, microjoules in enumerate(energies):
         package = folder / f"intel-rapl:{index}"
         package.mkdir(exist_ok=True)
+        (package / "name").write_text(names.format(index) + "\n")
         (package / "energy_uj").write_text(str(microjoules))
         (package / "max_energy_range_uj").write_text(str(wrap))
 
@@ -185,7 +267,20 @@ def test_rapl_sums_packages_and_corrects_a_wrap(tmp_path):
     assert meter.read() == pytest.approx((2_001 + 500) / 1e6)
 
 
+def test_the_whole_boards_counter_is_not_added_to_its_packages(tmp_path):
+    make_rapl(tmp_path, [100, 100, 100])
+    (tmp_path / "intel-rapl:1" / "name").write_text("psys\n")
+    (tmp_path / "intel-rapl:2").rename(tmp_path / "intel-rapl:0:0")
+    (tmp_path / "intel-rapl:0:0" / "name").write_text("core\n")
+    meter = counter("cpu", tmp_path)
+    for zone in tmp_path.iterdir():
+        (zone / "energy_uj").write_text("600")
+    assert meter.read() == pytest.approx(500 / 1e6)
+
+
 def test_a_machine_without_rapl_says_so(tmp_path):
+    assert "no RAPL" in counter("cpu", tmp_path)
+    make_rapl(tmp_path, [100], names="psys")
     assert "no RAPL" in counter("cpu", tmp_path)
 
 

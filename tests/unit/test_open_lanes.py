@@ -318,14 +318,17 @@ def numpy_lane(monkeypatch):
 
 
 def test_a_profile_measures_the_lanes_of_the_frameworks_that_a_model_names(numpy_lane):
-    assert lanes.of_profile("quick", {"torch", "jax"}) == ("torch", "jax")
-    assert lanes.of_profile("paper", {"torch", "jax"}) == ("torch", "torch-compile", "jax")
-    assert lanes.of_profile("quick", {"jax", "numpy"}) == ("jax", "numpy")
-    assert lanes.of_profile("quick", {"noop"}) == ()
-    for profile, parts in SUITES.items():
-        for part in parts:
-            for model in part.models:
-                assert part.lanes == lanes.of_profile(profile, CATALOG[model].networks)
+    assert lanes.of_profile("quick", "cpu", {"torch", "jax"}) == ("torch", "jax")
+    assert lanes.of_profile("quick", "gpu", {"torch", "jax"}) == ("torch", "torch-compile", "jax")
+    assert lanes.of_profile("ci", "gpu", {"torch", "jax"}) == ("torch", "jax")
+    assert lanes.of_profile("paper", "cpu", {"torch", "jax"}) == ("torch", "torch-compile", "jax")
+    assert lanes.of_profile("quick", "cpu", {"jax", "numpy"}) == ("jax", "numpy")
+    assert lanes.of_profile("quick", "cpu", {"noop"}) == ()
+    for device, suites in SUITES.items():
+        for profile, parts in suites.items():
+            for part in parts:
+                for model in part.models:
+                    assert part.lanes == lanes.of_profile(profile, device, CATALOG[model].networks)
 
 
 def test_a_lane_brings_networks_for_models_that_name_none(numpy_lane):

@@ -124,13 +124,22 @@ def test_progress_and_table(suite):
     result = run(suite, "--benchmark-only", *FAST)
     result.stdout.fnmatch_lines(
         [
-            "[[]1/3[]] noop-noop-inference-b1: build, compile, probe, warm-up, latency, *, energy, * samples/s*",
-            "[[]3/3[]] noop-noop-inference-b3: *",
+            "fwbench: 3 benchmarks, about * s (from rough figures, as no record of this machine has them)",
+            "[[]1/3, * s left] noop-noop-inference-b1: build, compile, probe, warm-up, latency, *, energy, */s*",
+            "[[]3/3, * s left] noop-noop-inference-b3: *",
             "*fwbench: * profile on *",
             "model *throughput/s*p50*p95*p99*memory*J/sample*compile*speed-up",
             "noop *inference *1 *noop*",
         ]
     )
+
+
+def test_the_next_run_knows_from_the_journal_how_long_it_takes(suite):
+    run(suite, "--benchmark-only", "-k", "b1", *FAST)
+    result = run(suite, "--benchmark-only", "--collect-only")
+    result.stdout.fnmatch_lines(["fwbench: 3 benchmarks, about * s (1 from the record of *; 2 from rough figures, *)"])
+    for nothing_is_measured in ("--benchmark-disable", "--benchmark-skip"):
+        assert "benchmarks, about" not in run(suite, nothing_is_measured, "--collect-only").stdout.str()
 
 
 def test_group_by_histogram_and_profile_of_pytest_benchmark_work(suite):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fwbench.frameworks.precision import BANDS, Operands, Products, check, operands, reference
-from tests.unit.fakes import round_mantissa
+from tests.unit.fakes import cut_mantissa, round_mantissa
 
 
 def float32_products(given):
@@ -15,11 +15,12 @@ def float32_products(given):
     return Products(given.left @ given.right, convolution)
 
 
+@pytest.mark.parametrize("shorten", [round_mantissa, cut_mantissa])
 @pytest.mark.parametrize(("arithmetic", "bits"), [("fp32", 23), ("tf32", 10), ("bf16", 7)])
-def test_each_arithmetic_is_told_by_its_error(arithmetic, bits):
+def test_each_arithmetic_is_told_by_its_error(arithmetic, bits, shorten):
     given = operands()
-    rounded = given if bits == 23 else Operands(*(round_mantissa(a, bits) for a in dataclasses.astuple(given)))
-    found = float32_products(rounded)
+    shortened = given if bits == 23 else Operands(*(shorten(a, bits) for a in dataclasses.astuple(given)))
+    found = float32_products(shortened)
     if arithmetic == "bf16":
         found = Products(*(round_mantissa(product, bits) for product in found))
     result = check(arithmetic, given, found)

@@ -123,6 +123,26 @@ def test_other_figures_without_another_compiler_are_looked_into():
     assert sentence == "same program, same compiler versions, but FLOPs -100 %: compare its settings"
 
 
+def test_memory_is_told_by_its_parts_and_library_calls_and_precisions_by_name():
+    parts = {"arguments": 500.0, "outputs": 200.0, "temporaries": 100.0, "aliased": 0.0}
+    base = head(memory_parts=parts, libraries={"cudnn$conv": 3}, precisions={"float32 highest": 3})
+    now = dataclasses.replace(
+        base,
+        memory=816.0,
+        memory_parts={**parts, "temporaries": 136.0, "aliased": 20.0},
+        libraries={"cublas$gemm": 1, "cudnn$conv": 2},
+        precisions={"float32 default": 3},
+        absent={},
+    )
+    ((kind, sentence, changed),) = found(base, now)
+    assert (kind, changed) == ("compiler", True)
+    assert sentence == (
+        "same program, same compiler versions, but the compiler's memory +2 % (aliased 0 -> 20, temporaries +36 %), "
+        "calls of cublas$gemm 0 -> 1, calls of cudnn$conv 3 -> 2, "
+        "products in float32 default 0 -> 3, products in float32 highest 3 -> 0: compare its settings"
+    )
+
+
 @pytest.mark.parametrize("versions", ["0.9.2", "0.10.2"])
 def test_what_a_compiler_chose_by_measuring_on_a_gpu_is_told_and_no_other_program(versions):
     now = head(memory=900.0, fusions=5, compiler={**BASE.compiler, "jaxlib": versions})
@@ -188,6 +208,8 @@ def test_compilations_that_nobody_announced_are_absent_and_not_zero():
         ("compiler", {"jax": None}),
         ("flops", "many"),
         ("fusions", True),
+        ("libraries", {"cudnn": "three"}),
+        ("memory_parts", {"arguments": None}),
         ("wings", 2),
     ],
 )

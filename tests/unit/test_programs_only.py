@@ -27,7 +27,7 @@ def planted(self, workload, protocol, tell=lambda _: None):
     if adds is None:
         return measurement
     program = Fingerprint(form="fake", digest=f"digest of {adds} adds", operators={"add": adds})
-    return dataclasses.replace(measurement, program=program)
+    return dataclasses.replace(measurement, program=program, failure=None)
 
 
 Session.run = planted
@@ -217,3 +217,31 @@ def test_a_timed_record_is_a_baseline_too(suite, programs):
     result = programs(ALL | {1: 6}, "--benchmark-compare=timed.json")
     assert result.ret == 1
     result.stdout.fnmatch_lines(["to accept these programs, make this run's journal the baseline: *"])
+
+
+def test_programs_for_a_gpu_that_is_not_here_are_held_to_that_gpus(suite, programs):
+    assert programs(ALL, "--fwbench-target=a100").ret == 0
+    (journal,) = suite.path.glob(".benchmarks/journal/*.jsonl")
+    compare = f"--benchmark-compare={journal}"
+    result = programs(ALL | {2: 9}, compare, "--fwbench-target=a100")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["noop-noop-inference-b2-a100: changed: 3 more add", "3 benchmarks: 1 changed, 2 *"])
+    for options, here in ((["--fwbench-target=h100"], "h100"), ([], "the device at hand")):
+        result = programs(ALL, compare, *options)
+        assert result.ret == 4
+        result.stdout.fnmatch_lines([f"*: the baseline's programs are for a100, and these for {here}: *"])
+
+
+def test_a_lane_that_compiles_for_no_other_device_says_so_once(suite):
+    result = run(suite, "--fwbench-programs-only", "--fwbench-target=h100")
+    assert result.ret == 0
+    result.assert_outcomes(skipped=3)
+    result.stdout.fnmatch_lines(["3 not available here: the lane cannot compile for a device that is not here"])
+
+
+def test_a_target_is_for_programs_alone(suite):
+    result = run(suite, "--fwbench-target=h100")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        ["ERROR: --fwbench-target is about a gate: add --fwbench-programs-only, or leave it out."]
+    )

@@ -130,6 +130,12 @@ def test_a_metric_of_an_unknown_name_is_read_whatever_its_unit(tmp_path):
         (damaged(*EXTRA, "training", value={"epochs": [{"seconds": None}]}), "None is not a finite number"),
         (damaged(*EXTRA, "training", value={"epochs": [3]}), "damaged measurement"),
         (damaged(*EXTRA, "training", value={"losses": [0.1, "low"]}), "losses: 'low'"),
+        (damaged(*EXTRA, "accelerator", value=[{"when": "early"}]), "it has no 'state'"),
+        (damaged(*EXTRA, "accelerator", value=[{"when": 1, "state": {}}]), "of the accelerator is not text"),
+        (
+            damaged(*EXTRA, "accelerator", value=[{"when": "early", "state": {"used_memory": "much"}}]),
+            "the accelerator early: 'much' is not a finite number",
+        ),
         (damaged(*EXTRA, "processes", value=[3]), "process 1 is not an object"),
         (damaged(*EXTRA, "processes", value=[{"latency": 0.1}, {"latency": "x"}]), "process 2: 'x' is not a finite"),
         (damaged(*EXTRA, "processes", value=[{"latency": 0}]), "process 1: 0 is not above 0"),

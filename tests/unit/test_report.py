@@ -1,8 +1,10 @@
 import dataclasses
 import re
+from contextlib import nullcontext
 
 import pytest
 
+from fwbench.plugin.plan import Estimate, Plan
 from fwbench.plugin.progress import Progress
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Failure, Measurement, Metric, unavailable
@@ -111,15 +113,22 @@ class Terminal:
 
 
 def test_progress_tells_how_far_which_and_in_which_stage():
-    from contextlib import nullcontext
-
     terminal = Terminal()
-    progress = Progress(terminal, nullcontext)
-    progress.total = 12
+    plan = Plan({"a": Estimate("torch", 20.0, 0.0, False), "b": Estimate("torch", 500.0, 0.0, False)})
+    progress = Progress(terminal, nullcontext, 12, plan)
     progress.begin("torch-mlp-inference-b8")
     progress.stage("build")
     progress.end(measured("torch", 100.0, latency_p50=Metric(0.01, "test")))
-    assert terminal.text == "\n[ 1/12] torch-mlp-inference-b8: build, 10.0 ms, 100 samples/s"
+    assert terminal.text == "\n[ 1/12, 9 min left] torch-mlp-inference-b8: build, 10.0 ms, 100 samples/s"
+    plan.took("b", 500.0)
+    progress.begin("torch-mlp-inference-b32")
+    assert terminal.text.endswith("\n[ 2/12, 20 s left] torch-mlp-inference-b32: ")
+
+
+def test_progress_does_without_a_time_that_is_not_known():
+    terminal = Terminal()
+    Progress(terminal, nullcontext, 1, Plan({"a": None})).begin("torch-resnet50-fit")
+    assert terminal.text == "\n[1/1] torch-resnet50-fit: "
 
 
 def fitted(framework, seed=0, top1=0.9, **fields):

@@ -1,16 +1,23 @@
 import dataclasses
+import errno
+import os
+import sys
+import tempfile
+from types import SimpleNamespace
 
 import pytest
 
 from fwbench import frameworks
 from fwbench.frameworks.precision import Operands, Products, operands, reference
+from fwbench.machine import nvml
 from fwbench.models import CATALOG, ModelError
 from fwbench.models.weights import digest
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.lanes import LANES
 from fwbench.record.workload import Workload
 from fwbench.worker.run import STAGES, Measuring
-from tests.unit.fakes import FakeFramework, FakeProgram, round_mantissa
+from fwbench.worker.run import run as whole_run
+from tests.unit.fakes import FakeFramework, FakeGpu, FakeProgram, round_mantissa
 
 
 @pytest.fixture
@@ -79,6 +86,17 @@ def test_settings_that_change_what_is_measured_are_on_the_record(run, clock, mon
     assert own.isdisjoint(run(FakeFramework(FakeProgram(clock)), "jax")[0].settings)
 
 
+def test_what_came_of_a_setting_is_on_the_record(run, clock):
+    """As of CUDA graphs, which a compiler may skip."""
+
+    class Asked(FakeProgram):
+        def fingerprint(self):
+            self.settings["graphs"] = "skipped"
+            return super().fingerprint()
+
+    assert run(FakeFramework(Asked(clock)))[0].settings["graphs"] == "skipped"
+
+
 def test_a_smoke_run_makes_one_call_and_measures_nothing(run, clock):
     program = FakeProgram(clock)
     measurement, _ = run(FakeFramework(program), smoke=True)
@@ -99,6 +117,19 @@ def test_an_exception_becomes_a_failure_of_its_kind(run, error, kind):
     measurement, _ = run(FakeFramework(error=error))
     assert measurement.failure.kind == kind
     assert str(error) in measurement.failure.message
+
+
+@pytest.mark.parametrize(
+    ("error", "compilers"), [(OSError("ptxas died"), True), (RuntimeError("broken"), False), (ModelError("no"), False)]
+)
+def test_a_failure_says_whether_it_was_the_compilers(run, clock, error, compilers):
+    """Also where compiling is part of the training, and never of a network that cannot be traced."""
+
+    class Failing(FakeFramework):
+        def is_compilers_fault(self, error):
+            return isinstance(error, OSError)
+
+    assert run(Failing(error=error))[0].failure.compiler is compilers
 
 
 def test_a_users_fault_is_one_sentence_without_a_traceback(run):
@@ -236,3 +267,122 @@ def test_samples_outlive_a_fingerprint_that_fails(run, clock):
 def test_without_samples_a_fingerprint_that_fails_is_a_failure(run, clock):
     measurement, _ = run(FakeFramework(Told(clock, error=RuntimeError("no room"))), programs=True)
     assert (measurement.failure.kind, measurement.failure.stage) == ("error", "program")
+
+
+def test_short_calls_warm_up_for_as_long_as_a_gpu_needs(run, clock):
+    program = FakeProgram(clock, duration=0.001)
+    run(FakeFramework(program), least_warmup_time=1.0, throughput_time=0.0, max_time=0.0)
+    assert program.calls > 1000
+    program = FakeProgram(clock, duration=0.001)
+    run(FakeFramework(program), least_warmup_time=1.0, warmup_iterations=0, throughput_time=0.0, max_time=0.0)
+    assert program.calls < 20
+
+
+def steady(run, clock, durations, compiling=(), total=None, samples=1.0):
+    """`time_to_steady` where a call takes these seconds, then as long as in the latency pass; compiling takes 3 s."""
+    program = Told(clock, compiling)
+    program.duration = lambda call: durations[call] if call < len(durations) else samples
+    compiled = program.compile
+    program.compile = lambda: dataclasses.replace(compiled(), total=total)
+    return run(FakeFramework(program), warmup_iterations=6, throughput_time=0.0)[0].metrics["time_to_steady"]
+
+
+@pytest.mark.parametrize(
+    ("durations", "compiling", "seconds"),
+    [
+        ((), (), 3 + 1),
+        # Tuned at the first call, recorded at the second.
+        ((9.0, 5.0), (), 3 + 9 + 5 + 1),
+        # A quick call before the one that records is not yet steady.
+        ((1.0, 5.0), (), 3 + 1 + 5 + 1),
+        ((1.0, 1.0, 5.0), (), 3 + 1 + 1 + 5 + 1),
+        # Twice the median is within what calls differ by.
+        ((2.0,), (), 3 + 2),
+        # A call that compiles is not steady, however quick.
+        ((), (1, 3), 3 + 3 + 1),
+        # Steady only after the warm-up.
+        ((9.0,) * 7, (), 3 + 7 * 9 + 1),
+    ],
+)
+def test_the_start_ends_with_the_first_steady_call(run, clock, durations, compiling, seconds):
+    assert steady(run, clock, durations, compiling).value == seconds
+
+
+def test_what_only_the_harness_does_while_compiling_is_no_part_of_the_start(run, clock):
+    assert steady(run, clock, (), total=2.5).value == 2.5 + 1
+
+
+def test_the_probe_is_no_part_of_the_start(run, clock):
+    class Slow(FakeFramework):
+        def probe(self, workload, operands):
+            clock.advance(100.0)
+            return super().probe(workload, operands)
+
+    assert run(Slow(FakeProgram(clock)))[0].value("time_to_steady") == 3 + 1
+
+
+def test_a_start_whose_end_cannot_be_told_has_a_reason(run, clock):
+    scattered = lambda call: 1.0 if call % 3 else 9.0  # noqa: E731
+    found = run(FakeFramework(FakeProgram(clock, scattered)))[0].metrics["time_to_steady"]
+    assert "no 3 calls in a row" in found.reason
+
+
+def test_a_gpu_is_looked_at_before_it_is_used_and_between_what_is_timed(monkeypatch, clock, protocol):
+    program = FakeProgram(clock)
+    framework = FakeFramework(program)
+    gpu = FakeGpu(lambda: program.log.append("state"))
+    monkeypatch.setattr(nvml, "find", lambda: gpu)
+    monkeypatch.setattr(frameworks, "load", lambda adapter: framework)
+    built = framework.build
+    framework.build = lambda *arguments: program.log.append("build") or built(*arguments)
+    # No energy counter: this GPU has none.
+    workload = Workload("noop", "noop", device="gpu")
+    found = Measuring(workload, LANES["noop"], CATALOG["noop"], protocol, lambda _: None, clock).run()
+    assert found.failure is None
+    assert program.log[:2] == ["state", "build"]
+    assert [moment.when for moment in found.accelerator] == [
+        "before the build",
+        "before the latency pass",
+        "after the latency pass",
+        "after the throughput pass",
+        "after the energy window",
+    ]
+    second, third = [at for at, what in enumerate(program.log) if what == "state"][1:3]
+    assert program.log[second + 1 : third] == ["step", "wait"] * 5
+
+
+def test_versions_are_those_of_the_lane_and_its_libraries(run, clock, monkeypatch):
+    installed = {"torch": "2.15.0", "nvidia-cublas": "13.4", "triton": "3.9", "jax": "0.10"}
+    monkeypatch.setattr("fwbench.worker.run.versions", lambda names: {n: installed[n] for n in names if n in installed})
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(__version__="2.15.0+cu132"))
+    monkeypatch.delitem(sys.modules, "torchvision", raising=False)
+    found = run(FakeFramework(FakeProgram(clock)), "torch")[0].versions
+    assert found == {
+        **{"torch": "2.15.0", "triton": "3.9", "nvidia-cublas": "13.4"},
+        "torch.__version__": "2.15.0+cu132",
+    }
+
+
+def test_a_folder_that_cannot_be_removed_does_not_lose_the_measurement(monkeypatch, protocol, tmp_path):
+    """As where a compiler's helper still writes into it."""
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def still_in_use(*arguments, **named):
+        raise OSError(errno.ENOTEMPTY, "Directory not empty")
+
+    monkeypatch.setattr(os, "rmdir", still_in_use)
+    sent = []
+    job = {
+        "workload": Workload("noop", "noop").to_json(),
+        "protocol": dataclasses.replace(protocol, smoke=True).to_json(),
+        "model": CATALOG["noop"].to_json(),
+        "path": [],
+        "proofs": str(tmp_path),
+        "user": {"CUDA_VISIBLE_DEVICES": "1,0"},
+    }
+    whole_run(LANES["noop"], job, sent.append)
+    assert sent[-1]["measurement"]["failure"] is None
+    # As the user set it, whatever the worker was given.
+    assert sent[-1]["measurement"]["settings"]["CUDA_VISIBLE_DEVICES"] == "1,0"
+    assert list(tmp_path.iterdir())

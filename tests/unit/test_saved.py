@@ -11,7 +11,8 @@ from fwbench.compare import saved
 from fwbench.compare.criteria import CRITERIA, Threshold
 from fwbench.compare.saved import compare
 from fwbench.record.fingerprint import Fingerprint
-from fwbench.record.measurement import Metric
+from fwbench.record.machine import AcceleratorProcess, AcceleratorState
+from fwbench.record.measurement import Metric, Moment
 from fwbench.record.reading import read
 from tests.unit.recorded import MACHINE, QUICK, failed, journal, measured, plain, write
 from tests.unit.recorded import saved as as_saved
@@ -168,12 +169,16 @@ def loaded(share, *arguments, **fields):
 @pytest.mark.parametrize("factor", [2.0, 1.0, 0.5])
 @pytest.mark.parametrize(
     ("base", "head", "where"),
-    [(0.06, 0.0, "in the baseline,"), (0.0, 0.06, "in this run,"), (0.5, 0.5, "in the baseline and in this run,")],
+    [
+        (0.06, 0.0, "in the baseline (6%)"),
+        (0.0, 0.06, "in this run (6%)"),
+        (0.5, 0.6, "in the baseline (50%) and in this run (60%)"),
+    ],
 )
 def test_times_tell_nothing_while_other_processes_use_the_cpus(record, factor, base, head, where):
     finding = verdict(record, loaded(base), loaded(head, factor=factor))
     assert (finding.kind, finding.verdict.interval, finding.verdict.p_value) == ("inconclusive", (0.0, math.inf), None)
-    assert f"other processes used more than 5% of the CPUs {where}" in finding.note
+    assert f"other processes used the CPUs {where}: that can lengthen any time. Stop the other load, " in finding.note
 
 
 def test_the_background_of_an_idle_machine_is_no_other_load(record):
@@ -288,7 +293,9 @@ def test_a_slowdown_below_the_threshold_is_none():
 
 # Refusals
 
-GPU = dataclasses.replace(MACHINE, device="gpu", accelerator="NVIDIA A100", driver="580", accelerator_memory=2**35)
+GPU = dataclasses.replace(
+    MACHINE, device="gpu", accelerator="NVIDIA A100", driver="580", accelerator_memory=2**35, power_limit=400.0
+)
 
 
 @pytest.mark.parametrize(
@@ -298,6 +305,11 @@ GPU = dataclasses.replace(MACHINE, device="gpu", accelerator="NVIDIA A100", driv
         (MACHINE, dataclasses.replace(MACHINE, threads=1), "threads differs: 2 in the baseline, 1 here"),
         (MACHINE, GPU, "device differs: cpu in the baseline, gpu here"),
         (GPU, dataclasses.replace(GPU, accelerator="NVIDIA H100"), "accelerator differs: NVIDIA A100 in the baseline,"),
+        (
+            GPU,
+            dataclasses.replace(GPU, power_limit=300.0),
+            "power_limit differs: 400.0 W in the baseline, 300.0 W here",
+        ),
     ],
 )
 def test_another_machine_is_refused_with_what_differs(record, base, head, reason):
@@ -320,9 +332,39 @@ def test_what_numbers_do_not_depend_on_is_no_other_machine(record, changes):
     assert verdict(lambda m: m, record(several()), record(several(), machine=machine)).kind == "unchanged"
 
 
-def test_another_driver_is_no_other_machine(record):
-    records = record(several(), machine=GPU), record(several(), machine=dataclasses.replace(GPU, driver="590"))
+@pytest.mark.parametrize("changes", [{"driver": "590"}, {"power_limit": None}])
+def test_another_driver_is_no_other_machine_and_need_not_tell_everything(record, changes):
+    records = record(several(), machine=GPU), record(several(), machine=dataclasses.replace(GPU, **changes))
     assert compare(*records, LATENCY).exit_code == 0
+
+
+def test_times_tell_nothing_while_somebody_else_is_on_the_gpu(record):
+    neighbour = AcceleratorState(processes=(AcceleratorProcess(7, None),), throttle_reasons=("thermal limit",))
+    disturbed = several(factor=2.0, accelerator=(Moment("after the latency pass", neighbour),))
+    finding = verdict(record, several(), disturbed)
+    assert finding.kind == "inconclusive"
+    assert "other processes were on the GPU in this run (1 process after the latency pass); " in finding.note
+    assert "the GPU was throttled in this run (thermal limit after the latency pass)" in finding.note
+    assert "nvidia-smi" in finding.note
+
+
+@pytest.mark.parametrize(
+    ("base", "head"),
+    [
+        # Another of the machine's GPUs, another folder of libraries: another place, not another benchmark.
+        ({"settings": {"CUDA_VISIBLE_DEVICES": "0"}}, {"settings": {"LD_LIBRARY_PATH": "/opt/cuda"}}),
+        # An amount that fwbench did not know when the baseline was made, and that is as it was then.
+        ({}, {"protocol": {**QUICK, "least_warmup_time": 0.0}}),
+    ],
+)
+def test_what_makes_no_other_benchmark_is_compared(record, base, head):
+    assert verdict(record, several(**base), several(factor=2.0, **head)).kind == "regressed"
+
+
+def test_a_longer_warm_up_than_the_baselines_is_another_benchmark(record):
+    longer = several(protocol={**QUICK, "least_warmup_time": 1.0})
+    (finding,) = compare(record(several()), record(longer), LATENCY).findings
+    assert "least_warmup_time differs: 0.0 in the baseline, 1.0 here" in finding.note
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """Several processes' measurements of one workload made one."""
 
 from fwbench.plugin.session import pooled
-from fwbench.record.measurement import Metric, unavailable
+from fwbench.record.machine import AcceleratorProcess, AcceleratorState
+from fwbench.record.measurement import Metric, Moment, unavailable
 from tests.unit.recorded import measured
 
 P95 = Metric(0.3, "synchronised calls, n=59")
@@ -19,6 +20,12 @@ def test_samples_are_joined_metrics_are_medians_and_each_process_keeps_its_value
     assert found.metrics["throughput"].source.endswith("median of 3 processes")
     assert [process["throughput"] for process in found.processes] == [1.0, 5.0, 2.0]
     assert [process["latency"] for process in found.processes] == [0.55, 2.55, 1.05]
+
+
+def test_who_disturbed_any_process_is_kept():
+    alone = measured(accelerator=(Moment("before", AcceleratorState()),))
+    crowded = measured(accelerator=(Moment("before", AcceleratorState(processes=(AcceleratorProcess(7, None),))),))
+    assert pooled([alone, crowded]).accelerator == (*alone.accelerator, *crowded.accelerator)
 
 
 def test_a_metric_that_some_processes_could_not_tell_is_the_others_median():

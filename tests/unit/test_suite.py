@@ -8,7 +8,8 @@ from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.plugin.selecting import select
 from fwbench.record.workload import MODES
-from fwbench.suite.studies import STUDIES, SUITES
+from fwbench.suite.profiles import PROFILES
+from fwbench.suite.studies import STUDIES
 
 
 @pytest.fixture
@@ -27,12 +28,25 @@ def ids(selection):
 
 
 @pytest.mark.parametrize(
-    "options", [[f"--fwbench-profile={name}"] for name in SUITES] + [[f"--fwbench-study={name}"] for name in STUDIES]
+    "options", [[f"--fwbench-profile={name}"] for name in PROFILES] + [[f"--fwbench-study={name}"] for name in STUDIES]
 )
 def test_no_two_workloads_share_an_id(chosen, options):
     found = ids(chosen(*options))
     assert found
     assert len(set(found)) == len(found)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_gpu_has_a_second_at_least_to_raise_its_clocks(pytester, profile):
+    def protocol(device, *options):
+        config = pytester.parseconfig("-p", "fwbench.plugin", f"--fwbench-profile={profile}", *options)
+        return select(config, dataclasses.replace(machine(), device=device)).protocol
+
+    assert (protocol("gpu").least_warmup_time, protocol("cpu").least_warmup_time) == (1.0, 0.0)
+    assert protocol("gpu").warmup_iterations == protocol("cpu").warmup_iterations
+    # Where somebody has only so much time, or looks at programs alone.
+    assert protocol("gpu", "--benchmark-max-time=0.25").least_warmup_time == 0.25
+    assert protocol("gpu", "--fwbench-programs-only").least_warmup_time == 0.0
 
 
 def test_the_quick_suite_has_every_model_in_every_mode_of_calls(chosen):

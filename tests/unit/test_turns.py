@@ -113,6 +113,7 @@ def test_a_job_from_its_start_to_its_end(server):
         finished = ask(server, {"finish": {"program": True}})
         assert finished["finished"]["host_peak_memory"] > 1 << 20
         assert "no framework" in finished["program"]["absent"]["digest"]
+        assert finished["settings"] == {}
         assert server.receive(time.monotonic() + 60) == {"exited": 0}
 
 

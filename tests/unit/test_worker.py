@@ -181,18 +181,22 @@ def test_the_server_has_one_thread_when_it_forks(workers, protocol):
         assert done.stdout.strip() == "1", lane
 
 
-FALLBACK = [value for _, value in LANES["jax"].fallback]
+MILD, STRONG = (value for _, value in LANES["jax"].fallback)
 
 
 @pytest.fixture
 def attempts(monkeypatch):
-    """Servers whose worker crashes until its flags are `attempts.good`; each attempt's flags, in order."""
+    """Servers whose worker crashes until its flags end with `attempts.good`; each attempt's flags, in order.
+
+    Their framework knows every flag but those in `attempts.unknown`.
+    """
 
     class FakeServer:
         alive = True
         failure = Failure("crashed", "the worker was killed by SIGABRT", stage="compile", detail="what it said")
         good = None
         made: ClassVar[list] = []
+        unknown: ClassVar[list] = []
 
         def __init__(self, python, lane, cpus, variables):
             self.flags = variables.get("XLA_FLAGS")
@@ -205,8 +209,12 @@ def attempts(monkeypatch):
         def close(self):
             pass
 
+    def known(lane, python, variables):
+        return not any(flag in FakeServer.unknown for flag in variables["XLA_FLAGS"].split())
+
     monkeypatch.delenv("XLA_FLAGS", raising=False)
     monkeypatch.setattr(client, "Server", FakeServer)
+    monkeypatch.setattr(client, "_known", known)
     return FakeServer
 
 
@@ -216,22 +224,38 @@ def measured(lane="jax", device="gpu"):
 
 
 def test_after_a_crash_a_gpus_compiler_is_tried_with_ever_less_autotuning(attempts, monkeypatch):
-    attempts.good = FALLBACK[1]
+    attempts.good = STRONG
     monkeypatch.setenv("XLA_FLAGS", "--own")
     found = measured()
-    assert attempts.made == ["--own", f"--own {FALLBACK[0]}", f"--own {FALLBACK[1]}"]
+    assert attempts.made == ["--own", f"--own {MILD}", f"--own {MILD} {STRONG}"]
     assert found.failure is None
-    assert found.after_crash == f"the worker was killed by SIGABRT, so it was run again with XLA_FLAGS={FALLBACK[1]}"
+    told = f"the worker was killed by SIGABRT, so it was run again with XLA_FLAGS={MILD} {STRONG}"
+    assert found.after_crash == told
+
+
+def test_a_flag_that_the_framework_does_not_know_is_left_out(attempts):
+    attempts.unknown.append(MILD)
+    measured()
+    assert attempts.made == [None, STRONG]
+
+
+@pytest.mark.parametrize(("flag", "known"), [(MILD, True), (STRONG, True), ("--xla_gpu_of_tomorrow=1", False)])
+def test_jax_is_asked_whether_it_knows_a_flag(flag, known):
+    """XLA ends a process that has an unknown one."""
+    lane = dataclasses.replace(LANES["jax"], fallback=(("XLA_FLAGS", flag),))
+    variables = environment(os.environ, 1, "gpu", lane)
+    assert list(client.milder(lane, sys.executable, variables)) == ([lane.fallback] if known else [])
 
 
 def test_where_every_fallback_flag_crashes_the_first_crash_is_told(attempts):
     assert measured().failure is attempts.failure
-    assert attempts.made == [None, *FALLBACK]
+    assert attempts.made == [None, MILD, f"{MILD} {STRONG}"]
 
 
-@pytest.mark.parametrize(("stage", "tries"), [("compile", 1 + len(FALLBACK)), ("latency", 1)])
-def test_an_exception_is_tried_again_only_where_it_was_the_compilers(attempts, stage, tries):
-    attempts.failure = Failure("error", "XlaRuntimeError: INTERNAL", stage=stage)
+@pytest.mark.parametrize("stage", ["compile", "training", "latency"])
+@pytest.mark.parametrize(("compiler", "tries"), [(True, 3), (False, 1)])
+def test_an_exception_is_tried_again_only_where_it_was_the_compilers(attempts, stage, compiler, tries):
+    attempts.failure = Failure("error", "XlaRuntimeError: INTERNAL", stage=stage, compiler=compiler)
     measured()
     assert len(attempts.made) == tries
 

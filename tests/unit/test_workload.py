@@ -3,7 +3,8 @@ import json
 
 import pytest
 
-from fwbench.record.measurement import Failure, Measurement, Metric, unavailable
+from fwbench.record.machine import AcceleratorProcess, AcceleratorState
+from fwbench.record.measurement import Failure, Measurement, Metric, Moment, unavailable
 from fwbench.record.workload import Workload
 
 
@@ -25,6 +26,12 @@ def test_an_impossible_field_is_one_sentence(field, value):
         dataclasses.replace(Workload("torch", "mlp"), **{field: value})
 
 
+def test_a_bound_survives_json():
+    bound = Metric(8.0, "here", at_most=True)
+    record = json.loads(json.dumps(bound.to_json("device_peak_memory")))
+    assert Metric.from_json("device_peak_memory", record) == bound
+
+
 def test_a_measurement_survives_json():
     measurement = Measurement(
         Workload("torch", "mlp", batch_size=8),
@@ -33,6 +40,10 @@ def test_a_measurement_survives_json():
             "throughput": Metric(4.0, "here"),
             "energy_per_sample": unavailable("there", "no meter"),
         },
+        accelerator=(
+            Moment("before", AcceleratorState(throttle_reasons=(), processes=(AcceleratorProcess(7, None),))),
+            Moment("after", AcceleratorState(used_memory=8, throttle_reasons=("thermal limit",))),
+        ),
         settings={"layout": "NHWC"},
         stages={"build": 0.5},
         overhead_s=0.01,
@@ -64,3 +75,14 @@ def test_a_metric_has_a_value_or_a_reason():
         Metric(None, "nowhere")
     with pytest.raises(ValueError, match="either"):
         Metric(0.0, "here", reason="none")
+
+
+def test_a_record_from_before_there_were_targets_is_for_the_device_at_hand():
+    fields = Workload("jax", "mlp").to_json()
+    assert fields.pop("target") is None
+    workload = Workload.from_json(fields)
+    assert (workload, workload.id) == (Workload("jax", "mlp"), "jax-mlp-inference-b1")
+    there = dataclasses.replace(workload, target="h100")
+    assert there != workload
+    assert there.id == "jax-mlp-inference-b1-h100"
+    assert Workload.from_json(json.loads(json.dumps(there.to_json()))) == there

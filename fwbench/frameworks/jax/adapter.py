@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fwbench.frameworks.contract import Framework, Program
-from fwbench.frameworks.jax.faults import is_out_of_memory
+from fwbench.frameworks.faults import first_line
+from fwbench.frameworks.jax import plugins
 from fwbench.frameworks.jax.networks import network
 from fwbench.frameworks.jax.program import DTYPE, Dispatch, Forward
 from fwbench.frameworks.jax.training import TrainStep
@@ -24,6 +25,9 @@ class Jax(Framework):
     """The lane `jax`."""
 
     def unavailable(self, workload: Workload, model: Model) -> str | None:
+        if workload.device == "cpu" and not workload.target:
+            # Here, before anything asks JAX for its devices.
+            plugins.leave_out()
         if "jax" not in model.networks:
             return f"{model.name} names no network in JAX"
         if workload.mode not in (*_FORWARD, *TRAINING):
@@ -39,9 +43,11 @@ class Jax(Framework):
         if workload.device == "gpu":
             try:
                 jax.devices("gpu")
-            except RuntimeError:
-                return f"this machine has a GPU, but jax {jax.__version__} cannot use it: install fwbench[cuda]"
-        if workload.precision == "tf32" and workload.device == "cpu":
+            # JAX asserts that a platform that JAX_PLATFORMS names has a plugin.
+            except (RuntimeError, AssertionError) as error:
+                reason = first_line(error) if plugins.has_cuda() else "it has no CUDA plugin; install fwbench[cuda]"
+                return f"this machine has a GPU, but jax {jax.__version__} cannot use it: {reason}"
+        if workload.precision == "tf32" and workload.device == "cpu" and not workload.target:
             return "a CPU has no TF32 arithmetic: ask for fp32 or bf16"
         return None
 
@@ -66,8 +72,10 @@ class Jax(Framework):
         found = products(*jax.device_put([jnp.asarray(array, DTYPE[workload.precision]) for array in arrays], device))
         return Products(*(np.asarray(array, dtype=np.float32) for array in found))
 
-    def is_out_of_memory(self, error: BaseException) -> bool:
-        return is_out_of_memory(error)
+    def is_compilers_fault(self, error: BaseException) -> bool:
+        # What Python raises while it is traced is the network's own; XLA raises this alone, and a kernel that fails
+        # when it runs was made or chosen by XLA too.
+        return isinstance(error, jax.errors.JaxRuntimeError) and not self.is_out_of_memory(error)
 
 
 FRAMEWORK = Jax()

@@ -1,10 +1,16 @@
 """What a JAX program is made of: StableHLO as lowered, and what XLA made of it."""
 
 import hashlib
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+
+import jax
+
+from fwbench.record.fingerprint import Fingerprint
 
 # An operator begins its line, after the names of its results: pretty-printed, in MLIR's generic form, or a call.
 _OPERATOR = re.compile(r'^\s*(?:%[^=]+= )?"?(?:(?P<name>[a-z]\w*\.\w+)"?[ (<]|call @)')
@@ -17,6 +23,14 @@ _IDLE = re.compile(
     r"|sdy\.sharding = #sdy\.sharding<@empty_mesh[^>]*>)"
 )
 _MESH = re.compile(r"^\s*sdy\.mesh @empty_mesh .*\n", re.MULTILINE)
+
+# Optimised HLO: each instruction's name and its (first) element type; products, with their first operand's name; what
+# is asked of their operands; and what comes from a library.
+_DEFINED = re.compile(r"^\s*(?:ROOT )?%(?P<name>[\w.-]+) = \(*(?P<type>\w+)\[", re.MULTILINE)
+_PRODUCT = re.compile(r" (?P<kind>dot|convolution|custom-call)\(%(?P<operand>[\w.-]+)(?P<rest>.*)")
+_BY_LIBRARY = re.compile(r'custom_call_target="__(?:cublas|cudnn\$conv)')
+_PRECISION = re.compile(r'operand_precision(?:=\{|":\[)(?P<both>[^}\]]*)')
+_LIBRARY = re.compile(r'custom_call_target="(?P<call>[^"]+)"|"kind":"(?P<fusion>__cudnn[^"]*)"')
 
 _NUMPY = {"pred": "bool", "i1": "bool", "complex<f32>": "complex64", "complex<f64>": "complex128"}
 
@@ -70,9 +84,90 @@ def canonical(text: str) -> str:
     return re.sub(r"[ \t]+", " ", text)
 
 
+def told(
+    program: Lowered,
+    compiled: jax.stages.Compiled,
+    compiler: Mapping[str, str],
+    processor: str,
+    absent: Mapping[str, str] = MappingProxyType({}),
+) -> Fingerprint:
+    """The fingerprint of a program that XLA has compiled.
+
+    Args:
+        compiler: versions and flags.
+        processor: what the machine code is for.
+        absent: why some fields stay None.
+    """
+    optimised = compiled.as_text() or ""
+    costs = compiled.cost_analysis() or {}
+    parts = memory_parts(compiled)
+    untold = {} if parts else dict.fromkeys(("memory", "memory_parts"), "this XLA backend states no memory need")
+    return Fingerprint(
+        form="StableHLO",
+        digest=program.digest,
+        operators=program.operators,
+        dtypes=program.dtypes,
+        compiler=compiler,
+        processor=processor,
+        flops=costs.get("flops"),
+        bytes_accessed=costs.get("bytes accessed"),
+        fusions=fusions(optimised),
+        libraries=libraries(optimised),
+        precisions=precisions(optimised),
+        memory=needed(parts) if parts else None,
+        memory_parts=parts,
+        aliased=aliased(optimised),
+        absent={"graph_breaks": "a program traced by JAX is one graph", **untold, **absent},
+    )
+
+
+def flags() -> str:
+    """XLA's flags but those that say where to put its dumps."""
+    given = os.environ.get("XLA_FLAGS", "").split()
+    return " ".join(sorted(flag for flag in given if not flag.startswith("--xla_dump")))
+
+
+def memory_parts(compiled: jax.stages.Compiled) -> dict[str, float] | None:
+    """XLA's memory analysis, B; None where its backend has none."""
+    analysis = compiled.memory_analysis()
+    if analysis is None:
+        return None
+    return {
+        "arguments": float(analysis.argument_size_in_bytes),
+        "outputs": float(analysis.output_size_in_bytes),
+        "temporaries": float(analysis.temp_size_in_bytes),
+        "aliased": float(analysis.alias_size_in_bytes),
+    }
+
+
+def needed(parts: Mapping[str, float]) -> float:
+    """What a call needs by these `memory_parts`, B: an aliased output lies in an argument's memory."""
+    return parts["arguments"] + parts["outputs"] + parts["temporaries"] - parts["aliased"]
+
+
 def fusions(optimised: str) -> int:
     """Fused computations in XLA's optimised HLO; one in a loop's body counts once."""
     return optimised.count(" fusion(")
+
+
+def libraries(optimised: str) -> dict[str, int]:
+    """Calls out of XLA's optimised HLO by name, such as `cublas$lt$matmul`; one in a loop's body counts once."""
+    found = ((match["call"] or match["fusion"]).removeprefix("__") for match in _LIBRARY.finditer(optimised))
+    return dict(sorted(Counter(found).items()))
+
+
+def precisions(optimised: str) -> dict[str, int]:
+    """Products and convolutions in XLA's optimised HLO by `float32 highest` and the like, cuBLAS's and cuDNN's too."""
+    types = {match["name"]: match["type"] for match in _DEFINED.finditer(optimised)}
+    found: Counter[str] = Counter()
+    for match in _PRODUCT.finditer(optimised):
+        if match["kind"] == "custom-call" and not _BY_LIBRARY.search(match["rest"]):
+            continue
+        stated = _PRECISION.search(match["rest"])
+        # A fused convolution has further operands.
+        both = re.findall(r"\w+", stated["both"].lower())[:2] if stated else ["default"]
+        found[f"{_dtype(types[match['operand']])} {'/'.join(dict.fromkeys(both))}"] += 1
+    return dict(sorted(found.items()))
 
 
 def aliased(optimised: str) -> int:

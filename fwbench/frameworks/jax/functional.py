@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from fwbench.frameworks.jax.faults import faults
+from fwbench.frameworks.faults import faults
 from fwbench.frameworks.jax.layout import Layout, Tensor, check, layout
 from fwbench.models import Model
 from fwbench.models.outputs import select

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from fwbench.frameworks.jax.faults import faults
+from fwbench.frameworks.faults import faults
 from fwbench.models import Model
 from fwbench.models.importing import ModelError, load
 from fwbench.models.weights import Shape

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fwbench.frameworks.jax.faults import faults
+from fwbench.frameworks.faults import faults
 from fwbench.models import Model
 from fwbench.models.importing import ModelError, load
 

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 from flax import nnx
 
-from fwbench.frameworks.jax.faults import faults
+from fwbench.frameworks.faults import faults
 from fwbench.frameworks.jax.functional import Network
 from fwbench.frameworks.jax.kinds import Equinox, Function, Linen, Nnx, Pair
 from fwbench.models import Model

@@ -13,7 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fwbench.frameworks.contract import CompileTimes, Program
-from fwbench.frameworks.jax.fingerprint import aliased, fusions, lowered
+from fwbench.frameworks.jax import convolutions
+from fwbench.frameworks.jax import target as targets
+from fwbench.frameworks.jax.fingerprint import flags, lowered, memory_parts, needed, told
 from fwbench.frameworks.jax.networks import network
 from fwbench.frameworks.jax.rematerialise import rematerialised
 from fwbench.machine import versions
@@ -25,7 +27,9 @@ from fwbench.record.measurement import Metric, unavailable
 from fwbench.record.workload import Workload
 
 DTYPE = {"fp32": jnp.float32, "tf32": jnp.float32, "bf16": jnp.bfloat16}
-_MATMUL_PRECISION = {"fp32": "highest", "tf32": "tensorfloat32", "bf16": "default"}
+# XLA's default is TF32 on GPUs that have it, whichever library computes; of "tensorfloat32", which asks for TF32 or
+# better, Triton's kernels make IEEE float32.
+_MATMUL_PRECISION = {"fp32": "highest", "tf32": "default", "bf16": "default"}
 
 Leaves = list[Any]  # of arrays, and None for what a program does without
 
@@ -56,6 +60,8 @@ class Compiled(Program):
         self.network = network(model, sizes)
         if workload.remat:
             self.network = rematerialised(self.network)
+        platform = "cuda" if workload.target else self.device.platform
+        convolutions.choose(convolutions.Choice(platform, workload.plain))
         jax.config.update("jax_default_matmul_precision", _MATMUL_PRECISION[workload.precision])
         self.settings: dict[str, Any] = {
             "precision_mode": workload.precision,
@@ -77,7 +83,9 @@ class Compiled(Program):
         compiled = time.perf_counter()
         # Now, so that the module is not kept, which would count as the program's memory.
         self.lowered = lowered(module.as_text())
-        return CompileTimes(traced - start, compiled - traced)
+        if self.device.platform == "cpu":
+            self.settings["convolutions"] = convolutions.used()
+        return CompileTimes(traced - start, compiled - traced, total=compiled - start)
 
     def weights(self) -> Weights:
         return self.network.export(self.leaves)
@@ -86,14 +94,21 @@ class Compiled(Program):
         self.leaves, self.inputs = copied((self.leaves, self.inputs))
         self.arguments = (self.leaves, self.inputs)
 
+    @property
+    def _clear_peak(self) -> Callable[[], None] | None:
+        """Starts the device's peak afresh; None where it has none, or this JAX does not know how (jax PR 38373)."""
+        return None if self.device.memory_stats() is None else getattr(self.device, "clear_memory_stats", None)
+
+    def reset_peak_memory(self) -> None:
+        if clear := self._clear_peak:
+            clear()
+
     def peak_memory(self) -> Metric:
         stats = self.device.memory_stats()
         if stats is None:
             return super().peak_memory()
-        return Metric(
-            float(stats["peak_bytes_in_use"]),
-            "JAX memory_stats peak_bytes_in_use of a fresh process; includes XLA's autotuning",
-        )
+        since = "since clear_memory_stats" if self._clear_peak else "of a fresh process; includes XLA's autotuning"
+        return Metric(float(stats["peak_bytes_in_use"]), f"JAX memory_stats peak_bytes_in_use {since}")
 
     def memory_in_use(self) -> Metric:
         stats = self.device.memory_stats()
@@ -102,47 +117,20 @@ class Compiled(Program):
         return Metric(float(stats["bytes_in_use"]), "JAX memory_stats bytes_in_use")
 
     def program_memory(self) -> Metric:
-        analysis = self.compiled.memory_analysis()
-        if analysis is None:
+        parts = memory_parts(self.compiled)
+        if parts is None:
             return unavailable("compiler", "this XLA backend states no memory need")
-        needed = (
-            analysis.argument_size_in_bytes
-            + analysis.output_size_in_bytes
-            + analysis.temp_size_in_bytes
-            - analysis.alias_size_in_bytes
-        )
-        return Metric(float(needed), "XLA memory analysis: arguments + outputs + temporaries - aliased")
+        return Metric(needed(parts), "XLA memory analysis: arguments + outputs + temporaries - aliased")
 
     def compilations(self) -> int:
         return len(_COMPILED)
 
     def fingerprint(self) -> Fingerprint:
-        optimised = self.compiled.as_text()
-        costs = self.compiled.cost_analysis() or {}
-        memory = self.program_memory()
-        return Fingerprint(
-            form="StableHLO",
-            digest=self.lowered.digest,
-            operators=self.lowered.operators,
-            dtypes=self.lowered.dtypes,
-            compiler={**versions(("jax", "jaxlib")), "XLA_FLAGS": _flags()},
-            processor=f"{platform.machine()} {self.device.device_kind}",
-            flops=costs.get("flops"),
-            bytes_accessed=costs.get("bytes accessed"),
-            fusions=fusions(optimised),
-            memory=memory.value,
-            aliased=aliased(optimised),
-            absent={
-                "graph_breaks": "a program traced by JAX is one graph",
-                **({} if memory.reason is None else {"memory": memory.reason}),
-            },
-        )
+        compiler = {**versions(("jax", "jaxlib")), "XLA_FLAGS": flags()}
+        return told(self.lowered, self.compiled, compiler, f"{platform.machine()} {self.device.device_kind}")
 
-
-def _flags() -> str:
-    """XLA's flags but those that say where to put its dumps."""
-    flags = os.environ.get("XLA_FLAGS", "").split()
-    return " ".join(sorted(flag for flag in flags if not flag.startswith("--xla_dump")))
+    def fingerprint_for(self, target: str) -> Fingerprint | str:
+        return targets.fingerprint(self.function, self.arguments, target)
 
 
 @jax.jit

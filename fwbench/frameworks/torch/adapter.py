@@ -9,8 +9,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from fwbench.frameworks.contract import Framework, Program
+from fwbench.frameworks.faults import first_line
 from fwbench.frameworks.precision import Operands, Products
-from fwbench.frameworks.torch.networks import is_out_of_memory, network, shapes
+from fwbench.frameworks.torch import target
+from fwbench.frameworks.torch.networks import network, shapes
 from fwbench.frameworks.torch.program import DTYPE, Inference, compile_mode, device_of
 from fwbench.frameworks.torch.training import TrainStep
 from fwbench.frameworks.training import HORIZON, classifies
@@ -31,9 +33,11 @@ class Torch(Framework):
             return f"fit trains a network that makes logits of one input of floating point, and {model.name} is none"
         if workload.mode in TRAINING and isinstance(model.loss, dict) and "torch" not in model.loss:
             return f"{model.name} names no loss in PyTorch"
-        if workload.device == "gpu" and not torch.cuda.is_available():
-            return f"this machine has a GPU, but torch {torch.__version__} cannot use it: install a CUDA build of torch"
-        if workload.precision == "tf32":
+        if workload.device == "gpu" and (reason := _no_gpu()):
+            return f"this machine has a GPU, but torch {torch.__version__} cannot use it: {reason}"
+        if workload.target and workload.mode in TRAINING:
+            return target.TRAINING
+        if workload.precision == "tf32" and not workload.target:
             if workload.device == "cpu":
                 return "a CPU has no TF32 arithmetic: ask for fp32 or bf16"
             if torch.cuda.get_device_capability() < (8, 0):
@@ -77,8 +81,18 @@ class Torch(Framework):
             importlib.import_module("torch._dynamo")
             importlib.import_module("torch._inductor.compile_fx")
 
-    def is_out_of_memory(self, error: BaseException) -> bool:
-        return is_out_of_memory(error)
+
+def _no_gpu() -> str | None:
+    """Why PyTorch cannot use the GPU, in its own words where it has a build for one; None: it can."""
+    if torch.cuda.is_available():
+        return None
+    if torch.version.cuda is None:
+        return "it is a build for CPUs alone; install a CUDA build of torch"
+    try:
+        torch.cuda.init()
+    except Exception as error:
+        return first_line(error)
+    return "it finds none"
 
 
 FRAMEWORK = Torch()

@@ -11,6 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+from fwbench.record.fingerprint import Fingerprint
+
 # They compute nothing: marks for the profiler, and questions that a tensor answers without its data.
 _SILENT = ("profiler", "prim")
 
@@ -40,6 +42,26 @@ class Operators(TorchDispatchMode):
     def digest(self) -> str:
         """Of each operator's name, tensors (element type, shape, strides, device) and other arguments, in order."""
         return self._hash.hexdigest()
+
+    def told(self, processor: str, absent: Mapping[str, str], **facts: Any) -> Fingerprint:
+        """The fingerprint of what was dispatched.
+
+        Args:
+            processor: that it was dispatched for.
+            absent: why some fields stay None.
+            facts: further fields.
+        """
+        return Fingerprint(
+            form="dispatched operators",
+            digest=self.digest,
+            operators=dict(sorted(self.counts.items())),
+            dtypes={name: dict(sorted(counts.items())) for name, counts in sorted(self.dtypes.items())},
+            compiler={"torch": torch.__version__},
+            processor=processor,
+            flops=self.flops,
+            absent=absent,
+            **facts,
+        )
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None

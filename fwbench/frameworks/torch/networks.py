@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
+from fwbench.frameworks.faults import faults
 from fwbench.frameworks.torch.deferred import Deferred
-from fwbench.models import CATALOG, Model, importing
+from fwbench.models import CATALOG, Model
 from fwbench.models.importing import ModelError, arguments, load
 from fwbench.models.outputs import select
 from fwbench.models.weights import Shape, Weights
@@ -191,14 +192,6 @@ def select_output(model: Model, returned: Any, batch_size: int) -> Tensor:
     if not isinstance(found, Tensor):
         raise ModelError(f"{model.name} returns an object of type {type(found).__name__} instead of a torch.Tensor")
     return found
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether the exception means that the host's or the device's memory ran out."""
-    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
-
-
-faults = functools.partial(importing.faults, is_out_of_memory=is_out_of_memory)
 
 
 def count_macs(model: str) -> float:

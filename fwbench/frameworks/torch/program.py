@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fwbench.frameworks.contract import CompileTimes, Program
+from fwbench.frameworks.faults import faults, is_out_of_memory
+from fwbench.frameworks.torch import graphs
+from fwbench.frameworks.torch import target as targets
 from fwbench.frameworks.torch.fingerprint import Operators
 from fwbench.frameworks.torch.networks import (
     called_with,
     export_weights,
-    faults,
     load_weights,
     network,
     place_inputs,
@@ -71,9 +73,14 @@ class Placed(Program):
     def _blame(self, error: Exception, call: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> None:
         """Find out whether the network or its compiler failed, after a call with these arguments raised an error.
 
+        Neither of them where memory ran out, or where CUDA failed: that is told by whatever call comes next, and by
+        every call after it.
+
         Raises:
             ModelError: the network, which fails without the compiler too; the sentence says where.
         """
+        if isinstance(error, torch.AcceleratorError) or is_out_of_memory(error):
+            return
         with faults(f"the network of {self.model.name}"):
             if self.lane != "torch-compile":
                 raise error
@@ -126,14 +133,19 @@ class Placed(Program):
         return [*self.inputs.values(), *self.module.parameters(), *self.module.buffers()]
 
     @property
+    def may_replay(self) -> bool:
+        """Whether Inductor is asked for CUDA graphs, which it may still skip."""
+        return self.settings.get("compile_mode") == "reduce-overhead"
+
+    @property
     def replays(self) -> bool:
         """Whether a step replays CUDA graphs: it allocates nothing then, and computes in a pool reserved for it."""
-        return self.settings.get("compile_mode") == "reduce-overhead"
+        return self.may_replay and graphs.recorded() > 0
 
     def reset_peak_memory(self) -> None:
         if self.device.type != "cuda":
             return
-        if self.replays:
+        if self.may_replay:
             # Else what the build and the compiler have given back would count as reserved.
             torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(self.device)
@@ -166,6 +178,8 @@ class Placed(Program):
 
     def fingerprint(self) -> Fingerprint:
         compiled = self.lane == "torch-compile"
+        if self.may_replay:
+            self.settings["cudagraphs"] = graphs.outcome()
         # What Dynamo was given to trace: inside compiled code nothing is dispatched.
         with torch.compiler.set_stance("force_eager") if compiled else nullcontext(), Operators() as found:
             self.step()
@@ -188,20 +202,11 @@ class Placed(Program):
                 ("memory", "fusions", "aliased", "graph_breaks", "compilations", "recompilations"),
                 "eager mode runs operator by operator; nothing is compiled",
             )
-        cuda = self.device.type == "cuda"
-        return Fingerprint(
-            form="dispatched operators",
-            digest=found.digest,
-            operators=dict(sorted(found.counts.items())),
-            dtypes={name: dict(sorted(counts.items())) for name, counts in sorted(found.dtypes.items())},
-            compiler={"torch": torch.__version__},
-            processor=torch.cuda.get_device_name(self.device)
-            if cuda
-            else f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
-            flops=found.flops,
-            absent=absent,
-            **facts,
-        )
+        if self.device.type == "cuda":
+            processor = torch.cuda.get_device_name(self.device)
+        else:
+            processor = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+        return found.told(processor, absent, **facts)
 
 
 class Inference(Placed):
@@ -227,6 +232,9 @@ class Inference(Placed):
     def output(self) -> NDArray[Any]:
         return select_output(self.model, self.returned, self.batch_size).float().cpu().numpy()
 
+    def fingerprint_for(self, target: str) -> Fingerprint | str:
+        return targets.fingerprint(self.module, self.inputs, target)
+
 
 def _bytes(number: int, source: str) -> Metric:
     return Metric(float(number), f"torch.cuda.{source}")
@@ -235,9 +243,11 @@ def _bytes(number: int, source: str) -> Metric:
 def set_precision(precision: str) -> None:
     """Choose the arithmetic of float32 tensors everywhere at once."""
     value = "tf32" if precision == "tf32" else "ieee"
-    # The older setting says the same first: where the two differ, PyTorch refuses to read it, and Inductor reads it.
+    # The older settings say the same first: where the two differ, PyTorch refuses to read the older ones, and Inductor
+    # and `torch.backends.cudnn.flags()`, which a network may use, read them.
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     backends: Any = torch.backends
+    backends.cudnn.allow_tf32 = precision == "tf32"
     backends.fp32_precision = value
     backends.cuda.matmul.fp32_precision = value
     backends.cudnn.fp32_precision = value

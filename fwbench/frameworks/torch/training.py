@@ -11,7 +11,8 @@ from torch.nn import functional
 
 from fwbench.data import Images, Labels
 from fwbench.frameworks.contract import CompileTimes, Scores, Trainer
-from fwbench.frameworks.torch.networks import called_with, faults, place, select_output
+from fwbench.frameworks.faults import faults
+from fwbench.frameworks.torch.networks import called_with, place, select_output
 from fwbench.frameworks.torch.program import Placed
 from fwbench.frameworks.torch.rematerialise import rematerialise
 from fwbench.frameworks.training import MOMENTUM, classifies, cosine, learning_rate, targets
@@ -52,7 +53,7 @@ class TrainStep(Placed, Trainer):
         self.call = self._compiled(self._loss)
         self.evaluate = self._compiled(self._totals)
         # A CUDA graph's gradients lie where the next part's will: parts are added to tensors of our own.
-        self.own_gradients = self.parts > 1 and self.replays
+        self.own_gradients = self.parts > 1 and self.may_replay
         if self.own_gradients:
             for parameter in parameters:
                 parameter.grad = torch.zeros_like(parameter)

@@ -179,7 +179,7 @@ STUDIES = (
                 "B",
                 _in("MB", 1e6, 0),
                 units.size,
-                lambda case: case.value(case.memory),
+                lambda case: case.memory,
             ),
         ),
     ),

@@ -2,6 +2,7 @@
 
 import pytest
 
+from fwbench.record.measurement import Metric
 from tests.unit.recorded import MACHINE, failed, fitted, journal, measured, metric, plain, saved, write
 from tests.unit.report import parsing
 
@@ -150,6 +151,37 @@ def test_a_gpu_shows_its_own_memory(report):
     memory = {"device_peak_memory": metric(7.0), "host_peak_memory": metric(3.0)}
     out = report(saved(measured("torch", device="gpu", metrics=memory)))
     assert tables(out)["inference"].dicts()[0]["memory [B]"] == "7.0"
+
+
+def test_a_peak_that_is_at_most_so_much_is_shown_so_and_ranked_with_no_other(report):
+    def gpu(lane, peak, at_most=False):
+        peaks = {"device_peak_memory": Metric(peak, "a test", at_most=at_most), "latency_p50": metric(1.0)}
+        return measured(lane, device="gpu", metrics=peaks)
+
+    out = report(saved(gpu("torch", 3 * 2**30), gpu("jax", 2**31, at_most=True)))
+    assert "&lt;= 2.00 GiB" in text(out)
+    (answer,) = tables(out)["answers"].dicts()
+    assert (answer["least memory"], answer["least latency"]) == ("", "PyTorch (eager)")
+    out = report(saved(gpu("torch", 3 * 2**30), gpu("jax", 2**31)))
+    assert tables(out)["answers"].dicts()[0]["least memory"] == "JAX (jit)"
+
+
+def test_compiling_costs_what_a_lane_is_ready_later(report):
+    """Tuning and recording graphs in the first calls are no part of what a compiler tells."""
+
+    def lane(name, start, p50, **compiling):
+        found = {"time_to_steady": start, "latency_p50": p50, **compiling}
+        return measured(name, metrics={metric_: metric(value) for metric_, value in found.items()})
+
+    compiled = lane("jax", 9.0, 0.25, trace_time=1.0, compile_time=2.0)
+    (row,) = tables(report(saved(lane("torch", 2.0, 0.5), compiled)))["break-even"].dicts()
+    assert (row["compiling [s]"], row["calls to break even [1]"]) == ("7.0", "28.0")
+
+
+def test_the_start_stands_beside_the_compile_time(report):
+    start = {"trace_time": metric(1.0), "compile_time": metric(2.0), "time_to_steady": metric(4.5)}
+    (row,) = tables(report(saved(measured("torch", metrics=start))))["inference"].dicts()
+    assert (row["compile [s]"], row["to steady [s]"]) == ("3.0", "4.5")
 
 
 def test_a_lane_and_a_model_that_this_fwbench_does_not_know(report):

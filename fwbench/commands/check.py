@@ -1,0 +1,276 @@
+"""`fwbench doctor --check`: what can be wrong on this machine, run and judged, within five minutes."""
+
+import contextlib
+import dataclasses
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from fwbench.commands import judging
+from fwbench.commands.finding import Finding
+from fwbench.compare import duet
+from fwbench.compare.criteria import CRITERIA
+from fwbench.compare.duet import Fault, Pair, Play
+from fwbench.errors import UserError
+from fwbench.machine import Machine, nvml, versions
+from fwbench.machine.load import OtherLoad
+from fwbench.meters.energy import Counter, counter, moves
+from fwbench.models import CATALOG
+from fwbench.models.importing import described
+from fwbench.models.project import Project, complete
+from fwbench.record.lanes import LANES, Lane
+from fwbench.record.measurement import Failure, Measurement
+from fwbench.record.workload import PRECISIONS, Workload
+from fwbench.suite.profiles import PROFILES
+from fwbench.worker.client import PACKAGE, Workers, added
+from fwbench.worker.pairs import Pairs
+from fwbench.worker.sides import sides
+
+# Seconds after which no further part is begun, and no measurement goes on.
+_LIMIT = 300.0
+
+# The smallest of the suite: it has the shortest latency, and shows the machine rather than itself.
+_MODEL = "mlp"
+# Enough for a median, and for a GPU to leave its idle clocks; energy is not measured, its counter is watched.
+_TIMED = dataclasses.replace(
+    PROFILES["quick"], profile="check", warmup_time=0.5, max_time=0.5, throughput_time=0.1, energy_time=0.0
+)
+
+# How often the energy counter is looked at, a millisecond apart. NVML's moves every 20 to 100 ms.
+_POLLS = 3000
+# Steps of the clock that are looked at.
+_STEPS = 1000
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of the things that are run.
+
+    Attributes:
+        title: what is run.
+        seconds: that it takes on two idle cores without a GPU.
+        run: runs it and judges it.
+    """
+
+    title: str
+    seconds: float
+    run: Callable[[], Sequence[Finding]]
+
+
+def check(here: Machine, tell: Callable[[str], None]) -> list[Finding]:
+    """Run everything that can be run here, and judge it.
+
+    Args:
+        tell: called with what will be done, and for how long, and with each part as it begins.
+    """
+    until = time.monotonic() + _LIMIT
+    with contextlib.closing(_Here(here, until)) as checks:
+        findings = play(checks.parts(), tell, until)
+    return [*findings, *checks.others()]
+
+
+def play(
+    parts: Sequence[Part], tell: Callable[[str], None], until: float, now: Callable[[], float] = time.monotonic
+) -> list[Finding]:
+    """Run parts one after another; what one of them raises is a finding, and the others are run.
+
+    Args:
+        until: no part begins later than this.
+    """
+    tell(f"{_span(parts)} on two idle cores, {_LIMIT / 60:.0f} minutes at most")
+    findings: list[Finding] = []
+    for number, part in enumerate(parts):
+        if now() >= until:
+            step = "end what else runs, and check again"
+            findings.append(Finding(part.title, "better", f"not run: {_LIMIT / 60:.0f} minutes had passed", step))
+            continue
+        tell(f"[{number + 1}/{len(parts)}] {part.title}, {_span(parts[number:])} to go")
+        try:
+            findings.extend(part.run())
+        except Exception as error:
+            step = "correct that and check again; without it this part of the machine is unknown"
+            sentence = str(error) if isinstance(error, UserError) else described(error)
+            findings.append(Finding(part.title, "bad", sentence, step))
+    return findings
+
+
+class _Here:
+    """This machine's parts, and what they measure with; its workers end with the context."""
+
+    def __init__(self, here: Machine, until: float) -> None:
+        self._machine = here
+        self._until = until
+        self._project = Project(PACKAGE.parent, ())
+        self._workers = Workers(here, here.device, {}, self._project)
+        # Medians by lane, of those that can be measured.
+        self._latencies: dict[str, float] = {}
+        self._begun = time.monotonic()
+        self._load = OtherLoad()
+        self._gpu = nvml.find()
+        self._before = _processes(self._gpu)
+
+    def close(self) -> None:
+        """End the workers."""
+        self._workers.close()
+
+    def parts(self) -> list[Part]:
+        """In the order in which they are run: idle power is read before anything has run."""
+        lanes = installed()
+        compared = [lane for lane in lanes if "ci" in lane.profiles]
+        meter = counter(self._machine.device)
+        found = []
+        # Of a counter that there is not, doctor has told the reason.
+        if not isinstance(meter, str):
+            found.append(Part("energy", _POLLS / 1000, partial(self._energy, meter)))
+        found += [Part(lane.name, 15.0, partial(self._lane, lane)) for lane in lanes]
+        found += [
+            Part(f"{lane.name} fallback flags", 3.0 * len(lane.fallback), partial(self._fallback, lane))
+            for lane in lanes
+            if lane.fallback
+        ]
+        found.append(Part("clock", 1.0, self._clock))
+        if compared:
+            found.append(Part("duet", 12.0 * len(compared), partial(self._duet, compared)))
+        return found
+
+    def others(self) -> list[Finding]:
+        """What others did while all of it ran; asked when our own processes have ended."""
+        found = [judging.other_load(self._load.read(), time.monotonic() - self._begun)]
+        if isinstance(self._gpu, nvml.Gpu):
+            found.append(judging.neighbours(max(self._before, _processes(self._gpu))))
+        return found
+
+    def _energy(self, meter: Counter) -> list[Finding]:
+        return [judging.energy_counter(meter.name, moves(meter, _POLLS, time.perf_counter))]
+
+    def _lane(self, lane: Lane) -> list[Finding]:
+        """Fresh processes in IEEE float32, and a call in every other arithmetic."""
+        first = self._measure(lane.name)
+        found = {"fp32": first}
+        if first.failure is None:
+            found |= {name: self._measure(lane.name, name) for name in PRECISIONS if name != "fp32"}
+        findings = [judging.arithmetic(lane.name, found)]
+        if first.failure is None:
+            self._latencies[lane.name] = statistics.median(first.samples)
+            processes = [first, self._measure(lane.name)]
+            agreement = judging.agreement(lane.name, processes)
+            if agreement.level == "bad":
+                # Two can be a coincidence.
+                agreement = judging.agreement(lane.name, [*processes, self._measure(lane.name)])
+            findings.append(agreement)
+        if "cudagraphs" in first.settings:
+            findings.append(judging.graphs(lane.name, first.settings["cudagraphs"]))
+        return findings
+
+    def _fallback(self, lane: Lane) -> list[Finding]:
+        """A call with ever more of its fallback flags, as after a crash, of a lane that runs without them."""
+        if lane.name not in self._latencies:
+            return []
+        found = {}
+        with contextlib.ExitStack() as flags:
+            for variable, flag in lane.fallback:
+                flags.enter_context(with_flag(os.environ, variable, flag))
+                # The workers of a server have the variables that it was started with.
+                with contextlib.closing(Workers(self._machine, self._machine.device, {}, self._project)) as workers:
+                    found[flag] = self._measure(lane.name, smoke=True, workers=workers)
+        return [judging.fallback(lane.name, found)]
+
+    def _clock(self) -> list[Finding]:
+        empty = self._measure("noop", model="noop")
+        if empty.failure:
+            raise RuntimeError(empty.failure.message)
+        if not self._latencies:
+            return []
+        return [judging.clock(smallest_step(), statistics.median(empty.samples), min(self._latencies.values()))]
+
+    def _duet(self, lanes: Sequence[Lane]) -> list[Finding]:
+        here = self._machine
+        if here.device == "cpu":  # as in every duet
+            here = dataclasses.replace(here, threads=1)
+        thresholds = {name: criterion.duet for name, criterion in CRITERIA.items() if criterion.duet}
+        workloads = [Workload(lane.name, _MODEL, device=here.device) for lane in lanes if lane.name in self._latencies]
+        # Base and head are this fwbench in this interpreter.
+        with sides(sys.executable, self._project, {}) as (base, head):
+            pairs = Pairs(base, head, self._project.models, here, here.device, self._left())
+            compared = duet.compare(dict.fromkeys(workloads, thresholds), in_time(pairs.play, self._left))
+        return [judging.unchanged_duet(workload.lane, found) for workload, found in compared.items()]
+
+    def _measure(
+        self,
+        lane: str,
+        precision: str = "fp32",
+        model: str = _MODEL,
+        smoke: bool = False,
+        workers: Workers | None = None,
+    ) -> Measurement:
+        """In a fresh process; timed in IEEE float32 unless one call is enough, and else called once."""
+        workload = Workload(lane, model, precision=precision, device=self._machine.device)
+        protocol = dataclasses.replace(_TIMED, smoke=smoke or precision != "fp32", deadline=self._left())
+        return (workers or self._workers).measure(workload, protocol, lambda _: None)
+
+    def _left(self) -> float:
+        return max(0.0, self._until - time.monotonic())
+
+
+def installed() -> list[Lane]:
+    """The lanes that can measure the model here; of the others doctor tells."""
+    networks = complete(CATALOG[_MODEL]).networks
+    return [
+        lane
+        for lane in LANES.values()
+        if not lane.internal
+        and lane.framework in networks
+        and len(versions(lane.distributions)) == len(lane.distributions)
+    ]
+
+
+@contextmanager
+def with_flag(variables: MutableMapping[str, str], name: str, flag: str) -> Iterator[None]:
+    """A flag added to what the user has set, for a while."""
+    before = variables.get(name)
+    variables.update(added(variables, ((name, flag),)))
+    try:
+        yield
+    finally:
+        del variables[name]
+        if before is not None:
+            variables[name] = before
+
+
+def in_time(play: Play, left: Callable[[], float]) -> Play:
+    """Pairs as long as time is left, and then none: a duet that is undecided by then stays so."""
+
+    def playing(workloads: Sequence[Workload]) -> Mapping[Workload, Pair | Fault]:
+        if left() > 0:
+            return play(workloads)
+        failure = Failure("timed_out", f"undecided when {_LIMIT / 60:.0f} minutes had passed")
+        return dict.fromkeys(workloads, Fault("base", "the duet", failure))
+
+    return playing
+
+
+def smallest_step(now: Callable[[], float] = time.perf_counter) -> float:
+    """The resolution of a clock as a process sees it: the least difference of two successive readings, in seconds."""
+    return min(_steps(now))
+
+
+def _steps(now: Callable[[], float]) -> Iterator[float]:
+    for _ in range(_STEPS):
+        before = after = now()
+        while after == before:
+            after = now()
+        yield after - before
+
+
+def _processes(gpu: nvml.Gpu | str) -> int:
+    """How many processes compute on the GPU while none of ours does."""
+    return len(gpu.state().processes or ()) if isinstance(gpu, nvml.Gpu) else 0
+
+
+def _span(parts: Sequence[Part]) -> str:
+    return f"about {sum(part.seconds for part in parts):.0f} s"

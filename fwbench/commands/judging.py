@@ -1,0 +1,204 @@
+"""What to think of what `fwbench doctor --check` has measured: figures in, findings out, nothing is run."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from fwbench.commands.finding import Finding, Level
+from fwbench.compare.criteria import CRITERIA
+from fwbench.compare.duet import Comparison
+from fwbench.compare.statistics import THRESHOLD
+from fwbench.machine.load import BUSY
+from fwbench.record.measurement import Measurement, Metric
+from fwbench.report import units
+from fwbench.report.answers import UNCHANGED_CODE
+from fwbench.suite.profiles import PROFILES
+
+# What the clock and the harness may add to a round: half of the smallest change that a gate counts.
+NEGLIGIBLE = THRESHOLD / 2
+
+_QUIET = "end what else runs, `top` names it, and check again"
+
+
+def arithmetic(lane: str, found: Mapping[str, Measurement]) -> Finding:
+    """Whether a lane computes in the arithmetic that it is asked for.
+
+    Args:
+        found: by precision; `fp32` is one of them. The others may be unavailable: not every device has them.
+    """
+    subject = f"{lane} arithmetic"
+    lacking = [name for name, one in found.items() if name != "fp32" and _kind(one) == "unavailable"]
+    for name, one in found.items():
+        if one.failure and name not in lacking:
+            return Finding(subject, "bad", f"{name}: {one.failure.message}", _after(lane, one))
+    proved = [f"{name} (relative error {_error(one):.1e})" for name, one in found.items() if name not in lacking]
+    absent = f"; this device has no {' or '.join(lacking)}" if lacking else ""
+    return Finding(subject, "good", f"{', '.join(proved)}, as asked for{absent}")
+
+
+def agreement(lane: str, processes: Sequence[Measurement]) -> Finding:
+    """Whether fresh processes find the same latency: two, and where these differ by more than is usual a third.
+
+    A gate against a saved record counts no difference below its threshold, so one up to there does no harm. The report
+    calls no difference below `UNCHANGED_CODE` likely, so where no two processes are nearer to each other, unchanged
+    code would look faster or slower. Where other processes took the CPUs, the machine cannot be told from them, and
+    nothing is called bad.
+    """
+    subject = f"{lane} processes"
+    for one in processes:
+        if one.failure:
+            return Finding(
+                subject, "bad", f"one of several fresh ones failed: {one.failure.message}", _after(lane, one)
+            )
+    medians = sorted(statistics.median(one.samples) for one in processes)
+    apart = medians[-1] / medians[0]
+    nearest = min(larger / smaller for smaller, larger in pairwise(medians))
+    load = max(one.value("other_load") or 0.0 for one in processes)
+    saved = CRITERIA["latency"].saved
+    assert saved is not None
+    found = f"{' and '.join(map(units.seconds, medians))}, {apart - 1:.1%} apart"
+    if apart <= 1 + saved.share:
+        return Finding(subject, "good", found)
+    if load > BUSY:
+        return Finding(subject, "better", f"{found}, while others used {load:.1%} of the CPUs", _QUIET)
+    if nearest <= UNCHANGED_CODE:
+        step = "trust several processes rather than one: --fwbench-processes 5, or --fwbench-against for a comparison"
+        return Finding(subject, "better", found, step)
+    step = "no single run can be trusted here: use another machine, or --fwbench-processes 5 and --fwbench-against"
+    return Finding(subject, "bad", f"{found}: the same program would look like another", step)
+
+
+def fallback(lane: str, found: Mapping[str, Measurement]) -> Finding:
+    """Whether what a lane is run with again after a crash on a GPU can be had.
+
+    Args:
+        found: by flag, one call with it.
+    """
+    subject = f"{lane} fallback flags"
+    for flag, one in found.items():
+        if one.failure:
+            unknown = "nknown flag" in one.failure.detail
+            told = "its compiler does not know it" if unknown else one.failure.message
+            return Finding(subject, "better", f"{flag}: {told}", f"update {lane}: after a crash this flag is no help")
+    device = next(iter(found.values())).workload.device
+    only = "" if device == "gpu" else "; what they change shows on a GPU alone"
+    return Finding(subject, "good", f"{' and '.join(found)}: known, and the model runs with each{only}")
+
+
+def graphs(lane: str, outcome: str) -> Finding:
+    """Whether a lane that asks for CUDA graphs replays them.
+
+    Args:
+        outcome: what the record's setting `cudagraphs` says.
+    """
+    subject = f"{lane} CUDA graphs"
+    if "replayed" in outcome and "skipped" not in outcome:
+        return Finding(subject, "good", outcome)
+    step = "its kernels are launched one by one; compile the network in a script with TORCH_LOGS=cudagraphs to see why"
+    return Finding(subject, "better", outcome, step)
+
+
+def unchanged_duet(lane: str, comparison: Comparison) -> Finding:
+    """Whether a duet of a program with itself calls it unchanged, as it must."""
+    subject = f"{lane} duet"
+    if comparison.fault:
+        if comparison.fault.failure.kind == "timed_out":
+            return Finding(subject, "better", comparison.note, _QUIET)
+        step = f"--fwbench-against cannot be used with {lane} here; compare saved runs: `fwbench compare`"
+        return Finding(subject, "bad", f"{comparison.kind}: {comparison.note}", step)
+    # Those that made it what it is.
+    grave = {metric: verdict for metric, verdict in comparison.verdicts.items() if verdict.kind == comparison.kind}
+    told = ", ".join(f"{metric} {verdict.ratio - 1:+.1%}" for metric, verdict in grave.items())
+    pairs = max(verdict.pairs for verdict in grave.values())
+    found = f"the same program twice is {comparison.kind}: {told}, of {pairs} pairs"
+    if comparison.kind == "unchanged":
+        return Finding(subject, "good", found)
+    if comparison.kind == "inconclusive":
+        return Finding(subject, "better", found, _QUIET)
+    step = "do not gate on this machine: `fwbench selftest` tells how often its verdicts are false"
+    return Finding(subject, "bad", found, step)
+
+
+def clock(resolution: float, empty_round: float, shortest: float) -> Finding:
+    """Whether the clock, and what the harness does around a call, are too small to count.
+
+    Args:
+        resolution: the smallest step of the clock, in seconds.
+        empty_round: latency that the harness reports of a call that does nothing, in seconds: what it adds to others.
+        shortest: latency of the fastest call that was measured, in seconds.
+    """
+    share = max(resolution, empty_round) / shortest
+    found = (
+        f"steps of {units.seconds(resolution)}, an empty round takes {units.seconds(empty_round)}: "
+        f"{share:.2%} of the shortest latency here, {units.seconds(shortest)}"
+    )
+    if share <= NEGLIGIBLE:
+        return Finding("clock", "good", found)
+    level: Level = "better" if share < 1 else "bad"
+    least = max(resolution, empty_round) / NEGLIGIBLE
+    return Finding("clock", level, found, f"trust no latency below {units.seconds(least)}: choose larger batches")
+
+
+def energy_counter(name: str, changes: Sequence[tuple[float, float]]) -> Finding:
+    """Whether an energy counter moves, and often enough for the windows that it is read over.
+
+    At either end of a window it lags by up to a period. Both may be half of what a gate against a saved record counts.
+
+    Args:
+        name: of the counter.
+        changes: when it was seen to have moved, in seconds, and where it stood then, in joules; with nothing of ours
+            running.
+    """
+    if len(changes) < 2:
+        step = "read no energy here: update the driver, or use a GPU of your own instead of a share of one"
+        return Finding("energy", "bad", f"{name}: moved no more than once within seconds", step)
+    (begun, least), (ended, most) = changes[0], changes[-1]
+    period = statistics.median(later - earlier for (earlier, _), (later, _) in pairwise(changes))
+    window = PROFILES["ci"].energy_time
+    share = 2 * period / window
+    found = (
+        f"{name}: moves every {units.seconds(period)}, so that a window of {window:g} s is up to {share:.1%} off; "
+        f"{(most - least) / (ended - begun):.1f} W idle"
+    )
+    counts = CRITERIA["energy"].saved
+    assert counts is not None
+    if share <= counts.share / 2:
+        return Finding("energy", "good", found)
+    return Finding("energy", "better", found, f"believe no difference in energy of less than {2 * share:.0%}")
+
+
+def other_load(load: Metric, seconds: float) -> Finding:
+    """Whether others used the CPUs while all of this ran, which took so many seconds."""
+    if load.value is None:
+        return Finding("other load", "better", str(load.reason), "watch the machine yourself")
+    found = f"{load.value:.1%} of the CPUs, over the {seconds:.0f} s of these checks"
+    if load.value > BUSY:
+        return Finding("other load", "better", found, _QUIET)
+    return Finding("other load", "good", found)
+
+
+def neighbours(processes: int) -> Finding:
+    """Whether other processes held the GPU before ours ran or after them."""
+    if processes:
+        step = "end them, `nvidia-smi` names them, and check again"
+        return Finding("GPU load", "better", f"{processes} other processes hold the GPU", step)
+    return Finding("GPU load", "good", "no other process before or after these checks")
+
+
+def _error(found: Measurement) -> float:
+    return max(float(of["error"]) for of in found.parity["probe"].values())
+
+
+def _kind(found: Measurement) -> str | None:
+    return found.failure.kind if found.failure else None
+
+
+def _after(lane: str, found: Measurement) -> str:
+    """What to do about a failure."""
+    assert found.failure is not None
+    if found.failure.kind == "unavailable":
+        return f"correct that, or leave {lane} out: --fwbench-frameworks names the lanes that are measured"
+    if found.failure.stage == "probe":
+        return "its numbers would be of another arithmetic: look for variables that override it, as `env` shows them"
+    workload = found.workload
+    return f"all of it: `pytest --pyargs fwbench.suite.benchmarks --benchmark-only -k {lane}-{workload.model}`"

@@ -1,0 +1,48 @@
+"""PyTorch programs for a GPU that is not here: which operators an inference dispatches, on tensors without numbers."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
+from torch.func import functional_call
+
+from fwbench.frameworks.torch.fingerprint import Operators
+from fwbench.frameworks.torch.networks import called_with
+from fwbench.machine import targets
+from fwbench.record.fingerprint import Fingerprint
+
+# Why there is none of a training step.
+TRAINING = "PyTorch tells no training step for a GPU that is not here: its backward pass wants a CUDA context"
+
+# What `Operators` cannot tell of it.
+_UNTOLD = ("memory", "memory_parts", "fusions", "libraries", "precisions", "aliased", "graph_breaks")
+
+
+def fingerprint(module: torch.nn.Module, inputs: Mapping[str, Tensor], target: str) -> Fingerprint | str:
+    """Call a module with fake tensors of the device `cuda`, or say why that cannot be done.
+
+    Both lanes have the same answer: it is what Dynamo would be given to trace.
+
+    Args:
+        module: in the mode and layout in which the lane runs it; stays as it is.
+        inputs: by name, as `fwbench.frameworks.torch.networks.place_inputs` gives them.
+        target: a name in `fwbench.machine.targets.NAMES`.
+    """
+    # Tensors that a network holds beside its state are real ones.
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.inference_mode():
+        state = {name: _fake(tensor) for name, tensor in (*module.named_parameters(), *module.named_buffers())}
+        positional, named = called_with({name: _fake(tensor) for name, tensor in inputs.items()})
+        try:
+            with Operators() as found:
+                functional_call(module, state, positional, named)
+        except (DataDependentOutputException, DynamicOutputShapeException) as error:
+            return f"what the network computes depends on its numbers, which are not here ({error.func})"
+    absent = dict.fromkeys(_UNTOLD, "the program is neither compiled nor run, for its device is not here")
+    absent |= dict.fromkeys(("compilations", "recompilations"), absent["memory"])
+    return found.told(targets.title(target), absent, bytes_accessed=found.bytes)
+
+
+def _fake(tensor: Tensor) -> Tensor:
+    """The same in shape, layout and type, on the GPU that is not here."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cuda")

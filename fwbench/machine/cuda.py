@@ -1,0 +1,54 @@
+"""Which CUDA the installed frameworks are built for, and which driver that needs; read without importing them."""
+
+import ast
+import re
+from collections.abc import Callable, Mapping
+from importlib import metadata
+
+# The first driver of a CUDA: whatever its minor version, all of them work with it (CUDA Compatibility, "minor version
+# compatibility").
+DRIVERS: Mapping[int, str] = {11: "450", 12: "525", 13: "580"}
+
+Version = tuple[int, ...]
+
+
+def _torch() -> Version | None:
+    # The distribution's metadata name libraries, which a build for the CPU may do too; this file is the build's own.
+    source = metadata.distribution("torch").locate_file("torch/version.py").read_text()
+    for statement in ast.parse(source).body:
+        match statement:
+            case (
+                ast.AnnAssign(target=ast.Name("cuda"), value=ast.Constant(str(version)))
+                | ast.Assign(targets=[ast.Name("cuda")], value=ast.Constant(str(version)))
+            ):
+                return tuple(map(int, version.split(".")))
+    return None
+
+
+def _jax() -> Version | None:
+    plugins = (re.fullmatch(r"jax[-_]cuda(\d+)[-_]plugin", each.name or "") for each in metadata.distributions())
+    return max(((int(plugin[1]),) for plugin in plugins if plugin), default=None)
+
+
+# By framework.
+_BUILDS: Mapping[str, Callable[[], Version | None]] = {"torch": _torch, "jax": _jax}
+
+
+def how_to_install(framework: str, driver: Version) -> str:
+    """How to come by a build that a driver can run, which supports CUDA up to this version."""
+    newest = min(driver[0], max(DRIVERS))
+    if framework == "jax":
+        return f"`pip install 'jax[cuda{newest}]'`"
+    return f"install a build of {framework} for CUDA {newest}"
+
+
+def builds() -> dict[str, Version | None]:
+    """Of each installed framework whose build can be read, the CUDA it is for; None: it is built without."""
+    found = {}
+    for framework, build in _BUILDS.items():
+        try:
+            metadata.version(framework)
+            found[framework] = build()
+        except (metadata.PackageNotFoundError, FileNotFoundError):
+            continue
+    return found

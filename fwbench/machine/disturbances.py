@@ -1,0 +1,87 @@
+"""What disturbs a measurement: told from its record alone, here and nowhere else.
+
+A number that was disturbed is not the machine's. It is shown, with a note; no answer and no gate rests on it.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from fwbench.machine.load import BUSY
+from fwbench.record.measurement import BEFORE, Measurement, Moment
+
+# Bytes in use beyond which somebody computes, where the driver names nobody, as in a container.
+HELD = 128 * 2**20
+
+# A GPU that computes as much as its power limit allows is held back all the time. That is no accident: the limit is on
+# the machine's record, and a gate refuses another one.
+_USUAL = frozenset({"power cap"})
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A kind of disturbance.
+
+    Attributes:
+        name: for tables.
+        happened: for sentences.
+        next_step: what to do about it before measuring again.
+    """
+
+    name: str
+    happened: str
+    next_step: str
+
+
+LOAD = Cause("other load", "other processes used the CPUs", "Stop the other load")
+NEIGHBOUR = Cause(
+    "a neighbour on the GPU",
+    "other processes were on the GPU",
+    "End them (`nvidia-smi` names them) or choose another GPU (CUDA_VISIBLE_DEVICES)",
+)
+THROTTLING = Cause(
+    "a throttled GPU",
+    "the GPU was throttled",
+    "See to its cooling and power (`nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER` tells which)",
+)
+CAUSES = (LOAD, NEIGHBOUR, THROTTLING)
+
+
+@dataclass(frozen=True)
+class Disturbance:
+    """One disturbance of a measurement.
+
+    Attributes:
+        degree: of two of one cause the worse one has the larger.
+        detail: how much, or by what.
+    """
+
+    cause: Cause
+    degree: float
+    detail: str
+
+
+def disturbances(measurements: Iterable[Measurement]) -> list[Disturbance]:
+    """What disturbed any of these measurements: of each cause the worst."""
+    found = [one for m in measurements for one in (*_load(m), *_on_the_gpu(m.accelerator))]
+    alike = ([one for one in found if one.cause == cause] for cause in CAUSES)
+    return [max(ones, key=lambda one: one.degree) for ones in alike if ones]
+
+
+def _load(measurement: Measurement) -> Iterator[Disturbance]:
+    load = measurement.value("other_load")
+    if load is not None and load > BUSY:
+        yield Disturbance(LOAD, load, f"{load:.0%}")
+
+
+def _on_the_gpu(moments: Iterable[Moment]) -> Iterator[Disturbance]:
+    for moment in moments:
+        state = moment.state
+        if state.processes:
+            count = len(state.processes)
+            yield Disturbance(NEIGHBOUR, count, f"{count} process{'es' if count > 1 else ''} {moment.when}")
+        elif moment.when == BEFORE and (state.used_memory or 0) > HELD:
+            held = (state.used_memory or 0) / 2**30
+            yield Disturbance(NEIGHBOUR, 0.5, f"{held:.1f} GiB in use {moment.when}, the driver does not say by whom")
+        reasons = set(state.throttle_reasons or ()) - _USUAL
+        if reasons and moment.when != BEFORE:
+            yield Disturbance(THROTTLING, len(reasons), f"{' and '.join(sorted(reasons))} {moment.when}")

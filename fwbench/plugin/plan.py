@@ -1,0 +1,304 @@
+"""How long a run will take: what the protocol asks for, and what a record, this run or a table knows of the rest.
+
+    a benchmark = windows (of the protocol: the same everywhere) + work (start, building, compiling, slow calls)
+
+The windows are computed as the worker spends them. The work is known best from a record of the same workload on this
+machine; else from a table (`fwbench.suite.costs`). What the run has taken so far corrects what is left.
+"""
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from fwbench.errors import UserError
+from fwbench.machine import Machine
+from fwbench.machine.load import BUSY
+from fwbench.meters.energy import POLLING, SHORTEST_WINDOW
+from fwbench.meters.latency import MAX_ROUNDS
+from fwbench.record.measurement import Measurement
+from fwbench.record.reading import read
+from fwbench.record.workload import Workload
+from fwbench.report import units
+from fwbench.suite.costs import cost, start
+from fwbench.suite.profiles import Protocol
+
+# Of journals, the newest of this machine are asked, until they know every workload: so many, and of so many bytes.
+_JOURNALS = 5
+_BYTES = 32 * 2**20
+
+# Of a machine, what times depend on.
+_MACHINE = ("device", "accelerator", "cpu", "threads")
+
+# The stages whose length the protocol decides.
+_TIMED = ("warm-up", "latency", "throughput", "energy")
+
+# Calls that no amount of the protocol is about: the first one, the memory pass, the fingerprint; and those that show,
+# where programs alone are looked at, whether they compile anything.
+_OTHER_CALLS = 3
+_STEADY_CALLS = 2
+
+# Seconds of work that count as having been planned rightly, so that one small benchmark corrects little.
+_PRIOR = 10.0
+
+# Pairs of processes in a duet's screening, and seconds of turns in one.
+_PAIRS = 3
+_TURNS = (1.0, 8.0)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a benchmark will take.
+
+    Attributes:
+        lane: its name.
+        windows: seconds that the protocol asks for, whatever the machine.
+        work: seconds of everything else.
+        recorded: whether a record knows it, or else the table.
+    """
+
+    lane: str
+    windows: float
+    work: float
+    recorded: bool
+
+    @property
+    def seconds(self) -> float:
+        return self.windows + self.work
+
+
+@dataclass(frozen=True)
+class Known:
+    """What records of this machine tell.
+
+    Attributes:
+        measured: the newest measurement of each workload.
+        made: when the newest of the records was begun; None: there is none.
+    """
+
+    measured: Mapping[Workload, Measurement] = dataclasses.field(default_factory=dict)
+    made: datetime | None = None
+
+
+def known(
+    storage: Path, machine: Machine, workloads: Iterable[Workload], *, programs: bool = False, duet: bool = False
+) -> Known:
+    """Look the workloads up in the newest journals of this machine; one that cannot be read is passed over.
+
+    Args:
+        programs: whether the run looks at programs alone.
+        duet: whether it is one.
+    """
+
+    def tells(measured: Measurement) -> bool:
+        if measured.failure:
+            # Any other may have been mended, or comes at another moment.
+            return measured.failure.kind == "unavailable"
+        return bool(measured.duet) if duet else bool(measured.stages) and (programs or bool(measured.samples))
+
+    missing, measured, made = set(workloads), dict[Workload, Measurement](), None
+    budget = _BYTES
+    for path in sorted((storage / "journal").glob("*.jsonl"), reverse=True)[:_JOURNALS]:
+        with contextlib.suppress(UserError, OSError):
+            budget -= path.stat().st_size
+            if budget < 0 or not missing:
+                break
+            record = read(path)
+            if not _is_same(record.machine, machine):
+                continue
+            found = {m.workload: m for m in record.measurements if m.workload in missing and tells(m)}
+            missing -= found.keys()
+            measured |= found
+            made = made or (record.made if found else None)
+    return Known(measured, made)
+
+
+def plan(
+    benchmarks: Mapping[str, tuple[Workload, Protocol]],
+    known: Known,
+    *,
+    threads: int,
+    metered: bool,
+    processes: int = 1,
+    duet: bool = False,
+) -> "Plan":
+    """The plan of a run.
+
+    Args:
+        benchmarks: by the test's id, in the order of the run.
+        known: from records.
+        threads: of every lane, on a CPU.
+        metered: whether there is an energy counter; without one nothing is waited for.
+        processes: that measure each workload one after another.
+        duet: whether the benchmarks take turns with another revision's.
+    """
+    estimates: dict[str, Estimate | None] = {}
+    lanes: set[str] = set()
+    for name, (workload, protocol) in benchmarks.items():
+        measured = known.measured.get(workload)
+        if duet:
+            found = _of_duet(workload, measured, threads)
+        else:
+            found = _of_record(workload, protocol, measured, metered) if measured else None
+            found = found or _of_table(workload, protocol, threads, metered)
+            if found and not protocol.programs:
+                found = dataclasses.replace(found, windows=processes * found.windows, work=processes * found.work)
+        if found and workload.lane not in lanes:
+            # The first benchmark of a lane waits for its server.
+            found = dataclasses.replace(found, work=found.work + start(workload))
+        lanes.add(workload.lane)
+        estimates[name] = found
+    return Plan(estimates, known.made, duet=duet)
+
+
+def windows(protocol: Protocol, call: float, metered: bool) -> float:
+    """Seconds that warm-up, latency, throughput and energy take, for calls of so many seconds.
+
+    Args:
+        metered: whether there is an energy counter; without one nothing is waited for.
+    """
+    warm_up = max(1, protocol.warmup_iterations)
+    if protocol.warmup_time:
+        warm_up = min(warm_up, _calls(protocol.warmup_time, call, least=2))
+    if protocol.least_warmup_time:
+        warm_up = max(warm_up, _calls(protocol.least_warmup_time, call))
+    if protocol.programs:
+        return (warm_up + _STEADY_CALLS) * call
+    most = max(MAX_ROUNDS, protocol.min_rounds)
+    latency = min(most, _calls(protocol.max_time, call, least=protocol.min_rounds))
+    throughput = _calls(protocol.throughput_time, call, least=2)
+    seconds = (warm_up + latency + throughput) * call
+    if metered:
+        seconds += POLLING
+    if metered and protocol.energy_time >= SHORTEST_WINDOW:
+        seconds += protocol.energy_time + _calls(protocol.energy_time, call) * call
+    return seconds
+
+
+def _calls(window: float, call: float, least: int = 1) -> int:
+    """How many fill a window: the last one ends after it."""
+    return max(least, math.ceil(window / max(call, 1e-9)))
+
+
+def _of_record(workload: Workload, protocol: Protocol, measured: Measurement, metered: bool) -> Estimate | None:
+    stages = measured.stages
+    spent = sum(stages.values()) + (measured.overhead_s or 0.0)
+    if workload.mode == "fit" or measured.failure:
+        return Estimate(workload.lane, 0.0, spent, recorded=True)
+    timed = sum(stages.get(stage, 0.0) for stage in _TIMED)
+    disturbed = (measured.value("other_load") or 0.0) > BUSY
+    if measured.protocol == protocol.to_json() and not disturbed:
+        return Estimate(workload.lane, timed, spent - timed, recorded=True)
+    if not measured.samples:
+        return None
+    typical = sorted(measured.samples)[len(measured.samples) // 2]
+    return Estimate(workload.lane, windows(protocol, typical, metered), spent - timed, recorded=True)
+
+
+def _of_table(workload: Workload, protocol: Protocol, threads: int, metered: bool) -> Estimate | None:
+    assumed = cost(workload, threads)
+    if assumed is None:
+        return None
+    timed = 0.0 if workload.mode == "fit" else windows(protocol, assumed.call, metered)
+    return Estimate(workload.lane, timed, assumed.ready + _OTHER_CALLS * assumed.call, recorded=False)
+
+
+def _of_duet(workload: Workload, measured: Measurement | None, threads: int) -> Estimate | None:
+    """Of screening alone: how many suspects there will be, each of which takes several times that, nobody knows."""
+    if measured:
+        pairs = measured.duet.get("screening", ())
+        return Estimate(workload.lane, 0.0, sum(pair["seconds"] for pair in pairs), recorded=True)
+    assumed = cost(workload, threads)
+    if assumed is None:
+        return None
+    shortest, longest = _TURNS
+    # Four placings of four blocks of four turns, in each of which a slow program has two rounds.
+    turns = min(longest, max(shortest, 4 * 4 * 4 * 2 * assumed.call))
+    return Estimate(workload.lane, _PAIRS * turns, _PAIRS * 2 * assumed.ready, recorded=False)
+
+
+def _is_same(recorded: Machine | None, machine: Machine) -> bool:
+    return recorded is not None and all(getattr(recorded, name) == getattr(machine, name) for name in _MACHINE)
+
+
+class Plan:
+    """What the benchmarks of a run will take, corrected by what they took.
+
+    Args:
+        benchmarks: by the test's id; None where nobody knows.
+        made: when the record was made that knows some of them.
+        duet: whether they are a duet, whose benchmarks have no times of their own.
+
+    Attributes:
+        pending: the benchmarks that are not over.
+    """
+
+    def __init__(
+        self, benchmarks: Mapping[str, Estimate | None], made: datetime | None = None, *, duet: bool = False
+    ) -> None:
+        self.pending: dict[str, Estimate | None] = dict(benchmarks)
+        self._made = made
+        self._duet = duet
+        # Seconds of work by source and lane: planned, and taken.
+        self._planned: dict[tuple[bool, str], float] = {}
+        self._taken: dict[tuple[bool, str], float] = {}
+
+    @property
+    def left(self) -> float:
+        """Seconds until the run ends, as far as they are known."""
+        return sum(found.windows + found.work * self._factor(found) for found in self.pending.values() if found)
+
+    def took(self, name: str, seconds: float | None) -> None:
+        """A benchmark is over.
+
+        Args:
+            name: its test's id; of one that is not planned nothing is learned.
+            seconds: that it took; None where it was not measured to its end.
+        """
+        found = self.pending.pop(name, None)
+        if found and seconds is not None:
+            key = (found.recorded, found.lane)
+            self._planned[key] = self._planned.get(key, 0.0) + found.work
+            self._taken[key] = self._taken.get(key, 0.0) + max(0.0, seconds - found.windows)
+
+    def _factor(self, found: Estimate) -> float:
+        """By how much work of this source and lane took longer than planned; of a lane without any, other lanes'."""
+        of_source = [key for key in self._planned if key[0] == found.recorded]
+        overall = self._ratio(of_source, 1.0)
+        return self._ratio([key for key in of_source if key[1] == found.lane], overall)
+
+    def _ratio(self, keys: Sequence[tuple[bool, str]], otherwise: float) -> float:
+        taken = sum(self._taken[key] for key in keys) + _PRIOR * otherwise
+        return taken / (sum(self._planned[key] for key in keys) + _PRIOR)
+
+    # Told
+
+    def told(self) -> str:
+        """One line for the start of the run: how long it takes, and how that is known."""
+        found = [estimate for estimate in self.pending.values() if estimate]
+        count, recorded = len(self.pending), sum(estimate.recorded for estimate in found)
+        benchmarks = f"fwbench: {count} benchmark{'s' if count > 1 else ''}{' in a duet' if self._duet else ''}"
+        if not found:
+            return f"{benchmarks}, whose length is not known"
+        sources = []
+        if recorded and self._made:
+            local = self._made.astimezone()
+            of = f"{recorded} " if recorded < count else ""
+            sources.append(f"{of}from the record of {local.day} {local:%b %Y}")
+        if recorded < len(found):
+            of = f"{len(found) - recorded} " if len(found) - recorded < count else ""
+            sources.append(f"{of}from rough figures, as no record of this machine has them")
+        if len(found) < count:
+            sources.append(f"without {count - len(found)} whose length is not known")
+        least = "at least" if self._duet or len(found) < count else "about"
+        return f"{benchmarks}, {least} {units.duration(self.left)} ({'; '.join(sources)})"
+
+    def left_told(self) -> str:
+        """The time left, for the progress line; empty where nothing is known of it."""
+        known = [found is not None for found in self.pending.values()]
+        if self._duet or not any(known):
+            return ""
+        return f"{'' if all(known) else 'over '}{units.duration(self.left)} left"

@@ -1,0 +1,251 @@
+"""Programs for GPUs that are not here: changes planted in real networks are named, and nothing runs on any device."""
+
+import dataclasses
+from importlib.util import find_spec
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from jax.experimental import topologies
+from jax.experimental.compilation_cache.compilation_cache import reset_cache
+
+from fwbench import frameworks
+from fwbench.compare.programs import changes, compare
+from fwbench.frameworks.jax.fingerprint import libraries, precisions
+from fwbench.frameworks.jax.mlp import MLP
+from fwbench.frameworks.jax.target import fingerprint as jax_fingerprint
+from fwbench.frameworks.torch.target import fingerprint as torch_fingerprint
+from fwbench.machine import targets
+from fwbench.models import CATALOG
+from fwbench.models.weights import canonical
+from fwbench.record.fingerprint import Fingerprint
+from fwbench.record.lanes import OWN
+from fwbench.record.workload import Workload
+from fwbench.suite.profiles import PROFILES
+from fwbench.worker.run import Measuring
+
+compiles = pytest.mark.skipif(
+    find_spec("jax_plugins") is None or find_spec("jax_plugins.xla_cuda13") is None, reason="install fwbench[target]"
+)
+
+STEP = Workload("jax", "mlp", "train_step", 64, target="h100")
+
+
+def built(workload):
+    framework, model = frameworks.load(OWN[workload.lane].adapter), CATALOG[workload.model]
+    weights = canonical("drawn", model, framework.weight_shapes(model, model.sizes()), 0)
+    return framework.build(workload, model, weights)
+
+
+def told(program, target="h100"):
+    """Its fingerprint; the same network compiled again must not be remembered."""
+    jax.clear_caches()
+    found = program.fingerprint_for(target)
+    assert isinstance(found, Fingerprint), found
+    return found
+
+
+def change(base, head):
+    """What the gate says of two programs for a GPU, which are compiled on the CPU."""
+    return changes(compare(base, head, "cpu"))
+
+
+def replaced(monkeypatch, before=lambda x: x):
+    """Let the network do something to its input first."""
+    call = MLP.__call__
+    monkeypatch.setattr(MLP, "__call__", lambda self, x, **options: call(self, before(x), **options))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_compilation_cache(compilation_cache):
+    """As in workers: what was compiled for a device that is not here cannot be read back."""
+    jax.config.update("jax_enable_compilation_cache", False)
+    reset_cache()
+    yield
+    jax.config.update("jax_enable_compilation_cache", True)
+    reset_cache()
+
+
+@pytest.fixture(scope="module")
+def step():
+    """The MLP's training step as it is."""
+    return told(built(STEP))
+
+
+@compiles
+def test_jax_one_program_is_the_same_twice_and_tells_what_the_gpu_will_do(step):
+    assert compare(step, told(built(STEP)), "cpu")[0].kind == "same"
+    assert step.processor == targets.title("h100") == "NVIDIA H100 80GB HBM3"
+    assert step.compiler["options"] == "xla_gpu_enable_triton_gemm=false"
+    # Forward, and backward for weights and, but for the first layer, inputs.
+    assert (step.libraries, step.precisions) == ({"cublas$lt$matmul": 8}, {"float32 highest": 8})
+    # Six parameters, twice as many moments, and the numbers of the step, of Adam's and of the schedule's: all given up.
+    assert step.aliased == 3 * 6 + 3
+    parts = step.memory_parts
+    assert step.memory == parts["arguments"] + parts["outputs"] + parts["temporaries"] - parts["aliased"]
+    parameters = CATALOG["mlp"].parameters * 4
+    assert 3 * parameters <= parts["aliased"] <= 3 * parameters + 100
+    assert step.absent["flops"] == "XLA states no costs for a device that is not here"
+
+
+@compiles
+def test_jax_an_added_transpose(step, monkeypatch):
+    replaced(monkeypatch, lambda x: x.T.T)
+    assert "2 more transpose" in change(step, told(built(STEP)))
+
+
+@compiles
+def test_jax_a_float64(monkeypatch):
+    inference = dataclasses.replace(STEP, mode="inference")
+    before = jax.config.jax_enable_x64
+    jax.config.update("jax_enable_x64", True)
+    try:
+        base = told(built(inference))
+        replaced(monkeypatch, lambda x: (x * np.float64(1.5)).astype(jnp.float32))
+        found = change(base, told(built(inference)))
+    finally:
+        jax.config.update("jax_enable_x64", before)
+    assert found.startswith("float64 is new: ")
+
+
+@compiles
+def test_jax_a_dropped_donation(step):
+    program = built(STEP)
+    program.function = jax.jit(program._step)
+    found = change(step, told(program))
+    assert "21 arguments fewer whose buffer an output takes over (21 -> 0): a donation was dropped" in found
+    assert "the compiler's memory +" in found
+    assert "aliased -100 %" in found
+
+
+@compiles
+def test_jax_more_memory(step, monkeypatch):
+    replaced(monkeypatch, lambda x: jnp.sort(jnp.concatenate([x, x], 0), 0)[: len(x)])
+    head = told(built(STEP))
+    assert head.memory > 1.02 * step.memory
+    found = change(step, head)
+    assert f"the compiler's memory {100 * (head.memory / step.memory - 1):+.3g} % (temporaries +" in found
+
+
+@compiles
+def test_jax_what_the_gpu_would_make_of_float32_is_told(step):
+    found = change(step, told(built(dataclasses.replace(STEP, precision="tf32"))))
+    assert "products in float32 highest 8 -> 0" in found
+
+
+@compiles
+@pytest.mark.parametrize("target", targets.NAMES)
+def test_jax_compiles_for_every_device_that_is_described(target):
+    found = jax_fingerprint(jax.jit(lambda x: jnp.tanh(x @ x)), (jnp.ones((64, 64)),), target)
+    assert found.processor == targets.title(target)
+    assert found.libraries == {"cublas$lt$matmul": 1}
+
+
+def measured(workload):
+    protocol = dataclasses.replace(PROFILES["quick"], programs=True)
+    lane, model = OWN[workload.lane], CATALOG[workload.model]
+    return Measuring(workload, lane, model, protocol, lambda stage: None).run()
+
+
+@compiles
+def test_a_worker_builds_and_compiles_and_runs_nothing(step):
+    found = measured(STEP)
+    assert found.failure is None
+    assert list(found.stages) == ["build", "compile"]
+    assert (found.samples, found.metrics) == ((), {})
+    assert found.program == step
+
+
+def test_without_the_plugin_one_sentence_names_what_to_install(monkeypatch):
+    def missing(**_):
+        raise NotImplementedError("topology not implemented for cuda")
+
+    monkeypatch.setattr(topologies, "get_topology_desc", missing)
+    failure = measured(STEP).failure
+    assert failure.kind == "unavailable"
+    assert "install fwbench[target]" in failure.message
+
+
+# A cuBLAS call, a fused cuDNN convolution with a bias, a product of XLA's own, and a kernel of neither.
+OPTIMISED = """
+  %x.1 = f32[8,16]{1,0} parameter(0)
+  %half = bf16[16,16]{1,0} parameter(1)
+  %custom-call.3 = (f32[8,16]{1,0}, s8[4194304]{0}) custom-call(%x.1, %w), custom_call_target="__cublas$lt$matmul", \
+backend_config={"gemm_backend_config":{"precision_config":{"operand_precision":["HIGHEST","DEFAULT"]}}}
+  %conv.1 = (f32[8,16]{1,0}, u8[0]{0}) custom-call(%x.1, %k, %b), operand_precision={high,high,default}, \
+custom_call_target="__cudnn$convBiasActivationForward"
+  ROOT %dot.1 = f32[16,16]{1,0} dot(%half, %half), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  %sort.1 = f32[8,16]{1,0} custom-call(%x.1), custom_call_target="__gpu$TopK"
+""".replace("\\\n", "")
+
+
+def test_jax_precisions_and_libraries_are_read_from_what_xla_made():
+    assert precisions(OPTIMISED) == {"bfloat16 default": 1, "float32 high": 1, "float32 highest/default": 1}
+    assert libraries(OPTIMISED) == {"cublas$lt$matmul": 1, "cudnn$convBiasActivationForward": 1, "gpu$TopK": 1}
+
+
+class Tied(torch.nn.Module):
+    """Weights under two names, a buffer, a tensor that is neither, and inputs by name."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(4, 4)
+        self.second = torch.nn.Linear(4, 4)
+        self.second.weight = self.first.weight
+        self.register_buffer("mask", torch.ones(4, dtype=torch.bool))
+        self.half = torch.tensor(0.5)
+
+    def forward(self, *, query, key):
+        return self.second(self.first(query) * self.mask * self.half) @ key.T
+
+
+def test_torch_all_that_a_network_holds_is_found_on_the_gpu_that_is_not_here():
+    module, inputs = Tied().eval(), {"query": torch.ones(2, 4), "key": torch.ones(3, 4)}
+    found = torch_fingerprint(module, inputs, "h100")
+    assert (found.operators["addmm"], found.operators["mm"], found.operators["mul"]) == (2, 1, 2)
+    assert found.processor == "NVIDIA H100 80GB HBM3"
+    # Of what stays on the CPU nothing has been moved or lost.
+    assert {tensor.device.type for tensor in (*module.parameters(), *module.buffers())} == {"cpu"}
+    assert module(**inputs).isfinite().all()
+
+
+@pytest.mark.parametrize("lane", ["torch", "torch-compile"])
+def test_torch_dispatches_for_cuda_what_it_dispatches_on_the_cpu_of_a_network_without_kernels_of_their_own(lane):
+    here = built(Workload("torch", "cnn", "inference", 8))
+    with here.session():
+        here.step()
+        run = here.fingerprint()
+    program = built(Workload(lane, "cnn", "inference", 8, target="h100"))
+    there = told(program)
+    assert (there.operators, there.dtypes, there.flops) == (run.operators, run.dtypes, run.flops)
+    assert there.digest != run.digest
+    program.module.to(memory_format=torch.contiguous_format)
+    assert told(program).digest != there.digest
+
+
+@pytest.mark.parametrize(
+    ("plant", "sentence"),
+    [
+        (lambda out: out.t().contiguous().t(), "1 more clone"),
+        (lambda out: out.double().float(), "float64 is new: "),
+    ],
+)
+def test_torch_a_change_is_named(plant, sentence):
+    program = built(Workload("torch", "mlp", "inference", 2, target="h100"))
+    base = told(program)
+    program.module.register_forward_hook(lambda module, given, out: plant(out))
+    assert sentence in change(base, told(program))
+
+
+def test_torch_says_what_it_cannot_tell():
+    failure = measured(Workload("torch", "mlp", "train_step", 2, target="h100")).failure
+    assert (failure.kind, "backward pass" in failure.message) == ("unavailable", True)
+
+    class Reads(torch.nn.Module):
+        def forward(self, x):
+            return x * x.sum().item()
+
+    sentence = torch_fingerprint(Reads(), {"": torch.ones(3)}, "h100")
+    assert sentence.startswith("what the network computes depends on its numbers")

@@ -1,0 +1,3 @@
+"""Both frameworks in this process."""
+
+import tests.one_process  # noqa: F401

@@ -1,0 +1,63 @@
+"""What JAX must be asked on a GPU, and what not: the peak of its memory, and when a step is done."""
+
+import pytest
+
+from fwbench import frameworks
+from fwbench.meters.memory import memory
+from fwbench.models import CATALOG
+from fwbench.models.weights import canonical
+from fwbench.record.lanes import OWN
+from fwbench.record.workload import Workload
+
+
+class Gpu:
+    """Holds 10 B, took 100 B to build the program; a step takes 50 B for a while."""
+
+    def __init__(self):
+        self.peak = 100
+
+    def step(self):
+        self.peak = max(self.peak, 50)
+
+    def memory_stats(self):
+        return {"bytes_in_use": 10, "peak_bytes_in_use": self.peak}
+
+
+class NewerGpu(Gpu):
+    def clear_memory_stats(self):
+        self.peak = 10
+
+
+class Cpu(NewerGpu):
+    def memory_stats(self):
+        return None
+
+    def clear_memory_stats(self):
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("device", "peak", "source"),
+    [(Gpu(), 100, "of a fresh process"), (NewerGpu(), 50, "since clear_memory_stats"), (Cpu(), None, "allocator")],
+)
+def test_the_peak_starts_afresh_where_jax_can_do_that_and_says_so(device, peak, source):
+    framework, model = frameworks.load(OWN["jax"].adapter), CATALOG["mlp"]
+    weights = canonical("drawn", model, framework.weight_shapes(model, model.sizes()), 0)
+    program = framework.build(Workload("jax", "mlp"), model, weights)
+    program.compile()
+    program.device = device
+    found = memory(program, "cpu", device.step)["device_peak_memory"]
+    assert found.value == peak
+    assert source in found.source
+
+
+def test_the_whole_state_is_ready_with_the_loss():
+    """A step waits for the loss alone; a bigger batch, so that an update would still be under way."""
+    framework, model = frameworks.load(OWN["jax"].adapter), CATALOG["mlp"]
+    weights = canonical("drawn", model, framework.weight_shapes(model, model.sizes()), 0)
+    program = framework.build(Workload("jax", "mlp", "train_step", 256), model, weights)
+    program.compile()
+    for _ in range(20):
+        program.step()
+        program.wait()
+        assert all(leaf.is_ready() for leaf in program.state)

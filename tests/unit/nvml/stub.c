@@ -1,0 +1,229 @@
+/* A stand-in for NVIDIA's libnvidia-ml.so.1, so that the real Python bindings run on a machine without a GPU.
+ *
+ * It has two H100s; the first may be cut into slices (MIG), of which it then has one. What they tell stands in the file
+ * that NVML_STUB names, one `key=value` a line, which is read again at each call: a test may change a machine while it
+ * is measured. tests/unit/nvml/__init__.py says what keys there are.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* nvml.h, nvmlReturn_t. */
+enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7 };
+enum { CLOCK_MEMORY = 2 }; /* nvmlClockType_t */
+
+typedef unsigned long long u64;
+typedef struct { u64 total, free, used; } Memory;
+typedef struct { unsigned version; u64 total, reserved, free, used; } MemoryV2;
+typedef struct { unsigned gpu, memory; } Utilization;
+typedef struct { unsigned pid; u64 memory; unsigned gpu_instance, compute_instance; } Process;
+
+typedef struct { const char *uuid, *name; u64 memory; int slice; } Device;
+static Device devices[] = {
+    {"GPU-00000000-0000-0000-0000-000000000000", "NVIDIA H100 80GB HBM3", 80ULL << 30, 0},
+    {"GPU-11111111-1111-1111-1111-111111111111", "NVIDIA H100 80GB HBM3", 80ULL << 30, 0},
+    {"MIG-22222222-2222-2222-2222-222222222222", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", 10ULL << 30, 1},
+};
+enum { GPUS = 2, DEVICES = 3, SLICE = 2 };
+
+/* The value of a key, or the fallback; good until the next call. */
+static const char *told(const char *key, const char *fallback) {
+    static char line[4096];
+    const char *path = getenv("NVML_STUB");
+    FILE *file = path ? fopen(path, "r") : NULL;
+    size_t length = strlen(key);
+    const char *found = fallback;
+    while (file && fgets(line, sizeof line, file))
+        if (!strncmp(line, key, length) && line[length] == '=') {
+            line[strcspn(line, "\n")] = 0;
+            found = line + length + 1;
+            break;
+        }
+    if (file) fclose(file);
+    return found;
+}
+
+static double number(const char *key, double fallback) {
+    const char *value = told(key, NULL);
+    return value ? atof(value) : fallback;
+}
+
+/* Each function fails with the error that the file gives under its name. */
+#define MAY_FAIL() do { int error = (int)number(__func__, SUCCESS); if (error) return error; } while (0)
+/* What the driver tells of a whole GPU alone. */
+#define WHOLE(device) do { MAY_FAIL(); if ((device)->slice) return NOT_SUPPORTED; } while (0)
+
+int nvmlInitWithFlags(unsigned flags) { (void)flags; MAY_FAIL(); return SUCCESS; }
+int nvmlShutdown(void) { return SUCCESS; }
+
+const char *nvmlErrorString(int error) {
+    switch (error) {
+    case SUCCESS: return "Success";
+    case INVALID_ARGUMENT: return "Invalid Argument";
+    case NOT_SUPPORTED: return "Not Supported";
+    case 4: return "Insufficient Permissions";
+    case NOT_FOUND: return "Not Found";
+    case INSUFFICIENT_SIZE: return "Insufficient Size";
+    case 9: return "Driver Not Loaded";
+    case 12: return "NVML Shared Library Not Found";
+    case 15: return "GPU is lost";
+    case 18: return "Driver/library version mismatch";
+    default: return "Unknown Error";
+    }
+}
+
+int nvmlSystemGetDriverVersion(char *text, unsigned length) {
+    MAY_FAIL();
+    snprintf(text, length, "%s", told("driver", "580.95.05"));
+    return SUCCESS;
+}
+int nvmlSystemGetCudaDriverVersion_v2(int *version) { MAY_FAIL(); *version = (int)number("cuda", 13000); return SUCCESS; }
+
+int nvmlDeviceGetCount_v2(unsigned *count) {
+    MAY_FAIL();
+    *count = (unsigned)number("gpus", GPUS);
+    return SUCCESS;
+}
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, Device **device) {
+    MAY_FAIL();
+    if (index >= number("gpus", GPUS)) return INVALID_ARGUMENT;
+    *device = &devices[index];
+    return SUCCESS;
+}
+int nvmlDeviceGetHandleByUUID(const char *uuid, Device **device) {
+    MAY_FAIL();
+    for (int index = 0; index < DEVICES; index++)
+        if (!strcmp(uuid, devices[index].uuid)) { *device = &devices[index]; return SUCCESS; }
+    return NOT_FOUND;
+}
+int nvmlDeviceGetMigMode(Device *device, unsigned *current, unsigned *pending) {
+    MAY_FAIL();
+    if (device->slice) return INVALID_ARGUMENT;
+    *current = *pending = device == &devices[0] && told("slices", NULL);
+    return SUCCESS;
+}
+int nvmlDeviceGetMigDeviceHandleByIndex(Device *device, unsigned index, Device **slice) {
+    MAY_FAIL();
+    if (device != &devices[0] || index >= number("slices", 0)) return NOT_FOUND;
+    *slice = &devices[SLICE];
+    return SUCCESS;
+}
+int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(Device *slice, Device **device) {
+    MAY_FAIL();
+    if (!slice->slice) return INVALID_ARGUMENT;
+    *device = &devices[0];
+    return SUCCESS;
+}
+
+int nvmlDeviceGetUUID(Device *device, char *text, unsigned length) {
+    MAY_FAIL();
+    snprintf(text, length, "%s", device->uuid);
+    return SUCCESS;
+}
+int nvmlDeviceGetName(Device *device, char *text, unsigned length) {
+    MAY_FAIL();
+    snprintf(text, length, "%s", device->name);
+    return SUCCESS;
+}
+int nvmlDeviceGetMemoryInfo(Device *device, Memory *memory) {
+    MAY_FAIL();
+    memory->total = device->memory;
+    memory->used = (600ULL << 20) + (u64)number("used_memory", 0); /* what the driver keeps for itself included */
+    memory->free = memory->total - memory->used;
+    return SUCCESS;
+}
+int nvmlDeviceGetMemoryInfo_v2(Device *device, MemoryV2 *memory) {
+    MAY_FAIL();
+    memory->total = device->memory;
+    memory->reserved = 600ULL << 20;
+    memory->used = (u64)number("used_memory", 0);
+    memory->free = memory->total - memory->reserved - memory->used;
+    return SUCCESS;
+}
+int nvmlDeviceGetEnforcedPowerLimit(Device *device, unsigned *milliwatts) {
+    WHOLE(device);
+    *milliwatts = (unsigned)(number("power_limit", 700) * 1000);
+    return SUCCESS;
+}
+int nvmlDeviceGetPowerManagementDefaultLimit(Device *device, unsigned *milliwatts) {
+    WHOLE(device);
+    *milliwatts = 700000;
+    return SUCCESS;
+}
+int nvmlDeviceGetPersistenceMode(Device *device, unsigned *mode) {
+    WHOLE(device);
+    *mode = (unsigned)number("persistent", 1);
+    return SUCCESS;
+}
+int nvmlDeviceGetClockInfo(Device *device, int type, unsigned *megahertz) {
+    WHOLE(device);
+    *megahertz = type == CLOCK_MEMORY ? 2619 : (unsigned)number("clock", 1980);
+    return SUCCESS;
+}
+int nvmlDeviceGetMaxClockInfo(Device *device, int type, unsigned *megahertz) {
+    WHOLE(device);
+    *megahertz = type == CLOCK_MEMORY ? 2619 : 1980;
+    return SUCCESS;
+}
+int nvmlDeviceGetTemperature(Device *device, int sensor, unsigned *celsius) {
+    (void)sensor;
+    WHOLE(device);
+    *celsius = (unsigned)number("temperature", 34);
+    return SUCCESS;
+}
+int nvmlDeviceGetCurrentClocksEventReasons(Device *device, u64 *reasons) {
+    WHOLE(device);
+    *reasons = strtoull(told("clock_event_reasons", "1"), NULL, 0); /* idle */
+    return SUCCESS;
+}
+int nvmlDeviceGetUtilizationRates(Device *device, Utilization *percent) {
+    WHOLE(device);
+    percent->gpu = (unsigned)number("utilisation", 0);
+    percent->memory = 0;
+    return SUCCESS;
+}
+int nvmlDeviceGetComputeMode(Device *device, int *mode) {
+    WHOLE(device);
+    *mode = (int)number("compute_mode", 0);
+    return SUCCESS;
+}
+int nvmlDeviceGetEccMode(Device *device, unsigned *current, unsigned *pending) {
+    WHOLE(device);
+    *current = *pending = (unsigned)number("ecc", 1);
+    return SUCCESS;
+}
+
+/* A running total that moves in steps, as the real one does, of a GPU that draws `power` since the machine started. */
+int nvmlDeviceGetTotalEnergyConsumption(Device *device, u64 *millijoules) {
+    WHOLE(device);
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    double step = number("energy_step", 0.1), wrap = number("energy_wrap", 0);
+    u64 steps = (u64)((double)(now.tv_sec + now.tv_nsec * 1e-9) / step);
+    u64 joules = (u64)(number("power", 100) * step * (double)steps);
+    *millijoules = 1000 * (wrap ? joules % (u64)wrap : joules);
+    return SUCCESS;
+}
+
+/* `processes`: pid:bytes, separated by spaces. `own` is whoever asks, and `na` a memory that the driver does not know. */
+int nvmlDeviceGetComputeRunningProcesses_v3(Device *device, unsigned *count, Process *processes) {
+    (void)device;
+    MAY_FAIL();
+    char list[1024], *next = list, *entry;
+    unsigned room = processes ? *count : 0, found = 0;
+    snprintf(list, sizeof list, "%s", told("processes", ""));
+    while ((entry = strsep(&next, " "))) {
+        char *memory = strchr(entry, ':');
+        if (!memory) continue;
+        if (found < room) {
+            processes[found].pid = strncmp(entry, "own:", 4) ? (unsigned)atol(entry) : (unsigned)getpid();
+            processes[found].memory = strcmp(memory, ":na") ? strtoull(memory + 1, NULL, 10) : ~0ULL;
+            processes[found].gpu_instance = processes[found].compute_instance = ~0u;
+        }
+        found++;
+    }
+    *count = found;
+    return found > room ? INSUFFICIENT_SIZE : SUCCESS;
+}

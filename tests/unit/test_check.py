@@ -1,0 +1,336 @@
+"""`fwbench doctor --check`: figures made up for the purpose, judged; parts that take no time, run."""
+
+import dataclasses
+import json
+import math
+import time
+
+import pytest
+
+from fwbench.commands import check, judging
+from fwbench.commands.check import Part, in_time, play, smallest_step, with_flag
+from fwbench.commands.cli import main
+from fwbench.commands.finding import Finding
+from fwbench.compare import duet
+from fwbench.compare.criteria import Threshold
+from fwbench.compare.duet import Fault, Pair
+from fwbench.errors import UserError
+from fwbench.machine import machine
+from fwbench.meters.energy import moves
+from fwbench.record.lanes import LANES
+from fwbench.record.measurement import Failure, unavailable
+from fwbench.record.workload import Workload
+from tests.unit.recorded import MACHINE, measured, metric
+
+WORKLOAD = Workload("torch", "mlp")
+
+
+def probed(error=2e-7, **fields):
+    probe = {"matmul": {"error": error / 2}, "convolution": {"error": error}}
+    return measured(parity={"probe": probe}, **fields)
+
+
+def failed(kind, message, stage=None):
+    return measured(failure=Failure(kind, message, stage))
+
+
+def level(finding):
+    """Of a finding, whose next step is held to be there where it has to be."""
+    assert (finding.level == "good") == (finding.next_step == ""), finding
+    return finding.level
+
+
+NO_TF32 = failed("unavailable", "a CPU has no TF32 arithmetic")
+WRONG = failed("error", "ArithmeticError: the matmul runs in tf32 arithmetic", "probe")
+
+
+@pytest.mark.parametrize(
+    ("found", "expected", "said"),
+    [
+        ({"fp32": probed(), "tf32": NO_TF32}, "good", "fp32 (relative error 2.0e-07)"),
+        ({"fp32": probed(), "tf32": NO_TF32}, "good", "no tf32"),
+        ({"fp32": WRONG}, "bad", "runs in tf32"),
+        ({"fp32": probed(), "tf32": NO_TF32, "bf16": WRONG}, "bad", "bf16: ArithmeticError"),
+        ({"fp32": failed("unavailable", "torch cannot use the GPU")}, "bad", "cannot use the GPU"),
+        ({"fp32": probed(), "bf16": failed("crashed", "signal 11", "compile")}, "bad", "signal 11"),
+    ],
+)
+def test_another_arithmetic_than_asked_for_is_bad(found, expected, said):
+    finding = judging.arithmetic("torch", found)
+    assert (level(finding), said in finding.found) == (expected, True)
+
+
+@pytest.mark.parametrize(
+    ("medians", "load", "expected"),
+    [
+        # The saved gate counts from 15 % on, and the report calls nothing below 28 % likely.
+        ([1.0, 1.0], 0.0, "good"),
+        ([1.14, 1.0], 0.0, "good"),
+        ([1.0, 1.2], 0.0, "better"),
+        ([1.3, 1.0], 0.0, "bad"),
+        # A third decides whether the second stood apart by accident.
+        ([1.0, 1.5, 1.1], 0.0, "better"),
+        ([1.5, 2.0, 1.0], 0.0, "bad"),
+        # Nobody can tell the machine from what others did to it.
+        ([1.0, 1.3], 0.5, "better"),
+        ([1.0, 1.0], 0.5, "good"),
+    ],
+)
+def test_processes_that_differ_by_more_than_is_usual(medians, load, expected):
+    processes = [measured(samples=(t / 2, t, t * 9), metrics={"other_load": metric(load)}) for t in medians]
+    finding = judging.agreement("torch", processes)
+    assert level(finding) == expected
+    assert f"{max(medians) - 1:.1%} apart" in finding.found
+
+
+def test_a_second_process_that_fails_where_the_first_did_not_is_bad():
+    finding = judging.agreement("torch", [measured(), failed("crashed", "signal 11", "latency")])
+    assert (level(finding), "signal 11" in finding.found) == ("bad", True)
+
+
+@pytest.mark.parametrize(
+    ("failure", "expected", "said"),
+    [
+        (None, "good", "--a and --b: known"),
+        (
+            Failure("crashed", "signal 6", detail="Unknown flag in XLA_FLAGS: --b"),
+            "better",
+            "--b: its compiler does not",
+        ),
+        (Failure("error", "cannot compile", "compile"), "better", "--b: cannot compile"),
+    ],
+)
+def test_a_fallback_flag_that_is_unknown_or_no_help(failure, expected, said):
+    finding = judging.fallback("jax", {"--a": measured(), "--b": measured(failure=failure)})
+    assert (level(finding), said in finding.found) == (expected, True)
+
+
+@pytest.mark.parametrize("before", [{}, {"XLA_FLAGS": "--mine"}])
+def test_a_flag_is_added_to_the_users_own_for_a_while(before):
+    variables = dict(before)
+    with with_flag(variables, "XLA_FLAGS", "--a"):
+        assert variables["XLA_FLAGS"].split() == [*before.values(), "--a"]
+    assert variables == before
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        ("replayed (1)", "good"),
+        ("replayed (1), skipped (2)", "better"),
+        ("skipped (1)", "better"),
+        ("none recorded", "better"),
+    ],
+)
+def test_cuda_graphs_that_are_not_replayed(outcome, expected):
+    assert level(judging.graphs("torch-compile", outcome)) == expected
+
+
+def compared(differences, seconds=math.inf):
+    """A real duet, of pairs that found these differences, of which so many can be played."""
+    left = iter(range(10_000))
+    draw = iter(differences * 20)
+
+    def pairs(workloads):
+        found = {"latency": next(draw)}
+        return {
+            w: Pair(found, {}, {side: {"latency": 1.0} for side in ("base", "head")}, {}, 0.0, 1.0) for w in workloads
+        }
+
+    playing = in_time(pairs, lambda: seconds - next(left))
+    (comparison,) = duet.compare({WORKLOAD: {"latency": Threshold(0.02)}}, playing).values()
+    return comparison
+
+
+@pytest.mark.parametrize(
+    ("differences", "expected", "said"),
+    [
+        ([0.001, -0.001, 0.0], "good", "unchanged: latency +0.0%, of 3 pairs"),
+        ([0.1, 0.11, 0.12], "bad", "regressed: latency +1"),
+        ([-0.1, -0.11, -0.12], "bad", "improved: latency -1"),
+        ([0.3, -0.3, 0.0], "better", "inconclusive"),
+    ],
+)
+def test_a_duet_of_a_program_with_itself(differences, expected, said):
+    finding = judging.unchanged_duet("torch", compared(differences))
+    assert (level(finding), said in finding.found) == (expected, True), finding
+
+
+def test_a_duet_that_was_not_done_in_time_is_nobodys_fault():
+    finding = judging.unchanged_duet("torch", compared([0.1, 0.11, 0.12], seconds=5))
+    assert (level(finding), "undecided" in finding.found) == ("better", True)
+
+
+def test_a_side_that_cannot_run_is_bad():
+    fault = Fault("head", "the working tree", Failure("error", "the GPU takes one process at a time"))
+    (comparison,) = duet.compare({WORKLOAD: {"latency": Threshold(0.02)}}, lambda w: dict.fromkeys(w, fault)).values()
+    finding = judging.unchanged_duet("torch", comparison)
+    assert (level(finding), "one process at a time" in finding.found) == ("bad", True)
+
+
+@pytest.mark.parametrize(
+    ("resolution", "empty_round", "expected"),
+    [
+        (50e-9, 90e-9, "good"),
+        (1e-6, 90e-9, "better"),
+        (50e-9, 1e-6, "better"),
+        # Steps of 15.6 ms, as some systems have: all that is shorter is told as nothing, or as one step.
+        (15.6e-3, 90e-9, "bad"),
+    ],
+)
+def test_a_coarse_clock_and_a_costly_harness(resolution, empty_round, expected):
+    finding = judging.clock(resolution, empty_round, shortest=30e-6)
+    assert level(finding) == expected
+    if expected == "better":
+        assert "below 100 us" in finding.next_step
+
+
+class Steps:
+    """A counter of 100 W whose reading moves every so many seconds of a fake clock."""
+
+    def __init__(self, clock, period):
+        self.clock, self.period = clock, period
+
+    def read(self):
+        return 100.0 * self.period * math.floor(self.clock() / self.period) if self.period else 7.0
+
+
+@pytest.mark.parametrize(
+    ("period", "expected", "said"),
+    [
+        # Of a window of 5 s, 4 % and 20 %; the saved gate counts 10 %.
+        (0.1, "good", "every 100 ms, so that a window of 5 s is up to 4.0% off; 100.0 W idle"),
+        (0.5, "better", "every 500 ms, so that a window of 5 s is up to 20.0% off; 100.0 W idle"),
+        (2.0, "bad", "no more than once"),
+        (None, "bad", "no more than once"),
+    ],
+)
+def test_an_energy_counter_is_watched(clock, period, expected, said):
+    seen = moves(Steps(clock, period), 3000, clock, clock.sleep)
+    finding = judging.energy_counter("counter", seen)
+    assert (level(finding), said in finding.found) == (expected, True), finding
+
+
+def test_the_clocks_step_is_the_least_that_is_seen():
+    ticks = iter([7 * (number // 3) for number in range(10_000)])
+    assert smallest_step(lambda: float(next(ticks))) == 7.0
+
+
+@pytest.mark.parametrize(
+    ("load", "expected"),
+    [(metric(0.01), "good"), (metric(0.2), "better"), (unavailable("stat", "none here"), "better")],
+)
+def test_other_load(load, expected):
+    assert level(judging.other_load(load, 60.0)) == expected
+
+
+def test_a_neighbour_on_the_gpu():
+    assert [level(judging.neighbours(count)) for count in (0, 2)] == ["good", "better"]
+
+
+def part(title, run):
+    return Part(title, 10.0, run)
+
+
+def good(subject):
+    return Finding(subject, "good", "all is well")
+
+
+def test_a_part_that_raises_is_a_bad_finding_and_the_others_are_run():
+    def some():
+        yield good("first")
+        raise OSError("the disk is full")
+
+    def wrong():
+        raise UserError("correct your file.")
+
+    told = []
+    parts = [part("a", some), part("b", wrong), part("c", lambda: [good("last")])]
+    found = play(parts, told.append, math.inf)
+    assert [(f.subject, level(f)) for f in found] == [
+        ("first", "good"),
+        ("a", "bad"),
+        ("b", "bad"),
+        ("last", "good"),
+    ]
+    assert "the disk is full" in found[1].found
+    assert found[2].found == "correct your file."
+    assert told == [
+        "about 30 s on two idle cores, 5 minutes at most",
+        "[1/3] a, about 30 s to go",
+        "[2/3] b, about 20 s to go",
+        "[3/3] c, about 10 s to go",
+    ]
+
+
+def test_no_part_begins_when_the_time_is_over(clock):
+    def slow():
+        clock.advance(400.0)
+        return [good("slow")]
+
+    found = play([part("a", slow), part("b", slow)], lambda _: None, 300.0, clock)
+    assert [(f.subject, level(f)) for f in found] == [("slow", "good"), ("b", "better")]
+    assert "not run" in found[1].found
+
+
+def test_a_lane_in_another_arithmetic_is_found_by_a_real_worker(monkeypatch):
+    """The harness's own lane computes in float32 whatever it is asked for."""
+    monkeypatch.setattr(check, "_TIMED", dataclasses.replace(check._TIMED, warmup_time=0.0, max_time=0.05))
+    here = check._Here(machine(), time.monotonic() + 60)
+    try:
+        wrong, same = here._lane(LANES["noop"])
+        (clock,) = here._clock()
+    finally:
+        here.close()
+    assert (wrong.level, "runs in fp32 arithmetic" in wrong.found) == ("bad", True)
+    assert "apart" in same.found
+    # An empty round, over one: the clock cannot be told from what it times.
+    assert (clock.subject, clock.level != "good") == ("clock", True)
+
+
+@pytest.mark.parametrize(
+    ("there", "titles"),
+    [
+        (("torch", "torchvision"), ["torch", "torch-compile", "clock", "duet"]),
+        (("jax", "jaxlib"), ["clock"]),  # without flax
+    ],
+)
+def test_a_framework_that_is_not_installed_is_left_to_doctor(monkeypatch, there, titles):
+    monkeypatch.setattr(check, "versions", lambda names: {name: "1" for name in names if name in there})
+    monkeypatch.setattr(check, "counter", lambda _: "no counter")
+    here = check._Here(MACHINE, 0.0)
+    assert [part.title for part in here.parts()] == titles
+
+
+@pytest.fixture
+def parts(monkeypatch, tmp_path):
+    """Of the check; those that a test puts there."""
+    monkeypatch.chdir(tmp_path)
+    found = []
+    monkeypatch.setattr(check._Here, "parts", lambda _: found)
+    return found
+
+
+def test_the_command_takes_what_was_run_with_what_was_looked_at(parts, capsys):
+    parts += [part("energy", lambda: [dataclasses.replace(good("energy"), found="moves")]), part("x", lambda: 1 / 0)]
+    assert main(["doctor", "--check", "--json"]) == 1
+    told = capsys.readouterr()
+    answer = json.loads(told.out)
+    findings = {finding["subject"]: finding for finding in answer["findings"]}
+    assert answer["sound"] is False
+    assert len(findings) == len(answer["findings"])
+    assert findings["energy"]["found"] == "moves"
+    assert (findings["x"]["level"], "ZeroDivisionError" in findings["x"]["found"]) == ("bad", True)
+    assert {"storage", "torch", "other load"} < findings.keys()
+    assert "[2/2] x" in told.err
+
+
+def test_the_command_shows_what_is_bad_and_sums_up(parts, capsys):
+    parts += [part("x", lambda: [good("one")])]
+    assert main(["doctor", "--check"]) == 0
+    assert "findings would make the numbers better" in capsys.readouterr().out
+    parts += [part("y", lambda: 1 / 0)]
+    assert main(["doctor", "--check"]) == 1
+    told = capsys.readouterr().out
+    assert "\nbad     y" in told
+    assert told.splitlines()[-1].startswith("1 of ")

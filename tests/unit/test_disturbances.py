@@ -1,0 +1,175 @@
+"""Who else is on the GPU, and what of that makes a measurement a disturbed one."""
+
+import json
+import os
+import shutil
+import sys
+from types import MappingProxyType
+
+import pytest
+
+from fwbench.machine.disturbances import HELD, LOAD, NEIGHBOUR, THROTTLING, disturbances
+from fwbench.machine.watch import Watch
+from fwbench.record.machine import AcceleratorProcess, AcceleratorState
+from fwbench.record.measurement import BEFORE, Measurement, Moment
+from fwbench.report import summary
+from fwbench.report.answers import answers
+from fwbench.report.cases import cases
+from tests.unit.fakes import FakeGpu
+from tests.unit.nvml import told
+from tests.unit.recorded import measured, metric
+
+OURS, CHILD = 10, 11
+
+
+def running(*pids):
+    return AcceleratorState(processes=tuple(AcceleratorProcess(pid, 2**30) for pid in pids))
+
+
+def others(*looks):
+    """The processes of others that each look finds, of those that the driver lists."""
+    watch = Watch(FakeGpu(states=[running(*pids) for pids in looks]), ours=lambda: {OURS, CHILD})
+    for number in range(len(looks)):
+        watch.note(str(number))
+    return [[process.pid for process in moment.state.processes] for moment in watch.moments]
+
+
+@pytest.mark.parametrize(
+    ("looks", "found"),
+    [
+        # Alone: nobody, then this process and one that it has started.
+        (((), (OURS,), (OURS, CHILD)), [[], [], []]),
+        # A neighbour that was there before, and one that comes and goes.
+        (((7,), (7, OURS), (OURS,)), [[7], [7], []]),
+        (((), (OURS, 8), (OURS,)), [[], [8], []]),
+        # In a container this process bears another number: the newcomer is taken for it, and stays it.
+        (((), (4000,), (4000,)), [[], [], []]),
+        (((7,), (7, 4000), (7, 4000)), [[7], [7], [7]]),
+        (((), (4000,), (3999, 4000)), [[], [], [3999]]),
+        # The driver does not list this process at all.
+        (((), (), ()), [[], [], []]),
+        (((7,), (7,), (7,)), [[7], [7], [7]]),
+    ],
+)
+def test_others_are_told_from_this_process(looks, found):
+    assert others(*looks) == found
+
+
+def test_this_process_and_its_children_are_ours():
+    watch = Watch(FakeGpu(states=[running(), running(os.getpid(), 1)]))
+    watch.note("first")
+    watch.note("second")
+    assert watch.moments[-1].state.processes == running(1).processes
+
+
+def test_where_the_driver_lists_nothing_nothing_is_claimed():
+    watch = Watch(FakeGpu())
+    watch.note("first")
+    assert watch.moments == [Moment("first", AcceleratorState())]
+    watch = Watch("no GPU")
+    watch.note("first")
+    assert watch.moments == []
+
+
+def stood(*moments, **fields):
+    return measured(accelerator=tuple(Moment(when, AcceleratorState(**state)) for when, state in moments), **fields)
+
+
+TIMED = "after the latency pass"
+NEIGHBOURS = MappingProxyType({"processes": running(7, 8).processes})
+
+
+@pytest.mark.parametrize(
+    ("moment", "cause", "detail"),
+    [
+        ((BEFORE, NEIGHBOURS), NEIGHBOUR, "2 processes before the build"),
+        ((TIMED, {"processes": running(7).processes}), NEIGHBOUR, "1 process after the latency pass"),
+        ((BEFORE, {"processes": (), "used_memory": 3 * 2**30}), NEIGHBOUR, "3.0 GiB in use before the build"),
+        ((TIMED, {"throttle_reasons": ("power cap", "thermal limit")}), THROTTLING, "thermal limit after the latency"),
+        # What is no disturbance: our own memory, an idle driver's, heat before the work, the limit that is on record.
+        ((TIMED, {"used_memory": 3 * 2**30}), None, ""),
+        ((BEFORE, {"used_memory": HELD}), None, ""),
+        ((BEFORE, {"throttle_reasons": ("thermal limit",)}), None, ""),
+        ((TIMED, {"throttle_reasons": ("power cap",)}), None, ""),
+        ((TIMED, {"utilisation": 1.0}), None, ""),
+    ],
+)
+def test_what_disturbs(moment, cause, detail):
+    found = disturbances([stood(moment)])
+    assert [one.cause for one in found] == ([cause] if cause else [])
+    assert all(detail in one.detail for one in found)
+
+
+def test_of_several_disturbances_of_one_cause_the_worst_is_told():
+    calm, busy = (measured(metrics={"other_load": metric(load)}) for load in (0.1, 0.4))
+    found = disturbances([calm, stood((TIMED, {"processes": running(7).processes}), (TIMED, NEIGHBOURS)), busy])
+    assert [(one.cause, one.detail) for one in found] == [(LOAD, "40%"), (NEIGHBOUR, f"2 processes {TIMED}")]
+
+
+def test_a_disturbed_lane_wins_nothing():
+    alone = measured("torch", throughput=100.0)
+    for moment, told_so in (
+        ((TIMED, NEIGHBOURS), "a neighbour on the GPU (2 processes after the latency pass)"),
+        ((TIMED, {"throttle_reasons": ("thermal limit",)}), "a throttled GPU (thermal limit after the latency pass)"),
+    ):
+        (answer,) = answers(cases([alone, stood(moment, lane="jax", throughput=300.0)]))
+        assert (answer.confidence, answer.reason) == ("undecided", f"one process each; {told_so}")
+    (answer,) = answers(cases([alone, stood((TIMED, {}), lane="jax", throughput=300.0)]))
+    assert answer.confidence == "likely"
+
+
+def test_notes_say_who_was_there_and_what_to_do():
+    hot = stood((TIMED, {"throttle_reasons": ("thermal limit",)}), lane="jax")
+    notes = summary.notes([measured("torch"), hot, stood((TIMED, NEIGHBOURS), lane="jax", batch_size=8)])
+    (neighbours,) = (note for note in notes if note.startswith("other processes were on the GPU"))
+    assert "1 of 3 were measured (most: 2 processes after the latency pass, jax-mlp-inference-b8)" in neighbours
+    assert "`nvidia-smi` names them" in neighbours
+    (throttled,) = (note for note in notes if note.startswith("the GPU was throttled"))
+    assert "nvidia-smi -q" in throttled
+
+
+# A whole measurement of a lane without a framework; after the latency pass a neighbour comes, and the GPU gets hot.
+MEASURE = """
+import dataclasses, json, os
+from fwbench.machine import machine
+from fwbench.record.workload import Workload
+from fwbench.suite.profiles import PROFILES
+from fwbench.worker.client import Workers
+from tests.unit.fakes import NO_PROJECT
+
+def tell(stage):
+    if stage == "throughput":
+        os.replace(os.environ["LATER"], os.environ["NVML_STUB"])
+
+amounts = dataclasses.replace(
+    PROFILES["quick"], warmup_time=0.0, min_rounds=5, max_time=0.0, throughput_time=0.01, energy_time=1.0
+)
+here = machine()
+workers = Workers(here, here.device, {}, NO_PROJECT)
+found = workers.measure(Workload("noop", "noop", mode="fixed", device="gpu"), amounts, tell)
+workers.close()
+print(json.dumps([here.to_json(), found.to_json()]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the library that stands for NVML is built on Linux")
+def test_a_neighbour_and_heat_that_come_while_it_is_measured_are_on_the_record(nvml_stub, tmp_path):
+    calm = {"power_limit": 500, "energy_step": 0.02, "power": 300, "processes": f"own:{2**29}"}
+    later = tmp_path / "later"
+    hot = nvml_stub(**calm | {"processes": f"own:{2**29} 77:{2**30}", "clock_event_reasons": "0x20"})
+    shutil.copy(hot["NVML_STUB"], later)
+    machine, record = told(nvml_stub(**calm) | {"LATER": str(later)}, MEASURE)
+    assert machine["power_limit"] == 500
+    found = Measurement.from_json(json.loads(json.dumps(record)))
+    assert found.failure is None
+    seen = {moment.when: moment.state for moment in found.accelerator}
+    assert seen["before the latency pass"].processes == ()
+    assert seen["before the latency pass"].throttle_reasons == ()
+    late = seen["after the energy window"]
+    assert [process.pid for process in late.processes] == [77]
+    assert (late.power_limit, late.throttle_reasons) == (500, ("thermal limit",))
+    assert [one.cause for one in disturbances([found]) if one.cause != LOAD] == [NEIGHBOUR, THROTTLING]
+    # Energy by the same library: how often its counter moves was found out, and the power is what it says.
+    assert found.value("energy_period") == pytest.approx(0.02, abs=0.005)
+    assert found.value("power_load") == pytest.approx(300, rel=0.1)
+    assert found.settings["CUDA_VISIBLE_DEVICES"] == "0"

@@ -1,0 +1,276 @@
+"""A GPU as NVML's own Python bindings tell of it, on a stand-in for NVIDIA's library."""
+
+import pytest
+
+from fwbench.compare.saved import mismatches
+from fwbench.machine import Machine, versions
+from tests.unit import nvml
+from tests.unit.nvml import GPUS, SLICE
+
+NOT_SUPPORTED, NO_PERMISSION, DRIVER_NOT_LOADED, FUNCTION_NOT_FOUND, GPU_IS_LOST = 3, 4, 9, 13, 15
+RUNNING = "nvmlDeviceGetComputeRunningProcesses_v3"
+
+_FIND = """
+import json, os, sys, time
+from pathlib import Path
+from fwbench.machine import nvml
+gpu = nvml.find(Path("/nonexistent"))
+"""
+
+
+def told(variables, code, **more):
+    """What code prints in which `gpu` is what NVML finds."""
+    return nvml.told(variables | more, f"{_FIND}\n{code}")
+
+
+def state(variables):
+    return told(variables, "print(json.dumps(gpu.state().to_json()))")
+
+
+@pytest.mark.parametrize(
+    ("visible", "cut", "found"),
+    [
+        ("0", {}, GPUS[0]),
+        ("1,0", {}, GPUS[1]),
+        (GPUS[1], {}, GPUS[1]),
+        ("GPU-1", {}, GPUS[1]),
+        ("0", {"slices": 1}, SLICE),
+        (GPUS[0], {"slices": 1}, SLICE),
+        (SLICE, {"slices": 1}, SLICE),
+        ("1", {"slices": 1}, GPUS[1]),
+    ],
+)
+def test_the_gpu_is_the_one_that_cuda_computes_on(nvml_stub, visible, cut, found):
+    code = """
+from fwbench.record.lanes import LANES
+from fwbench.worker.client import environment
+there, elsewhere = (environment(os.environ, 1, device, LANES["noop"]) for device in ("gpu", "cpu"))
+print(json.dumps([gpu.uuid, *(each["CUDA_VISIBLE_DEVICES"] for each in (there, elsewhere))]))
+"""
+    # And workers compute on no other one, whatever order CUDA counts in.
+    assert told(nvml_stub(**cut), code, CUDA_VISIBLE_DEVICES=visible) == [found, found, visible]
+
+
+@pytest.mark.parametrize(
+    ("visible", "state", "reason", "step"),
+    [
+        ("", {}, "CUDA_VISIBLE_DEVICES hides every GPU", "unset CUDA_VISIBLE_DEVICES"),
+        ("-1", {}, "CUDA_VISIBLE_DEVICES hides every GPU", "unset CUDA_VISIBLE_DEVICES"),
+        ("2", {}, "NVML finds no NVIDIA GPU 2 (Invalid Argument)", "nvidia-smi -L"),
+        ("GPU-2", {}, "NVML finds no NVIDIA GPU GPU-2 (Not Found)", "nvidia-smi -L"),
+        ("0", {"slices": 0}, "the GPU is cut into slices (MIG), and there is none", "nvidia-smi mig"),
+        ("0", {"gpus": 0}, "NVML finds no NVIDIA GPU (Not Found)", "its driver"),
+        ("0", {"nvmlInitWithFlags": DRIVER_NOT_LOADED}, "NVML finds no NVIDIA GPU (Driver Not Loaded)", "its driver"),
+        ("0", {"nvmlDeviceGetName": GPU_IS_LOST}, "NVML finds no NVIDIA GPU (GPU is lost)", "its driver"),
+    ],
+)
+def test_a_gpu_that_cannot_be_had_is_one_sentence_and_what_to_do(nvml_stub, visible, state, reason, step):
+    variables = nvml_stub(**state)
+    found = told(variables, "print(json.dumps([gpu, gpu.next_step]))", CUDA_VISIBLE_DEVICES=visible)
+    assert found[0] == reason
+    assert step in found[1]
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"sys/bus/pci/devices/0000:00:01.0/vendor": "0x10de\n", "sys/bus/pci/devices/0000:00:01.0/class": "0x030200\n"},
+        {"dev/nvidia0": ""},
+        {"proc/driver/nvidia/gpus/0000:00:01.0/information": ""},
+    ],
+)
+def test_a_gpu_that_linux_shows_and_whose_driver_is_silent_is_not_taken_for_none(nvml_stub, tmp_path, files):
+    for name, content in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    variables = nvml_stub(nvmlInitWithFlags=DRIVER_NOT_LOADED)
+    found = told(variables, f"gpu = nvml.find(Path({str(tmp_path)!r})); print(json.dumps([gpu, gpu.next_step]))")
+    assert found[0] == "an NVIDIA GPU is here, but its driver does not answer (Driver Not Loaded)"
+    assert "nvidia-smi" in found[1]
+
+
+def test_other_devices_on_the_bus_are_no_gpus(nvml_stub, tmp_path):
+    # NVIDIA's network card, and somebody else's display.
+    for slot, (vendor, kind) in enumerate([("0x10de", "0x020000"), ("0x1234", "0x030000")]):
+        device = tmp_path / f"sys/bus/pci/devices/{slot}"
+        device.mkdir(parents=True)
+        (device / "vendor").write_text(f"{vendor}\n")
+        (device / "class").write_text(f"{kind}\n")
+    variables = nvml_stub(nvmlInitWithFlags=DRIVER_NOT_LOADED)
+    found = told(variables, f"print(json.dumps(nvml.find(Path({str(tmp_path)!r}))))")
+    assert found == "NVML finds no NVIDIA GPU (Driver Not Loaded)"
+
+
+CALM = {
+    "clock": 1980,
+    "memory_clock": 2619,
+    "most_clock": 1980,
+    "most_memory_clock": 2619,
+    "temperature": 34,
+    "power_limit": 700.0,
+    "default_power_limit": 700.0,
+    "throttle_reasons": [],
+    "utilisation": 0.0,
+    "used_memory": 0,
+    "persistent": True,
+    "compute_mode": "default",
+    "ecc": True,
+    "processes": [],
+}
+
+
+@pytest.mark.parametrize(
+    ("machine", "changed"),
+    [
+        ({}, {}),
+        ({"clock": 345, "temperature": 88}, {"clock": 345, "temperature": 88}),
+        ({"power_limit": 500}, {"power_limit": 500.0}),
+        ({"persistent": 0, "ecc": 0}, {"persistent": False, "ecc": False}),
+        ({"compute_mode": 3}, {"compute_mode": "exclusive process"}),
+        ({"utilisation": 97, "used_memory": 2**30}, {"utilisation": 0.97, "used_memory": 2**30}),
+        # Idle, clocks set for applications, and clocks set for a display: settings, not throttling.
+        ({"clock_event_reasons": "0x103"}, {}),
+        ({"clock_event_reasons": "0x4"}, {"throttle_reasons": ["power cap"]}),
+        ({"clock_event_reasons": "0x10"}, {"throttle_reasons": ["sync boost"]}),
+        (
+            {"clock_event_reasons": "0x68"},
+            {"throttle_reasons": ["hardware slowdown", "thermal limit", "hardware thermal slowdown"]},
+        ),
+        (
+            {"clock_event_reasons": "0x88"},
+            {"throttle_reasons": ["hardware slowdown", "hardware power brake"]},
+        ),
+        (
+            {"processes": "77:1024 78:na 79:0"},
+            {"processes": [{"pid": 77, "memory": 1024}, {"pid": 78, "memory": None}, {"pid": 79, "memory": None}]},
+        ),
+    ],
+)
+def test_a_state_is_read_field_by_field(nvml_stub, machine, changed):
+    assert state(nvml_stub(**machine)) == CALM | changed
+
+
+def test_a_slices_clocks_and_power_are_its_gpus(nvml_stub):
+    sliced = nvml_stub(slices=1, power_limit=500, clock_event_reasons="0x4")
+    assert state(sliced) == CALM | {"power_limit": 500.0, "throttle_reasons": ["power cap"], "utilisation": None}
+
+
+def test_what_the_driver_does_not_tell_is_none(nvml_stub):
+    queries = ("ClockInfo", "MaxClockInfo", "Temperature", "EnforcedPowerLimit", "PowerManagementDefaultLimit")
+    more = ("CurrentClocksEventReasons", "UtilizationRates", "MemoryInfo_v2", "PersistenceMode", "ComputeMode")
+    silent = {f"nvmlDeviceGet{name}": NOT_SUPPORTED for name in (*queries, *more, "EccMode")}
+    assert state(nvml_stub(**silent, **{RUNNING: NO_PERMISSION})) == dict.fromkeys(CALM)
+
+
+@pytest.mark.parametrize(
+    ("machine", "memory"),
+    [
+        ({"processes": f"77:1024 own:{2**29}"}, 2**29),
+        # In a container the driver counts processes otherwise, or gives the process's own number without its memory.
+        ({"processes": f"4000000:{2**29}"}, None),
+        ({"processes": "own:0"}, None),
+        ({"processes": "own:na"}, None),
+        ({"processes": ""}, None),
+        ({RUNNING: NO_PERMISSION}, None),
+        ({RUNNING: FUNCTION_NOT_FOUND}, None),
+    ],
+)
+def test_a_processs_memory_is_told_or_unknown_and_never_zero(nvml_stub, machine, memory):
+    assert told(nvml_stub(**machine), "print(json.dumps(gpu.process_memory(os.getpid())))") == memory
+
+
+def test_energy_is_in_joules_and_moves_in_the_counters_steps(nvml_stub):
+    code = """
+seen = []
+while len({energy for _, energy, _ in seen}) < 3:
+    before = time.monotonic()
+    seen.append((before, gpu.energy(), time.monotonic()))
+print(json.dumps(seen))
+"""
+    seen = told(nvml_stub(power=250, energy_step=0.2), code)
+    # The counter shows the last whole step, of 50 J.
+    assert all(250 * before - 51 < energy <= 250 * after for before, energy, after in seen)
+    assert {energy % 50 for _, energy, _ in seen} == {0.0}
+    assert len(seen) > 3
+
+
+def test_a_counter_that_starts_again_makes_no_negative_energy(nvml_stub):
+    # Every 1.9 s: once while an idle and a loaded window of 1 s each are read.
+    _, measured = run(nvml_stub(power=100, energy_step=0.001, energy_wrap=190), window=1.0)
+    assert measured["failure"] is None
+    assert measured["samples"]
+    for name in ("energy_per_sample", "energy_per_sample_net", "power_idle", "power_load"):
+        assert "the GPU's energy counter fell from" in measured["metrics"][name]["reason"]
+
+
+def test_a_slice_has_no_energy_counter(nvml_stub):
+    code = "from fwbench.meters.energy import counter; print(json.dumps(counter('gpu')))"
+    assert told(nvml_stub(slices=1), code).endswith("has no energy counter (Not Supported)")
+
+
+MACHINE = """
+import json
+from fwbench.machine import machine
+print(json.dumps(machine().to_json()))
+"""
+
+RUN = """
+import dataclasses
+from fwbench.machine import machine
+from fwbench.record.workload import Workload
+from fwbench.suite.profiles import PROFILES
+from fwbench.worker.client import Workers
+from tests.unit.fakes import NO_PROJECT
+here = machine()
+protocol = dataclasses.replace(PROFILES["quick"], min_rounds=5, max_time=0.0, energy_time=WINDOW)
+workers = Workers(here, here.device, {}, NO_PROJECT)
+measured = workers.measure(Workload(LANE, MODEL, device=here.device), protocol, lambda stage: None)
+workers.close()
+print(json.dumps([here.to_json(), measured.to_json()]))
+"""
+
+
+def run(variables, lane="noop", model="noop", window=0.0):
+    """The machine's and the measurement's records of a run on the GPU."""
+    code = RUN.replace("WINDOW", str(window)).replace("LANE", repr(lane)).replace("MODEL", repr(model))
+    return told(variables, code)
+
+
+def test_a_run_measures_memory_and_energy_of_the_gpu(nvml_stub):
+    machine, measured = run(nvml_stub(processes=f"own:{2**29}", energy_step=0.01, power=250), window=1.0)
+    assert (machine["device"], machine["accelerator"]) == ("gpu", "NVIDIA H100 80GB HBM3")
+    assert (machine["driver"], machine["accelerator_memory"]) == ("580.95.05", 80 * 2**30)
+    assert measured["failure"] is None
+    assert measured["metrics"]["process_device_memory"]["value"] == 2**29
+    # Wide, for the clock is read beside the counter on a machine that may be busy.
+    assert 125 < measured["metrics"]["power_idle"]["value"] < 500
+    assert 125 < measured["metrics"]["power_load"]["value"] < 500
+
+
+def test_a_power_limit_that_was_changed_makes_another_machine(nvml_stub):
+    before, after = (Machine(**told(nvml_stub(power_limit=limit), MACHINE)) for limit in (700, 500))
+    assert list(mismatches(before, before)) == []
+    assert list(mismatches(before, after)) == ["power_limit differs: 700.0 W in the baseline, 500.0 W here"]
+
+
+def test_in_a_container_that_hides_it_a_processs_memory_is_absent_and_says_why(nvml_stub):
+    for hidden in ("own:0", f"4000000:{2**29}"):
+        _, measured = run(nvml_stub(processes=hidden))
+        memory = measured["metrics"]["process_device_memory"]
+        assert (memory["value"], memory["reason"]) == (None, "the driver does not state it for this process")
+
+
+def test_a_run_falls_back_to_the_cpu_where_the_driver_is_silent(nvml_stub):
+    machine, measured = run(nvml_stub(nvmlInitWithFlags=DRIVER_NOT_LOADED))
+    assert machine["device"] == "cpu"
+    assert "(Driver Not Loaded)" in machine["accelerator"]
+    assert measured["failure"] is None
+
+
+@pytest.mark.skipif(not versions(("torch",)), reason="torch is not installed")
+def test_a_framework_that_cannot_use_the_gpu_fails_with_one_sentence_and_no_numbers(nvml_stub):
+    _, measured = run(nvml_stub(), "torch", "mlp")
+    assert measured["failure"]["kind"] == "unavailable"
+    assert "GPU" in measured["failure"]["message"]
+    assert measured["metrics"] == {}
