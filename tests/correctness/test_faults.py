@@ -10,7 +10,6 @@ from torch._inductor.exc import InductorError
 
 from fwbench import frameworks
 from fwbench.frameworks.faults import faults, is_out_of_memory
-from fwbench.frameworks.jax import plugins
 from fwbench.models import CATALOG, ModelError
 from fwbench.models.weights import canonical
 from fwbench.record.lanes import OWN
@@ -155,7 +154,7 @@ def test_jax_says_itself_why_it_cannot_use_a_gpu(monkeypatch, tmp_path, installe
     monkeypatch.setattr(
         "importlib.util.find_spec", lambda name: SimpleNamespace(submodule_search_locations=[tmp_path / name])
     )
-    monkeypatch.setattr(plugins, "entry_points", lambda group: [])
+    monkeypatch.setattr("fwbench.frameworks.jax.plugins.entry_points", lambda group: [])
     own = str(error).partition("\n")[0] or "AssertionError"
     told = own if installed else "it has no CUDA plugin; install fwbench[cuda]"
     assert reason("jax") == f"this machine has a GPU, but jax {jax.__version__} cannot use it: {told}"
