@@ -22,6 +22,9 @@ from fwbench.report import units
 
 _WATCHED = 1.0  # seconds
 
+# What fwbench was tested with and an older Python cannot have: `constraints.txt` holds an older version for that one.
+NEEDS_PYTHON: Mapping[str, tuple[int, int]] = {"jax 0.12": (3, 12)}
+
 
 def add(subparsers: Any) -> None:
     """Declare the command."""
@@ -40,6 +43,7 @@ def examine(
     sleep: Callable[[float], None] = time.sleep,
     gpu: nvml.Gpu | nvml.NoGpu | None = None,
     energy: Callable[[str], object] = counter,
+    python: tuple[int, int] = sys.version_info[:2],
 ) -> list[Finding]:
     """Look at everything that numbers depend on; changes nothing and imports no framework.
 
@@ -49,10 +53,12 @@ def examine(
         sleep: lets the second pass in which other load is watched.
         gpu: what NVML finds; default: asked.
         energy: finds the counter of a device, or the reason why there is none.
+        python: major and minor version of the interpreter.
     """
     found = nvml.find() if gpu is None else gpu
     return [
         *_lanes(),
+        _python(python),
         *accelerator.findings(found, environment),
         _energy(here.device, energy(here.device)),
         _cpus(here),
@@ -99,6 +105,24 @@ def _lanes() -> Iterator[Finding]:
             f"not installed in {sys.executable}: {', '.join(missing)}{source}",
             f"`pip install {' '.join(missing)}`, or name its interpreter: --fwbench-python {lane.framework}=PATH",
         )
+
+
+def _python(version: tuple[int, int]) -> Finding:
+    """Whether newer frameworks could be had with a newer Python."""
+    wanting = {what: needed for what, needed in NEEDS_PYTHON.items() if version < needed}
+    if not wanting:
+        return Finding("Python", "good", _dotted(version))
+    found = ", ".join(f"{what} needs Python {_dotted(needed)} or newer" for what, needed in wanting.items())
+    return Finding(
+        "Python",
+        "better",
+        f"{found}; this is {_dotted(version)}",
+        f"install fwbench with Python {_dotted(max(wanting.values()))} or newer",
+    )
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))
 
 
 def _with_version(package: str) -> str:

@@ -297,6 +297,21 @@ def test_one_framework_is_enough_and_none_is_not(tmp_path, monkeypatch):
     assert only("jax") == {"torch": "bad", "jax": "bad"}
 
 
+@pytest.mark.parametrize(
+    ("python", "level", "found"),
+    [
+        ((3, 11), "better", "jax 0.12 needs Python 3.12 or newer; this is 3.11"),
+        ((3, 12), "good", "3.12"),
+        ((3, 13), "good", "3.13"),
+    ],
+)
+def test_a_python_that_is_too_old_for_the_newest_frameworks_is_named(tmp_path, python, level, found):
+    findings = doctor.examine(MACHINE, {}, tmp_path, lambda _: None, NO_GPU, lambda _: "no counter", python)
+    (finding,) = (finding for finding in findings if finding.subject == "Python")
+    assert (finding.level, finding.found) == (level, found)
+    assert ("Python 3.12 or newer" in finding.next_step) == (level == "better")
+
+
 def test_the_exit_code_says_whether_measuring_is_possible(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(doctor, "_WATCHED", 0.0)
