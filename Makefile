@@ -1,6 +1,8 @@
 # `make bench` runs the suite in minutes and says how many, `make test` its tests; each sets up .venv when needed.
 # ARGS goes to pytest: ARGS=--fwbench-profile=paper measures by the paper's protocol, for over an hour on a GPU.
-PYTHON ?= python3
+# The newest Python that all lanes run on and that is here and works; PYTHON=/path/to/it names another.
+PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
+	if $$python -c 'import ensurepip' 2>/dev/null; then echo $$python; break; fi; done)
 VENV := .venv
 RUN := $(VENV)/bin/python -m
 # JAX's default build has no CUDA; PyTorch's has.
@@ -28,7 +30,8 @@ clean:
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.installed: pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fwbench needs Python 3.11 or newer: make PYTHON=/path/to/it")'
+	@$(or $(PYTHON),false) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "fwbench needs Python 3.11 or newer: make PYTHON=/path/to/it" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[all,dev$(CUDA)]"
 	touch $@

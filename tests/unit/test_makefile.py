@@ -1,0 +1,58 @@
+"""Which Python `make` sets `.venv` up with, on machines made up for the purpose."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+MAKEFILE = Path(__file__).parents[2] / "Makefile"
+RUNS, NOT_FOUND = "exit 0", "echo 'pyenv: command not found' >&2; exit 127"
+
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+
+
+def chosen(folder, *arguments, **pythons):
+    """What `make` chooses where only these are found, each a shell script under a name without its dots."""
+    for name, script in pythons.items():
+        path = folder / name.replace("_", ".")
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+    done = subprocess.run(
+        [shutil.which("make"), "-f", MAKEFILE, "--eval", "chosen: ; @/bin/echo $(PYTHON)", "chosen", *arguments],
+        env={"PATH": str(folder)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+def test_the_newest_is_chosen(tmp_path):
+    assert chosen(tmp_path, python3=RUNS, python3_11=RUNS, python3_12=RUNS, python3_13=RUNS) == "python3.13"
+
+
+def test_one_that_does_not_run_is_passed_over(tmp_path):
+    assert chosen(tmp_path, python3=RUNS, python3_12=RUNS, python3_13=NOT_FOUND) == "python3.12"
+
+
+def test_without_a_known_version_it_is_python3(tmp_path):
+    assert chosen(tmp_path, python3=RUNS) == "python3"
+
+
+def test_a_given_one_is_taken(tmp_path):
+    assert chosen(tmp_path, "PYTHON=/opt/mine", python3_13=RUNS) == "/opt/mine"
+
+
+@pytest.mark.parametrize("pythons", [{}, {"python3": "exit 1"}])
+def test_without_a_python_that_works_it_says_what_is_needed(tmp_path, pythons):
+    assert chosen(tmp_path, **pythons) == ""
+    done = subprocess.run(
+        [shutil.which("make"), "-f", MAKEFILE, f"VENV={tmp_path}/venv", f"{tmp_path}/venv/.installed"],
+        cwd=MAKEFILE.parent,
+        env={"PATH": f"{tmp_path}:/no/such/folder"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode
+    assert "fwbench needs Python 3.11 or newer: make PYTHON=/path/to/it" in done.stderr
