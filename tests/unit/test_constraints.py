@@ -55,7 +55,7 @@ def test_what_is_pinned_for_a_python_can_be_installed_in_it():
             told = metadata(name)
         except PackageNotFoundError:  # of an extra that is not installed
             continue
-        accepted = SpecifierSet(told["Requires-Python"] or "")
+        accepted = SpecifierSet(told.get("Requires-Python", ""))
         if told["Version"] == version:
             refused += [(name, each) for each in PYTHONS if pins(each)[name] == version and each not in accepted]
     assert not refused
