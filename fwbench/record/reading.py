@@ -26,6 +26,9 @@ SELFTEST = STORAGE / "selftest.jsonl"
 # Where `fwbench prove` keeps the proofs of the project's models, which are none either.
 PROOFS = STORAGE / "proofs"
 
+# Where a repository may keep what its gates compare with; the newest run is never one of these.
+BASELINES = STORAGE / "baselines"
+
 
 @dataclass(frozen=True)
 class Plain:
@@ -101,7 +104,9 @@ def runs(folder: Path) -> list[Path]:
         path
         for pattern in ("*.json", "*.jsonl")
         for path in folder.rglob(pattern)
-        if path.is_file() and path.name != SELFTEST.name and path.parent.name != PROOFS.name
+        if path.is_file()
+        and path.name != SELFTEST.name
+        and path.relative_to(folder).parent.name not in (PROOFS.name, BASELINES.name)
     ]
     return sorted(files, key=lambda path: (path.stat().st_mtime_ns, path.name))
 

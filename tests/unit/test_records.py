@@ -67,12 +67,15 @@ def test_a_folder_gives_its_newest_run(tmp_path):
     new = write(tmp_path / "journal" / "a.jsonl", journal(measured(throughput=2.0)))
     write(tmp_path / "notes.txt", {})
     write(tmp_path / "selftest.jsonl", [{"definition": "of the gate's own test, which is no run"}])
+    (tmp_path / "baselines").mkdir()
+    baseline = write(tmp_path / "baselines" / "z.jsonl", journal(measured(throughput=3.0)))
     os.utime(old, (1000, 1000))
     os.utime(new, (2000, 2000))
     assert runs(tmp_path) == [old, new]
     assert read(tmp_path).path == new
     os.utime(old, (3000, 3000))
     assert read(tmp_path).path == old
+    assert read(tmp_path / "baselines").path == baseline
 
 
 def damaged(*path, value):
