@@ -76,10 +76,13 @@ def family() -> set[int]:
 def _family(root: int | None, proc: Path) -> dict[int, list[str]]:
     """What the kernel says of a process (default: this one) and of each living descendant, by number."""
     told: dict[int, list[str]] = {}
-    for stat in proc.glob("[0-9]*/stat"):
+    # Not by `Path.glob`, which takes four times as long: a machine has hundreds of processes, and this runs twice in
+    # every measurement.
+    for number in filter(str.isdigit, os.listdir(proc) if proc.is_dir() else ()):
         try:
-            # After the name, which may hold anything and ends with the last parenthesis (Linux, proc_pid_stat(5)).
-            told[int(stat.parent.name)] = stat.read_text().rpartition(")")[2].split()
+            with open(f"{proc}/{number}/stat", "rb", buffering=0) as stat:
+                # After the name, which may hold anything and ends with the last parenthesis (Linux, proc_pid_stat(5)).
+                told[int(number)] = stat.read().decode(errors="replace").rpartition(")")[2].split()
         except (FileNotFoundError, ProcessLookupError):
             continue
     found = {os.getpid() if root is None else root}

@@ -175,7 +175,9 @@ class Measurement:
 
     def to_json(self) -> dict[str, Any]:
         """The record as JSON primitives."""
-        return dataclasses.asdict(self) | {
+        # `asdict` would copy ten thousand samples one by one.
+        return dataclasses.asdict(dataclasses.replace(self, samples=())) | {
+            "samples": self.samples,
             "workload": self.workload.to_json(),
             "metrics": {name: metric.to_json(name) for name, metric in self.metrics.items()},
         }

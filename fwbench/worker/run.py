@@ -30,7 +30,7 @@ from fwbench.meters.latency import Clock, latencies, percentiles
 from fwbench.meters.memory import memory
 from fwbench.meters.steady import Start
 from fwbench.meters.throughput import queue_depth, throughput
-from fwbench.models import Model, ModelError
+from fwbench.models import CATALOG, Model, ModelError
 from fwbench.models.importing import described
 from fwbench.models.weights import canonical, digest
 from fwbench.parity.store import stamp
@@ -55,6 +55,16 @@ _RECORDED = (
     *("CUBLAS_", "CUDNN_", "NCCL_", "NVIDIA_TF32_OVERRIDE", "NVIDIA_VISIBLE_DEVICES"),
     *("CUDA_CACHE_", "CUDA_DEVICE_", "CUDA_FORCE_PTX_JIT", "CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING", "CUDA_MPS_"),
 )
+
+
+def prepare(lane: Lane) -> None:
+    """Read what every job of a lane reads: versions, and what the sources of the suite's own networks import.
+
+    Called once in the server, whose workers inherit what is remembered.
+    """
+    _versions(lane)
+    for model in CATALOG.values():
+        stamp(model, lane.framework, None)
 
 
 def run(lane: Lane, job: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]) -> None:
@@ -152,24 +162,32 @@ class Measuring:
 
     def _measure(self, framework: Framework) -> Failure | None:
         workload = self.workload
-        reason = framework.unavailable(workload, self.model)
-        if reason:
-            return Failure("unavailable", reason)
-        self._watch.note(BEFORE)
-        if workload.mode != "fit":
-            program = self._build(framework, HORIZON)
-            if workload.target:
-                return self._aim(program, workload.target)
-            with program.session():
-                self._measure_program(framework, program)
-            return None
+        with self._stage("build"):
+            # Opens the device, and may build the network once.
+            reason = framework.unavailable(workload, self.model)
+            if reason:
+                return Failure("unavailable", reason)
+            self._watch.note(BEFORE)
+            if workload.mode != "fit":
+                program = self._build(framework, HORIZON)
+        if workload.mode == "fit":
+            return self._measure_epochs(framework)
+        if workload.target:
+            return self._aim(program, workload.target)
+        with program.session():
+            self._measure_program(framework, program)
+        return None
+
+    def _measure_epochs(self, framework: Framework) -> Failure | None:
+        workload = self.workload
         with self._stage("data"):
             data = open_data(workload.data, self.model, path=workload.data_path, seed=workload.seed)
         with data:
             with self._stage("data"):
                 self.training["batches"] = batches_digest(islice(data.batches("train", workload.batch_size), _DIGESTED))
             steps = data.sizes["train"] // workload.batch_size
-            program = self._build(framework, steps * workload.epochs)
+            with self._stage("build"):
+                program = self._build(framework, steps * workload.epochs)
             assert isinstance(program, Trainer)
             if workload.target:
                 return self._aim(program, workload.target)
@@ -190,14 +208,13 @@ class Measuring:
         return None
 
     def _build(self, framework: Framework, horizon: int) -> Program:
-        with self._stage("build"):
-            model, workload = self.model, self.workload
-            shapes = framework.weight_shapes(model, model.sizes(workload.axes))
-            weights = canonical(workload.weights, model, shapes, workload.seed)
-            program = framework.build(workload, model, weights, horizon)
-            self.parity["weights"] = digest(weights)
-            # A copy on the host would count as the program's memory.
-            del weights
+        model, workload = self.model, self.workload
+        shapes = framework.weight_shapes(model, model.sizes(workload.axes))
+        weights = canonical(workload.weights, model, shapes, workload.seed)
+        program = framework.build(workload, model, weights, horizon)
+        self.parity["weights"] = digest(weights)
+        # A copy on the host would count as the program's memory.
+        del weights
         self.settings = {**program.settings, **_environment(self.lane)}
         gc.collect()
         if self.protocol.disable_gc:

@@ -25,7 +25,7 @@ from typing import Any, TextIO
 
 from fwbench import frameworks
 from fwbench.record.lanes import Lane
-from fwbench.worker.run import run
+from fwbench.worker.run import prepare, run
 
 Send = Callable[[Mapping[str, Any]], None]
 
@@ -44,6 +44,7 @@ def serve(config: Mapping[str, Any]) -> None:
     # The job will say what is wrong with it.
     with suppress(Exception):
         frameworks.load(lane.adapter).preload(lane.name)
+    prepare(lane)
     # What is imported stays: a worker's collector need not walk it, nor copy its pages by touching them.
     gc.collect()
     gc.freeze()

@@ -312,7 +312,9 @@ def test_loaders_and_compilers_are_no_other_load(tmp_path):
     write(12, 11, "0 0 10000 0")  # a grandchild, listed after its parent
     write(9, 12, "0 100000 0 0")  # and one listed before its parent
     write(13, 1, "7 7 7 7")  # somebody else
+    (tmp_path / "meminfo").write_text("not a process")
     assert family_time(10, tmp_path) * os.sysconf("SC_CLK_TCK") == pytest.approx(111113)
+    assert family_time(10, tmp_path / "no proc") == 0
 
 
 def test_this_process_is_a_family():

@@ -1,21 +1,24 @@
+import ast
 import dataclasses
 import errno
 import os
 import sys
 import tempfile
+from importlib import metadata
 from types import SimpleNamespace
 
 import pytest
 
 from fwbench import frameworks
 from fwbench.frameworks.precision import Operands, Products, operands, reference
-from fwbench.machine import nvml
+from fwbench.machine import load, nvml
 from fwbench.models import CATALOG, ModelError
 from fwbench.models.weights import digest
+from fwbench.parity.store import stamp
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.lanes import LANES
 from fwbench.record.workload import Workload
-from fwbench.worker.run import STAGES, Measuring
+from fwbench.worker.run import STAGES, Measuring, _versions, prepare
 from fwbench.worker.run import run as whole_run
 from tests.unit.fakes import FakeFramework, FakeGpu, FakeProgram, round_mantissa
 
@@ -163,7 +166,7 @@ def test_a_failure_names_the_stage(run, clock):
 def test_what_cannot_run_here_is_unavailable_with_its_reason(run):
     measurement, stages = run(FakeFramework(reason="no such device"))
     assert (measurement.failure.kind, measurement.failure.message) == ("unavailable", "no such device")
-    assert stages == []
+    assert stages == ["build"]
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -361,6 +364,30 @@ def test_versions_are_those_of_the_lane_and_its_libraries(run, clock, monkeypatc
         **{"torch": "2.15.0", "triton": "3.9", "nvidia-cublas": "13.4"},
         "torch.__version__": "2.15.0+cu132",
     }
+
+
+def test_what_the_server_has_read_no_job_reads_again(monkeypatch):
+    """A version costs a millisecond, a source three: together they were most of a worker's overhead."""
+    prepare(LANES["jax"])
+    read = []
+    with monkeypatch.context() as patch:
+        for module, name in ((metadata, "version"), (metadata, "metadata"), (ast, "parse")):
+            patch.setattr(module, name, lambda what: read.append(what))
+        for model in CATALOG.values():
+            stamp(model, "jax", None)
+        _versions(LANES["jax"])
+    assert read == []
+    # Which is no wonder where nothing would be read at all.
+    assert stamp(CATALOG["efficientnet_b0"], "jax", None)["versions"]
+
+
+def test_only_what_a_measurement_asks_for_walks_through_all_processes(run, clock, monkeypatch):
+    """Twice, before and after what is timed: each takes a millisecond or more."""
+    walks = []
+    monkeypatch.setattr(load, "_family", lambda *_: walks.append(clock()) or {})
+    found, _ = run(FakeFramework(FakeProgram(clock)))
+    assert found.metrics["other_load"].value is not None
+    assert len(walks) == 2
 
 
 def test_a_folder_that_cannot_be_removed_does_not_lose_the_measurement(monkeypatch, protocol, tmp_path):

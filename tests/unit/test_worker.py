@@ -19,8 +19,9 @@ from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Failure, Measurement
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
-from fwbench.worker import client
+from fwbench.worker import client, server
 from fwbench.worker.client import PACKAGE, Workers, command, environment
+from fwbench.worker.server import serve
 from tests.unit.fakes import NO_PROJECT
 from tests.unit.processes import grandchildren
 
@@ -179,6 +180,23 @@ def test_the_server_has_one_thread_when_it_forks(workers, protocol):
             check=True,
         )
         assert done.stdout.strip() == "1", lane
+
+
+def test_the_server_is_prepared_before_it_takes_a_job(monkeypatch):
+    done = []
+
+    def note(what, result=None):
+        return lambda *_: done.append(what) or result
+
+    preloading = type("Preloading", (), {"preload": note("preload")})()
+    monkeypatch.setattr(server.frameworks, "load", lambda adapter: preloading)
+    monkeypatch.setattr(server, "prepare", note("prepare"))
+    monkeypatch.setattr(server.gc, "freeze", note("freeze"))
+    monkeypatch.setattr(server, "run", note("run"))
+    monkeypatch.setattr(server, "_claim_standard_output", lambda: lambda message: done.extend(message))
+    monkeypatch.setattr(sys, "stdin", ["{}\n"])
+    serve({"lane": LANES["noop"].to_json(), "cpus": [], "fork": False})
+    assert done == ["preload", "prepare", "freeze", "ready", "run"]
 
 
 MILD, STRONG = (value for _, value in LANES["jax"].fallback)

@@ -53,6 +53,7 @@ def test_a_measurement_survives_json():
     )
     record = json.loads(json.dumps(measurement.to_json()))
     assert Measurement.from_json(record) == measurement
+    assert measurement.to_json()["samples"] is measurement.samples, "thousands of them are copied"
     assert record["metrics"] == {
         "throughput": {"value": 4.0, "unit": "1/s", "direction": "higher", "source": "here", "reason": None},
         "energy_per_sample": {

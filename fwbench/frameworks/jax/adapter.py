@@ -72,6 +72,9 @@ class Jax(Framework):
         found = products(*jax.device_put([jnp.asarray(array, DTYPE[workload.precision]) for array in arrays], device))
         return Products(*(np.asarray(array, dtype=np.float32) for array in found))
 
+    def preload(self, lane: str) -> None:
+        plugins.registered()
+
     def is_compilers_fault(self, error: BaseException) -> bool:
         # What Python raises while it is traced is the network's own; XLA raises this alone, and a kernel that fails
         # when it runs was made or chosen by XLA too.

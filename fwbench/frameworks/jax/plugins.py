@@ -1,5 +1,6 @@
 """JAX's plugins for devices other than the CPU."""
 
+import functools
 import importlib.util
 import pkgutil
 import sys
@@ -29,4 +30,10 @@ def _names() -> set[str]:
     package = importlib.util.find_spec("jax_plugins")
     folders = package.submodule_search_locations if package else None
     found = {module.name for module in pkgutil.iter_modules(folders or [], "jax_plugins.")}
-    return found | {point.value for point in entry_points(group="jax_plugins")}
+    return found | registered()
+
+
+@functools.cache
+def registered() -> frozenset[str]:
+    """Those that installed distributions register, whose files are read once in a process."""
+    return frozenset(point.value for point in entry_points(group="jax_plugins"))
