@@ -22,7 +22,8 @@ def latencies(program: Program, protocol: Protocol, clock: Clock) -> list[float]
     """Time calls one by one until the protocol has enough of them.
 
     Stops after `min_rounds` once `max_time` has passed or, where a `precision` is asked for, once the margin of error
-    of the mean is within it; at `MAX_ROUNDS` in any case.
+    of the mean is within it; at `MAX_ROUNDS` in any case. Where so many calls are too few for the 95th percentile, and
+    at their pace those that it needs take no longer than `percentile_time`, it goes on to these.
 
     Returns:
         Seconds of each call, in order.
@@ -32,7 +33,7 @@ def latencies(program: Program, protocol: Protocol, clock: Clock) -> list[float]
     mean = squares = 0.0
     z = statistics.NormalDist().inv_cdf(0.5 + protocol.confidence / 2)
     most = max(MAX_ROUNDS, protocol.min_rounds)
-    until = clock() + protocol.max_time
+    begun = clock()
     while True:
         start = clock()
         step()
@@ -47,8 +48,11 @@ def latencies(program: Program, protocol: Protocol, clock: Clock) -> list[float]
             squares += delta * (samples[-1] - mean)
             if n >= max(2, protocol.min_rounds) and z * math.sqrt(squares / (n - 1) / n) <= protocol.precision * mean:
                 return samples
-        if n >= protocol.min_rounds and (end >= until or n >= most):
-            return samples
+        spent = end - begun
+        if n >= protocol.min_rounds and (spent >= protocol.max_time or n >= most):
+            needed = SAMPLES_NEEDED[95]
+            if n >= needed or spent / n * needed > protocol.percentile_time:
+                return samples
 
 
 def percentiles(samples: Sequence[float]) -> dict[str, Metric]:

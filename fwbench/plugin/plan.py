@@ -18,7 +18,7 @@ from fwbench.errors import UserError
 from fwbench.machine import Machine
 from fwbench.machine.load import BUSY
 from fwbench.meters.energy import POLLING, SHORTEST_WINDOW
-from fwbench.meters.latency import MAX_ROUNDS
+from fwbench.meters.latency import MAX_ROUNDS, SAMPLES_NEEDED
 from fwbench.record.measurement import Measurement
 from fwbench.record.reading import read
 from fwbench.record.workload import Workload
@@ -169,6 +169,8 @@ def windows(protocol: Protocol, call: float, metered: bool) -> float:
         return (warm_up + _STEADY_CALLS) * call
     most = max(MAX_ROUNDS, protocol.min_rounds)
     latency = min(most, _calls(protocol.max_time, call, least=protocol.min_rounds))
+    if SAMPLES_NEEDED[95] * call <= protocol.percentile_time:
+        latency = max(latency, SAMPLES_NEEDED[95])
     throughput = _calls(protocol.throughput_time, call, least=2)
     seconds = (warm_up + latency + throughput) * call
     if metered:

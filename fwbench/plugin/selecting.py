@@ -130,8 +130,8 @@ def _steered(config: pytest.Config, protocol: Protocol) -> Protocol:
 
 def _times(protocol: Protocol, max_time: float) -> dict[str, float]:
     # pytest-benchmark: even the warm-up obeys the maximal time.
-    least = min(protocol.least_warmup_time, max_time)
-    return {"max_time": max_time, "warmup_time": max_time, "throughput_time": max_time, "least_warmup_time": least}
+    at_most = {name: min(getattr(protocol, name), max_time) for name in ("least_warmup_time", "percentile_time")}
+    return {"max_time": max_time, "warmup_time": max_time, "throughput_time": max_time, **at_most}
 
 
 def _given_options(config: pytest.Config) -> set[str]:

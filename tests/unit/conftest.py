@@ -18,7 +18,9 @@ def clock():
 @pytest.fixture
 def protocol():
     """Amounts that a fake clock counts easily; tests change what they are about."""
-    return dataclasses.replace(PROFILES["quick"], warmup_iterations=3, warmup_time=0.0, min_rounds=5, max_time=0.0)
+    return dataclasses.replace(
+        PROFILES["quick"], warmup_iterations=3, warmup_time=0.0, min_rounds=5, max_time=0.0, percentile_time=0.0
+    )
 
 
 @pytest.fixture(scope="session")

@@ -38,6 +38,18 @@ def test_latency_stops_as_pytest_benchmark_does(clock, protocol, min_rounds, max
     assert len(samples) == rounds
 
 
+@pytest.mark.parametrize(("duration", "rounds"), [(1 / 128, 128), (6 / 64, 59), (7 / 64, 10), (2.0, 5)])
+def test_latency_goes_on_where_that_makes_a_percentile(clock, protocol, duration, rounds):
+    protocol = amounts(protocol, max_time=1.0, percentile_time=6.0)
+    assert len(latencies(FakeProgram(clock, duration=duration), protocol, clock)) == rounds
+
+
+def test_latency_that_turns_slow_does_not_wait_for_a_percentile(clock, protocol):
+    program = FakeProgram(clock, duration=lambda call: 0.1 if call < 20 else 1.0)
+    # After 21 calls 59 would take 8.3 s at their pace.
+    assert len(latencies(program, amounts(protocol, max_time=1.0, percentile_time=6.0), clock)) == 21
+
+
 def test_latency_of_a_tiny_program_is_capped_unless_more_rounds_are_asked_for(clock, protocol):
     program = FakeProgram(clock, duration=1e-9)
     assert len(latencies(program, amounts(protocol, max_time=1.0), clock)) == MAX_ROUNDS
