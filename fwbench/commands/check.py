@@ -109,6 +109,7 @@ class _Here:
         self._workers = Workers(here, here.device, {}, self._project)
         # Medians by lane, of those that can be measured.
         self._latencies: dict[str, float] = {}
+        self._measured: list[Measurement] = []
         self._begun = time.monotonic()
         self._load = OtherLoad()
         self._gpu = nvml.find()
@@ -133,6 +134,7 @@ class _Here:
             for lane in lanes
             if lane.fallback
         ]
+        found.append(Part("matrix products", 0.0, lambda: judging.matrix_products(self._measured)))
         found.append(Part("clock", 1.0, self._clock))
         if compared:
             found.append(Part("duet", 12.0 * len(compared), partial(self._duet, compared)))
@@ -211,7 +213,9 @@ class _Here:
         """In a fresh process; timed in IEEE float32 unless one call is enough, and else called once."""
         workload = Workload(lane, model, precision=precision, device=self._machine.device)
         protocol = dataclasses.replace(_TIMED, smoke=smoke or precision != "fp32", deadline=self._left())
-        return (workers or self._workers).measure(workload, protocol, lambda _: None)
+        found = (workers or self._workers).measure(workload, protocol, lambda _: None)
+        self._measured.append(found)
+        return found
 
     def _left(self) -> float:
         return max(0.0, self._until - time.monotonic())

@@ -13,7 +13,7 @@ from typing import Any
 from fwbench.commands import accelerator
 from fwbench.commands.check import check
 from fwbench.commands.finding import Finding, lines, sound
-from fwbench.machine import Machine, machine, nvml, versions
+from fwbench.machine import Machine, cpu_vendor, machine, nvml, versions
 from fwbench.machine.load import BUSY, OtherLoad
 from fwbench.meters.energy import counter
 from fwbench.record.lanes import LANES
@@ -44,6 +44,7 @@ def examine(
     gpu: nvml.Gpu | nvml.NoGpu | None = None,
     energy: Callable[[str], object] = counter,
     python: tuple[int, int] = sys.version_info[:2],
+    vendor: str | None = None,
 ) -> list[Finding]:
     """Look at everything that numbers depend on; changes nothing and imports no framework.
 
@@ -54,6 +55,7 @@ def examine(
         gpu: what NVML finds; default: asked.
         energy: finds the counter of a device, or the reason why there is none.
         python: major and minor version of the interpreter.
+        vendor: of the CPU; default: as it says itself.
     """
     found = nvml.find() if gpu is None else gpu
     return [
@@ -61,7 +63,7 @@ def examine(
         _python(python),
         *accelerator.findings(found, environment),
         _energy(here.device, energy(here.device)),
-        _cpus(here),
+        *_cpus(here, vendor or cpu_vendor()),
         _governor(system),
         _boost(system),
         _other_load(sleep),
@@ -138,9 +140,16 @@ def _energy(device: str, meter: object) -> Finding:
     return Finding("energy", "better", f"of the {device}: {meter}", step)
 
 
-def _cpus(here: Machine) -> Finding:
-    found = f"{here.cpu}, {here.threads} physical cores for every lane, {units.size(here.memory)}"
-    return Finding("CPU", "good", found)
+def _cpus(here: Machine, vendor: str) -> Iterator[Finding]:
+    found = f"{here.cpu} ({vendor}), {here.threads} physical cores for every lane, {units.size(here.memory)}"
+    yield Finding("CPU", "good", found)
+    if here.device == "cpu" and vendor == "AuthenticAMD":
+        yield Finding(
+            "matrix products",
+            "better",
+            "PyTorch's library for them, MKL, takes a slow path on AMD's CPUs: about half of what XLA reaches",
+            "no documented setting mends it: `fwbench doctor --check` measures what each lane reaches",
+        )
 
 
 def _governor(system: Path) -> Finding:

@@ -10,7 +10,7 @@ from fwbench.compare.duet import Comparison
 from fwbench.compare.statistics import THRESHOLD
 from fwbench.machine.load import BUSY
 from fwbench.record.measurement import Measurement, Metric
-from fwbench.report import units
+from fwbench.report import products, units
 from fwbench.report.answers import UNCHANGED_CODE
 from fwbench.suite.profiles import PROFILES
 
@@ -165,6 +165,17 @@ def energy_counter(name: str, changes: Sequence[tuple[float, float]]) -> Finding
     if share <= counts.share / 2:
         return Finding("energy", "good", found)
     return Finding("energy", "better", found, f"believe no difference in energy of less than {2 * share:.0%}")
+
+
+def matrix_products(measured: Sequence[Measurement]) -> list[Finding]:
+    """Whether a lane multiplies matrices far more slowly than another one; nothing where none was timed undisturbed."""
+    found = products.rates(measured)
+    if not found:
+        return []
+    if not (slow := products.behind(found)):
+        return [Finding("matrix products", "good", products.told(found))]
+    step = f"no documented setting mends it: mind it where {' or '.join(slow)} is compared in networks of large ones"
+    return [Finding("matrix products", "better", products.told(found), step)]
 
 
 def other_load(load: Metric, seconds: float) -> Finding:

@@ -1,11 +1,12 @@
 """What a framework's adapter offers the worker: build a workload, and run the program that comes of it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from fwbench.data import Images, Labels
@@ -178,6 +179,18 @@ class Framework(ABC):
     @abstractmethod
     def probe(self, workload: Workload, operands: Operands) -> Products:
         """Compute the precision probe as the workload's lane computes, after a build has set its precision."""
+
+    def matrix_product(
+        self, workload: Workload, left: NDArray[np.float32], right: NDArray[np.float32]
+    ) -> tuple[Callable[[], Any], str] | None:
+        """What multiplies two matrices as the lane does in a network, and the name of the library that does it.
+
+        Called after a build. The product waits for its result; nothing but the product itself may take time in it.
+
+        Returns:
+            None where a lane has no such thing: its rate stays off the record.
+        """
+        return None
 
     def preload(self, lane: str) -> None:  # noqa: B027 (a default, not an obligation)
         """Import what the lane will need, touching no device and starting no thread: workers are forked afterwards."""

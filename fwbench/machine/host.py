@@ -66,12 +66,19 @@ def _affinity() -> set[int]:
     return set(range(os.cpu_count() or 1))
 
 
+def cpu_vendor() -> str:
+    """Who made the CPU, as it says itself: `GenuineIntel`, `AuthenticAMD`; elsewhere the architecture."""
+    return _cpuinfo("vendor_id") or platform.machine()
+
+
 def _cpu_model() -> str:
+    return _cpuinfo("model name") or platform.processor() or platform.machine()
+
+
+def _cpuinfo(name: str) -> str:
+    """What Linux says of the first CPU; empty where it does not."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        lines = []
-    for line in lines:
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), "")

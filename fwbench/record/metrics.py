@@ -66,5 +66,8 @@ METRICS = {
     "test_top1": Description("1", "higher", "on the whole test split after the last epoch"),
     "test_top5": Description("1", "higher", "on the whole test split after the last epoch"),
     "other_load": Description("1", "lower", "share of the CPUs that other processes used meanwhile"),
+    "matrix_product_rate": Description(
+        "FLOP/s", "higher", "of a product of two large float32 matrices; of a lane's first benchmark in a run on a CPU"
+    ),
     "bare_loop_ratio": Description("1", "lower", "latency of a fixed step, over that of the same step in a bare loop"),
 }

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from fwbench.machine.disturbances import CAUSES, disturbances
 from fwbench.record.measurement import Measurement
-from fwbench.report import calls, fits, units
+from fwbench.report import calls, fits, products, units
 from fwbench.report.cases import cases, doubts
 from fwbench.report.tables import Table
 
@@ -72,6 +72,13 @@ def notes(measurements: Sequence[Measurement]) -> list[str]:
 def cautions(measured: Sequence[Measurement]) -> list[str]:
     """Where a number may not be the machine's or the program's: crashes, slow calls, disturbances, recompilation."""
     lines = [f"{m.workload.id}: {m.after_crash}" for m in measured if m.after_crash]
+    found = products.rates(measured)
+    if slow := products.behind(found):
+        lines.append(
+            f"matrix products are far slower in {' and '.join(slow)} than this CPU can: {products.told(found)}. "
+            "Networks that consist of them, such as ViT, are slow there for that reason (docs/method.md, "
+            '"Matrix products")'
+        )
     for m in measured:
         p95 = m.value("latency_p95")
         if p95 is not None and m.samples and statistics.fmean(m.samples) > p95:

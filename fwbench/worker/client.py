@@ -55,6 +55,8 @@ class Workers:
         self._device = device
         self._pythons = pythons
         self._servers: dict[str, Server] = {}
+        # The lanes of which a measurement has told how the machine does in them.
+        self._told: set[str] = set()
 
     def measure(self, workload: Workload, protocol: Protocol, tell: Callable[[str], None]) -> Measurement:
         """Measure in a fresh process; every fault of that process is a failure of this one workload.
@@ -69,6 +71,8 @@ class Workers:
             server = Server(self._python(lane), lane, self._machine.cpus, self._variables(lane))
             self._servers[lane.name] = server
         first = server.measure(job, workload, tell)
+        if "matrix product" in first.stages:
+            self._told.add(lane.name)
         if self._device != "gpu" or first.failure is None or not _crashed(first.failure):
             return first
         python, variables = self._python(lane), self._variables(lane)
@@ -88,6 +92,7 @@ class Workers:
             "path": [str(folder) for folder in self._project.path],
             "proofs": str(self._project.root / PROOFS),
             "protocol": protocol.to_json(),
+            "machine": workload.lane not in self._told,
             # As the user set it: the worker's own names the one GPU that is measured.
             "user": {name: os.environ[name] for name in ("CUDA_VISIBLE_DEVICES",) if name in os.environ},
         }

@@ -28,6 +28,7 @@ from fwbench.meters.energy import counter, energy, period
 from fwbench.meters.epochs import Epochs, fitting
 from fwbench.meters.latency import Clock, latencies, percentiles
 from fwbench.meters.memory import memory
+from fwbench.meters.products import matrices, product_rate
 from fwbench.meters.steady import Start
 from fwbench.meters.throughput import queue_depth, throughput
 from fwbench.models import CATALOG, Model, ModelError
@@ -75,7 +76,7 @@ def run(lane: Lane, job: Mapping[str, Any], send: Callable[[Mapping[str, Any]], 
     # The user's modules lie in their own project.
     sys.path[:0] = job["path"]
     model = Model.from_json(job["model"])
-    measuring = Measuring(workload, lane, model, protocol, lambda stage: send({"stage": stage}))
+    measuring = Measuring(workload, lane, model, protocol, lambda stage: send({"stage": stage}), machine=job["machine"])
     # What a compiler's helper still writes there can keep it from being removed; the measurement is made by then.
     with tempfile.TemporaryDirectory(prefix="fwbench-", ignore_cleanup_errors=True) as folder:
         # Fresh compiler caches: compile time means a cold one.
@@ -90,7 +91,11 @@ def run(lane: Lane, job: Mapping[str, Any], send: Callable[[Mapping[str, Any]], 
 
 
 class Measuring:
-    """The protocol's stages in order, each timed and announced."""
+    """The protocol's stages in order, each timed and announced.
+
+    Args:
+        machine: whether to measure also what tells of the machine rather than of the workload: once for each lane.
+    """
 
     def __init__(
         self,
@@ -100,6 +105,7 @@ class Measuring:
         protocol: Protocol,
         tell: Callable[[str], None],
         clock: Clock = time.perf_counter,
+        machine: bool = False,
     ) -> None:
         self.workload = workload
         self.lane = lane
@@ -107,6 +113,7 @@ class Measuring:
         self.protocol = protocol
         self._tell = tell
         self._clock = clock
+        self._machine = machine
         self.stages: dict[str, float] = {}
         self.metrics: dict[str, Metric] = {}
         self.samples: list[float] = []
@@ -259,7 +266,7 @@ class Measuring:
                     epochs.run()
 
     def _measure_program(self, framework: Framework, program: Program) -> None:
-        protocol = self.protocol
+        protocol, workload = self.protocol, self.workload
         begun = Start(program, self._clock)
         with self._stage("compile"), self._compiling(program, "warm-up"):
             self._compile(begun)
@@ -267,7 +274,7 @@ class Measuring:
             with self._stage("probe"):
                 # After the compile stage, so that it warms no compiler up.
                 given = operands()
-                self.parity["probe"] = check(self.workload.precision, given, framework.probe(self.workload, given))
+                self.parity["probe"] = check(workload.precision, given, framework.probe(workload, given))
         with self._stage("warm-up"):
             with self._compiling(program, "warm-up"):
                 self._warm_up(begun, 0 if protocol.smoke else protocol.warmup_iterations)
@@ -282,6 +289,8 @@ class Measuring:
             else:
                 self._time(program, begun)
         self._fingerprint(program)
+        if self._machine and workload.device == "cpu" and not protocol.programs:
+            self._multiply(framework)
 
     def _time(self, program: Program, begun: Start) -> None:
         protocol, workload = self.protocol, self.workload
@@ -306,6 +315,12 @@ class Measuring:
             meter = counter(workload.device)
             self.metrics.update(energy(program, meter, workload.batch_size, depth, protocol.energy_time, self._clock))
         self._watch.note("after the energy window")
+
+    def _multiply(self, framework: Framework) -> None:
+        with self._stage("matrix product"):
+            found = framework.matrix_product(self.workload, *matrices())
+            if found is not None:
+                self.metrics["matrix_product_rate"] = product_rate(*found, self._clock)
 
     def _fingerprint(self, program: Program) -> None:
         """Last of all, so that it disturbs nothing; what has been timed must not be lost with it."""

@@ -1,12 +1,15 @@
 """The precision probe on the real lanes, on the device at hand."""
 
+import platform
 import re
 
+import numpy as np
 import pytest
 
 from fwbench.frameworks import load
 from fwbench.frameworks.precision import check, operands
 from fwbench.machine import machine
+from fwbench.meters.products import matrices
 from fwbench.models import CATALOG
 from fwbench.models.weights import draw
 from fwbench.record.lanes import OWN
@@ -31,6 +34,16 @@ def test_the_arithmetic_asked_for_is_in_force(lane, precision, tmp_path, monkeyp
     given = operands()
     result = check(precision, given, framework.probe(workload, given))
     assert {verdict["arithmetic"] for verdict in result.values()} == {precision}
+
+
+@pytest.mark.parametrize("lane", LANES)
+def test_the_rate_is_of_a_true_matrix_product(lane):
+    workload = Workload(lane, "mlp", device=machine().device)
+    left, right = matrices()
+    product, library = load(OWN[lane].adapter).matrix_product(workload, left, right)
+    found = product()
+    assert np.asarray(found.cpu() if hasattr(found, "cpu") else found) == pytest.approx(left @ right, rel=1e-4)
+    assert library == ("XLA" if lane == "jax" else "MKL") or platform.machine() != "x86_64"
 
 
 @pytest.mark.parametrize(("precision", "wanted"), [("fp32", "HIGHEST"), ("tf32", "DEFAULT")])

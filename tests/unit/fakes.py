@@ -117,8 +117,9 @@ class FakeProgram(Program):
 class FakeFramework(Framework):
     """Builds what it is given; raises or refuses when told to."""
 
-    def __init__(self, program=None, error=None, reason=None, products=None) -> None:
+    def __init__(self, program=None, error=None, reason=None, products=None, product=None) -> None:
         self.products = products
+        self.product = product
         self.program = program
         self.error = error
         self.reason = reason
@@ -131,6 +132,9 @@ class FakeFramework(Framework):
 
     def probe(self, workload, operands):
         return self.products or reference(operands)
+
+    def matrix_product(self, workload, left, right):
+        return (self.product, "a library") if self.product else None
 
     def build(self, workload, model, weights, horizon=0):
         if self.error:

@@ -273,17 +273,40 @@ def test_no_part_begins_when_the_time_is_over(clock):
     assert "not run" in found[1].found
 
 
+def rated(lane, gflops):
+    return measured(lane, metrics={"matrix_product_rate": metric(gflops * 1e9, "a library on a CPU; float32")})
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        ([rated("torch", 87), rated("jax", 190)], ["better"]),
+        ([rated("torch", 120), rated("jax", 190)], ["good"]),
+        ([rated("torch", 87)], ["good"]),
+        ([measured("torch")], []),
+    ],
+)
+def test_a_lane_far_behind_in_matrix_products_is_found(found, expected):
+    findings = judging.matrix_products(found)
+    assert [level(finding) for finding in findings] == expected
+    assert all("87 GFLOP/s (a library on a CPU)" in f.found or "120 GFLOP/s" in f.found for f in findings)
+
+
 def test_a_lane_in_another_arithmetic_is_found_by_a_real_worker(monkeypatch):
     """The harness's own lane computes in float32 whatever it is asked for."""
     monkeypatch.setattr(check, "_TIMED", dataclasses.replace(check._TIMED, warmup_time=0.0, max_time=0.05))
+    seen = []
+    monkeypatch.setattr(judging, "matrix_products", lambda measured: seen.extend(m.workload.lane for m in measured))
     here = check._Here(machine(), time.monotonic() + 60)
     try:
         wrong, same = here._lane(LANES["noop"])
         (clock,) = here._clock()
+        next(part for part in here.parts() if part.title == "matrix products").run()
     finally:
         here.close()
     assert (wrong.level, "runs in fp32 arithmetic" in wrong.found) == ("bad", True)
     assert "apart" in same.found
+    assert set(seen) == {"noop"}
     # An empty round, over one: the clock cannot be told from what it times.
     assert (clock.subject, clock.level != "good") == ("clock", True)
 
@@ -291,8 +314,8 @@ def test_a_lane_in_another_arithmetic_is_found_by_a_real_worker(monkeypatch):
 @pytest.mark.parametrize(
     ("there", "titles"),
     [
-        (("torch", "torchvision"), ["torch", "torch-compile", "clock", "duet"]),
-        (("jax", "jaxlib"), ["clock"]),  # without flax
+        (("torch", "torchvision"), ["torch", "torch-compile", "matrix products", "clock", "duet"]),
+        (("jax", "jaxlib"), ["matrix products", "clock"]),  # without flax
     ],
 )
 def test_a_framework_that_is_not_installed_is_left_to_doctor(monkeypatch, there, titles):

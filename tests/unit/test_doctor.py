@@ -1,5 +1,6 @@
 """`fwbench doctor` and `fwbench list`, on machines made up for the purpose."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -306,10 +307,23 @@ def test_one_framework_is_enough_and_none_is_not(tmp_path, monkeypatch):
     ],
 )
 def test_a_python_that_is_too_old_for_the_newest_frameworks_is_named(tmp_path, python, level, found):
-    findings = doctor.examine(MACHINE, {}, tmp_path, lambda _: None, NO_GPU, lambda _: "no counter", python)
+    findings = doctor.examine(MACHINE, {}, tmp_path, lambda _: None, NO_GPU, lambda _: "no counter", python=python)
     (finding,) = (finding for finding in findings if finding.subject == "Python")
     assert (finding.level, finding.found) == (level, found)
     assert ("Python 3.12 or newer" in finding.next_step) == (level == "better")
+
+
+@pytest.mark.parametrize(
+    ("vendor", "device", "found"),
+    [("AuthenticAMD", "cpu", "better"), ("AuthenticAMD", "gpu", None), ("GenuineIntel", "cpu", None)],
+)
+def test_a_cpu_on_which_pytorchs_library_is_slow_is_told(tmp_path, vendor, device, found):
+    here = dataclasses.replace(MACHINE, device=device)
+    findings = {f.subject: f for f in doctor.examine(here, {}, tmp_path, lambda _: None, vendor=vendor)}
+    assert vendor in findings["CPU"].found
+    told = findings.get("matrix products")
+    assert (told and told.level) == found
+    assert not told or "doctor --check" in told.next_step
 
 
 def test_the_exit_code_says_whether_measuring_is_possible(tmp_path, monkeypatch, capsys):
@@ -341,8 +355,10 @@ def test_the_list_is_plain_data():
 
 
 def test_every_metric_that_is_made_is_listed_and_no_other(clock, protocol):
-    measuring = Measuring(Workload("noop", "noop"), LANES["noop"], CATALOG["noop"], protocol, lambda _: None, clock)
-    measuring._measure_program(FakeFramework(), FakeProgram(clock))
+    measuring = Measuring(
+        Workload("noop", "noop"), LANES["noop"], CATALOG["noop"], protocol, lambda _: None, clock, machine=True
+    )
+    measuring._measure_program(FakeFramework(product=lambda: clock.advance(1.0)), FakeProgram(clock))
     epoch = Epoch(3.0, 2.0, 0.5, 1.5, 1.0, 64, 0.1, 0.9, SimpleNamespace(loss=0.1, top1=0.9, top5=1.0), None)
     made = measuring.metrics | fitting([epoch, epoch], None, "none", Metric(0.1, "polled"))
     # A duet makes the one, a benchmark of the harness the other.

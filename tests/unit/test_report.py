@@ -97,6 +97,34 @@ def test_notes_warn_when_the_mean_lies_above_p95():
     assert any("mean latency lies above p95" in note for note in summary.notes([measured("torch", latency_p95=p95)]))
 
 
+def rated(lane, gflops, load=0.0):
+    rate = Metric(gflops * 1e9, f"{'XLA' if lane == 'jax' else 'MKL'} on AuthenticAMD; float32, the best of 9")
+    return measured(lane, matrix_product_rate=rate, other_load=Metric(load, "test"))
+
+
+def test_notes_tell_of_a_lane_that_multiplies_matrices_slowly():
+    (note,) = summary.notes([rated("torch", 87), rated("torch-compile", 130), rated("jax", 190)])
+    assert "far slower in torch than this CPU can: torch 87 GFLOP/s (MKL on AuthenticAMD), torch-compile 130" in note
+
+
+@pytest.mark.parametrize(
+    "measurements",
+    [
+        [rated("torch", 115), rated("jax", 190)],  # slower, as libraries differ
+        [rated("torch", 87)],  # alone
+        [measured("torch"), rated("jax", 190)],
+        [rated("torch", 87), rated("torch", 180), rated("jax", 190)],  # in another run it was not
+    ],
+)
+def test_a_rate_that_may_be_the_machines_is_no_news(measurements):
+    assert summary.notes(measurements) == []
+
+
+def test_a_rate_beside_other_load_tells_nothing():
+    notes = summary.notes([rated("torch", 87, load=0.5), rated("jax", 190)])
+    assert not any("matrix" in note for note in notes)
+
+
 def test_notes_warn_of_other_load():
     busy, calm = (Metric(share, "test") for share in (0.4, 0.02))
     notes = summary.notes([measured("torch", other_load=busy), measured("jax", other_load=calm)])

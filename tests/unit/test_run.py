@@ -27,12 +27,12 @@ from tests.unit.fakes import FakeFramework, FakeGpu, FakeProgram, round_mantissa
 def run(monkeypatch, clock, protocol):
     """Measure a fake framework; returns the measurement and the stages announced."""
 
-    def measure(framework, lane="noop", **changes):
+    def measure(framework, lane="noop", machine=False, **changes):
         monkeypatch.setattr(frameworks, "load", lambda adapter: framework)
         stages = []
         workload = Workload("noop", "noop", batch_size=4)
         amounts = dataclasses.replace(protocol, **changes)
-        measuring = Measuring(workload, LANES[lane], CATALOG["noop"], amounts, stages.append, clock)
+        measuring = Measuring(workload, LANES[lane], CATALOG["noop"], amounts, stages.append, clock, machine)
         return measuring.run(), stages
 
     return measure
@@ -390,6 +390,20 @@ def test_only_what_a_measurement_asks_for_walks_through_all_processes(run, clock
     assert len(walks) == 2
 
 
+def test_what_tells_of_the_machine_comes_last_and_on_request(run, clock):
+    framework = FakeFramework(FakeProgram(clock), product=lambda: clock.advance(0.5))
+    found, stages = run(framework, machine=True)
+    assert found.metrics["matrix_product_rate"].value == 2 * 1024**3 / 0.5
+    assert found.metrics["matrix_product_rate"].source.startswith("a library on ")
+    assert tuple(stages) == (*STAGES, "matrix product")
+    for options in ({}, {"machine": True, "smoke": True}, {"machine": True, "programs": True}):
+        found, stages = run(framework, **options)
+        assert (found.failure, "matrix_product_rate" in found.metrics) == (None, False)
+        assert "matrix product" not in stages
+    # Some lanes have none.
+    assert "matrix_product_rate" not in run(FakeFramework(FakeProgram(clock)), machine=True)[0].metrics
+
+
 def test_a_folder_that_cannot_be_removed_does_not_lose_the_measurement(monkeypatch, protocol, tmp_path):
     """As where a compiler's helper still writes into it."""
     monkeypatch.setattr(sys, "path", sys.path[:])
@@ -406,6 +420,7 @@ def test_a_folder_that_cannot_be_removed_does_not_lose_the_measurement(monkeypat
         "model": CATALOG["noop"].to_json(),
         "path": [],
         "proofs": str(tmp_path),
+        "machine": True,
         "user": {"CUDA_VISIBLE_DEVICES": "1,0"},
     }
     whole_run(LANES["noop"], job, sent.append)

@@ -241,6 +241,28 @@ def measured(lane="jax", device="gpu"):
     return workers.measure(Workload(lane, "cnn", device=device), PROFILES["quick"], ignore)
 
 
+def test_a_lanes_first_benchmark_alone_measures_how_the_machine_does_in_it(monkeypatch):
+    asked = []
+
+    class FakeServer:
+        alive = True
+
+        def __init__(self, *_):
+            pass
+
+        def measure(self, job, workload, tell):
+            asked.append((workload.lane, job["machine"]))
+            if workload.model == "cnn":
+                return Measurement(workload, failure=Failure("error", "it cannot", "build"))
+            return Measurement(workload, stages={"latency": 1.0} | ({"matrix product": 0.3} if job["machine"] else {}))
+
+    monkeypatch.setattr(client, "Server", FakeServer)
+    workers = Workers(machine(), "cpu", {}, NO_PROJECT)
+    for lane, model in [("jax", "cnn"), ("jax", "mlp"), ("torch", "mlp"), ("jax", "mlp"), ("torch", "cnn")]:
+        workers.measure(Workload(lane, model), PROFILES["quick"], ignore)
+    assert asked == [("jax", True), ("jax", True), ("torch", True), ("jax", False), ("torch", False)]
+
+
 def test_after_a_crash_a_gpus_compiler_is_tried_with_ever_less_autotuning(attempts, monkeypatch):
     attempts.good = STRONG
     monkeypatch.setenv("XLA_FLAGS", "--own")

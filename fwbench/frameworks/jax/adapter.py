@@ -1,10 +1,12 @@
 """The JAX lane."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
 from fwbench.frameworks.contract import Framework, Program
 from fwbench.frameworks.faults import first_line
@@ -71,6 +73,13 @@ class Jax(Framework):
         device = jax.devices(workload.device)[0]
         found = products(*jax.device_put([jnp.asarray(array, DTYPE[workload.precision]) for array in arrays], device))
         return Products(*(np.asarray(array, dtype=np.float32) for array in found))
+
+    def matrix_product(
+        self, workload: Workload, left: NDArray[np.float32], right: NDArray[np.float32]
+    ) -> tuple[Callable[[], Any], str]:
+        factors = jax.device_put((left, right), jax.devices(workload.device)[0])
+        multiply = jax.jit(jnp.matmul).lower(*factors).compile()
+        return lambda: multiply(*factors).block_until_ready(), "XLA"
 
     def preload(self, lane: str) -> None:
         plugins.registered()

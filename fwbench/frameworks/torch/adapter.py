@@ -2,9 +2,13 @@
 
 import importlib
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
@@ -74,6 +78,14 @@ class Torch(Framework):
             left, right, images.permute(0, 3, 1, 2), kernel.contiguous(memory_format=torch.channels_last)
         )
         return Products(matmul.float().cpu().numpy(), convolution.permute(0, 2, 3, 1).float().cpu().numpy())
+
+    def matrix_product(
+        self, workload: Workload, left: NDArray[np.float32], right: NDArray[np.float32]
+    ) -> tuple[Callable[[], Any], str]:
+        factors = [torch.from_numpy(array).to(device_of(workload)) for array in (left, right)]
+        # As the build says in many lines: BLAS_INFO=mkl, BLAS_INFO=open, ...
+        told = re.search(r"BLAS_INFO=(\w+)", torch.__config__.show())
+        return lambda: torch.mm(*factors), told[1].upper() if told else "PyTorch's BLAS"
 
     def preload(self, lane: str) -> None:
         if lane == "torch-compile":

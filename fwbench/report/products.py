@@ -1,0 +1,44 @@
+"""How fast the lanes multiply matrices on a machine, and which of them is far behind.
+
+A lane whose library for it takes a slow path, as MKL does on AMD's CPUs, is slow in every network of large matrix
+products, whatever the framework does well.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from fwbench.machine.load import BUSY
+from fwbench.record.measurement import Measurement, Metric
+
+# Of the best lane's rate. Libraries that take their fast path are within a fifth of each other, and MKL's slow one
+# reaches less than half; two measurements of one lane differ by a tenth.
+BEHIND = 0.6
+
+
+def rates(measurements: Iterable[Measurement]) -> dict[str, Metric]:
+    """By lane the best of its rates, in FLOP/s.
+
+    One that was measured beside other load is left out: somebody else on one of two cores halves it.
+    """
+    found: dict[str, Metric] = {}
+    for m in measurements:
+        rate = m.metrics.get("matrix_product_rate")
+        if rate is None or rate.value is None or (m.value("other_load") or 0.0) > BUSY:
+            continue
+        lane = m.workload.lane
+        if lane not in found or rate.value > (found[lane].value or 0.0):
+            found[lane] = rate
+    return found
+
+
+def behind(found: Mapping[str, Metric]) -> list[str]:
+    """The lanes that are far behind the best one."""
+    values = {lane: rate.value or 0.0 for lane, rate in found.items()}
+    return [lane for lane, value in values.items() if value < BEHIND * max(values.values())]
+
+
+def told(found: Mapping[str, Metric]) -> str:
+    """Each lane's rate: `torch 87.0 GFLOP/s (MKL on AuthenticAMD), jax ...`."""
+    return ", ".join(
+        f"{lane} {(rate.value or 0.0) / 1e9:.3g} GFLOP/s ({rate.source.partition(';')[0]})"
+        for lane, rate in found.items()
+    )
