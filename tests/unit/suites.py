@@ -1,6 +1,19 @@
 """A user's suite outside this repository, in real pytest runs."""
 
+import functools
+import itertools
+import os
+from types import SimpleNamespace
+
+import cpuinfo
 import pytest
+
+# pytester unloads what a run in this process has loaded: what all of them need is loaded once, and SciPy can only be.
+import fwbench.gates.duet
+import fwbench.gates.programs
+import fwbench.gates.saved
+import fwbench.plugin.run  # noqa: F401
+from fwbench.record import journal
 
 FAST = ("--benchmark-max-time=0", "--benchmark-min-rounds=7")
 
@@ -39,3 +52,17 @@ def suite(pytester, request, monkeypatch):
 def run(suite, *arguments):
     """The suite in a process of its own."""
     return suite.runpytest_subprocess("-p", "no:cacheprovider", *arguments)
+
+
+_RUNS = itertools.count()
+# pytest-benchmark asks for it in each run, and it starts a process to find out.
+_CPU = functools.cache(cpuinfo.get_cpu_info)
+
+
+def in_process(suite, *arguments):
+    """The suite in this process: a second sooner, and patches of the calling test hold in it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cpuinfo, "get_cpu_info", _CPU)
+        # A journal's name is the second and the process, of which runs in one process have the same.
+        patch.setattr(journal, "os", SimpleNamespace(getpid=lambda: f"run{next(_RUNS)}", fsync=os.fsync))
+        return suite.runpytest_inprocess("-p", "no:cacheprovider", *arguments)

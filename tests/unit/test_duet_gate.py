@@ -6,77 +6,105 @@ import subprocess
 
 import pytest
 
-from fwbench.worker.client import PACKAGE
-from tests.unit.suites import benchmarks
-
-SUITE = benchmarks("mlp", "torch")
-# Verdicts by batch size; whatever is not given is unchanged.
-GIVEN = """
-import pytest
-
 from fwbench.compare import duet
 from fwbench.compare.duet import Comparison, Fault, Pair
 from fwbench.compare.findings import Verdict
 from fwbench.plugin.session import Session
 from fwbench.record.measurement import Failure, Measurement, Metric
+from fwbench.worker import sides
+from fwbench.worker.client import PACKAGE
+from tests.unit.suites import benchmarks, in_process
+from tests.unit.suites import run as in_own_process
 
-pytest_plugins = ["fwbench.plugin"]
-GIVEN = {given}
-ASKED = []
+SUITE = benchmarks("mlp", "torch")
 
 
-def compare(workloads, play, tell):
-    ASKED.append(dict(workloads))
-    found = dict()
-    for workload in workloads:
-        kind = GIVEN.get(workload.batch_size, "unchanged")
-        if kind in ("new", "failed", "unavailable", "missing", "incomparable"):
-            failure = Failure(dict(new="error", failed="error", incomparable="crashed").get(kind, "unavailable"), "why")
-            fault = Fault("base" if kind in ("new", "incomparable") else "head", "a side", failure)
-            found[workload] = Comparison(workload, kind, note="the reason", fault=fault)
-            continue
-        ratio = 1.05 if kind == "regressed" else 1.0
-        verdicts = dict(latency=Verdict(kind, ratio, (ratio - 0.01, ratio + 0.01), 0.95, 10, 0.001))
-        rounds = dict(base=[0.1, 0.2], head=[0.25, 0.125])
-        values = dict(base=dict(latency=0.15), head=dict(latency=0.1875))
-        sides = dict()
-        for name, version, digest in (("base", "2.0", "one"), ("head", "2.1", "another")):
-            changed = GIVEN.get("program") == workload.batch_size
-            program = dict(form="operators", digest=digest if changed else "one", operators=dict())
-            sides[name] = dict(settings=dict(), versions=dict(torch=version), program=program)
-        pair = Pair(dict(latency=0.0), rounds, values, sides, 0.0, 2.0)
-        found[workload] = Comparison(workload, kind, verdicts, [pair] * 3)
+def compared(workload, kind, changed):
+    """A comparison that came to this verdict; of a program that has changed, or has not."""
+    if kind in ("new", "failed", "unavailable", "missing", "incomparable"):
+        failures = {"new": "error", "failed": "error", "incomparable": "crashed"}
+        side = "base" if kind in ("new", "incomparable") else "head"
+        fault = Fault(side, "a side", Failure(failures.get(kind, "unavailable"), "why"))
+        return Comparison(workload, kind, note="the reason", fault=fault)
+    ratio = 1.05 if kind == "regressed" else 1.0
+    verdicts = {"latency": Verdict(kind, ratio, (ratio - 0.01, ratio + 0.01), 0.95, 10, 0.001)}
+    rounds = {"base": [0.1, 0.2], "head": [0.25, 0.125]}
+    values = {"base": {"latency": 0.15}, "head": {"latency": 0.1875}}
+    described = {
+        name: {
+            "settings": {},
+            "versions": {"torch": version},
+            "program": {"form": "operators", "digest": digest if changed else "one", "operators": {}},
+        }
+        for name, version, digest in (("base", "2.0", "one"), ("head", "2.1", "another"))
+    }
+    return Comparison(workload, kind, verdicts, [Pair({"latency": 0.0}, rounds, values, described, 0.0, 2.0)] * 3)
+
+
+class Given:
+    """What duets find.
+
+    Attributes:
+        kinds: verdicts by batch size; whatever is not given is unchanged. `program`: whose program has changed.
+        error: raised by a duet.
+        asked: the thresholds of each duet, by batch size.
+    """
+
+    def __init__(self):
+        self.kinds, self.error, self.asked = {}, None, []
+
+    def compare(self, workloads, play, tell):
+        self.asked.append(
+            {
+                workload.batch_size: sorted((metric, limit.share) for metric, limit in limits.items())
+                for workload, limits in workloads.items()
+            }
+        )
+        if self.error:
+            raise self.error
+        return {
+            workload: compared(
+                workload,
+                self.kinds.get(workload.batch_size, "unchanged"),
+                self.kinds.get("program") == workload.batch_size,
+            )
+            for workload in workloads
+        }
+
+
+@pytest.fixture
+def given(monkeypatch):
+    """Duets that find what they are told, and measurements that take no time."""
+    found = Given()
+    monkeypatch.setattr(duet, "compare", found.compare)
+    ordinary = {"throughput": Metric(1.0, "ordinary")}
+    monkeypatch.setattr(
+        Session, "run", lambda self, workload, protocol, tell=None: Measurement(workload, (0.5,) * 5, ordinary)
+    )
     return found
-
-
-duet.compare = compare
-Session.run = lambda self, workload, protocol, tell=None: Measurement(
-    workload, (0.5,) * 5, dict(throughput=Metric(1.0, "ordinary"))
-)
-
-
-def pytest_unconfigure():
-    for asked in ASKED:
-        for workload, limits in asked.items():
-            print("asked", workload.batch_size, sorted((metric, limit.share) for metric, limit in limits.items()))
-"""
 
 
 @pytest.fixture
 def project(pytester, monkeypatch):
-    """A repository with fwbench and a suite; the revision `before` has no fwbench yet."""
-    shutil.copytree(PACKAGE, pytester.path / "fwbench")
-    (pytester.path / ".gitignore").write_text("__pycache__\n")
+    """A repository with a suite."""
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    pytester.makeconftest('pytest_plugins = ["fwbench.plugin"]')
     pytester.makepyfile(test_suite=SUITE)
-    # And none of the tests within fwbench.
-    pytester.makeini("[pytest]\ntestpaths = test_suite.py\n")
     git(pytester, "init", "--quiet")
-    for paths, tag in (("test_suite.py", "before"), (".", "with")):
-        git(pytester, "add", paths)
-        git(pytester, "commit", "--quiet", "--message", tag)
-        git(pytester, "tag", tag)
+    commit(pytester, ".")
     return pytester
+
+
+@pytest.fixture
+def with_fwbench(project):
+    """A repository with a suite and fwbench itself, which its revision `before` has not yet."""
+    git(project, "tag", "before")
+    shutil.copytree(PACKAGE, project.path / "fwbench")
+    (project.path / ".gitignore").write_text("__pycache__\n")
+    # None of the tests within fwbench.
+    project.makeini("[pytest]\ntestpaths = test_suite.py\n")
+    commit(project, ".")
+    return project
 
 
 def git(pytester, *arguments):
@@ -84,15 +112,24 @@ def git(pytester, *arguments):
     subprocess.run(["git", *identity, "-C", str(pytester.path), *arguments], check=True)
 
 
-def run(project, given, *arguments):
-    project.makeconftest(GIVEN.replace("{given}", repr(given)))
-    return project.runpytest_subprocess(
-        "-p", "no:cacheprovider", "--benchmark-only", "--fwbench-against=HEAD", *arguments
-    )
+def commit(pytester, *paths):
+    git(pytester, "add", *paths)
+    git(pytester, "commit", "--quiet", "--message", "it")
 
 
-def test_unchanged_code_passes_and_heads_rounds_are_the_benchmarks(project):
-    result = run(project, {}, "--benchmark-json=x.json")
+@pytest.fixture
+def run(project, given):
+    """Runs the suite in a duet that finds these verdicts by batch size."""
+
+    def go(kinds, *arguments):
+        given.kinds = kinds
+        return in_process(project, "--benchmark-only", "--fwbench-against=HEAD", *arguments)
+
+    return go
+
+
+def test_unchanged_code_passes_and_heads_rounds_are_the_benchmarks(run, project):
+    result = run({}, "--benchmark-json=x.json")
     assert result.ret == 0
     result.assert_outcomes(passed=3)
     data = json.loads((project.path / "x.json").read_text())
@@ -109,16 +146,16 @@ def test_unchanged_code_passes_and_heads_rounds_are_the_benchmarks(project):
     result.stdout.fnmatch_lines(["torch 2.0 in base, 2.1 in head", "3 benchmarks: 3 unchanged; * s a benchmark"])
 
 
-def test_changed_programs_are_told_first_and_fail_nothing(project):
-    result = run(project, {1: "inconclusive", "program": 3})
+def test_changed_programs_are_told_first_and_fail_nothing(run):
+    result = run({1: "inconclusive", "program": 3})
     assert result.ret == 0
     notes = [line for line in result.outlines if line.startswith("torch-mlp-inference-b") and ": " in line]
     assert notes[0].startswith("torch-mlp-inference-b3: with a changed program: ")
     result.stdout.fnmatch_lines(["3 benchmarks: 1 inconclusive, 2 unchanged; 1 with a changed program; *"])
 
 
-def test_a_regression_fails_its_own_test(project):
-    result = run(project, {2: "regressed"}, "--fwbench-summary=summary.md", "--junit-xml=junit.xml")
+def test_a_regression_fails_its_own_test(run, project):
+    result = run({2: "regressed"}, "--fwbench-summary=summary.md", "--junit-xml=junit.xml")
     assert result.ret == 1
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines(["*torch-mlp-inference-b2 regressed: latency +5.0% (+4.0% to +6.0%) against HEAD (*"])
@@ -129,8 +166,8 @@ def test_a_regression_fails_its_own_test(project):
     assert 'failures="1"' in (project.path / "junit.xml").read_text()
 
 
-def test_what_the_base_has_not_is_new_and_measured_as_usual(project):
-    result = run(project, {3: "new"}, "--benchmark-json=x.json")
+def test_what_the_base_has_not_is_new_and_measured_as_usual(run, project):
+    result = run({3: "new"}, "--benchmark-json=x.json")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["torch-mlp-inference-b3: new: the reason", "3 benchmarks: 1 new, 2 unchanged*"])
     benchmark = json.loads((project.path / "x.json").read_text())["benchmarks"][2]
@@ -140,7 +177,7 @@ def test_what_the_base_has_not_is_new_and_measured_as_usual(project):
 
 
 @pytest.mark.parametrize(
-    ("given", "code", "line"),
+    ("kinds", "code", "line"),
     [
         ({1: "failed"}, 1, "torch-mlp-inference-b1: failed: the reason"),
         ({1: "incomparable"}, 4, "torch-mlp-inference-b1: not comparable: the reason"),
@@ -153,18 +190,18 @@ def test_what_the_base_has_not_is_new_and_measured_as_usual(project):
         ({1: "new", 2: "new", 3: "new"}, 4, "3 benchmarks: 3 new*"),
     ],
 )
-def test_exit_codes(project, given, code, line):
-    result = run(project, given)
+def test_exit_codes(run, kinds, code, line):
+    result = run(kinds)
     assert result.ret == code
     result.stdout.fnmatch_lines([line])
 
 
-def test_all_benchmarks_are_one_duet_with_their_own_thresholds(project):
+def test_all_benchmarks_are_one_duet_with_their_own_thresholds(run, project, given):
     marks = dict.fromkeys((1, 2, 3), "pytest.mark.fwbench_fail('latency:7%')")
     project.makepyfile(test_suite=benchmarks("mlp", "torch", marks=marks))
-    result = run(project, {}, "--fwbench-fail=peak_memory:3%", "-k", "b1 or b2")
-    limits = "[('cpu_time', 0.1), ('latency', 0.07), ('peak_memory', 0.03), ('program_memory', 0.02)]"
-    assert [line for line in result.outlines if line.startswith("asked")] == [f"asked 1 {limits}", f"asked 2 {limits}"]
+    run({}, "--fwbench-fail=peak_memory:3%", "-k", "b1 or b2")
+    limits = [("cpu_time", 0.1), ("latency", 0.07), ("peak_memory", 0.03), ("program_memory", 0.02)]
+    assert given.asked == [{1: limits, 2: limits}]
 
 
 def on_the_second(mark):
@@ -180,19 +217,19 @@ def on_the_second(mark):
         ("xfail(condition=True, reason='known', run=False)", "xfailed"),
     ],
 )
-def test_a_test_that_does_not_run_is_not_measured(project, marker, outcome):
+def test_a_test_that_does_not_run_is_not_measured(run, project, given, marker, outcome):
     project.makepyfile(test_suite=on_the_second(marker))
-    result = run(project, {2: "regressed"})
+    result = run({2: "regressed"})
     assert result.ret == 0
     result.assert_outcomes(passed=2, **{outcome: 1})
-    assert [line.split()[1] for line in result.outlines if line.startswith("asked")] == ["1", "3"]
+    assert [[*asked] for asked in given.asked] == [[1, 3]]
 
 
-def test_a_test_that_skips_itself_is_not_judged(project):
+def test_a_test_that_skips_itself_is_not_judged(run, project):
     project.makepyfile(
         test_suite=benchmarks("mlp", "torch", first="if fwbench_workload.batch_size == 2: pytest.skip('known')")
     )
-    result = run(project, {2: "regressed"})
+    result = run({2: "regressed"})
     assert result.ret == 0
     result.stdout.fnmatch_lines(["2 benchmarks: 2 unchanged*"])
 
@@ -206,60 +243,54 @@ def test_a_test_that_skips_itself_is_not_judged(project):
         ("xfail(run=False)", ("--runxfail",)),
     ],
 )
-def test_a_test_that_runs_all_the_same_is_measured(project, marker, arguments):
+def test_a_test_that_runs_all_the_same_is_measured(run, project, given, marker, arguments):
     project.makepyfile(test_suite=on_the_second(marker))
-    result = run(project, {2: "regressed"}, *arguments)
+    result = run({2: "regressed"}, *arguments)
     assert result.ret == 1
-    assert [line.split()[1] for line in result.outlines if line.startswith("asked")] == ["1", "2", "3"]
+    assert [[*asked] for asked in given.asked] == [[1, 2, 3]]
 
 
 @pytest.mark.parametrize(("others", "code"), [({}, 0), ({1: "incomparable"}, 4)])
-def test_a_regression_that_is_expected_is_told_and_forgiven(project, others, code):
+def test_a_regression_that_is_expected_is_told_and_forgiven(run, project, others, code):
     project.makepyfile(test_suite=on_the_second("xfail"))
-    result = run(project, {2: "regressed"} | others)
+    result = run({2: "regressed"} | others)
     assert result.ret == code
     result.stdout.fnmatch_lines(["3 benchmarks: 1 regressed, *"])
 
 
-def test_epochs_and_the_harness_itself_take_no_turns(project):
+def test_epochs_and_the_harness_itself_take_no_turns(run, project):
     project.makepyfile(test_suite=benchmarks())
-    result = run(project, {})
+    result = run({})
     assert result.ret == 4
     result.stdout.fnmatch_lines(["*3 deselected*"])
 
 
-def test_a_duet_that_broke_is_not_started_again(project):
-    broken = GIVEN.replace("    found = dict()", "    raise ZeroDivisionError")
-    project.makeconftest(broken.replace("{given}", "dict()"))
-    result = project.runpytest_subprocess("-p", "no:cacheprovider", "--benchmark-only", "--fwbench-against=HEAD")
+def test_a_duet_that_broke_is_not_started_again(run, given):
+    given.error = ZeroDivisionError()
+    result = run({})
     assert result.ret == 1
     result.assert_outcomes(failed=3)
-    assert len([line for line in result.outlines if line.startswith("asked 1 ")]) == 1
+    assert len(given.asked) == 1
     assert result.outlines.count("the duet ended with ZeroDivisionError, as its first test tells") == 2
 
 
-def test_a_base_that_cannot_be_had_ends_the_run_in_one_sentence(project):
+def test_a_base_that_cannot_be_had_ends_the_run_in_one_sentence(run, given, monkeypatch):
     """A disk that is full."""
-    project.makeconftest(
-        GIVEN.replace("{given}", "dict()")
-        + """
-from fwbench.worker import sides
-git = sides._git
-sides._git = lambda folder, *arguments: None if "add" in arguments else git(folder, *arguments)
-"""
+    git = sides._git
+    monkeypatch.setattr(
+        sides, "_git", lambda folder, *arguments: None if "add" in arguments else git(folder, *arguments)
     )
-    result = project.runpytest_subprocess("-p", "no:cacheprovider", "--benchmark-only", "--fwbench-against=HEAD")
+    result = run({})
     assert result.ret == 4
     result.stdout.fnmatch_lines(["*git could not make a worktree of HEAD (*look at its disk's free space.*"])
     result.stdout.no_fnmatch_line("*Traceback*")
-    assert not [line for line in result.outlines if line.startswith("asked")]
+    assert not given.asked
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (["--fwbench-against=nothing"], "*'nothing' is no interpreter, and no revision of *"),
-        (["--fwbench-against=before"], "*'before': *that revision of * has none in fwbench: give a later one."),
         (["--fwbench-against="], "--fwbench-against '' is no interpreter, and no revision of *"),
         (
             ["--fwbench-gate", "--benchmark-compare=x.json"],
@@ -275,29 +306,40 @@ sides._git = lambda folder, *arguments: None if "add" in arguments else git(fold
         (["--fwbench-threads=4096"], "*this process may use * cores*"),
     ],
 )
-def test_bad_input_is_one_sentence_and_exit_4(project, arguments, sentence):
-    project.makeconftest('pytest_plugins = ["fwbench.plugin"]')
-    result = project.runpytest_subprocess("-p", "no:cacheprovider", "--fwbench-against=HEAD", *arguments)
+def test_bad_input_is_one_sentence_and_exit_4(project, given, arguments, sentence):
+    refused(in_process(project, "--fwbench-against=HEAD", *arguments), sentence)
+    assert not given.asked
+
+
+def refused(result, sentence):
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert len([line for line in result.stderr.lines if line]) == 1
     result.stderr.fnmatch_lines([f"ERROR: {sentence}"])
 
 
-def test_a_real_duet_with_a_revision(project):
-    """What it finds is the machine's business: that it finds, and leaves nothing behind, is ours."""
-    project.makeconftest('pytest_plugins = ["fwbench.plugin"]')
-    project.makepyfile(test_suite=benchmarks("mlp", "jax"))
-    result = project.runpytest_subprocess(
-        "-p", "no:cacheprovider", "--benchmark-only", "--fwbench-against=HEAD", "--benchmark-json=x.json", "-k", "b1"
+def test_a_revision_without_the_fwbench_that_is_part_of_its_repository_is_refused(with_fwbench):
+    refused(
+        in_own_process(with_fwbench, "--fwbench-against=before"),
+        "*'before': *that revision of * has none in fwbench: give a later one.",
     )
-    assert result.ret in (0, 1)
-    (benchmark,) = json.loads((project.path / "x.json").read_text())["benchmarks"]
+
+
+def test_a_real_duet_with_a_revision(with_fwbench):
+    """What it finds is the machine's business: that it finds, and leaves nothing behind, is ours.
+
+    Limits that no noise reaches, so that no pair is played again.
+    """
+    with_fwbench.makepyfile(test_suite=benchmarks("mlp", "jax"))
+    limits = [f"--fwbench-fail={metric}:10000%" for metric in ("latency", "cpu_time", "peak_memory")]
+    against = ("--benchmark-only", "--fwbench-against=HEAD", "--benchmark-json=x.json")
+    assert in_own_process(with_fwbench, *against, *limits, "-k", "b1").ret == 0
+    (benchmark,) = json.loads((with_fwbench.path / "x.json").read_text())["benchmarks"]
     told = benchmark["extra_info"]["duet"]
     assert {"latency", "cpu_time", "peak_memory", "program_memory"} == told["verdicts"].keys()
     assert told["verdicts"]["program_memory"]["ratio"] == 1.0
     assert len(told["screening"]) >= 3
     assert benchmark["stats"]["rounds"] > 100
     listed = subprocess.run(
-        ["git", "-C", str(project.path), "worktree", "list"], capture_output=True, text=True, check=True
+        ["git", "-C", str(with_fwbench.path), "worktree", "list"], capture_output=True, text=True, check=True
     )
     assert len(listed.stdout.splitlines()) == 1

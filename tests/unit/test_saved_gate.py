@@ -1,12 +1,14 @@
 """`--fwbench-gate` in real pytest runs, over measurements that are given: held to slower and to faster baselines."""
 
+import dataclasses
+import itertools
 import json
 
 import pytest
 
-# pytester unloads what a run in this process has loaded, and SciPy can be loaded only once.
-import fwbench.gates.saved  # noqa: F401
-from tests.unit.suites import FAST, benchmarks, run
+from fwbench.plugin.session import Session
+from fwbench.record.measurement import Failure, Measurement, Metric
+from tests.unit.suites import FAST, benchmarks, in_process
 from tests.unit.suites import suite as noops
 
 __all__ = ["noops"]
@@ -14,41 +16,27 @@ __all__ = ["noops"]
 SUITE = benchmarks("mlp", "torch")
 BENCHMARKS = [f"torch-mlp-inference-b{size}" for size in (1, 2, 3)]
 
-# What any process finds on a machine that does nothing else.
-GIVEN = """
-import dataclasses
-import itertools
 
-import pytest
-
-from fwbench.record.measurement import Measurement, Metric
-from fwbench.plugin.session import Session
-
-pytest_plugins = ["fwbench.plugin"]
-LEVELS = itertools.cycle([0.99, 1.0, 1.01, 0.995, 1.005])
-
-
-def measured(self, workload, protocol, tell=None):
-    seconds = next(LEVELS)
-    metrics = dict(
-        throughput=Metric(1 / seconds, "given"), other_load=Metric(0.0, "given")
-    )
-    return Measurement(workload, (seconds,) * 7, metrics, dataclasses.asdict(protocol))
-
-
-@pytest.fixture(autouse=True, scope="session")
-def given():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Session, "run", measured)
-        yield
-"""
+@pytest.fixture
+def suite(noops, given):
+    noops.makepyfile(test_suite=SUITE)
+    return noops
 
 
 @pytest.fixture
-def suite(noops):
-    noops.makeconftest(GIVEN)
-    noops.makepyfile(test_suite=SUITE)
-    return noops
+def given(monkeypatch):
+    """What any process finds on a machine that does nothing else; workloads in the list it gives fail."""
+    levels, failing = itertools.cycle([0.99, 1.0, 1.01, 0.995, 1.005]), []
+
+    def measured(self, workload, protocol, tell=None):
+        if workload.id in failing:
+            return Measurement(workload, failure=Failure("error", "why"))
+        seconds = next(levels)
+        metrics = {"throughput": Metric(1 / seconds, "given"), "other_load": Metric(0.0, "given")}
+        return Measurement(workload, (seconds,) * 7, metrics, dataclasses.asdict(protocol))
+
+    monkeypatch.setattr(Session, "run", measured)
+    return failing
 
 
 def marked(threshold):
@@ -67,7 +55,7 @@ def baseline(suite, measured):
     """Writes a baseline of the three benchmarks, against which times are worse by a factor; returns its path."""
     if not measured:
         arguments = ("--benchmark-only", "--fwbench-processes=5", "--benchmark-json=measured.json", *FAST)
-        assert run(suite, *arguments).ret == 0
+        assert in_process(suite, *arguments).ret == 0
         measured.append(suite.path.joinpath("measured.json").read_text())
 
     def make(worse, change=lambda record: None, name="baseline.json"):
@@ -86,18 +74,13 @@ def baseline(suite, measured):
 
 @pytest.fixture
 def gate(suite):
-    """Runs the suite through the gate, in a process of its own where it measures; returns pytest's result."""
+    """Runs the suite through the gate; returns pytest's result."""
 
-    def go(path, *arguments, processes=5, measures=True):
+    def go(path, *arguments, processes=5):
         given = (f"--benchmark-compare={path}", f"--fwbench-processes={processes}", *FAST, *arguments)
-        start = run if measures else in_process
-        return start(suite, "--benchmark-only", "--fwbench-gate", *given)
+        return in_process(suite, "--benchmark-only", "--fwbench-gate", *given)
 
     return go
-
-
-def in_process(suite, *arguments):
-    return suite.runpytest_inprocess("-p", "no:cacheprovider", *arguments)
 
 
 def nothing_was_measured(suite):
@@ -164,18 +147,17 @@ def test_what_is_skipped_was_left_out(suite, baseline, gate, marker):
 
 
 @pytest.mark.parametrize(("marker", "code"), [("xfail", 0), ("filterwarnings('error')", 1)])
-def test_a_failure_that_is_expected_is_told_and_forgiven(suite, baseline, gate, marker, code):
+def test_a_failure_that_is_expected_is_told_and_forgiven(suite, baseline, gate, given, marker, code):
     suite.makepyfile(test_suite=on_the_third(marker))
     path = baseline(0.5)
-    fails = "if workload.batch_size == 3:\n        return Measurement(workload, failure=Failure('error', 'why'))\n    "
-    suite.makeconftest(GIVEN.replace("seconds =", f"{fails}seconds =").replace("import Mea", "import Failure, Mea"))
+    given.append(BENCHMARKS[2])
     result = gate(path)
     assert result.ret == code
     result.stdout.fnmatch_lines(["3 benchmarks: 1 failed, 2 improved"])
 
 
 def test_a_gate_over_nothing_is_no_gate(baseline, gate):
-    result = gate(baseline(1.0), "-k", "nothing", measures=False)
+    result = gate(baseline(1.0), "-k", "nothing")
     assert result.ret == 4
     result.stdout.fnmatch_lines(["all: not comparable: this run holds no measured benchmark"])
 
@@ -247,12 +229,13 @@ def test_another_machine_or_profile_is_refused_before_anything_is_measured(suite
     for journal in suite.path.glob(".benchmarks/journal/*"):
         journal.unlink()
     refused(
-        gate(path, measures=False),
+        gate(path),
         f"{path} is not comparable: {reason}. Renew the baseline, or add --fwbench-allow-mismatch.",
     )
     assert nothing_was_measured(suite)
 
 
+@pytest.mark.filterwarnings("ignore:Benchmark machine_info is different")
 def test_another_machine_may_be_allowed(baseline, gate):
     path = baseline(2.0, another("cpu", "Another CPU"))
     assert gate(path, "--fwbench-allow-mismatch", "-k", "b1").ret == 1
@@ -302,14 +285,14 @@ def test_an_options_threshold_is_the_suites_and_a_markers_its_tests(suite, basel
 )
 def test_a_marker_that_is_no_threshold_is_one_sentence_and_no_report(suite, baseline, gate, marker, sentence):
     suite.makepyfile(test_suite=marked(marker))
-    result = gate(baseline(1.0), measures=False)
+    result = gate(baseline(1.0))
     assert result.ret == 4
     result.stderr.fnmatch_lines([f"ERROR: {sentence}"])
     result.stdout.no_fnmatch_line("*fwbench: gate*")
 
 
 def test_collecting_is_no_run(baseline, gate):
-    result = gate(baseline(1.0), "--collect-only", measures=False)
+    result = gate(baseline(1.0), "--collect-only")
     assert result.ret == 0
     result.stdout.no_fnmatch_line("*fwbench: gate*")
 
