@@ -1,9 +1,10 @@
 """The gates in a user's own repository, with an installed fwbench: whose code is measured on each side of a duet.
 
-Sides are real; of the pairs the first alone is played, and their times are made equal. What tells one side's code from
-the other's is the program.
+Sides are real processes of a lane that starts at once; of the pairs the first alone is played, and their times are made
+equal. What tells one side's code from the other's is the program.
 """
 
+import dataclasses
 import os
 import shutil
 import subprocess
@@ -11,18 +12,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.suites import FAST, run
+from fwbench.compare.duet import Pair
+from fwbench.record.lanes import LANES
+from fwbench.worker import pairs
+from fwbench.worker.pairs import Pairs
+from tests.unit.plain.plain_lane import LANE
+from tests.unit.suites import FAST, in_process
 
 NET = """
-import torch
+class Net:
+    operators = {}
 
+    def layer(self, x):
+        self.operators["product"] = self.operators.get("product", 0) + 1
+        return 2 * x
 
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(64, 64)
-
-    def forward(self, x):
+    def __call__(self):
+        x = 1
         return self.layer(x)
 """
 SLOWER = NET.replace("return self.layer(x)", "return self.layer(self.layer(x))")
@@ -30,38 +36,34 @@ SUITE = """
 import fwbench
 
 
-@fwbench.benchmark(fwbench.Model("net", torch="mine.net:Net", inputs=fwbench.normal(64)), lanes=["torch"])
+@fwbench.benchmark(fwbench.Model("net", plain="mine.net:Net", inputs=fwbench.normal(64)), lanes=["plain"])
 def test_net(fwbench_measure):
     fwbench_measure()
 
 
-@fwbench.benchmark(fwbench.Model("old", torch="mine.old:Net", inputs=fwbench.normal(64)), lanes=["torch"])
+@fwbench.benchmark(fwbench.Model("old", plain="mine.old:Net", inputs=fwbench.normal(64)), lanes=["plain"])
 def test_old(fwbench_measure):
     fwbench_measure()
 """
-EQUAL = """
-import dataclasses
-
-from fwbench.compare.duet import Pair
-from fwbench.worker.pairs import Pairs
-
-pytest_plugins = ["fwbench.plugin"]
-play, played = Pairs.play, dict()
+UNCHANGED = "plain-old-inference-b1 *latency *unchanged"
+CHANGED = "plain-net-inference-b1: with a changed program: 1 more product*"
 
 
-def equal(self, workloads):
-    played.update(play(self, [workload for workload in workloads if workload not in played]))
-    return {workload: with_equal_times(played[workload]) for workload in workloads}
+@pytest.fixture
+def equal(monkeypatch):
+    """Plays a pair of each workload, short as it is, and takes it for all: what is said of its times is in the dict."""
+    play, played, times = Pairs.play, {}, {"differences": {"latency": 0.0}}
 
+    def equal(self, workloads):
+        played.update(play(self, [workload for workload in workloads if workload not in played]))
+        return {
+            workload: dataclasses.replace(found, **times) if isinstance(found := played[workload], Pair) else found
+            for workload in workloads
+        }
 
-def with_equal_times(found):
-    return dataclasses.replace(found, differences=dict(latency=0.0)) if isinstance(found, Pair) else found
-
-
-Pairs.play = equal
-"""
-UNCHANGED = "torch-old-inference-b1 *latency *unchanged"
-CHANGED = "torch-net-inference-b1: with a changed program: 1 more addmm, *"
+    monkeypatch.setattr(Pairs, "play", equal)
+    monkeypatch.setattr(pairs, "_PLACINGS", 1)
+    return times
 
 
 class Repository:
@@ -71,7 +73,7 @@ class Repository:
         self.pytester = pytester
         self.path = pytester.path / "repository"
         self.source = self.path / source
-        self.write("tests/conftest.py", EQUAL)
+        self.write("tests/conftest.py", 'pytest_plugins = ["fwbench.plugin"]\n')
         self.write("tests/test_net.py", SUITE)
         self.write("pytest.ini", "[pytest]\n")
         self.write(".gitignore", "__pycache__\n.benchmarks\n.venv\n")
@@ -99,18 +101,21 @@ class Repository:
         """A run in one of its folders."""
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(self.path / folder)
-            return run(self.pytester, "--benchmark-only", *arguments)
+            return in_process(self.pytester, "--benchmark-only", *arguments)
 
     def against(self, revision, *arguments, folder="."):
         return self.run(f"--fwbench-against={revision}", *arguments, folder=folder)
 
 
 @pytest.fixture
-def make(pytester, request, monkeypatch):
+def make(pytester, monkeypatch, equal):
     """Makes a repository; whatever else it is given, is installed: folders in which every Python looks for modules."""
 
     def go(source="", installed=()):
-        monkeypatch.setenv("PYTHONPATH", ":".join(map(str, (request.config.rootpath, *installed))))
+        # Where the workers find the lane.
+        lane = Path(__file__).parent / "plain"
+        monkeypatch.setenv("PYTHONPATH", ":".join(map(str, (lane, *installed))))
+        monkeypatch.setitem(LANES._all, LANE.name, LANE)
         monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
         return Repository(pytester, source)
 
@@ -126,9 +131,9 @@ def test_each_side_has_its_own_revisions_modules(make):
     result = repository.against("HEAD")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["working tree at * with uncommitted changes, against HEAD (*", CHANGED, UNCHANGED])
-    result.stdout.no_fnmatch_line("torch-old-*changed program*")
+    result.stdout.no_fnmatch_line("plain-old-*changed program*")
     repository.commit()
-    repository.against("HEAD~1", "-k", "torch-net").stdout.fnmatch_lines([CHANGED])
+    repository.against("HEAD~1", "-k", "plain-net").stdout.fnmatch_lines([CHANGED])
 
 
 def test_a_module_that_the_revision_has_not_is_new(make):
@@ -140,7 +145,7 @@ def test_a_module_that_the_revision_has_not_is_new(make):
     result.stdout.fnmatch_lines(
         [
             UNCHANGED,
-            "torch-net-inference-b1: new: HEAD (*) cannot build it: there is no module 'mine.net', *",
+            "plain-net-inference-b1: new: HEAD (*) cannot build it: there is no module 'mine.net', *",
             "2 benchmarks: 1 new, 1 unchanged; *",
         ]
     )
@@ -155,7 +160,7 @@ def test_a_module_that_is_gone_is_missing(make):
     assert result.ret == 1
     result.stdout.fnmatch_lines(
         [
-            "torch-net-inference-b1: missing: working tree * cannot run it: there is no module 'mine.net', *",
+            "plain-net-inference-b1: missing: working tree * cannot run it: there is no module 'mine.net', *",
             "2 benchmarks: 1 missing, 1 unchanged; *",
         ]
     )
@@ -167,7 +172,7 @@ def test_a_module_that_neither_side_has_is_no_reason_to_skip(make):
     result = repository.against("HEAD")
     assert result.ret == 1
     result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["torch-net-inference-b1: failed: there is no module 'mine.net', *"])
+    result.stdout.fnmatch_lines(["plain-net-inference-b1: failed: there is no module 'mine.net', *"])
 
 
 def test_a_project_in_a_folder_of_the_repository(make):
@@ -211,7 +216,7 @@ def test_a_package_that_is_new_and_installed_is_new(make, pytester):
     repository.write("pytest.ini", "[pytest]\npythonpath = src\n")
     repository.git("add", "tests", "pytest.ini")
     repository.git("commit", "--quiet", "--message", "before the package")
-    result = repository.against("HEAD", "-k", "torch-old")
+    result = repository.against("HEAD", "-k", "plain-old")
     assert result.ret == 4
     result.stdout.fnmatch_lines(
         ["*: new: HEAD (*) cannot build it: its module 'mine*' would come from */src/mine/*.py, which is *"]
@@ -224,7 +229,7 @@ def test_a_module_that_only_a_call_imports_is_seen_too(make, pytester):
     repository.write("lib/late.py", "factor = 2\n")
     repository.module("net", NET.replace("return", "from late import factor\n        return factor *"))
     repository.commit()
-    result = repository.against("HEAD", "-k", "torch-net")
+    result = repository.against("HEAD", "-k", "plain-net")
     assert result.ret == 4
     result.stdout.fnmatch_lines(["*HEAD (*) has a module 'late', but it was imported from */repository/lib/late.py, *"])
 
@@ -236,7 +241,7 @@ def test_a_package_that_is_gone_but_installed_is_missing(make, pytester):
     repository.commit()
     shutil.copytree(repository.path / "mine", folder / "mine")
     shutil.rmtree(repository.path / "mine")
-    result = repository.against("HEAD", "-k", "torch-old")
+    result = repository.against("HEAD", "-k", "plain-old")
     assert result.ret == 1
     result.stdout.fnmatch_lines([f"*: missing: working tree *: its module 'mine*' would come from {folder}/mine/*"])
 
@@ -251,23 +256,25 @@ def test_code_that_resolves_links_is_heads_own(make):
     repository.module("net", f"{search}from helper import factor\n{NET}")
     repository.commit()
     repository.module("net", f"{search}from helper import factor\n{SLOWER}")
-    result = repository.against("HEAD", "-k", "torch-net")
+    result = repository.against("HEAD", "-k", "plain-net")
     assert result.ret == 0
     result.stdout.fnmatch_lines([CHANGED])
 
 
-def test_a_slowdown_in_the_users_code_is_found(make):
+def test_a_slowdown_in_the_users_code_is_found(make, equal):
     """Times are real, though of one pair that counts for all: head computes the same twenty times."""
+    equal.clear()
     repository = make()
-    repository.module("net", NET.replace("(64, 64)", "(1024, 1024)"))
-    repository.write("tests/test_net.py", SUITE.replace("normal(64)", "normal(1024)"))
-    repository.write("tests/conftest.py", EQUAL.replace("differences=dict(latency=0.0)", ""))
+    repository.module(
+        "net", NET.replace("return self", "for _ in range(1000):\n            self.layer(x)\n        return self")
+    )
     repository.commit()
-    repeated = "for _ in range(19):\n            self.layer(x)\n        return"
-    repository.module("net", NET.replace("(64, 64)", "(1024, 1024)").replace("return", repeated))
-    result = repository.against("HEAD", "-k", "torch-net", "--fwbench-summary=../summary.md")
+    repository.module(
+        "net", NET.replace("return self", "for _ in range(20_000):\n            self.layer(x)\n        return self")
+    )
+    result = repository.against("HEAD", "-k", "plain-net", "--fwbench-summary=../summary.md")
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["*torch-net-inference-b1 regressed: latency +*", "1 benchmark: 1 regressed; *"])
+    result.stdout.fnmatch_lines(["*plain-net-inference-b1 regressed: latency +*", "1 benchmark: 1 regressed; *"])
     assert "**fwbench: 1 benchmark: 1 regressed; 1 with" in (repository.path.parent / "summary.md").read_text()
 
 
@@ -285,8 +292,8 @@ def test_programs_and_records_of_the_users_models_are_baselines_too(make):
     assert told.ret == 1
     told.stdout.fnmatch_lines(
         [
-            "torch-net-inference-b1: changed: 1 more addmm, *",
-            "torch-old-inference-b1: new: not in the baseline",
+            "plain-net-inference-b1: changed: 1 more product*",
+            "plain-old-inference-b1: new: not in the baseline",
             "2 benchmarks: 1 changed, 1 new",
         ]
     )

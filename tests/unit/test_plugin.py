@@ -1,11 +1,18 @@
 """The plugin in real pytest runs, over a framework that does nothing unless a test is about the real ones."""
 
+import dataclasses
 import json
+import os
+import signal
 import sys
 
 import pytest
 
+from fwbench.plugin.session import Session
 from fwbench.record.journal import SCHEMA
+from tests.unit.processes import grandchildren
+from tests.unit.suites import in_process as run
+from tests.unit.suites import run as in_own_process
 
 NOOP = """
     import fwbench
@@ -38,10 +45,6 @@ def shipped(suite, request):
         suite.makepyfile(**{path.stem: path.read_text()})
     suite.path.joinpath("test_suite.py").unlink()
     return suite
-
-
-def run(suite, *arguments):
-    return suite.runpytest_subprocess("-p", "no:cacheprovider", *arguments)
 
 
 def saved(suite):
@@ -143,7 +146,8 @@ def test_the_next_run_knows_from_the_journal_how_long_it_takes(suite):
 
 
 def test_group_by_histogram_and_profile_of_pytest_benchmark_work(suite):
-    result = run(
+    # What draws histograms does not survive that pytester unloads it.
+    result = in_own_process(
         suite,
         "--benchmark-only",
         "--benchmark-group-by=param:model,param:batch_size",
@@ -177,35 +181,28 @@ def test_a_regression_does_not_hide_the_table(suite):
     result.stdout.fnmatch_lines(["*fwbench: * profile on *", "noop *inference *1 *noop*"])
 
 
-KILLER = """
-import os
-import signal
+@pytest.fixture
+def killed_when_it_measures_two(monkeypatch):
+    """The worker that measures batches of two is killed while it does, and is given time enough to be."""
+    measure = Session.run
 
-from fwbench.plugin.session import Session
-from tests.unit.processes import grandchildren
+    def killing(self, workload, protocol, tell):
+        def stage(name):
+            tell(name)
+            if name == "latency":
+                (pid,) = grandchildren(os.getpid())
+                os.kill(pid, signal.SIGKILL)
 
-pytest_plugins = ["fwbench.plugin"]
-run = Session.run
+        if workload.batch_size != 2:
+            return measure(self, workload, protocol, tell)
+        return measure(self, workload, dataclasses.replace(protocol, max_time=60.0), stage)
 
-
-def killing(self, workload, protocol, tell):
-    def stage(name):
-        tell(name)
-        if workload.batch_size == 2 and name == "latency":
-            (pid,) = grandchildren(os.getpid())
-            os.kill(pid, signal.SIGKILL)
-
-    return run(self, workload, protocol, stage)
+    monkeypatch.setattr(Session, "run", killing)
 
 
-Session.run = killing
-"""
-
-
-def test_a_killed_worker_fails_its_test_and_the_rest_is_kept(suite):
-    suite.makeconftest(KILLER)
+def test_a_killed_worker_fails_its_test_and_the_rest_is_kept(suite, killed_when_it_measures_two):
     suite.makepyfile(test_suite=NOOP.replace('lanes=["noop"]', 'lanes=["noop"], modes=["fixed"]'))
-    result = run(suite, "--benchmark-only", "--benchmark-autosave", "--benchmark-max-time=5")
+    result = run(suite, "--benchmark-only", "--benchmark-autosave", *FAST)
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines(["*noop-noop-fixed-b2: crashed during latency: *SIGKILL*"])
     assert [b["params"]["batch_size"] for b in saved(suite)["benchmarks"]] == [1, 3]
@@ -215,10 +212,10 @@ def test_a_killed_worker_fails_its_test_and_the_rest_is_kept(suite):
 
 
 def test_an_unavailable_framework_skips_with_the_reason(suite):
-    suite.makepyfile(test_suite=NOOP.replace('lanes=["noop"]', 'lanes=["torch"]'))
+    suite.makepyfile(test_suite=NOOP.replace('lanes=["noop"]', 'lanes=["jax"]'))
     result = run(suite, "--benchmark-only", "-rs", *FAST)
     result.assert_outcomes(skipped=3)
-    result.stdout.fnmatch_lines(["SKIPPED*noop names no network in PyTorch*"])
+    result.stdout.fnmatch_lines(["SKIPPED*noop names no network in JAX*"])
 
 
 @pytest.mark.parametrize(
@@ -255,13 +252,13 @@ def test_bad_input_is_one_sentence_and_exit_4(suite, monkeypatch, arguments, sen
 
 @pytest.mark.parametrize("option", ["--benchmark-autosave", "--benchmark-json=x.json"])
 def test_a_parallel_run_that_would_save_nothing_fails_and_says_why(suite, option):
-    result = run(suite, "-n2", option)
+    result = in_own_process(suite, "-n1", option)
     result.assert_outcomes(errors=3)
     result.stdout.fnmatch_lines([f"*{option.partition('=')[0]} cannot work with -n*leave out -n*"])
 
 
 def test_parallel_runs_smoke_the_benchmarks(suite):
-    run(suite, "-n2").assert_outcomes(passed=3)
+    in_own_process(suite, "-n2").assert_outcomes(passed=3)
 
 
 def test_pytests_own_process_imports_no_framework(shipped):
@@ -274,7 +271,7 @@ def pytest_unconfigure():
     print("imported:", sorted({"torch", "torchvision", "jax", "flax", "tensorflow", "scipy"} & set(sys.modules)))
 """
     )
-    result = run(
+    result = in_own_process(
         shipped, "--benchmark-only", "--benchmark-autosave", "-k", "mlp and b1", "--benchmark-min-rounds=5", FAST[0]
     )
     result.assert_outcomes(passed=2, deselected=None)
@@ -301,13 +298,11 @@ def test_ids_and_markers_select(shipped):
 
 def test_another_interpreter_measures(suite, tmp_path):
     """Its own versions and its own path are on the record."""
-    import sys
-
     wrapper = tmp_path / "python"
     wrapper.write_text(f'#!/bin/sh\nexport OMP_SCHEDULE=wrapped\nexec "{sys.executable}" "$@"\n')
     wrapper.chmod(0o755)
-    suite.makepyfile(test_suite=NOOP.replace('"noop", lanes=["noop"]', '"mlp", lanes=["torch"]'))
-    run(suite, "--benchmark-only", "--benchmark-json=x.json", f"--fwbench-python=torch={wrapper}", "-k", "b1", *FAST)
+    suite.makepyfile(test_suite=NOOP.replace('"noop", lanes=["noop"]', '"mlp", lanes=["jax"]'))
+    run(suite, "--benchmark-only", "--benchmark-json=x.json", f"--fwbench-python=jax={wrapper}", "-k", "b1", *FAST)
     (benchmark,) = json.loads((suite.path / "x.json").read_text())["benchmarks"]
     assert benchmark["extra_info"]["settings"]["OMP_SCHEDULE"] == "wrapped"
 
