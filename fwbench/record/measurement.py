@@ -131,7 +131,8 @@ class Measurement:
         samples: latency of each synchronised call, in mode `fit` of each epoch; seconds, in the order of measuring.
         metrics: by name.
         protocol: the amounts it was measured with.
-        settings: how the lane ran it (layout, compile mode, threads, ...).
+        settings: how the lane ran it (layout, compile mode, threads, ...). `caution` among them is a sentence that
+            every report shows.
         parity: why the number may be compared: digest of the weights, the proof of the model,
             what the precision probe found.
         training: of mode `fit`: `epochs`, one record each (`fwbench.meters.epochs.Epoch`), the curves `losses` and

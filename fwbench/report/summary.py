@@ -70,7 +70,7 @@ def notes(measurements: Sequence[Measurement]) -> list[str]:
 
 
 def cautions(measured: Sequence[Measurement]) -> list[str]:
-    """Where a number may not be the machine's or the program's: crashes, slow calls, disturbances, recompilation."""
+    """Where a number may not be what it seems: crashes, unusual paths, slow calls, disturbances, recompilation."""
     lines = [f"{m.workload.id}: {m.after_crash}" for m in measured if m.after_crash]
     found = products.rates(measured)
     if slow := products.behind(found):
@@ -79,6 +79,11 @@ def cautions(measured: Sequence[Measurement]) -> list[str]:
             "Networks that consist of them, such as ViT, are slow there for that reason (docs/method.md, "
             '"Matrix products")'
         )
+    cautioned: dict[str, list[str]] = {}
+    for m in measured:
+        if caution := m.settings.get("caution"):
+            cautioned.setdefault(caution, []).append(m.workload.id)
+    lines.extend(f"{', '.join(names)}: {caution}" for caution, names in cautioned.items())
     for m in measured:
         p95 = m.value("latency_p95")
         if p95 is not None and m.samples and statistics.fmean(m.samples) > p95:

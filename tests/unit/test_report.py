@@ -83,6 +83,13 @@ def test_notes_tell_what_a_crash_led_to():
     assert note == f"jax-mlp-inference-b8: {retried.after_crash}"
 
 
+def test_a_lanes_caution_is_told_once_for_all_that_it_is_true_of():
+    said = dataclasses.replace(measured("torch"), settings={"caution": "one thread"})
+    larger = dataclasses.replace(said, workload=dataclasses.replace(said.workload, batch_size=32))
+    (note,) = [note for note in summary.notes([said, measured("jax"), larger]) if "one thread" in note]
+    assert note == "torch-mlp-inference-b8, torch-mlp-inference-b32: one thread"
+
+
 def test_notes_tell_of_recompilation_while_measuring():
     steady, unsteady = (
         dataclasses.replace(measured(lane), program=Fingerprint(digest="d").counted(1, times))

@@ -14,6 +14,7 @@ from fwbench.frameworks.contract import CompileTimes, Program
 from fwbench.frameworks.faults import faults, is_out_of_memory
 from fwbench.frameworks.torch import graphs
 from fwbench.frameworks.torch import target as targets
+from fwbench.frameworks.torch.convolutions import Convolutions
 from fwbench.frameworks.torch.fingerprint import Operators
 from fwbench.frameworks.torch.networks import (
     called_with,
@@ -181,9 +182,11 @@ class Placed(Program):
         if self.may_replay:
             self.settings["cudagraphs"] = graphs.outcome()
         # What Dynamo was given to trace: inside compiled code nothing is dispatched.
-        with torch.compiler.set_stance("force_eager") if compiled else nullcontext(), Operators() as found:
+        eager = torch.compiler.set_stance("force_eager") if compiled else nullcontext()
+        with eager, Convolutions() as convolutions, Operators() as found:
             self.step()
             self.wait()
+        self.settings |= convolutions.settings
         facts: dict[str, Any]
         if compiled:
             from torch._dynamo.utils import counters
