@@ -196,7 +196,7 @@ def _environment(environment: Mapping[str, str]) -> Iterator[Finding]:
     caches = sorted({variable for lane in lanes for variable in lane.caches})
     told = [f"{variable} is set; " for variable in caches if environment.get(variable)]
     yield Finding("compiler caches", "good", f"{''.join(told)}workers start with empty ones, so compile times are true")
-    prefixes = ("MALLOC_", "LD_PRELOAD", *(prefix for lane in lanes for prefix in lane.recorded))
+    prefixes = ("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD", *(prefix for lane in lanes for prefix in lane.recorded))
     overridden = {variable for lane in lanes for variable in (*lane.environment, *lane.caches, *lane.sharing)}
     changed = sorted(name for name in environment if name.startswith(prefixes) and name not in overridden)
     if changed:

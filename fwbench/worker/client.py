@@ -31,9 +31,12 @@ START_DEADLINE = 180.0
 # glibc's defaults map and unmap large blocks at every call: thousands of page faults, a third slower and the largest
 # source of differences between processes. A variable that the user has set wins.
 _STABLE_ALLOCATOR = {
-    "MALLOC_MMAP_THRESHOLD_": "1073741824",
-    "MALLOC_TRIM_THRESHOLD_": "1073741824",
-    "MALLOC_TOP_PAD_": "67108864",
+    # Each thread would have an arena, which holds no block of 64 MiB; XLA computes on a thread of its own.
+    "MALLOC_ARENA_MAX": "1",
+    # Not by a threshold: until 2.35 glibc refuses one above 32 MiB, and then maps every block above 128 KiB.
+    "MALLOC_MMAP_MAX_": "0",
+    # More than there is: nothing is given back. The memory pass trims the heap itself.
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
 }
 
 
@@ -274,7 +277,7 @@ def configuration(lane: Lane, cpus: Sequence[int]) -> dict[str, Any]:
 def environment(base: Mapping[str, str], threads: int, device: str, lane: Lane) -> dict[str, str]:
     """The environment of a lane's worker: one thread count for every library, a stable allocator, the lane's own."""
     variables = dict(base)
-    if not any(name.startswith("MALLOC_") for name in base):
+    if not any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in base):
         variables |= _STABLE_ALLOCATOR
     variables |= {
         "OMP_NUM_THREADS": str(threads),

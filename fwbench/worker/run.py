@@ -52,7 +52,7 @@ _DIGESTED = 2
 
 # Environment that changes what is measured, whatever the framework; what of it is set goes onto the record.
 _RECORDED = (
-    *("MALLOC_", "OMP_", "KMP_", "OPENBLAS_", "LD_PRELOAD", "LD_LIBRARY_PATH"),
+    *("MALLOC_", "GLIBC_TUNABLES", "OMP_", "KMP_", "OPENBLAS_", "LD_PRELOAD", "LD_LIBRARY_PATH"),
     *("CUBLAS_", "CUDNN_", "NCCL_", "NVIDIA_TF32_OVERRIDE", "NVIDIA_VISIBLE_DEVICES"),
     *("CUDA_CACHE_", "CUDA_DEVICE_", "CUDA_FORCE_PTX_JIT", "CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING", "CUDA_MPS_"),
 )

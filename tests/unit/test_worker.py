@@ -1,5 +1,6 @@
 """The process boundary, with real processes and a framework that does nothing."""
 
+import ctypes
 import dataclasses
 import json
 import os
@@ -28,6 +29,9 @@ from tests.unit.processes import grandchildren
 EMPTY = Workload("noop", "noop")
 FIXED = Workload("noop", "noop", mode="fixed")
 
+# Variables by which glibc's allocator is told anything.
+_ALLOCATOR = ("MALLOC_", "GLIBC_TUNABLES")
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and forks")
 
 
@@ -36,6 +40,14 @@ def workers():
     workers = Workers(machine(), "cpu", {}, NO_PROJECT)
     yield workers
     workers.close()
+
+
+@pytest.fixture
+def untuned(monkeypatch):
+    """The user says nothing of the allocator."""
+    for name in os.environ:
+        if name.startswith(_ALLOCATOR):
+            monkeypatch.delenv(name)
 
 
 @pytest.fixture
@@ -418,11 +430,10 @@ def test_a_module_that_this_fwbench_has_not_is_not_another_ones(tmp_path):
     assert done.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'fwbench.frameworks'"
 
 
-def test_the_environment_fixes_threads_and_allocator():
+def test_the_environment_fixes_the_threads():
     for lane, own in (("torch", "MKL_NUM_THREADS"), ("jax", "NPROC")):
         variables = environment({"PATH": "/bin", own: "7"}, 3, "cpu", LANES[lane])
         assert (variables["OMP_NUM_THREADS"], variables[own]) == ("3", "3")
-        assert variables["MALLOC_TRIM_THRESHOLD_"] == "1073741824"
         assert variables["PATH"] == "/bin"
 
 
@@ -432,6 +443,53 @@ def test_a_variable_may_be_of_one_device_alone():
     assert "JAX_PLATFORMS" not in environment({}, 3, "cpu", LANES["torch"])
 
 
-def test_a_users_allocator_settings_win():
-    variables = environment({"MALLOC_ARENA_MAX": "2"}, 3, "cpu", LANES["noop"])
-    assert {name: value for name, value in variables.items() if name.startswith("MALLOC_")} == {"MALLOC_ARENA_MAX": "2"}
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"), reason="another allocator than glibc's")
+def test_what_a_call_frees_the_next_one_takes_without_a_page_fault(untuned):
+    """On the main thread, and on another one, where XLA computes: there glibc maps blocks of 64 MiB and above."""
+    script = textwrap.dedent(
+        """
+        import ctypes, resource, threading
+
+        libc = ctypes.CDLL(None)
+        libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+        libc.free.argtypes = [ctypes.c_void_p]
+
+        def call():
+            for size in (1 << 20, 40 << 20, 100 << 20):
+                block = libc.malloc(size)
+                ctypes.memset(block, 1, size)
+                libc.free(block)
+
+        def twice():
+            call()
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+            call()
+            print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+
+        twice()
+        other = threading.Thread(target=twice)
+        other.start()
+        other.join()
+        """
+    )
+
+    def faults(variables):
+        done = subprocess.run([sys.executable, "-c", script], env=variables, capture_output=True, text=True, check=True)
+        return [int(line) for line in done.stdout.split()]
+
+    # The 100 MiB alone have 25600 pages.
+    assert max(faults(environment(os.environ, 1, "cpu", LANES["noop"]))) < 1000
+    assert min(faults(dict(os.environ))) > 20000
+
+
+def test_the_allocators_settings_reach_the_worker_and_its_record(untuned, workers, protocol):
+    settings = workers.measure(EMPTY, protocol, ignore).settings
+    assert (settings["MALLOC_ARENA_MAX"], settings["MALLOC_MMAP_MAX_"]) == ("1", "0")
+    assert int(settings["MALLOC_TRIM_THRESHOLD_"]) > machine().memory
+
+
+@pytest.mark.parametrize(("name", "value"), [("MALLOC_ARENA_MAX", "2"), ("GLIBC_TUNABLES", "glibc.malloc.arena_max=2")])
+def test_a_users_allocator_settings_win_and_are_on_the_record(untuned, workers, protocol, monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    settings = workers.measure(EMPTY, protocol, ignore).settings
+    assert {name: value for name, value in settings.items() if name.startswith(_ALLOCATOR)} == {name: value}
