@@ -8,6 +8,10 @@ import pytest
 pytest_plugins = ["fwbench.plugin", "pytester"]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--reprove", action="store_true", help="repeat also those proofs of which a valid record is kept")
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     # Correctness tests import frameworks; a process that waits for measurements must not hold their memory and threads.
     if config.getoption("benchmark_only") and collection_path.name in ("correctness", "strangers", "training", "unit"):

@@ -13,17 +13,14 @@ from fwbench.machine import machine, versions
 from fwbench.models import CATALOG, Model
 from fwbench.models.project import Project, complete
 from fwbench.parity import report
-from fwbench.parity.store import Proved
+from fwbench.parity.store import DISTRIBUTIONS, Proved
 from fwbench.worker.client import PACKAGE, command
-from fwbench.worker.prove import prove, prove_suite
+from fwbench.worker.prove import prove
 
 _COLLECT = PACKAGE / "commands" / "collect.py"
 
 # Exit code where a proof found a difference.
 _NOT_THE_SAME = 1
-
-# Whose versions the published page states.
-_DISTRIBUTIONS = ("torch", "torchvision", "jax", "jaxlib", "flax", "optax", "numpy")
 
 
 def add(subparsers: Any) -> None:
@@ -46,7 +43,8 @@ def add(subparsers: Any) -> None:
         "--docs",
         type=Path,
         metavar="PATH",
-        help="prove all of the suite's own models, in float32 too, and write the errors reached to this page",
+        help="prove all of the suite's own models, with float32 results and planted mistakes that must be found, and "
+        "write the errors reached to this page",
     )
     parser.set_defaults(run=_run)
 
@@ -63,17 +61,14 @@ def _run(options: argparse.Namespace) -> int:
         models = _chosen(options.models, project, named)
     code = 0
     rows: list[report.Row] = []
+    mutations = {}
     for model in map(complete, models):
         candidates = [name for name in model.networks if name != model.reference] if not options.docs else ["jax"]
         if not candidates:
             print(f"{model.name}: only in {model.reference}, so there is nothing to prove")
         for candidate in candidates:
             try:
-                if options.docs:
-                    proved, found = prove_suite(model, project, _tell)
-                    rows += map(report.Row.from_json, found)
-                else:
-                    proved = prove(model, candidate, project, _tell)
+                proved = prove(model, candidate, project, _tell, full=bool(options.docs))
             except UserError as error:
                 print(f"fwbench: {error}", file=sys.stderr)
                 code = code or UserError.EXIT_CODE
@@ -81,8 +76,12 @@ def _run(options: argparse.Namespace) -> int:
             print(_line(proved), flush=True)
             if proved.state != "proved":
                 code = _NOT_THE_SAME
+            if proved.full:
+                rows += map(report.Row.from_json, proved.full.rows)
+                mutations[model.name] = proved.full.mutations
     if options.docs and not code:
-        options.docs.write_text(report.render(rows, versions(_DISTRIBUTIONS), machine().device), encoding="utf-8")
+        page = report.render(rows, mutations, versions(DISTRIBUTIONS), machine().device)
+        options.docs.write_text(page, encoding="utf-8")
     return code
 
 

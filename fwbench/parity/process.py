@@ -1,11 +1,10 @@
 """Run by `start`, with a job: proves one framework's network against its model's reference in this fresh process.
 
 The job is a line of JSON on standard input: `model`, `candidate`, and `path`, the folders of the user's modules. With
-`device`, a proof of one of the suite's own models runs its float32 results there too.
+`device`, a proof of one of the suite's own models is a full one, and float32 runs there.
 
-On what was standard output it tells, line by line, {"stage"} of what comes next, {"row"} of each mode where `device` is
-set, and {"proved"} or, where there can be no proof, {"unavailable"} with a sentence. All that the user's code prints
-goes to standard error.
+On what was standard output it tells, line by line, {"stage"} of what comes next, and {"proved"} or, where there can be
+no proof, {"unavailable"} with a sentence. All that the user's code prints goes to standard error.
 """
 
 import gc
@@ -13,14 +12,14 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from fwbench.models import Model, ModelError
 from fwbench.models.importing import described
 from fwbench.parity.case import Device
 from fwbench.parity.proof import NotTheSame, Proof, bound, modes
-from fwbench.parity.store import Key, Proved
+from fwbench.parity.store import Full, Key, Proved, made_with
 
 Send = Callable[[Mapping[str, Any]], None]
 
@@ -60,15 +59,24 @@ def _of(model: Model, candidate: str, send: Send) -> Proved:
 
 
 def _of_suite(model: Model, device: Device, send: Send) -> Proved:
+    with_what = made_with()
     proved = _of(model, "jax", send)
-    if proved.state == "proved":
-        # The two frameworks of the suite's own models; a user's need have neither.
-        from fwbench.parity.float32 import SuiteProof
+    if proved.state != "proved":
+        return proved
+    # The two frameworks of the suite's own models; a user's need have neither.
+    from fwbench.parity.float32 import SuiteProof
+    from fwbench.parity.mutations import MUTATIONS, find
 
-        for mode in modes(model):
-            send({"stage": f"{mode}: float32"})
-            send({"row": SuiteProof(model, mode, device).row().to_json()})
-    return proved
+    rows, errors = [], {}
+    for mode in modes(model):
+        send({"stage": f"{mode}: float32"})
+        rows.append(SuiteProof(model, mode, device).row().to_json())
+        gc.collect()
+    for mutation in MUTATIONS:
+        if mutation.model == model.name:
+            send({"stage": f"mutations: {mutation.name}"})
+            errors[mutation.name] = find(mutation)
+    return replace(proved, full=Full(with_what, rows, errors))
 
 
 if __name__ == "__main__":

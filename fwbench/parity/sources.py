@@ -35,10 +35,13 @@ class Sources:
     distributions: tuple[str, ...]
 
 
-def sources(paths: Iterable[str]) -> Sources:
+def sources(paths: Iterable[str], own: str | tuple[str, ...] = _NETWORKS) -> Sources:
     """Follow the import statements of the modules that these import paths name, also those inside functions.
 
     A module that cannot be found is left out: building the network will say so.
+
+    Args:
+        own: how the names of those modules of fwbench begin that are followed too.
     """
     files: dict[str, str] = {}
     distributions: set[str] = set()
@@ -50,7 +53,7 @@ def sources(paths: Iterable[str]) -> Sources:
         if module in seen or top in sys.stdlib_module_names:
             continue
         seen.add(module)
-        if top == "fwbench" and not module.startswith(_NETWORKS):
+        if top == "fwbench" and not module.startswith(own):
             continue
         file = _file(module)
         if isinstance(file, str):

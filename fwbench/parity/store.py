@@ -3,23 +3,34 @@
 The suite's own models' proofs ship with fwbench; a project's lie among its records. A proof holds as long as the
 model's definition, its own source files and the versions of what they import are those that were proved: adding or
 editing another model makes no proof stale. No framework is imported.
+
+A proof of one of the suite's own models in fwbench's own checkout is a full one: its float32 results and its mutations
+are kept besides, and as long as the proofs' sources are the same too, the tests of correctness need not repeat it.
 """
 
 import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from fwbench.machine import versions
+from fwbench.machine import machine, versions
 from fwbench.models import CATALOG, Model
 from fwbench.parity.sources import Sources, sources
 from fwbench.record.lanes import LANES
 
 SHIPPED = Path(__file__).with_name("proofs")
+
+# What the suite's own models are proved with, besides their lanes' distributions.
+DISTRIBUTIONS = ("torch", "torchvision", "jax", "jaxlib", "flax", "optax", "numpy")
+
+# Where the proofs' own sources are looked for, and from which modules on: all that a full proof computes.
+_OWN = ("fwbench.frameworks.", "fwbench.models.", "fwbench.parity.")
+_PROOFS = ("fwbench.parity.float32:SuiteProof", "fwbench.parity.mutations:find")
 
 # Titles and figures for readers, and values of axes at which nothing is proved.
 _NOT_PROVED = ("title", "source", "classes", "parameters", "macs", "published", "axes")
@@ -84,6 +95,21 @@ class Key:
 
 
 @dataclass(frozen=True)
+class Full:
+    """What a full proof found besides.
+
+    Attributes:
+        made_with: what the module's function of this name says where it was made.
+        rows: the errors in each mode, as the published page has them (`fwbench.parity.report.Row`).
+        mutations: the error of each by its name; all were found.
+    """
+
+    made_with: Mapping[str, Any]
+    rows: Sequence[Mapping[str, Any]]
+    mutations: Mapping[str, float]
+
+
+@dataclass(frozen=True)
 class Proved:
     """What a proof of a framework's network against the reference's came to.
 
@@ -92,6 +118,7 @@ class Proved:
         sentence: of a failed one, what differs.
         errors: the largest float64 error of each quantity, as far as the proof came.
         bounds: on these errors.
+        full: of a full proof, what it found besides.
     """
 
     model: str
@@ -102,18 +129,23 @@ class Proved:
     errors: Mapping[str, float]
     bounds: Mapping[str, float]
     key: Key
+    full: Full | None = None
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Proved":
         """The inverse of `dataclasses.asdict`."""
-        return cls(**{**data, "key": Key(**data["key"])})
+        full = data.get("full")
+        return cls(**{**data, "key": Key(**data["key"]), "full": full and Full(**full)})
 
 
 def write(proved: Proved, folder: Path) -> None:
-    """Keep a proof, in the place of an older one of the same two networks."""
+    """Keep a proof, in the place of an older one of the same two networks.
+
+    One of the same sources and other versions stays: both hold, each for those who have its versions.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    kept = {one.candidate: one for one in _read(folder, proved.model)} | {proved.candidate: proved}
-    text = json.dumps([dataclasses.asdict(one) for one in kept.values()], indent=1) + "\n"
+    kept = [one for one in _read(folder, proved.model) if one.candidate != proved.candidate or _besides(one, proved)]
+    text = json.dumps([dataclasses.asdict(one) for one in (*kept, proved)], indent=1) + "\n"
     # In one go: another process may be reading, or proving the model's next framework.
     new = folder / f".{proved.model}.{os.getpid()}"
     new.write_text(text, encoding="utf-8")
@@ -154,6 +186,30 @@ def stamp(model: Model, framework: str, folder: Path | None) -> dict[str, Any]:
     }
 
 
+def full(model: Model) -> Full | None:
+    """What a full proof of one of the suite's own models in JAX says, where one is kept that would come out the same.
+
+    That is one of the same networks, proofs, versions and device; else there is None.
+    """
+    now = Key.of(model, "jax"), made_with()
+    for one in _read(SHIPPED, model.name):
+        if one.state == "proved" and one.full and (one.key, one.full.made_with) == now:
+            return one.full
+    return None
+
+
+def made_with() -> dict[str, Any]:
+    """Besides the networks, all that decides what a full proof finds.
+
+    Returns:
+        `sources`, a digest of the proofs' own sources and of what the weights are drawn by; `versions` of all
+        distributions that compute; and `device`, on which float32 runs.
+    """
+    scales = files("fwbench.models").joinpath("batch_norm_scale.json").read_text(encoding="utf-8")
+    found = [sources(_PROOFS, _OWN).files, scales]
+    return {"sources": _digest(found), "versions": versions(DISTRIBUTIONS), "device": machine().device}
+
+
 def of_suite(model: Model, framework: str) -> bool:
     """Whether it is one of the suite's own models, and the network the suite's own too: a lane may bring others."""
     own = CATALOG.get(model.name)
@@ -171,7 +227,18 @@ def _definition(model: Model, candidate: str) -> str:
         "loss": {framework: _loss(model, framework) for framework in sides},
         "sizes": model.sizes(),
     }
-    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
+    return _digest(described)
+
+
+def _digest(data: Any) -> str:
+    """Of JSON primitives."""
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _besides(one: Proved, proved: Proved) -> bool:
+    """Whether a proof of the same two networks holds beside another, as it differs in versions alone."""
+    sources = (one.key.definition, one.key.files) == (proved.key.definition, proved.key.files)
+    return sources and one.key.versions != proved.key.versions
 
 
 def _sources(model: Model, candidate: str) -> dict[str, Sources]:

@@ -4,10 +4,9 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 from fwbench.errors import UserError
 from fwbench.machine import machine
@@ -33,6 +32,8 @@ def prove(
     project: Project,
     tell: Callable[[str], None] = lambda stage: None,
     deadline: float = DEADLINE,
+    *,
+    full: bool = False,
 ) -> Proved:
     """Prove a framework's network against the model's reference, and keep the proof.
 
@@ -40,6 +41,7 @@ def prove(
         candidate: another framework of the model than its reference.
         project: whose modules these are, and among whose records the proof is kept.
         tell: told what is compared next.
+        full: of one of the suite's own models in JAX: its float32 results and mutations too, as of those that ship.
 
     Returns:
         The proof, in state `proved` or `failed`.
@@ -47,42 +49,16 @@ def prove(
     Raises:
         UserError: there can be no proof: a network cannot be built, or the process died; the sentence says why.
     """
-    proved, _ = _run(model, candidate, project, {}, tell, deadline)
-    return proved
-
-
-def prove_suite(
-    model: Model, project: Project, tell: Callable[[str], None] = lambda stage: None
-) -> tuple[Proved, list[dict[str, Any]]]:
-    """As `prove`, of JAX's network of one of the suite's own models, with the rows of the published page.
-
-    Raises:
-        UserError: there can be no proof.
-    """
-    return _run(model, "jax", project, {"device": machine().device}, tell, DEADLINE)
-
-
-def folder(model: Model, candidate: str, project: Project) -> Path:
-    """Where a model's proofs are kept: among the project's records; in fwbench's own checkout, the suite's own ship."""
-    ships = store.of_suite(model, candidate) and project.root == PACKAGE.parent
-    return store.SHIPPED if ships else project.root / PROOFS
-
-
-def _run(
-    model: Model,
-    candidate: str,
-    project: Project,
-    more: Mapping[str, Any],
-    tell: Callable[[str], None],
-    deadline: float,
-) -> tuple[Proved, list[dict[str, Any]]]:
-    job = {"model": model.to_json(), "candidate": candidate, "path": [str(path) for path in project.path], **more}
-    threads, device = machine().threads, more.get("device", "cpu")
+    kept = folder(model, candidate, project)
+    full = full or kept == store.SHIPPED
+    threads, device = machine().threads, machine().device if full else "cpu"
+    job = {"model": model.to_json(), "candidate": candidate, "path": [str(path) for path in project.path]}
+    if full:
+        job["device"] = device
     variables = dict(os.environ)
     for lane in LANES.values():
         if lane.framework in (model.reference, candidate):
             variables = environment(variables, threads, device, lane)
-    rows: list[dict[str, Any]] = []
     until = time.monotonic() + deadline
     with closing(Channel(command(sys.executable, _PROCESS), variables)) as channel:
         channel.send(job)
@@ -101,12 +77,16 @@ def _run(
                 raise UserError(f"{model.name}: no proof of {candidate}: {ending}" + (f" ({said})" if said else ""))
             if "stage" in message:
                 tell(message["stage"])
-            elif "row" in message:
-                rows.append(message["row"])
             elif "unavailable" in message:
                 raise UserError(f"{model.name}: no proof of {candidate}: {message['unavailable']}")
             elif "proved" in message:
                 proved = Proved.from_json(message["proved"])
                 break
-    store.write(proved, folder(model, candidate, project))
-    return proved, rows
+    store.write(proved, kept)
+    return proved
+
+
+def folder(model: Model, candidate: str, project: Project) -> Path:
+    """Where a model's proofs are kept: among the project's records; in fwbench's own checkout, the suite's own ship."""
+    ships = store.of_suite(model, candidate) and project.root == PACKAGE.parent
+    return store.SHIPPED if ships else project.root / PROOFS

@@ -1,38 +1,53 @@
-"""The models and modes that every proof runs over, on the device at hand."""
+"""The models and modes that every proof runs over, on the device at hand, and which of them need no repeating.
 
+No framework is imported before tests are collected: a process that only hands out tests to others needs none.
+"""
+
+import functools
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
-# isort: off
 import tests.one_process  # noqa: F401 (before the frameworks, which read variables when they are imported)
-
-# isort: on
-import jax
-import torch
-
-from fwbench.meters.memory import trim_heap
 from fwbench.models import CATALOG
-from fwbench.parity.case import MODELS
-from fwbench.parity.float32 import SuiteProof, device_at_hand
-from fwbench.parity.proof import modes
+from fwbench.parity import store
+from fwbench.parity.report import Row
 
-# With its plugins, which test_target.py needs: the adapter leaves out those that are not loaded yet.
-jax.devices()
 
-# OpenMP's threads spin while they wait, so parallel test processes that each take all cores hardly move.
-torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))))
+@pytest.fixture(scope="session")
+def unless_recorded(request: pytest.FixtureRequest) -> Callable[[str, str, Callable[[store.Full], bool]], None]:
+    """Skips a test of a model where a full proof is recorded that states what the test is about.
+
+    Made of the same networks, by the same proofs, with the same versions and on the same device, it would come out the
+    same again.
+    """
+    full = functools.cache(lambda model: store.full(CATALOG[model]))
+
+    def check(model: str, what: str, states: Callable[[store.Full], bool]) -> None:
+        found = None if request.config.getoption("reprove") else full(model)
+        if found and states(found):
+            pytest.skip(f"{what}: recorded in fwbench/parity/proofs for these sources and versions (--reprove repeats)")
+
+    return check
 
 
 # Of session scope, so that pytest runs all that concerns one model and mode in one go and each result is computed once.
-@pytest.fixture(
-    scope="session",
-    params=[pytest.param((model, mode), id=f"{model}-{mode}") for model in MODELS for mode in modes(CATALOG[model])],
-)
-def proof(request: pytest.FixtureRequest) -> Iterator[SuiteProof]:
+@pytest.fixture(scope="session")
+def proof(request: pytest.FixtureRequest, unless_recorded: Callable[..., None]) -> Iterator[object]:
+    """The proof of a model in a mode, both parameters."""
     model, mode = request.param
+
+    def states(full: store.Full) -> bool:
+        return any(row.mode == mode and row.holds for row in map(Row.from_json, full.rows))
+
+    unless_recorded(model, f"all of {model} in mode {mode}", states)
+    import jax
+
+    from fwbench.meters.memory import trim_heap
+    from fwbench.parity.float32 import SuiteProof, device_at_hand
+
     yield SuiteProof(CATALOG[model], mode, device_at_hand())
     # ViT-B/16's gradients in float64 take gigabytes, and so do compiled programs that nobody will call again.
     jax.clear_caches()
@@ -43,16 +58,26 @@ def proof(request: pytest.FixtureRequest) -> Iterator[SuiteProof]:
 @pytest.fixture(scope="session", autouse=True)
 def compilation_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """JAX compiles a program once a run, however many tests come to it."""
+    import jax
+    import torch
+
     jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("jax")))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    # With its plugins, which test_target.py needs: the adapter leaves out those that are not loaded yet.
+    jax.devices()
+    # OpenMP's threads spin while they wait, so parallel test processes that each take all cores hardly move.
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // processes))
 
 
 def pytest_xdist_make_scheduler(config, log):
     """Under `-n`, one process has all of a model: results are computed once, and no two processes hold ViT-B/16."""
     from xdist.scheduler import LoadScopeScheduling
 
+    models = list(CATALOG)
+
     class ByModel(LoadScopeScheduling):
         def _split_scope(self, nodeid):
-            return next((model for model in MODELS if f"[{model}-" in nodeid), super()._split_scope(nodeid))
+            return next((model for model in models if f"[{model}-" in nodeid), super()._split_scope(nodeid))
 
     return ByModel(config, log)

@@ -10,13 +10,7 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from fwbench.parity.case import MODELS
-
-inference = pytest.mark.parametrize(
-    "proof",
-    [pytest.param((model, "eval"), id=f"{model}-eval") for model in MODELS],
-    indirect=True,
-)
+from tests.correctness.proofs import inference
 
 
 @pytest.fixture

@@ -3,19 +3,16 @@
 Logits in inference; those of training stand behind its gradients, which are checked.
 """
 
-import pytest
-
-from fwbench.parity.case import MODELS
+from tests.correctness.proofs import every_mode, inference
 
 
-@pytest.mark.parametrize(
-    "proof", [pytest.param((model, "eval"), id=f"{model}-eval") for model in MODELS], indirect=True
-)
+@inference
 def test_logits(proof):
     rounding = proof.logits()
     assert rounding.error <= rounding.bound
 
 
+@every_mode
 def test_gradients(proof):
     rounding = proof.gradients()
     assert rounding.error <= rounding.bound

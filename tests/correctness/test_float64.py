@@ -11,37 +11,33 @@ import torch
 from fwbench.models import CATALOG
 from fwbench.parity.case import MODELS, MODES, Case
 from fwbench.parity.jax import JaxSide, _known_options
-from fwbench.parity.proof import modes
+from fwbench.parity.proof import BOUNDS, modes, prove
 from fwbench.parity.torch import Hardsigmoid, TorchSide
+from tests.correctness.proofs import every_mode
 
 
-def test_output(proof):
-    proof.prove("output")
+@pytest.fixture(scope="module", params=MODELS)
+def sides(request):
+    """PyTorch's and JAX's answers on small images, in inference, which every run proves."""
+    model = CATALOG[request.param]
+    case = Case(model, axes=tuple(model.proof_axes.items()))
+    reference, candidate = TorchSide(case), JaxSide(case)
+    # First: it has gone forward too.
+    assert candidate.backward.gradients
+    return reference, candidate
 
 
-def test_loss(proof):
-    proof.prove("loss")
+@pytest.mark.parametrize("quantity", ["output", "loss", "gradients"])
+def test_on_small_images(sides, quantity):
+    prove(quantity, *sides)
 
 
-def test_gradients(proof):
-    proof.prove("gradients")
-
-
-@pytest.mark.parametrize(
-    "proof",
-    [pytest.param((m, mode), id=f"{m}-{mode}") for m in MODELS for mode in MODES if len(modes(CATALOG[m])) > 1],
-    indirect=True,
-)
-def test_statistics(proof):
-    proof.prove("statistics")
-
-
-def test_sgd_trajectory(proof):
-    proof.prove("sgd")
-
-
-def test_adam_trajectory(proof):
-    proof.prove("adam")
+@every_mode
+@pytest.mark.parametrize("quantity", BOUNDS)
+def test_at_full_length(proof, quantity):
+    if quantity not in proof.quantities:
+        pytest.skip(f"{proof.model.name} has no running statistics")
+    proof.prove(quantity)
 
 
 @pytest.mark.parametrize("side", [TorchSide, JaxSide])

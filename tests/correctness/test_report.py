@@ -1,5 +1,6 @@
 """The page of errors says what a run of the proofs found."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from fwbench.models import CATALOG
 from fwbench.parity.case import MODELS
+from fwbench.parity.mutations import MUTATIONS
 from fwbench.parity.proof import BOUNDS, modes
 from fwbench.parity.report import Rounding, Row, render
 from fwbench.parity.store import stamp
@@ -34,7 +36,8 @@ def test_a_row_travels_as_json():
 
 
 def test_rendering():
-    float64, float32, compiled = tables(render([SAMPLE], {"torch": "2.15.0", "jax": "0.10.2"}, "cpu"))
+    page = render([SAMPLE], {"resnet50": {"one_epsilon-output": 2e-3}}, {"torch": "2.15.0", "jax": "0.10.2"}, "cpu")
+    float64, float32, compiled, mistakes = tables(page)
     assert float64 == [
         ["model", "mode", "logits", "loss", "every gradient", "running statistics", "5 SGD steps", "5 Adam steps"],
         ["*bound*", "", "*1e-10*", "*1e-10*", "*1e-08*", "*1e-10*", "*1e-07*", "*1e-07*"],
@@ -42,10 +45,29 @@ def test_rendering():
     ]
     assert float32[1] == ["resnet50", "eval", "1.0e-07", "2.0e-07", "5.0e-07", "1.0e-05", "3.0e-05", "5.0e-05"]
     assert compiled[1] == ["resnet50", "eval", "4.0e-08", "6.0e-08", "5.0e-07"]
+    assert mistakes[1:] == [["resnet50", "one_epsilon-output", "2.0e-03"]]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"float64": {"sgd": 2e-7}},
+        {"float64": {"output": float("nan")}},
+        {"logits": Rounding(1e-7, 5e-7, 6e-7)},
+        {"gradients": Rounding(1e-7, 5e-7, 6e-7)},
+        {"torch_compile": 6e-7},
+        {"jit": 6e-7},
+    ],
+    ids=lambda change: "-".join(change),
+)
+def test_a_row_holds_within_all_of_its_bounds(change):
+    assert SAMPLE.holds
+    assert dataclasses.replace(SAMPLE, torch_compile=None, jit=None).holds
+    assert not dataclasses.replace(SAMPLE, **change).holds
 
 
 def test_the_page_in_the_repository_covers_every_model_and_property_within_its_bounds():
-    float64, float32, compiled = tables(Path("docs/parity.md").read_text(encoding="utf-8"))
+    float64, float32, compiled, mistakes = tables(Path("docs/parity.md").read_text(encoding="utf-8"))
     every = [[model, mode] for model in MODELS for mode in modes(CATALOG[model])]
     heading, bounds, *rows = float64
     assert len(heading) == 2 + len(BOUNDS)
@@ -60,6 +82,10 @@ def test_the_page_in_the_repository_covers_every_model_and_property_within_its_b
     assert [row[:2] for row in compiled[1:]] == [[model, "eval"] for model in MODELS]
     for row in compiled[1:]:
         assert max(map(float, row[2:4])) <= float(row[4])
+    assert [row[:2] for row in mistakes[1:]] == [
+        [mutation.model, mutation.name] for model in MODELS for mutation in MUTATIONS if mutation.model == model
+    ]
+    assert all(1e-10 < float(error) < float("inf") for *_, error in mistakes[1:])
 
 
 def pairs(row, bounds):

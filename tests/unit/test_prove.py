@@ -55,7 +55,7 @@ def proofs(monkeypatch):
     """What each proof comes to, by model; the models proved, in order, with their projects."""
     asked, states = [], {}
 
-    def prove(model, candidate, project, tell):
+    def prove(model, candidate, project, tell, full):
         asked.append((model, candidate, project))
         state = states.get(model.name, "proved")
         if isinstance(state, Exception):

@@ -1,0 +1,86 @@
+"""When a full proof of one of the suite's own models, as it is recorded, spares the tests a repetition."""
+
+import dataclasses
+import json
+
+import pytest
+
+from fwbench.models import CATALOG
+from fwbench.parity import store
+from fwbench.parity.store import Full, Key, Proved, full, made_with, stamp
+
+MODEL = CATALOG["mlp"]
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    """Keeps a proof as those that ship are, with what changes it."""
+    monkeypatch.setattr(store, "SHIPPED", tmp_path)
+
+    def keep(state="proved", key=(), **made):
+        found = Full({**made_with(), **made}, [{"model": "mlp", "mode": "eval"}], {"nesterov-sgd": 0.1})
+        proved_key = dataclasses.replace(Key.of(MODEL, "jax"), **dict(key))
+        store.write(Proved("mlp", "jax", "torch", state, "", {}, {}, proved_key, found), tmp_path)
+        return found
+
+    keep.file = tmp_path / "mlp.json"
+    return keep
+
+
+def test_a_proof_of_the_same_networks_with_the_same_sources_and_versions_counts(kept):
+    assert full(MODEL) is None
+    found = kept()
+    assert full(MODEL) == found
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"state": "failed"},
+        {"key": {"definition": "another"}},
+        {"key": {"files": {}}},
+        {"key": {"versions": {"torch": {"torch": "0.1"}, "jax": {"jax": "0.1"}}}},
+        {"sources": "another"},
+        {"versions": {"optax": "0.1"}},
+        {"device": "gpu"},
+    ],
+    ids=lambda change: "-".join(map(str, change)),
+)
+def test_any_other_does_not(kept, change):
+    kept(**change)
+    assert full(MODEL) is None
+
+
+def test_a_proof_that_is_not_full_does_not(kept):
+    store.write(Proved("mlp", "jax", "torch", "proved", "", {}, {}, Key.of(MODEL, "jax")), kept.file.parent)
+    assert stamp(MODEL, "jax", None)["state"] == "proved"
+    assert full(MODEL) is None
+
+
+@pytest.mark.parametrize("edited", ["fwbench.parity.proof", "fwbench.parity.mutations", "fwbench.models.weights"])
+def test_the_proofs_own_sources_count_and_so_do_the_versions_of_all_that_computes(edited, monkeypatch):
+    before = made_with()
+    assert {"torch", "torchvision", "jax", "jaxlib", "flax", "optax", "numpy"} == before["versions"].keys()
+    own = store.sources
+
+    def after(paths, *within):
+        found = own(paths, *within)
+        assert edited in found.files
+        return dataclasses.replace(found, files={**found.files, edited: "another digest"})
+
+    monkeypatch.setattr(store, "sources", after)
+    assert made_with()["sources"] != before["sources"]
+    assert {**made_with(), "sources": before["sources"]} == before
+
+
+def test_proofs_of_several_sets_of_versions_are_kept_until_a_source_changes(kept):
+    older = {"torch": {"torch": "0.1"}, "jax": {"jax": "0.1"}}
+    kept(key={"versions": older})
+    now = kept()
+    assert full(MODEL) == now
+    assert [one["key"]["versions"] == older for one in json.loads(kept.file.read_text())] == [True, False]
+    # In the place of the one with these versions alone.
+    kept()
+    assert len(json.loads(kept.file.read_text())) == 2
+    kept(key={"files": {}})
+    assert len(json.loads(kept.file.read_text())) == 1
