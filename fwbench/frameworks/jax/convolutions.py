@@ -10,6 +10,7 @@ or, by `fast`, in every layer of a module that is already there.
 """
 
 import functools
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,9 +25,9 @@ Array = jax.Array
 Pads = tuple[tuple[int, int], tuple[int, int]]
 Form = Literal["depthwise", "pointwise"]
 
-# XLA makes vector code of a sum over positions where they are few, and few numbers in all; see `_kernel_gradient`.
-_MOST_POSITIONS = 32
-_MOST_NUMBERS = 4095
+# Outputs, in height and in width, whose windows are summed in one loop; see `_kernel_gradient`. With fewer of them, XLA
+# makes scalar code for narrow layers, and with more the time to compile grows alone.
+_TILE = 7
 
 _FORMS: dict[Form, str] = {"depthwise": "depthwise as shifted products", "pointwise": "1x1 as matrix products"}
 
@@ -184,7 +185,7 @@ def _depthwise(x: Array, kernel: Array, strides: tuple[int, int], pads: Pads) ->
     y = sum(
         x[:, i : i + (height - 1) * down + 1 : down, j : j + (width - 1) * right + 1 : right].astype(wide)
         * kernel[i, j, 0].astype(wide)
-        for i, j in _taps(kernel.shape)
+        for i, j in _positions(*kernel.shape[:2])
     )
     return jnp.asarray(y, x.dtype)
 
@@ -249,57 +250,55 @@ class _Axis:
 
 
 def _kernel_gradient(x: Array, cotangent: Array, shape: tuple[int, ...], strides: tuple[int, int], pads: Pads) -> Array:
-    """For each tap the sum over all positions of the images, shifted, times the cotangent.
+    """The sum over all outputs of each one's window of the images, times its cotangent.
 
-    The images are padded, split into the phases of the stride and laid out as one row of positions, an image and a
-    phase after the other. Widened to as many columns, the cotangent is such a row too, and a tap is a shift by a number
-    of positions. Both rows are taken through piece by piece, for all taps while a piece is in the cache. XLA makes
-    vector code of a piece's sums up to a certain size alone, a scalar loop of larger ones' (seen with jax 0.10.2).
+    Image by image, so that the padded one stays in the cache, and tile of outputs by tile: the windows of a tile are
+    slices of as many taps as the kernel has, and their sum is one loop over taps and channels of which XLA makes vector
+    code. Of a sum over an array's axis it makes a scalar loop (seen with jax 0.10.2).
 
     Returns:
         Of shape (rows, columns, 1, channels), in float32 or wider.
     """
     batch, height, width, channels = cotangent.shape
     (down, right), (rows, columns) = strides, shape[:2]
-    high, broad = height + (rows - 1) // down, width + (columns - 1) // right
     wide = _wide(x)
-    most = min(_MOST_POSITIONS, max(1, _MOST_NUMBERS // channels))
-    pieces = math.ceil(height * broad / most)
-    piece = math.ceil(height * broad / pieces)
+    tiles = math.ceil(height / _TILE), math.ceil(width / _TILE)
+    high, broad = math.ceil(height / tiles[0]), math.ceil(width / tiles[1])
+    beyond = tiles[0] * high - height, tiles[1] * broad - width
+    cotangent = jnp.pad(cotangent, ((0, 0), (0, beyond[0]), (0, beyond[1]), (0, 0)))
+    reach = (high - 1) * down + rows, (broad - 1) * right + columns
     # What lies below or beside the last output's window takes no part.
     edges = [
-        (pad, phases * stride - edge - pad, 0)
-        for edge, (pad, _), phases, stride in zip(x.shape[1:3], pads, (high, broad), strides, strict=True)
-    ]
-    x = lax.pad(x.astype(wide), jnp.zeros((), wide), ((0, 0, 0), *edges, (0, 0, 0)))
-    x = x.reshape(batch, high, down, broad, right, channels).transpose(0, 2, 4, 1, 3, 5)
-    x = x.reshape(batch, down * right, high * broad, channels)
-    beyond = pieces * piece - height * broad + (columns - 1) // right
-    x = lax.optimization_barrier(jnp.pad(x, ((0, 0), (0, 0), (0, beyond), (0, 0))))
-    given = jnp.pad(cotangent.astype(wide), ((0, 0), (0, 0), (0, broad - width), (0, 0)))
-    given = given.reshape(batch, height * broad, channels)
-    given = lax.optimization_barrier(jnp.pad(given, ((0, 0), (0, pieces * piece - height * broad), (0, 0))))
-
-    def add(number: Array, sums: tuple[Array, ...]) -> tuple[Array, ...]:
-        image, first = number // pieces, number % pieces * piece
-        weights = lax.dynamic_slice(given, (image, first, 0), (1, piece, channels))[0]
-        shifted = (
-            lax.dynamic_slice(
-                x,
-                (image, i % down * right + j % right, first + i // down * broad + j // right, 0),
-                (1, 1, piece, channels),
-            )[0, 0]
-            for i, j in _taps(shape)
+        (pad, (count - 1) * size * stride + window - edge - pad, 0)
+        for (pad, _), count, size, stride, window, edge in zip(
+            pads, tiles, (high, broad), strides, reach, x.shape[1:3], strict=True
         )
-        return tuple(total + (part * weights).sum(0) for total, part in zip(sums, shifted, strict=True))
+    ]
+    zero = jnp.uint32(0)
 
-    zeros = tuple(jnp.zeros((channels,), wide) for _ in _taps(shape))
-    return jnp.stack(lax.fori_loop(0, batch * pieces, add, zeros)).reshape(rows, columns, 1, channels)
+    def add_image(image: Array, total: Array) -> Array:
+        padded = lax.dynamic_index_in_dim(x, image, keepdims=False)
+        padded = lax.pad(padded, jnp.zeros((), x.dtype), (*edges, (0, 0, 0)))
+
+        def add_tile(tile: Array, total: Array) -> Array:
+            row, column = tile // tiles[1] * high, tile % tiles[1] * broad
+            seen = lax.dynamic_slice(padded, (row * down, column * right, zero), (*reach, channels)).astype(wide)
+            weights = lax.dynamic_slice(cotangent, (image, row, column, zero), (1, high, broad, channels)).astype(wide)
+            terms = (
+                seen[i * down : i * down + rows, j * right : j * right + columns] * weights[0, i, j]
+                for i, j in _positions(high, broad)
+            )
+            # Each tile by itself, or rounding would grow with the number of outputs.
+            return total + lax.optimization_barrier(sum(terms))
+
+        return lax.fori_loop(zero, jnp.uint32(math.prod(tiles)), add_tile, total)
+
+    return lax.fori_loop(zero, jnp.uint32(batch), add_image, jnp.zeros((rows, columns, channels), wide))[:, :, None]
 
 
-def _taps(shape: tuple[int, ...]) -> Iterator[tuple[int, int]]:
-    """Row and column of each weight of a kernel."""
-    return ((i, j) for i in range(shape[0]) for j in range(shape[1]))
+def _positions(rows: int, columns: int) -> Iterator[tuple[int, int]]:
+    """Row and column of each tap of a kernel, or of each output of a tile."""
+    return itertools.product(range(rows), range(columns))
 
 
 def _size(images: tuple[int, ...], kernel: tuple[int, ...], strides: tuple[int, int], pads: Pads) -> tuple[int, int]:
