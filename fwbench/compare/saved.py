@@ -2,8 +2,8 @@
 
 The process is the replicate, never the round, and few processes decide little. A record made earlier met another state
 of the machine, too, which all its processes share, so that no number of them averages it out: how far runs differ must
-be known from elsewhere, and other load lengthens any time. So the thresholds are wide, and what cannot be told is
-inconclusive.
+be known from elsewhere, and other load lengthens any time. So the thresholds are wide, a change counts only beyond what
+load can explain, and what cannot be told is inconclusive.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from fwbench.compare.criteria import CRITERIA, Threshold, values
 from fwbench.compare.findings import ALL, Decision, Finding, Outcome, Verdict
 from fwbench.compare.statistics import TOLERATED, holm
 from fwbench.machine import Machine
-from fwbench.machine.disturbances import Cause, disturbances
+from fwbench.machine.disturbances import Cause, disturbances, lengthening
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Measurement
 from fwbench.record.reading import Record
@@ -48,7 +48,10 @@ _OF_STATE = frozenset(name for name, criterion in CRITERIA.items() if criterion.
 # else. On two shared virtual cores it was 0.01 to 0.02 by benchmark, and 0.03 to 0.04 beside work of low priority.
 UNTESTED = 0.03
 
-_ALONE = "one process per side says nothing about the spread between processes: --fwbench-processes=5 on both sides"
+# A factor beyond dispute: single processes of unchanged code have never differed so much without other load.
+DISPUTED = 2.0
+
+_ALONE = "one process a side says nothing about the spread between processes, so that only a factor of 2 counts"
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,22 @@ class Benchmark:
 
 
 @dataclass(frozen=True)
+class _Disturbed:
+    """What disturbed the two sides.
+
+    Attributes:
+        base, head: by how much each can have become worse, of logarithms.
+        happened: what it was.
+        steps: what to do about it.
+    """
+
+    base: float = 0.0
+    head: float = 0.0
+    happened: str = ""
+    steps: str = ""
+
+
+@dataclass(frozen=True)
 class _Compared:
     """A metric of a benchmark, before the suite is judged.
 
@@ -76,7 +95,7 @@ class _Compared:
         threshold: as a share of base.
         state: standard deviation between runs of unchanged code, of logarithms.
         exact: whether one value a side decides.
-        untold: why the values tell nothing, where they do not.
+        ours: whether fwbench measured it, so that its options apply.
         program: what to know of a program that did not change.
     """
 
@@ -87,8 +106,19 @@ class _Compared:
     threshold: float
     state: float
     exact: bool
-    untold: str
-    program: str
+    disturbed: _Disturbed = _Disturbed()
+    ours: bool = True
+    program: str = ""
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is one process a side, and so no test."""
+        return len(self.base) + len(self.head) == 2
+
+    @property
+    def certain(self) -> float:
+        """The difference that is left if what disturbed head explains as much of it as it can."""
+        return self.difference - self.disturbed.head
 
     @property
     def difference(self) -> float:
@@ -144,7 +174,7 @@ def compare(
         state: standard deviation between this machine's runs of unchanged code without other load, of logarithms.
     """
     base, head = _without_harness(base), _without_harness(head)
-    reasons = () if allow_mismatch else mismatches(base.machine, head.machine)
+    reasons = () if allow_mismatch else (*mismatches(base.machine, head.machine), *_other_cpu(base, head))
     theirs, ours = _sides(base), _sides(head)
     absent = {m.workload.id: m.failure for m in head.measurements if m.failure}
     failed = {name: failure.message for name, failure in absent.items() if failure.kind != "unavailable"}
@@ -192,6 +222,8 @@ def _paired(
     limits = {metric: limit for metric, limit in thresholds.items() if base.values.get(metric)}
     if not limits:
         return [Finding(head.name, "incomparable", note="the baseline has no value that could be judged")], []
+    # A record against itself.
+    alike = (base.values, base.measurement) == (head.values, head.measurement)
     changed, same = _program(base.measurement, head.measurement)
     findings = [Finding(head.name, "program", note=changed)] if changed else []
     cases = []
@@ -200,26 +232,27 @@ def _paired(
         if now:
             limit = threshold.of(math.exp(_level(before)))
             moved = state if metric in _OF_STATE else 0.0
-            exact = head.measurement is not None and CRITERIA[metric].decided_by_one(head.measurement.workload.device)
-            untold = "" if exact else _untold(base, head, metric)
-            cases.append(_Compared(head.name, metric, before, now, limit, moved, exact, untold, same))
+            ours = head.measurement
+            exact = alike or (ours is not None and CRITERIA[metric].decided_by_one(ours.workload.device))
+            met = _disturbed(base, head) if metric in _OF_STATE else _Disturbed()
+            cases.append(_Compared(head.name, metric, before, now, limit, moved, exact, met, ours is not None, same))
         else:
             findings.append(Finding(head.name, "missing", metric, note="the baseline has it, this run has not"))
     return findings, cases
 
 
-def _untold(base: Benchmark, head: Benchmark, metric: str) -> str:
-    """Why no test can be made over these values; empty where it can."""
+def _disturbed(base: Benchmark, head: Benchmark) -> _Disturbed:
     where: dict[Cause, list[str]] = {}
+    factors: list[float] = []
     for name, side in (("the baseline", base), ("this run", head)):
-        if side.measurement and metric in _OF_STATE:
-            for one in disturbances([side.measurement]):
-                where.setdefault(one.cause, []).append(f"in {name} ({one.detail})")
-    if where:
-        happened = "; ".join(f"{cause.happened} {' and '.join(places)}" for cause, places in where.items())
-        steps = ". ".join(cause.next_step for cause in where)
-        return f"{happened}: that can lengthen any time. {steps}, and measure again, or in a duet (--fwbench-against)"
-    return _ALONE if len(base.values[metric]) + len(head.values[metric]) == 2 else ""
+        measured = [side.measurement] if side.measurement else []
+        factors.append(math.log(lengthening(measured)))
+        for one in disturbances(measured):
+            most = f", up to {one.factor:.2g}x" if math.isfinite(one.factor) else ""
+            where.setdefault(one.cause, []).append(f"in {name} ({one.detail}{most})")
+    happened = "; ".join(f"{cause.happened} {' and '.join(places)}" for cause, places in where.items())
+    steps = ". ".join(cause.next_step for cause in where)
+    return _Disturbed(factors[0], factors[1], happened, steps)
 
 
 def mismatches(base: Machine | None, head: Machine | None) -> tuple[str, ...]:
@@ -236,6 +269,17 @@ def mismatches(base: Machine | None, head: Machine | None) -> tuple[str, ...]:
         for name in names
         if getattr(base, name) != getattr(head, name)
     )
+
+
+def _other_cpu(base: Record, head: Record) -> tuple[str, ...]:
+    """What pytest-benchmark says of the CPUs of two records, of which fwbench knows not both machines."""
+    if base.machine and head.machine:
+        return ()
+    infos = [record.machine_info.get("cpu") for record in (base, head)]
+    names = [info.get("brand_raw") if isinstance(info, Mapping) else None for info in infos]
+    if None in names or names[0] == names[1]:
+        return ()
+    return (f"cpu differs: {names[0]} in the baseline, {names[1]} here",)
 
 
 def _of_machine(machine: Machine, name: str) -> str:
@@ -318,8 +362,8 @@ def _judged(cases: Sequence[_Compared]) -> list[Finding]:
     """Verdicts over the whole suite: a test each, and Holm's correction over all of them."""
     p_values = {}
     for at, case in enumerate(cases):
-        if not case.exact and not case.untold:
-            p_values[at] = _p_value(case.difference - case.worse_by(TOLERATED * case.threshold), *case.spread)
+        if not case.exact and not case.alone and math.isfinite(case.certain):
+            p_values[at] = _p_value(case.certain - case.worse_by(TOLERATED * case.threshold), *case.spread)
     fallen = holm(p_values, _ALPHA)
     return [_finding(case, p_values.get(at), at in fallen) for at, case in enumerate(cases)]
 
@@ -334,24 +378,23 @@ def _p_value(excess: float, error: float, degrees: float) -> float:
 def _finding(case: _Compared, p: float | None, significant: bool) -> Finding:
     difference, limit = case.difference, case.worse_by(case.threshold)
     interval = _interval(case)
-    note = ""
     kind: Decision
     if case.exact:
         kind = "regressed" if difference > limit else "improved" if difference < -limit else "unchanged"
-    elif case.untold:
-        kind, note = "inconclusive", case.untold
-    elif significant and difference > limit:
-        kind, note = "regressed", case.program
+    elif case.alone:
+        beyond = max(limit, math.log(DISPUTED))
+        better = difference + case.disturbed.base < -beyond
+        kind = "regressed" if case.certain > beyond else "improved" if better else "inconclusive"
+    elif significant and case.certain > limit:
+        kind = "regressed"
     elif interval[1] < -limit:
         kind = "improved"
     elif interval[1] <= limit:
         kind = "unchanged"
     else:
         kind = "inconclusive"
-        note = (
-            f"the differences between processes and between runs hide changes of {case.threshold:.0%}: more processes "
-            "(--fwbench-processes), `fwbench selftest` on this machine when it is quiet, or a duet (--fwbench-against)"
-        )
+    happened = f"{case.disturbed.happened}; the change is beyond that" if case.disturbed.happened else ""
+    notes = {"regressed": "; ".join(filter(None, (happened, case.program))), "inconclusive": _unsure(case)}
     sign = 1 if CRITERIA[case.metric].direction == "lower" else -1
     low, high = sorted(math.exp(sign * end) for end in interval)
     verdict = Verdict(
@@ -368,20 +411,37 @@ def _finding(case: _Compared, p: float | None, significant: bool) -> Finding:
         case.metric,
         math.exp(_level(case.base)),
         math.exp(_level(case.head)),
-        f"{len(case.base)} and {len(case.head)} processes",
+        "1 and 1 process" if case.alone else f"{len(case.base)} and {len(case.head)} processes",
         verdict,
-        note,
+        notes.get(kind, ""),
+    )
+
+
+def _unsure(case: _Compared) -> str:
+    """Why nothing can be told, and what to do."""
+    met = case.disturbed
+    if met.happened:
+        return (
+            f"{met.happened}: that can lengthen any time. {met.steps}, and measure again, or in a duet "
+            "(--fwbench-against)"
+        )
+    if case.alone:
+        return f"{_ALONE}: --fwbench-processes=5 on both sides" if case.ours else _ALONE
+    return (
+        f"the differences between processes and between runs hide changes of {case.threshold:.0%}: more processes "
+        "(--fwbench-processes), `fwbench selftest` on this machine when it is quiet, or a duet (--fwbench-against)"
     )
 
 
 def _interval(case: _Compared) -> tuple[float, float]:
+    """Of the difference, and what disturbed the two sides on top."""
     if case.exact:
         return case.difference, case.difference
-    if case.untold:
+    if case.alone:
         return -math.inf, math.inf
     error, degrees = case.spread
     width = error * float(special.stdtrit(degrees, 0.5 + _CONFIDENCE / 2))
-    return case.difference - width, case.difference + width
+    return case.difference - width - case.disturbed.head, case.difference + width + case.disturbed.base
 
 
 def _versions(pairs: Sequence[tuple[Benchmark, Benchmark]]) -> list[str]:

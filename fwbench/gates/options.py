@@ -1,12 +1,49 @@
 """What the options of gates and the markers of tests ask for."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
+from pytest_benchmark.storage.file import FileStorage
+from pytest_benchmark.utils import get_machine_id
 
 from fwbench.compare.criteria import CRITERIA, Threshold, parse
 from fwbench.errors import UserError
 
 FAIL = "--fwbench-fail"
 MARKER = "fwbench_fail"
+
+
+def baseline(config: pytest.Config) -> Path | None:
+    """The record that --benchmark-compare names, by its path or, as for pytest-benchmark, by its number in the storage.
+
+    Returns:
+        None where nobody has named one.
+
+    Raises:
+        pytest.UsageError: there is no such record.
+    """
+    given: Any = config.getoption("benchmark_compare")
+    if given == []:  # pytest-benchmark's word for nobody having given it
+        return None
+    if given in (True, ""):
+        raise pytest.UsageError(
+            "--benchmark-compare names no baseline, and the newest run may be the one that regressed: add a path, or a "
+            "number in the storage as in --benchmark-compare=0001."
+        )
+    if Path(given).exists():
+        return Path(given)
+    storage = config.getoption("benchmark_storage").removeprefix("file://")
+    found: list[Path] = []
+    # A database holds no files, and a path of several folders is no name in the storage.
+    if "://" not in storage and len(Path(given).parts) <= 2 and Path(storage).is_dir():
+        # pytest-benchmark says nothing of its types.
+        open_storage: Any = FileStorage
+        machine: Any = get_machine_id
+        found = open_storage(storage, logger=None, default_machine_id=machine()).query(given)
+    if not found:
+        raise pytest.UsageError(f"--benchmark-compare={given} is no file, and no record in {storage} is named so.")
+    return found[-1]
 
 
 def thresholds(config: pytest.Config, kind: str) -> dict[str, Threshold]:

@@ -9,7 +9,6 @@ later run is held to a journal, or to any record that was timed.
 import dataclasses
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,6 +16,7 @@ from fwbench.compare.findings import ALL, Finding, Outcome
 from fwbench.compare.programs import changes, compare, facts
 from fwbench.errors import UserError
 from fwbench.gates.contract import Gate
+from fwbench.gates.options import baseline
 from fwbench.machine import Machine
 from fwbench.models.project import Project
 from fwbench.record.fingerprint import Fingerprint
@@ -54,7 +54,7 @@ class ProgramsOnly(Gate):
                 )
         # Nothing but benchmarks has a program.
         config.option.benchmark_only = True
-        self.path = _path(config)
+        self.path = baseline(config)
         config.option.benchmark_compare = None
         self._baseline: dict[Workload, Fingerprint] = {}
         if self.path is not None:
@@ -149,19 +149,6 @@ class ProgramsOnly(Gate):
         if self.path is not None and self.path.suffix == ".jsonl":
             return f"to accept these programs: cp {journal} {self.path}"
         return f"to accept these programs, make this run's journal the baseline: --benchmark-compare={journal}"
-
-
-def _path(config: pytest.Config) -> Path | None:
-    given: Any = config.getoption("benchmark_compare")
-    if given == []:  # pytest-benchmark's word for nobody having given it
-        return None
-    if given in (True, "") or not Path(given).exists():
-        named = "" if given in (True, "") else f", and there is no {given}"
-        raise pytest.UsageError(
-            "--fwbench-programs-only takes the baseline by its path, --benchmark-compare=PATH to a record or a journal"
-            f"{named}."
-        )
-    return Path(given)
 
 
 def _key(workload: Workload) -> Workload:

@@ -13,7 +13,7 @@ from fwbench.compare.findings import Outcome
 from fwbench.compare.saved import compare, mismatches
 from fwbench.errors import UserError
 from fwbench.gates.contract import Gate
-from fwbench.gates.options import thresholds
+from fwbench.gates.options import baseline, thresholds
 from fwbench.machine import Machine
 from fwbench.models.project import Project
 from fwbench.record.lanes import LANES
@@ -38,18 +38,22 @@ class SavedGate(Gate):
         self._thresholds = thresholds(config, "saved")
         self._allow_mismatch = config.getoption("fwbench_allow_mismatch")
         self._machine = machine
-        given = config.getoption("benchmark_compare")
-        if not given or given is True or not Path(given).is_file():
-            named = "" if not given or given is True else f", and {given} is no file"
-            raise pytest.UsageError(f"--fwbench-gate needs the baseline's path, --benchmark-compare=PATH{named}.")
+        path = baseline(config)
+        if path is None:
+            raise pytest.UsageError(
+                "--fwbench-gate needs a baseline: --benchmark-compare=PATH, or its number, as in "
+                "--benchmark-compare=0001."
+            )
+        if path.is_dir():
+            raise pytest.UsageError(f"--benchmark-compare={path} is a folder: name one record in it.")
         try:
             # What fwbench did not measure is pytest-benchmark's to compare.
-            self._base = dataclasses.replace(read(Path(given)), plain={})
+            self._base = dataclasses.replace(read(path), plain={})
         except UserError as error:
             raise pytest.UsageError(f"--benchmark-compare: {error}.") from None
         if not self._allow_mismatch:
             self._refuse(selection)
-        if Path(given).suffix == ".jsonl":
+        if path.suffix == ".jsonl":
             # A journal, which pytest-benchmark cannot read.
             config.option.benchmark_compare = None
         self._own: dict[str, Mapping[str, Threshold]] = {}

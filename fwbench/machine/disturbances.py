@@ -1,12 +1,14 @@
 """What disturbs a measurement: told from its record alone, here and nowhere else.
 
-A number that was disturbed is not the machine's. It is shown, with a note; no answer and no gate rests on it.
+A number that was disturbed is not the machine's. It is shown, with a note; answers and gates rest on it only as far as
+they would even if the disturbance had lengthened it by as much as it can.
 """
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from fwbench.machine.load import BUSY
+from fwbench.machine.load import BUSY, lengthened
 from fwbench.record.measurement import BEFORE, Measurement, Moment
 
 # Bytes in use beyond which somebody computes, where the driver names nobody, as in a container.
@@ -53,11 +55,13 @@ class Disturbance:
     Attributes:
         degree: of two of one cause the worse one has the larger.
         detail: how much, or by what.
+        factor: how many times as long it can have made a time take; infinite where nobody can say.
     """
 
     cause: Cause
     degree: float
     detail: str
+    factor: float = math.inf
 
 
 def disturbances(measurements: Iterable[Measurement]) -> list[Disturbance]:
@@ -67,10 +71,15 @@ def disturbances(measurements: Iterable[Measurement]) -> list[Disturbance]:
     return [max(ones, key=lambda one: one.degree) for ones in alike if ones]
 
 
+def lengthening(measurements: Iterable[Measurement]) -> float:
+    """How many times as long these measurements' times can have become by what disturbed them; 1 where nothing did."""
+    return math.prod(one.factor for one in disturbances(measurements))
+
+
 def _load(measurement: Measurement) -> Iterator[Disturbance]:
     load = measurement.value("other_load")
     if load is not None and load > BUSY:
-        yield Disturbance(LOAD, load, f"{load:.0%}")
+        yield Disturbance(LOAD, load, f"{load:.0%}", lengthened(load))
 
 
 def _on_the_gpu(moments: Iterable[Moment]) -> Iterator[Disturbance]:

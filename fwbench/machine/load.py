@@ -1,5 +1,6 @@
 """Other load: the share of the CPUs that somebody else used while we measured, and that our numbers suffer from."""
 
+import math
 import os
 import time
 from collections.abc import Callable
@@ -9,6 +10,10 @@ from fwbench.record.measurement import Metric, unavailable
 
 # Share of the CPUs below which the background of an idle machine stays; beyond it numbers are not the machine's.
 BUSY = 0.05
+
+# What shares its CPUs evenly takes 1 / (1 - share) times as long. Threads that wait for each other by spinning lose
+# more, and the load of bursts falls on some measurements whole, so that it is this power of it: docs/method.md.
+_POWER = 5
 
 _SOURCE = "/proc/stat less the CPU time of this process and its children, on the CPUs it is pinned to"
 # Columns of a cpu line in which time was spent: user, nice, system, irq, softirq, steal (Linux, proc_stat(5)).
@@ -57,6 +62,13 @@ class OtherLoad:
             if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in self._cpus:
                 ticks += sum(int(columns[index]) for index in _BUSY)
         return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def lengthened(share: float) -> float:
+    """How many times as long other load of this share of the CPUs can make a time take; 1 where it is nobody's load."""
+    if share <= BUSY:
+        return 1.0
+    return math.inf if share >= 1 else (1 - share) ** -_POWER
 
 
 def family_time(root: int | None = None, proc: Path = Path("/proc")) -> float:

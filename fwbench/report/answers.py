@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fwbench.compare import statistics
-from fwbench.machine.disturbances import disturbances
+from fwbench.machine.disturbances import disturbances, lengthening
+from fwbench.record.measurement import Measurement
 from fwbench.report import units
 from fwbench.report.cases import Case, Comparison, apart, axis_columns, comparisons, title
 from fwbench.report.tables import Column, Table, tabulate
@@ -152,32 +153,69 @@ def table(found: Sequence[Answer]) -> Table:
 def _weigh(fastest: Case, second: Case) -> tuple[float, str, str]:
     """The ratio of two lanes' throughputs, the confidence in which is larger, and its reason."""
     one, other = _speeds(fastest), _speeds(second)
-    logs = [math.log(one[run] / other[run]) for run in one if run in other]
-    if len(logs) >= 2:
-        low, high, confidence = statistics.interval(logs, _CLEAR)
-        ratio = math.exp(statistics.estimate(logs))
-        reason = f"{len(logs)} pairs of processes: {math.exp(low):.2f}x to {math.exp(high):.2f}x at {confidence:.0%}"
+    pairs = [_Pair(one[run], other[run]) for run in one if run in other]
+    disturbed = disturbances([*fastest.measurements, *second.measurements])
+    met = ", ".join(f"{one.cause.name} ({one.detail})" for one in disturbed)
+    among = f"; {met}" if met else ""
+    if len(pairs) >= 2:
+        low, high, confidence = statistics.interval([pair.difference for pair in pairs], _CLEAR)
+        ratio = math.exp(statistics.estimate([pair.difference for pair in pairs]))
+        reason = f"{len(pairs)} pairs of processes: {math.exp(low):.2f}x to {math.exp(high):.2f}x at {confidence:.0%}"
         if confidence >= _SAYS_SOMETHING:
-            excludes = low > 0 or high < 0
-            return ratio, ("clear" if confidence >= _CLEAR else "likely") if excludes else "undecided", reason
+            least, _, _ = statistics.interval([pair.least for pair in pairs], _CLEAR)
+            _, most, _ = statistics.interval([pair.most for pair in pairs], _CLEAR)
+            excludes = least > 0 or most < 0
+            return ratio, ("clear" if confidence >= _CLEAR else "likely") if excludes else "undecided", reason + among
         reason += ", which says too little"
     else:
         ratio = (fastest.value("throughput") or 0.0) / (second.value("throughput") or math.inf)
-        reason = "one process each" if logs else "processes of different runs"
-    disturbed = disturbances([*fastest.measurements, *second.measurements])
-    if disturbed:
-        return ratio, "undecided", f"{reason}; {', '.join(f'{one.cause.name} ({one.detail})' for one in disturbed)}"
+        reason = "one process each" if pairs else "processes of different runs"
+    slower = second if ratio > 1 else fastest
+    sure = max(ratio, 1 / ratio) / lengthening(slower.measurements)
     if max(ratio, 1 / ratio) <= UNCHANGED_CODE:
-        return ratio, "undecided", f"{reason}; within {UNCHANGED_CODE - 1:.0%}"
-    return ratio, "likely", f"{reason}; beyond {UNCHANGED_CODE - 1:.0%}"
+        return ratio, "undecided", f"{reason}; within {UNCHANGED_CODE - 1:.0%}{among}"
+    if sure <= UNCHANGED_CODE:
+        return ratio, "undecided", f"{reason}{among}"
+    return ratio, "likely", f"{reason}; beyond {UNCHANGED_CODE - 1:.0%}{f' and what comes of {met}' if met else ''}"
 
 
-def _speeds(case: Case) -> dict[tuple[int, int, int], float]:
+@dataclass(frozen=True)
+class _Speed:
+    """Throughput of a process, and of what it is a part."""
+
+    value: float
+    measurement: Measurement
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Two lanes' processes of one run."""
+
+    one: _Speed
+    other: _Speed
+
+    @property
+    def difference(self) -> float:
+        """Logarithm of the ratio of the throughputs, above zero where the first is faster."""
+        return math.log(self.one.value / self.other.value)
+
+    @property
+    def least(self) -> float:
+        """The difference if what disturbed the slower one, the second, explains as much of it as it can."""
+        return self.difference - math.log(lengthening([self.other.measurement]))
+
+    @property
+    def most(self) -> float:
+        """The same of the first one."""
+        return self.difference + math.log(lengthening([self.one.measurement]))
+
+
+def _speeds(case: Case) -> dict[tuple[int, int, int], _Speed]:
     """Throughput by run, seed and number of the process, so that what two lanes share makes a pair."""
-    found: dict[tuple[int, int, int], float] = {}
+    found: dict[tuple[int, int, int], _Speed] = {}
     for run, m in case.replicates:
         speeds = [process.get("throughput") for process in m.processes] or [m.value("throughput")]
-        found |= {(run, m.workload.seed, number): speed for number, speed in enumerate(speeds) if speed}
+        found |= {(run, m.workload.seed, number): _Speed(speed, m) for number, speed in enumerate(speeds) if speed}
     return found
 
 

@@ -106,15 +106,18 @@ def test_of_several_disturbances_of_one_cause_the_worst_is_told():
     assert [(one.cause, one.detail) for one in found] == [(LOAD, "40%"), (NEIGHBOUR, f"2 processes {TIMED}")]
 
 
-def test_a_disturbed_lane_wins_nothing():
+def test_a_lane_that_is_the_slower_one_loses_nothing_while_it_is_disturbed():
     alone = measured("torch", throughput=100.0)
     for moment, told_so in (
         ((TIMED, NEIGHBOURS), "a neighbour on the GPU (2 processes after the latency pass)"),
         ((TIMED, {"throttle_reasons": ("thermal limit",)}), "a throttled GPU (thermal limit after the latency pass)"),
     ):
-        (answer,) = answers(cases([alone, stood(moment, lane="jax", throughput=300.0)]))
+        (answer,) = answers(cases([alone, stood(moment, lane="jax", throughput=3.0)]))
         assert (answer.confidence, answer.reason) == ("undecided", f"one process each; {told_so}")
-    (answer,) = answers(cases([alone, stood((TIMED, {}), lane="jax", throughput=300.0)]))
+        # One that is the faster all the same would be more so alone.
+        (answer,) = answers(cases([alone, stood(moment, lane="jax", throughput=300.0)]))
+        assert (answer.fastest, answer.confidence) == ("jax", "likely")
+    (answer,) = answers(cases([alone, stood((TIMED, {}), lane="jax", throughput=3.0)]))
     assert answer.confidence == "likely"
 
 

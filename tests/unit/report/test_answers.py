@@ -25,13 +25,41 @@ def runs(*pairs):
 
 @pytest.mark.parametrize(
     ("jax", "load", "confidence"),
-    [(120.0, 0.0, "undecided"), (127.0, 0.0, "undecided"), (129.0, 0.0, "likely"), (300.0, 0.2, "undecided")],
+    [(120.0, 0.0, "undecided"), (127.0, 0.0, "undecided"), (129.0, 0.0, "likely"), (300.0, 0.2, "likely")],
 )
 def test_one_process_each_is_never_clear(jax, load, confidence):
     answer = one_run(100.0, jax, load)
     assert (answer.fastest, answer.second, answer.confidence) == ("jax", "torch", confidence)
     assert answer.ratio == jax / 100
     assert answer.reason.startswith("one process each")
+
+
+@pytest.mark.parametrize(
+    ("jax", "load", "confidence", "told"),
+    [
+        # 8 % can make the slower lane 1.5 times as slow, 30 % 5.9 times; with 28 % on top.
+        (50.0, 0.08, "likely", "beyond 28% and what comes of other load (8%)"),
+        (55.0, 0.08, "undecided", "other load (8%)"),
+        (10.0, 0.3, "likely", "beyond 28% and what comes of other load (30%)"),
+        (15.0, 0.3, "undecided", "other load (30%)"),
+        (90.0, 0.3, "undecided", "within 28%; other load (30%)"),
+    ],
+)
+def test_other_load_explains_as_much_of_a_lanes_slowness_as_it_can(jax, load, confidence, told):
+    answer = one_run(100.0, jax, load)
+    assert (answer.fastest, answer.confidence, answer.reason) == ("torch", confidence, f"one process each; {told}")
+
+
+@pytest.mark.parametrize(("jax", "confidence"), [(50.0, "undecided"), (10.0, "clear")])
+def test_pairs_of_processes_under_load_must_differ_by_more_than_it_explains(jax, confidence):
+    given = {"other_load": metric(0.3)}
+    several = [
+        record(measurement("torch", throughput=100.0 + n), measurement("jax", throughput=jax, metrics=given))
+        for n in range(6)
+    ]
+    (answer,) = answers(settings(several)[0].cases)
+    assert (answer.fastest, answer.confidence) == ("torch", confidence)
+    assert answer.reason.endswith("at 97%; other load (30%)")
 
 
 def test_the_slower_lane_never_wins():
