@@ -21,7 +21,7 @@ from fwbench.compare.findings import ALL, Decision, Finding, Outcome, Verdict
 from fwbench.compare.statistics import TOLERATED, holm
 from fwbench.machine import Machine
 from fwbench.machine.disturbances import Cause, disturbances, lengthening
-from fwbench.record.lanes import LANES
+from fwbench.record.lanes import LANES, PLACES
 from fwbench.record.measurement import Measurement
 from fwbench.record.reading import Record
 from fwbench.record.workload import Workload
@@ -33,10 +33,6 @@ _CONFIDENCE = 0.95
 
 # Of a machine, what numbers depend on; the kernel and the driver may be what is compared.
 _MACHINE = ("device", "accelerator", "cpu", "threads", "power_limit")
-
-# Of a lane's settings, what says where things are on this machine, or which of its equal parts were given to a run. How
-# many cores these are is the machine's `threads`.
-_PLACES = frozenset({"cpus", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "LD_LIBRARY_PATH"})
 
 # A field of the protocol that a record lacks was not there when it was made: everything was done as by default.
 _PROTOCOL = {field.name: field.default for field in dataclasses.fields(Protocol) if field.default is not MISSING}
@@ -319,10 +315,22 @@ def _differences(base: Measurement | None, head: Measurement | None) -> Iterator
         ("", _told(base.workload), _told(head.workload)),
         ("profile: ", _PROTOCOL | dict(base.protocol), _PROTOCOL | dict(head.protocol)),
         ("lane setting: ", _chosen(base.settings), _chosen(head.settings)),
+        ("", _began(base.parity, head.parity), _began(head.parity, base.parity)),
     ):
         for name in sorted(one.keys() | other.keys()):
             if one.get(name) != other.get(name):
                 yield f"{what}{name} differs: {one.get(name)!r} in the baseline, {other.get(name)!r} here"
+
+
+def _began(own: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Weights and arithmetic, as far as both records tell them."""
+    found = {"digest of the weights": own.get("weights")} if own.get("weights") and other.get("weights") else {}
+    probes = own.get("probe") or {}
+    return found | {
+        f"arithmetic of the {name}": probe.get("arithmetic")
+        for name, probe in probes.items()
+        if name in (other.get("probe") or {})
+    }
 
 
 def _told(workload: Workload) -> dict[str, Any]:
@@ -331,7 +339,8 @@ def _told(workload: Workload) -> dict[str, Any]:
 
 
 def _chosen(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in settings.items() if name not in _PLACES}
+    # How many cores a run was given is the machine's `threads`.
+    return {name: value for name, value in settings.items() if name not in PLACES and name != "cpus"}
 
 
 def _nothing_shared(base: Mapping[str, Benchmark], head: Mapping[str, Benchmark]) -> str:

@@ -115,6 +115,16 @@ class Lane:
         return cls(**fields)
 
 
+# Prefixes of variables that change what is measured, whatever the framework; what of them is set goes on the record.
+RECORDED = (
+    *("MALLOC_", "GLIBC_TUNABLES", "OMP_", "KMP_", "OPENBLAS_", "LD_PRELOAD", "LD_LIBRARY_PATH"),
+    *("CUBLAS_", "CUDNN_", "NCCL_", "NVIDIA_TF32_OVERRIDE", "NVIDIA_VISIBLE_DEVICES"),
+    *("CUDA_CACHE_", "CUDA_DEVICE_", "CUDA_FORCE_PTX_JIT", "CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING", "CUDA_MPS_"),
+)
+
+# Of these, what says where things are on this machine, or which of its equal parts were given to a run.
+PLACES = frozenset({"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "LD_LIBRARY_PATH"})
+
 # NVIDIA's libraries, which compute for PyTorch and for JAX; for CUDA 12 they have other names.
 _NVIDIA = (
     *("nvidia-cublas", "nvidia-cudnn-cu13", "nvidia-nccl-cu13", "nvidia-cusolver", "nvidia-cufft"),

@@ -256,6 +256,11 @@ def _check(measurement: Measurement) -> None:
     for of in (proof, *(proof.get(name, {}) for name in ("errors", "versions") if isinstance(proof, Mapping))):
         if not isinstance(of, Mapping):
             raise TypeError("what it says of a proof is not an object")
+    probe = measurement.parity.get("probe") or {}
+    if not isinstance(probe, Mapping) or not all(isinstance(found, Mapping) for found in probe.values()):
+        raise TypeError("what it says of the precision probe is not an object")
+    if not isinstance(measurement.settings.get("cpus", []), Sequence):
+        raise TypeError("the setting cpus is not a list")
     for moment in measurement.accelerator:
         state = moment.state
         if not all(isinstance(text, str) for text in (moment.when, *(state.throttle_reasons or ()))):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from fwbench.machine import Machine
-from fwbench.record.lanes import LANES
+from fwbench.record.lanes import LANES, PLACES, RECORDED
 from fwbench.record.measurement import Measurement, Metric
 from fwbench.record.reading import Plain, Record
 from fwbench.record.workload import MODES, Workload
@@ -23,6 +23,15 @@ Row = TypeVar("Row")
 UNPROVED = "unproved"
 STALE = "proof is stale"
 OTHER_WEIGHTS = "other weights"
+OTHER_ARITHMETIC = "other arithmetic"
+OTHER_SETTINGS = "other settings"
+
+# Why, where no proof would help.
+_WRONG = {
+    OTHER_WEIGHTS: "began with different weights",
+    OTHER_ARITHMETIC: "computed in another arithmetic than the one asked for, as the precision probe found,",
+    OTHER_SETTINGS: "ran on other numbers of CPUs or under other variables of the environment",
+}
 
 # Of a lane's proof: it was made against the reference, or the lane is the reference itself.
 _COMPARABLE = ("proved", "reference")
@@ -68,6 +77,26 @@ class Case:
         """What the records say of the proof of this lane's network; the worst where they differ."""
         stamps = [m.parity.get("proof") or {} for m in self.measurements]
         return min(stamps, key=lambda stamp: stamp.get("state") in _COMPARABLE, default={})
+
+    @property
+    def as_asked(self) -> bool:
+        """Whether no probe has found another arithmetic than the precision that was asked for."""
+        found = [probe.get("arithmetic") for m in self.measurements for probe in (m.parity.get("probe") or {}).values()]
+        return all(arithmetic == self.workload.precision for arithmetic in found)
+
+    @property
+    def surroundings(self) -> set[str]:
+        """What surrounded each process that changes any framework's numbers: variables, and how many CPUs it had."""
+        return {
+            json.dumps(
+                {
+                    **{n: v for n, v in m.settings.items() if n.startswith(RECORDED) and n not in PLACES},
+                    "cpus": len(m.settings.get("cpus", ())),
+                },
+                sort_keys=True,
+            )
+            for m in self.measurements
+        }
 
     def values(self, metric: str) -> list[float]:
         """The metric's values, one a process that has it."""
@@ -162,6 +191,10 @@ def apart(one: Case, other: Case) -> str:
     ]
     if any(digests[0][draw] != digests[1][draw] for draw in digests[0].keys() & digests[1].keys()):
         return OTHER_WEIGHTS
+    if not (one.as_asked and other.as_asked):
+        return OTHER_ARITHMETIC
+    if one.surroundings != other.surroundings:
+        return OTHER_SETTINGS
     proofs = one.proof, other.proof
     frameworks = {case.proof.get("framework", case.workload.lane) for case in (one, other)}
     if len(frameworks) == 1:
@@ -186,11 +219,8 @@ def doubts(given: Iterable[Case]) -> list[str]:
         lanes = list(comparison.lanes.items())
         for (one, case), (other, beside) in itertools.combinations(lanes, 2):
             model, why = comparison.workload.model, apart(case, beside)
-            if why == OTHER_WEIGHTS:
-                wrong[
-                    f"error: {one} and {other} began with different weights of {model}, so their numbers cannot be "
-                    "compared"
-                ] = None
+            if why in _WRONG:
+                wrong[f"error: {one} and {other} {_WRONG[why]} in {model}, so their numbers cannot be compared"] = None
             elif why:
                 reasons = [found.proof.get("reason", "") for found in (case, beside)]
                 unproved[model] = next(filter(None, reasons), "") or unproved.get(model, "")

@@ -36,7 +36,7 @@ from fwbench.models.importing import described
 from fwbench.models.weights import canonical, digest
 from fwbench.parity.store import stamp
 from fwbench.record.fingerprint import Fingerprint
-from fwbench.record.lanes import Lane
+from fwbench.record.lanes import RECORDED, Lane
 from fwbench.record.measurement import BEFORE, Failure, Measurement, Metric, unavailable
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
@@ -49,13 +49,6 @@ _STEADY_CALLS = 2
 
 # Training batches whose digest goes onto the record, so that two lanes prove that they saw the same.
 _DIGESTED = 2
-
-# Environment that changes what is measured, whatever the framework; what of it is set goes onto the record.
-_RECORDED = (
-    *("MALLOC_", "GLIBC_TUNABLES", "OMP_", "KMP_", "OPENBLAS_", "LD_PRELOAD", "LD_LIBRARY_PATH"),
-    *("CUBLAS_", "CUDNN_", "NCCL_", "NVIDIA_TF32_OVERRIDE", "NVIDIA_VISIBLE_DEVICES"),
-    *("CUDA_CACHE_", "CUDA_DEVICE_", "CUDA_FORCE_PTX_JIT", "CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING", "CUDA_MPS_"),
-)
 
 
 def prepare(lane: Lane) -> None:
@@ -401,7 +394,7 @@ def _environment(lane: Lane) -> dict[str, Any]:
     settings: dict[str, Any] = {
         name: value
         for name, value in sorted(os.environ.items())
-        if name.startswith((*_RECORDED, *lane.recorded)) and name not in lane.caches
+        if name.startswith((*RECORDED, *lane.recorded)) and name not in lane.caches
     }
     if hasattr(os, "sched_getaffinity"):
         settings["cpus"] = sorted(os.sched_getaffinity(0))

@@ -128,6 +128,8 @@ def test_a_metric_of_an_unknown_name_is_read_whatever_its_unit(tmp_path):
         (damaged(*EXTRA, "metrics", "throughput", "direction", value="lower"), "direction 'lower', not '1/s' and"),
         (damaged(*EXTRA, "metrics", "latency_p50", value={"value": 250.0, "source": "here"}), "it has no 'unit'"),
         (damaged(*EXTRA, "protocol", value="quick"), "protocol is not an object"),
+        (damaged(*EXTRA, "parity", value={"probe": {"matmul": 1}}), "the precision probe is not an object"),
+        (damaged(*EXTRA, "settings", value={"cpus": 2}), "the setting cpus is not a list"),
         (damaged(*EXTRA, "training", value={"epochs": [{"seconds": "long"}]}), "epochs: 'long' is not a finite number"),
         (damaged(*EXTRA, "training", value={"epochs": [{"waiting": 1.0}]}), "it has no 'seconds'"),
         (damaged(*EXTRA, "training", value={"epochs": [{"seconds": None}]}), "None is not a finite number"),

@@ -452,6 +452,8 @@ def test_times_tell_nothing_while_somebody_else_is_on_the_gpu(record):
         ({"settings": {"CUDA_VISIBLE_DEVICES": "0"}}, {"settings": {"LD_LIBRARY_PATH": "/opt/cuda"}}),
         # An amount that fwbench did not know when the baseline was made, and that is as it was then.
         ({}, {"protocol": {**QUICK, "least_warmup_time": 0.0}}),
+        # What one side does not tell.
+        ({"parity": {}}, {"parity": {"weights": "abc", "probe": {"matmul": {"arithmetic": "fp32"}}}}),
     ],
 )
 def test_what_makes_no_other_benchmark_is_compared(record, base, head):
@@ -481,6 +483,16 @@ def test_a_longer_warm_up_than_the_baselines_is_another_benchmark(record):
         ({}, {"protocol": {**QUICK, "min_rounds": 9}}, "profile: min_rounds differs: 5 in the baseline, 9 here"),
         ({"batch_size": 256}, {"batch_size": 1024}, "batch_size differs: 256 in the baseline, 1024 here"),
         ({}, {"precision": "tf32"}, "precision differs: 'fp32' in the baseline, 'tf32' here"),
+        (
+            {"parity": {"weights": "abc"}},
+            {"parity": {"weights": "def"}},
+            "digest of the weights differs: 'abc' in the baseline, 'def' here",
+        ),
+        (
+            {"parity": {"probe": {"matmul": {"arithmetic": "fp32"}}}},
+            {"parity": {"probe": {"matmul": {"arithmetic": "tf32"}}}},
+            "arithmetic of the matmul differs: 'fp32' in the baseline, 'tf32' here",
+        ),
     ],
 )
 def test_another_benchmark_under_one_test_is_refused_with_what_differs(record, base, head, reason):

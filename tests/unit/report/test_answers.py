@@ -139,6 +139,29 @@ def beside(lane, throughput, state="", weights="abc", **stamp):
     return measured(lane, throughput=throughput, parity={"weights": weights, "proof": proof(lane, state, **stamp)})
 
 
+def probed(arithmetic):
+    found = beside("jax", 300.0)
+    probe = {"matmul": {"error": 1e-7, "arithmetic": arithmetic}, "convolution": {"error": 1e-7, "arithmetic": "fp32"}}
+    return dataclasses.replace(found, parity={**found.parity, "probe": probe})
+
+
+def set_to(**settings):
+    return dataclasses.replace(beside("jax", 300.0), settings=settings)
+
+
+@pytest.mark.parametrize(
+    "jax",
+    [
+        probed("fp32"),
+        # JAX's own variable, what is a place on this machine, and as many CPUs as the other one's.
+        set_to(XLA_FLAGS="--xla", NVIDIA_VISIBLE_DEVICES="1", cpus=[]),
+    ],
+)
+def test_what_changes_no_other_lanes_numbers_keeps_none_apart(jax):
+    (answer,) = answers(cases([beside("torch", 100.0), jax]))
+    assert (answer.fastest, answer.ratio) == ("jax", 3.0)
+
+
 @pytest.mark.parametrize(
     ("jax", "why"),
     [
@@ -148,6 +171,9 @@ def beside(lane, throughput, state="", weights="abc", **stamp):
         (beside("jax", 300.0, weights="def"), "other weights"),
         (beside("jax", 300.0, versions={"torch": "2.0"}), "proof is stale"),
         (measured("jax", throughput=300.0, parity={"weights": "abc"}), "unproved"),
+        (probed("tf32"), "other arithmetic"),
+        (set_to(OMP_NUM_THREADS="64"), "other settings"),
+        (set_to(cpus=[0]), "other settings"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
