@@ -9,6 +9,7 @@ load can explain, and what cannot be told is inconclusive.
 import dataclasses
 import math
 import statistics
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from typing import Any
@@ -172,6 +173,7 @@ def compare(
     base, head = _without_harness(base), _without_harness(head)
     reasons = () if allow_mismatch else (*mismatches(base.machine, head.machine), *_other_cpu(base, head))
     theirs, ours = _sides(base), _sides(head)
+    twice = {name for record in (base, head) for name in _twice(record)}
     absent = {m.workload.id: m.failure for m in head.measurements if m.failure}
     failed = {name: failure.message for name, failure in absent.items() if failure.kind != "unavailable"}
     pairs = _matched(theirs, ours)
@@ -182,6 +184,9 @@ def compare(
     findings = [Finding(name, "failed", note=message) for name, message in failed.items()]
     cases: list[_Compared] = []
     for one, other in pairs:
+        if twice & {one.name, other.name}:
+            findings.append(Finding(other.name, "incomparable", note="one of the two records holds it twice"))
+            continue
         different = () if allow_mismatch else tuple(_differences(one.measurement, other.measurement))
         if different:
             findings.append(Finding(other.name, "incomparable", note="; ".join(different)))
@@ -297,6 +302,12 @@ def _sides(record: Record) -> dict[str, Benchmark]:
                 record.names.get(measurement.workload),
             )
     return found
+
+
+def _twice(record: Record) -> set[str]:
+    """What one record has measured more than once, so that nobody can tell which of them counts."""
+    counts = Counter(m.workload.id for m in record.measurements if not m.failure)
+    return {name for name, count in counts.items() if count > 1}
 
 
 def _matched(base: Mapping[str, Benchmark], head: Mapping[str, Benchmark]) -> list[tuple[Benchmark, Benchmark]]:

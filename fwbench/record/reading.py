@@ -16,6 +16,7 @@ from fwbench.errors import UserError
 from fwbench.record.journal import SCHEMA
 from fwbench.record.machine import Machine
 from fwbench.record.measurement import Measurement
+from fwbench.record.metrics import METRICS
 from fwbench.record.workload import Workload
 
 STORAGE = Path(".benchmarks")
@@ -28,6 +29,10 @@ PROOFS = STORAGE / "proofs"
 
 # Where a repository may keep what its gates compare with; the newest run is never one of these.
 BASELINES = STORAGE / "baselines"
+
+
+# Times, sizes and rates; energy less its idle share can be below zero, and so can a loss.
+_NEVER_NEGATIVE = ("s", "B", "1/s")
 
 
 @dataclass(frozen=True)
@@ -234,6 +239,8 @@ def _check(measurement: Measurement) -> None:
     for name, metric in measurement.metrics.items():
         if metric.value is not None:
             _numbers((metric.value,), f"metric {name}")
+            if metric.value < 0 and name in METRICS and METRICS[name].unit in _NEVER_NEGATIVE:
+                raise ValueError(f"metric {name}: {metric.value!r} is below 0")
         if not isinstance(metric.source, str):
             raise TypeError(f"metric {name} has no source")
     _numbers(measurement.samples, "samples")

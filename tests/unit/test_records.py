@@ -10,7 +10,7 @@ import pytest
 from fwbench.errors import UserError
 from fwbench.record.journal import SCHEMA
 from fwbench.record.reading import read, runs
-from tests.unit.recorded import MACHINE, failed, journal, measured, plain, saved, write
+from tests.unit.recorded import MACHINE, failed, journal, measured, metric, plain, saved, write
 
 MEASURED = (measured(), measured("jax", throughput=150.0), failed(batch_size=8))
 
@@ -128,6 +128,10 @@ def test_a_metric_of_an_unknown_name_is_read_whatever_its_unit(tmp_path):
         (damaged(*EXTRA, "metrics", "throughput", "direction", value="lower"), "direction 'lower', not '1/s' and"),
         (damaged(*EXTRA, "metrics", "latency_p50", value={"value": 250.0, "source": "here"}), "it has no 'unit'"),
         (damaged(*EXTRA, "protocol", value="quick"), "protocol is not an object"),
+        (
+            damaged(*EXTRA, "metrics", "latency_p50", value=metric(-0.5).to_json("latency_p50")),
+            "metric latency_p50: -0.5 is below 0",
+        ),
         (damaged(*EXTRA, "parity", value={"probe": {"matmul": 1}}), "the precision probe is not an object"),
         (damaged(*EXTRA, "settings", value={"cpus": 2}), "the setting cpus is not a list"),
         (damaged(*EXTRA, "training", value={"epochs": [{"seconds": "long"}]}), "epochs: 'long' is not a finite number"),

@@ -150,6 +150,13 @@ def test_a_record_against_itself_is_unchanged(record):
     assert {finding.kind for finding in outcome.findings} == {"unchanged"}
 
 
+def test_what_a_record_holds_twice_is_not_comparable(record):
+    once, again = several(), several(factor=3.0, stages={"latency": 1.0})
+    for sides in ((record(once, again), record(once)), (record(once), record(once, again))):
+        (finding,) = compare(*sides, LATENCY).findings
+        assert (finding.kind, finding.note) == ("incomparable", "one of the two records holds it twice")
+
+
 def test_processes_that_scatter_more_than_the_threshold_are_inconclusive(record):
     wild = (0.7, 1.0, 1.4, 0.8, 1.2)
     finding = verdict(record, several(levels=wild), several(factor=1.2, levels=wild))
