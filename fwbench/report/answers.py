@@ -38,6 +38,8 @@ class Answer:
         reason: what the confidence rests on, and which lanes are left out.
         quickest, leanest, cheapest: the lanes whose synchronised call takes least time (p50), and that take least
             memory and energy, each with the next one's multiple of it; None where fewer than two lanes have the metric.
+        shared: of an undecided one, the lanes that share first place because every other lane is slower; empty where
+            nothing is known to be slower.
     """
 
     comparison: Comparison
@@ -49,6 +51,7 @@ class Answer:
     quickest: tuple[str, float] | None
     leanest: tuple[str, float] | None
     cheapest: tuple[str, float] | None
+    shared: tuple[str, ...] = ()
 
 
 def answers(cases: Sequence[Case]) -> list[Answer]:
@@ -71,39 +74,94 @@ def answers(cases: Sequence[Case]) -> list[Answer]:
         if left_out:
             why = apart(comparison.lanes[left_out[0]], comparison.lanes[fastest])
             reason = f"{reason}; without {', '.join(map(title, left_out))} ({why})"
-        least = [_least(comparison, together, metric) for metric in (_latency, _memory, _energy)]
-        found.append(Answer(comparison, fastest, second, ratio, confidence, reason, *least))
+        quickest, leanest, cheapest = (_least(comparison, together, metric) for metric in (_latency, _memory, _energy))
+        shared = _shared(comparison, together, fastest) if confidence == "undecided" else ()
+        if shared:
+            reason = f"{reason}; every other lane is slower"
+        found.append(
+            Answer(comparison, fastest, second, ratio, confidence, reason, quickest, leanest, cheapest, shared)
+        )
     return found
 
 
 def headline(found: Sequence[Answer]) -> list[str]:
-    """The answers in sentences: how often each lane is the fastest, and how sure that is."""
+    """The answers in sentences: of each mode one for each question that a reader may have."""
     if not found:
         return ["No workload was measured in two lanes, so there is nothing to compare."]
-    wins: dict[str, list[Answer]] = {}
-    for answer in found:
-        if answer.ratio is not None and answer.confidence != "undecided":
-            wins.setdefault(answer.fastest, []).append(answer)
     lines = []
-    for lane, won in sorted(wins.items(), key=lambda item: -len(item[1])):
-        ratios = sorted(answer.ratio for answer in won if answer.ratio is not None)
-        by = units.ratio(ratios[0])
-        if len(ratios) > 1:
-            by = f"{by} to {units.ratio(ratios[-1])}"
-        sure = "" if all(answer.confidence == "clear" for answer in won) else "likely "
-        models = ", ".join(dict.fromkeys(answer.comparison.workload.model for answer in won))
-        lines.append(f"{title(lane)} is {sure}the fastest in {len(won)} of {len(found)} workloads, by {by} ({models}).")
-    undecided = sum(answer.confidence == "undecided" for answer in found)
-    if undecided:
-        lines.append(f"{undecided} of {len(found)} are undecided: see what their confidence rests on.")
+    for mode in dict.fromkeys(answer.comparison.workload.mode for answer in found):
+        answered = [answer for answer in found if answer.comparison.workload.mode == mode and answer.ratio is not None]
+        if answered:
+            lines.append(_fastest(mode, answered))
+        lines += filter(None, (_best(question, mode, answered) for question in _QUESTIONS))
     uncompared = [answer for answer in found if answer.ratio is None]
     if uncompared:
-        models = ", ".join(dict.fromkeys(answer.comparison.workload.model for answer in uncompared))
         lines.append(
-            f"{len(uncompared)} of {len(found)} cannot be answered ({models}): their lanes may not be "
-            "compared, as the notes say."
+            f"{len(uncompared)} of {len(found)} workloads cannot be answered ({_named(uncompared)}): their lanes may "
+            "not be compared, as the notes say."
         )
     return lines
+
+
+_QUESTIONS = {"quickest": "lowest latency (p50)", "leanest": "least memory", "cheapest": "least energy"}
+# In sentences they stand behind networks that people deploy.
+_TOYS = ("mlp", "cnn")
+
+
+def _fastest(mode: str, answered: Sequence[Answer]) -> str:
+    """Which lanes have the highest throughput, and how sure that is."""
+    wins: dict[tuple[str, str], list[Answer]] = {}
+    for answer in answered:
+        if answer.confidence != "undecided":
+            wins.setdefault((title(answer.fastest), "" if answer.confidence == "clear" else "likely "), []).append(
+                answer
+            )
+    told = [
+        f"{sure}{lane} in {len(won)} of {len(answered)} workloads, by {_span(won)} ({_named(won)})"
+        for (lane, sure), won in sorted(wins.items(), key=lambda item: -len(item[1]))
+    ]
+    shared: dict[tuple[str, ...], list[Answer]] = {}
+    for answer in answered:
+        if answer.confidence == "undecided":
+            shared.setdefault(answer.shared, []).append(answer)
+    for lanes, of in shared.items():
+        first = f"first place shared by {' and '.join(map(title, lanes))}" if lanes else "undecided"
+        told.append(f"{first} in {len(of)} of {len(answered)}, where the two best are {_span(of)} apart ({_named(of)})")
+    return f"Highest throughput, {_WORDS.get(mode, mode)}: {'; '.join(told)}."
+
+
+_WORDS = {"train_step": "training steps", "fit": "epochs of training"}
+
+
+def _best(question: str, mode: str, answered: Sequence[Answer]) -> str:
+    """Which lanes are the best by another metric; empty where no two lanes have it."""
+    counts: dict[str, list[float]] = {}
+    for answer in answered:
+        if least := getattr(answer, question):
+            counts.setdefault(title(least[0]), []).append(least[1])
+    of = sum(map(len, counts.values()))
+    told = [
+        f"{lane} in {len(ratios)} of {of}, by up to {units.ratio(max(ratios))}"
+        for lane, ratios in sorted(counts.items(), key=lambda item: -len(item[1]))
+    ]
+    what = _QUESTIONS[question]
+    return f"{what[0].upper()}{what[1:]}, {_WORDS.get(mode, mode)}: {'; '.join(told)}." if told else ""
+
+
+def _span(given: Sequence[Answer]) -> str:
+    ratios = sorted(answer.ratio for answer in given if answer.ratio is not None)
+    least, most = map(units.ratio, (ratios[0], ratios[-1]))
+    return least if least == most else f"{least} to {most}"
+
+
+def _named(given: Sequence[Answer]) -> str:
+    """Models with their batch sizes, as a reader takes a model's name alone for all of them."""
+    sizes: dict[str, list[str]] = {}
+    for workload in sorted((answer.comparison.workload for answer in given), key=lambda w: w.model in _TOYS):
+        size = f"b{workload.batch_size}"
+        if size not in sizes.setdefault(workload.model, []):
+            sizes[workload.model].append(size)
+    return ", ".join(" ".join((model, *of)) for model, of in sizes.items())
 
 
 def table(found: Sequence[Answer]) -> Table:
@@ -148,6 +206,16 @@ def table(found: Sequence[Answer]) -> Table:
         found,
         [] if costed else ["least energy: no two lanes have any"],
     )
+
+
+def _shared(comparison: Comparison, lanes: Sequence[str], fastest: str) -> tuple[str, ...]:
+    """The lanes that nothing tells from the fastest; empty where that are all."""
+    beside = [
+        lane
+        for lane in lanes
+        if lane == fastest or _weigh(comparison.lanes[fastest], comparison.lanes[lane])[1] == "undecided"
+    ]
+    return tuple(beside) if len(beside) < len(lanes) else ()
 
 
 def _weigh(fastest: Case, second: Case) -> tuple[float, str, str]:

@@ -108,7 +108,7 @@ class BreakEven:
 
     Attributes:
         compiling: seconds that it costs, once.
-        eager, compiled: seconds of a synchronised call, median.
+        eager, compiled: seconds that a call takes among calls back to back, as throughput is measured.
         calls: after which compiling has paid off; None where it never does.
     """
 
@@ -128,15 +128,21 @@ def break_evens(cases: Sequence[Case]) -> list[BreakEven]:
     found = []
     for comparison in comparisons(cases):
         baseline = next((case for lane, case in comparison.lanes.items() if _is_baseline(lane)), None)
-        eager = baseline.value("latency_p50") if baseline else None
+        eager = _call(baseline) if baseline else None
         for case in comparison.lanes.values():
-            compiled = case.value("latency_p50")
+            compiled = _call(case)
             if baseline is None or eager is None or compiled is None or apart(case, baseline):
                 continue
             compiling = _compiling(case, baseline)
             if compiling is not None:
                 found.append(BreakEven(case, compiling, eager, compiled))
     return found
+
+
+def _call(case: Case) -> float | None:
+    """Seconds a call."""
+    throughput = case.value("throughput")
+    return case.workload.batch_size / throughput if throughput else None
 
 
 def _compiling(case: Case, baseline: Case) -> float | None:
@@ -153,10 +159,9 @@ def break_even(cases: Sequence[Case]) -> Table:
         "break-even",
         "When compiling has paid off",
         "The seconds that compiling costs (by which the lane is steady later, with kernels tuned and graphs recorded; "
-        "where that is not known, tracing and compiling alone), a call's latency (p50) in "
-        f"{BASELINE.title} and in the compiled lane, and the number of calls after which the compiled lane has caught "
-        "up; never where its calls are slower. Where two calls take about as long, chance decides between never and "
-        "many.",
+        f"where that is not known, tracing and compiling alone), what a call takes back to back in {BASELINE.title} "
+        "and in the compiled lane, and the number of calls after which the compiled lane has caught up; never where "
+        "its throughput is lower. Where two calls take about as long, chance decides between never and many.",
         (
             *(Column[BreakEven](c.name, functools.partial(_of_case, c), c.unit, c.show) for c in _workload(cases)),
             Column("compiling", lambda found: found.compiling, "s", units.seconds),

@@ -126,13 +126,60 @@ def test_least_memory_and_energy():
     assert (answer.leanest, answer.cheapest) == (("jax", 1.3), ("torch", 1.5))
 
 
+def lanes(batch_size=1, model="mlp", mode="inference", **throughputs):
+    given = {"batch_size": batch_size, "model": model, "mode": mode}
+    (answer,) = answers(
+        cases([measured(lane.replace("_", "-"), throughput=speed, **given) for lane, speed in throughputs.items()])
+    )
+    return answer
+
+
 def test_the_headline_counts_and_does_not_claim_more_than_likely():
-    lines = headline([one_run(100.0, 200.0), one_run(300.0, 100.0), one_run(100.0, 101.0), one_run(100.0, 400.0)])
-    assert lines[0] == "JAX (jit) is likely the fastest in 2 of 4 workloads, by 2.00x to 4.00x (mlp)."
-    assert lines[1] == "PyTorch (eager) is likely the fastest in 1 of 4 workloads, by 3.00x (mlp)."
-    assert lines[2].startswith("1 of 4 are undecided")
-    clear = headline([runs(*((100.0, 104.0 + n) for n in range(6)))])
-    assert clear == ["JAX (jit) is the fastest in 1 of 1 workloads, by 1.06x (mlp)."]
+    found = [
+        lanes(torch=100.0, jax=200.0),
+        lanes(8, torch=300.0, jax=100.0),
+        lanes(16, torch=100.0, jax=101.0),
+        lanes(8, "vit_b_16", torch=100.0, jax=400.0),
+    ]
+    assert headline(found) == [
+        "Highest throughput, inference: likely JAX (jit) in 2 of 4 workloads, by 2.00x to 4.00x (vit_b_16 b8, mlp b1); "
+        "likely PyTorch (eager) in 1 of 4 workloads, by 3.00x (mlp b8); undecided in 1 of 4, where the two best are "
+        "1.01x apart (mlp b16)."
+    ]
+    assert headline([runs(*((100.0, 104.0 + n) for n in range(6)))]) == [
+        "Highest throughput, inference: JAX (jit) in 1 of 1 workloads, by 1.06x (mlp b1)."
+    ]
+
+
+def test_each_mode_has_its_own_sentences():
+    found = [lanes(torch=100.0, jax=200.0), lanes(mode="train_step", torch=200.0, jax=100.0)]
+    assert [line.partition(" in ")[0] for line in headline(found)] == [
+        "Highest throughput, inference: likely JAX (jit)",
+        "Highest throughput, training steps: likely PyTorch (eager)",
+    ]
+
+
+def test_each_question_has_its_own_sentence():
+    def lane(name, p50, memory):
+        return measured(name, metrics={"latency_p50": metric(p50), "host_peak_memory": metric(memory)})
+
+    (answer,) = answers(cases([lane("torch", 0.1, 300.0), lane("jax", 0.2, 100.0)]))
+    assert headline([answer])[1:] == [
+        "Lowest latency (p50), inference: PyTorch (eager) in 1 of 1, by up to 2.00x.",
+        "Least memory, inference: JAX (jit) in 1 of 1, by up to 3.00x.",
+    ]
+
+
+def test_two_lanes_that_both_beat_a_third_share_first_place():
+    answer = lanes(torch=100.0, torch_compile=198.0, jax=200.0)
+    assert (answer.confidence, answer.shared) == ("undecided", ("torch-compile", "jax"))
+    assert answer.reason == "one process each; within 28%; every other lane is slower"
+    assert headline([answer])[0].endswith(
+        "first place shared by PyTorch (torch.compile) and JAX (jit) in 1 of 1, where the two best are 1.01x apart "
+        "(mlp b1)."
+    )
+    # One that nothing tells from the fastest shares it, too; and where that are all, nothing is shared.
+    assert lanes(torch=190.0, torch_compile=198.0, jax=200.0).shared == ()
 
 
 def beside(lane, throughput, state="", weights="abc", **stamp):
@@ -184,7 +231,9 @@ def test_lanes_that_may_not_be_compared_have_no_answer(jax, why):
     assert (answer.quickest, answer.leanest, answer.cheapest) == (None, None, None)
     (row,) = [dict(zip((c.name for c in t.columns), t.rows[0].values, strict=True)) for t in [table([answer])]]
     assert row["by"] == why
-    assert headline([answer]) == ["1 of 1 cannot be answered (mlp): their lanes may not be compared, as the notes say."]
+    assert headline([answer]) == [
+        "1 of 1 workloads cannot be answered (mlp b1): their lanes may not be compared, as the notes say."
+    ]
 
 
 def test_an_unproved_lane_is_left_out_of_an_answer_about_others():
@@ -202,11 +251,12 @@ def test_one_replicate_without_a_proof_is_enough():
 
 
 def test_compiling_pays_off_only_where_the_lanes_may_be_compared():
-    extra = {"latency_p50": metric(0.1), "compile_time": metric(1.0)}
-    torch = measured("torch", metrics={"latency_p50": metric(0.3)})
+    extra = {"compile_time": metric(1.0)}
+    torch = measured("torch", throughput=100.0)
     proved, unproved = (
-        measured("jax", metrics=extra, parity={"weights": "abc", "proof": proof("jax", state)})
+        measured("jax", throughput=200.0, metrics=extra, parity={"weights": "abc", "proof": proof("jax", state)})
         for state in ("proved", "missing")
     )
-    assert len(break_evens(cases([torch, proved]))) == 1
+    (found,) = break_evens(cases([torch, proved]))
+    assert found.calls == 1.0 / (1 / 100 - 1 / 200)
     assert break_evens(cases([torch, unproved])) == []
