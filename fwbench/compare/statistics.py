@@ -87,10 +87,16 @@ def interval(differences: Sequence[float], confidence: float = 0.95) -> tuple[fl
     return float(walsh[cut]), float(walsh[-1 - cut]), float(1 - 2 * below[cut])
 
 
-def p_value(differences: Sequence[float], tolerated: float) -> float:
-    """Exact one-sided signed-rank test (Wilcoxon 1945) of "head is worse by at most `tolerated`"."""
-    shifted = np.asarray(differences) - math.log1p(tolerated)
-    return float(stats.wilcoxon(shifted, alternative="greater", method="exact").pvalue)
+def p_values(differences: Sequence[Sequence[float]], tolerated: Sequence[float]) -> list[float]:
+    """Exact one-sided signed-rank tests (Wilcoxon 1945) of "head is worse by at most `tolerated`".
+
+    Args:
+        differences: of shape (tests, pairs).
+        tolerated: of each test.
+    """
+    shifted = np.asarray(differences) - np.log1p(tolerated)[:, np.newaxis]
+    found: list[float] = stats.wilcoxon(shifted, alternative="greater", method="exact", axis=1).pvalue.tolist()
+    return found
 
 
 def holm(p_values: Mapping[Name, float], alpha: float) -> set[Name]:
@@ -165,14 +171,14 @@ class Confirmation(Generic[Name]):
         look = self._looks.pop(0)
         towards = {name: [self._suspects[name].direction * d for d in differences[name]] for name in self.open}
         # Whoever was cleared still counts among the hypotheses, as one that does not fall.
-        p_values = dict.fromkeys(self._suspects, 1.0)
-        if look.alpha:
-            for name, pairs in towards.items():
-                p_values[name] = p_value(pairs, TOLERATED * self._suspects[name].threshold)
-        fallen = holm(p_values, look.alpha)
+        chances = dict.fromkeys(self._suspects, 1.0)
+        if look.alpha and towards:
+            tolerated = [TOLERATED * self._suspects[name].threshold for name in towards]
+            chances |= zip(towards, p_values(list(towards.values()), tolerated), strict=True)
+        fallen = holm(chances, look.alpha)
         for name, pairs in towards.items():
             suspect = self._suspects[name]
-            found, p = estimate(pairs), p_values[name] if look.alpha else None
+            found, p = estimate(pairs), chances[name] if look.alpha else None
             if name in fallen and found > math.log1p(suspect.threshold):
                 kind: Decision = "regressed" if suspect.direction > 0 else "improved"
                 self.verdicts[name] = _verdict(kind, differences[name], p)
@@ -194,9 +200,14 @@ def _untold(differences: Sequence[float]) -> str:
 
 
 def _walsh(differences: Sequence[float]) -> NDArray[np.float64]:
+    """The means of all pairs of values, each value with itself too."""
     values = np.asarray(differences, np.float64)
-    first, second = np.triu_indices(len(values))
+    first, second = _pairs(len(values))
     return (values[first] + values[second]) / 2
+
+
+# Asked for thousands of times by whoever simulates, and always the same.
+_pairs = functools.cache(np.triu_indices)
 
 
 @functools.cache
