@@ -1,47 +1,45 @@
 """`--fwbench-programs-only` in real pytest runs, over workers whose programs a test plants."""
 
+import dataclasses
 import json
+from types import SimpleNamespace
 
 import pytest
 
-from tests.unit.suites import benchmarks, run, suite
+from fwbench.plugin.session import Session
+from fwbench.record.fingerprint import Fingerprint
+from fwbench.record.measurement import Failure
+from tests.unit.suites import benchmarks, suite
+from tests.unit.suites import in_process as run
 
 __all__ = ["suite"]
 
-# What a worker would say of the programs that the file `programs.json` lists by batch size.
-PLANTED = """
-import dataclasses
-import json
-from pathlib import Path
-
-from fwbench.record.fingerprint import Fingerprint
-from fwbench.plugin.session import Session
-
-pytest_plugins = ["fwbench.plugin"]
-run = Session.run
-
-
-def planted(self, workload, protocol, tell=lambda _: None):
-    measurement = run(self, workload, protocol, tell)
-    adds = json.loads(Path("programs.json").read_text()).get(str(workload.batch_size))
-    if adds is None:
-        return measurement
-    program = Fingerprint(form="fake", digest=f"digest of {adds} adds", operators={"add": adds})
-    return dataclasses.replace(measurement, program=program, failure=None)
-
-
-Session.run = planted
-"""
 ALL = {1: 5, 2: 6, 3: 7}
 
 
 @pytest.fixture
-def programs(suite):
-    """Runs the suite over planted programs (adds by batch size); returns pytest's result."""
-    suite.makeconftest(PLANTED)
+def planted(monkeypatch):
+    """What workers say of programs, by batch size: how many `adds` they have, and `changes` of their measurements."""
+    found, measure = SimpleNamespace(adds={}, changes={}), Session.run
 
-    def go(planted, *arguments):
-        suite.path.joinpath("programs.json").write_text(json.dumps(planted))
+    def run(self, workload, protocol, tell=lambda _: None):
+        measurement, adds = measure(self, workload, protocol, tell), found.adds.get(workload.batch_size)
+        if adds is None:
+            return measurement
+        program = Fingerprint(form="fake", digest=f"digest of {adds} adds", operators={"add": adds})
+        change = {"program": program, "failure": None, **found.changes.get(workload.batch_size, {})}
+        return dataclasses.replace(measurement, **change)
+
+    monkeypatch.setattr(Session, "run", run)
+    return found
+
+
+@pytest.fixture
+def programs(suite, planted):
+    """Runs the suite over planted programs (adds by batch size); returns pytest's result."""
+
+    def go(adds, *arguments):
+        planted.adds = adds
         return run(suite, "--fwbench-programs-only", *arguments)
 
     return go
@@ -144,35 +142,17 @@ def test_a_summary_says_what_changed(suite, programs, baseline):
     assert text.startswith("**fwbench: 3 benchmarks: 1 changed, 2 unchanged**\n\n- noop-noop-inference-b2: changed: 3 ")
 
 
-FAILING = """
-from fwbench.record.measurement import Failure
-
-planted_run = Session.run
-
-
-def untold(self, workload, protocol, tell=lambda _: None):
-    measurement = planted_run(self, workload, protocol, tell)
-    if workload.batch_size != 3:
-        return measurement
-    return dataclasses.replace(measurement, {change})
-
-
-Session.run = untold
-"""
-
-
 @pytest.mark.parametrize(
     ("change", "code", "lines"),
     [
-        ("failure=Failure('error', 'why')", 1, ["*-b3: failed: why", "3 benchmarks: 1 failed, 2 unchanged"]),
-        ("failure=Failure('unavailable', 'why')", 1, ["*-b3: missing: in the baseline, not available here: why"]),
-        ("program=Fingerprint.untold('why')", 1, ["*-b3: missing: no program to compare: why"]),
+        ({"failure": Failure("error", "why")}, 1, ["*-b3: failed: why", "3 benchmarks: 1 failed, 2 unchanged"]),
+        ({"failure": Failure("unavailable", "why")}, 1, ["*-b3: missing: in the baseline, not available here: why"]),
+        ({"program": Fingerprint.untold("why")}, 1, ["*-b3: missing: no program to compare: why"]),
     ],
 )
-def test_a_program_that_cannot_be_told_any_more_is_no_pass(suite, programs, baseline, change, code, lines):
-    suite.makeconftest(PLANTED + FAILING.replace("{change}", change))
-    suite.path.joinpath("programs.json").write_text(json.dumps(ALL))
-    result = run(suite, "--fwbench-programs-only", f"--benchmark-compare={baseline}")
+def test_a_program_that_cannot_be_told_any_more_is_no_pass(programs, planted, baseline, change, code, lines):
+    planted.changes[3] = change
+    result = programs(ALL, f"--benchmark-compare={baseline}")
     assert result.ret == code
     result.stdout.fnmatch_lines(lines)
 
@@ -210,8 +190,8 @@ def test_bad_input_is_one_sentence_and_exit_4(programs, arguments, sentence):
     result.stderr.fnmatch_lines([f"ERROR: {sentence}"])
 
 
-def test_a_timed_record_is_a_baseline_too(suite, programs):
-    suite.path.joinpath("programs.json").write_text(json.dumps(ALL))
+def test_a_timed_record_is_a_baseline_too(suite, programs, planted):
+    planted.adds = ALL
     run(suite, "--benchmark-only", "--benchmark-json=timed.json", "--benchmark-max-time=0", "--benchmark-min-rounds=5")
     assert programs(ALL, "--benchmark-compare=timed.json").ret == 0
     result = programs(ALL | {1: 6}, "--benchmark-compare=timed.json")
