@@ -15,15 +15,19 @@ from tests.unit.processes import grandchildren
 LANES = ("torch", "jax")
 
 
-@pytest.fixture
-def fit(protocol):
-    workers = Workers(machine(), "cpu", {}, NO_PROJECT)
+@pytest.fixture(scope="module")
+def workers():
+    found = Workers(machine(), "cpu", {}, NO_PROJECT)
+    yield found
+    found.close()
 
+
+@pytest.fixture
+def fit(workers, protocol):
     def measure(lane, model="mlp", *, tell=lambda stage: None, **fields):
         return workers.measure(Workload(lane, model, "fit", **fields), protocol, tell)
 
-    yield measure
-    workers.close()
+    return measure
 
 
 def test_both_frameworks_train_on_mnists_files(fit, mnist_folder):
@@ -39,7 +43,7 @@ def test_both_frameworks_train_on_mnists_files(fit, mnist_folder):
 
 
 def test_files_that_are_missing_are_one_sentence(fit, tmp_path):
-    failure = fit("torch", batch_size=64, data="mnist", data_path=str(tmp_path / "none")).failure
+    failure = fit("jax", batch_size=64, data="mnist", data_path=str(tmp_path / "none")).failure
     assert (failure.kind, failure.stage) == ("error", "data")
     assert str(tmp_path / "none") in failure.message
 
@@ -51,9 +55,7 @@ def test_images_come_from_loader_processes_that_end_with_the_training(fit, image
         if stage == "training":
             seen.extend(loader for child in grandchildren(os.getpid()) for loader in loaders(child))
 
-    measurement = fit(
-        "torch", "mobilenet_v3_small", batch_size=2, data="imagenet-100", data_path=str(imagenet_folder), tell=look
-    )
+    measurement = fit("torch", "cnn", batch_size=2, data="imagenet-100", data_path=str(imagenet_folder), tell=look)
     assert measurement.failure is None
     assert len(measurement.training["losses"]) == 7
     assert measurement.metrics["test_top1"].reason == "the data has no split 'test'"
@@ -70,9 +72,7 @@ def test_a_worker_that_is_killed_leaves_no_loader(fit, imagenet_folder):
                 seen.extend(loaders(worker))
                 os.kill(worker, signal.SIGKILL)
 
-    measurement = fit(
-        "torch", "mobilenet_v3_small", batch_size=2, data="imagenet-100", data_path=str(imagenet_folder), tell=kill
-    )
+    measurement = fit("jax", "cnn", batch_size=2, data="imagenet-100", data_path=str(imagenet_folder), tell=kill)
     assert measurement.failure.kind == "crashed"
     assert seen
     assert eventually(lambda: not any(os.path.exists(f"/proc/{process}") for process in seen))
