@@ -177,17 +177,10 @@ def _pointwise_gradients(
 
 def _depthwise(x: Array, kernel: Array, strides: tuple[int, int], pads: Pads) -> Array:
     """The sum over the kernel's taps of the padded images, shifted, times the tap's weights."""
-    height, width = _size(x.shape, kernel.shape, strides, pads)
-    wide = _wide(x)
     # Held together, or the padding would be computed for each tap again, with all that comes before it.
-    x = lax.optimization_barrier(jnp.pad(x, ((0, 0), *pads, (0, 0))))
-    down, right = strides
-    y = sum(
-        x[:, i : i + (height - 1) * down + 1 : down, j : j + (width - 1) * right + 1 : right].astype(wide)
-        * kernel[i, j, 0].astype(wide)
-        for i, j in _positions(*kernel.shape[:2])
-    )
-    return jnp.asarray(y, x.dtype)
+    padded = lax.optimization_barrier(jnp.pad(x, ((0, 0), *pads, (0, 0))))
+    taps = (((i, j), (i, j)) for i, j in itertools.product(range(kernel.shape[0]), range(kernel.shape[1])))
+    return _products(padded, kernel, taps, _size(x.shape, kernel.shape, strides, pads), strides).astype(x.dtype)
 
 
 def _depthwise_gradients(
@@ -204,7 +197,6 @@ def _input_gradient(
 ) -> Array:
     """Of each phase of the stride, the sum over the taps that reach it of the cotangent, shifted, times the weights."""
     batch, height, width, channels = shape
-    wide = _wide(cotangent)
     # Input row `n * stride + phase` meets tap `i` in output row `n + (phase + pad - i) / stride`, where that is whole.
     rows, columns = (
         _Axis(edge, count, stride, pad, out)
@@ -215,12 +207,8 @@ def _input_gradient(
     padded = lax.optimization_barrier(jnp.pad(cotangent, ((0, 0), rows.pads, columns.pads, (0, 0))))
 
     def phase(a: int, b: int) -> Array:
-        terms = [
-            padded[:, up : up + rows.count, left : left + columns.count].astype(wide) * kernel[i, j, 0].astype(wide)
-            for i, up in rows.taps(a)
-            for j, left in columns.taps(b)
-        ]
-        return sum(terms) if terms else jnp.zeros((batch, rows.count, columns.count, channels), wide)
+        taps = (((i, j), (up, left)) for (i, up), (j, left) in itertools.product(rows.taps(a), columns.taps(b)))
+        return _products(padded, kernel, taps, (rows.count, columns.count))
 
     phases = [[phase(a, b) for b in range(columns.stride)] for a in range(rows.stride)]
     stacked = jnp.stack([jnp.stack(row, axis=3) for row in phases], axis=2)
@@ -261,7 +249,6 @@ def _kernel_gradient(x: Array, cotangent: Array, shape: tuple[int, ...], strides
     """
     batch, height, width, channels = cotangent.shape
     (down, right), (rows, columns) = strides, shape[:2]
-    wide = _wide(x)
     tiles = math.ceil(height / _TILE), math.ceil(width / _TILE)
     high, broad = math.ceil(height / tiles[0]), math.ceil(width / tiles[1])
     beyond = tiles[0] * high - height, tiles[1] * broad - width
@@ -277,28 +264,52 @@ def _kernel_gradient(x: Array, cotangent: Array, shape: tuple[int, ...], strides
     zero = jnp.uint32(0)
 
     def add_image(image: Array, total: Array) -> Array:
-        padded = lax.dynamic_index_in_dim(x, image, keepdims=False)
-        padded = lax.pad(padded, jnp.zeros((), x.dtype), (*edges, (0, 0, 0)))
+        padded = lax.dynamic_slice_in_dim(x, image, 1)
+        padded = lax.pad(padded, jnp.zeros((), x.dtype), ((0, 0, 0), *edges, (0, 0, 0)))
 
         def add_tile(tile: Array, total: Array) -> Array:
             row, column = tile // tiles[1] * high, tile % tiles[1] * broad
-            seen = lax.dynamic_slice(padded, (row * down, column * right, zero), (*reach, channels)).astype(wide)
-            weights = lax.dynamic_slice(cotangent, (image, row, column, zero), (1, high, broad, channels)).astype(wide)
-            terms = (
-                seen[i * down : i * down + rows, j * right : j * right + columns] * weights[0, i, j]
-                for i, j in _positions(high, broad)
-            )
+            seen = lax.dynamic_slice(padded, (zero, row * down, column * right, zero), (1, *reach, channels))
+            weights = lax.dynamic_slice(cotangent, (image, row, column, zero), (1, high, broad, channels))
+            outputs = (((i, j), (i * down, j * right)) for i, j in itertools.product(range(high), range(broad)))
+            part = _products(seen, weights.reshape(high, broad, 1, channels), outputs, (rows, columns))
             # Each tile by itself, or rounding would grow with the number of outputs.
-            return total + lax.optimization_barrier(sum(terms))
+            return total + lax.optimization_barrier(part)
 
         return lax.fori_loop(zero, jnp.uint32(math.prod(tiles)), add_tile, total)
 
-    return lax.fori_loop(zero, jnp.uint32(batch), add_image, jnp.zeros((rows, columns, channels), wide))[:, :, None]
+    total = jnp.zeros((1, rows, columns, channels), _wide(x))
+    return lax.fori_loop(zero, jnp.uint32(batch), add_image, total).reshape(rows, columns, 1, channels)
 
 
-def _positions(rows: int, columns: int) -> Iterator[tuple[int, int]]:
-    """Row and column of each tap of a kernel, or of each output of a tile."""
-    return itertools.product(range(rows), range(columns))
+def _products(
+    images: Array,
+    kernel: Array,
+    taps: Iterable[tuple[tuple[int, int], tuple[int, int]]],
+    size: tuple[int, int],
+    strides: tuple[int, int] = (1, 1),
+) -> Array:
+    """The sum over taps of a window of the images times the tap's weights.
+
+    Args:
+        kernel: of shape (rows, columns, 1, channels).
+        taps: of each the row and column in the kernel, and the first row and column of its window.
+        size: of the windows, in height and width.
+
+    Returns:
+        Of shape (batch, *size, channels), in float32 or wider.
+    """
+    batch, _, _, channels = images.shape
+    wide = _wide(images)
+    height, width = ((count - 1) * stride + 1 for count, stride in zip(size, strides, strict=True))
+    total = None
+    for (i, j), (top, left) in taps:
+        # `lax.slice`, for the notation with brackets takes several times as long to trace.
+        window = lax.slice(images, (0, top, left, 0), (batch, top + height, left + width, channels), (1, *strides, 1))
+        weights = lax.slice(kernel, (i, j, 0, 0), (i + 1, j + 1, 1, channels))
+        product = window.astype(wide) * weights.astype(wide)
+        total = product if total is None else total + product
+    return jnp.zeros((batch, *size, channels), wide) if total is None else total
 
 
 def _size(images: tuple[int, ...], kernel: tuple[int, ...], strides: tuple[int, int], pads: Pads) -> tuple[int, int]:
