@@ -1,20 +1,38 @@
-# ruff: noqa: E402 (the threads are fixed before anything is imported that starts some)
-"""What depthwise and 1x1 convolutions cost on one CPU core: XLA's own, fwbench's forms of them, and PyTorch's.
+# ruff: noqa: E402 (threads and memory are set up before anything is imported that takes some)
+"""What XLA's own convolutions cost on a CPU, fwbench's forms of them, and PyTorch's: of layers and of whole networks.
 
-    python docs/evidence/convolutions.py        # writes the table in ../xla-cpu.md
+    python docs/evidence/convolutions.py             # writes both tables in ../xla-cpu.md
+    python docs/evidence/convolutions.py layers      # one of them
+    python docs/evidence/convolutions.py networks
 
-CPU time of the fastest of many calls, in one process, candidates by turns; float32, batch 2.
+Layers: CPU time of the fastest of many calls on one core. Networks: median time of a call on all cores, in the
+environment of fwbench's workers. Each in one process, candidates by turns; float32.
 """
 
 import os
+import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-# Before anything starts a thread.
-os.environ |= {"NPROC": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}
-os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+from fwbench.record.lanes import LANES
+from fwbench.record.workload import Workload
+from fwbench.worker.client import environment
+
+CORES = {"layers": 1, "networks": len(os.sched_getaffinity(0))}
+PART = sys.argv[1] if sys.argv[1:] else ""
+
+if __name__ == "__main__" and not PART:
+    for part, cores in CORES.items():
+        # Of the whole process, for memory and threads are set up when it starts.
+        variables = environment(os.environ, cores, "cpu", LANES["jax"])
+        subprocess.run([sys.executable, __file__, part], env=variables, check=True)
+    sys.exit()
+if PART == "layers":
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 import jax
 import jax.numpy as jnp
@@ -22,10 +40,14 @@ import numpy as np
 import torch
 from jax import lax
 
+from fwbench.frameworks.contract import Program
+from fwbench.frameworks.jax.adapter import Jax
 from fwbench.frameworks.jax.convolutions import convolution
+from fwbench.frameworks.torch.adapter import Torch
+from fwbench.models import CATALOG
+from fwbench.models.weights import canonical
 
 PAGE = Path(__file__).resolve().parents[1] / "xla-cpu.md"
-BEGIN, END = "<!-- convolutions: begin -->", "<!-- convolutions: end -->"
 
 BATCH = 2
 # Edge of the images, channels, features, kernel, stride; those of MobileNetV3, EfficientNet and, 1x1, ResNet-50.
@@ -38,6 +60,10 @@ POINTWISE = (
     *((28, 512, 128, 1), (14, 1024, 256, 1), (7, 512, 2048, 1)),
 )
 SECONDS = 0.5  # for each candidate
+
+NETWORKS = ("mobilenet_v3_small", "efficientnet_b0", "resnet50")
+CALLS = (("inference", 1), ("inference", 8), ("train_step", 2), ("train_step", 8))
+ROUNDS, ROUNDS_SECONDS = 3, 4.0  # at least
 
 Calls = Mapping[str, Callable[[], Any]]
 
@@ -113,7 +139,7 @@ def row(edge: int, channels: int, features: int, kernel: int, stride: int, group
     return f"| {name}{', stride 2' if stride == 2 else ''} | {' | '.join(cells)} |"
 
 
-def table() -> list[str]:
+def layers() -> list[str]:
     lines = [
         "| convolution | forward, ours / XLA | / PyTorch | gradient of the input, ours / XLA | / PyTorch "
         "| gradient of the kernel, ours / XLA | / PyTorch |",
@@ -128,8 +154,58 @@ def table() -> list[str]:
     return lines
 
 
+def compiled(framework: Jax | Torch, lane: str, name: str, mode: str, batch_size: int, plain: bool = False) -> Program:
+    workload, model = Workload(lane, name, mode, batch_size, plain=plain), CATALOG[name]
+    shapes = framework.weight_shapes(model, model.sizes(workload.axes))
+    program = framework.build(workload, model, canonical(workload.weights, model, shapes, workload.seed))
+    with program.session():
+        program.compile()
+    return program
+
+
+def call(program: Program) -> float:
+    """Seconds of one."""
+    time.sleep(0.02)  # PyTorch's threads spin for a while after a call, which would slow down the next candidate's.
+    with program.session():
+        begun = time.perf_counter()
+        program.step()
+        program.wait()
+        return time.perf_counter() - begun
+
+
+def medians(programs: Sequence[Program]) -> list[float]:
+    """Seconds of each one's median call."""
+    for program in programs:
+        call(program)
+    rounds: list[list[float]] = []
+    until = time.perf_counter() + ROUNDS_SECONDS
+    while len(rounds) < ROUNDS or time.perf_counter() < until:
+        rounds.append([call(program) for program in programs])
+    return [statistics.median(calls) for calls in zip(*rounds, strict=True)]
+
+
+def networks() -> list[str]:
+    lines = ["| network | JAX plain / fast | JAX plain / PyTorch | JAX fast / PyTorch |", "|---|--:|--:|--:|"]
+    for name in NETWORKS:
+        for mode, batch_size in CALLS:
+            given = (name, mode, batch_size)
+            plain, fast, other = medians(
+                [
+                    compiled(Jax(), "jax", *given, plain=True),
+                    compiled(Jax(), "jax", *given),
+                    compiled(Torch(), "torch", *given),
+                ]
+            )
+            what = f"{name}, {mode.replace('_', ' ')}, batch {batch_size}"
+            lines.append(f"| {what} | {plain / fast:.2g} | {plain / other:.2g} | {fast / other:.2g} |")
+            print(lines[-1], flush=True)
+    return lines
+
+
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    made = "\n".join((BEGIN, f"jax {jax.__version__}, torch {torch.__version__}.", "", *table(), END))
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    PAGE.write_text(before + made + rest.partition(END)[2])
+    torch.set_num_threads(CORES[PART])
+    lines = {"layers": layers, "networks": networks}[PART]()
+    begin, end = f"<!-- {PART}: begin -->", f"<!-- {PART}: end -->"
+    made = "\n".join((begin, f"jax {jax.__version__}, torch {torch.__version__}.", "", *lines, end))
+    before, _, rest = PAGE.read_text().partition(begin)
+    PAGE.write_text(before + made + rest.partition(end)[2])
