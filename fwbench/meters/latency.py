@@ -4,6 +4,8 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from fwbench.frameworks.contract import Program
 from fwbench.record.measurement import Metric, unavailable
 from fwbench.suite.profiles import Protocol
@@ -60,20 +62,12 @@ def percentiles(samples: Sequence[float]) -> dict[str, Metric]:
 
     Percentiles are interpolated linearly between order statistics (Hyndman and Fan's type 7).
     """
-    ordered = sorted(samples)
     metrics = {}
     for p, needed in SAMPLES_NEEDED.items():
-        source = f"synchronised calls, n={len(ordered)}"
-        if len(ordered) < needed:
-            reason = f"n/a (n={len(ordered)}): p{p} needs {needed} samples"
+        source = f"synchronised calls, n={len(samples)}"
+        if len(samples) < needed:
+            reason = f"n/a (n={len(samples)}): p{p} needs {needed} samples"
             metrics[f"latency_p{p}"] = unavailable(source, reason)
         else:
-            metrics[f"latency_p{p}"] = Metric(_quantile(ordered, p / 100), source)
+            metrics[f"latency_p{p}"] = Metric(float(np.percentile(samples, p)), source)
     return metrics
-
-
-def _quantile(ordered: Sequence[float], q: float) -> float:
-    position = q * (len(ordered) - 1)
-    below = math.floor(position)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (position - below) * (ordered[above] - ordered[below])

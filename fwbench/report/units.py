@@ -2,6 +2,9 @@
 
 import math
 
+# From here on three digits make the next unit's 1.00: 999.9 us would be shown as 1000 us.
+_ROUNDS_UP = 0.9995
+
 
 class AtMost(float):
     """A number that the true one may be below: it is shown so, and ranked with no other."""
@@ -10,7 +13,7 @@ class AtMost(float):
 def seconds(value: float) -> str:
     """12.3 ms, 4.56 s: three significant digits."""
     for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
-        if value >= factor:
+        if value >= _ROUNDS_UP * factor:
             return f"{_three(value / factor)} {unit}"
     return f"{_three(value / 1e-9)} ns"
 
@@ -35,7 +38,7 @@ def size(value: float) -> str:
 
 def joules(value: float) -> str:
     """1.23 J, 45.6 mJ."""
-    if abs(value) >= 1:
+    if abs(value) >= _ROUNDS_UP:
         return f"{_three(value)} J"
     return f"{_three(value * 1e3)} mJ"
 

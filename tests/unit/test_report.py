@@ -29,6 +29,8 @@ def rows(measurements):
     ("text", "expected"),
     [
         (units.seconds(0.0123), "12.3 ms"),
+        (units.seconds(999.9e-6), "1.00 ms"),
+        (units.joules(0.9999), "1.00 J"),
         (units.seconds(4.5e-8), "45.0 ns"),
         (units.seconds(61.0), "61.0 s"),
         (units.size(1536.0), "1.50 KiB"),
