@@ -1,5 +1,6 @@
 """Other load: the share of the CPUs that somebody else used while we measured, and that our numbers suffer from."""
 
+import contextlib
 import math
 import os
 import time
@@ -86,24 +87,28 @@ def family() -> set[int]:
 
 
 def _family(root: int | None, proc: Path) -> dict[int, list[str]]:
-    """What the kernel says of a process (default: this one) and of each living descendant, by number."""
+    """What the kernel says of a process (default: this one) and of each living descendant, by number.
+
+    Each thread's children are asked for, which distributions' kernels list (CONFIG_PROC_CHILDREN): to read all of a
+    machine's hundreds of processes, before and after what is timed, would take many milliseconds of every benchmark.
+    """
     told: dict[int, list[str]] = {}
-    # Not by `Path.glob`, which takes four times as long: a machine has hundreds of processes, and this runs twice in
-    # every measurement.
-    for number in filter(str.isdigit, os.listdir(proc) if proc.is_dir() else ()):
-        try:
-            with open(f"{proc}/{number}/stat", "rb", buffering=0) as stat:
-                # After the name, which may hold anything and ends with the last parenthesis (Linux, proc_pid_stat(5)).
-                told[int(number)] = stat.read().decode(errors="replace").rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-    found = {os.getpid() if root is None else root}
-    grown = True
-    while grown:
-        more = {process for process, columns in told.items() if int(columns[1]) in found} - found
-        found |= more
-        grown = bool(more)
-    return {process: told[process] for process in found if process in told}
+    left = [os.getpid() if root is None else root]
+    while left:
+        number = left.pop()
+        # It may have ended, or the system may have no /proc.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            # After the name, which may hold anything and ends with the last parenthesis (Linux, proc_pid_stat(5)).
+            told[number] = _content(f"{proc}/{number}/stat").rpartition(")")[2].split()
+            for thread in os.listdir(f"{proc}/{number}/task"):
+                left += map(int, _content(f"{proc}/{number}/task/{thread}/children").split())
+    return told
+
+
+def _content(path: str) -> str:
+    # Quicker than by way of a buffer and a decoder.
+    with open(path, "rb", buffering=0) as file:
+        return file.read().decode(errors="replace")
 
 
 def _affinity() -> set[int]:

@@ -1,10 +1,12 @@
 import dataclasses
 import os
+import subprocess
+import sys
 import time
 
 import pytest
 
-from fwbench.machine.load import OtherLoad, family_time
+from fwbench.machine.load import OtherLoad, family, family_time
 from fwbench.meters.energy import RaplCounter, counter, energy, period
 from fwbench.meters.latency import MAX_ROUNDS, SAMPLES_NEEDED, latencies, percentiles
 from fwbench.meters.memory import memory
@@ -327,18 +329,28 @@ def test_other_load_is_what_neither_we_nor_idling_used(clock, tmp_path):
 
 
 def test_loaders_and_compilers_are_no_other_load(tmp_path):
-    def write(process, parent, times, name="x) (y"):
-        (tmp_path / str(process)).mkdir()
-        (tmp_path / str(process) / "stat").write_text(f"{process} ({name}) S {parent} {'0 ' * 9}{times} 0 0")
+    def write(process, times, name="x) (y", **children):
+        for thread, started in children.items():
+            task = tmp_path / str(process) / "task" / thread.removeprefix("thread")
+            task.mkdir(parents=True)
+            (task / "children").write_text("".join(f"{child} " for child in started))
+        (tmp_path / str(process) / "stat").write_text(f"{process} ({name}) S 1 {'0 ' * 9}{times} 0 0")
 
-    write(10, 1, "100 10 1 2")  # the process itself; its waited-for children took 3 ticks
-    write(11, 10, "1000 0 0 0")
-    write(12, 11, "0 0 10000 0")  # a grandchild, listed after its parent
-    write(9, 12, "0 100000 0 0")  # and one listed before its parent
-    write(13, 1, "7 7 7 7")  # somebody else
-    (tmp_path / "meminfo").write_text("not a process")
+    write(10, "100 10 1 2", thread10=[11], thread15=[9])  # the process itself; its waited-for children took 3 ticks
+    write(11, "1000 0 0 0", thread11=[12, 14])
+    write(12, "0 0 10000 0", thread12=[])  # a grandchild; 14 has ended meanwhile
+    write(9, "0 100000 0 0", thread9=[])  # started by another thread
+    write(13, "7 7 7 7", thread13=[])  # somebody else
     assert family_time(10, tmp_path) * os.sysconf("SC_CLK_TCK") == pytest.approx(111113)
     assert family_time(10, tmp_path / "no proc") == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_living_child_is_of_the_family_and_a_stranger_is_not():
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        assert {os.getpid(), child.pid} <= family()
+        child.stdin.close()
+    assert not family() & {1, child.pid, os.getppid()}
 
 
 def test_this_process_is_a_family():

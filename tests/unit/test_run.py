@@ -382,7 +382,7 @@ def test_what_the_server_has_read_no_job_reads_again(monkeypatch):
 
 
 def test_only_what_a_measurement_asks_for_walks_through_all_processes(run, clock, monkeypatch):
-    """Twice, before and after what is timed: each takes a millisecond or more."""
+    """Twice, before and after what is timed."""
     walks = []
     monkeypatch.setattr(load, "_family", lambda *_: walks.append(clock()) or {})
     found, _ = run(FakeFramework(FakeProgram(clock)))
