@@ -29,4 +29,5 @@ def nvml_stub(tmp_path_factory):
     found = nvml.compiler()
     if sys.platform != "linux" or not found:
         pytest.skip("the stand-in for NVIDIA's NVML is compiled by a C compiler on Linux, and there is none here")
-    return nvml.Stub(tmp_path_factory.mktemp("nvml"), found)
+    yield nvml.Stub(tmp_path_factory.mktemp("nvml"), found)
+    nvml.close()

@@ -223,7 +223,9 @@ from fwbench.suite.profiles import PROFILES
 from fwbench.worker.client import Workers
 from tests.unit.fakes import NO_PROJECT
 here = machine()
-protocol = dataclasses.replace(PROFILES["quick"], min_rounds=5, max_time=0.0, energy_time=WINDOW)
+protocol = dataclasses.replace(
+    PROFILES["quick"], warmup_time=0.0, min_rounds=5, max_time=0.0, throughput_time=0.01, energy_time=WINDOW
+)
 workers = Workers(here, here.device, {}, NO_PROJECT)
 measured = workers.measure(Workload(LANE, MODEL, device=here.device), protocol, lambda stage: None)
 workers.close()

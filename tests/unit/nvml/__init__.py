@@ -57,11 +57,71 @@ class Stub:
         return {"LD_LIBRARY_PATH": str(self._folder), "NVML_STUB": str(told), "CUDA_VISIBLE_DEVICES": "0"}
 
 
+# The loader looks at its path when a process starts, so one that has the stub on it forks all that ask; it has imported
+# what most of them need.
+_SERVER = """
+import json, os, sys, tempfile, traceback
+from fwbench.commands import cli, doctor
+from fwbench.worker import client
+
+answers = os.fdopen(os.dup(1), "w")
+for line in sys.stdin:
+    variables, code = json.loads(line)
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        pid = os.fork()
+        if pid == 0:
+            os.dup2(out.fileno(), 1)
+            os.dup2(err.fileno(), 2)
+            os.environ.clear()
+            os.environ.update(variables)
+            status = 1
+            try:
+                exec(code, {"__name__": "__main__"})
+                status = 0
+            except SystemExit as end:
+                status = end.code or 0
+            except BaseException:
+                traceback.print_exc()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        said = []
+        for file in (out, err):
+            file.seek(0)
+            said.append(file.read().decode())
+    print(json.dumps([status, *said]), file=answers, flush=True)
+"""
+_SERVERS: dict[str, subprocess.Popen[str]] = {}
+
+
 def told(variables: Mapping[str, str], code: str) -> Any:
-    """What Python code prints as JSON, in a process of its own with these variables."""
-    done = subprocess.run([sys.executable, "-c", code], env=os.environ | variables, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    """What Python code prints as JSON, in a process of its own with these variables of a stub."""
+    folder = variables["LD_LIBRARY_PATH"]
+    if folder not in _SERVERS:
+        environment = os.environ | variables | {"OPENBLAS_NUM_THREADS": "1"}
+        _SERVERS[folder] = subprocess.Popen(
+            [sys.executable, "-c", _SERVER],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+    server = _SERVERS[folder]
+    assert server.stdin
+    assert server.stdout
+    server.stdin.write(json.dumps([os.environ | variables, code]) + "\n")
+    server.stdin.flush()
+    status, out, err = json.loads(server.stdout.readline())
+    assert status == 0, err
+    return json.loads(out)
+
+
+def close() -> None:
+    """End the processes that answered."""
+    while _SERVERS:
+        _, server = _SERVERS.popitem()
+        server.communicate()
 
 
 def compiler() -> str | None:
