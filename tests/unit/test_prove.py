@@ -186,20 +186,25 @@ def test_a_proof_is_told_and_kept(process, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("script", "sentence"),
+    ("script", "deadline", "sentence"),
     [
-        ("import os; os.abort()", "pair: no proof of jax: its process was killed by SIGABRT"),
+        ("import os; os.abort()", 60.0, "pair: no proof of jax: its process was killed by SIGABRT"),
         (
             "raise SystemExit('a library said no')",
+            60.0,
             "its process ended with exit code 1 before it had a result (a library said no)",
         ),
-        ('print(\'{"unavailable": "nets has no Jax"}\')', "pair: no proof of jax: nets has no Jax"),
-        ("import time; time.sleep(60)", "pair: no proof of jax within 3 s, so its process was ended: proof_axes="),
+        ('print(\'{"unavailable": "nets has no Jax"}\')', 60.0, "pair: no proof of jax: nets has no Jax"),
+        (
+            "import time; time.sleep(60)",
+            0.5,
+            "pair: no proof of jax within 0.5 s, so its process was ended: proof_axes=",
+        ),
     ],
 )
-def test_what_becomes_of_a_process_without_a_proof_is_one_sentence(process, tmp_path, script, sentence):
+def test_what_becomes_of_a_process_without_a_proof_is_one_sentence(process, tmp_path, script, deadline, sentence):
     with pytest.raises(UserError) as caught:
-        process(f"import sys; sys.stdin.readline()\n{script}\n", deadline=3.0)
+        process(f"import sys; sys.stdin.readline()\n{script}\n", deadline=deadline)
     assert sentence in str(caught.value)
     assert not (tmp_path / PROOFS).exists()
 

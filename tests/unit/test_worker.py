@@ -35,7 +35,7 @@ _ALLOCATOR = ("MALLOC_", "GLIBC_TUNABLES")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and forks")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def workers():
     workers = Workers(machine(), "cpu", {}, NO_PROJECT)
     yield workers
@@ -178,7 +178,7 @@ def test_what_a_library_prints_stays_out_of_the_messages():
 
 
 @pytest.mark.parametrize("lanes", [("torch", "torch-compile"), ("jax",)], ids=["torch", "jax"])
-def test_the_server_has_one_thread_when_it_forks(workers, protocol, lanes):
+def test_the_server_has_one_thread_when_it_forks(lanes):
     """Forking a process with several threads can deadlock the child."""
     # Lanes of a framework one after the other, as each imports what the one before it does.
     check = (
@@ -350,7 +350,7 @@ COMPARED_BY = """
 import sys, tempfile
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from fwbench.compare.criteria import CRITERIA
+from fwbench.compare.criteria import Threshold
 from fwbench.compare.duet import compare
 from fwbench.worker.pairs import Pairs
 from fwbench.models import CATALOG
@@ -358,7 +358,7 @@ from fwbench.models.project import Project
 from fwbench.worker.sides import sides
 from fwbench.machine import machine
 from fwbench.record.workload import Workload
-fixed, limits = Workload("noop", "noop", mode="fixed"), {"latency": CRITERIA["latency"].duet}
+fixed, limits = Workload("noop", "noop", mode="fixed"), {"latency": Threshold(1e3)}
 with sides(sys.executable, Project(Path(sys.argv[1]), ()), {}) as (base, head):
     compared = compare({fixed: limits}, Pairs(base, head, CATALOG, machine(), "cpu", 60.0).play)[fixed]
 """
