@@ -11,6 +11,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.unit.shared import once
+
 _BUILDS = {"build": "1.2", "pip": "23", "setuptools": "77"}
 
 
@@ -25,37 +27,43 @@ def wheel(tmp_path_factory, request):
         if int(found.partition(".")[0]) < int(least.partition(".")[0]):
             pytest.skip(f"building the wheel needs {name} {least} in {sys.executable}, which has {found}")
     root = request.config.rootpath
-    source = tmp_path_factory.mktemp("source")
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(root / name, source)
-    shutil.copytree(root / "fwbench", source / "fwbench", ignore=shutil.ignore_patterns("__pycache__"))
-    folder = tmp_path_factory.mktemp("wheel")
-    _succeed(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, source)
-    (found,) = folder.glob("*.whl")
+
+    def build(folder):
+        source = tmp_path_factory.mktemp("source")
+        for name in ("pyproject.toml", "README.md", "LICENSE"):
+            shutil.copy(root / name, source)
+        shutil.copytree(root / "fwbench", source / "fwbench", ignore=shutil.ignore_patterns("__pycache__"))
+        _succeed(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, source)
+
+    (found,) = once(tmp_path_factory, "wheel", build).glob("*.whl")
     return found
 
 
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory, wheel):
     """A folder with the wheel installed in it: on PYTHONPATH it comes before the fwbench of this interpreter."""
-    folder = tmp_path_factory.mktemp("installed")
-    options = ("--quiet", "--disable-pip-version-check", "--no-deps", "--no-index")
-    _succeed(sys.executable, "-m", "pip", "install", *options, "--target", folder, wheel)
-    return folder
+
+    def install(folder):
+        options = ("--quiet", "--disable-pip-version-check", "--no-deps", "--no-index")
+        _succeed(sys.executable, "-m", "pip", "install", *options, "--target", folder, wheel)
+
+    return once(tmp_path_factory, "installed", install)
 
 
 @pytest.fixture(scope="session")
 def core(tmp_path_factory, installed):
     """An interpreter with what fwbench requires without any extra, and pytest-xdist; it has no fwbench itself."""
-    folder = tmp_path_factory.mktemp("core")
-    venv.create(folder, symlinks=True)
-    (packages,) = folder.glob("lib/python*/site-packages")
-    (described,) = installed.glob("fwbench-*.dist-info")
-    for distribution in _closure([*(metadata.Distribution.at(described).requires or ()), "pytest-xdist"]):
-        # Links, because copying NumPy and SciPy would take longer than most of the tests.
-        for top in {file.parts[0] for file in distribution.files or ()} - {"..", "__pycache__"}:
-            (packages / top).symlink_to(distribution.locate_file(top))
-    return folder / "bin" / "python"
+
+    def make(folder):
+        venv.create(folder, symlinks=True)
+        (packages,) = folder.glob("lib/python*/site-packages")
+        (described,) = installed.glob("fwbench-*.dist-info")
+        for distribution in _closure([*(metadata.Distribution.at(described).requires or ()), "pytest-xdist"]):
+            # Links, because copying NumPy and SciPy would take longer than most of the tests.
+            for top in {file.parts[0] for file in distribution.files or ()} - {"..", "__pycache__"}:
+                (packages / top).symlink_to(distribution.locate_file(top))
+
+    return once(tmp_path_factory, "core", make) / "bin" / "python"
 
 
 @pytest.fixture
