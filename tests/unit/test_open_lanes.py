@@ -19,6 +19,7 @@ from fwbench.record.lanes import OWN, Lane, Lanes
 from fwbench.record.reading import PROOFS
 from fwbench.suite.studies import SUITES
 from fwbench.worker.client import PACKAGE
+from tests.unit.shared import once
 
 EXAMPLE = PACKAGE.parent / "docs" / "numpy-lane"
 SPEED = """
@@ -35,11 +36,16 @@ IDS = {f"{lane}-mlp-{mode}-b8" for lane in ("torch", "numpy") for mode in ("infe
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """A folder that the package was installed to, from a folder outside this repository."""
-    source, site = tmp_path_factory.mktemp("source") / "numpy-lane", tmp_path_factory.mktemp("site")
-    shutil.copytree(EXAMPLE, source)
-    install = ["install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--target", site, source]
-    subprocess.run([sys.executable, "-m", "pip", *install], check=True, cwd=site)
-    return site
+
+    def install(site):
+        source = tmp_path_factory.mktemp("source") / "numpy-lane"
+        shutil.copytree(EXAMPLE, source)
+        options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--no-index", "--no-build-isolation"]
+        subprocess.run(
+            [sys.executable, "-m", "pip", "install", *options, "--target", site, source], check=True, cwd=site
+        )
+
+    return once(tmp_path_factory, "numpy-lane", install)
 
 
 @pytest.fixture(scope="module")
@@ -68,11 +74,17 @@ def run(site, project):
 
 
 @pytest.fixture(scope="module")
-def measured(run, project):
+def measured(tmp_path_factory, run, project):
     """What a run of the project says, and its record."""
-    told = run("pytest", *FAST, "--benchmark-save=base", "--benchmark-save-data")
-    (saved,) = project.glob(".benchmarks/*/*_base.json")
-    return told, saved
+
+    def measure(folder):
+        told = run("pytest", *FAST, "--benchmark-save=base", "--benchmark-save-data")
+        folder.joinpath("told.txt").write_text(told)
+        (saved,) = project.glob(".benchmarks/*/*_base.json")
+        saved.rename(folder / "base.json")
+
+    folder = once(tmp_path_factory, "numpy-lane-measured", measure)
+    return (folder / "told.txt").read_text(), folder / "base.json"
 
 
 def test_a_packages_lane_is_measured_beside_our_own(measured):
@@ -160,10 +172,11 @@ def bare_python(tmp_path):
 def test_a_packages_lane_is_gated(run, measured, bare_python):
     """Against its own record, whatever the verdict on so few processes; and a lane that is lost fails the gate."""
     _, saved = measured
-    gate = (*FAST, "--fwbench-gate", f"--benchmark-compare={saved}", "-k", "inference")
-    told = run("pytest", *gate, "--fwbench-fail=latency:10000%")
+    gate = (*FAST, "--fwbench-gate", f"--benchmark-compare={saved}")
+    told = run("pytest", *gate, "--fwbench-fail=latency:10000%", "-k", "numpy and inference")
     assert any(line.split()[:2] == ["numpy-mlp-inference-b8", "latency"] for line in told.splitlines())
-    lost = run("pytest", *gate, f"--fwbench-python=numpy={bare_python}", code=1)
+    # Beside another lane, without which nothing would be compared.
+    lost = run("pytest", *gate, f"--fwbench-python=numpy={bare_python}", "-k", "inference", code=1)
     assert "numpy-mlp-inference-b8" in lost.partition("fwbench: gate")[2]
 
 

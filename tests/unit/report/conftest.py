@@ -8,6 +8,7 @@ import pytest
 from fwbench.commands.cli import main
 from fwbench.record.measurement import Failure
 from tests.unit.recorded import MACHINE, failed, fitted, measured, metric, plain, saved, write
+from tests.unit.shared import once
 
 GOLDEN = Path(__file__).with_name("golden.json")
 NAMES = (
@@ -26,9 +27,11 @@ NAMES = (
 @pytest.fixture(scope="session")
 def golden(tmp_path_factory):
     """The folder of the golden record's report, in every format."""
-    out = tmp_path_factory.mktemp("golden")
-    assert main(["report", str(GOLDEN), "--out", str(out)]) == 0
-    return out
+
+    def write_report(out):
+        assert main(["report", str(GOLDEN), "--out", str(out)]) == 0
+
+    return once(tmp_path_factory, "golden", write_report)
 
 
 @pytest.fixture
@@ -47,6 +50,10 @@ def report(tmp_path, capsys):
 @pytest.fixture(scope="session")
 def hostile(tmp_path_factory):
     """The folder of a report in which every place that a record names something is named badly."""
+    return once(tmp_path_factory, "hostile", write_hostile) / "out"
+
+
+def write_hostile(folder):
     measurements = []
     for name in NAMES:
         memory = {"host_peak_memory": metric(1e6, source=name), "compile_time": metric(1.0, source=name)}
@@ -59,6 +66,4 @@ def hostile(tmp_path_factory):
     machine = dataclasses.replace(MACHINE, cpu=NAMES[0], kernel=NAMES[1])
     record = saved(*measurements, machine=machine, commit_info={"id": NAMES[0], "branch": NAMES[3], "dirty": NAMES[2]})
     record["benchmarks"].append(plain(f"tests/y.py::{NAMES[0]}"))
-    out = tmp_path_factory.mktemp("hostile")
-    assert main(["report", str(write(out / "record.json", record)), "--out", str(out / "out")]) == 0
-    return out / "out"
+    assert main(["report", str(write(folder / "record.json", record)), "--out", str(folder / "out")]) == 0
