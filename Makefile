@@ -16,7 +16,7 @@ bench: $(VENV)/.installed
 	$(RUN) pytest tests/benchmarks --benchmark-only --benchmark-autosave --benchmark-save-data $(ARGS)
 
 test: $(VENV)/.installed
-	$(RUN) pytest tests/unit tests/strangers -n 2 $(ARGS)
+	$(RUN) pytest tests/strangers tests/unit -n 2 $(ARGS)
 	$(RUN) pytest tests/correctness -n 2 $(ARGS)
 	$(RUN) pytest tests/training $(ARGS)
 
