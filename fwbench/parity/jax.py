@@ -13,6 +13,7 @@ import optax  # type: ignore[import-untyped, unused-ignore]
 from fwbench.frameworks.jax import convolutions, networks
 from fwbench.frameworks.jax.functional import Leaf, Network
 from fwbench.frameworks.jax.losses import loss_of
+from fwbench.frameworks.jax.options import faster, known
 from fwbench.models import Model
 from fwbench.models.weights import Shape
 from fwbench.parity.case import ADAM, SGD, STEPS, Array, Backward, Case, Forward, Optimizer, Side, is_statistic
@@ -53,9 +54,11 @@ class JaxSide(Side):
         self._statistics = {name: value for name, value in weights.items() if is_statistic(name)}
         differentiate = jax.value_and_grad(self._loss, has_aux=True)
         # float32 is compiled as a lane compiles it.
-        options = _known_options() if case.dtype == "float64" and case.model.name not in _HEAVY else None
-        self._apply = self._loss if eager else jax.jit(self._loss, compiler_options=options)
-        self._differentiate = differentiate if eager else jax.jit(differentiate, compiler_options=options)
+        forward, backward = faster(device.platform), {}
+        if case.dtype == "float64":
+            forward = backward = {} if case.model.name in _HEAVY else known(_AS_WRITTEN)
+        self._apply = self._loss if eager else jax.jit(self._loss, compiler_options=forward)
+        self._differentiate = differentiate if eager else jax.jit(differentiate, compiler_options=backward)
 
     @staticmethod
     def shapes(model: Model, sizes: Mapping[str, int]) -> dict[str, Shape]:
@@ -63,7 +66,7 @@ class JaxSide(Side):
 
     def losses(self, optimizer: Optimizer) -> Array:
         descent = optax.sgd(**SGD) if optimizer == "sgd" else optax.adam(**ADAM)
-        compiled = functools.partial(jax.jit, compiler_options=_known_options())
+        compiled = functools.partial(jax.jit, compiler_options=known(_AS_WRITTEN))
 
         @functools.partial(compiled, donate_argnames="memory")
         def step(gradients: State, memory: Any, parameters: State) -> tuple[State, Any]:
@@ -135,14 +138,3 @@ class JaxSide(Side):
                 yield
         finally:
             convolutions.choose(before)
-
-
-@functools.cache
-def _known_options() -> dict[str, Any]:
-    """Of `_AS_WRITTEN`, what this version of XLA knows; it refuses to compile with any other."""
-    known = {}
-    for name, value in _AS_WRITTEN.items():
-        with contextlib.suppress(jax.errors.JaxRuntimeError):
-            jax.jit(lambda: 0, compiler_options={name: value})()
-            known[name] = value
-    return known

@@ -33,6 +33,7 @@ class Jitted(Compiled):
 
     def __init__(self, function, *arguments, **options):
         self.settings = {}
+        self.options = {}
         self.device = jax.devices("cpu")[0]
         self.function = jax.jit(function, **options)
         self.arguments = [jnp.asarray(argument) for argument in arguments]

@@ -1,5 +1,6 @@
 """The JAX lane."""
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from fwbench.frameworks.contract import Framework, Program
 from fwbench.frameworks.faults import first_line
 from fwbench.frameworks.jax import plugins
 from fwbench.frameworks.jax.networks import network
+from fwbench.frameworks.jax.options import chosen
 from fwbench.frameworks.jax.program import DTYPE, Dispatch, Forward
 from fwbench.frameworks.jax.training import TrainStep
 from fwbench.frameworks.precision import Operands, Products
@@ -62,7 +64,9 @@ class Jax(Framework):
         return TrainStep(workload, model, weights, horizon)
 
     def probe(self, workload: Workload, operands: Operands) -> Products:
-        @jax.jit
+        device = jax.devices(workload.device)[0]
+
+        @functools.partial(jax.jit, compiler_options=chosen(workload, device.platform))
         def products(left: jax.Array, right: jax.Array, images: jax.Array, kernel: jax.Array) -> list[jax.Array]:
             convolution = jax.lax.conv_general_dilated(
                 images, kernel, (1, 1), [(1, 1), (1, 1)], dimension_numbers=("NHWC", "OIHW", "NHWC")
@@ -70,15 +74,15 @@ class Jax(Framework):
             return [left @ right, convolution]
 
         arrays = (operands.left, operands.right, operands.images, operands.kernel)
-        device = jax.devices(workload.device)[0]
         found = products(*jax.device_put([jnp.asarray(array, DTYPE[workload.precision]) for array in arrays], device))
         return Products(*(np.asarray(array, dtype=np.float32) for array in found))
 
     def matrix_product(
         self, workload: Workload, left: NDArray[np.float32], right: NDArray[np.float32]
     ) -> tuple[Callable[[], Any], str]:
-        factors = jax.device_put((left, right), jax.devices(workload.device)[0])
-        multiply = jax.jit(jnp.matmul).lower(*factors).compile()
+        device = jax.devices(workload.device)[0]
+        factors = jax.device_put((left, right), device)
+        multiply = jax.jit(jnp.matmul, compiler_options=chosen(workload, device.platform)).lower(*factors).compile()
         return lambda: multiply(*factors).block_until_ready(), "XLA"
 
     def preload(self, lane: str) -> None:

@@ -17,6 +17,7 @@ from fwbench.frameworks.jax import convolutions
 from fwbench.frameworks.jax import target as targets
 from fwbench.frameworks.jax.fingerprint import flags, lowered, memory_parts, needed, told
 from fwbench.frameworks.jax.networks import network
+from fwbench.frameworks.jax.options import chosen
 from fwbench.frameworks.jax.rematerialise import rematerialised
 from fwbench.machine import versions
 from fwbench.models import Model
@@ -62,6 +63,7 @@ class Compiled(Program):
             self.network = rematerialised(self.network)
         platform = "cuda" if workload.target else self.device.platform
         convolutions.choose(convolutions.Choice(platform, workload.plain))
+        self.options = chosen(workload, platform)
         jax.config.update("jax_default_matmul_precision", _MATMUL_PRECISION[workload.precision])
         self.settings: dict[str, Any] = {
             "precision_mode": workload.precision,
@@ -69,6 +71,7 @@ class Compiled(Program):
             "memory_format": self.network.images,
             "compile_cache": "cold",
             "XLA_FLAGS": os.environ.get("XLA_FLAGS", ""),
+            **({"compiler_options": self.options} if self.options else {}),
         }
         leaves = [_cast(leaf, dtype) for leaf in self.network.load(weights)]
         self.leaves: Leaves = jax.device_put(leaves, self.device)
@@ -79,7 +82,7 @@ class Compiled(Program):
         start = time.perf_counter()
         module = self.function.lower(*self.arguments)  # type: ignore[attr-defined]
         traced = time.perf_counter()
-        self.compiled = module.compile()
+        self.compiled = module.compile(compiler_options=self.options)
         compiled = time.perf_counter()
         # Now, so that the module is not kept, which would count as the program's memory.
         self.lowered = lowered(module.as_text())
@@ -126,7 +129,7 @@ class Compiled(Program):
         return len(_COMPILED)
 
     def fingerprint(self) -> Fingerprint:
-        compiler = {**versions(("jax", "jaxlib")), "XLA_FLAGS": flags()}
+        compiler = {**versions(("jax", "jaxlib")), "XLA_FLAGS": flags(), **self.options}
         return told(self.lowered, self.compiled, compiler, f"{platform.machine()} {self.device.device_kind}")
 
     def fingerprint_for(self, target: str) -> Fingerprint | str:

@@ -1,0 +1,56 @@
+"""What the JAX lane compiles its programs with."""
+
+import pytest
+
+from fwbench import frameworks
+from fwbench.frameworks.jax.options import faster, known
+from fwbench.models import CATALOG
+from fwbench.models.weights import canonical
+from fwbench.record.lanes import OWN
+from fwbench.record.workload import Workload
+
+FLAG = "xla_cpu_experimental_ynn_fusion_type"
+
+
+@pytest.fixture(autouse=True)
+def no_flags(monkeypatch):
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+
+
+def compiled(mode, **changes):
+    model, adapter = CATALOG["cnn"], frameworks.load(OWN["jax"].adapter)
+    workload = Workload("jax", model.name, mode, 2, **changes)
+    program = adapter.build(workload, model, canonical("drawn", model, adapter.weight_shapes(model, model.sizes()), 0))
+    program.compile()
+    return program
+
+
+def test_an_option_that_xla_does_not_know_is_left_out():
+    assert known({"xla_backend_optimization_level": 1, "xla_no_such_option": True}) == {
+        "xla_backend_optimization_level": 1
+    }
+
+
+@pytest.mark.skipif(not known({FLAG: ""}), reason="this XLA has no YNNPACK")
+def test_inference_on_a_cpu_does_without_ynnpack_and_says_so():
+    program = compiled("inference")
+    assert "__ynn_fusion" not in program.compiled.as_text()
+    assert program.settings["compiler_options"] == {FLAG: ""}
+    # Else a gate would take another program of the same compiler for a change of the network's.
+    assert program.fingerprint().compiler[FLAG] == ""
+
+
+@pytest.mark.parametrize(("mode", "plain"), [("inference", True), ("train_step", False)])
+def test_plain_and_training_programs_are_compiled_as_xla_would(mode, plain):
+    program = compiled(mode, plain=plain)
+    assert "compiler_options" not in program.settings
+    assert FLAG not in program.fingerprint().compiler
+
+
+def test_a_users_own_flag_wins(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", f"--{FLAG}=LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT")
+    assert faster("cpu") == {}
+
+
+def test_a_gpu_is_left_alone():
+    assert faster("cuda") == {}
