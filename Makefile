@@ -18,7 +18,7 @@ bench: $(VENV)/.installed
 test: $(VENV)/.installed
 	$(RUN) pytest tests/strangers tests/unit -n 2 $(ARGS)
 	$(RUN) pytest tests/correctness -n 2 $(ARGS)
-	$(RUN) pytest tests/training $(ARGS)
+	$(RUN) pytest tests/training -n 2 $(ARGS)
 
 check: $(VENV)/.installed
 	$(RUN) ruff check .

@@ -12,8 +12,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from flax import nnx
-from pytest import MonkeyPatch as Patch  # noqa: PT013 (no test)
 
 from fwbench.frameworks.jax import convolutions, layers
 from fwbench.frameworks.jax.networks import network
@@ -23,6 +23,8 @@ from fwbench.parity.case import Case, Mode
 from fwbench.parity.jax import JaxSide
 from fwbench.parity.proof import Quantity, bound, measure, prove
 from fwbench.parity.torch import TorchSide
+
+Patch = pytest.MonkeyPatch
 
 _SIZE = {"resnet50": 64, "vit_b_16": 64, "mobilenet_v3_small": 32, "efficientnet_b0": 32}
 

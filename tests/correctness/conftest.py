@@ -5,15 +5,14 @@ No framework is imported before tests are collected: a process that only hands o
 
 import functools
 import gc
-import os
 from collections.abc import Callable, Iterator
 
 import pytest
 
-import tests.one_process  # noqa: F401 (before the frameworks, which read variables when they are imported)
 from fwbench.models import CATALOG
 from fwbench.parity import store
 from fwbench.parity.report import Row
+from tests.one_process import one_process, quickly_compiled  # noqa: F401 (fixtures)
 
 
 @pytest.fixture(scope="session")
@@ -53,21 +52,6 @@ def proof(request: pytest.FixtureRequest, unless_recorded: Callable[..., None]) 
     jax.clear_caches()
     gc.collect()
     trim_heap()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def compilation_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """JAX compiles a program once a run, however many tests come to it."""
-    import jax
-    import torch
-
-    jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("jax")))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-    # With its plugins, which test_target.py needs: the adapter leaves out those that are not loaded yet.
-    jax.devices()
-    # OpenMP's threads spin while they wait, so parallel test processes that each take all cores hardly move.
-    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // processes))
 
 
 def pytest_xdist_make_scheduler(config, log):

@@ -4,8 +4,6 @@ In inference mode, where every model is compiled in all of its parts; tracing an
 the train mode, whose own arithmetic the float32 gradients prove under `jax.jit`, is left out.
 """
 
-import os
-
 import pytest
 import torch
 from torch._dynamo.utils import counters
@@ -14,11 +12,8 @@ from tests.correctness.proofs import inference
 
 
 @pytest.fixture
-def fresh_compiler(monkeypatch, tmp_path_factory):
-    """No graph of another model in this process, none from another run on disk; one folder for all of a run."""
-    run = tmp_path_factory.getbasetemp()
-    run = run.parent if "PYTEST_XDIST_WORKER" in os.environ else run
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(run / "inductor"))
+def fresh_compiler():
+    """No graph of another model in this process."""
     torch._dynamo.reset()
     counters.clear()
     yield

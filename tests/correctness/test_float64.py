@@ -13,7 +13,7 @@ from fwbench.parity.case import MODELS, MODES, Case
 from fwbench.parity.jax import JaxSide, _known_options
 from fwbench.parity.proof import BOUNDS, modes, prove
 from fwbench.parity.torch import Hardsigmoid, TorchSide
-from tests.correctness.proofs import every_mode
+from tests.correctness.proofs import EVERY, every_mode, over
 
 
 @pytest.fixture(scope="module", params=MODELS)
@@ -32,17 +32,20 @@ def test_on_small_images(sides, quantity):
     prove(quantity, *sides)
 
 
+@pytest.mark.parametrize("quantity", [quantity for quantity in BOUNDS if quantity != "statistics"])
 @every_mode
-@pytest.mark.parametrize("quantity", BOUNDS)
 def test_at_full_length(proof, quantity):
-    if quantity not in proof.quantities:
-        pytest.skip(f"{proof.model.name} has no running statistics")
     proof.prove(quantity)
+
+
+@over([(model, mode) for model, mode in EVERY if len(modes(CATALOG[model])) > 1])
+def test_statistics(proof):
+    proof.prove("statistics")
 
 
 @pytest.mark.parametrize("side", [TorchSide, JaxSide])
 @pytest.mark.parametrize("model", [model for model in MODELS if len(modes(CATALOG[model])) == 1])
-def test_without_batch_normalisation_both_modes_are_one(model, side):
+def test_without_batch_normalisation_both_modes_are_one(model, side, quickly_compiled):
     """Why such a model is proved in mode `eval` alone: its gradients are the same in both, to the last bit."""
     model = CATALOG[model]
     sides = [side(Case(model, mode, "float32", tuple(model.proof_axes.items()))) for mode in MODES]

@@ -20,8 +20,7 @@ LANES = ("torch", "torch-compile", "jax")
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
 @pytest.mark.parametrize("lane", LANES)
-def test_the_arithmetic_asked_for_is_in_force(lane, precision, tmp_path, monkeypatch):
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+def test_the_arithmetic_asked_for_is_in_force(lane, precision):
     workload = Workload(lane, "mlp", precision=precision, device=machine().device)
     framework = load(OWN[lane].adapter)
     model = CATALOG["mlp"]

@@ -27,7 +27,7 @@ from fwbench.models.weights import draw
 FALSE_ALARM = 1e-6
 ROWS, COLUMNS = 40_000, 4
 STOCHASTIC = ("mobilenet_v3_small", "efficientnet_b0")
-SIZE = 64
+SIZE = 32
 
 stochastic_model = pytest.mark.parametrize("model", [pytest.param(model) for model in STOCHASTIC])
 
@@ -156,7 +156,7 @@ def jax_network(model, *, rate=None):
 
 @pytest.mark.parametrize("network", [torch_network, jax_network], ids=LAYERS)
 @stochastic_model
-def test_stochastic_layers_are_on_in_training_and_off_in_inference(network, model):
+def test_stochastic_layers_are_on_in_training_and_off_in_inference(network, model, quickly_compiled):
     x = draw_inputs(CATALOG[model].inputs, 4, 0, {"image_size": SIZE})[""]
     net, without = network(model), network(model, rate=0.0)
     assert np.array_equal(net(x, 0, "eval"), net(x, 1, "eval"))

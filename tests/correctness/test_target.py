@@ -59,7 +59,7 @@ def replaced(monkeypatch, before=lambda x: x):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def no_compilation_cache(compilation_cache):
+def no_compilation_cache(one_process):
     """As in workers: what was compiled for a device that is not here cannot be read back."""
     jax.config.update("jax_enable_compilation_cache", False)
     reset_cache()

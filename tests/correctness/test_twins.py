@@ -111,7 +111,13 @@ def twins(tmp_path, monkeypatch):
             loss = {framework: f"{module}:{loss}" for framework, module in paths.items()}
         return fwbench.Model("twins", **{"inputs": fwbench.image(9, 8, 3), "loss": loss, **fields, **networks})
 
-    yield write
+    return write
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_left():
+    """The networks and programs of all these pairs, which nobody will call again."""
+    yield
     jax.clear_caches()
     gc.collect()
 

@@ -1,5 +1,7 @@
 """The canonical weights go into every framework and out of it, bit for bit, each key exactly once."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -17,6 +19,8 @@ def shapes(framework, model):
     return side(framework).shapes(CATALOG[model], CATALOG[model].sizes())
 
 
+# One of each framework, as what concerns a model runs in one go.
+@functools.lru_cache(maxsize=2)
 def drawn(framework, model):
     return draw(CATALOG[model], shapes(framework, model), seed=0)
 

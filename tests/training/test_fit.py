@@ -21,6 +21,8 @@ from fwbench.suite.studies import STUDIES
 
 LANES = ("torch", "jax")
 STUDY = STUDIES["mnist-mlp"].parts[0]
+# Of what does not depend on the size of images, compiling less and computing less.
+SMALL = (("image_size", 64),)
 # Rounding moves a float32 loss by 1e-7 a step; another batch, label or rate by far more.
 FIRST_STEPS, BOUND = 10, 1e-4
 
@@ -86,9 +88,9 @@ def test_the_scores_are_those_of_the_trained_weights(lane):
 
 
 @pytest.mark.parametrize("lane", LANES)
-def test_evaluation_changes_nothing_and_is_without_dropout(lane):
-    program = build(workload(lane, "mobilenet_v3_small", batch_size=2))
-    images, labels = np.ones((2, 224, 224, 3), np.float32), np.array([1, 2], np.int32)
+def test_evaluation_changes_nothing_and_is_without_dropout(lane, quickly_compiled):
+    program = build(workload(lane, "mobilenet_v3_small", batch_size=2, axes=SMALL))
+    images, labels = np.ones((2, 64, 64, 3), np.float32), np.array([1, 2], np.int32)
     before = program.weights()
     program.score(images, labels)
     once = program.scores()
@@ -131,9 +133,9 @@ def test_accumulated_gradients_make_the_whole_batchs_step(lane, mode):
 
 
 @pytest.mark.parametrize("lane", LANES)
-def test_rematerialisation_changes_no_result(lane):
+def test_rematerialisation_changes_no_result(lane, quickly_compiled):
     """Running statistics above all: a block that runs twice must count its batch once."""
-    case = workload(lane, "mobilenet_v3_small", "train_step", batch_size=2, optimizer="sgd")
+    case = workload(lane, "mobilenet_v3_small", "train_step", batch_size=2, optimizer="sgd", axes=SMALL)
     kept, weights = trained(case)
     again, rematerialised = trained(dataclasses.replace(case, remat=True))
     # Batch normalisation over a batch of two amplifies rounding; to count the batch twice moves a mean by a hundredth.
@@ -149,7 +151,7 @@ def test_rematerialisation_in_torch_runs_every_block_twice(monkeypatch):
     calls = []
     forward = InvertedResidual.forward
     monkeypatch.setattr(InvertedResidual, "forward", lambda self, x: (calls.append(self), forward(self, x))[1])
-    case = workload("torch", "mobilenet_v3_small", "train_step", batch_size=2)
+    case = workload("torch", "mobilenet_v3_small", "train_step", batch_size=2, axes=SMALL)
     for remat, times in ((False, 1), (True, 2)):
         program = build(dataclasses.replace(case, remat=remat))
         calls.clear()
@@ -160,7 +162,7 @@ def test_rematerialisation_in_torch_runs_every_block_twice(monkeypatch):
 
 
 def test_rematerialisation_in_jax_computes_every_block_again():
-    case = workload("jax", "mobilenet_v3_small", "train_step", batch_size=2)
+    case = workload("jax", "mobilenet_v3_small", "train_step", batch_size=2, axes=SMALL)
     kept, again = (
         str(jax.make_jaxpr(program.function)(*program.arguments))
         for program in (build(case), build(dataclasses.replace(case, remat=True)))
@@ -178,8 +180,8 @@ def test_a_network_without_blocks_has_nothing_to_rematerialise(lane):
 
 
 @pytest.mark.parametrize("lane", LANES)
-def test_vit_trains(lane):
-    losses, _ = trained(workload(lane, "vit_b_16", "train_step", batch_size=2))
+def test_vit_trains(lane, quickly_compiled):
+    losses, _ = trained(workload(lane, "vit_b_16", "train_step", batch_size=2, axes=SMALL))
     assert losses == sorted(losses, reverse=True)
     assert losses[-1] < losses[0]
 

@@ -158,19 +158,24 @@ def test_the_older_settings_of_the_arithmetic_can_be_read_and_say_the_same(preci
     assert torch.backends.mkldnn.fp32_precision == "ieee"
 
 
-@pytest.mark.parametrize("name", ["fp32", "bf16", "tf32"])
-def test_cudnns_older_setting_can_be_read_and_says_the_same(name):
-    """In a process of its own: what was once set through the older setting alone can be read ever after."""
+def test_cudnns_older_setting_can_be_read_and_says_the_same():
+    """In processes of their own: what was once set through the older setting alone can be read ever after."""
     script = """
-import sys, torch
+import os, torch
 from fwbench.frameworks.torch import graphs
 from fwbench.frameworks.torch.program import set_precision
-set_precision(sys.argv[1])
-found = [torch.backends.cudnn.allow_tf32, torch.backends.cudnn.conv.fp32_precision]
-with torch.backends.cudnn.flags(enabled=True):
-    pass
-assert found == [torch.backends.cudnn.allow_tf32, torch.backends.cudnn.conv.fp32_precision]
-print(*found)
+for name in ("fp32", "bf16", "tf32"):
+    if child := os.fork():
+        assert os.waitpid(child, 0)[1] == 0, name
+        continue
+    set_precision(name)
+    found = [torch.backends.cudnn.allow_tf32, torch.backends.cudnn.conv.fp32_precision]
+    with torch.backends.cudnn.flags(enabled=True):
+        pass
+    assert found == [torch.backends.cudnn.allow_tf32, torch.backends.cudnn.conv.fp32_precision]
+    print(name, *found, flush=True)
+    break
 """
-    done = subprocess.run([sys.executable, "-c", script, name], capture_output=True, text=True)
-    assert done.stdout.split() == (["True", "tf32"] if name == "tf32" else ["False", "ieee"]), done.stderr
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    told = ["fp32 False ieee", "bf16 False ieee", "tf32 True tf32"]
+    assert done.stdout.splitlines() == told, done.stderr

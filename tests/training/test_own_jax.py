@@ -20,6 +20,8 @@ from fwbench.models.inputs import draw as draw_inputs
 from fwbench.models.weights import draw
 from fwbench.record.workload import Workload
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 BATCH = 8
 IMAGE = fwbench.image(8, 8, 3)
 NUMBERS = fwbench.normal(4, 6)
@@ -50,17 +52,6 @@ ATTENTION = model("attention", "Attention", inputs=NUMBERS, loss="mse", torch="o
 STOCHASTIC = ("nnx", "linen", "equinox")
 
 every_kind = pytest.mark.parametrize("kind", MODELS)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compilation_cache(tmp_path_factory):
-    """JAX compiles a program once, however many tests come to it."""
-    before = jax.config.jax_compilation_cache_dir, jax.config.jax_persistent_cache_min_compile_time_secs
-    jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("jax")))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-    yield
-    jax.config.update("jax_compilation_cache_dir", before[0])
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", before[1])
 
 
 def weights_of(described, sizes=None):

@@ -99,11 +99,6 @@ def canonical(module):
     return trained | {name: tensor for name, tensor in module.named_buffers() if "running_" in name}
 
 
-@pytest.fixture(autouse=True)
-def fresh_caches(tmp_path, monkeypatch):
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-
-
 def inferred(program):
     with program.session():
         program.compile()

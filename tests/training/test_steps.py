@@ -43,11 +43,6 @@ def distance(one, other):
     return np.sqrt(sum(float(np.sum(np.square(one[name] - other[name]))) for name in one))
 
 
-@pytest.fixture(autouse=True)
-def fresh_caches(tmp_path, monkeypatch):
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-
-
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 @pytest.mark.parametrize("model", ["mlp", "cnn"])
 def test_torch_and_jax_take_the_same_steps(model, optimizer):
