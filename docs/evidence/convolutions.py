@@ -10,6 +10,7 @@ environment of fwbench's workers. Each in one process, candidates by turns; floa
 """
 
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -174,14 +175,15 @@ def call(program: Program) -> float:
 
 
 def medians(programs: Sequence[Program]) -> list[float]:
-    """Seconds of each one's median call."""
+    """Seconds of each one's median call, in a new order every round: each finds the caches as the last left them."""
     for program in programs:
         call(program)
-    rounds: list[list[float]] = []
+    found: list[list[float]] = [[] for _ in programs]
     until = time.perf_counter() + ROUNDS_SECONDS
-    while len(rounds) < ROUNDS or time.perf_counter() < until:
-        rounds.append([call(program) for program in programs])
-    return [statistics.median(calls) for calls in zip(*rounds, strict=True)]
+    while len(found[0]) < ROUNDS or time.perf_counter() < until:
+        for which in random.sample(range(len(programs)), len(programs)):
+            found[which].append(call(programs[which]))
+    return [statistics.median(calls) for calls in found]
 
 
 def networks() -> list[str]:
