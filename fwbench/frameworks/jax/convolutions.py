@@ -164,7 +164,9 @@ _convolution.defvjp(_forward, _backward)
 
 
 def _pointwise(x: Array, kernel: Array, strides: tuple[int, int], pads: Pads) -> Array:
-    return x[:, :: strides[0], :: strides[1]] @ kernel[0, 0]
+    x = x[:, :: strides[0], :: strides[1]]
+    # As one matrix: with more axes, XLA computes the cotangent once more, transposed, to make the kernel's gradient.
+    return (x.reshape(-1, x.shape[3]) @ kernel[0, 0]).reshape(*x.shape[:3], kernel.shape[3])
 
 
 def _pointwise_gradients(
