@@ -43,7 +43,7 @@ def examine(
     sleep: Callable[[float], None] = time.sleep,
     gpu: nvml.Gpu | nvml.NoGpu | None = None,
     energy: Callable[[str], object] = counter,
-    python: tuple[int, int] = sys.version_info[:2],
+    python: tuple[int, int, int] = sys.version_info[:3],
     vendor: str | None = None,
 ) -> list[Finding]:
     """Look at everything that numbers depend on; changes nothing and imports no framework.
@@ -54,7 +54,7 @@ def examine(
         sleep: lets the second pass in which other load is watched.
         gpu: what NVML finds; default: asked.
         energy: finds the counter of a device, or the reason why there is none.
-        python: major and minor version of the interpreter.
+        python: version of the interpreter.
         vendor: of the CPU; default: as it says itself.
     """
     found = nvml.find() if gpu is None else gpu
@@ -109,21 +109,22 @@ def _lanes() -> Iterator[Finding]:
         )
 
 
-def _python(version: tuple[int, int]) -> Finding:
-    """Whether newer frameworks could be had with a newer Python."""
+def _python(version: tuple[int, ...]) -> Finding:
+    """Whether newer frameworks could be had with a newer Python, or would run better."""
+    here = _dotted(version)
     wanting = {what: needed for what, needed in NEEDS_PYTHON.items() if version < needed}
-    if not wanting:
-        return Finding("Python", "good", _dotted(version))
-    found = ", ".join(f"{what} needs Python {_dotted(needed)} or newer" for what, needed in wanting.items())
-    return Finding(
-        "Python",
-        "better",
-        f"{found}; this is {_dotted(version)}",
-        f"install fwbench with Python {_dotted(max(wanting.values()))} or newer",
-    )
+    if wanting:
+        found = ", ".join(f"{what} needs Python {_dotted(needed)} or newer" for what, needed in wanting.items())
+        newest = _dotted(max(wanting.values()))
+        return Finding("Python", "better", f"{found}; this is {here}", f"install fwbench with Python {newest} or newer")
+    if version == (3, 13, 0):
+        # PyTorch's own warning (torch/_dynamo/guards.py).
+        found = f"{here}, on which each call of the lane torch-compile takes longer than from 3.13.1 on"
+        return Finding("Python", "better", found, "install fwbench with a newer Python to measure that lane")
+    return Finding("Python", "good", here)
 
 
-def _dotted(version: tuple[int, int]) -> str:
+def _dotted(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 
