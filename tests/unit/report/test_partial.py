@@ -205,7 +205,7 @@ def test_formats_are_written_as_asked(report, formats):
 def test_the_same_records_write_the_same_bytes(tmp_path, report, monkeypatch):
     from fwbench.commands.cli import main
 
-    out = report(saved(measured("torch"), measured("jax"), fitted()))
+    out = report(saved(measured("torch"), measured("jax"), fitted()), pdfs=True)
     path = tmp_path / "0.json"
     assert main(["report", str(path), "--out", str(tmp_path / "again")]) == 0
     for file in sorted(path for path in out.rglob("*") if path.is_file()):
