@@ -12,6 +12,11 @@ from jax import lax
 from fwbench.frameworks.jax import convolutions
 from fwbench.frameworks.jax.convolutions import Choice, convolution, fast
 from fwbench.frameworks.jax.layers import conv
+from fwbench.models import CATALOG
+from fwbench.parity.case import Case
+from fwbench.parity.float32 import global_error, logits_error, tolerance
+from fwbench.parity.jax import JaxSide, _known_options
+from fwbench.parity.torch import TorchSide
 
 CHANNELS = 4
 
@@ -30,7 +35,11 @@ CASES = {
 }
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+# Without optimisation, which changes no form and takes most of the time.
+compiled = functools.partial(jax.jit, compiler_options=_known_options())
+
+
+@functools.partial(compiled, static_argnums=(0, 1, 2, 3))
 def answers(convolve, strides, padding, groups, x, kernel, weight):
     """Output and both gradients of a weighted sum of it."""
 
@@ -52,8 +61,13 @@ def drawn(case, groups, size, channels=CHANNELS):
 
 
 @pytest.mark.parametrize("size", [(8, 6), (7, 9)], ids=str)
-@pytest.mark.parametrize("groups", [1, CHANNELS], ids=["dense", "depthwise"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("case", "groups"),
+    [
+        *(pytest.param(case, CHANNELS, id=f"{case}, depthwise") for case in CASES),
+        *(pytest.param(case, 1, id=f"{case}, dense") for case in CASES if case.startswith("1x1")),
+    ],
+)
 def test_value_and_gradients_are_xlas(case, groups, size):
     with jax.enable_x64(True):
         strides, padding, groups, *arrays = drawn(case, groups, size)
@@ -66,8 +80,8 @@ def test_value_and_gradients_are_xlas(case, groups, size):
 
 
 @pytest.mark.parametrize("channels", [96, 1152], ids=str)
-def test_sums_over_more_positions_than_one_piece_are_whole(channels):
-    """Several pieces of positions, the last one not full: of 17 columns none is a multiple."""
+def test_sums_over_more_outputs_than_one_tile_are_whole(channels):
+    """Several tiles of outputs, in height and in width, the last ones not full."""
     with jax.enable_x64(True):
         strides, padding, groups, *arrays = drawn("5x5", channels, (13, 17), channels)
         ours, theirs = (
@@ -98,6 +112,46 @@ def test_bfloat16_is_summed_in_float32(case):
         assert one.dtype == jnp.bfloat16
         distance = np.linalg.norm(np.float32(one) - right), np.linalg.norm(np.float32(other) - right)
         assert distance[0] <= 1.1 * distance[1] + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("model", "dtype", "plain"),
+    [
+        pytest.param("mobilenet_v3_small", "float32", True, id="mobilenet_v3_small-float32-plain"),
+        pytest.param("mobilenet_v3_small", "bfloat16", False, id="mobilenet_v3_small-bfloat16-fast"),
+        pytest.param("efficientnet_b0", "bfloat16", False, id="efficientnet_b0-bfloat16-fast"),
+        pytest.param("resnet50", "float32", True, id="resnet50-float32-plain"),
+    ],
+)
+def test_networks_err_as_the_number_format_rounds(model, dtype, plain):
+    """Logits and gradients, against PyTorch's in float64, of what test_float32.py and test_float64.py leave out.
+
+    Those know the fast form alone. An error to first order is a sum of roundings, each in proportion to the format's
+    epsilon: what may be lost in float32, PyTorch's own loss times five, times the ratio of epsilons may be lost here.
+    """
+    axes = (("image_size", 32),)
+    exact, own = (TorchSide(Case(CATALOG[model], dtype=each, axes=axes)) for each in ("float64", "float32"))
+    side = JaxSide(Case(CATALOG[model], dtype="float32", axes=axes))
+
+    def cast(tree):
+        return jax.tree.map(lambda array: array.astype(dtype), tree)
+
+    def loss(parameters, statistics, inputs):
+        side._inputs = cast(inputs)
+        return side._loss(cast(parameters), cast(statistics))
+
+    convolutions.choose(Choice("cpu", plain))
+    differentiate = compiled(jax.value_and_grad(loss, has_aux=True))
+    with jax.default_matmul_precision("highest"):
+        (_, (logits, _)), gradients = differentiate(side._parameters, side._statistics, side._inputs)
+    assert logits.dtype == dtype
+    coarser = float(jnp.finfo(dtype).eps / jnp.finfo("float32").eps)
+    expected = exact.forward.output
+    error = logits_error(np.float64(logits), expected)
+    assert 0 < error <= coarser * tolerance([logits_error(own.forward.output, expected)])
+    expected = exact.backward.gradients
+    error = global_error({name: np.float64(array) for name, array in gradients.items()}, expected)
+    assert 0 < error <= coarser * tolerance([global_error(own.backward.gradients, expected)])
 
 
 @pytest.fixture(autouse=True)
