@@ -33,7 +33,7 @@ def workload(lane, model="mlp", mode="fit", **fields):
 
 def build(case, horizon=100):
     framework, model = load(OWN[case.lane].adapter), CATALOG[case.model]
-    weights = draw(model, framework.weight_shapes(model, model.sizes()), case.seed)
+    weights = draw(model, framework.weight_shapes(model, model.sizes(case.axes)), case.seed)
     return framework.build(case, model, weights, horizon)
 
 
