@@ -181,7 +181,7 @@ def run(work: Path, names: list[str]) -> None:
     lane = OWN["jax"]
     # Compiled once for all processes.
     shared = lane.sharing | {"JAX_COMPILATION_CACHE_DIR": str(work / "cache")}
-    variables = environment(os.environ, 1, "cpu", lane) | shared | {"KERAS_BACKEND": "jax", "PYTHONPATH": str(ROOT)}
+    variables = environment(os.environ, 1, "cpu", lane) | shared | {"KERAS_BACKEND": "jax"}
     work.mkdir(parents=True, exist_ok=True)
     for name in names or PORTS:
         subprocess.run([sys.executable, HERE, str(work), "--play", name], env=variables, check=True)
@@ -208,7 +208,7 @@ def ratio(played: Mapping[str, Any]) -> float:
 
 
 def tables(rows: list[dict[str, Any]]) -> list[str]:
-    """A row for every pair, over all processes that played it, and what each pair is made of."""
+    """A row for every pair that was played, over all processes that did, and what each pair is made of."""
     times = [
         "| network | port | what | batch | ours | theirs | ours / theirs | least to greatest | processes |",
         "|---|---|---|--:|--:|--:|--:|--:|--:|",
@@ -217,7 +217,8 @@ def tables(rows: list[dict[str, Any]]) -> list[str]:
         "| network | port | parameters, ours | theirs | FLOPs of a forward pass, ours | theirs | logits apart by |",
         "|---|---|--:|--:|--:|--:|--:|",
     ]
-    for name, port in PORTS.items():
+    names = {row["model"] for row in rows}
+    for name, port in ((name, port) for name, port in PORTS.items() if name in names):
         for mode, batch in itertools.product(MODES, BATCHES):
             played = [row for row in rows if (row["model"], row["mode"], row["batch"]) == (name, mode, batch)]
             ratios = sorted(map(ratio, played))

@@ -46,6 +46,10 @@ def test_a_row_has_the_median_the_least_and_the_greatest_of_the_processes(ports,
     assert sum("**" in line for line in lines) == len(ports.BATCHES)
 
 
+def test_a_network_that_was_not_played_has_no_row(ports, rows):
+    assert not any("vit" in line for line in ports.tables([row for row in rows if row["model"] != "vit_b_16"]))
+
+
 def test_the_work_of_both_is_told_and_logits_of_equal_weights_alone(ports, rows):
     lines = ports.tables(rows)
     assert "| resnet50 | torchax | 1,000 | 1,100 | 2e+09 | 2.2e+09 | 3e-06 |" in lines
