@@ -17,8 +17,8 @@ from fwbench.record.reading import read
 
 ROOT = Path(__file__).parents[1]
 BASELINE = ROOT / ".benchmarks" / "baselines" / "programs.jsonl"
-# One batch size is enough, as another one changes no more than shapes. Epochs have the program of a training step, and what
-# measures the harness has none.
+# One batch size is enough, as another one changes no more than shapes. Epochs have the program of a training step, and
+# what measures the harness has none.
 SUITE = (
     *("tests/benchmarks", "--fwbench-programs-only", "--fwbench-batch-sizes=2"),
     *("-k", "not fit and not noop and not dispatch"),

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,10 @@ from fwbench.errors import UserError
 from fwbench.record.journal import SCHEMA
 from fwbench.record.reading import read, runs
 from tests.unit.recorded import MACHINE, failed, journal, measured, metric, plain, saved, write
+
+# What a clone has under `.benchmarks/` (docs/ci.md).
+STORAGE = Path(__file__).parents[2] / ".benchmarks"
+KEPT = [*STORAGE.glob("0001_readme.json"), *STORAGE.glob("baselines/*")]
 
 MEASURED = (measured(), measured("jax", throughput=150.0), failed(batch_size=8))
 
@@ -214,3 +219,10 @@ def test_nothing_there_says_what_to_name(tmp_path):
 def test_no_framework_is_imported():
     code = "import sys, fwbench.record.reading; print({'torch', 'jax', 'tensorflow', 'numpy'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.name)
+def test_what_the_repository_keeps_can_be_read(path):
+    kept = read(path).measurements
+    assert kept
+    assert {measurement.failure.kind for measurement in kept if measurement.failure} <= {"unavailable"}
