@@ -119,8 +119,8 @@ def _python(version: tuple[int, ...]) -> Finding:
         return Finding("Python", "better", f"{found}; this is {here}", f"install fwbench with Python {newest} or newer")
     if version == (3, 13, 0):
         # PyTorch's own warning (torch/_dynamo/guards.py).
-        found = f"{here}, on which each call of the lane torch-compile takes longer than from 3.13.1 on"
-        return Finding("Python", "better", found, "install fwbench with a newer Python to measure that lane")
+        found = f"{here}, on which calls of the lane torch-compile may take longer than from 3.13.1 on"
+        return Finding("Python", "better", found, "install fwbench with Python 3.13.1 or newer, or 3.12")
     return Finding("Python", "good", here)
 
 
