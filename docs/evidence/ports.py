@@ -221,14 +221,17 @@ def tables(rows: list[dict[str, Any]]) -> list[str]:
     for name, port in ((name, port) for name, port in PORTS.items() if name in names):
         for mode, batch in itertools.product(MODES, BATCHES):
             played = [row for row in rows if (row["model"], row["mode"], row["batch"]) == (name, mode, batch)]
+            if not played:
+                continue
             ratios = sorted(map(ratio, played))
             ours, theirs = (duration(median(median(row[side]) for row in played)) for side in ("ours", "theirs"))
             found = f"{median(ratios):.2f}"
             claimed = found if median(ratios) <= LARGEST else f"**{found}**"
             cells = (name, port, MODES[mode], batch, ours, theirs, claimed, f"{ratios[0]:.2f} to {ratios[-1]:.2f}")
             times.append(f"| {' | '.join(map(str, (*cells, len(played))))} |")
-        row = next(row for row in rows if (row["model"], row["mode"], row["batch"]) == (name, "inference", 1))
-        flops = (f"{count:.4g}" for count in row["flops"])
+        # The first that is played.
+        row = next(row for row in rows if row["model"] == name)
+        flops = (f"{count:.3e}" for count in row["flops"])
         apart = f"{row['difference']:.0e}" if port == "torchax" else "(other weights)"
         work.append(f"| {' | '.join((name, port, *map('{:,}'.format, row['parameters']), *flops, apart))} |")
     return [*times, "", *work]

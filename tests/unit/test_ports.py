@@ -46,14 +46,20 @@ def test_a_row_has_the_median_the_least_and_the_greatest_of_the_processes(ports,
     assert sum("**" in line for line in lines) == len(ports.BATCHES)
 
 
+def test_a_pair_that_was_not_played_has_no_row(ports, rows):
+    lines = ports.tables([row for row in rows if row["mode"] == "inference"])
+    assert any("forward" in line for line in lines)
+    assert not any("train step" in line for line in lines)
+
+
 def test_a_network_that_was_not_played_has_no_row(ports, rows):
     assert not any("vit" in line for line in ports.tables([row for row in rows if row["model"] != "vit_b_16"]))
 
 
 def test_the_work_of_both_is_told_and_logits_of_equal_weights_alone(ports, rows):
     lines = ports.tables(rows)
-    assert "| resnet50 | torchax | 1,000 | 1,100 | 2e+09 | 2.2e+09 | 3e-06 |" in lines
-    assert "| efficientnet_b0 | keras | 1,000 | 1,100 | 2e+09 | 2.2e+09 | (other weights) |" in lines
+    assert "| resnet50 | torchax | 1,000 | 1,100 | 2.000e+09 | 2.200e+09 | 3e-06 |" in lines
+    assert "| efficientnet_b0 | keras | 1,000 | 1,100 | 2.000e+09 | 2.200e+09 | (other weights) |" in lines
 
 
 def test_the_section_alone_is_written(ports, rows, tmp_path, monkeypatch):
