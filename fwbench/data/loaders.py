@@ -13,6 +13,7 @@ the consumer then raises, a loader then exits.
 import itertools
 import math
 import multiprocessing
+import pickle
 import signal
 from collections import deque
 from collections.abc import Generator, Sequence
@@ -139,8 +140,11 @@ class Loaders:
         for number, part in enumerate(parts, self._given_out):
             # Taking turns goes on from batch to batch, so that all read equally much whatever the batches' size.
             loader = self._loaders[number % len(self._loaders)]
+            # Not `send`, whose buffer would be in the traceback where the loader is gone: Python complains when that is
+            # collected.
+            asked = pickle.dumps((self._pass.value, slot, row, split, epoch, part))
             try:
-                loader.connection.send((self._pass.value, slot, row, split, epoch, part))
+                loader.connection.send_bytes(asked)
             except OSError as error:
                 raise self._lost(loader) from error
             batch.owing.append(loader)

@@ -35,7 +35,9 @@ def compare(*arguments):
         ([several()], [several(), failed()], 1, "2 benchmarks: 1 failed, 1 unchanged"),
         ([several()], [several(settings={"x": 1})], 4, "1 benchmark: 1 not comparable"),
         ([several()], [several(precision="tf32")], 4, "nothing was compared"),
-        ([measured()], [measured()], 0, "1 benchmark: 1 inconclusive"),
+        ([measured()], [measured()], 0, "1 benchmark: 1 unchanged"),
+        ([measured()], [measured(samples=(0.25, 0.3, 0.3))], 0, "1 benchmark: 1 inconclusive"),
+        ([measured()], [measured(samples=(2.5, 2.5, 2.5))], 1, "1 benchmark: 1 regressed"),
     ],
 )
 def test_the_exit_code_is_the_comparisons(folder, capsys, base, head, exit_code, said):
@@ -86,21 +88,24 @@ def test_files_of_foreign_suites_are_read(folder, capsys):
     foreign = {"machine_info": {"node": "vm"}, "datetime": "2026-11-21T09:10:10"}
     files = [
         write(folder / name, {**foreign, "benchmarks": [plain(median=median), plain("y.py::test_a|b")]})
-        for name, median in (("a.json", 0.002), ("b.json", 0.02))
+        for name, median in (("a.json", 0.002), ("b.json", 0.003))
     ]
     assert compare(*files) == 0
-    assert "2 benchmarks: 2 inconclusive" in capsys.readouterr().out
+    assert "2 benchmarks: 1 inconclusive, 1 unchanged" in capsys.readouterr().out
     files[1].write_text(json.dumps({**foreign, "benchmarks": [plain()]}))
     assert compare(*files) == 1
 
 
 def test_the_summary_is_written_with_names_that_mean_nothing_to_markdown(folder):
-    foreign = {"machine_info": {}, "datetime": "2026-11-21T09:10:10", "benchmarks": [plain("y.py::test[<b>|x]")]}
-    files = [write(folder / name, foreign) for name in ("a.json", "b.json")]
+    foreign = {"machine_info": {}, "datetime": "2026-11-21T09:10:10"}
+    files = [
+        write(folder / name, {**foreign, "benchmarks": [plain("y.py::test[<b>|x]", median=median)]})
+        for name, median in (("a.json", 0.002), ("b.json", 0.003))
+    ]
     assert compare(*files, "--summary", "out.md") == 0
     text = (folder / "out.md").read_text()
     assert text.startswith("**fwbench: 1 benchmark: 1 inconclusive**")
-    assert r"| y.py::test\[&lt;b&gt;&#124;x\] | latency | 2.00 ms | 2.00 ms |" in text
+    assert r"| y.py::test\[&lt;b&gt;&#124;x\] | latency | 2.00 ms | 3.00 ms |" in text
 
 
 def test_a_summary_is_written_of_a_refusal_too(folder):

@@ -43,6 +43,14 @@ def workers():
 
 
 @pytest.fixture
+def own_workers():
+    """Whose server has not started yet, so that it starts under the test's own environment."""
+    workers = Workers(machine(), "cpu", {}, NO_PROJECT)
+    yield workers
+    workers.close()
+
+
+@pytest.fixture
 def untuned(monkeypatch):
     """The user says nothing of the allocator."""
     for name in os.environ:
@@ -486,14 +494,14 @@ def test_what_a_call_frees_the_next_one_takes_without_a_page_fault(untuned):
     assert min(faults(dict(os.environ))) > 20000
 
 
-def test_the_allocators_settings_reach_the_worker_and_its_record(untuned, workers, protocol):
-    settings = workers.measure(EMPTY, protocol, ignore).settings
+def test_the_allocators_settings_reach_the_worker_and_its_record(untuned, own_workers, protocol):
+    settings = own_workers.measure(EMPTY, protocol, ignore).settings
     assert (settings["MALLOC_ARENA_MAX"], settings["MALLOC_MMAP_MAX_"]) == ("1", "0")
     assert int(settings["MALLOC_TRIM_THRESHOLD_"]) > machine().memory
 
 
 @pytest.mark.parametrize(("name", "value"), [("MALLOC_ARENA_MAX", "2"), ("GLIBC_TUNABLES", "glibc.malloc.arena_max=2")])
-def test_a_users_allocator_settings_win_and_are_on_the_record(untuned, workers, protocol, monkeypatch, name, value):
+def test_a_users_allocator_settings_win_and_are_on_the_record(untuned, own_workers, protocol, monkeypatch, name, value):
     monkeypatch.setenv(name, value)
-    settings = workers.measure(EMPTY, protocol, ignore).settings
+    settings = own_workers.measure(EMPTY, protocol, ignore).settings
     assert {name: value for name, value in settings.items() if name.startswith(_ALLOCATOR)} == {name: value}
