@@ -52,7 +52,8 @@ def from_keras(name: str, mode: str, weights: Mapping[str, Any], images: Any, la
     else:
         whole = keras.applications.EfficientNetB0(weights=None, classifier_activation=None)
         # Without the layers that rescale and normalise the images, which ours does not have.
-        model = keras.Model(whole.get_layer("normalization").output, whole.output)
+        normalised = next(layer for layer in whole.layers if isinstance(layer, keras.layers.Normalization))
+        model = keras.Model(normalised.output, whole.output)
     trained = [variable.value for variable in model.trainable_variables]
     others = [variable.value for variable in model.non_trainable_variables]
 
