@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from fwbench.frameworks.jax.options import faster, known
 from fwbench.models import CATALOG
 from fwbench.parity.case import MODELS, MODES, Case
-from fwbench.parity.jax import JaxSide, _known_options
+from fwbench.parity.jax import _AS_WRITTEN, JaxSide
 from fwbench.parity.proof import BOUNDS, modes, prove
 from fwbench.parity.torch import Hardsigmoid, TorchSide
 from tests.correctness.proofs import EVERY, every_mode, over
@@ -56,18 +57,12 @@ def test_without_batch_normalisation_both_modes_are_one(model, side, quickly_com
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_only_float64_is_compiled_otherwise_than_what_is_measured(dtype, monkeypatch):
-    options = _known_options() if dtype == "float64" else None
+    as_written, measured = known(_AS_WRITTEN), faster("cpu")
     asked = []
     monkeypatch.setattr(jax, "jit", lambda function, compiler_options: asked.append(compiler_options))
     JaxSide(Case(CATALOG["mlp"], dtype=dtype))
-    assert asked == [options, options]
-
-
-def test_an_option_that_this_version_of_xla_does_not_know_is_left_out(monkeypatch):
-    """XLA refuses to compile with one, and users upgrade: the proofs must outlive an option that only saves time."""
-    known = {"xla_backend_optimization_level": 0}
-    monkeypatch.setattr("fwbench.parity.jax._AS_WRITTEN", {"xla_option_of_another_version": False, **known})
-    assert _known_options.__wrapped__() == known
+    # Forward, and with gradients, as inference and training steps are.
+    assert asked == ([as_written, as_written] if dtype == "float64" else [measured, {}])
 
 
 def test_hard_sigmoid_of_the_proof_is_pytorchs_but_for_one_rounded_constant():
