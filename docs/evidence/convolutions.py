@@ -16,21 +16,43 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from fwbench.machine import machine
 from fwbench.record.lanes import LANES
 from fwbench.record.workload import Workload
 from fwbench.worker.client import environment
 
 CORES = {"layers": 1, "networks": len(os.sched_getaffinity(0))}
-PART = sys.argv[1] if sys.argv[1:] else ""
+HEADERS = {
+    "layers": "| convolution | forward, ours / XLA | / PyTorch | gradient of the input, ours / XLA | / PyTorch "
+    f"| gradient of the kernel, ours / XLA | / PyTorch |\n|---|{'--:|' * 6}",
+    "networks": "| network | JAX plain / fast | JAX plain / PyTorch | JAX fast / PyTorch |\n|---|--:|--:|--:|",
+}
+NETWORKS = ("mobilenet_v3_small", "efficientnet_b0", "resnet50")
+PAGE = Path(__file__).parents[1] / "xla-cpu.md"
+PART, NETWORK = os.environ.get("PART", ""), os.environ.get("NETWORK", "")
+
+
+def rows(part: str, network: str) -> str:
+    """What a process of its own finds: memory, threads and JAX's devices are set up when it starts."""
+    variables = environment(os.environ, CORES[part], "cpu", LANES["jax"]) | {"PART": part, "NETWORK": network}
+    return subprocess.run(
+        [sys.executable, __file__], env=variables, stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+
 
 if __name__ == "__main__" and not PART:
-    for part, cores in CORES.items():
-        # Of the whole process, for memory and threads are set up when it starts.
-        variables = environment(os.environ, cores, "cpu", LANES["jax"])
-        subprocess.run([sys.executable, __file__, part], env=variables, check=True)
+    for part in sys.argv[1:] or CORES:
+        found = "".join(rows(part, network) for network in (NETWORKS if part == "networks" else ("",)))
+        print(found)
+        begin, end = f"<!-- {part}: begin -->", f"<!-- {part}: end -->"
+        made_with = ", ".join(f"{name} {version(name)}" for name in ("jax", "torch"))
+        before, _, rest = PAGE.read_text().partition(begin)
+        made = f"{begin}\n{machine().cpu}, {made_with}.\n\n{HEADERS[part]}\n{found}{end}"
+        PAGE.write_text(before + made + rest.partition(end)[2])
     sys.exit()
 if PART == "layers":
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
@@ -48,8 +70,6 @@ from fwbench.frameworks.torch.adapter import Torch
 from fwbench.models import CATALOG
 from fwbench.models.weights import canonical
 
-PAGE = Path(__file__).resolve().parents[1] / "xla-cpu.md"
-
 BATCH = 2
 # Edge of the images, channels, features, kernel, stride; those of MobileNetV3, EfficientNet and, 1x1, ResNet-50.
 DEPTHWISE = (
@@ -62,7 +82,6 @@ POINTWISE = (
 )
 SECONDS = 0.5  # for each candidate
 
-NETWORKS = ("mobilenet_v3_small", "efficientnet_b0", "resnet50")
 CALLS = (("inference", 1), ("inference", 8), ("train_step", 2), ("train_step", 8))
 ROUNDS, ROUNDS_SECONDS = 3, 4.0  # at least
 
@@ -140,19 +159,11 @@ def row(edge: int, channels: int, features: int, kernel: int, stride: int, group
     return f"| {name}{', stride 2' if stride == 2 else ''} | {' | '.join(cells)} |"
 
 
-def layers() -> list[str]:
-    lines = [
-        "| convolution | forward, ours / XLA | / PyTorch | gradient of the input, ours / XLA | / PyTorch "
-        "| gradient of the kernel, ours / XLA | / PyTorch |",
-        f"|---|{'--:|' * 6}",
-    ]
+def layers() -> None:
     for edge, channels, kernel, stride in DEPTHWISE:
-        lines.append(row(edge, channels, channels, kernel, stride, channels))
-        print(lines[-1], flush=True)
+        print(row(edge, channels, channels, kernel, stride, channels))
     for edge, channels, features, stride in POINTWISE:
-        lines.append(row(edge, channels, features, 1, stride, 1))
-        print(lines[-1], flush=True)
-    return lines
+        print(row(edge, channels, features, 1, stride, 1))
 
 
 def compiled(framework: Jax | Torch, lane: str, name: str, mode: str, batch_size: int, plain: bool = False) -> Program:
@@ -186,28 +197,20 @@ def medians(programs: Sequence[Program]) -> list[float]:
     return [statistics.median(calls) for calls in found]
 
 
-def networks() -> list[str]:
-    lines = ["| network | JAX plain / fast | JAX plain / PyTorch | JAX fast / PyTorch |", "|---|--:|--:|--:|"]
-    for name in NETWORKS:
-        for mode, batch_size in CALLS:
-            given = (name, mode, batch_size)
-            plain, fast, other = medians(
-                [
-                    compiled(Jax(), "jax", *given, plain=True),
-                    compiled(Jax(), "jax", *given),
-                    compiled(Torch(), "torch", *given),
-                ]
-            )
-            what = f"{name}, {mode.replace('_', ' ')}, batch {batch_size}"
-            lines.append(f"| {what} | {plain / fast:.2g} | {plain / other:.2g} | {fast / other:.2g} |")
-            print(lines[-1], flush=True)
-    return lines
+def network(name: str) -> None:
+    for mode, batch_size in CALLS:
+        given = (name, mode, batch_size)
+        plain, fast, other = medians(
+            [
+                compiled(Jax(), "jax", *given, plain=True),
+                compiled(Jax(), "jax", *given),
+                compiled(Torch(), "torch", *given),
+            ]
+        )
+        what = f"{name}, {mode.replace('_', ' ')}, batch {batch_size}"
+        print(f"| {what} | {plain / fast:.2g} | {plain / other:.2g} | {fast / other:.2g} |")
 
 
 if __name__ == "__main__":
     torch.set_num_threads(CORES[PART])
-    lines = {"layers": layers, "networks": networks}[PART]()
-    begin, end = f"<!-- {PART}: begin -->", f"<!-- {PART}: end -->"
-    made = "\n".join((begin, f"jax {jax.__version__}, torch {torch.__version__}.", "", *lines, end))
-    before, _, rest = PAGE.read_text().partition(begin)
-    PAGE.write_text(before + made + rest.partition(end)[2])
+    network(NETWORK) if NETWORK else layers()
