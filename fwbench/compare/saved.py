@@ -46,7 +46,7 @@ _OF_STATE = frozenset(name for name, criterion in CRITERIA.items() if criterion.
 UNTESTED = 0.03
 
 # A factor beyond dispute: single processes of unchanged code have never differed so much without other load.
-DISPUTED = 2.0
+_BEYOND_DISPUTE = 2.0
 
 _ALONE = "one process a side says nothing about the spread between processes, so that only a factor of 2 counts"
 
@@ -402,7 +402,7 @@ def _finding(case: _Compared, p: float | None, significant: bool) -> Finding:
     if case.exact:
         kind = "regressed" if difference > limit else "improved" if difference < -limit else "unchanged"
     elif case.alone:
-        beyond = max(limit, math.log(DISPUTED))
+        beyond = max(limit, math.log(_BEYOND_DISPUTE))
         better = difference + case.disturbed.base < -beyond
         kind = "regressed" if case.certain > beyond else "improved" if better else "inconclusive"
     elif significant and case.certain > limit:

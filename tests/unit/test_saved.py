@@ -13,6 +13,7 @@ from scipy import stats
 from fwbench.compare import evidence, saved
 from fwbench.compare.criteria import CRITERIA, Threshold
 from fwbench.compare.saved import compare
+from fwbench.machine import load
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.machine import AcceleratorProcess, AcceleratorState
 from fwbench.record.measurement import Metric, Moment
@@ -377,9 +378,9 @@ def test_unchanged_suites_under_the_self_tests_load_fail_once_in_a_hundred_at_mo
     assert false_alarms(processes) <= 0.01
 
 
-@pytest.mark.parametrize("processes", [1, 2, 3])
-def test_a_rule_that_load_explains_nothing_is_found_by_its_false_alarms(monkeypatch, processes):
-    monkeypatch.setattr(saved, "lengthening", lambda measurements: 1.0)
+@pytest.mark.parametrize(("power", "processes"), [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3)])
+def test_a_rule_that_load_explains_too_little_is_found_by_its_false_alarms(monkeypatch, power, processes):
+    monkeypatch.setattr(load, "_POWER", power)
     assert false_alarms(processes) > 0.01
 
 
