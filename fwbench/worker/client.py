@@ -69,11 +69,15 @@ class Workers:
         """
         lane = LANES[workload.lane]
         job = self._job(workload, protocol)
+        begun = time.monotonic()
+        for running in self._servers.values():
+            running.settle()
+        waited = time.monotonic() - begun
         server = self._servers.get(lane.name)
         if server is None or not server.alive:
             server = Server(self._python(lane), lane, self._machine.cpus, self._variables(lane))
             self._servers[lane.name] = server
-        first = server.measure(job, workload, tell)
+        first = server.measure(job, workload, tell, waited)
         if "matrix product" in first.stages:
             self._told.add(lane.name)
         if self._device != "gpu" or first.failure is None or not _crashed(first.failure):
@@ -123,14 +127,22 @@ class Server:
         self._channel = Channel(command(python, _SERVER, json.dumps(configuration(lane, cpus))), environment)
         self._python = python
         self._ready = False
+        # Whether the last job's record is here, and its worker perhaps still is, too.
+        self._ending = False
 
     @property
     def alive(self) -> bool:
         """Whether it can take another job."""
         return self._channel.alive
 
-    def measure(self, job: Mapping[str, Any], workload: Workload, tell: Callable[[str], None]) -> Measurement:
-        """Run a workload's job to its end, killing it at the protocol's deadline."""
+    def measure(
+        self, job: Mapping[str, Any], workload: Workload, tell: Callable[[str], None], waited: float = 0.0
+    ) -> Measurement:
+        """Run a workload's job until its record is here, killing it at the protocol's deadline.
+
+        Args:
+            waited: seconds that this job has waited for the last one's worker to end, which are overhead, too.
+        """
         if not self._ready:
             message = self._channel.receive(time.monotonic() + START_DEADLINE)
             if message is None or "ready" not in message:
@@ -140,26 +152,33 @@ class Server:
                 self.close()
                 return Measurement(workload, failure=failure)
             self._ready = True
-        stderr_start = self._channel.position()
-        asked = time.monotonic()
         try:
-            return self._converse(job, workload, asked, asked + job["protocol"]["deadline"], tell, stderr_start)
+            return self._converse(job, workload, tell, waited)
         except BaseException:
             # Ctrl-C, or a fault of ours: the worker must not go on by itself.
             self.close()
             raise
 
+    def settle(self) -> None:
+        """Wait until the last job's worker has ended and given its memory back, which it does while pytest goes on."""
+        while self._ending:
+            try:
+                message = self._channel.receive(time.monotonic() + START_DEADLINE)
+            except TimeoutError:
+                self.close()
+                return
+            if message is None:
+                self._channel.wait()
+            self._ending = message is not None and "exited" not in message
+
     def _converse(
-        self,
-        job: Mapping[str, Any],
-        workload: Workload,
-        asked: float,
-        deadline: float,
-        tell: Callable[[str], None],
-        stderr_start: int,
+        self, job: Mapping[str, Any], workload: Workload, tell: Callable[[str], None], waited: float
     ) -> Measurement:
+        limit = job["protocol"]["deadline"]
+        stderr_start = self._channel.position()
+        asked = time.monotonic()
+        deadline = asked + limit
         self._channel.send(job)
-        measurement: Measurement | None = None
         started: float | None = None
         stage: str | None = None
         pid = 0
@@ -180,22 +199,21 @@ class Server:
             elif "stage" in message:
                 stage = message["stage"]
                 tell(message["stage"])
-            elif "measurement" in message:
+            elif "measurement" in message and not timed_out:
+                self._ending = True
                 measurement = Measurement.from_json(message["measurement"])
+                return dataclasses.replace(
+                    measurement,
+                    overhead_s=waited + time.monotonic() - asked - sum(measurement.stages.values()),
+                    start_s=None if started is None else started - asked,
+                )
             elif "exited" in message:
                 exit_code = message["exited"]
         if timed_out:
-            limit = f"{job['protocol']['deadline']:g} s"
-            failure = Failure("timed_out", f"no result within the deadline of {limit}; the worker was killed", stage)
-            return Measurement(workload, failure=failure)
-        if measurement is None or exit_code != 0:
-            failure = Failure("crashed", describe_exit(exit_code), stage, self._channel.said(stderr_start))
-            return Measurement(workload, failure=failure)
-        return dataclasses.replace(
-            measurement,
-            overhead_s=time.monotonic() - asked - sum(measurement.stages.values()),
-            start_s=None if started is None else started - asked,
-        )
+            said = f"no result within the deadline of {limit:g} s; the worker was killed"
+            return Measurement(workload, failure=Failure("timed_out", said, stage))
+        failure = Failure("crashed", describe_exit(exit_code), stage, self._channel.said(stderr_start))
+        return Measurement(workload, failure=failure)
 
     def _kill(self, pid: int) -> None:
         """Kill the worker; with no worker known yet, the server."""

@@ -95,6 +95,47 @@ def test_every_job_has_a_fresh_process(workers, protocol):
     assert len(set(pids)) == 3
 
 
+class Scripted:
+    """A channel of a lane's server that answers every job with an empty record, and logs what passes."""
+
+    log: ClassVar[list[tuple[str, str]]] = []
+    pid = 0
+    alive = True
+
+    def __init__(self, command, environment):
+        self.lane = json.loads(command[-1])["lane"]["name"]
+        self.answers = [{"ready": "3.13.0"}]
+
+    def send(self, job):
+        self.log.append((self.lane, "job"))
+        record = Measurement(Workload.from_json(job["workload"]), stages={"build": 0.0}).to_json()
+        self.answers += [{"started": 1}, {"measurement": record}, {"exited": 0}]
+
+    def receive(self, deadline):
+        answer = self.answers.pop(0)
+        self.log.append((self.lane, next(iter(answer))))
+        return answer
+
+    def position(self):
+        return 0
+
+
+def test_a_record_is_returned_at_once_and_its_worker_awaited_before_the_next_job_of_any_lane(monkeypatch):
+    monkeypatch.setattr(Scripted, "log", [])
+    monkeypatch.setattr(client, "Channel", Scripted)
+    workers = Workers(machine(), "cpu", {}, NO_PROJECT)
+    for lane in ("noop", "jax", "jax"):
+        assert workers.measure(Workload(lane, "noop"), PROFILES["quick"], ignore).overhead_s is not None
+    job = ("ready", "job", "started", "measurement")
+    assert Scripted.log == [
+        *(("noop", what) for what in job),
+        ("noop", "exited"),
+        *(("jax", what) for what in job),
+        ("jax", "exited"),
+        *(("jax", what) for what in job[1:]),
+    ]
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
 def test_a_killed_worker_costs_its_own_workload_alone(workers, endless, protocol, number):
     def kill(stage):
@@ -243,7 +284,7 @@ def attempts(monkeypatch):
         def __init__(self, python, lane, cpus, variables):
             self.flags = variables.get("XLA_FLAGS")
 
-        def measure(self, job, workload, tell):
+        def measure(self, job, workload, tell, waited=0.0):
             self.made.append(self.flags)
             right = self.good is not None and self.flags is not None and self.flags.endswith(self.good)
             return Measurement(workload, failure=None if right else self.failure)
@@ -274,11 +315,14 @@ def test_a_lanes_first_benchmark_alone_measures_how_the_machine_does_in_it(monke
         def __init__(self, *_):
             pass
 
-        def measure(self, job, workload, tell):
+        def measure(self, job, workload, tell, waited=0.0):
             asked.append((workload.lane, job["machine"]))
             if workload.model == "cnn":
                 return Measurement(workload, failure=Failure("error", "it cannot", "build"))
             return Measurement(workload, stages={"latency": 1.0} | ({"matrix product": 0.3} if job["machine"] else {}))
+
+        def settle(self):
+            pass
 
     monkeypatch.setattr(client, "Server", FakeServer)
     workers = Workers(machine(), "cpu", {}, NO_PROJECT)
