@@ -1,7 +1,7 @@
 """`fwbench report`: tables, figures and one page, from records alone."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,14 +65,14 @@ def sections(read: list[Record], out: Path) -> list[Section]:
     several = len(settings) > 1
     found = [
         Section(
-            heading(setting, number * several),
+            heading(setting, number * several, separating),
             out / f"setting-{number}" if several else out,
             answers.headline(answers.answers(setting.cases)),
             contents.remarks(setting),
             contents.tables(setting),
             setting,
         )
-        for number, setting in enumerate(settings, 1)
+        for number, (setting, separating) in enumerate(zip(settings, cases.separations(settings), strict=True), 1)
     ]
     foreign = cases.plain(read)
     if foreign:
@@ -80,16 +80,14 @@ def sections(read: list[Record], out: Path) -> list[Section]:
     return found
 
 
-def heading(setting: Setting, number: int) -> str:
-    """A setting in a line: its machine and profile, after its number unless that is 0."""
-    machine = setting.machine
-    if machine is None:
-        where = "an unnamed machine"
-    elif machine.device == "gpu":
-        where = machine.accelerator
-    else:
-        where = f"{machine.cpu}, {machine.threads} threads"
-    return f"{f'{number}. ' if number else ''}{where}, {setting.profile or 'unknown'} profile"
+def heading(setting: Setting, number: int, separating: Sequence[str]) -> str:
+    """A setting in a line: its machine and profile, and what else separates it from others; after its number unless
+    that is 0."""
+    traits = setting.traits
+    on_gpu = setting.machine is not None and setting.machine.device == "gpu"
+    usual = [traits["machine"], *([traits["threads"]] if setting.machine and not on_gpu else []), traits["profile"]]
+    told = ", ".join(dict.fromkeys([*usual, *separating]))
+    return f"{f'{number}. ' if number else ''}{told}"
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -32,9 +32,6 @@ from fwbench.suite.profiles import Protocol
 _ALPHA = 0.01
 _CONFIDENCE = 0.95
 
-# Of a machine, what numbers depend on; the kernel and the driver may be what is compared.
-_MACHINE = ("device", "accelerator", "cpu", "threads", "power_limit")
-
 # A field of the protocol that a record lacks was not there when it was made: everything was done as by default.
 _PROTOCOL = {field.name: field.default for field in dataclasses.fields(Protocol) if field.default is not MISSING}
 
@@ -260,15 +257,9 @@ def mismatches(base: Machine | None, head: Machine | None) -> tuple[str, ...]:
     """Why numbers of the one machine say nothing of the other's."""
     if base is None or head is None:
         return ()
-    # Without a GPU, what stands for its name is why there is none.
-    names = [name for name in _MACHINE if name != "accelerator" or base.device == head.device == "gpu"]
-    # Not every driver tells the power limit.
-    if None in (base.power_limit, head.power_limit):
-        names.remove("power_limit")
     return tuple(
         f"{name} differs: {_of_machine(base, name)} in the baseline, {_of_machine(head, name)} here"
-        for name in names
-        if getattr(base, name) != getattr(head, name)
+        for name in base.differences(head)
     )
 
 

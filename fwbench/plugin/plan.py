@@ -30,9 +30,6 @@ from fwbench.suite.profiles import Protocol
 _JOURNALS = 5
 _BYTES = 32 * 2**20
 
-# Of a machine, what times depend on.
-_MACHINE = ("device", "accelerator", "cpu", "threads")
-
 # The stages whose length the protocol decides.
 _TIMED = ("warm-up", "latency", "throughput", "energy")
 
@@ -107,7 +104,7 @@ def known(
             if budget < 0 or not missing:
                 break
             record = read(path)
-            if not _is_same(record.machine, machine):
+            if record.machine is None or record.machine.differences(machine):
                 continue
             found = {m.workload: m for m in record.measurements if m.workload in missing and tells(m)}
             missing -= found.keys()
@@ -220,10 +217,6 @@ def _of_duet(workload: Workload, measured: Measurement | None, threads: int) -> 
     # Four placings of four blocks of four turns, in each of which a slow program has two rounds.
     turns = min(longest, max(shortest, 4 * 4 * 4 * 2 * assumed.call))
     return Estimate(workload.lane, _PAIRS * turns, _PAIRS * 2 * assumed.ready, recorded=False)
-
-
-def _is_same(recorded: Machine | None, machine: Machine) -> bool:
-    return recorded is not None and all(getattr(recorded, name) == getattr(machine, name) for name in _MACHINE)
 
 
 class Plan:

@@ -4,6 +4,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+# Of a machine, what makes it another one. Kernel and driver may be what is compared; the CPUs that a run was given are
+# as good as others; and memory, of which a kernel keeps a little more or less for itself, is no matter of speed.
+_SAME = ("device", "accelerator", "cpu", "threads", "power_limit")
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -35,6 +39,16 @@ class Machine:
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON primitives."""
         return asdict(self)
+
+    def differences(self, other: "Machine") -> tuple[str, ...]:
+        """The fields that make this another machine than `other`, whose numbers say nothing of this one's."""
+        names = [name for name in _SAME if getattr(self, name) != getattr(other, name)]
+        # Without a GPU, what stands for its name is why there is none; and not every driver tells the power limit.
+        untold = {
+            "accelerator": not self.device == other.device == "gpu",
+            "power_limit": None in (self.power_limit, other.power_limit),
+        }
+        return tuple(name for name in names if not untold.get(name))
 
 
 @dataclass(frozen=True)

@@ -179,6 +179,20 @@ class Setting:
         """All of them, failures included."""
         return [m for case in self.cases for m in (*case.measurements, *case.failures)]
 
+    @property
+    def traits(self) -> dict[str, str]:
+        """What besides versions can make it another setting than another one, by name, in words that stand alone."""
+        machine = self.machine
+        found = {"profile": f"{self.profile or 'unknown'} profile", "schema": f"records of schema {self.schema}"}
+        if machine is None:
+            return {**found, "machine": "an unnamed machine"}
+        found |= {"machine": machine.cpu, "threads": f"{machine.threads} threads"}
+        if machine.device == "gpu":
+            found |= {"machine": machine.accelerator, "cpu": machine.cpu, "driver": f"driver {machine.driver}"}
+        if machine.power_limit is not None:
+            found["power limit"] = f"{machine.power_limit} W"
+        return found
+
 
 def apart(one: Case, other: Case) -> str:
     """Why two lanes' numbers must not be set against each other, in the place of their ratio; empty where they may.
@@ -244,7 +258,7 @@ def settings(records: Sequence[Record]) -> list[Setting]:
             continue
         versions = {m.workload.lane: m.versions for m in record.measurements if m.versions}
         for alike, known in groups:
-            if _key(alike[0]) == _key(record) and all(known.get(lane, of) == of for lane, of in versions.items()):
+            if _alike(alike[0], record) and all(known.get(lane, of) == of for lane, of in versions.items()):
                 alike.append(record)
                 known |= versions
                 break
@@ -254,6 +268,27 @@ def settings(records: Sequence[Record]) -> list[Setting]:
         Setting(alike[0].machine, alike[0].schema, alike[0].profile, versions, tuple(alike), tuple(_cases(alike)))
         for alike, versions in groups
     ]
+
+
+def separations(found: Sequence[Setting]) -> list[list[str]]:
+    """What separates settings: of each what it has otherwise than another one."""
+    return [
+        list(dict.fromkeys(said for other in found if other is not own for said in _separating(own, other)))
+        for own in found
+    ]
+
+
+def _separating(own: Setting, other: Setting) -> list[str]:
+    beside = other.traits
+    traits = [said for name, said in own.traits.items() if beside.get(name, said) != said]
+    versions = [
+        f"{name} {mine[name]}" if name in mine else f"no {name}"
+        for lane, mine in own.versions.items()
+        if lane in other.versions
+        for name in dict.fromkeys((*mine, *other.versions[lane]))
+        if mine.get(name) != other.versions[lane].get(name)
+    ]
+    return [*traits, *versions]
 
 
 def plain(records: Iterable[Record]) -> list[tuple[Record, Plain]]:
@@ -314,8 +349,13 @@ def _with(case: Case, run: int, measurement: Measurement) -> Case:
     return dataclasses.replace(case, replicates=(*case.replicates, (run, measurement)))
 
 
-def _key(record: Record) -> tuple[object, ...]:
-    return (record.schema, record.machine, record.profile)
+def _alike(one: Record, other: Record) -> bool:
+    if (one.schema, one.profile) != (other.schema, other.profile):
+        return False
+    if one.machine is None or other.machine is None:
+        return one.machine is other.machine
+    # A driver is one more version that numbers depend on.
+    return not one.machine.differences(other.machine) and one.machine.driver == other.machine.driver
 
 
 def axis_columns(rows: Iterable[Row], workload_of: Callable[[Row], Workload]) -> list[Column[Row]]:

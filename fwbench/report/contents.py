@@ -190,8 +190,12 @@ def sources(setting: Setting) -> Table:
 
 def fingerprint(setting: Setting) -> Table:
     """The machine, the versions and the settings of each lane."""
-    machine = setting.machine.to_json() if setting.machine else {}
-    lines = {f"machine: {name}": value for name, value in machine.items()}
+    machines = [record.machine.to_json() for record in setting.records if record.machine]
+    # What makes no other machine, such as the kernel, may differ from record to record.
+    lines = {
+        f"machine: {name}": ", ".join(dict.fromkeys(str(machine[name]) for machine in machines))
+        for name in (machines[0] if machines else ())
+    }
     lines |= {
         f"{lane}: version of {name}": version for lane, of in setting.versions.items() for name, version in of.items()
     }

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 
 import pytest
 
@@ -67,9 +66,9 @@ def test_another_machine_is_refused_unless_it_is_allowed(folder, capsys):
 def test_journals_and_folders_are_records_too(folder):
     write(folder / "a.jsonl", journal(several()))
     (folder / "runs").mkdir()
-    old, new = (write(folder / "runs" / f"{name}.json", saved(several(by))) for name, by in (("z", 1.0), ("y", 2.0)))
-    os.utime(old, (1000, 1000))
-    os.utime(new, (2000, 2000))
+    for name, factor, day in (("z", 1.0, 21), ("y", 2.0, 22)):
+        record = saved(several(factor), datetime=f"2026-11-{day}T09:10:10+00:00")
+        write(folder / "runs" / f"{name}.json", record)
     assert compare("a.jsonl", "runs") == 1
     assert compare("runs", "a.jsonl") == 0
 

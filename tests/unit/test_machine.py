@@ -1,7 +1,13 @@
+import dataclasses
 import json
 
+import pytest
+
 from fwbench.machine import physical_cores
-from fwbench.record.machine import AcceleratorProcess, AcceleratorState
+from fwbench.record.machine import AcceleratorProcess, AcceleratorState, Machine
+from tests.unit.recorded import MACHINE
+
+GPU = dataclasses.replace(MACHINE, device="gpu", accelerator="NVIDIA A100", driver="580", power_limit=400.0)
 
 
 def test_one_cpu_a_physical_core(tmp_path):
@@ -23,3 +29,33 @@ def test_an_accelerators_state_travels_as_json():
     )
     assert AcceleratorState.from_json(json.loads(json.dumps(state.to_json()))) == state
     assert AcceleratorState.from_json({}) == AcceleratorState()
+
+
+@pytest.mark.parametrize(
+    ("one", "changed"),
+    [
+        (MACHINE, {"kernel": "Linux 6.2"}),
+        (MACHINE, {"memory": MACHINE.memory - 4096}),
+        (MACHINE, {"cpus": (2, 3)}),
+        (MACHINE, {"accelerator": "CUDA_VISIBLE_DEVICES hides all"}),
+        (GPU, {"driver": "590"}),
+        (GPU, {"power_limit": None}),
+    ],
+)
+def test_what_makes_no_other_machine(one: Machine, changed):
+    other = dataclasses.replace(one, **changed)
+    assert (one.differences(other), other.differences(one)) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("one", "changed"),
+    [
+        (MACHINE, {"cpu": "Other CPU"}),
+        (MACHINE, {"threads": 1}),
+        (GPU, {"accelerator": "NVIDIA H100"}),
+        (GPU, {"power_limit": 300.0}),
+        (GPU, {"device": "cpu"}),
+    ],
+)
+def test_what_makes_another_machine_is_named(one: Machine, changed):
+    assert one.differences(dataclasses.replace(one, **changed)) == tuple(changed)

@@ -74,13 +74,32 @@ def test_a_folder_gives_its_newest_run(tmp_path):
     write(tmp_path / "selftest.jsonl", [{"definition": "of the gate's own test, which is no run"}])
     (tmp_path / "baselines").mkdir()
     baseline = write(tmp_path / "baselines" / "z.jsonl", journal(measured(throughput=3.0)))
-    os.utime(old, (1000, 1000))
-    os.utime(new, (2000, 2000))
-    assert runs(tmp_path) == [old, new]
-    assert read(tmp_path).path == new
-    os.utime(old, (3000, 3000))
+    assert runs(tmp_path) == [new, old]
     assert read(tmp_path).path == old
     assert read(tmp_path / "baselines").path == baseline
+
+
+def test_the_newest_run_is_newest_by_its_own_time(tmp_path):
+    """A copied folder has other dates; a test may note a time of its own; zones are told."""
+    late = saved(measured(), datetime="2026-11-21T10:00:00+05:00")
+    early = saved(measured(), datetime="2026-11-21T04:59:59+00:00")
+    early["benchmarks"][0]["extra_info"]["datetime"] = "2030-01-01T00:00:00+00:00"
+    files = [write(tmp_path / "a.json", late), write(tmp_path / "b.json", early)]
+    begun = write(tmp_path / "c.jsonl", journal(measured(), started="2026-11-21T04:00:00+00:00"))
+    for at, path in enumerate((*files, begun), 1000):
+        os.utime(path, (at, at))
+    assert runs(tmp_path) == [begun, files[1], files[0]]
+    assert f"{read(tmp_path).made:%H:%M %Z}" == "05:00 UTC"
+
+
+def test_a_file_that_tells_no_time_has_its_own_date(tmp_path):
+    told = write(tmp_path / "a.json", saved(measured()))
+    broken = tmp_path / "b.json"
+    broken.write_text("{")
+    os.utime(broken, (1000, 1000))
+    assert runs(tmp_path) == [broken, told]
+    os.utime(broken, (1e10, 1e10))
+    assert runs(tmp_path) == [told, broken]
 
 
 def damaged(*path, value):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fwbench.record.reading import Record
-from fwbench.report.cases import comparisons, over_seeds, settings
+from fwbench.report.cases import comparisons, over_seeds, separations, settings
 from tests.unit.recorded import MACHINE, failed, measured
 
 _SECONDS = itertools.count(0.5)
@@ -37,6 +37,7 @@ def test_runs_of_one_machine_are_replicates():
     [
         {"machine": dataclasses.replace(MACHINE, cpu="Other CPU")},
         {"machine": dataclasses.replace(MACHINE, threads=1)},
+        {"machine": dataclasses.replace(MACHINE, driver="580")},
         {"machine": None},
         {"schema": 2},
         {"profile": "paper"},
@@ -47,9 +48,33 @@ def test_another_machine_schema_or_profile_stands_apart(other):
     assert [setting.cases[0].value("throughput") for setting in found] == [1.0, 3.0]
 
 
-def test_another_version_of_a_framework_stands_apart():
-    other = dataclasses.replace(measurement(throughput=3.0), versions={"torch": "2.16.0"})
-    assert len(settings([record(measurement(throughput=1.0)), record(other)])) == 2
+def test_another_version_of_a_framework_stands_apart_and_is_named():
+    other = dataclasses.replace(measurement(throughput=3.0), versions={"torch": "2.16.0", "triton": "3.1"})
+    found = settings([record(measurement(throughput=1.0)), record(other)])
+    assert separations(found) == [["torch 2.15.0", "no triton"], ["torch 2.16.0", "triton 3.1"]]
+
+
+@pytest.mark.parametrize("changed", [{"kernel": "Linux 6.2"}, {"memory": MACHINE.memory + 4096}])
+def test_another_kernel_or_a_page_of_memory_separates_nothing(changed):
+    other = dataclasses.replace(MACHINE, **changed)
+    assert len(settings([record(measurement()), record(measurement(), machine=other)])) == 1
+
+
+GPU = dataclasses.replace(MACHINE, device="gpu", accelerator="NVIDIA A100", driver="580", power_limit=400.0)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "separating"),
+    [
+        ({"machine": GPU}, {"machine": dataclasses.replace(GPU, driver="590")}, [["driver 580"], ["driver 590"]]),
+        ({"machine": GPU}, {"machine": dataclasses.replace(GPU, power_limit=300.0)}, [["400.0 W"], ["300.0 W"]]),
+        ({"machine": GPU}, {"machine": dataclasses.replace(GPU, cpu="Other")}, [["Some CPU"], ["Other"]]),
+        ({}, {"profile": "paper"}, [["quick profile"], ["paper profile"]]),
+        ({}, {"machine": None}, [["Some CPU"], ["an unnamed machine"]]),
+    ],
+)
+def test_what_separates_two_settings_is_named(one, other, separating):
+    assert separations(settings([record(measurement(), **one), record(measurement(), **other)])) == separating
 
 
 def test_lanes_measured_in_different_runs_stand_together():

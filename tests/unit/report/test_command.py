@@ -59,10 +59,9 @@ def test_a_folder_that_cannot_be_written(tmp_path, capsys):
 def test_the_newest_run_is_the_default(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".benchmarks" / "journal").mkdir(parents=True)
-    old = write(tmp_path / ".benchmarks" / "0001_x.json", saved(measured(throughput=1.0)))
-    new = write(tmp_path / ".benchmarks" / "journal" / "y.jsonl", journal(measured(throughput=2.0)))
-    os.utime(old, (1000, 1000))
-    os.utime(new, (2000, 2000))
+    newer = "2026-11-21T10:00:00+00:00"
+    write(tmp_path / ".benchmarks" / "journal" / "y.jsonl", journal(measured(throughput=2.0), started=newer))
+    write(tmp_path / ".benchmarks" / "0001_x.json", saved(measured(throughput=1.0)))
     assert main(["report", "--format", "csv"]) == 0
     assert "y.jsonl: 1 measurements" in capsys.readouterr().out
     assert "2.0" in (tmp_path / "report" / "tables" / "inference.csv").read_text()

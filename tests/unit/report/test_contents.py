@@ -67,3 +67,14 @@ def test_sources_are_named_once_without_their_counts():
 
 def test_notes_of_a_file_are_among_what_is_missing():
     assert "x.json: it was cut." in contents.missing(setting(measured(), notes=("it was cut",)))
+
+
+def test_what_differs_between_the_records_of_one_machine_is_told():
+    newer = dataclasses.replace(MACHINE, kernel="Linux 6.2")
+    records = [
+        Record(Path("x.json"), datetime.now(UTC), 1, {}, machine, {}, "quick", (measured(overhead_s=number),))
+        for number, machine in enumerate((MACHINE, newer, MACHINE))
+    ]
+    (found,) = settings(records)
+    told = {row(contents.fingerprint(found), n)["what"]: row(contents.fingerprint(found), n)["is"] for n in range(9)}
+    assert (told["machine: kernel"], told["machine: cpu"]) == ("Linux 6.1, Linux 6.2", "Some CPU")

@@ -119,6 +119,13 @@ def test_several_machines_stand_apart(report):
     assert r"\input{setting-2/tables/inference}" in latex
 
 
+def test_settings_of_one_machine_say_in_their_headings_what_separates_them(report):
+    out = report(*(saved(measured(versions={"torch": version}, overhead_s=1.0)) for version in ("2.14", "2.15")))
+    headings = [f"{n}. Some CPU, 2 threads, quick profile, torch 2.1{n + 3}" for n in (1, 2)]
+    assert [f"## {heading}" in parsing.unescaped((out / "tables.md").read_text()) for heading in headings] == [True] * 2
+    assert all(f"<h2>{heading}</h2>" in text(out) for heading in headings)
+
+
 def test_runs_of_one_machine_stand_together_as_medians(report):
     out = report(*(saved(measured(throughput=speed, overhead_s=speed)) for speed in (1.0, 9.0, 4.0)))
     (row,) = tables(out)["inference"].dicts()
