@@ -11,7 +11,7 @@ from fwbench.compare.statistics import THRESHOLD
 from fwbench.machine.load import BUSY
 from fwbench.record.measurement import Measurement, Metric
 from fwbench.report import products, units
-from fwbench.report.answers import UNCHANGED_CODE
+from fwbench.report.weighing import UNCHANGED_CODE
 from fwbench.suite.profiles import PROFILES
 
 # What the clock and the harness may add to a round: half of the smallest change that a gate counts.

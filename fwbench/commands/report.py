@@ -8,8 +8,9 @@ from typing import Any
 
 from fwbench.errors import UserError
 from fwbench.record import reading as records
+from fwbench.record.lanes import BASELINE
 from fwbench.record.reading import Record
-from fwbench.report import answers, cases, contents
+from fwbench.report import answers, cases, contents, ratios
 from fwbench.report.cases import Setting
 from fwbench.report.formats import csv, latex, markdown
 from fwbench.report.tables import Table
@@ -31,6 +32,12 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("--out", type=Path, default=Path("report"), metavar="DIR", help="default: report")
     parser.add_argument(
+        "--baseline",
+        metavar="LANE",
+        help="the lane that every other is compared with. Default: "
+        f"{BASELINE.name} where it was measured, else the first lane that was",
+    )
+    parser.add_argument(
         "--format",
         type=_formats,
         default=list(_WRITERS),
@@ -49,6 +56,7 @@ class Section:
         headline: the answers in sentences.
         remarks: what a reader must know before the numbers.
         setting: None where fwbench did not measure.
+        baseline: the lane that others are compared with; None where there is nothing to compare.
     """
 
     heading: str
@@ -57,27 +65,46 @@ class Section:
     remarks: list[str]
     tables: list[Table]
     setting: Setting | None
+    baseline: str | None = None
 
 
-def sections(read: list[Record], out: Path) -> list[Section]:
-    """The report's parts, its settings first."""
+def sections(read: list[Record], out: Path, asked: str | None = None) -> list[Section]:
+    """The report's parts, its settings first.
+
+    Args:
+        asked: the baseline lane; None: each setting's own (`fwbench.report.cases.baseline`).
+
+    Raises:
+        UserError: nobody measured the lane that was asked for.
+    """
     settings = cases.settings(read)
+    every = [case for setting in settings for case in setting.cases if case.replicates and not case.internal]
+    lanes = dict.fromkeys(case.workload.lane for case in every)
+    if asked and lanes and asked not in lanes:
+        raise UserError(f"--baseline {asked}: the records have no numbers of that lane, but of {', '.join(lanes)}")
     several = len(settings) > 1
-    found = [
-        Section(
-            heading(setting, number * several, separating),
-            out / f"setting-{number}" if several else out,
-            answers.headline(answers.answers(setting.cases)),
-            contents.remarks(setting),
-            contents.tables(setting),
-            setting,
-        )
-        for number, (setting, separating) in enumerate(zip(settings, cases.separations(settings), strict=True), 1)
-    ]
+    found = []
+    for number, (setting, separating) in enumerate(zip(settings, cases.separations(settings), strict=True), 1):
+        name = heading(setting, number * several, separating)
+        folder = out / f"setting-{number}" if several else out
+        found.append(_section(setting, name, folder, asked or cases.baseline(setting.cases)))
     foreign = cases.plain(read)
     if foreign:
         found.append(Section("Other benchmarks", out, [], [], [contents.foreign(foreign)], None))
     return found
+
+
+def _section(setting: Setting, name: str, folder: Path, baseline: str | None) -> Section:
+    against = ratios.sentences(ratios.ratios(setting.cases, baseline), baseline) if baseline else []
+    return Section(
+        name,
+        folder,
+        [*answers.headline(answers.answers(setting.cases)), *against],
+        contents.remarks(setting),
+        contents.tables(setting, baseline),
+        setting,
+        baseline,
+    )
 
 
 def heading(setting: Setting, number: int, separating: Sequence[str]) -> str:
@@ -92,7 +119,7 @@ def heading(setting: Setting, number: int, separating: Sequence[str]) -> str:
 
 def _run(options: argparse.Namespace) -> int:
     read = [records.read(path) for path in options.records]
-    found = sections(read, options.out)
+    found = sections(read, options.out, options.baseline)
     if not any(section.setting for section in found):
         names = ", ".join(str(record.path) for record in read)
         raise UserError(f"{names}: no measurement of fwbench in there, so there is nothing to report")
@@ -152,7 +179,7 @@ def _html(out: Path, found: list[Section]) -> list[Path]:
     for section in found:
         if section.setting is None:
             continue
-        drawings = figures.draw(section.setting.cases)
+        drawings = figures.draw(section.setting.cases, section.baseline)
         saved = [(drawing, figures.save(drawing, section.folder / "figures")) for drawing in drawings]
         paths += [path for _, both in saved for path in both]
         parts.append(

@@ -6,23 +6,13 @@ the signed-rank test's (`fwbench.compare.statistics`).
 """
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fwbench.compare import statistics
-from fwbench.machine.disturbances import disturbances, lengthening
-from fwbench.record.measurement import Measurement
 from fwbench.report import units
-from fwbench.report.cases import Case, Comparison, apart, axis_columns, comparisons, title
+from fwbench.report.cases import Case, Comparison, apart, axis_columns, comparisons, in_words, title
 from fwbench.report.tables import Column, Table, tabulate
-
-# By so much have processes of unchanged code differed on a shared machine (docs/method.md): one process each shows no
-# smaller difference.
-UNCHANGED_CODE = 1.28
-# An interval says something from here on (3 runs), and is called clear from there on (6 runs).
-_SAYS_SOMETHING = 0.75
-_CLEAR = 0.95
+from fwbench.report.weighing import UNCHANGED_CODE, Weighed, weigh
 
 
 @dataclass(frozen=True)
@@ -40,6 +30,7 @@ class Answer:
             memory and energy, each with the next one's multiple of it; None where fewer than two lanes have the metric.
         shared: of an undecided one, the lanes that share first place because every other lane is slower; empty where
             nothing is known to be slower.
+        weighed: what the ratio and its confidence come from; None where there is no ratio.
     """
 
     comparison: Comparison
@@ -52,6 +43,12 @@ class Answer:
     leanest: tuple[str, float] | None
     cheapest: tuple[str, float] | None
     shared: tuple[str, ...] = ()
+    weighed: Weighed | None = None
+
+    @property
+    def winner(self) -> str:
+        """Who has the highest throughput, for readers: lanes that nothing tells apart together."""
+        return _listed(self.shared or (self.fastest,))
 
 
 def answers(cases: Sequence[Case]) -> list[Answer]:
@@ -68,9 +65,11 @@ def answers(cases: Sequence[Case]) -> list[Answer]:
             why = apart(comparison.lanes[fastest], comparison.lanes[second])
             found.append(Answer(comparison, fastest, second, None, why, "no comparison", None, None, None))
             continue
-        ratio, confidence, reason = _weigh(comparison.lanes[fastest], comparison.lanes[second])
-        if ratio < 1:
-            fastest, second, ratio = second, fastest, 1 / ratio
+        weighed = weigh(comparison.lanes[fastest], comparison.lanes[second])
+        if weighed.ratio < 1:
+            fastest, second = second, fastest
+            weighed = weigh(comparison.lanes[fastest], comparison.lanes[second])
+        ratio, confidence, reason = weighed.ratio, weighed.confidence, weighed.reason
         if left_out:
             why = apart(comparison.lanes[left_out[0]], comparison.lanes[fastest])
             reason = f"{reason}; without {', '.join(map(title, left_out))} ({why})"
@@ -78,9 +77,8 @@ def answers(cases: Sequence[Case]) -> list[Answer]:
         shared = _shared(comparison, together, fastest) if confidence == "undecided" else ()
         if shared:
             reason = f"{reason}; every other lane is slower"
-        found.append(
-            Answer(comparison, fastest, second, ratio, confidence, reason, quickest, leanest, cheapest, shared)
-        )
+        best = (quickest, leanest, cheapest)
+        found.append(Answer(comparison, fastest, second, ratio, confidence, reason, *best, shared, weighed))
     return found
 
 
@@ -125,12 +123,9 @@ def _fastest(mode: str, answered: Sequence[Answer]) -> str:
         if answer.confidence == "undecided":
             shared.setdefault(answer.shared, []).append(answer)
     for lanes, of in shared.items():
-        first = f"first place shared by {' and '.join(map(title, lanes))}" if lanes else "undecided"
+        first = f"first place shared by {_listed(lanes)}" if lanes else "undecided"
         told.append(f"{first} in {len(of)} of {len(answered)}, where the two best are {_span(of)} apart ({_named(of)})")
-    return f"Highest throughput, {_WORDS.get(mode, mode)}: {'; '.join(told)}."
-
-
-_WORDS = {"train_step": "training steps", "fit": "epochs of training"}
+    return f"Highest throughput, {in_words(mode)}: {'; '.join(told)}."
 
 
 def _best(question: str, mode: str, answered: Sequence[Answer]) -> str:
@@ -145,7 +140,12 @@ def _best(question: str, mode: str, answered: Sequence[Answer]) -> str:
         for lane, ratios in sorted(counts.items(), key=lambda item: -len(item[1]))
     ]
     what = _QUESTIONS[question]
-    return f"{what[0].upper()}{what[1:]}, {_WORDS.get(mode, mode)}: {'; '.join(told)}." if told else ""
+    return f"{what[0].upper()}{what[1:]}, {in_words(mode)}: {'; '.join(told)}." if told else ""
+
+
+def _listed(lanes: Sequence[str]) -> str:
+    *others, last = map(title, lanes)
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _span(given: Sequence[Answer]) -> str:
@@ -185,7 +185,7 @@ def table(found: Sequence[Answer]) -> Table:
             Column("batch", lambda answer: answer.comparison.workload.batch_size, "1"),
             *axis_columns(found, lambda answer: answer.comparison.workload),
             *([Column[Answer]("precision", lambda answer: answer.comparison.workload.precision)] if precise else []),
-            Column("fastest", lambda answer: title(answer.fastest)),
+            Column("fastest", lambda answer: answer.winner),
             Column("by", lambda answer: answer.confidence if answer.ratio is None else answer.ratio, "1", units.ratio),
             Column("before", lambda answer: title(answer.second)),
             Column("confidence", lambda answer: answer.confidence),
@@ -213,78 +213,9 @@ def _shared(comparison: Comparison, lanes: Sequence[str], fastest: str) -> tuple
     beside = [
         lane
         for lane in lanes
-        if lane == fastest or _weigh(comparison.lanes[fastest], comparison.lanes[lane])[1] == "undecided"
+        if lane == fastest or weigh(comparison.lanes[fastest], comparison.lanes[lane]).confidence == "undecided"
     ]
     return tuple(beside) if len(beside) < len(lanes) else ()
-
-
-def _weigh(fastest: Case, second: Case) -> tuple[float, str, str]:
-    """The ratio of two lanes' throughputs, the confidence in which is larger, and its reason."""
-    one, other = _speeds(fastest), _speeds(second)
-    pairs = [_Pair(one[run], other[run]) for run in one if run in other]
-    disturbed = disturbances([*fastest.measurements, *second.measurements])
-    met = ", ".join(f"{one.cause.name} ({one.detail})" for one in disturbed)
-    among = f"; {met}" if met else ""
-    if len(pairs) >= 2:
-        low, high, confidence = statistics.interval([pair.difference for pair in pairs], _CLEAR)
-        ratio = math.exp(statistics.estimate([pair.difference for pair in pairs]))
-        reason = f"{len(pairs)} pairs of processes: {math.exp(low):.2f}x to {math.exp(high):.2f}x at {confidence:.0%}"
-        if confidence >= _SAYS_SOMETHING:
-            least, _, _ = statistics.interval([pair.least for pair in pairs], _CLEAR)
-            _, most, _ = statistics.interval([pair.most for pair in pairs], _CLEAR)
-            excludes = least > 0 or most < 0
-            return ratio, ("clear" if confidence >= _CLEAR else "likely") if excludes else "undecided", reason + among
-        reason += ", which says too little"
-    else:
-        ratio = (fastest.value("throughput") or 0.0) / (second.value("throughput") or math.inf)
-        reason = "one process each" if pairs else "processes of different runs"
-    slower = second if ratio > 1 else fastest
-    sure = max(ratio, 1 / ratio) / lengthening(slower.measurements)
-    if max(ratio, 1 / ratio) <= UNCHANGED_CODE:
-        return ratio, "undecided", f"{reason}; within {UNCHANGED_CODE - 1:.0%}{among}"
-    if sure <= UNCHANGED_CODE:
-        return ratio, "undecided", f"{reason}{among}"
-    return ratio, "likely", f"{reason}; beyond {UNCHANGED_CODE - 1:.0%}{f' and what comes of {met}' if met else ''}"
-
-
-@dataclass(frozen=True)
-class _Speed:
-    """Throughput of a process, and of what it is a part."""
-
-    value: float
-    measurement: Measurement
-
-
-@dataclass(frozen=True)
-class _Pair:
-    """Two lanes' processes of one run."""
-
-    one: _Speed
-    other: _Speed
-
-    @property
-    def difference(self) -> float:
-        """Logarithm of the ratio of the throughputs, above zero where the first is faster."""
-        return math.log(self.one.value / self.other.value)
-
-    @property
-    def least(self) -> float:
-        """The difference if what disturbed the slower one, the second, explains as much of it as it can."""
-        return self.difference - math.log(lengthening([self.other.measurement]))
-
-    @property
-    def most(self) -> float:
-        """The same of the first one."""
-        return self.difference + math.log(lengthening([self.one.measurement]))
-
-
-def _speeds(case: Case) -> dict[tuple[int, int, int], _Speed]:
-    """Throughput by run, seed and number of the process, so that what two lanes share makes a pair."""
-    found: dict[tuple[int, int, int], _Speed] = {}
-    for run, m in case.replicates:
-        speeds = [process.get("throughput") for process in m.processes] or [m.value("throughput")]
-        found |= {(run, m.workload.seed, number): _Speed(speed, m) for number, speed in enumerate(speeds) if speed}
-    return found
 
 
 def _latency(case: Case) -> float | None:

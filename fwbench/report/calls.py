@@ -2,9 +2,8 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from fwbench.record.lanes import BASELINE
 from fwbench.record.workload import Workload
 from fwbench.report import units
 from fwbench.report.cases import Case, Comparison, apart, axis_columns, comparisons, title
@@ -21,9 +20,9 @@ def _workload(cases: Sequence[Case]) -> tuple[Column[Case], ...]:
     )
 
 
-def columns(cases: Sequence[Case]) -> tuple[Column[Case], ...]:
-    """The columns of a table over these cases; speed-up is relative to the baseline lane among them."""
-    baselines = {_across(case.workload): case for case in cases if _is_baseline(case.workload.lane)}
+def columns(cases: Sequence[Case], baseline: str | None) -> tuple[Column[Case], ...]:
+    """The columns of a table over these cases; speed-up is relative to the baseline lane."""
+    baselines = {_across(case.workload): case for case in cases if case.workload.lane == baseline}
 
     def speed_up(case: Case) -> float | str | None:
         return _speed_up(case, baselines.get(_across(case.workload)))
@@ -40,35 +39,49 @@ def columns(cases: Sequence[Case]) -> tuple[Column[Case], ...]:
         Column("compile", lambda case: case.compile_seconds, "s", units.seconds),
         Column("to steady", lambda case: case.value("time_to_steady"), "s", units.seconds),
         Column("speed-up", speed_up, "1", units.ratio, ""),
+        *(_SPREAD if any(len(case.throughputs) > 1 for case in cases) else ()),
     )
 
 
-def table(key: str, title: str, cases: Sequence[Case]) -> Table:
+_SPREAD = (
+    Column[Case]("n", lambda case: len(case.throughputs), "1"),
+    Column[Case]("spread", lambda case: case.spread, "1", "{:.1%}".format),
+)
+
+
+def table(key: str, name: str, cases: Sequence[Case], baseline: str | None) -> Table:
     """All rows of some calls."""
+    relative = (
+        f"; speed-up is throughput relative to {title(baseline)}, and unproved where nothing shows that both compute "
+        "the same thing"
+        if baseline
+        else ""
+    )
     return tabulate(
         key,
-        title,
+        name,
         "Throughput is samples per second with calls enqueued back to back; p50, p95 and p99 are latencies of one "
         "synchronised call, n/a where there are too few samples to say; memory after <= is at most that; compile is "
         "tracing and compiling with cold caches, as the framework tells it; to steady is the time from its start until "
-        "calls are steady, in every lane alike, whatever it does at which call; speed-up is throughput relative to "
-        f"{BASELINE.title}, and unproved where nothing shows that both compute the same thing.",
-        columns(cases),
+        f"calls are steady, in every lane alike, whatever it does at which call{relative}. Of several processes (n) "
+        "every number is the median, and spread is how far the highest throughput lies above the lowest.",
+        columns(cases, baseline),
         cases,
         _missing(cases),
         Case.why_failed,
     )
 
 
-def summary(cases: Sequence[Case]) -> Table:
+def summary(cases: Sequence[Case], baseline: str | None) -> Table:
     """Of each model's inference, the largest batch: throughput of every lane, and speed-up over the baseline."""
+    every = comparisons(cases)
     largest: dict[Workload, Comparison] = {}
-    for comparison in comparisons(cases):
+    for comparison in every:
         model = dataclasses.replace(comparison.workload, batch_size=1)
         if model not in largest or comparison.workload.batch_size > largest[model].workload.batch_size:
             largest[model] = comparison
-    lanes = list(dict.fromkeys(lane for comparison in largest.values() for lane in comparison.lanes))
-    baseline = next(filter(_is_baseline, lanes), None)
+    # One that has no number at a largest batch has its column all the same.
+    lanes = list(dict.fromkeys(lane for comparison in every for lane in comparison.lanes))
 
     def throughput(lane: str, comparison: Comparison) -> float | None:
         case = comparison.lanes.get(lane)
@@ -78,13 +91,11 @@ def summary(cases: Sequence[Case]) -> Table:
         case = comparison.lanes.get(lane)
         return _speed_up(case, comparison.lanes.get(baseline or "")) if case else None
 
-    missing = (
-        [] if baseline or not lanes else [f"no speed-up: {BASELINE.title}, which it is relative to, was not measured"]
-    )
+    relative = f", and speed-up over {title(baseline)}" if baseline else ""
     return tabulate(
         "summary",
         "Table I: inference at the largest batch",
-        f"Samples per second by lane at the largest batch measured, and speed-up over {BASELINE.title}.",
+        f"Samples per second by lane at the largest batch measured{relative}.",
         (
             Column("model", lambda comparison: comparison.workload.model),
             Column("precision", lambda comparison: comparison.workload.precision),
@@ -98,44 +109,53 @@ def summary(cases: Sequence[Case]) -> Table:
             ),
         ),
         largest.values(),
-        missing,
+        _without(baseline, largest.values()) if baseline else [],
     )
+
+
+def _without(baseline: str, largest: Iterable[Comparison]) -> list[str]:
+    """Where no speed-up is, because the baseline has no number."""
+    workloads = [comparison.workload for comparison in largest if baseline not in comparison.lanes]
+    if not workloads:
+        return []
+    named = ", ".join(f"{workload.subject} at batch {workload.batch_size}" for workload in workloads)
+    return [f"no speed-up of {named}: {title(baseline)}, which it is relative to, has no number there"]
 
 
 @dataclasses.dataclass(frozen=True)
 class BreakEven:
-    """A compiled lane against the eager one.
+    """A compiled lane against the baseline.
 
     Attributes:
-        compiling: seconds that it costs, once.
-        eager, compiled: seconds that a call takes among calls back to back, as throughput is measured.
+        compiling: seconds that it costs, once, beyond what the baseline costs.
+        baseline, compiled: seconds that a call takes among calls back to back, as throughput is measured.
         calls: after which compiling has paid off; None where it never does.
     """
 
     case: Case
     compiling: float
-    eager: float
+    baseline: float
     compiled: float
 
     @property
     def calls(self) -> float | None:
-        gained = self.eager - self.compiled
+        gained = self.baseline - self.compiled
         return self.compiling / gained if gained > 0 else None
 
 
-def break_evens(cases: Sequence[Case]) -> list[BreakEven]:
+def break_evens(cases: Sequence[Case], baseline: str | None) -> list[BreakEven]:
     """Every compiled lane that may be compared with the baseline lane, in inference or training steps."""
     found = []
     for comparison in comparisons(cases):
-        baseline = next((case for lane, case in comparison.lanes.items() if _is_baseline(lane)), None)
-        eager = _call(baseline) if baseline else None
-        for case in comparison.lanes.values():
+        beside = comparison.lanes.get(baseline or "")
+        call = _call(beside) if beside else None
+        for lane, case in comparison.lanes.items():
             compiled = _call(case)
-            if baseline is None or eager is None or compiled is None or apart(case, baseline):
+            if lane == baseline or beside is None or call is None or compiled is None or apart(case, beside):
                 continue
-            compiling = _compiling(case, baseline)
+            compiling = _compiling(case, beside)
             if compiling is not None:
-                found.append(BreakEven(case, compiling, eager, compiled))
+                found.append(BreakEven(case, compiling, call, compiled))
     return found
 
 
@@ -147,29 +167,33 @@ def _call(case: Case) -> float | None:
 
 def _compiling(case: Case, baseline: Case) -> float | None:
     """Seconds by which a lane that compiles is ready later; tracing and compiling alone where the start is not told."""
-    start, eager = case.value("time_to_steady"), baseline.value("time_to_steady")
-    if case.compile_seconds is None or start is None or eager is None:
-        return case.compile_seconds
-    return max(0.0, start - eager)
+    own = case.compile_seconds
+    if own is None:
+        return None
+    start, other = case.value("time_to_steady"), baseline.value("time_to_steady")
+    if start is None or other is None:
+        start, other = own, baseline.compile_seconds or 0.0
+    return max(0.0, start - other)
 
 
-def break_even(cases: Sequence[Case]) -> Table:
+def break_even(cases: Sequence[Case], baseline: str | None) -> Table:
     """After how many calls each compilation has paid off."""
     return tabulate(
         "break-even",
         "When compiling has paid off",
         "The seconds that compiling costs (by which the lane is steady later, with kernels tuned and graphs recorded; "
-        f"where that is not known, tracing and compiling alone), what a call takes back to back in {BASELINE.title} "
-        "and in the compiled lane, and the number of calls after which the compiled lane has caught up; never where "
-        "its throughput is lower. Where two calls take about as long, chance decides between never and many.",
+        "where that is not known, tracing and compiling alone), what a call takes back to back in "
+        f"{title(baseline or '')} and in the compiled lane, and the number of calls after which the compiled lane has "
+        "caught up; never where its throughput is lower. Where two calls take about as long, chance decides between "
+        "never and many.",
         (
             *(Column[BreakEven](c.name, functools.partial(_of_case, c), c.unit, c.show) for c in _workload(cases)),
             Column("compiling", lambda found: found.compiling, "s", units.seconds),
-            Column("eager call", lambda found: found.eager, "s", units.seconds),
+            Column("baseline call", lambda found: found.baseline, "s", units.seconds),
             Column("compiled call", lambda found: found.compiled, "s", units.seconds),
             Column("calls to break even", lambda found: found.calls, "1", lambda calls: f"{calls:,.0f}", "never"),
         ),
-        break_evens(cases),
+        break_evens(cases, baseline),
     )
 
 
@@ -187,10 +211,6 @@ def _of_case(column: Column[Case], found: BreakEven) -> str | float | None:
 
 def _value(metric: str, case: Case) -> float | None:
     return case.value(metric)
-
-
-def _is_baseline(lane: str) -> bool:
-    return lane == BASELINE.name
 
 
 def _across(workload: Workload) -> Workload:

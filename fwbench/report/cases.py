@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from fwbench.machine import Machine
-from fwbench.record.lanes import LANES, PLACES, RECORDED
+from fwbench.record.lanes import BASELINE, LANES, PLACES, RECORDED
 from fwbench.record.measurement import Measurement, Metric
 from fwbench.record.reading import Plain, Record
 from fwbench.record.workload import MODES, Workload
@@ -106,6 +106,22 @@ class Case:
         """The median over processes, None where no process has the metric."""
         values = self.values(metric)
         return statistics.median(values) if values else None
+
+    @property
+    def throughputs(self) -> list[float]:
+        """Of every process that has one, those of a measurement by several each."""
+        found = [
+            value
+            for m in self.measurements
+            for value in ([process.get("throughput") for process in m.processes] or [m.value("throughput")])
+        ]
+        return [value for value in found if value]
+
+    @property
+    def spread(self) -> float | None:
+        """By which share the highest throughput of its processes lies above the lowest; None of fewer than two."""
+        found = self.throughputs
+        return max(found) / min(found) - 1 if len(found) > 1 else None
 
     def metric(self, name: str) -> Metric | None:
         """The first process's, for its source or the reason of its absence."""
@@ -324,9 +340,26 @@ def comparisons(given: Iterable[Case]) -> list[Comparison]:
     return [Comparison(workload, lanes) for workload, lanes in found.items()]
 
 
+def baseline(given: Iterable[Case]) -> str | None:
+    """The lane that others are compared with where nobody names one: fwbench's own where it was measured, else the
+    first; None where fewer than two were."""
+    lanes = list(dict.fromkeys(lane for comparison in comparisons(given) for lane in comparison.lanes))
+    if len(lanes) < 2:
+        return None
+    return BASELINE.name if BASELINE.name in lanes else lanes[0]
+
+
 def title(lane: str) -> str:
     """A lane's name for readers."""
     return LANES[lane].title if lane in LANES else lane
+
+
+def in_words(mode: str) -> str:
+    """What a mode measures, for sentences."""
+    return _WORDS.get(mode, mode)
+
+
+_WORDS = {"train_step": "training steps", "fit": "epochs of training"}
 
 
 def _cases(records: Sequence[Record]) -> list[Case]:

@@ -8,27 +8,28 @@ from typing import Any
 from fwbench.record.measurement import Measurement
 from fwbench.record.metrics import METRICS
 from fwbench.record.reading import Plain, Record
-from fwbench.report import answers, calls, fits, published, summary, units
+from fwbench.report import answers, calls, fits, published, ratios, summary, units
 from fwbench.report.cases import Case, Setting, doubts
 from fwbench.report.tables import Column, Table, tabulate
 
 
-def tables(setting: Setting) -> list[Table]:
-    """Every table that has a row."""
+def tables(setting: Setting, baseline: str | None) -> list[Table]:
+    """Every table that has a row; speed-ups are relative to the baseline lane."""
     cases = setting.cases
     of_mode = {mode: _of(cases, mode) for mode in ("inference", "train_step", "fit")}
     everything = (
         answers.table(answers.answers(cases)),
-        calls.summary(of_mode["inference"]),
-        calls.table("inference", "Table II: inference", of_mode["inference"]),
-        calls.table("training-steps", "Training steps", of_mode["train_step"]),
+        ratios.table(ratios.ratios(cases, baseline), baseline or ""),
+        calls.summary(of_mode["inference"], baseline),
+        calls.table("inference", "Table II: inference", of_mode["inference"], baseline),
+        calls.table("training-steps", "Training steps", of_mode["train_step"], baseline),
         fits.final_epochs(of_mode["fit"]),
         fits.all_epochs(of_mode["fit"]),
         fits.epoch_times(of_mode["fit"]),
         fits.training_times(of_mode["fit"]),
-        calls.break_even([*of_mode["inference"], *of_mode["train_step"]]),
+        calls.break_even([*of_mode["inference"], *of_mode["train_step"]], baseline),
         *published.beside(cases),
-        calls.table("harness", "The harness's own overhead", [case for case in cases if case.internal]),
+        calls.table("harness", "The harness's own overhead", [case for case in cases if case.internal], None),
         failures(setting),
         parity(setting),
         sources(setting),

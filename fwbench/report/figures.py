@@ -10,9 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
-from fwbench.record.lanes import BASELINE
 from fwbench.report import calls, units
-from fwbench.report.cases import Case, Comparison, comparisons, over_seeds
+from fwbench.report.cases import Case, Comparison, comparisons, over_seeds, title
 from fwbench.report.look import (
     GRID,
     PANEL,
@@ -46,8 +45,8 @@ class Drawing:
     figure: Figure
 
 
-def draw(cases: Sequence[Case]) -> list[Drawing]:
-    """Every figure that these cases have something for."""
+def draw(cases: Sequence[Case], baseline: str | None) -> list[Drawing]:
+    """Every figure that these cases have something for; what compares does so with the baseline lane."""
     measured = [case for case in cases if case.replicates and not case.internal]
     inference = [case for case in measured if case.workload.mode == "inference"]
     fits = [case for case in measured if case.workload.mode == "fit"]
@@ -72,7 +71,7 @@ def draw(cases: Sequence[Case]) -> list[Drawing]:
                 units.joules,
             ),
             *(_latencies([case for case in measured if case.workload.mode == mode], mode) for mode in _MODES),
-            _break_even([case for case in measured if case.workload.mode in _MODES]),
+            _break_even([case for case in measured if case.workload.mode in _MODES], baseline),
             _epochs(fits),
             *_curves(fits, "training-curves", "Training curves", "epoch", _of_epochs),
             *_curves(fits, "learning-curves", "Learning curves", "step", _of_steps),
@@ -205,8 +204,8 @@ def _latencies(cases: Sequence[Case], mode: str) -> Drawing | None:
     )
 
 
-def _break_even(cases: Sequence[Case]) -> Drawing | None:
-    found = [one for one in calls.break_evens(cases) if one.compiling > 0]
+def _break_even(cases: Sequence[Case], baseline: str | None) -> Drawing | None:
+    found = [one for one in calls.break_evens(cases, baseline) if one.compiling > 0]
     if not found:
         return None
     looks = styles(one.case.workload.lane for one in found)
@@ -247,7 +246,7 @@ def _break_even(cases: Sequence[Case]) -> Drawing | None:
         "break-even",
         "When compiling has paid off",
         "Seconds of compiling against the number of calls after which the compiled lane has caught up with "
-        f"{BASELINE.title}; hollow marks on the line at the top never do.",
+        f"{title(baseline or '')}; hollow marks on the line at the top never do.",
         f"{len(paid)} of {len(found)} compilations pay off. The numbers are in the table of the same name.",
         figure,
     )

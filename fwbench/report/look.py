@@ -4,6 +4,7 @@ A lane looks the same everywhere: one colour (Okabe and Ito's, told apart by col
 hatch and one kind of line, so that a figure can be read in grey too.
 """
 
+import dataclasses
 import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -57,7 +58,8 @@ _LOOK: Any = {
     "ytick.labelsize": 7,
 }
 _COLUMNS = 3
-_LEGEND = 4  # lanes beside each other
+_LEGEND = 4  # lanes beside each other, where there is room
+_ENTRY = 1.8  # inches of one
 PANEL = (2.5, 1.9)  # inches
 # More points than this no eye tells apart in a panel.
 _POINTS = 400
@@ -84,6 +86,12 @@ _STYLES = (
     Style("#CC79A7", "v", "---", (0, (6, 1, 1, 1, 1, 1))),
     Style("#56B4E9", "P", "+++", (0, (8, 2))),
     Style("#7F7F7F", "X", "|||", (0, (2, 2))),
+    # Paul Tol's, as Okabe and Ito have no more.
+    Style("#AA4499", "<", "...", (0, (5, 1, 1, 1))),
+    Style("#999933", ">", "//--", (0, (3, 3))),
+    Style("#6A5ACD", "p", "\\\\||", (0, (1, 3))),
+    Style("#A0522D", "h", "oo", (0, (7, 1, 2, 1))),
+    Style("#44AA99", "*", "++//", (0, (10, 1))),
 )
 
 
@@ -91,10 +99,14 @@ def styles(lanes: Iterable[str]) -> dict[str, Style]:
     """The lanes' looks: the same in every report for fwbench's own, by the order of names for others."""
     found = list(dict.fromkeys(lanes))
     own = [name for name, lane in OWN.items() if not lane.internal]
-    rest = _STYLES[len(own) :]
-    others = {lane: rest[place % len(rest)] for place, lane in enumerate(sorted(set(found) - set(own)))}
-    known = dict(zip(own, _STYLES, strict=False)) | others
+    known = {lane: _style(place) for place, lane in enumerate((*own, *sorted(set(found) - set(own))))}
     return {lane: known[lane] for lane in found}
+
+
+def _style(place: int) -> Style:
+    """One of the styles; when all are taken, a colour comes again with another's marker, hatch and line."""
+    turn, place = divmod(place, len(_STYLES))
+    return dataclasses.replace(_STYLES[(place + turn) % len(_STYLES)], colour=_STYLES[place].colour)
 
 
 @contextmanager
@@ -125,7 +137,8 @@ def legend(figure: Figure, looks: dict[str, Style], bars: bool = False) -> None:
         else Line2D([], [], color=look.colour, marker=look.marker, linestyle=look.line, label=printable(title(lane)))
         for lane, look in looks.items()
     ]
-    figure.legend(handles=handles, loc="outside upper left", ncols=min(_LEGEND, len(handles)))
+    columns = max(1, min(_LEGEND, len(handles), int(figure.get_figwidth() / _ENTRY)))
+    figure.legend(handles=handles, loc="outside upper left", ncols=columns)
 
 
 def logarithmic(axes: Axes, way: Literal["x", "y"], values: Sequence[float], show: Callable[[float], str]) -> None:

@@ -4,9 +4,10 @@ import statistics
 from collections.abc import Sequence
 
 from fwbench.machine.disturbances import CAUSES, disturbances
+from fwbench.record.lanes import BASELINE
 from fwbench.record.measurement import Measurement
 from fwbench.report import calls, fits, products, units
-from fwbench.report.cases import cases, doubts
+from fwbench.report.cases import baseline, cases, doubts, title
 from fwbench.report.tables import Table
 
 _LEFT = 4  # columns of text; numbers after them are set flush right
@@ -19,7 +20,8 @@ def table(measurements: Sequence[Measurement]) -> list[str]:
     and compiling together, to steady the time from its start until calls are steady; speed-up is throughput relative
     to the baseline lane on the same workload.
     """
-    return _lines(calls.table("calls", "", cases(m for m in measurements if m.workload.mode != "fit")))
+    found = cases(m for m in measurements if m.workload.mode != "fit")
+    return _lines(calls.table("calls", "", found, baseline(found)))
 
 
 def epochs(measurements: Sequence[Measurement]) -> list[str]:
@@ -55,6 +57,9 @@ def notes(measurements: Sequence[Measurement]) -> list[str]:
     """What a reader of the table must know: what to mind, why cells are empty, what the harness cost."""
     measured = [m for m in measurements if not m.failure]
     lines = [*doubts(cases(measured)), *cautions(measured)]
+    lane = baseline(cases(m for m in measured if m.workload.mode != "fit"))
+    if lane not in (None, BASELINE.name):
+        lines.append(f"speed-up is relative to {title(lane)}")
     energies = [m.metrics["energy_per_sample"] for m in measured if "energy_per_sample" in m.metrics]
     reason = next((energy.reason for energy in energies if energy.reason), None)
     if reason:

@@ -50,9 +50,17 @@ def test_speed_up_is_relative_to_eager_pytorch():
     assert jax[-1] == "2.50x"
 
 
-def test_without_the_baseline_lane_there_is_no_speed_up():
+def test_a_lane_alone_has_no_speed_up():
     _, (jax,) = rows([measured("jax", 250.0)])
     assert not jax[-1].endswith("x")
+
+
+def test_without_eager_pytorch_the_speed_up_is_relative_to_the_first_lane_and_says_so():
+    measurements = [measured("jax", 100.0), measured("tensorflow", 150.0)]
+    _, (jax, other) = rows(measurements)
+    assert (jax[-1], other[-1]) == ("1.00x", "1.50x")
+    assert summary.notes(measurements) == ["speed-up is relative to JAX (jit)"]
+    assert summary.notes([measured("torch"), *measurements]) == []
 
 
 def test_without_a_proof_the_numbers_stand_and_the_speed_up_does_not():

@@ -257,6 +257,6 @@ def test_compiling_pays_off_only_where_the_lanes_may_be_compared():
         measured("jax", throughput=200.0, metrics=extra, parity={"weights": "abc", "proof": proof("jax", state)})
         for state in ("proved", "missing")
     )
-    (found,) = break_evens(cases([torch, proved]))
+    (found,) = break_evens(cases([torch, proved]), "torch")
     assert found.calls == 1.0 / (1 / 100 - 1 / 200)
-    assert break_evens(cases([torch, unproved])) == []
+    assert break_evens(cases([torch, unproved]), "torch") == []

@@ -3,12 +3,13 @@
 import pytest
 
 from fwbench.report import figures, look
-from fwbench.report.cases import cases
+from fwbench.report.cases import baseline, cases
 from tests.unit.recorded import fitted, measured, metric
 
 
 def drawn(*measurements):
-    return {drawing.key: drawing for drawing in figures.draw(cases(measurements))}
+    found = cases(measurements)
+    return {drawing.key: drawing for drawing in figures.draw(found, baseline(found))}
 
 
 def lines(axes):
@@ -110,11 +111,16 @@ def test_compilations_that_never_pay_off_are_hollow():
 
 
 def test_a_lane_has_one_look_that_no_other_lane_has():
-    names = ["torch", "torch-compile", "jax", "tensorflow", "mxnet", "mine"]
+    names = ["torch", "torch-compile", "jax", "tensorflow", "tensorflow-xla", "mxnet", "mine", "yours", "a", "b"]
     looks = look.styles(names)
     assert look.styles(reversed(names)) == looks
     for part in ("colour", "marker", "hatch"):
         assert len({getattr(one, part) for one in looks.values()}) == len(names)
+
+
+def test_more_lanes_than_colours_still_look_different():
+    looks = look.styles(f"lane-{number}" for number in range(40))
+    assert len({(one.colour, one.marker) for one in looks.values()}) == 40
 
 
 @pytest.mark.parametrize(

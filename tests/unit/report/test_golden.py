@@ -180,6 +180,22 @@ def test_answers_are_ratios_of_the_records(tables, raw):
         assert float(row["by, of memory [1]"]) == others[0] / small.value("host_peak_memory") > 1
 
 
+def test_every_lanes_ratio_is_of_the_baselines_throughput(tables, raw):
+    rows = [row for row in tables["ratios"].dicts() if row["mode"] != "fit"]
+    assert {row["lane"] for row in rows} == {"jax"}
+    assert len(rows) == 6
+    for row in rows:
+        jax, torch = (by(raw, row["model"], row["mode"], int(row["batch [1]"]), lane) for lane in ("jax", "torch"))
+        assert float(row["ratio [1]"]) == jax.value("throughput") / torch.value("throughput")
+        assert (row["pairs [1]"], row["from [1]"], row["to [1]"]) == ("1", "", "")
+    (fit,) = [row for row in tables["ratios"].dicts() if row["mode"] == "fit"]
+    jax, torch = ([one.value("throughput") for one in fits(raw, lane)] for lane in ("jax", "torch"))
+    pairs = sorted(one / other for one, other in zip(jax, torch, strict=True))
+    assert fit["pairs [1]"] == "2"
+    assert [float(fit["from [1]"]), float(fit["to [1]"])] == pytest.approx(pairs)
+    assert float(fit["at [1]"]) == 0.5
+
+
 def test_published_numbers_stand_beside_their_own_rows(tables, raw):
     rows = tables["published-paper_inference_h100"].dicts()
     assert len(rows) == 32
@@ -281,9 +297,9 @@ def test_seeds_show_their_standard_deviation(tables, other_formats):
 
 def test_the_golden_record_covers_every_table_and_figure(golden, tables):
     expected = {
-        "answers", "summary", "inference", "training-steps", "final-epoch", "epochs", "epoch-time", "training-time",
-        "break-even", "published-paper_inference_h100", "harness", "failures", "parity", "sources", "fingerprint",
-        "records",
+        "answers", "ratios", "summary", "inference", "training-steps", "final-epoch", "epochs", "epoch-time",
+        "training-time", "break-even", "published-paper_inference_h100", "harness", "failures", "parity", "sources",
+        "fingerprint", "records",
     }  # fmt: skip
     assert tables.keys() == expected
     figures = {

@@ -1,0 +1,105 @@
+"""Every lane against the baseline: one ratio of throughputs for each workload and lane."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fwbench.report import units
+from fwbench.report.cases import Case, Comparison, apart, axis_columns, comparisons, in_words, title
+from fwbench.report.tables import Column, Table, tabulate
+from fwbench.report.weighing import UNCHANGED_CODE, Weighed, weigh
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A lane beside the baseline.
+
+    Attributes:
+        weighed: the lane's throughput over the baseline's; None where the two must not be compared.
+        why: they must not (`fwbench.report.cases.apart`); empty where they may.
+    """
+
+    comparison: Comparison
+    case: Case
+    weighed: Weighed | None
+    why: str
+
+    @property
+    def confidence(self) -> str:
+        """In the ratio, or why there is none."""
+        return self.weighed.confidence if self.weighed else self.why
+
+
+def ratios(cases: Sequence[Case], baseline: str | None) -> list[Ratio]:
+    """One of each lane and workload of which the baseline has a throughput, too."""
+    found = []
+    for comparison in comparisons(cases):
+        beside = comparison.lanes.get(baseline or "")
+        if beside is None or not beside.value("throughput"):
+            continue
+        for lane, case in comparison.lanes.items():
+            if lane != baseline and case.value("throughput"):
+                why = apart(case, beside)
+                found.append(Ratio(comparison, case, None if why else weigh(case, beside), why))
+    return found
+
+
+def sentences(found: Sequence[Ratio], baseline: str) -> list[str]:
+    """How each lane stands to the baseline, a sentence for each mode; none where one lane alone stands beside it."""
+    if len({ratio.case.workload.lane for ratio in found}) < 2:
+        return []
+    by_mode: dict[str, dict[str, list[Ratio]]] = {}
+    for ratio in found:
+        workload = ratio.case.workload
+        by_mode.setdefault(workload.mode, {}).setdefault(workload.lane, []).append(ratio)
+    return [
+        f"Throughput against {title(baseline)}, {in_words(mode)}: "
+        f"{'; '.join(f'{title(lane)} {_tally(of)}' for lane, of in by_lane.items())}."
+        for mode, by_lane in by_mode.items()
+    ]
+
+
+def _tally(found: Sequence[Ratio]) -> str:
+    known = [ratio.weighed for ratio in found if ratio.weighed]
+    decided = [weighed.ratio for weighed in known if weighed.confidence != "undecided"]
+    higher, lower = [r for r in decided if r > 1], [1 / r for r in decided if r <= 1]
+    counts = [
+        *((word, len(of), f" ({_span(of)})") for word, of in (("higher", higher), ("lower", lower)) if of),
+        ("undecided", len(known) - len(decided), ""),
+        ("not comparable", len(found) - len(known), ""),
+    ]
+    return ", ".join(f"{word} in {count} of {len(found)}{span}" for word, count, span in counts if count)
+
+
+def _span(found: Sequence[float]) -> str:
+    least, most = units.ratio(min(found)), units.ratio(max(found))
+    return least if least == most else f"{least} to {most}"
+
+
+def table(found: Sequence[Ratio], baseline: str) -> Table:
+    """One row a workload and lane."""
+
+    def number(name: str, of: Callable[[Weighed], float | None], show: Callable[[float], str]) -> Column[Ratio]:
+        return Column(name, lambda ratio: of(ratio.weighed) if ratio.weighed else None, "1", show)
+
+    return tabulate(
+        "ratios",
+        f"Every lane against {title(baseline)}",
+        f"Throughput over that of {title(baseline)} on the same workload: above 1x the lane is faster. From two pairs "
+        "of processes on, the ends of the interval over the pairs, and its confidence, which six pairs bring to 95 %. "
+        f"One process each has no interval: unchanged code has differed by up to {UNCHANGED_CODE - 1:.0%}.",
+        (
+            Column("model", lambda ratio: ratio.comparison.workload.model),
+            Column("mode", lambda ratio: ratio.comparison.workload.mode),
+            Column("batch", lambda ratio: ratio.comparison.workload.batch_size, "1"),
+            *axis_columns(found, lambda ratio: ratio.comparison.workload),
+            Column("lane", lambda ratio: ratio.case.lane),
+            Column("ratio", lambda ratio: ratio.weighed.ratio if ratio.weighed else ratio.why, "1", units.ratio),
+            number("from", lambda weighed: weighed.interval.low if weighed.interval else None, units.ratio),
+            number("to", lambda weighed: weighed.interval.high if weighed.interval else None, units.ratio),
+            number("at", lambda weighed: weighed.interval.level if weighed.interval else None, "{:.0%}".format),
+            number("pairs", lambda weighed: len(weighed.pairs), "{:.0f}".format),
+            Column("confidence", lambda ratio: ratio.confidence),
+            Column("disturbed by", lambda ratio: ratio.weighed.disturbed if ratio.weighed else ""),
+        ),
+        found,
+    )

@@ -1,0 +1,127 @@
+"""Two lanes' throughputs against each other: how many times as high, how sure, and what that rests on."""
+
+import math
+from dataclasses import dataclass
+
+from fwbench.compare import statistics
+from fwbench.machine.disturbances import disturbances, lengthening
+from fwbench.record.measurement import Measurement
+from fwbench.report.cases import Case
+
+# By so much have processes of unchanged code differed on a shared machine (docs/method.md): one process each shows no
+# smaller difference.
+UNCHANGED_CODE = 1.28
+# An interval says something from here on (3 runs), and is called clear from there on (6 runs).
+_SAYS_SOMETHING = 0.75
+_CLEAR = 0.95
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Where the ratio lies.
+
+    Attributes:
+        low, high: its ends.
+        level: its confidence, from 0 to 1.
+    """
+
+    low: float
+    high: float
+    level: float
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """What two lanes' processes say of their throughputs.
+
+    Attributes:
+        ratio: of the first lane's over the second's.
+        confidence: in which is larger: `clear` (an interval of at least 95 % excludes equality), `likely`, `undecided`.
+        reason: what the confidence rests on.
+        pairs: the ratios of processes of one run, seed and number.
+        interval: over the pairs; None with fewer than two.
+        disturbed: what disturbed either lane, in words; empty where nothing did.
+    """
+
+    ratio: float
+    confidence: str
+    reason: str
+    pairs: tuple[float, ...]
+    interval: Interval | None
+    disturbed: str
+
+
+def weigh(first: Case, second: Case) -> Weighed:
+    """Weigh two lanes that may be compared (`fwbench.report.cases.apart`) and have a throughput each."""
+    one, other = _speeds(first), _speeds(second)
+    pairs = [_Pair(one[run], other[run]) for run in one if run in other]
+    ratios = tuple(math.exp(pair.difference) for pair in pairs)
+    found = disturbances([*first.measurements, *second.measurements])
+    met = ", ".join(f"{disturbance.cause.name} ({disturbance.detail})" for disturbance in found)
+    among = f"; {met}" if met else ""
+    interval = None
+    if len(pairs) >= 2:
+        low, high, level = statistics.interval([pair.difference for pair in pairs], _CLEAR)
+        interval = Interval(math.exp(low), math.exp(high), level)
+        ratio = math.exp(statistics.estimate([pair.difference for pair in pairs]))
+        reason = f"{len(pairs)} pairs of processes: {interval.low:.2f}x to {interval.high:.2f}x at {level:.0%}"
+        if level >= _SAYS_SOMETHING:
+            least, _, _ = statistics.interval([pair.least for pair in pairs], _CLEAR)
+            _, most, _ = statistics.interval([pair.most for pair in pairs], _CLEAR)
+            excludes = least > 0 or most < 0
+            confidence = ("clear" if level >= _CLEAR else "likely") if excludes else "undecided"
+            return Weighed(ratio, confidence, reason + among, ratios, interval, met)
+        reason += ", which says too little"
+    else:
+        ratio = (first.value("throughput") or 0.0) / (second.value("throughput") or math.inf)
+        reason = "one process each" if pairs else "processes of different runs"
+    slower = second if ratio > 1 else first
+    sure = max(ratio, 1 / ratio) / lengthening(slower.measurements)
+    if max(ratio, 1 / ratio) <= UNCHANGED_CODE:
+        confidence, reason = "undecided", f"{reason}; within {UNCHANGED_CODE - 1:.0%}{among}"
+    elif sure <= UNCHANGED_CODE:
+        confidence, reason = "undecided", f"{reason}{among}"
+    else:
+        beyond = f"; beyond {UNCHANGED_CODE - 1:.0%}{f' and what comes of {met}' if met else ''}"
+        confidence, reason = "likely", f"{reason}{beyond}"
+    return Weighed(ratio, confidence, reason, ratios, interval, met)
+
+
+@dataclass(frozen=True)
+class _Speed:
+    """Throughput of a process, and of what it is a part."""
+
+    value: float
+    measurement: Measurement
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Two lanes' processes of one run."""
+
+    one: _Speed
+    other: _Speed
+
+    @property
+    def difference(self) -> float:
+        """Logarithm of the ratio of the throughputs, above zero where the first is faster."""
+        return math.log(self.one.value / self.other.value)
+
+    @property
+    def least(self) -> float:
+        """The difference if what disturbed the slower one, the second, explains as much of it as it can."""
+        return self.difference - math.log(lengthening([self.other.measurement]))
+
+    @property
+    def most(self) -> float:
+        """The same of the first one."""
+        return self.difference + math.log(lengthening([self.one.measurement]))
+
+
+def _speeds(case: Case) -> dict[tuple[int, int, int], _Speed]:
+    """Throughput by run, seed and number of the process, so that what two lanes share makes a pair."""
+    found: dict[tuple[int, int, int], _Speed] = {}
+    for run, m in case.replicates:
+        speeds = [process.get("throughput") for process in m.processes] or [m.value("throughput")]
+        found |= {(run, m.workload.seed, number): _Speed(speed, m) for number, speed in enumerate(speeds) if speed}
+    return found

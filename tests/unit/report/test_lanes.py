@@ -1,0 +1,112 @@
+"""Any lane can be the baseline, and a report of five lanes reads as well as one of two."""
+
+import pytest
+
+from fwbench.commands.cli import main
+from fwbench.report import calls
+from fwbench.report.answers import answers, headline
+from fwbench.report.cases import baseline, cases
+from fwbench.report.ratios import ratios, sentences
+from tests.unit.recorded import measured, metric, proof, saved, write
+from tests.unit.report import parsing
+
+FIVE = ("torch", "torch-compile", "jax", "tensorflow", "tensorflow-xla")
+
+
+def five(*speeds, **fields):
+    """The five lanes at these throughputs; the two that this fwbench does not know are proved like JAX."""
+    found = []
+    for lane, speed in zip(FIVE, speeds, strict=True):
+        parity = {"weights": "abc", "proof": proof(lane.removesuffix("-xla"))}
+        found.append(measured(lane, throughput=speed, parity=parity, **fields))
+    return found
+
+
+def tables(out):
+    return parsing.csv_files(out / "tables")
+
+
+@pytest.mark.parametrize(
+    ("lanes", "expected"),
+    [(("jax", "torch"), "torch"), (("jax", "tensorflow"), "jax"), (("torch",), None), ((), None), (("noop",), None)],
+)
+def test_the_baseline_is_eager_pytorch_where_it_was_measured_and_else_the_first_lane(lanes, expected):
+    assert baseline(cases(measured(lane) for lane in lanes)) == expected
+
+
+@pytest.mark.parametrize(("asked", "ratio"), [("jax", {"torch": "0.5", "tensorflow": "0.75"}), (None, {"jax": "2.0"})])
+def test_every_table_is_relative_to_the_lane_that_was_asked_for(tmp_path, asked, ratio):
+    record = saved(*five(100.0, 120.0, 200.0, 150.0, 180.0, metrics={"compile_time": metric(1.0)}))
+    given = ["--baseline", asked] if asked else []
+    path = str(write(tmp_path / "x.json", record))
+    assert main(["report", path, "--out", str(tmp_path / "out"), "--format", "csv,markdown", *given]) == 0
+    found = tables(tmp_path / "out")
+    lane = asked or "torch"
+    speed_ups = {row["lane"]: row["speed-up [1]"] for row in found["inference"].dicts()}
+    against = {row["lane"]: row["ratio [1]"] for row in found["ratios"].dicts()}
+    assert speed_ups.pop(lane) == "1.0"
+    assert against == speed_ups
+    assert ratio.items() <= against.items()
+    assert lane not in {row["lane"] for row in found["break-even"].dicts()}
+    (summary,) = found["summary"].dicts()
+    assert [name for name in summary if name.endswith("speed-up [1]")] == [
+        f"{title} speed-up [1]"
+        for title in ("PyTorch (eager)", "PyTorch (torch.compile)", "JAX (jit)", "tensorflow", "tensorflow-xla")
+        if title != {"jax": "JAX (jit)", "torch": "PyTorch (eager)"}[lane]
+    ]
+    text = parsing.unescaped((tmp_path / "out" / "tables.md").read_text())
+    assert ("JAX (jit)" if asked else "PyTorch (eager)") in text.partition("### Every lane against ")[2][:20]
+
+
+@pytest.mark.parametrize("lane", ["mxnet", "noop"])
+def test_a_baseline_that_nobody_measured_is_one_sentence(tmp_path, capsys, lane):
+    path = write(tmp_path / "x.json", saved(measured("torch"), measured("jax"), measured("noop", "noop")))
+    assert main(["report", str(path), "--out", str(tmp_path / "out"), "--baseline", lane]) == 4
+    assert capsys.readouterr().err == (
+        f"fwbench: --baseline {lane}: the records have no numbers of that lane, but of torch, jax\n"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_with_more_than_two_lanes_each_has_its_part_of_a_sentence():
+    sizes = five(100.0, 200.0, 300.0, 110.0, 50.0), five(100.0, 150.0, 300.0, 90.0, 101.0, batch_size=8)
+    found = ratios(cases([m for size in sizes for m in size]), "torch")
+    assert sentences(found, "torch") == [
+        "Throughput against PyTorch (eager), inference: PyTorch (torch.compile) higher in 2 of 2 (1.50x to 2.00x); "
+        "JAX (jit) higher in 2 of 2 (3.00x); tensorflow undecided in 2 of 2; "
+        "tensorflow-xla lower in 1 of 2 (2.00x), undecided in 1 of 2."
+    ]
+    assert sentences(ratios(cases([measured("torch"), measured("jax")]), "torch"), "torch") == []
+
+
+def test_a_lane_that_may_not_be_compared_has_no_ratio_but_is_told():
+    unproved = measured("mxnet", parity={"weights": "abc"})
+    found = ratios(cases([measured("torch"), measured("jax", throughput=200.0), unproved]), "torch")
+    assert [(ratio.case.lane, ratio.confidence) for ratio in found] == [("jax", "likely"), ("mxnet", "unproved")]
+    assert "mxnet not comparable in 1 of 1" in sentences(found, "torch")[0]
+
+
+def test_of_five_lanes_those_within_noise_share_first_place():
+    (answer,) = answers(cases(five(100.0, 198.0, 200.0, 60.0, 195.0)))
+    assert answer.shared == ("torch-compile", "jax", "tensorflow-xla")
+    assert answer.winner == "PyTorch (torch.compile), JAX (jit) and tensorflow-xla"
+    assert f"first place shared by {answer.winner} in 1 of 1" in headline([answer])[0]
+
+
+def test_a_lane_that_is_missing_at_one_batch_size_keeps_its_column_and_its_baseline():
+    given = cases([measured("torch"), measured("jax"), measured("jax", batch_size=8), measured("tensorflow")])
+    table = calls.summary(given, baseline(given))
+    names = [column.name for column in table.columns]
+    assert {"PyTorch (eager) /s", "JAX (jit) /s", "tensorflow /s", "JAX (jit) speed-up"} <= set(names)
+    assert table.missing == (
+        "no speed-up of mlp at batch 8: PyTorch (eager), which it is relative to, has no number there",
+    )
+
+
+def test_compiling_pays_off_against_a_baseline_that_compiles_by_what_it_costs_more():
+    def lane(name, seconds, throughput):
+        return measured(name, throughput=throughput, metrics={"compile_time": metric(seconds)})
+
+    given = cases([lane("jax", 1.0, 100.0), lane("torch-compile", 3.0, 200.0), measured("torch", throughput=50.0)])
+    (found,) = calls.break_evens(given, "jax")
+    assert (found.case.lane, found.compiling, found.calls) == ("torch-compile", 2.0, 2.0 / (1 / 100 - 1 / 200))
