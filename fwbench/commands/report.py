@@ -1,6 +1,7 @@
 """`fwbench report`: tables, figures and one page, from records alone."""
 
 import argparse
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -160,7 +161,15 @@ def _csv(out: Path, found: list[Section]) -> list[Path]:
 def _latex(out: Path, found: list[Section]) -> list[Path]:
     paths, parts = [], []
     for section in found:
-        files = [_write(section.folder / "tables" / f"{table.key}.tex", latex.write(table)) for table in section.tables]
+        # One document takes them all in, and each label may stand there once.
+        part = f"{section.folder.name}-" if section.folder != out else ""
+        files = [
+            _write(
+                section.folder / "tables" / f"{table.key}.tex",
+                latex.write(dataclasses.replace(table, key=f"{part}{table.key}")),
+            )
+            for table in section.tables
+        ]
         names = [path.relative_to(out).with_suffix("").as_posix() for path in files]
         parts.append((section.heading, [*section.headline, *section.remarks], names))
         paths += files

@@ -4,6 +4,7 @@ A record is a file of pytest-benchmark's (ours, or anybody's without our `extra_
 imported.
 """
 
+import dataclasses
 import json
 import math
 import re
@@ -31,6 +32,8 @@ PROOFS = STORAGE / "proofs"
 # Where a repository may keep what its gates compare with; the newest run is never one of these.
 BASELINES = STORAGE / "baselines"
 
+
+_FIELDS = frozenset(field.name for field in dataclasses.fields(Measurement))
 
 # Times, sizes and rates; energy less its idle share can be below zero, and so can a loss.
 _NEVER_NEGATIVE = ("s", "B", "1/s")
@@ -153,13 +156,18 @@ def _saved(path: Path, text: str) -> Record:
     measurements: list[Measurement] = []
     names: dict[Workload, str] = {}
     plain: dict[str, Plain] = {}
+    notes: list[str] = []
     for number, benchmark in enumerate(benchmarks, 1):
         where = f"{path}, benchmark {number}"
         _expect(isinstance(benchmark, dict) and isinstance(benchmark.get("stats"), dict), where, "has no statistics")
         extra, stats = benchmark.get("extra_info") or {}, benchmark["stats"]
         if isinstance(extra, dict) and "workload" in extra and "metrics" in extra:
-            measurements.append(_measurement({**extra, "samples": stats.get("data", ())}, where))
+            # Whoever writes a test may put keys of their own beside ours.
+            ours_alone = {name: value for name, value in extra.items() if name in _FIELDS}
+            measurements.append(_measurement({**ours_alone, "samples": stats.get("data", ())}, where))
             names[measurements[-1].workload] = _name(benchmark, where)
+        elif _is_not_finite(stats):
+            notes.append(f"{_name(benchmark, where)} is left out, as its statistics hold NaN or infinity")
         else:
             plain[_name(benchmark, where)] = _plain(benchmark, where)
     # Written before files said their schema: the first one.
@@ -168,7 +176,8 @@ def _saved(path: Path, text: str) -> Record:
     _expect(isinstance(failures, list), str(path), "its `failures` are not a list")
     measurements += [_measurement(failure, f"{path}, failure {n}") for n, failure in enumerate(failures, 1)]
     commit = data.get("commit_info")
-    early = bool(measurements) and "failures" not in ours
+    if measurements and "failures" not in ours:
+        notes.append("saved before files kept failures: what failed stands in the run's journal")
     return Record(
         path=path,
         made=_time(path, data.get("datetime")),
@@ -180,7 +189,7 @@ def _saved(path: Path, text: str) -> Record:
         measurements=tuple(measurements),
         names=names,
         plain=plain,
-        notes=("saved before files kept failures: what failed stands in the run's journal",) if early else (),
+        notes=tuple(notes),
     )
 
 
@@ -297,6 +306,12 @@ def _check(measurement: Measurement) -> None:
         parts = {name: value for name, value in epoch.items() if name != "validation"}
         _numbers([value for value in (*parts.values(), *scores.values()) if value is not None], "epochs")
         _numbers([epoch["seconds"]], "an epoch's seconds")
+
+
+def _is_not_finite(stats: Mapping[str, Any]) -> bool:
+    samples = stats.get("data")
+    values = (*stats.values(), *(samples if isinstance(samples, list) else ()))
+    return any(isinstance(value, float) and not math.isfinite(value) for value in values)
 
 
 def _plain(benchmark: Mapping[str, Any], where: str) -> Plain:

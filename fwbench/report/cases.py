@@ -13,7 +13,7 @@ from fwbench.machine import Machine
 from fwbench.record.lanes import BASELINE, LANES, PLACES, RECORDED
 from fwbench.record.measurement import Measurement, Metric
 from fwbench.record.reading import Plain, Record
-from fwbench.record.workload import MODES, Workload
+from fwbench.record.workload import HARNESS_MODES, Workload
 from fwbench.report.tables import Column
 from fwbench.report.units import AtMost
 
@@ -70,7 +70,7 @@ class Case:
     def internal(self) -> bool:
         """Whether it prices the harness instead of measuring a framework."""
         lane = LANES.get(self.workload.lane)
-        return self.workload.mode not in MODES or (lane is not None and lane.internal)
+        return self.workload.mode in HARNESS_MODES or (lane is not None and lane.internal)
 
     @property
     def proof(self) -> Mapping[str, Any]:

@@ -1,6 +1,7 @@
 """What a report holds: its tables in reading order, what it lacks, what failed."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 from fwbench.record.measurement import Measurement
 from fwbench.record.metrics import METRICS
 from fwbench.record.reading import Plain, Record
+from fwbench.record.workload import MODES
 from fwbench.report import answers, calls, fits, published, ratios, summary, units
 from fwbench.report.cases import Case, Setting, doubts
 from fwbench.report.tables import Column, Table, tabulate
@@ -23,6 +25,7 @@ def tables(setting: Setting, baseline: str | None) -> list[Table]:
         calls.summary(of_mode["inference"], baseline),
         calls.table("inference", "Table II: inference", of_mode["inference"], baseline),
         calls.table("training-steps", "Training steps", of_mode["train_step"], baseline),
+        calls.table("other-modes", "Modes that this fwbench does not know", _of_other_modes(cases), baseline),
         fits.final_epochs(of_mode["fit"]),
         fits.all_epochs(of_mode["fit"]),
         fits.epoch_times(of_mode["fit"]),
@@ -70,7 +73,18 @@ def missing(setting: Setting) -> list[str]:
         found.append(
             f"Runs of {len(commits)} commits stand together: replicates only if what was measured is the same."
         )
-    return [*found, *(f"{record.path.name}: {note}." for record in setting.records for note in record.notes)]
+    notes = [f"{record.path.name}: {note}." for record in setting.records for note in (*record.notes, *_twice(record))]
+    return [*found, *notes]
+
+
+def _twice(record: Record) -> list[str]:
+    """Workloads that a file holds more than once."""
+    counts = Counter(m.workload.id for m in record.measurements if not m.failure)
+    return [
+        f"holds {name} {count} times, which count as processes of its run"
+        for name, count in counts.items()
+        if count > 1
+    ]
 
 
 def failures(setting: Setting) -> Table:
@@ -255,6 +269,10 @@ def foreign(benchmarks: Sequence[tuple[Record, Plain]]) -> Table:
         ),
         benchmarks,
     )
+
+
+def _of_other_modes(cases: Sequence[Case]) -> list[Case]:
+    return [case for case in cases if case.workload.mode not in MODES and not case.internal]
 
 
 def _of(cases: Sequence[Case], mode: str) -> list[Case]:

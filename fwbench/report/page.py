@@ -85,14 +85,19 @@ def inline(path: Path, prefix: str, words: Drawing) -> Markup:
     """
     svg = path.read_text(encoding="utf-8")
     svg = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
-    svg = svg.replace(INK, "currentColor").replace(PAPER, "var(--surface)")
-    svg = re.sub(r'\bid="', f'id="{prefix}-', svg)
-    svg = re.sub(r'(url\(|href=")#', rf"\1#{prefix}-", svg)
+    # Within tags alone: a name is text, and may read like any of this.
+    svg = re.sub(r"<[^>]*>", lambda tag: _tag(tag[0], prefix), svg)
     opening, rest = svg.split(">", 1)
     opening = re.sub(r'\s(width|height|version|xmlns:xlink)="[^"]*"', "", opening)
     return Markup(
         '{} role="img" aria-labelledby="{}-t {}-d"><title id="{}-t">{}</title><desc id="{}-d">{}</desc>{}'
     ).format(Markup(opening), prefix, prefix, prefix, words.title, prefix, words.alternative, Markup(rest))
+
+
+def _tag(text: str, prefix: str) -> str:
+    text = text.replace(INK, "currentColor").replace(PAPER, "var(--surface)")
+    text = re.sub(r'\bid="', f'id="{prefix}-', text)
+    return re.sub(r'(url\(|href=")#', rf"\1#{prefix}-", text)
 
 
 def _asset(name: str) -> str:

@@ -1,6 +1,7 @@
 """Two lanes' throughputs against each other: how many times as high, how sure, and what that rests on."""
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 
 from fwbench.compare import statistics
@@ -74,7 +75,10 @@ def weigh(first: Case, second: Case) -> Weighed:
         reason += ", which says too little"
     else:
         ratio = (first.value("throughput") or 0.0) / (second.value("throughput") or math.inf)
-        reason = "one process each" if pairs else "processes of different runs"
+        alone = len(one) == len(other) == 1
+        reason = (
+            "processes of different runs" if not pairs else "one process each" if alone else "one pair of processes"
+        )
     slower = second if ratio > 1 else first
     sure = max(ratio, 1 / ratio) / lengthening(slower.measurements)
     if max(ratio, 1 / ratio) <= UNCHANGED_CODE:
@@ -121,7 +125,12 @@ class _Pair:
 def _speeds(case: Case) -> dict[tuple[int, int, int], _Speed]:
     """Throughput by run, seed and number of the process, so that what two lanes share makes a pair."""
     found: dict[tuple[int, int, int], _Speed] = {}
+    counts: Counter[tuple[int, int]] = Counter()
     for run, m in case.replicates:
-        speeds = [process.get("throughput") for process in m.processes] or [m.value("throughput")]
-        found |= {(run, m.workload.seed, number): _Speed(speed, m) for number, speed in enumerate(speeds) if speed}
+        for speed in [process.get("throughput") for process in m.processes] or [m.value("throughput")]:
+            # A workload that a run measured twice has further processes.
+            number = counts[run, m.workload.seed]
+            counts[run, m.workload.seed] += 1
+            if speed:
+                found[run, m.workload.seed, number] = _Speed(speed, m)
     return found

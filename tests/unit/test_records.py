@@ -121,6 +121,24 @@ def test_a_metric_of_an_unknown_name_is_read_whatever_its_unit(tmp_path):
     assert found.value("noise") == 3.0
 
 
+@pytest.mark.parametrize("value", [7, "fast", [float("nan")], {"workload": 1}])
+def test_a_key_of_the_users_own_beside_ours_does_no_harm(tmp_path, value):
+    record = damaged(*EXTRA, "mine", value=value)
+    assert (
+        read(write(tmp_path / "x.json", record)).measurements
+        == read(write(tmp_path / "y.json", saved(measured(), failed()))).measurements
+    )
+
+
+@pytest.mark.parametrize("stats", [{"stddev": float("nan")}, {"data": [0.1, float("inf")]}])
+def test_a_foreign_benchmark_without_finite_numbers_is_left_out_and_named(tmp_path, stats):
+    record = saved(measured())
+    record["benchmarks"] += [plain(**stats), plain("tests/y.py::test_sum")]
+    found = read(write(tmp_path / "x.json", record))
+    assert (len(found.measurements), list(found.plain)) == (1, ["tests/y.py::test_sum"])
+    assert found.notes == ("tests/y.py::test_sort is left out, as its statistics hold NaN or infinity",)
+
+
 @pytest.mark.parametrize(
     ("record", "fault"),
     [

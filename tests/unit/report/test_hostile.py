@@ -1,8 +1,12 @@
 """Names and messages from records are text in every format."""
 
+import html
 import re
 import xml.etree.ElementTree as ElementTree
 
+import pytest
+
+from tests.unit.recorded import measured, saved
 from tests.unit.report import parsing
 from tests.unit.report.conftest import NAMES
 
@@ -26,6 +30,14 @@ def test_markdown_keeps_its_cells(hostile):
     assert {len(row) for row in table.rows} == {len(table.columns)}
     assert models(table) == [" ".join(name.split()) for name in NAMES]
     assert "<script" not in re.sub(r"\\<", "", (hostile / "tables.md").read_text())
+
+
+@pytest.mark.parametrize("name", ["#333333", "#fffffe", 'id="x', 'href="#x', "url(#x)"])
+def test_a_name_that_reads_like_a_figures_markup_is_a_name_there(report, name):
+    out = report(saved(measured("torch", name), measured("jax", name)), formats="html")
+    figures = (out / "report.html").read_text().partition("<figure")[2].partition("<footer")[0]
+    assert f">{html.escape(name, quote=False)}, batch 1</text>" in figures
+    assert "fill: #333333" not in figures
 
 
 def test_csv_reads_back_and_starts_no_formula(hostile):

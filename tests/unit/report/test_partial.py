@@ -1,5 +1,9 @@
 """Partial runs: the report is right about what there is and says what is missing."""
 
+import dataclasses
+import re
+from pathlib import Path
+
 import pytest
 
 from fwbench.record.measurement import Metric
@@ -51,8 +55,6 @@ def test_a_single_epoch_has_no_steady_one(report):
 
 
 def test_a_run_that_timed_nothing(report):
-    import dataclasses
-
     untimed = [dataclasses.replace(measured(lane), samples=(), metrics={}) for lane in ("torch", "jax")]
     out = report([*journal(*untimed)])
     assert [row["throughput/s [1/s]"] for row in tables(out)["inference"].dicts()] == ["", ""]
@@ -106,8 +108,6 @@ def test_a_journal_cut_off_says_what_it_lost(tmp_path, report, capsys):
 
 
 def test_several_machines_stand_apart(report):
-    import dataclasses
-
     other = dataclasses.replace(MACHINE, cpu="Another CPU")
     out = report(saved(measured(throughput=1.0)), saved(measured(throughput=9.0), machine=other))
     speeds = [tables(out / f"setting-{n}")["inference"].dicts()[0]["throughput/s [1/s]"] for n in (1, 2)]
@@ -217,3 +217,51 @@ def test_the_same_records_write_the_same_bytes(tmp_path, report, monkeypatch):
     assert main(["report", str(path), "--out", str(tmp_path / "again")]) == 0
     for file in sorted(path for path in out.rglob("*") if path.is_file()):
         assert (tmp_path / "again" / file.relative_to(out)).read_bytes() == file.read_bytes(), file
+
+
+def test_a_mode_that_this_fwbench_does_not_know_is_no_price_of_the_harness(report):
+    lanes = [measured(lane, mode="serve", throughput=speed) for lane, speed in (("torch", 100.0), ("jax", 200.0))]
+    found = tables(report(saved(*lanes)))
+    assert [row["speed-up [1]"] for row in found["other-modes"].dicts()] == ["1.0", "2.0"]
+    assert "harness" not in found
+    assert found["answers"].dicts()[0]["mode"] == "serve"
+
+
+def test_workloads_that_a_file_holds_twice_are_processes_of_its_run_and_named(report):
+    speeds = {"torch": (100.0, 100.0), "jax": (150.0, 200.0)}
+    given = [
+        measured(lane, throughput=speed, overhead_s=n) for lane, of in speeds.items() for n, speed in enumerate(of)
+    ]
+    out = report(saved(*given))
+    (row,) = tables(out)["ratios"].dicts()
+    assert (row["pairs [1]"], float(row["from [1]"]), float(row["to [1]"])) == ("2", 1.5, 2.0)
+    assert tables(out)["inference"].dicts()[1]["n [1]"] == "2"
+    for lane in speeds:
+        assert f"0.json: holds {lane}-mlp-inference-b1 2 times, which count as processes of its run." in text(out)
+
+
+def test_a_lane_that_a_file_holds_twice_makes_one_pair_with_one_that_it_holds_once(report):
+    given = [measured("jax", throughput=speed, overhead_s=speed) for speed in (150.0, 200.0)]
+    (row,) = tables(report(saved(measured("torch"), *given)))["answers"].dicts()
+    assert row["which rests on"] == "one pair of processes; beyond 28%"
+
+
+def test_two_settings_define_each_label_once(report):
+    out = report(saved(measured(), measured("jax")), saved(measured(), machine=dataclasses.replace(MACHINE, threads=1)))
+    labels = [line for path in out.rglob("*.tex") for line in re.findall(r"\\label\{.*?\}", path.read_text())]
+    assert len(labels) == len(set(labels))
+    assert r"\label{tab:setting-2-inference}" in labels
+
+
+def test_a_metric_that_a_run_of_this_fwbench_holds_is_known_to_it(tmp_path):
+    from fwbench.commands.cli import main
+
+    kept = Path(__file__).parents[3] / ".benchmarks" / "0001_readme.json"
+    assert main(["report", str(kept), "--out", str(tmp_path), "--format", "csv"]) == 0
+    rows = tables(tmp_path)["sources"].dicts()
+    assert {"bare_loop_ratio", "throughput"} <= {row["metric"] for row in rows}
+    assert not [row for row in rows if row["what"] == "unknown to this fwbench"]
+
+
+def test_a_cpu_stands_beside_no_gpus_published_calls(report):
+    assert not [key for key in tables(report(saved(measured("jax", "resnet50", batch_size=8)))) if "published" in key]

@@ -49,14 +49,29 @@ def test_the_small_cnn():
     assert row["VRAM peak, published"] == pytest.approx(6.69e9)
 
 
+def test_calls_stand_beside_calls_of_the_same_model_batch_size_and_lane_on_a_gpu():
+    memory = {"device_peak_memory": metric(2.0**30), "latency_p50": metric(0.004)}
+    given = {"model": "resnet50", "batch_size": 8, "throughput": 2000.0, "metrics": memory}
+    assert tables(measured("jax", **given)) == {}
+    table = tables(measured("jax", device="gpu", **given))["published-paper_inference_h100"]
+    assert len(table.rows) == 32
+    (row,) = own(table, "throughput/s, yours")
+    assert (row["model"], row["batch"], row["lane"]) == ("resnet50", 8, "jax")
+    assert (row["throughput/s, yours"], row["throughput/s, published"]) == (2000.0, 4647)
+    assert (row["p50, yours"], row["p50, published"]) == (0.004, pytest.approx(1.7e-3))
+    assert (row["memory, yours"], row["memory, published"]) == (2.0**30, pytest.approx(858e6))
+
+
 def test_a_failed_or_another_lanes_workload_is_no_match():
     assert tables(measured("torch-compile", "resnet50", batch_size=8)) == {}
     assert tables(measured("torch", "resnet50", "train_step", batch_size=8)) == {}
 
 
 def test_published_cells_keep_the_unit_they_were_printed_in():
-    memory = {"host_peak_memory": metric(2.0**30)}
-    table = tables(measured("jax", "resnet50", batch_size=8, metrics=memory))["published-paper_inference_h100"]
+    memory = {"device_peak_memory": metric(2.0**30)}
+    table = tables(measured("jax", "resnet50", batch_size=8, device="gpu", metrics=memory))[
+        "published-paper_inference_h100"
+    ]
     (texts,) = [table.texts(row) for row in table.rows if row.values[3] is not None]
     assert texts[-2:] == ["1.00 GiB", "858 MB"]
 
