@@ -2,6 +2,8 @@
 
 import argparse
 import dataclasses
+import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +13,7 @@ from fwbench.errors import UserError
 from fwbench.record import reading as records
 from fwbench.record.lanes import BASELINE
 from fwbench.record.reading import Record
-from fwbench.report import answers, cases, contents, ratios
+from fwbench.report import answers, cards, cases, contents, ratios
 from fwbench.report.cases import Setting
 from fwbench.report.formats import csv, latex, markdown
 from fwbench.report.tables import Table
@@ -46,6 +48,29 @@ def add(subparsers: Any) -> None:
         help="default: all of them",
     )
     parser.set_defaults(run=_run)
+
+
+Tell = Callable[[str], None]
+
+# Who waits for less than so many seconds needs no word.
+_PATIENCE = 5.0
+
+
+class Progress:
+    """Says on standard error what a command that takes long is doing.
+
+    Args:
+        clock: seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._begun = clock()
+
+    def tell(self, what: str) -> None:
+        """What comes next, in a line of its own."""
+        if self._clock() - self._begun > _PATIENCE:
+            print(f"fwbench: {what}", file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True)
@@ -119,7 +144,12 @@ def heading(setting: Setting, number: int, separating: Sequence[str]) -> str:
 
 
 def _run(options: argparse.Namespace) -> int:
-    read = [records.read(path) for path in options.records]
+    tell = Progress(time.monotonic).tell
+    read = []
+    for path in options.records:
+        tell(f"reading {path}")
+        read.append(records.read(path))
+    tell("weighing and tabulating")
     found = sections(read, options.out, options.baseline)
     if not any(section.setting for section in found):
         names = ", ".join(str(record.path) for record in read)
@@ -127,7 +157,7 @@ def _run(options: argparse.Namespace) -> int:
     for record in read:
         print(f"read {record.path}: {len(record.measurements)} measurements, {record.made:%Y-%m-%d %H:%M} UTC")
     try:
-        written = [path for name in options.format for path in _WRITERS[name](options.out, found)]
+        written = [path for name in options.format for path in _WRITERS[name](options.out, found, tell)]
     except OSError as error:
         raise UserError(
             f"{error.filename} cannot be written ({error.strerror}): choose another folder with --out"
@@ -145,12 +175,12 @@ def _formats(text: str) -> list[str]:
     return names
 
 
-def _markdown(out: Path, found: list[Section]) -> list[Path]:
+def _markdown(out: Path, found: list[Section], tell: Tell) -> list[Path]:
     parts = [(section.heading, [*section.headline, *section.remarks], section.tables) for section in found]
     return [_write(out / "tables.md", markdown.document(TITLE, parts))]
 
 
-def _csv(out: Path, found: list[Section]) -> list[Path]:
+def _csv(out: Path, found: list[Section], tell: Tell) -> list[Path]:
     return [
         _write(section.folder / "tables" / f"{table.key}.csv", csv.write(table))
         for section in found
@@ -158,7 +188,7 @@ def _csv(out: Path, found: list[Section]) -> list[Path]:
     ]
 
 
-def _latex(out: Path, found: list[Section]) -> list[Path]:
+def _latex(out: Path, found: list[Section], tell: Tell) -> list[Path]:
     paths, parts = [], []
     for section in found:
         # One document takes them all in, and each label may stand there once.
@@ -176,9 +206,9 @@ def _latex(out: Path, found: list[Section]) -> list[Path]:
     return [_write(out / "tables.tex", latex.document(TITLE, parts)), *paths]
 
 
-def _html(out: Path, found: list[Section]) -> list[Path]:
+def _html(out: Path, found: list[Section], tell: Tell) -> list[Path]:
     try:
-        from fwbench.report import figures, page
+        from fwbench.report import drawings, figures, page
     except ImportError as error:
         raise UserError(
             f"figures and the page need what is not installed ({error.name}): `pip install 'fwbench[report]'`, or ask "
@@ -188,8 +218,11 @@ def _html(out: Path, found: list[Section]) -> list[Path]:
     for section in found:
         if section.setting is None:
             continue
-        drawings = figures.draw(section.setting.cases, section.baseline)
-        saved = [(drawing, figures.save(drawing, section.folder / "figures")) for drawing in drawings]
+        tell(f"drawing the figures of {section.heading}")
+        saved = []
+        for drawing in drawings.draw(section.setting.cases, section.baseline):
+            tell(f"writing the figure {drawing.key}")
+            saved.append((drawing, figures.save(drawing, section.folder / "figures")))
         paths += [path for _, both in saved for path in both]
         parts.append(
             page.Part(
@@ -203,9 +236,11 @@ def _html(out: Path, found: list[Section]) -> list[Path]:
                     for m in section.setting.measurements
                     if m.failure and m.failure.detail
                 ],
+                cards.cards(answers.answers(section.setting.cases)),
             )
         )
     foreign = next((section.tables[0] for section in found if section.setting is None), None)
+    tell("writing the page")
     return [_write(out / "report.html", page.write(TITLE, parts, foreign)), *paths]
 
 
@@ -215,7 +250,7 @@ def _write(path: Path, text: str) -> Path:
     return path
 
 
-_WRITERS: dict[str, Callable[[Path, list[Section]], list[Path]]] = {
+_WRITERS: dict[str, Callable[[Path, list[Section], Tell], list[Path]]] = {
     "html": _html,
     "markdown": _markdown,
     "latex": _latex,

@@ -187,7 +187,7 @@ def table(found: Sequence[Answer]) -> Table:
             *([Column[Answer]("precision", lambda answer: answer.comparison.workload.precision)] if precise else []),
             Column("fastest", lambda answer: answer.winner),
             Column("by", lambda answer: answer.confidence if answer.ratio is None else answer.ratio, "1", units.ratio),
-            Column("before", lambda answer: title(answer.second)),
+            Column("before", lambda answer: None if answer.shared else title(answer.second)),
             Column("confidence", lambda answer: answer.confidence),
             Column("which rests on", lambda answer: answer.reason),
             Column("least latency", functools.partial(_lane, "quickest")),

@@ -128,13 +128,18 @@ class Case:
         return next((m.metrics[name] for m in self.measurements if name in m.metrics), None)
 
     @property
+    def memory_metric(self) -> str:
+        """The metric that peak memory is."""
+        return "device_peak_memory" if self.workload.device == "gpu" else "host_peak_memory"
+
+    @property
     def memory(self) -> float | None:
         """Peak memory, the median over processes: of the device where it has an allocator of its own.
 
         `AtMost` where an allocator counts from the start of the process, tuning included (JAX's on a GPU), and another
         one's number from the call.
         """
-        name = "device_peak_memory" if self.workload.device == "gpu" else "host_peak_memory"
+        name = self.memory_metric
         peak = self.value(name)
         at_most = any(m.metrics[name].at_most for m in self.measurements if name in m.metrics)
         return AtMost(peak) if peak is not None and at_most else peak

@@ -1,7 +1,8 @@
 """The figures: each takes a setting's cases and draws, or is left out where there is nothing to draw."""
 
+import itertools
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
-from fwbench.report import calls, units
+from fwbench.machine.disturbances import disturbances
+from fwbench.report import answers, calls, units
 from fwbench.report.cases import Case, Comparison, comparisons, over_seeds, title
 from fwbench.report.look import (
     GRID,
+    INK,
     PANEL,
     PAPER,
     Style,
@@ -22,6 +25,7 @@ from fwbench.report.look import (
     logarithmic,
     looking,
     named,
+    panels_of,
     printable,
     round_marks,
     styles,
@@ -48,28 +52,12 @@ class Drawing:
 def draw(cases: Sequence[Case], baseline: str | None) -> list[Drawing]:
     """Every figure that these cases have something for; what compares does so with the baseline lane."""
     measured = [case for case in cases if case.replicates and not case.internal]
-    inference = [case for case in measured if case.workload.mode == "inference"]
+    inference = over_seeds(case for case in measured if case.workload.mode == "inference")
     fits = [case for case in measured if case.workload.mode == "fit"]
     with looking():
         drawings = (
             _by_batch(inference),
-            _bars(
-                inference,
-                "throughput",
-                "Throughput",
-                "samples per second",
-                lambda case: case.value("throughput"),
-                units.rate,
-            ),
-            _bars(inference, "memory", "Peak memory", "memory", lambda case: case.memory, units.size),
-            _bars(
-                inference,
-                "energy",
-                "Energy of a sample",
-                "energy",
-                lambda case: case.value("energy_per_sample"),
-                units.joules,
-            ),
+            *(_bars(inference, quantity) for quantity in _QUANTITIES),
             *(_latencies([case for case in measured if case.workload.mode == mode], mode) for mode in _MODES),
             _break_even([case for case in measured if case.workload.mode in _MODES], baseline),
             _epochs(fits),
@@ -100,21 +88,16 @@ _MODES = {"inference": "inference", "train_step": "training steps"}
 
 def _by_batch(cases: Sequence[Case]) -> Drawing | None:
     cases = [case for case in cases if case.value("throughput")]
-    groups = _grouped(cases, lambda case: (case.workload.subject, case.workload.precision))
+    groups, note = panels_of(_grouped(cases, lambda case: (case.workload.subject, case.workload.precision)))
     if not groups:
         return None
-    looks = styles(case.workload.lane for case in cases)
+    looks = styles(case.workload.lane for members in groups.values() for case in members)
     figure, panels = grid_of(len(groups))
     for axes, ((model, precision), members) in zip(panels, groups.items(), strict=False):
         sizes = sorted({case.workload.batch_size for case in members})
         speeds: list[float] = []
         for lane, of_lane in _grouped(members, lambda case: case.workload.lane).items():
-            points = sorted(
-                (case.workload.batch_size, speed) for case in of_lane if (speed := case.value("throughput"))
-            )
-            look = looks[lane]
-            axes.plot(*zip(*points, strict=True), color=look.colour, marker=look.marker, linestyle=look.line)
-            speeds += [speed for _, speed in points]
+            speeds += _line(axes, sorted(of_lane, key=lambda case: case.workload.batch_size), looks[lane])
         axes.set(title=named(model, precision), xlabel="batch size", ylabel="samples/s", xscale="log", yscale="log")
         axes.set_xticks(sizes, [str(size) for size in sizes])
         axes.xaxis.set_minor_locator(NullLocator())
@@ -123,63 +106,143 @@ def _by_batch(cases: Sequence[Case]) -> Drawing | None:
     return Drawing(
         "throughput-by-batch",
         "Throughput against batch size",
-        "One panel a model; both axes are logarithmic.",
+        f"One panel a model; both axes are logarithmic. {_WHISKERS}; hollow: {_DISTURBED}.{note}",
         _alternative("Lines of samples per second over batch size, one line a lane", groups, "Table II"),
         figure,
     )
 
 
-def _bars(
-    cases: Sequence[Case],
-    key: str,
-    name: str,
-    label: str,
-    value: Callable[[Case], float | None],
-    show: Callable[[float], str],
-) -> Drawing | None:
+_WHISKERS = "Whiskers reach from the lowest to the highest process where there are several"
+_DISTURBED = "disturbed, such as by other load"
+
+
+def _line(axes: Axes, cases: Sequence[Case], look: Style) -> list[float]:
+    """A lane's line over batch sizes; returns the throughputs that it needs room for."""
+    sizes = [case.workload.batch_size for case in cases]
+    speeds = [case.value("throughput") or 0.0 for case in cases]
+    calm = [place for place, case in enumerate(cases) if not disturbances(case.measurements)]
+    axes.plot(sizes, speeds, color=look.colour, marker=look.marker, linestyle=look.line, markevery=calm)
+    for place in set(range(len(cases))) - set(calm):
+        axes.plot(sizes[place], speeds[place], look.marker, color=look.colour, markerfacecolor=PAPER)
+    for case, size in zip(cases, sizes, strict=True):
+        speeds += _whisker(axes, size, case.throughputs, look.colour)
+    return speeds
+
+
+def _whisker(axes: Axes, place: float, values: Sequence[float], colour: str) -> list[float]:
+    """A line from the lowest to the highest of several values, which it returns."""
+    if len(values) < 2:
+        return []
+    ends = [min(values), max(values)]
+    axes.vlines(place, ends[0], ends[1], color=colour, linewidth=0.9)
+    return ends
+
+
+@dataclass(frozen=True)
+class _Quantity:
+    """What bars are of.
+
+    Attributes:
+        value: of a case, in SI.
+        values: of its processes.
+    """
+
+    key: str
+    name: str
+    label: str
+    value: Callable[[Case], float | None]
+    values: Callable[[Case], Sequence[float]]
+    show: Callable[[float], str]
+
+
+_QUANTITIES = (
+    _Quantity(
+        "throughput",
+        "Throughput",
+        "samples per second",
+        lambda case: case.value("throughput"),
+        lambda case: case.throughputs,
+        units.rate,
+    ),
+    _Quantity(
+        "memory",
+        "Peak memory",
+        "memory",
+        lambda case: case.memory,
+        lambda case: case.values(case.memory_metric),
+        units.size,
+    ),
+    _Quantity(
+        "energy",
+        "Energy of a sample",
+        "energy",
+        lambda case: case.value("energy_per_sample"),
+        lambda case: case.values("energy_per_sample"),
+        units.joules,
+    ),
+)
+
+
+def _bars(cases: Sequence[Case], quantity: _Quantity) -> Drawing | None:
     largest: dict[tuple[str, str], Comparison] = {}
     for comparison in comparisons(cases):
         workload = comparison.workload
         group = (workload.subject, workload.precision)
-        if any(value(case) for case in comparison.lanes.values()) and (
+        if any(quantity.value(case) for case in comparison.lanes.values()) and (
             group not in largest or workload.batch_size > largest[group].workload.batch_size
         ):
             largest[group] = comparison
+    largest, note = panels_of(largest)
     if not largest:
         return None
     looks = styles(lane for comparison in largest.values() for lane in comparison.lanes)
     figure, panels = grid_of(len(largest))
     for axes, ((model, precision), comparison) in zip(panels, largest.items(), strict=False):
-        found = {lane: number for lane, case in comparison.lanes.items() if (number := value(case)) is not None}
-        for place, (lane, number) in enumerate(found.items()):
-            look = looks[lane]
-            (bar,) = axes.bar(place, number, width=0.7, color=look.colour, hatch=look.hatch, edgecolor=PAPER)
-            axes.bar_label(axes.containers[-1], [show(number)], fontsize=7, padding=1)  # type: ignore[arg-type]
-            bar.set_linewidth(0)
+        _bars_of(axes, comparison, quantity, looks)
         axes.set(
             title=f"{named(model, precision)}, batch {comparison.workload.batch_size}", xlim=(-0.7, len(looks) - 0.3)
         )
-        axes.set(xticks=[], yticks=[])
-        axes.spines["left"].set_visible(False)
-        axes.margins(y=0.18)
     legend(figure, looks, bars=True)
+    undecided = " Undecided: which lane has the highest is not known." if quantity.key == "throughput" else ""
     return Drawing(
-        f"{key}-bars",
-        f"{name} at the largest batch",
-        f"One panel a model, each with its own scale from zero ({label}).",
-        _alternative(f"Bars of {label}, one bar a lane", largest, "Table II"),
+        f"{quantity.key}-bars",
+        f"{quantity.name} at the largest batch",
+        f"One panel a model, each with its own scale from zero ({quantity.label}). {_WHISKERS}; *: {_DISTURBED}."
+        f"{undecided}{note}",
+        _alternative(f"Bars of {quantity.label}, one bar a lane", largest, "Table II"),
         figure,
     )
 
 
+def _bars_of(axes: Axes, comparison: Comparison, quantity: _Quantity, looks: Mapping[str, Style]) -> None:
+    found = {lane: value for lane, case in comparison.lanes.items() if (value := quantity.value(case)) is not None}
+    for place, (lane, number) in enumerate(found.items()):
+        look, case = looks[lane], comparison.lanes[lane]
+        axes.bar(place, number, width=0.7, color=look.colour, hatch=look.hatch, edgecolor=PAPER, linewidth=0)
+        top = max([number, *_whisker(axes, place, quantity.values(case), INK)])
+        text = f"{quantity.show(number)}{' *' if disturbances(case.measurements) else ''}"
+        axes.annotate(text, (place, top), (0, 1), textcoords="offset points", ha="center", va="bottom", fontsize=7)
+    if quantity.key == "throughput" and _is_undecided(comparison):
+        axes.set_xlabel("undecided", fontsize=7)
+    axes.set(xticks=[], yticks=[])
+    axes.spines["left"].set_visible(False)
+    axes.margins(y=0.18)
+
+
+def _is_undecided(comparison: Comparison) -> bool:
+    found = answers.answers(list(comparison.lanes.values()))
+    return any(answer.confidence == "undecided" for answer in found)
+
+
 def _latencies(cases: Sequence[Case], mode: str) -> Drawing | None:
-    groups = _grouped(
+    found = _grouped(
         [case for case in cases if any(max(m.samples, default=0.0) > 0 for m in case.measurements)],
         lambda case: (case.workload.subject, case.workload.precision, str(case.workload.batch_size)),
     )
+    groups, note = panels_of(found)
     if not groups:
         return None
-    looks = styles(case.workload.lane for case in cases)
+    looks = styles(case.workload.lane for members in groups.values() for case in members)
     figure, panels = grid_of(len(groups))
     for axes, ((model, precision, batch), members) in zip(panels, groups.items(), strict=False):
         every: list[float] = []
@@ -189,19 +252,26 @@ def _latencies(cases: Sequence[Case], mode: str) -> Drawing | None:
                 times = sorted(m.samples)
                 shares = [place / len(times) for place in range(len(times) + 1)]
                 axes.step(thin([times[0], *times]), thin(shares), where="post", color=look.colour, linestyle=look.line)
-                axes.plot(statistics.median(times), 0.5, marker=look.marker, color=look.colour)
+                filled = "none" if disturbances([m]) else "full"
+                axes.plot(statistics.median(times), 0.5, look.marker, color=look.colour, fillstyle=filled)
                 every += times
         axes.set(title=f"{named(model, precision)}, batch {batch}", xscale="log", ylim=(0, 1.02))
+        axes.set(xlabel="time of a call", ylabel="share of calls")
         logarithmic(axes, "x", every, units.seconds)
         axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{share:.0%}"))
     legend(figure, looks)
     return Drawing(
         f"latency-{mode.replace('_', '-')}",
         f"Latency of {_MODES[mode]}",
-        "The share of synchronised calls that took at most so long; one line a process, its median marked.",
+        "The share of synchronised calls that took at most so long; one line a process, its median marked (hollow: "
+        f"{_DISTURBED}).{note}",
         _alternative("Cumulative distributions of latency, one line a process", groups, "the tables of calls"),
         figure,
     )
+
+
+# Of points; more of them would cover each other.
+_LABELS = 24
 
 
 def _break_even(cases: Sequence[Case], baseline: str | None) -> Drawing | None:
@@ -214,39 +284,36 @@ def _break_even(cases: Sequence[Case], baseline: str | None) -> Drawing | None:
     never = 6 * round_marks(paid or [1.0])[-1]
     figure = Figure(figsize=(7.5, 3.6), layout="constrained")
     axes = figure.subplots()
-    for one in found:
+    heights = itertools.cycle(never * step for step in (1.0, 1.5, 2.25, 3.4))
+    for one in sorted(found, key=lambda one: one.compiling):
         look = looks[one.case.workload.lane]
-        where = never if one.calls is None else one.calls
-        axes.plot(
-            one.compiling,
-            where,
-            marker=look.marker,
-            linestyle="",
-            color=look.colour,
-            fillstyle="full" if one.calls is not None else "none",
-        )
-        if one.calls is not None:
+        if one.calls is None:
+            # Beside each other they would hide one another.
+            axes.plot(one.compiling, next(heights), look.marker, color=look.colour, fillstyle="none")
+            continue
+        axes.plot(one.compiling, one.calls, look.marker, color=look.colour)
+        if len(paid) <= _LABELS:
             workload = one.case.workload
             axes.annotate(
                 printable(f"{workload.subject} {workload.mode} b{workload.batch_size}"),
-                (one.compiling, where),
+                (one.compiling, one.calls),
                 xytext=(5, 3),
                 textcoords="offset points",
                 fontsize=7,
             )
-    axes.axhline(never, color=GRID, linewidth=0.6, linestyle=":")
+    axes.axhspan(never / 1.3, never * 4.4, color=GRID, alpha=0.18, linewidth=0)
     axes.set(xscale="log", yscale="log", xlabel="compiling", ylabel="calls to break even")
     axes.grid(axis="x")
     logarithmic(axes, "x", [one.compiling for one in found], units.seconds)
     logarithmic(axes, "y", paid or [1.0], "{:,.0f}".format)
     axes.set_yticks([*axes.get_yticks(), never], [*(f"{tick:,.0f}" for tick in axes.get_yticks()), "never"])
-    axes.set_ylim(top=never * 2)
+    axes.set_ylim(top=never * 4.4)
     legend(figure, looks)
     return Drawing(
         "break-even",
         "When compiling has paid off",
         "Seconds of compiling against the number of calls after which the compiled lane has caught up with "
-        f"{title(baseline or '')}; hollow marks on the line at the top never do.",
+        f"{title(baseline or '')}; hollow marks in the grey band at the top never do, whatever their height there.",
         f"{len(paid)} of {len(found)} compilations pay off. The numbers are in the table of the same name.",
         figure,
     )

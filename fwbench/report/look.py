@@ -5,12 +5,13 @@ hatch and one kind of line, so that a figure can be read in grey too.
 """
 
 import dataclasses
+import itertools
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
@@ -21,6 +22,9 @@ from matplotlib.ticker import NullLocator
 
 from fwbench.record.lanes import OWN
 from fwbench.report.cases import title
+
+Key = TypeVar("Key")
+Group = TypeVar("Group")
 
 # Replaced by the page's own colours where a figure is part of it.
 INK, PAPER = "#333333", "#fffffe"
@@ -61,8 +65,12 @@ _COLUMNS = 3
 _LEGEND = 4  # lanes beside each other, where there is room
 _ENTRY = 1.8  # inches of one
 PANEL = (2.5, 1.9)  # inches
+WIDTH = _COLUMNS * PANEL[0]  # of a whole figure
+_NAME = 22  # characters of a model's name above one
+# More panels than this nobody compares.
+_PANELS = 18
 # More points than this no eye tells apart in a panel.
-_POINTS = 400
+_POINTS = 200
 # More marks than this are too many for a panel's axis.
 _MARKS = 4
 
@@ -129,6 +137,13 @@ def grid_of(count: int) -> tuple[Figure, list[Axes]]:
     return figure, panels[:count]
 
 
+def panels_of(groups: Mapping[Key, Group]) -> tuple[dict[Key, Group], str]:
+    """The groups that a figure has panels for, and a sentence for its caption where there are more."""
+    shown = dict(itertools.islice(groups.items(), _PANELS))
+    left_out = len(shown) < len(groups)
+    return shown, f" The first {len(shown)} of {len(groups)} are drawn; the tables have all." if left_out else ""
+
+
 def legend(figure: Figure, looks: dict[str, Style], bars: bool = False) -> None:
     """The lanes above the panels, as lines or as bars."""
     handles = [
@@ -174,8 +189,9 @@ def round_marks(values: Sequence[float]) -> list[float]:
 
 
 def named(model: str, precision: str) -> str:
-    """A panel's model, and its arithmetic where that is not the default."""
-    return printable(model if precision == "fp32" else f"{model} {precision}")
+    """A panel's model, cut to what stands above a panel, and its arithmetic where that is not the default."""
+    shown = printable(model, _NAME)
+    return shown if precision == "fp32" else f"{shown} {precision}"
 
 
 def printable(text: str, most: int = 32) -> str:

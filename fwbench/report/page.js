@@ -35,6 +35,34 @@ function filter(table, input, output) {
   output.textContent = `${shown} of ${table.tBodies[0].rows.length} rows`;
 }
 
+// The columns that say what a row is about stay in sight as far as they leave room for the others.
+function pin(table) {
+  const room = table.parentElement.clientWidth / 2;
+  const header = table.tHead.rows[0].cells;
+  let left = 0;
+  const places = [];
+  for (let place = 0; place < Number(table.dataset.pinned) && left + header[place].offsetWidth <= room; place++) {
+    places.push(left);
+    left += header[place].offsetWidth;
+  }
+  for (const row of table.rows) {
+    for (let place = 1; place < row.cells.length && place < Number(table.dataset.pinned); place++) {
+      row.cells[place].classList.toggle("pinned", place < places.length);
+      row.cells[place].style.left = place < places.length ? `${places[place]}px` : "";
+    }
+  }
+}
+
+function pinAll() {
+  for (const table of document.querySelectorAll("details[open] table")) pin(table);
+}
+
+addEventListener("resize", pinAll);
+document.addEventListener("toggle", pinAll, true);
+addEventListener("beforeprint", () => {
+  for (const folded of document.querySelectorAll("details")) folded.open = true;
+});
+
 for (const table of document.querySelectorAll("table")) {
   for (const header of table.tHead.rows[0].cells) {
     header.querySelector("button").addEventListener("click", () => sort(table, header));

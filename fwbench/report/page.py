@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -11,10 +11,14 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
+from fwbench.report.cards import Card
 from fwbench.report.figures import Drawing
-from fwbench.report.look import INK, PAPER
+from fwbench.report.look import INK, PAPER, WIDTH
 from fwbench.report.tables import Column, Table, Value
 
+_ANSWERS = ("answers", "ratios")
+# Of one mode; more of them are folded.
+_CARDS = 24
 _ABOUT = ("failures", "parity", "sources", "fingerprint", "records")
 
 
@@ -27,6 +31,7 @@ class Part:
         remarks: what a reader must know before the numbers, a sentence each.
         drawings: each with its SVG file.
         details: of failures: the workload's id, the failure in a sentence, and the traceback or the like.
+        cards: of each mode, the answers.
     """
 
     heading: str
@@ -35,16 +40,27 @@ class Part:
     tables: Sequence[Table]
     drawings: Sequence[tuple[Drawing, Path]]
     details: Sequence[tuple[str, str, str]]
+    cards: Mapping[str, Sequence[Card]]
+
+    @property
+    def forest(self) -> list[tuple[Drawing, Path]]:
+        """The figure that stands among the answers."""
+        return [(drawing, path) for drawing, path in self.drawings if drawing.key in _ANSWERS]
+
+    @property
+    def figures(self) -> list[tuple[Drawing, Path]]:
+        """All other figures."""
+        return [(drawing, path) for drawing, path in self.drawings if drawing.key not in _ANSWERS]
 
     @property
     def answers(self) -> list[Table]:
         """What comes first."""
-        return [table for table in self.tables if table.key == "answers"]
+        return [table for table in self.tables if table.key in _ANSWERS]
 
     @property
     def numbers(self) -> list[Table]:
         """The measured and the published numbers."""
-        return [table for table in self.tables if table.key != "answers" and table.key not in _ABOUT]
+        return [table for table in self.tables if table.key not in (*_ANSWERS, *_ABOUT)]
 
     @property
     def about(self) -> list[Table]:
@@ -58,7 +74,7 @@ def write(title: str, parts: Sequence[Part], foreign: Table | None) -> str:
         loader=jinja2.FunctionLoader(_asset), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["inline"] = inline
-    environment.globals["exact"] = exact
+    environment.globals |= {"exact": exact, "pinned": pinned, "most_cards": _CARDS}
     script = _asset("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return environment.get_template("page.html").render(
@@ -76,6 +92,12 @@ def exact(column: Column[object], value: Value) -> str:
     return repr(float(value)) if column.unit and isinstance(value, int | float) else ""
 
 
+def pinned(table: Table) -> int:
+    """How many of the first columns say what a row is about, and stay in sight where there is room."""
+    names = [column.name for column in table.columns]
+    return next((names.index(name) + 1 for name in ("lane", "batch") if name in names), 1)
+
+
 def inline(path: Path, prefix: str, words: Drawing) -> Markup:
     """A figure's SVG as part of the page: in its colours, as wide as there is room, with words for screen readers.
 
@@ -89,9 +111,12 @@ def inline(path: Path, prefix: str, words: Drawing) -> Markup:
     svg = re.sub(r"<[^>]*>", lambda tag: _tag(tag[0], prefix), svg)
     opening, rest = svg.split(">", 1)
     opening = re.sub(r'\s(width|height|version|xmlns:xlink)="[^"]*"', "", opening)
-    return Markup(
-        '{} role="img" aria-labelledby="{}-t {}-d"><title id="{}-t">{}</title><desc id="{}-d">{}</desc>{}'
-    ).format(Markup(opening), prefix, prefix, prefix, words.title, prefix, words.alternative, Markup(rest))
+    # Its share of a whole line, so that text is as large in every figure.
+    share = f"{words.figure.get_figwidth() / WIDTH:.3f}"
+    words_of = f'role="img" aria-labelledby="{prefix}-t {prefix}-d"'
+    return Markup('{} style="--share: {}" {}><title id="{}-t">{}</title><desc id="{}-d">{}</desc>{}').format(
+        Markup(opening), share, Markup(words_of), prefix, words.title, prefix, words.alternative, Markup(rest)
+    )
 
 
 def _tag(text: str, prefix: str) -> str:

@@ -14,7 +14,7 @@ from fwbench.report.cases import Case
 UNCHANGED_CODE = 1.28
 # An interval says something from here on (3 runs), and is called clear from there on (6 runs).
 _SAYS_SOMETHING = 0.75
-_CLEAR = 0.95
+CLEAR = 0.95
 
 
 @dataclass(frozen=True)
@@ -62,15 +62,15 @@ def weigh(first: Case, second: Case) -> Weighed:
     among = f"; {met}" if met else ""
     interval = None
     if len(pairs) >= 2:
-        low, high, level = statistics.interval([pair.difference for pair in pairs], _CLEAR)
+        low, high, level = statistics.interval([pair.difference for pair in pairs], CLEAR)
         interval = Interval(math.exp(low), math.exp(high), level)
         ratio = math.exp(statistics.estimate([pair.difference for pair in pairs]))
         reason = f"{len(pairs)} pairs of processes: {interval.low:.2f}x to {interval.high:.2f}x at {level:.0%}"
         if level >= _SAYS_SOMETHING:
-            least, _, _ = statistics.interval([pair.least for pair in pairs], _CLEAR)
-            _, most, _ = statistics.interval([pair.most for pair in pairs], _CLEAR)
+            least, _, _ = statistics.interval([pair.least for pair in pairs], CLEAR)
+            _, most, _ = statistics.interval([pair.most for pair in pairs], CLEAR)
             excludes = least > 0 or most < 0
-            confidence = ("clear" if level >= _CLEAR else "likely") if excludes else "undecided"
+            confidence = ("clear" if level >= CLEAR else "likely") if excludes else "undecided"
             return Weighed(ratio, confidence, reason + among, ratios, interval, met)
         reason += ", which says too little"
     else:

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from fwbench.commands.cli import main
+from fwbench.commands.report import Progress
 from tests.unit.recorded import journal, measured, plain, saved, write
 from tests.unit.report.conftest import GOLDEN
 
@@ -87,6 +88,25 @@ def test_without_the_extra_the_command_says_what_to_install(tmp_path, capsys, mo
     assert main(["report", str(GOLDEN), "--out", str(tmp_path)]) == 4
     assert "pip install 'fwbench[report]'" in capsys.readouterr().err
     assert main(["report", str(GOLDEN), "--out", str(tmp_path), "--format", "markdown,latex,csv"]) == 0
+
+
+def test_who_waits_long_is_told_what_for(capsys):
+    now = [0.0]
+    progress = Progress(lambda: now[0])
+    progress.tell("reading x.json")
+    now[0] = 5.5
+    progress.tell("writing the page")
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", "fwbench: writing the page\n")
+
+
+def test_each_file_figure_and_page_is_told(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("fwbench.commands.report._PATIENCE", -1.0)
+    path = write(tmp_path / "x.json", saved(measured("torch"), measured("jax")))
+    assert main(["report", str(path), "--out", str(tmp_path / "out"), "--format", "html"]) == 0
+    told = capsys.readouterr().err.splitlines()
+    assert told[0] == f"fwbench: reading {path}"
+    assert {"fwbench: writing the figure ratios", "fwbench: writing the page"} <= set(told)
 
 
 def test_no_framework_is_imported(tmp_path):

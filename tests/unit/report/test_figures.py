@@ -1,15 +1,22 @@
 """The figures: what they show is the cases', and a lane looks the same everywhere."""
 
+import itertools
+import math
+import statistics
+from datetime import UTC, datetime
+from pathlib import Path
+
 import pytest
 
-from fwbench.report import figures, look
-from fwbench.report.cases import baseline, cases
+from fwbench.record.reading import Record
+from fwbench.report import drawings, look
+from fwbench.report.cases import baseline, cases, settings
 from tests.unit.recorded import fitted, measured, metric
 
 
 def drawn(*measurements):
     found = cases(measurements)
-    return {drawing.key: drawing for drawing in figures.draw(found, baseline(found))}
+    return {drawing.key: drawing for drawing in drawings.draw(found, baseline(found))}
 
 
 def lines(axes):
@@ -139,3 +146,171 @@ def test_every_figure_has_words_for_who_cannot_see_it():
     for drawing in drawn(measured("torch"), measured("jax"), fitted()).values():
         assert drawing.alternative.endswith(".")
         assert "table" in drawing.alternative.lower()
+
+
+def runs(*pairs, **fields):
+    """Runs of two lanes at these throughputs, as replicates."""
+    given = [
+        Record(
+            Path("x.json"),
+            datetime.now(UTC),
+            measurements=tuple(
+                measured(lane, throughput=speed, overhead_s=number + speed, **fields)
+                for lane, speed in zip(("torch", "jax"), pair, strict=True)
+            ),
+        )
+        for number, pair in enumerate(pairs)
+    ]
+    return settings(given)[0].cases
+
+
+def forest(found):
+    (drawing,) = [drawing for drawing in drawings.draw(found, "torch") if drawing.key == "ratios"]
+    return drawing.figure.axes[0]
+
+
+def test_the_forest_plot_has_each_ratio_its_interval_and_its_pairs():
+    axes = forest(runs(*((100.0, 150.0 + 10 * number) for number in range(6))))
+    one, interval, pairs, mark = axes.get_lines()
+    assert (list(one.get_xdata()), axes.get_xscale()) == ([1.0, 1.0], "log")
+    assert interval.get_xdata() == pytest.approx((1.5, 2.0))
+    ratios = [1.5, 1.6, 1.7, 1.8, 1.9, 2.0]
+    assert list(pairs.get_xdata()) == pytest.approx(ratios)
+    # Hodges and Lehmann's estimate, of logarithms.
+    means = [math.sqrt(one * other) for one, other in itertools.combinations_with_replacement(ratios, 2)]
+    assert mark.get_xdata() == pytest.approx([statistics.median(means)])
+    assert (mark.get_fillstyle(), mark.get_color()) == ("full", JAX)
+    assert [text.get_text() for text in axes.texts] == ["1.74x (n=6)"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["inference", "mlp b1"]
+    low, high = axes.get_xlim()
+    assert low < 1.0 < 2.0 < high
+
+
+@pytest.mark.parametrize(("pairs", "line"), [(5, "--"), (6, "-")])
+def test_an_interval_of_less_than_95_percent_is_dotted(pairs, line):
+    _, interval, *_ = forest(runs(*((100.0, 150.0 + number) for number in range(pairs)))).get_lines()
+    assert interval.get_linestyle() == line
+
+
+def test_the_figures_are_relative_to_the_lane_that_was_asked_for():
+    compiled = {"compile_time": metric(2.0)}
+    found = cases([measured("torch", throughput=50.0), measured("jax"), measured("torch-compile", metrics=compiled)])
+    drawn_ = {drawing.key: drawing for drawing in drawings.draw(found, "jax")}
+    assert drawn_["ratios"].title == "Every lane against JAX (jit)"
+    assert [text.get_text() for text in drawn_["ratios"].figure.axes[0].texts] == ["0.50x (n=1)", "1.00x (n=1)"]
+    assert "JAX (jit)" in drawn_["break-even"].caption
+
+
+def test_a_ratio_of_single_processes_has_a_band_of_noise_and_no_interval():
+    axes = forest(runs((100.0, 120.0)))
+    assert [line.get_fillstyle() for line in axes.get_lines()] == ["full", "none"]
+    (band,) = axes.patches
+    assert (band.get_x(), band.get_x() + band.get_width()) == pytest.approx((1 / 1.28, 1.28))
+    assert not forest(runs((100.0, 120.0), (100.0, 120.0))).patches
+
+
+def test_disturbed_and_incomparable_ratios_are_marked():
+    assert [t.get_text() for t in forest(runs((100.0, 120.0), metrics={"other_load": metric(0.2)})).texts] == [
+        "1.20x (n=1) *"
+    ]
+    other = measured("mxnet", parity={"weights": "abc"})
+    axes = forest(cases([measured("torch"), measured("jax", throughput=300.0), other]))
+    assert [text.get_text() for text in axes.texts] == ["3.00x (n=1)", "unproved"]
+
+
+@pytest.mark.parametrize("ratio", [1.0, 1.01, 1.9, 4.0, 60.0, 1e-4, 1e7])
+def test_the_axis_of_ratios_has_1x_and_few_marks_among_them(ratio):
+    axes = forest(runs((1.0, ratio)))
+    marks = [text.get_text() for text in axes.get_xticklabels()]
+    assert "1x" in marks
+    assert 1 <= len(marks) <= 7
+    low, high = axes.get_xlim()
+    assert all(low <= tick <= high for tick in axes.get_xticks())
+    assert low < ratio < high
+
+
+def test_throughput_and_energy_stand_against_latency():
+    def lane(name, batch_size, throughput, p50, joules):
+        values = {"latency_p50": metric(p50), "energy_per_sample": metric(joules)}
+        return measured(name, batch_size=batch_size, throughput=throughput, metrics=values)
+
+    lanes = [lane("torch", 8, 80.0, 0.1, 2.0), lane("torch", 1, 10.0, 0.05, 3.0), lane("jax", 1, 20.0, 0.2, 1.0)]
+    found = drawn(*lanes)
+    for key, torch, jax in (
+        ("throughput-latency", [(0.05, 10.0), (0.1, 80.0)], [(0.2, 20.0)]),
+        ("energy-latency", [(0.05, 3.0), (0.1, 2.0)], [(0.2, 1.0)]),
+    ):
+        (panel,) = found[key].figure.axes
+        assert lines(panel) == [(TORCH, torch), (JAX, jax)]
+        assert [text.get_text() for text in panel.texts] == ["b1", "b8"]
+        assert panel.get_xlabel() == "latency (p50)"
+    assert not {"throughput-latency", "energy-latency"} & drawn(*lanes[:2]).keys()
+
+
+def test_bars_and_lines_have_whiskers_from_the_lowest_to_the_highest_process():
+    several = {"processes": tuple({"throughput": speed} for speed in (90.0, 120.0, 100.0))}
+    found = drawn(measured("torch", **several), measured("jax"))
+    for key in ("throughput-bars", "throughput-by-batch"):
+        (panel,) = found[key].figure.axes
+        (whisker,) = [line for part in panel.collections for line in part.get_segments()]
+        assert [y for _, y in whisker] == [90.0, 120.0]
+
+
+def test_bars_say_what_is_undecided_and_disturbed():
+    busy = {"other_load": metric(0.2)}
+    found = drawn(measured("torch", metrics=busy), measured("jax", throughput=110.0))
+    (bars,) = found["throughput-bars"].figure.axes
+    assert [text.get_text() for text in bars.texts] == ["100 *", "110"]
+    assert bars.get_xlabel() == "undecided"
+    (decided,) = drawn(measured("torch"), measured("jax", throughput=300.0))["throughput-bars"].figure.axes
+    assert decided.get_xlabel() == ""
+    (panel,) = found["throughput-by-batch"].figure.axes
+    hollow = [line for line in panel.get_lines() if line.get_markerfacecolor() == look.PAPER]
+    assert [list(line.get_ydata()) for line in hollow] == [[100.0]]
+    (latency,) = found["latency-inference"].figure.axes
+    assert {line.get_fillstyle() for line in latency.get_lines() if line.get_marker() == "o"} == {"none"}
+
+
+def test_latency_panels_have_titles_on_their_axes():
+    (panel,) = drawn(measured())["latency-inference"].figure.axes
+    assert (panel.get_xlabel(), panel.get_ylabel()) == ("time of a call", "share of calls")
+
+
+def test_marks_of_what_never_pays_off_do_not_cover_each_other():
+    compiled = {"compile_time": metric(2.0)}
+    given = [
+        measured(lane, batch_size=size, throughput=speed, metrics=compiled if lane == "jax" else {})
+        for size in (1, 2, 4, 8)
+        for lane, speed in (("torch", 200.0), ("jax", 100.0))
+    ]
+    (panel,) = drawn(*given)["break-even"].figure.axes
+    heights = [line.get_ydata()[0] for line in panel.get_lines() if line.get_fillstyle() == "none"]
+    assert len(set(heights)) == 4
+
+
+def test_more_panels_than_anybody_compares_are_left_to_the_tables():
+    found = drawn(*(measured(lane, f"model-{number}") for number in range(30) for lane in ("torch", "jax")))
+    for key in ("throughput-by-batch", "throughput-bars", "latency-inference"):
+        assert len([axes for axes in found[key].figure.axes if axes.axison]) == 18
+        assert found[key].caption.endswith("The first 18 of 30 are drawn; the tables have all.")
+    assert len(found["ratios"].figure.axes[0].texts) == 30
+
+
+def test_a_long_name_leaves_its_batch_size_and_arithmetic_in_sight():
+    lanes = [measured(lane, "a" * 60, batch_size=8, precision="bf16") for lane in ("torch", "jax")]
+    found = drawn(*lanes)
+    assert found["throughput-bars"].figure.axes[0].get_title() == f"{'a' * 19}... bf16, batch 8"
+    (_, label) = found["ratios"].figure.axes[0].get_yticklabels()
+    assert label.get_text() == f"{'a' * 21}... b8 bf16"
+
+
+def test_seeds_make_one_point_of_a_batch_size():
+    values = {"latency_p50": metric(0.1)}
+    given = [
+        measured(lane, seed=seed, throughput=100.0 + seed, metrics=values)
+        for lane in ("torch", "jax")
+        for seed in (0, 2)
+    ]
+    found = drawn(*given)
+    assert lines(found["throughput-by-batch"].figure.axes[0])[0] == (TORCH, [(1, 101.0)])
+    assert lines(found["throughput-latency"].figure.axes[0])[0] == (TORCH, [(0.1, 101.0)])

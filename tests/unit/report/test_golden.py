@@ -281,13 +281,13 @@ def test_seeds_show_their_standard_deviation(tables, other_formats):
 def test_the_golden_record_covers_every_table_and_figure(golden, tables):
     expected = {
         "answers", "ratios", "summary", "inference", "training-steps", "final-epoch", "epochs", "epoch-time",
-        "training-time", "break-even", "harness", "failures", "parity", "sources",
-        "fingerprint", "records",
+        "training-time", "break-even", "harness", "failures", "parity", "sources", "fingerprint", "records",
     }  # fmt: skip
     assert tables.keys() == expected
     figures = {
-        "throughput-by-batch", "throughput-bars", "memory-bars", "energy-bars", "latency-inference",
-        "latency-train-step", "break-even", "epochs", "training-curves-1", "learning-curves-1",
+        "ratios", "throughput-by-batch", "throughput-bars", "memory-bars", "energy-bars", "latency-inference",
+        "latency-train-step", "break-even", "epochs", "training-curves-1", "learning-curves-1", "throughput-latency",
+        "energy-latency",
     }  # fmt: skip
     assert {path.stem for path in (golden / "figures").glob("*.svg")} == figures
     assert {path.stem for path in (golden / "figures").glob("*.pdf")} == figures

@@ -26,7 +26,7 @@ def visit(browser):
     """Open a report's page; at the end no console message, no error, no dialog and no request may have come of it."""
     contexts, heard = [], []
 
-    def go(folder, width=1280, **options):
+    def go(folder, width=1280, unfolded=True, **options):
         context = browser.new_context(viewport={"width": width, "height": 900}, **options)
         contexts.append(context)
         page = context.new_page()
@@ -35,6 +35,8 @@ def visit(browser):
         page.on("dialog", lambda dialog: (heard.append(dialog.message), dialog.dismiss()))
         page.on("request", lambda request: request.url.startswith("file:") or heard.append(request.url))
         page.goto((folder / "report.html").as_uri())
+        if unfolded:
+            page.evaluate("for (const folded of document.querySelectorAll('.table > details')) folded.open = true")
         return page
 
     yield go
@@ -53,10 +55,10 @@ def column(page, table, name):
 def test_it_opens_without_a_word_and_the_answers_come_first(golden, visit):
     page = visit(golden)
     first = page.locator("main p.lead").first
-    assert "is likely the fastest in" in first.inner_text()
+    assert first.inner_text().startswith("Highest throughput, inference: ")
     assert page.locator("h1").count() == 1
     assert first.bounding_box()["y"] < 400
-    assert page.locator("figure svg").count() == 10
+    assert page.locator("figure svg").count() == len(list((golden / "figures").glob("*.svg")))
 
 
 def test_it_needs_no_network_and_no_other_file(golden, tmp_path, visit):
@@ -153,23 +155,81 @@ def test_light_and_dark_are_different_and_readable(golden, visit):
     assert len(grounds) == 2
 
 
-def test_published_numbers_look_unlike_ones_own(golden, visit):
-    cells = visit(golden).locator("#published-paper_inference_h100-1-t tbody tr").first.locator("td.n")
+def test_published_numbers_look_unlike_ones_own(report, visit):
+    out = report(saved(measured("jax", "resnet50", batch_size=8, device="gpu")), formats="html")
+    cells = visit(out).locator("#published-paper_inference_h100-1-t tbody tr").first.locator("td.n")
     styles = cells.evaluate_all("cells => cells.map(cell => getComputedStyle(cell).fontStyle)")
     # Batch, then yours and published by turns.
     assert styles == ["normal", *["normal", "italic"] * 4]
 
 
-def test_print_shows_whole_tables_and_no_controls(golden, visit):
-    page = visit(golden)
+@pytest.mark.parametrize("scripts", [True, False])
+def test_print_shows_whole_tables_and_no_controls(golden, visit, scripts):
+    page = visit(golden, unfolded=False, java_script_enabled=scripts)
+    assert not page.locator("#inference-1-t").is_visible()
     page.emulate_media(media="print")
     assert not page.locator("nav").is_visible()
     assert not page.locator("input").first.is_visible()
-    assert page.evaluate("getComputedStyle(document.querySelector('.scroll')).overflowX") == "visible"
+    assert page.locator("#inference-1-t").is_visible()
+    assert page.locator("#inference-1 .scroll").bounding_box()["width"] > 600
     for picture in page.locator("figure svg").all():
         # An A4 page on its side, less margins, heading and caption: 150 mm at 96 pixels an inch.
         assert picture.bounding_box()["height"] <= 568
     assert page.pdf(prefer_css_page_size=True).startswith(b"%PDF")
+
+
+def test_it_needs_no_script_to_be_read(golden, visit):
+    page = visit(golden, unfolded=False, java_script_enabled=False)
+    assert page.locator(".card").first.is_visible()
+    assert page.locator("#figure-1-ratios svg").is_visible()
+    page.locator("#inference-1 summary").click()
+    assert page.locator("#inference-1-t tbody tr").first.is_visible()
+
+
+def test_there_is_a_card_for_each_answer(golden, visit):
+    page = visit(golden, width=390)
+    assert page.locator(".card").count() == page.locator("#answers-table-1-t tbody tr").count() == 7
+    first = page.locator(".card").first
+    assert first.locator(".workload").inner_text() == "resnet50, batch 1"
+    box = first.bounding_box()
+    assert (box["x"] >= 0, box["x"] + box["width"] <= 390) == (True, True)
+    sizes = page.locator(".card p").evaluate_all("all => all.map(one => parseFloat(getComputedStyle(one).fontSize))")
+    assert min(sizes) >= 13
+
+
+def test_the_first_columns_stay_in_sight(golden, visit):
+    def lefts(page):
+        scroll = page.locator("#inference-1 .scroll")
+        scroll.evaluate("one => one.scrollLeft = one.scrollWidth")
+        row = page.locator("#inference-1-t tbody tr").first.locator("th, td")
+        return [cell.bounding_box()["x"] - scroll.bounding_box()["x"] for cell in row.all()[:4]]
+
+    wide = visit(golden, width=900)
+    assert [left >= 0 for left in lefts(wide)] == [True] * 4
+    # On a phone there is room for the model alone.
+    phone = lefts(visit(golden, width=390))
+    assert (phone[0] >= 0, phone[2] < 0) == (True, True)
+
+
+def test_text_is_as_large_in_a_figure_of_one_panel_as_in_others(golden, visit):
+    page = visit(golden, width=1400)
+    scales = page.locator("figure svg").evaluate_all(
+        "all => all.map(one => one.getBoundingClientRect().width / one.viewBox.baseVal.width)"
+    )
+    assert max(scales) / min(scales) < 1.02
+
+
+def test_many_answers_are_folded(report, visit, monkeypatch):
+    monkeypatch.setattr("fwbench.report.page._CARDS", 1)
+    given = [measured(lane, mode=mode, batch_size=size) for mode, size in _FOLDED for lane in ("torch", "jax")]
+    page = visit(report(saved(*given), formats="html"))
+    cards = page.locator(".card")
+    assert [cards.nth(place).is_visible() for place in range(3)] == [False, False, True]
+    page.get_by_text("Inference: 2 workloads").click()
+    assert cards.first.is_visible()
+
+
+_FOLDED = (("inference", 1), ("inference", 8), ("train_step", 1))
 
 
 def test_it_works_for_a_keyboard_and_a_screen_reader(golden, visit):
