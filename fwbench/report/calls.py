@@ -8,6 +8,7 @@ from fwbench.record.workload import Workload
 from fwbench.report import units
 from fwbench.report.cases import Case, Comparison, apart, axis_columns, comparisons, title
 from fwbench.report.tables import Column, Table, tabulate
+from fwbench.report.weighing import Weighed, weigh
 
 
 def _workload(cases: Sequence[Case]) -> tuple[Column[Case], ...]:
@@ -64,7 +65,8 @@ def table(key: str, name: str, cases: Sequence[Case], baseline: str | None) -> T
         "synchronised call, n/a where there are too few samples to say; memory after <= is at most that; compile is "
         "tracing and compiling with cold caches, as the framework tells it; to steady is the time from its start until "
         f"calls are steady, in every lane alike, whatever it does at which call{relative}. Of several processes (n) "
-        "every number is the median, and spread is how far the highest throughput lies above the lowest.",
+        "every number is the median, speed-up the estimate over pairs of processes, and spread how far the highest "
+        "throughput lies above the lowest.",
         columns(cases, baseline),
         cases,
         _missing(cases),
@@ -128,17 +130,23 @@ class BreakEven:
 
     Attributes:
         compiling: seconds that it costs, once, beyond what the baseline costs.
-        baseline, compiled: seconds that a call takes among calls back to back, as throughput is measured.
-        calls: after which compiling has paid off; None where it never does.
+        baseline: seconds that a call takes among calls back to back, as throughput is measured.
+        weighed: the compiled lane's throughput over the baseline's.
     """
 
     case: Case
     compiling: float
     baseline: float
-    compiled: float
+    weighed: Weighed
+
+    @property
+    def compiled(self) -> float:
+        """Seconds of a call of the compiled lane, by the ratio of throughputs that all answers rest on."""
+        return self.baseline / self.weighed.ratio
 
     @property
     def calls(self) -> float | None:
+        """After which compiling has paid off; None where it never does."""
         gained = self.baseline - self.compiled
         return self.compiling / gained if gained > 0 else None
 
@@ -150,12 +158,11 @@ def break_evens(cases: Sequence[Case], baseline: str | None) -> list[BreakEven]:
         beside = comparison.lanes.get(baseline or "")
         call = _call(beside) if beside else None
         for lane, case in comparison.lanes.items():
-            compiled = _call(case)
-            if lane == baseline or beside is None or call is None or compiled is None or apart(case, beside):
+            if lane == baseline or beside is None or call is None or _call(case) is None or apart(case, beside):
                 continue
             compiling = _compiling(case, beside)
             if compiling is not None:
-                found.append(BreakEven(case, compiling, call, compiled))
+                found.append(BreakEven(case, compiling, call, weigh(case, beside)))
     return found
 
 
@@ -183,15 +190,16 @@ def break_even(cases: Sequence[Case], baseline: str | None) -> Table:
         "When compiling has paid off",
         "The seconds that compiling costs (by which the lane is steady later, with kernels tuned and graphs recorded; "
         "where that is not known, tracing and compiling alone), what a call takes back to back in "
-        f"{title(baseline or '')} and in the compiled lane, and the number of calls after which the compiled lane has "
-        "caught up; never where its throughput is lower. Where two calls take about as long, chance decides between "
-        "never and many.",
+        f"{title(baseline or '')} and, by the ratio of throughputs, in the compiled lane, and the number of calls "
+        "after which the compiled lane has caught up; never where its throughput is lower. Confidence is in which "
+        "throughput is higher: where that is undecided, chance decides between never and many.",
         (
             *(Column[BreakEven](c.name, functools.partial(_of_case, c), c.unit, c.show) for c in _workload(cases)),
             Column("compiling", lambda found: found.compiling, "s", units.seconds),
             Column("baseline call", lambda found: found.baseline, "s", units.seconds),
             Column("compiled call", lambda found: found.compiled, "s", units.seconds),
             Column("calls to break even", lambda found: found.calls, "1", lambda calls: f"{calls:,.0f}", "never"),
+            Column("confidence", lambda found: found.weighed.confidence),
         ),
         break_evens(cases, baseline),
     )
@@ -199,10 +207,9 @@ def break_even(cases: Sequence[Case], baseline: str | None) -> Table:
 
 def _speed_up(case: Case, baseline: Case | None) -> float | str | None:
     """Throughput over the baseline's, or why there is none."""
-    own, other = case.value("throughput"), baseline.value("throughput") if baseline else None
-    if baseline is None or not own or not other:
+    if baseline is None or not case.value("throughput") or not baseline.value("throughput"):
         return None
-    return apart(case, baseline) or own / other
+    return apart(case, baseline) or weigh(case, baseline).ratio
 
 
 def _of_case(column: Column[Case], found: BreakEven) -> str | float | None:

@@ -287,11 +287,12 @@ def _break_even(cases: Sequence[Case], baseline: str | None) -> Drawing | None:
     heights = itertools.cycle(never * step for step in (1.0, 1.5, 2.25, 3.4))
     for one in sorted(found, key=lambda one: one.compiling):
         look = looks[one.case.workload.lane]
+        alpha = 0.4 if one.weighed.confidence == "undecided" else 1.0
         if one.calls is None:
             # Beside each other they would hide one another.
-            axes.plot(one.compiling, next(heights), look.marker, color=look.colour, fillstyle="none")
+            axes.plot(one.compiling, next(heights), look.marker, color=look.colour, fillstyle="none", alpha=alpha)
             continue
-        axes.plot(one.compiling, one.calls, look.marker, color=look.colour)
+        axes.plot(one.compiling, one.calls, look.marker, color=look.colour, alpha=alpha)
         if len(paid) <= _LABELS:
             workload = one.case.workload
             axes.annotate(
@@ -313,7 +314,8 @@ def _break_even(cases: Sequence[Case], baseline: str | None) -> Drawing | None:
         "break-even",
         "When compiling has paid off",
         "Seconds of compiling against the number of calls after which the compiled lane has caught up with "
-        f"{title(baseline or '')}; hollow marks in the grey band at the top never do, whatever their height there.",
+        f"{title(baseline or '')}; hollow marks in the grey band at the top never do, whatever their height there. "
+        "Pale: which of the two is faster is undecided.",
         f"{len(paid)} of {len(found)} compilations pay off. The numbers are in the table of the same name.",
         figure,
     )

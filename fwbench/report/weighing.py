@@ -4,7 +4,6 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 
-from fwbench.compare import statistics
 from fwbench.machine.disturbances import disturbances, lengthening
 from fwbench.record.measurement import Measurement
 from fwbench.report.cases import Case
@@ -62,6 +61,9 @@ def weigh(first: Case, second: Case) -> Weighed:
     among = f"; {met}" if met else ""
     interval = None
     if len(pairs) >= 2:
+        # It needs SciPy, whose import takes a second that the terminal's table of single processes shall not cost.
+        from fwbench.compare import statistics
+
         low, high, level = statistics.interval([pair.difference for pair in pairs], CLEAR)
         interval = Interval(math.exp(low), math.exp(high), level)
         ratio = math.exp(statistics.estimate([pair.difference for pair in pairs]))

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from fwbench.report import calls
 from fwbench.report.answers import answers, headline, table
 from fwbench.report.calls import break_evens
 from fwbench.report.cases import cases, settings
@@ -260,3 +261,21 @@ def test_compiling_pays_off_only_where_the_lanes_may_be_compared():
     (found,) = break_evens(cases([torch, proved]), "torch")
     assert found.calls == 1.0 / (1 / 100 - 1 / 200)
     assert break_evens(cases([torch, unproved]), "torch") == []
+
+
+def test_what_is_the_fastest_by_its_pairs_pays_off_and_has_a_speed_up():
+    """Also where the medians say otherwise, because one lane was measured in further runs."""
+    compiled = {"compile_time": metric(1.0)}
+    both = [
+        record(measurement("torch", throughput=100.0), measurement("jax", throughput=105.0 + n, metrics=compiled))
+        for n in range(6)
+    ]
+    alone = [record(measurement("torch", throughput=200.0)) for _ in range(7)]
+    given = settings([*both, *alone])[0].cases
+    (answer,) = answers(given)
+    assert (answer.fastest, answer.confidence) == ("jax", "clear")
+    (found,) = break_evens(given, "torch")
+    assert found.calls is not None
+    (torch, jax) = calls.table("inference", "", given, "torch").rows
+    assert jax.values[-3] == answer.ratio == found.weighed.ratio
+    assert torch.values[-3] == 1.0

@@ -276,6 +276,19 @@ def test_latency_panels_have_titles_on_their_axes():
     assert (panel.get_xlabel(), panel.get_ylabel()) == ("time of a call", "share of calls")
 
 
+def test_marks_of_what_is_undecided_are_pale():
+    given = [
+        measured(
+            lane, batch_size=size, throughput=speed, metrics={"compile_time": metric(2.0)} if lane == "jax" else {}
+        )
+        for size, jax in ((1, 110.0), (2, 300.0), (4, 90.0), (8, 30.0))
+        for lane, speed in (("torch", 100.0), ("jax", jax))
+    ]
+    (panel,) = drawn(*given)["break-even"].figure.axes
+    marks = [(line.get_fillstyle(), line.get_alpha()) for line in panel.get_lines()]
+    assert sorted(marks) == [("full", 0.4), ("full", 1.0), ("none", 0.4), ("none", 1.0)]
+
+
 def test_marks_of_what_never_pays_off_do_not_cover_each_other():
     compiled = {"compile_time": metric(2.0)}
     given = [
