@@ -17,6 +17,7 @@ _COMMANDS = (
     "fwbench.commands.selftest",
     "fwbench.commands.doctor",
     "fwbench.commands.list",
+    "fwbench.commands.ci",
 )
 
 

@@ -9,7 +9,7 @@ from fwbench.compare.criteria import CRITERIA, parse
 from fwbench.compare.saved import UNTESTED, compare
 from fwbench.errors import UserError
 from fwbench.record.reading import read
-from fwbench.report import verdicts
+from fwbench.report import summaries, verdicts
 
 
 def add(subparsers: Any) -> None:
@@ -30,7 +30,12 @@ def add(subparsers: Any) -> None:
         help=f"how much of a change fails, as in latency:5%% or peak_memory:2%%+1MiB; metrics: {', '.join(CRITERIA)}",
     )
     parser.add_argument("--allow-mismatch", action="store_true", help="compare other machines, settings or profiles")
-    parser.add_argument("--summary", type=Path, metavar="FILE", help="write the findings as Markdown")
+    parser.add_argument(
+        "--summary",
+        type=Path,
+        metavar="FILE",
+        help="write the findings as Markdown; as JSON where the name ends in .json",
+    )
     parser.set_defaults(run=_compare)
 
 
@@ -46,7 +51,7 @@ def _compare(options: argparse.Namespace) -> int:
     print("\n".join(verdicts.lines(outcome)))
     if options.summary:
         try:
-            options.summary.write_text(verdicts.markdown(outcome), encoding="utf-8")
+            summaries.write(options.summary, outcome)
         except OSError as error:
             raise UserError(f"--summary {options.summary} cannot be written ({error.strerror}).") from None
     return outcome.exit_code

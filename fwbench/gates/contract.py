@@ -10,7 +10,7 @@ from fwbench.compare.criteria import Threshold
 from fwbench.compare.findings import Outcome
 from fwbench.record.measurement import Measurement
 from fwbench.record.workload import Workload
-from fwbench.report import verdicts
+from fwbench.report import summaries, verdicts
 from fwbench.suite.profiles import Protocol
 
 Tell = Callable[[str], None]
@@ -70,7 +70,7 @@ class Gate:
         if outcome is None:
             return status
         if self._summary:
-            self._summary.write_text(verdicts.markdown(outcome), encoding="utf-8")
+            summaries.write(self._summary, outcome)
         if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             return status
         return outcome.exit_code or status

@@ -183,7 +183,8 @@ def _add_gates(group: pytest.OptionGroup) -> None:
         "--fwbench-summary",
         type=Path,
         metavar="FILE",
-        help="Write the findings of a gate as Markdown, for a comment on a pull request.",
+        help="Write the findings of a gate as Markdown, for a comment on a pull request; as JSON where FILE ends in "
+        ".json.",
     )
     group.addoption(
         "--fwbench-programs-only",

@@ -2,6 +2,7 @@
 
 import math
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
 
 from fwbench.compare.criteria import CRITERIA
@@ -17,6 +18,12 @@ _SHOW: dict[str, Callable[[float], str]] = {
 }
 _MARKUP = re.compile(r"[\\`*_~\[\]&<>|]")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "&#124;"}
+# Where GitHub finds people, issues and addresses after it has undone all escapes: `@org/team`, `#1`, `GH-1`, `http://`.
+_LIVE = re.compile(r"(?<=[@#])(?=\w)|(?<=GH)(?=-\d)|(?<=:)(?=//)|(?<=www)(?=\.)", re.IGNORECASE)
+# It has no width, and keeps them apart.
+_APART = "&#8203;"
+# Of a name or a note as much is shown.
+_LONGEST = 500
 # Benchmarks named in a note that many share.
 _NAMED = 6
 _SAYS = {
@@ -140,5 +147,10 @@ def _list(notes: Sequence[str]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """On one line, and without a meaning to Markdown or HTML: names are anybody's."""
-    return _MARKUP.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), " ".join(text.split()))
+    """On one line, and without a meaning to Markdown, HTML or GitHub: names are anybody's."""
+    line = " ".join(text.split())
+    line = line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
+    # Controls, half characters, and marks that turn the direction of what follows.
+    shown = "".join("\N{REPLACEMENT CHARACTER}" if unicodedata.category(c).startswith("C") else c for c in line)
+    marked = _MARKUP.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), _LIVE.sub("\0", shown))
+    return marked.replace("\0", _APART)

@@ -1,0 +1,189 @@
+"""`fwbench ci`: what a workflow of GitHub Actions runs, so that its own steps are a line each."""
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fwbench.commands import github
+from fwbench.errors import UserError
+from fwbench.report import summaries, verdicts
+
+# What a run leaves in its folder.
+_SUMMARY = "summary.json"
+
+
+def add(subparsers: Any) -> None:
+    """Declare it."""
+    parser = subparsers.add_parser("ci", help="measure a pull request on GitHub Actions, and comment on it")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    duet = commands.add_parser(
+        "duet",
+        help="fetch the base of the event, and measure base and head in turns",
+        description="Fetches the commit that the event compares with and runs `pytest --fwbench-against` with it. "
+        "Exit code: pytest's, as docs/ci.md tells.",
+    )
+    duet.add_argument("--base", help="a revision to compare with, where the event names none or another is wanted")
+    duet.add_argument(
+        "--arguments", default="", metavar="TEXT", help="further arguments of pytest, as a shell reads them"
+    )
+    duet.add_argument("--out", type=Path, default=Path("fwbench-ci"), metavar="DIR", help="default: fwbench-ci")
+    duet.set_defaults(run=_duet)
+
+    comment = commands.add_parser(
+        "comment",
+        help="say under the pull request what a duet has found, in the place of what was said before",
+        description="Runs on the events workflow_run, which may comment on pull requests from forks, and pull_request.",
+    )
+    comment.add_argument("--out", type=Path, default=Path("fwbench-ci"), metavar="DIR", help="of the duet")
+    comment.set_defaults(run=_comment)
+
+
+def _duet(options: argparse.Namespace) -> int:
+    base = _named(options.base) if options.base else _of_event(*github.event())
+    options.out.mkdir(parents=True, exist_ok=True)
+    summary = options.out / _SUMMARY
+    summary.unlink(missing_ok=True)
+    command = [
+        *(sys.executable, "-m", "pytest", "--benchmark-only", "--fwbench-profile=ci", f"--fwbench-against={base}"),
+        *(f"--fwbench-summary={summary}", f"--junit-xml={options.out / 'junit.xml'}"),
+        f"--benchmark-json={options.out / 'duet.json'}",
+        *_split(options.arguments),
+    ]
+    print(f"base is {base}\n{shlex.join(command)}", flush=True)
+    code = subprocess.run(command).returncode
+    text = _told(summary, f"pytest ended with exit code {code}.")
+    (options.out / "summary.md").write_text(text, encoding="utf-8")
+    if shown := os.environ.get("GITHUB_STEP_SUMMARY"):
+        with open(shown, "a", encoding="utf-8") as file:
+            file.write(text)
+    return code
+
+
+def _comment(options: argparse.Namespace) -> int:
+    name, data = github.event()
+    run = data.get("workflow_run", {})
+    text = _told(options.out / _SUMMARY, "The run says why.")
+    commit = github.sha(run.get("head_sha") or data.get("pull_request", {}).get("head", {}).get("sha"))
+    text += f"\nOf {commit}.\n" if commit else ""
+    try:
+        numbers = github.pull_requests(name, data)
+        for number in numbers:
+            print(github.comment(number, text))
+    except github.RefusedError:
+        print(
+            "This token may not comment, as none of a pull request from a fork may: the job's summary has it all, and "
+            "the second workflow in docs/ci.md can comment."
+        )
+        return 0
+    if not numbers:
+        print("No open pull request has this commit as its head any more: nothing to comment on.")
+    return 0
+
+
+def _told(summary: Path, otherwise: str) -> str:
+    """What was found, or that nothing was: an older comment must not stand for this commit."""
+    # pytest makes an empty one before it measures, to see that it can.
+    if summary.exists() and summary.stat().st_size:
+        return verdicts.markdown(summaries.read(summary))
+    return f"**fwbench: nothing was compared.** {otherwise}\n"
+
+
+def _split(arguments: str) -> list[str]:
+    try:
+        return shlex.split(arguments)
+    except ValueError as error:
+        raise UserError(f"--arguments cannot be read ({error})") from None
+
+
+def _of_event(name: str, data: Mapping[str, Any]) -> str:
+    """The commit to compare with, present in this clone."""
+    if name == "pull_request_target":
+        raise UserError(
+            "pull_request_target would run a stranger's code with a token that may write: use on: pull_request, and "
+            "the second workflow in docs/ci.md for comments"
+        )
+    if name == "pull_request":
+        return _of_pull_request(data["pull_request"])
+    base = {"push": data.get("before"), "merge_group": data.get("merge_group", {}).get("base_sha")}.get(name)
+    found = github.sha(base)
+    if found is None:
+        raise UserError(f"the event {name or '(none)'} names no commit to compare with: give one by --base")
+    return _fetched(found)
+
+
+def _of_pull_request(told: Mapping[str, Any]) -> str:
+    """What its branch began from, so that what else has happened to the base's branch since is on both sides."""
+    tip, head = github.sha(told["base"]["sha"]), github.sha(told["head"]["sha"])
+    assert tip is not None
+    # As the object has them: in a shallow clone `git log` knows no parents.
+    parents = [
+        line.removeprefix("parent ") for line in _git("cat-file", "-p", "HEAD").splitlines() if line[:7] == "parent "
+    ]
+    if len(parents) == 2 and parents[1] == head:
+        # GitHub's trial merge of head into base, which actions/checkout checks out.
+        return _fetched(parents[0])
+    _fetched(tip)
+    if _is_shallow():
+        _git("fetch", "--quiet", "--no-tags", "--unshallow", "origin")
+    found = _asked("merge-base", "HEAD", tip)
+    if found is None:
+        raise UserError(f"HEAD and the base {tip} have no commit in common: give the one to compare with by --base")
+    return found
+
+
+def _named(revision: str) -> str:
+    """A revision of the clone, or else of its origin."""
+    found = _asked("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+    if found is None:
+        depth = ["--depth=1"] if _is_shallow() else []
+        if _asked("fetch", "--quiet", "--no-tags", *depth, "origin", "--", revision) is None:
+            raise UserError(f"--base {revision!r} is no revision of this repository, nor of its origin")
+        found = _git("rev-parse", "FETCH_HEAD^{commit}")
+    return found
+
+
+def _fetched(commit: str) -> str:
+    """A commit, after it was fetched where the clone has it not: actions/checkout brings one commit alone."""
+    if _asked("cat-file", "-e", f"{commit}^{{commit}}") is None:
+        # Into a whole clone no depth: it would cut off the history that is there.
+        depth = ["--depth=1"] if _is_shallow() else []
+        _git("fetch", "--quiet", "--no-tags", *depth, "origin", commit)
+    return commit
+
+
+def _is_shallow() -> bool:
+    return _git("rev-parse", "--is-shallow-repository") == "true"
+
+
+def _git(*arguments: str) -> str:
+    """What git says.
+
+    Raises:
+        UserError: it fails.
+    """
+    done = _run_git(*arguments)
+    if done.returncode:
+        said = done.stderr.strip().rpartition("\n")[2]
+        raise UserError(
+            f"git {arguments[0]} failed ({said}): is this a clone of the repository, made by actions/checkout?"
+        )
+    return done.stdout.strip()
+
+
+def _asked(*arguments: str) -> str | None:
+    """What git says; None where it says no."""
+    done = _run_git(*arguments)
+    return None if done.returncode else done.stdout.strip()
+
+
+def _run_git(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    try:
+        return subprocess.run(["git", *arguments], capture_output=True, text=True)
+    except OSError as error:
+        raise UserError(f"git cannot be run ({error.strerror})") from None
