@@ -16,7 +16,9 @@ from typing import Any
 
 from scipy import special
 
+from fwbench.compare import best as bests
 from fwbench.compare import programs
+from fwbench.compare.best import Best, Earlier
 from fwbench.compare.criteria import CRITERIA, Threshold, values
 from fwbench.compare.findings import ALL, Decision, Finding, Outcome, Verdict
 from fwbench.compare.statistics import TOLERATED, holm
@@ -36,7 +38,7 @@ _CONFIDENCE = 0.95
 _PROTOCOL = {field.name: field.default for field in dataclasses.fields(Protocol) if field.default is not MISSING}
 
 # What depends on the machine's state: all but memory.
-_OF_STATE = frozenset(name for name, criterion in CRITERIA.items() if criterion.unit != "B")
+OF_STATE = frozenset(name for name, criterion in CRITERIA.items() if criterion.unit != "B")
 
 # Standard deviation between runs of unchanged code, of logarithms, on a machine that was never tested and does nothing
 # else. On two shared virtual cores it was 0.01 to 0.02 by benchmark, and 0.03 to 0.04 beside work of low priority.
@@ -91,6 +93,8 @@ class _Compared:
         exact: whether one value a side decides.
         ours: whether fwbench measured it, so that its options apply.
         program: what to know of a program that did not change.
+        degrees: of freedom of `state`: infinitely many where it is known from elsewhere.
+        best: base is not the baseline but this level of earlier runs.
     """
 
     name: str
@@ -103,11 +107,13 @@ class _Compared:
     disturbed: _Disturbed = _Disturbed()
     ours: bool = True
     program: str = ""
+    degrees: float = math.inf
+    best: Best | None = None
 
     @property
     def alone(self) -> bool:
         """Whether there is one process a side, and so no test."""
-        return len(self.base) + len(self.head) == 2
+        return not self.best and len(self.base) + len(self.head) == 2
 
     @property
     def certain(self) -> float:
@@ -117,7 +123,7 @@ class _Compared:
     @property
     def difference(self) -> float:
         """Logarithm of the ratio, above zero where head is worse."""
-        found = _level(self.head) - _level(self.base)
+        found = level(self.head) - level(self.base)
         return found if CRITERIA[self.metric].direction == "lower" else -found
 
     def worse_by(self, share: float) -> float:
@@ -130,22 +136,27 @@ class _Compared:
     def spread(self) -> tuple[float, float]:
         """Standard error of the difference and its degrees of freedom.
 
-        Processes average out, the states of two runs do not. As the latter's variance is known, the degrees are those
-        of the sum (Welch 1947, Biometrika 34, 28-35; Satterthwaite 1946).
+        Processes average out, the states of two runs do not. The degrees are those of the sum (Welch 1947, Biometrika
+        34, 28-35; Satterthwaite 1946).
         """
+        if self.best:
+            # Runs of a level may share a state, so that they are one.
+            return math.sqrt(2) * self.state, self.degrees
         degrees = len(self.base) + len(self.head) - 2
         between = (_squares(self.base) + _squares(self.head)) / degrees * (1 / len(self.base) + 1 / len(self.head))
         variance = between + 2 * self.state**2
-        return math.sqrt(variance), degrees * (variance / between) ** 2 if between else math.inf
+        known = between**2 / degrees + (2 * self.state**2) ** 2 / self.degrees
+        return math.sqrt(variance), variance**2 / known if known else math.inf
 
 
-def _level(side: Sequence[float]) -> float:
+def level(side: Sequence[float]) -> float:
+    """Mean of the logarithms."""
     return statistics.fmean(map(math.log, side))
 
 
 def _squares(side: Sequence[float]) -> float:
-    level = _level(side)
-    return math.fsum((math.log(value) - level) ** 2 for value in side)
+    middle = level(side)
+    return math.fsum((math.log(value) - middle) ** 2 for value in side)
 
 
 def compare(
@@ -157,6 +168,7 @@ def compare(
     left_out: frozenset[str] = frozenset(),
     allow_mismatch: bool = False,
     state: float = UNTESTED,
+    earlier: Sequence[Record] = (),
 ) -> Outcome:
     """Compare two records.
 
@@ -166,6 +178,7 @@ def compare(
         left_out: benchmarks that were deselected, which are not missing.
         allow_mismatch: compare what differs in more than the code.
         state: standard deviation between this machine's runs of unchanged code without other load, of logarithms.
+        earlier: runs, whose best level head is held to as well.
     """
     base, head = _without_harness(base), _without_harness(head)
     reasons = () if allow_mismatch else (*mismatches(base.machine, head.machine), *_other_cpu(base, head))
@@ -180,17 +193,20 @@ def compare(
         return Outcome(str(base.path), str(head.path), [Finding(ALL, "incomparable", note="; ".join(reasons))])
     findings = [Finding(name, "failed", note=message) for name, message in failed.items()]
     cases: list[_Compared] = []
+    series = _by_workload(earlier, head.machine)
     for one, other in pairs:
         if twice & {one.name, other.name}:
             findings.append(Finding(other.name, "incomparable", note="one of the two records holds it twice"))
             continue
-        different = () if allow_mismatch else tuple(_differences(one.measurement, other.measurement))
+        different = () if allow_mismatch else tuple(differences(one.measurement, other.measurement))
         if different:
             findings.append(Finding(other.name, "incomparable", note="; ".join(different)))
         else:
             told, judged = _paired(one, other, {**thresholds, **(own or {}).get(other.name, {})}, state)
             findings += told
-            cases += judged
+            alike = [run for run in series.get(other.name, ()) if not any(differences(run[0], other.measurement))]
+            for case in judged:
+                cases += _in_the_series(case, _earlier(case, alike))
     findings += _judged(cases)
     known = {*(one.name for one, _ in pairs), *failed, *left_out}
     for name in theirs:
@@ -228,15 +244,60 @@ def _paired(
     for metric, threshold in limits.items():
         before, now = base.values[metric], head.values.get(metric)
         if now:
-            limit = threshold.of(math.exp(_level(before)))
-            moved = state if metric in _OF_STATE else 0.0
+            limit = threshold.of(math.exp(level(before)))
+            moved = state if metric in OF_STATE else 0.0
             ours = head.measurement
             exact = alike or (ours is not None and CRITERIA[metric].decided_by_one(ours.workload.device))
-            met = _disturbed(base, head) if metric in _OF_STATE else _Disturbed()
+            met = _disturbed(base, head) if metric in OF_STATE else _Disturbed()
             cases.append(_Compared(head.name, metric, before, now, limit, moved, exact, met, ours is not None, same))
         else:
             findings.append(Finding(head.name, "missing", metric, note="the baseline has it, this run has not"))
     return findings, cases
+
+
+def _by_workload(earlier: Sequence[Record], machine: Machine | None) -> dict[str, list[tuple[Measurement, str]]]:
+    """What earlier runs on such a machine have measured, oldest first, each with its run for readers."""
+    found: dict[str, list[tuple[Measurement, str]]] = {}
+    for record in sorted(earlier, key=lambda record: record.made):
+        if not mismatches(record.machine, machine):
+            twice, where = _twice(record), _told_of(record)
+            for m in record.measurements:
+                if not m.failure and m.workload.id not in twice:
+                    found.setdefault(m.workload.id, []).append((m, where))
+    return found
+
+
+def _in_the_series(case: _Compared, runs: Sequence[Earlier]) -> Iterator[_Compared]:
+    """The case, knowing how far earlier runs differ; then the same metric beside their best level, if there is one."""
+    found, degrees = bests.state(runs)
+    if case.metric in OF_STATE and found > case.state:
+        # What is known from elsewhere is certain, what the series adds to it is not.
+        added = (found**2 - case.state**2) / found**2
+        case = dataclasses.replace(case, state=found, degrees=degrees / added**2)
+    yield case
+    chosen = bests.best(runs, CRITERIA[case.metric].direction, 1 if case.exact else bests.RUNS)
+    if chosen:
+        met = dataclasses.replace(case.disturbed, base=0.0)
+        beside = dataclasses.replace(case, base=(chosen.value,), disturbed=met, best=chosen)
+        yield beside if case.metric in OF_STATE else dataclasses.replace(beside, state=found, degrees=degrees)
+
+
+def _earlier(case: _Compared, series: Sequence[tuple[Measurement, str]]) -> list[Earlier]:
+    """What earlier runs found while nothing disturbed them: of no more processes than head has."""
+    if case.exact and not CRITERIA[case.metric].exact:
+        # A record against itself.
+        return []
+    found = []
+    for m, where in series:
+        of_processes = [process[case.metric] for process in m.processes or [values(m)] if case.metric in process]
+        if of_processes and (case.metric not in OF_STATE or lengthening([m]) == 1):
+            found.append(Earlier(math.exp(level(of_processes[: len(case.head)])), where))
+    return found
+
+
+def _told_of(record: Record) -> str:
+    commit = str(record.commit.get("id") or "")[:10]
+    return f"{record.made:%Y-%m-%d %H:%M}{f' (commit {commit})' if commit else ''}"
 
 
 def _disturbed(base: Benchmark, head: Benchmark) -> _Disturbed:
@@ -309,8 +370,8 @@ def _matched(base: Mapping[str, Benchmark], head: Mapping[str, Benchmark]) -> li
     return pairs
 
 
-def _differences(base: Measurement | None, head: Measurement | None) -> Iterator[str]:
-    """What differs besides the code and the frameworks' versions."""
+def differences(base: Measurement | None, head: Measurement | None) -> Iterator[str]:
+    """What differs besides the code and the frameworks' versions: a phrase each."""
     if base is None or head is None:
         return
     for what, one, other in (
@@ -374,9 +435,17 @@ def _judged(cases: Sequence[_Compared]) -> list[Finding]:
     p_values = {}
     for at, case in enumerate(cases):
         if not case.exact and not case.alone and math.isfinite(case.certain):
-            p_values[at] = _p_value(case.certain - case.worse_by(TOLERATED * case.threshold), *case.spread)
+            excess = case.certain - case.worse_by(TOLERATED * case.threshold)
+            p_values[at] = min(1.0, (case.best.choices if case.best else 1) * _p_value(excess, *case.spread))
     fallen = holm(p_values, _ALPHA)
-    return [_finding(case, p_values.get(at), at in fallen) for at, case in enumerate(cases)]
+    found = [(case, _finding(case, p_values.get(at), at in fallen)) for at, case in enumerate(cases)]
+    # Beside the best only what is worse counts; it then stands for what was found beside the baseline.
+    worse = {(f.benchmark, f.metric): f for case, f in found if case.best and f.kind == "regressed"}
+    return [
+        finding if finding.kind == "regressed" else worse.get((finding.benchmark, finding.metric), finding)
+        for case, finding in found
+        if not case.best
+    ]
 
 
 def _p_value(excess: float, error: float, degrees: float) -> float:
@@ -405,7 +474,12 @@ def _finding(case: _Compared, p: float | None, significant: bool) -> Finding:
     else:
         kind = "inconclusive"
     happened = f"{case.disturbed.happened}; the change is beyond that" if case.disturbed.happened else ""
-    notes = {"regressed": "; ".join(filter(None, (happened, case.program))), "inconclusive": _unsure(case)}
+    beside = (
+        f"beside the best of the earlier runs, from {case.best.where} on; `fwbench history` shows when it became worse"
+        if case.best
+        else ""
+    )
+    notes = {"regressed": "; ".join(filter(None, (beside, happened, case.program))), "inconclusive": _unsure(case)}
     sign = 1 if CRITERIA[case.metric].direction == "lower" else -1
     low, high = sorted(math.exp(sign * end) for end in interval)
     verdict = Verdict(
@@ -420,12 +494,19 @@ def _finding(case: _Compared, p: float | None, significant: bool) -> Finding:
         case.name,
         kind,
         case.metric,
-        math.exp(_level(case.base)),
-        math.exp(_level(case.head)),
-        "1 and 1 process" if case.alone else f"{len(case.base)} and {len(case.head)} processes",
+        math.exp(level(case.base)),
+        math.exp(level(case.head)),
+        _replicates(case),
         verdict,
         notes.get(kind, ""),
     )
+
+
+def _replicates(case: _Compared) -> str:
+    processes = f"{len(case.head)} process{'es' * (len(case.head) > 1)}"
+    if case.best:
+        return f"{case.best.runs} run{'s' * (case.best.runs > 1)} and {processes}"
+    return f"{len(case.base)} and {processes}"
 
 
 def _unsure(case: _Compared) -> str:

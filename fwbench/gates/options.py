@@ -33,17 +33,24 @@ def baseline(config: pytest.Config) -> Path | None:
         )
     if Path(given).exists():
         return Path(given)
-    storage = config.getoption("benchmark_storage").removeprefix("file://")
+    folder = storage(config)
     found: list[Path] = []
-    # A database holds no files, and a path of several folders is no name in the storage.
-    if "://" not in storage and len(Path(given).parts) <= 2 and Path(storage).is_dir():
+    # A path of several folders is no name in the storage.
+    if folder and len(Path(given).parts) <= 2:
         # pytest-benchmark says nothing of its types.
         open_storage: Any = FileStorage
         machine: Any = get_machine_id
-        found = open_storage(storage, logger=None, default_machine_id=machine()).query(given)
+        found = open_storage(str(folder), logger=None, default_machine_id=machine()).query(given)
     if not found:
-        raise pytest.UsageError(f"--benchmark-compare={given} is no file, and no record in {storage} is named so.")
+        where = config.getoption("benchmark_storage").removeprefix("file://")
+        raise pytest.UsageError(f"--benchmark-compare={given} is no file, and no record in {where} is named so.")
     return found[-1]
+
+
+def storage(config: pytest.Config) -> Path | None:
+    """pytest-benchmark's storage; None where it is a database, which holds no files, or not there yet."""
+    path = config.getoption("benchmark_storage").removeprefix("file://")
+    return Path(path) if "://" not in path and Path(path).is_dir() else None
 
 
 def thresholds(config: pytest.Config, kind: str) -> dict[str, Threshold]:

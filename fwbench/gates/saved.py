@@ -13,12 +13,12 @@ from fwbench.compare.findings import Outcome
 from fwbench.compare.saved import compare, mismatches
 from fwbench.errors import UserError
 from fwbench.gates.contract import Gate
-from fwbench.gates.options import baseline, thresholds
+from fwbench.gates.options import baseline, storage, thresholds
 from fwbench.machine import Machine
 from fwbench.models.project import Project
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Measurement
-from fwbench.record.reading import Record, read
+from fwbench.record.reading import Record, read, series
 from fwbench.record.workload import Workload
 from fwbench.suite.selection import Selection
 
@@ -53,6 +53,7 @@ class SavedGate(Gate):
             raise pytest.UsageError(f"--benchmark-compare: {error}.") from None
         if not self._allow_mismatch:
             self._refuse(selection)
+        self._earlier, self._notes = self._series(storage(config), path)
         if path.suffix == ".jsonl":
             # A journal, which pytest-benchmark cannot read.
             config.option.benchmark_compare = None
@@ -61,6 +62,18 @@ class SavedGate(Gate):
         self._names: dict[Workload, str] = {}
         self._left_out: set[str] = set()
         self._compared: Outcome | None = None
+
+    def _series(self, folder: Path | None, baseline: Path) -> tuple[list[Record], list[str]]:
+        """The saved runs whose best level this run is held to as well, and what to know of them.
+
+        Whoever keeps a baseline somewhere else than among the runs has decided for it: what was before does not count.
+        """
+        if folder is None:
+            return [], []
+        records, notes = series(folder)
+        if baseline.resolve() not in [record.path.resolve() for record in records]:
+            records = [record for record in records if record.made > self._base.made]
+        return records, notes
 
     def _refuse(self, selection: Selection) -> None:
         profile = selection.protocol.profile
@@ -104,8 +117,9 @@ class SavedGate(Gate):
                 left_out=frozenset(self._left_out),
                 allow_mismatch=self._allow_mismatch,
                 state=evidence.state(self._machine),
+                earlier=self._earlier,
             )
             # Of the rest no test knows: the suite is judged together.
             findings = [dataclasses.replace(finding, in_test=finding.kind == "failed") for finding in found.findings]
-            self._compared = dataclasses.replace(found, findings=findings)
+            self._compared = dataclasses.replace(found, findings=findings, notes=[*found.notes, *self._notes])
         return self._compared

@@ -134,6 +134,22 @@ def _made(path: Path) -> datetime:
         return datetime.fromtimestamp(path.stat().st_mtime, UTC)
 
 
+def series(folder: Path, journals: bool = False) -> tuple[list[Record], list[str]]:
+    """All runs in a storage folder, oldest first by their own times, and a sentence on each that cannot be read.
+
+    Args:
+        journals: also those that are in a journal alone; a run that was saved then comes twice.
+    """
+    records, faults = [], []
+    for path in runs(folder):
+        if journals or path.suffix != ".jsonl":
+            try:
+                records.append(read(path))
+            except UserError as error:
+                faults.append(f"left out of the series: {error}")
+    return sorted(records, key=lambda record: record.made), faults
+
+
 def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")

@@ -178,6 +178,48 @@ def test_one_process_a_side_guesses_nothing_below_a_factor_of_two(suite, baselin
     result.stdout.fnmatch_lines([f"{BENCHMARKS[0]} *latency *1 and 1 process *{verdict}", f"3 benchmarks: 3 {verdict}"])
 
 
+def slower_and_slower(suite, baseline):
+    """Ten kept runs, each 3 % slower than the one before, as this run is than the last."""
+    kept = suite.path / ".benchmarks" / get_machine_id()
+    kept.mkdir(parents=True, exist_ok=True)
+
+    def of(day):
+        def change(record):
+            record["datetime"] = f"2026-01-{day + 1:02d}T00:00:00+00:00"
+
+        return change
+
+    for day in range(10):
+        baseline(1.03 ** (10 - day), of(day), kept / f"{day + 1:04d}_kept.json")
+    return kept
+
+
+def test_ten_runs_each_a_little_slower_pass_one_by_one_and_fail_beside_the_best(suite, baseline, gate):
+    kept = slower_and_slower(suite, baseline)
+    result = gate("0010")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(
+        [
+            f"{BENCHMARKS[0]} *latency * 5 runs and 5 processes *regressed",
+            "*: regressed: beside the best of the earlier runs, from 2026-01-01 00:00 * on; `fwbench history` shows *",
+            "3 benchmarks: 3 regressed",
+        ]
+    )
+    # Whoever keeps a baseline apart from the runs, made after them, has accepted what they came to.
+    (kept / "0010_kept.json").rename(suite.path / "accepted.json")
+    result = gate("accepted.json")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["3 benchmarks: 3 unchanged"])
+
+
+def test_a_kept_run_that_cannot_be_read_is_told(suite, baseline, gate):
+    kept = slower_and_slower(suite, baseline)
+    (kept / "0001_kept.json").write_text("{")
+    result = gate("0010")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["left out of the series: *0001_kept.json is not JSON *"])
+
+
 def test_a_baseline_that_was_made_beside_other_processes_makes_no_run_faster(baseline, gate):
     def beside_others(record):
         for benchmark in record["benchmarks"]:
