@@ -13,6 +13,7 @@ from fwbench.errors import UserError
 _COMMANDS = (
     "fwbench.commands.report",
     "fwbench.commands.compare",
+    "fwbench.commands.history",
     "fwbench.commands.prove",
     "fwbench.commands.selftest",
     "fwbench.commands.doctor",

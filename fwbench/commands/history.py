@@ -1,0 +1,70 @@
+"""`fwbench history`: what all saved runs say together, from the storage folder alone."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from fwbench.errors import UserError
+from fwbench.record import reading as records
+
+
+def add(subparsers: Any) -> None:
+    """Declare it."""
+    parser = subparsers.add_parser(
+        "history",
+        help="trends over all saved runs, and where they have changed",
+        description="Draws a trend for each workload and metric over all runs in a storage folder, and finds where it "
+        "has changed. It is a report, and no gate: it ends with 0 whatever it finds.",
+    )
+    parser.add_argument(
+        "storage",
+        nargs="?",
+        type=Path,
+        default=records.STORAGE,
+        metavar="STORAGE",
+        help=f"a folder with records, and folders of them. Default: {records.STORAGE}",
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("report/history.html"), metavar="FILE", help="default: report/history.html"
+    )
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    try:
+        from fwbench.compare.history import histories
+        from fwbench.report import history
+    except ImportError as error:
+        raise UserError(
+            f"the history needs what is not installed ({error.name}): `pip install 'fwbench[report]'`"
+        ) from None
+    if not options.storage.is_dir():
+        what = "is no folder" if options.storage.exists() else "does not exist"
+        raise UserError(
+            f"{options.storage} {what}: name a storage folder; `pytest --benchmark-only --benchmark-autosave` makes one"
+        )
+    read, faults = records.series(options.storage, journals=True)
+    if not read and not faults:
+        records.read(options.storage)  # Says what is wrong with an empty folder.
+    found = histories(read)
+    if not any(len(one.runs) > 1 for one in found):
+        raise UserError(_too_few(options.storage, sum(len(one.runs) for one in found), faults))
+    for one in found:
+        print("\n".join(history.lines(one)))
+    for fault in faults:
+        print(fault)
+    try:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(history.page(found, faults), encoding="utf-8")
+    except OSError as error:
+        raise UserError(
+            f"{error.filename} cannot be written ({error.strerror}): choose another file with --out"
+        ) from None
+    print(f"wrote {options.out}")
+    return 0
+
+
+def _too_few(storage: Path, runs: int, faults: list[str]) -> str:
+    told = {0: "no run that fwbench measured", 1: "one run"}.get(runs, "one run of each machine")
+    first = f" ({faults[0]})" if faults else ""
+    return f"{storage} holds {told}{first}, and a trend needs several: `pytest --benchmark-only --benchmark-autosave`"

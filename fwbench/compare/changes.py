@@ -1,0 +1,285 @@
+"""Where a series of runs has changed: levels that lie apart, and slow drifts from one to another.
+
+Values are logarithms, so that differences are ratios. A single run is a replicate here, whatever happened inside it.
+
+    spikes        one or two runs that lie apart from those around them: left out, as nothing lasts
+    candidates    the cheapest division into levels, by ruptures: exact dynamic programming (Killick, Fearnhead and
+                  Eckley 2012, Journal of the American Statistical Association 107, 1590-1598)
+    three voters  t-tests of a step, of a line from end to end and of a ramp between any two runs, corrected for the
+                  places that each chooses from and for runs that resemble the run before; without a vote a candidate
+                  is taken out
+    shapes        a change is a step or a ramp; where one ramp explains clearly better what steps do, it is a drift
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import ruptures
+from numpy.typing import NDArray
+from scipy import special
+
+Values = NDArray[np.float64]
+
+# A level has at least so many runs.
+LEAST_RUNS = 3
+
+# Chance that any voter finds a change between two others where there is none; confidence of intervals.
+_ALPHA = 0.001
+_CONFIDENCE = 0.95
+
+# What one more level costs the candidates, as a multiple of the noise's variance times log(n); voters follow.
+_PENALTY = 2.0
+
+# A spike differs by more than so many standard deviations from the median of the runs around it.
+_SPIKE = 4.0
+
+# A change that takes at least so many runs is a drift.
+_DRIFT = 3
+
+# Evidence that is strong on the scale of the criterion (Kass and Raftery 1995, Journal of the American Statistical
+# Association 90, 773-795).
+_CLEARLY = 6.0
+
+# Places at which a ramp may begin or end are thinned to so many.
+_PLACES = 60
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of a series' level.
+
+    Attributes:
+        before: place of the last run at the old level.
+        after: place of the first run at the new one.
+        size: of the change, of logarithms.
+        interval: of the size, at 95 %, for a change at this place.
+        p_value: of the strongest of the three tests, corrected.
+    """
+
+    before: int
+    after: int
+    size: float
+    interval: tuple[float, float]
+    p_value: float
+
+    @property
+    def drift(self) -> bool:
+        """Whether it came slowly."""
+        return self.after - self.before >= _DRIFT
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a series holds.
+
+    Attributes:
+        spikes: places of runs that stand alone.
+    """
+
+    changes: tuple[Change, ...] = ()
+    spikes: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class _Ramp:
+    """A change between two places, as it fits best: `after` is `before` + 1 for a step.
+
+    Attributes:
+        rest: what is left unexplained, a sum of squares.
+    """
+
+    before: int
+    after: int
+    low: float
+    size: float
+    rest: float
+
+    def risen(self, count: int) -> Values:
+        """The share of the change that each of so many runs has."""
+        return np.clip((np.arange(count) - self.before) / (self.after - self.before), 0, 1)
+
+    def lever(self, count: int) -> float:
+        """The noise's standard deviation over the size's standard error."""
+        risen = self.risen(count)
+        return math.sqrt(float(np.sum((risen - risen.mean()) ** 2)))
+
+
+def find(values: Sequence[float], floor: float, least: float) -> Found:
+    """The changes of a series.
+
+    Args:
+        values: logarithms, in the order of the runs.
+        floor: standard deviation between runs of unchanged code that must be reckoned with, of logarithms.
+        least: smallest change that counts, of logarithms.
+    """
+    every = np.asarray(values, np.float64)
+    if len(every) < 2 * LEAST_RUNS:
+        return Found()
+    noise = max(floor, _noise(every))
+    spikes = frozenset(place for place in range(len(every)) if _alone(every, place, noise))
+    places = [place for place in range(len(every)) if place not in spikes]
+    kept = every[places]
+    if len(kept) < 2 * LEAST_RUNS:
+        return Found(spikes=spikes)
+    cuts = _confirmed(kept, _candidates(kept, noise), floor, least)
+    changes = _shaped(kept, cuts, floor)
+    return Found(
+        tuple(replace(change, before=places[change.before], after=places[change.after]) for change in changes), spikes
+    )
+
+
+def _noise(values: Values) -> float:
+    """Standard deviation between neighbours, of which a few changes and spikes make no difference."""
+    return float(np.median(np.abs(np.diff(values))) / 0.6745 / math.sqrt(2))
+
+
+def _alone(values: Values, place: int, noise: float) -> bool:
+    """Whether a run lies apart from most of those around it (Hampel's filter); three that lie together do not."""
+    width = 2 * LEAST_RUNS - 1
+    start = min(max(0, place - LEAST_RUNS + 1), len(values) - width)
+    return abs(float(values[place] - np.median(values[start : start + width]))) > _SPIKE * noise
+
+
+def _candidates(values: Values, noise: float) -> list[int]:
+    """Where levels would begin in the cheapest division."""
+    search = ruptures.KernelCPD(kernel="linear", min_size=LEAST_RUNS).fit(values.reshape(-1, 1))
+    ends: list[int] = search.predict(pen=_PENALTY * noise**2 * math.log(len(values)))
+    return ends[:-1]
+
+
+def _confirmed(values: Values, cuts: list[int], floor: float, least: float) -> dict[int, float]:
+    """The cuts that have a vote, with their p-values: the weakest goes until all have one."""
+    while cuts:
+        edges = [0, *cuts, len(values)]
+        error = _error(values, edges, floor)
+        chances = {
+            cut: _chance(values[start:end], cut - start, error, floor)
+            for start, cut, end in zip(edges, cuts, edges[2:], strict=False)
+        }
+        sizes = {
+            cut: abs(float(np.mean(values[cut:end]) - np.mean(values[start:cut])))
+            for start, cut, end in zip(edges, cuts, edges[2:], strict=False)
+        }
+        weakest = max(cuts, key=lambda cut: (chances[cut], -sizes[cut]))
+        if chances[weakest] <= _ALPHA:
+            weakest = min(cuts, key=lambda cut: sizes[cut])
+            if sizes[weakest] >= least:
+                return chances
+        cuts = [cut for cut in cuts if cut != weakest]
+    return {}
+
+
+def _error(values: Values, edges: Sequence[int], floor: float) -> float:
+    """Standard deviation of a run about its level over the whole series, larger where runs resemble the run before."""
+    rests = np.concatenate([values[i:j] - np.mean(values[i:j]) for i, j in pairwise(edges)])
+    degrees = max(1, len(values) - len(edges) + 1)
+    squares = float(rests @ rests)
+    spread = max(floor, math.sqrt(squares / degrees))
+    return spread * _resembling(rests, len(edges) - 1)
+
+
+def _resembling(rests: Values, levels: int) -> float:
+    """How much larger errors are because runs resemble the run before, by the lag-1 autocorrelation of residuals."""
+    squares = float(rests @ rests)
+    # Residuals of short levels resemble each other less than the runs do.
+    alike = (float(rests[1:] @ rests[:-1]) / squares if squares else 0.0) + levels / len(rests)
+    alike = min(0.8, max(0.0, alike))
+    return math.sqrt((1 + alike) / (1 - alike))
+
+
+def _chance(values: Values, cut: int, error: float, floor: float) -> float:
+    """The smallest p-value of the three voters, two-sided, corrected for their number and their choices."""
+    left, right = values[:cut], values[cut:]
+    degrees = len(values) - 2
+    squares = float(np.sum((left - left.mean()) ** 2) + np.sum((right - right.mean()) ** 2))
+    spread = max(error, math.sqrt(squares / degrees))
+    step = abs(float(right.mean() - left.mean())) / (spread * math.sqrt(1 / len(left) + 1 / len(right)))
+    places = len(values) - 2 * LEAST_RUNS + 1
+    chances = [places * special.stdtr(degrees, -step)]
+    for ramp, choices, lost in ((_line(values), 1, 0), (_ramp(values), len(values) * (len(values) - 1) // 2, 2)):
+        rests = values - ramp.low - ramp.size * ramp.risen(len(values))
+        spread = max(math.sqrt(ramp.rest / (degrees - lost)) * _resembling(rests, 2), floor)
+        chances.append(choices * special.stdtr(degrees - lost, -abs(ramp.size) * ramp.lever(len(values)) / spread))
+    return float(min(1.0, 2 * len(chances) * min(chances)))
+
+
+def _line(values: Values) -> _Ramp:
+    """The ramp from the first run to the last."""
+    return _fitted(values, np.array([0]), np.array([len(values) - 1]))
+
+
+def _shaped(values: Values, chances: dict[int, float], floor: float) -> list[Change]:
+    """Steps and drifts: neighbours that one ramp explains as well become one."""
+    cuts = sorted(chances)
+    edges = [0, *cuts, len(values)]
+    spans = [(start, end, [cut]) for start, cut, end in zip(edges, cuts, edges[2:], strict=False)]
+    place = 0
+    while place + 1 < len(spans):
+        (start, _, some), (_, end, others) = spans[place], spans[place + 1]
+        together = [*some, *others]
+        if _one_ramp(values[start:end], [cut - start for cut in together], floor):
+            spans[place : place + 2] = [(start, end, together)]
+            place = max(0, place - 1)
+        else:
+            place += 1
+    return [_change(values[start:end], start, of, chances, floor) for start, end, of in spans]
+
+
+def _one_ramp(values: Values, cuts: Sequence[int], floor: float) -> bool:
+    """Whether one ramp explains the values clearly better than these steps, by the Bayesian information criterion."""
+    edges = [0, *cuts, len(values)]
+    levels = [values[i:j] for i, j in pairwise(edges)]
+    means = [float(level.mean()) for level in levels]
+    if not (all(np.diff(means) > 0) or all(np.diff(means) < 0)):
+        return False
+    steps = sum(float(np.sum((level - level.mean()) ** 2)) for level in levels)
+    gained = _criterion(steps, values, len(cuts) + 1, floor) - _criterion(_ramp(values).rest, values, 4, floor)
+    return gained > _CLEARLY
+
+
+def _criterion(rest: float, values: Values, parameters: int, floor: float) -> float:
+    # What is a quarter of the noise that must be reckoned with explains nothing.
+    count = len(values)
+    return count * math.log(max(rest / count, (floor / 4) ** 2)) + parameters * math.log(count)
+
+
+def _ramp(values: Values) -> _Ramp:
+    """The ramp that fits best, over all places at which it may begin and end."""
+    count = len(values)
+    places = sorted({round(place) for place in np.linspace(0, count - 1, min(count, _PLACES))})
+    begins, ends = (np.array(found) for found in zip(*((i, j) for i in places for j in places if i < j), strict=True))
+    return _fitted(values, begins, ends)
+
+
+def _fitted(values: Values, begins: NDArray[np.int_], ends: NDArray[np.int_]) -> _Ramp:
+    """Of the ramps between these places the one that fits best, by least squares."""
+    risen = np.clip((np.arange(len(values)) - begins[:, None]) / (ends - begins)[:, None], 0, 1)
+    centred = risen - risen.mean(axis=1, keepdims=True)
+    squares = np.sum(centred**2, axis=1)
+    sizes = centred @ values / squares
+    rests = float(np.sum((values - values.mean()) ** 2)) - sizes**2 * squares
+    best = int(np.argmin(rests))
+    low = float(values.mean() - sizes[best] * risen[best].mean())
+    return _Ramp(int(begins[best]), int(ends[best]), low, float(sizes[best]), max(0.0, float(rests[best])))
+
+
+def _change(values: Values, start: int, cuts: Sequence[int], chances: dict[int, float], floor: float) -> Change:
+    """A step or a drift, with its size."""
+    ramp = _ramp(values)
+    p = min(chances[cut] for cut in cuts)
+    slow = len(cuts) > 1 or (ramp.after - ramp.before >= _DRIFT and _one_ramp(values, [cuts[0] - start], floor))
+    count = len(values)
+    if slow:
+        before, after, size = ramp.before, ramp.after, ramp.size
+        error = max(floor, math.sqrt(ramp.rest / (count - 4))) / ramp.lever(count)
+    else:
+        cut = cuts[0] - start
+        left, right = values[:cut], values[cut:]
+        before, after, size = cut - 1, cut, float(right.mean() - left.mean())
+        rest = float(np.sum((left - left.mean()) ** 2) + np.sum((right - right.mean()) ** 2))
+        error = max(floor, math.sqrt(rest / (count - 2))) * math.sqrt(1 / len(left) + 1 / len(right))
+    width = error * float(special.stdtrit(max(1, count - 2), 0.5 + _CONFIDENCE / 2))
+    return Change(start + before, start + after, size, (size - width, size + width), p)

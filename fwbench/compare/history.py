@@ -1,0 +1,284 @@
+"""What many runs of one machine say together: a series for each workload and metric, and where it has changed.
+
+Runs stand in one series only where a gate would compare them: on another machine, under another setting, profile or
+arithmetic begins another one. Where a run has no value there is a gap, and nothing stands in it.
+"""
+
+import dataclasses
+import json
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from fwbench.compare.changes import Change, find
+from fwbench.compare.criteria import CRITERIA, Threshold, values
+from fwbench.compare.saved import OF_STATE, differences, level, mismatches
+from fwbench.machine import Machine
+from fwbench.machine.disturbances import lengthening
+from fwbench.record.lanes import LANES
+from fwbench.record.measurement import Measurement
+from fwbench.record.reading import Record
+from fwbench.record.workload import Workload
+
+# Standard deviation between runs of unchanged code that is reckoned with however steady a series looks: the least that
+# was seen on two shared cores of what depends on the machine's state, and next to nothing of memory.
+_FLOOR, _STEADY = 0.01, 0.001
+
+# So many undisturbed runs on either side tell where a disturbed one would have to lie.
+_BESIDE = 5
+
+# Throughput is the latency's other side, and a duet measures the latter alone.
+_STANDS_FOR = {"throughput": "latency"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the suite among those of its machine.
+
+    Attributes:
+        number: its place among them, from 0.
+        commit: that was measured; empty where the record does not tell, as a journal.
+        dirty: whether it was measured with changes that were not committed.
+    """
+
+    number: int
+    record: Record
+
+    @property
+    def commit(self) -> str:
+        return str(self.record.commit.get("id") or "")
+
+    @property
+    def dirty(self) -> bool:
+        return bool(self.record.commit.get("dirty"))
+
+
+@dataclass(frozen=True)
+class Point:
+    """What one run found.
+
+    Attributes:
+        value: in the metric's SI unit: the geometric mean over processes.
+        lengthened: how many times as long a time can have become by what disturbed it; 1 where nothing did.
+    """
+
+    run: Run
+    measurement: Measurement
+    value: float
+    lengthened: float = 1.0
+
+
+@dataclass(frozen=True)
+class Shift:
+    """A change of a series.
+
+    Attributes:
+        before: the last point at the old level.
+        after: the first one at the new level; of a drift, with points between the two.
+        ratio: of the new level over the old.
+        interval: of the ratio, at 95 %, for a change at this place.
+        worse: whether that is the worse direction.
+    """
+
+    before: Point
+    after: Point
+    ratio: float
+    interval: tuple[float, float]
+    drift: bool
+    worse: bool
+
+
+@dataclass(frozen=True)
+class Series:
+    """One workload and metric over the runs that can be compared.
+
+    Attributes:
+        workload: without the data's path.
+        why: it does not go on where an earlier series of the same workload ends: what differs; empty for the first.
+        shifts: in the order of the runs.
+        spikes: points that stand alone, and so are no change.
+        unsure: points that were disturbed so much that they could lie on the level of those beside them.
+    """
+
+    workload: Workload
+    metric: str
+    points: tuple[Point, ...]
+    why: str = ""
+    shifts: tuple[Shift, ...] = ()
+    spikes: tuple[Point, ...] = ()
+    unsure: tuple[Point, ...] = ()
+
+
+@dataclass(frozen=True)
+class History:
+    """All runs of one machine.
+
+    Attributes:
+        machine: None where the records do not tell.
+        runs: oldest first.
+        series: by workload, in the order of the first runs.
+    """
+
+    machine: Machine | None
+    runs: tuple[Run, ...]
+    series: tuple[Series, ...]
+
+
+def histories(records: Iterable[Record]) -> list[History]:
+    """What records say, machine by machine; what two of them hold (a saved run and its journal) counts once."""
+    machines: list[list[Record]] = []
+    for record in _once(records):
+        alike = next((of for of in machines if _same(of[0].machine, record.machine)), None)
+        if alike is None:
+            machines.append([record])
+        else:
+            alike.append(record)
+    found = []
+    for of in machines:
+        runs = tuple(Run(number, record) for number, record in enumerate(of))
+        found.append(History(of[0].machine, runs, tuple(_series(runs))))
+    return found
+
+
+def _once(records: Iterable[Record]) -> list[Record]:
+    """Records with what no earlier one holds, by their own times; without measurements they are none."""
+    seen: set[str] = set()
+    found = []
+    # Of a run and its journal the run comes first: it knows the commit.
+    for record in sorted(records, key=lambda record: record.path.suffix == ".jsonl"):
+        new = {_mark(m): m for m in record.measurements if _mark(m) not in seen and not _internal(m)}
+        seen |= new.keys()
+        if new:
+            found.append(dataclasses.replace(record, measurements=tuple(new.values())))
+    return sorted(found, key=lambda record: record.made)
+
+
+def _mark(measurement: Measurement) -> str:
+    """Stage times to the nanosecond: no two processes share them."""
+    told = [measurement.workload.to_json(), measurement.stages, measurement.overhead_s, str(measurement.failure)]
+    return json.dumps([*told, values(measurement), measurement.processes], sort_keys=True)
+
+
+def _internal(measurement: Measurement) -> bool:
+    lane = LANES.get(measurement.workload.lane)
+    return lane is not None and lane.internal
+
+
+def _same(one: Machine | None, other: Machine | None) -> bool:
+    return (one is None) == (other is None) and not mismatches(one, other)
+
+
+def _series(runs: Sequence[Run]) -> list[Series]:
+    """Of each workload the runs that can be compared with each other, metric by metric."""
+    tracks: dict[Workload, list[list[tuple[Run, Measurement]]]] = {}
+    for run in runs:
+        measured = [m for m in run.record.measurements if not m.failure]
+        counts = Counter(_key(m) for m in measured)
+        for m in measured:
+            if counts[_key(m)] == 1:
+                _join(tracks.setdefault(_key(m), []), run, m)
+    return [
+        _judged(Series(workload, metric, points, _why(of, number)))
+        for workload, of in tracks.items()
+        for metric in CRITERIA
+        for number, track in enumerate(of)
+        if (points := tuple(_points(track, metric)))
+    ]
+
+
+def _key(measurement: Measurement) -> Workload:
+    return dataclasses.replace(measurement.workload, data_path=None)
+
+
+def _join(tracks: list[list[tuple[Run, Measurement]]], run: Run, measurement: Measurement) -> None:
+    for track in reversed(tracks):
+        if not any(differences(track[-1][1], measurement)):
+            track.append((run, measurement))
+            return
+    tracks.append([(run, measurement)])
+
+
+def _why(tracks: Sequence[Sequence[tuple[Run, Measurement]]], number: int) -> str:
+    if not number:
+        return ""
+    before, own = tracks[number - 1][-1][1], tracks[number][0][1]
+    return "; ".join(
+        text.replace("in the baseline", "before").replace("here", "now") for text in differences(before, own)
+    )
+
+
+def _points(track: Sequence[tuple[Run, Measurement]], metric: str) -> list[Point]:
+    found = []
+    for run, m in track:
+        of_processes = [process[metric] for process in m.processes or [values(m)] if metric in process]
+        if of_processes:
+            factor = lengthening([m]) if metric in OF_STATE else 1.0
+            found.append(Point(run, m, math.exp(level(of_processes)), factor))
+    return found
+
+
+def _judged(series: Series) -> Series:
+    """With its changes, as far as its points are the machine's and the code's."""
+    certain = [_certain(series, place) for place in range(len(series.points))]
+    sure = [point for point, value in zip(series.points, certain, strict=True) if value is not None]
+    unsure = tuple(point for point, value in zip(series.points, certain, strict=True) if value is None)
+    if not sure:
+        return dataclasses.replace(series, unsure=unsure)
+    floor = _FLOOR if series.metric in OF_STATE else _STEADY
+    least = math.log1p(smallest(series.metric).of(statistics.median(point.value for point in sure)))
+    found = find([math.log(value) for value in certain if value is not None], floor, least)
+    return dataclasses.replace(
+        series,
+        shifts=tuple(_shift(series.metric, sure, change) for change in found.changes),
+        spikes=tuple(sure[place] for place in sorted(found.spikes)),
+        unsure=unsure,
+    )
+
+
+def smallest(metric: str) -> Threshold:
+    """The smallest change that counts in a history: a duet's, where a duet measures the metric, else the gate's."""
+    criterion = CRITERIA[_STANDS_FOR.get(metric, metric)]
+    found = criterion.duet or criterion.saved
+    assert found is not None
+    return found
+
+
+def _certain(series: Series, place: int) -> float | None:
+    """What a point says for certain: where it was disturbed, of all that it can have been what is nearest to its
+    neighbours; None where it can have been as they are, and so says nothing."""
+    point = series.points[place]
+    if point.lengthened == 1:
+        return point.value
+    beside = [
+        *[p.value for p in series.points[:place] if p.lengthened == 1][-_BESIDE:],
+        *[p.value for p in series.points[place + 1 :] if p.lengthened == 1][:_BESIDE],
+    ]
+    lower = CRITERIA[series.metric].direction == "lower"
+    undisturbed = point.value / point.lengthened if lower else point.value * point.lengthened
+    low, high = sorted((point.value, undisturbed))
+    if not beside or not math.isfinite(point.lengthened) or (low <= max(beside) and high >= min(beside)):
+        return None
+    return low if low > max(beside) else high
+
+
+def _shift(metric: str, points: Sequence[Point], change: Change) -> Shift:
+    low, high = change.interval
+    return Shift(
+        points[change.before],
+        points[change.after],
+        math.exp(change.size),
+        (math.exp(low), math.exp(high)),
+        change.drift,
+        (change.size > 0) == (CRITERIA[metric].direction == "lower"),
+    )
+
+
+def versions_that_differ(before: Measurement, after: Measurement) -> dict[str, tuple[str, str]]:
+    """The distributions whose versions differ, with both versions; those that only one side tells are left out."""
+    return {
+        name: (version, after.versions[name])
+        for name, version in before.versions.items()
+        if after.versions.get(name, version) != version
+    }

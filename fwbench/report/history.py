@@ -1,0 +1,366 @@
+"""The history of a storage folder for readers: the terminal's table, and a page of trends."""
+
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+
+from fwbench.compare.criteria import CRITERIA
+from fwbench.compare.history import History, Point, Series, Shift, smallest, versions_that_differ
+from fwbench.record.workload import Workload
+from fwbench.report import units
+from fwbench.report.figures import Drawing
+from fwbench.report.look import GRID, INK, Style, looking, printable, styles
+from fwbench.report.page import inline
+
+TITLE = "fwbench history"
+
+_SHOW: dict[str, Callable[[float], str]] = {
+    "s": units.seconds,
+    "B": units.size,
+    "J": units.joules,
+    "1/s": units.rate,
+}
+_HEADER = ("workload", "metric", "change", "interval", "how", "from", "to")
+# Marks of a figure's axis of runs; room above and below its values.
+_MARKS, _ROOM = 9, 1.05
+
+
+@dataclass(frozen=True)
+class Told:
+    """A change for readers.
+
+    Attributes:
+        cells: of `_HEADER`.
+        why: what else differs between the two runs, or why nothing more can be told.
+        again: the command that measures both sides again as a duet; empty where no duet can.
+    """
+
+    cells: tuple[str, ...]
+    worse: bool
+    why: str
+    again: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """One machine's part of the page.
+
+    Attributes:
+        repeated: the changes' names, what to know of them, and the command that measures them again.
+        changed, steady: figures of the workloads with a change and without, each with its SVG.
+        splits: where series begin anew, and why.
+        runs: of each the place, the time, the commit, the file and the number of its measurements.
+    """
+
+    heading: str
+    summary: str
+    told: Sequence[Told]
+    repeated: Sequence[tuple[Sequence[str], str, str]]
+    changed: Sequence[tuple[Drawing, Markup]]
+    steady: Sequence[tuple[Drawing, Markup]]
+    splits: Sequence[str]
+    runs: Sequence[tuple[str, ...]]
+
+
+def lines(history: History) -> list[str]:
+    """For the terminal: what was read, a row a change, and how to measure each again."""
+    found = _all(history)
+    told = [tell(series, shift) for series, shift in found]
+    rows = [_HEADER, *(one.cells for one in told)] if told else []
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADER))] if rows else []
+    table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    commands = [text for names, why, again in _repeated(told) for text in _command(names, why, again)]
+    return [f"{heading(history)}: {summary(history)}", *table, *(["to measure again:"] if told else []), *commands]
+
+
+def _command(names: Sequence[str], why: str, again: str) -> list[str]:
+    about = f"  {'; '.join(names)}{f' ({why})' if why else ''}"
+    return [about, f"    {again}"] if again else [about]
+
+
+def _repeated(told: Sequence[Told]) -> list[tuple[list[str], str, str]]:
+    """The commands, each with the changes that it measures again, and what to know of it."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for one in told:
+        found.setdefault((one.why, one.again), []).append(", ".join(one.cells[:3]))
+    return [(names, why, again) for (why, again), names in found.items()]
+
+
+def heading(history: History) -> str:
+    """The machine in a line."""
+    machine = history.machine
+    if machine is None:
+        return "an unnamed machine"
+    return machine.accelerator if machine.device == "gpu" else f"{machine.cpu}, {machine.threads} threads"
+
+
+def summary(history: History) -> str:
+    """How much was read and found, in a sentence."""
+    first, last = history.runs[0].record.made, history.runs[-1].record.made
+    of = f"{len(history.series)} series of {len(history.runs)} runs, {first:%Y-%m-%d} to {last:%Y-%m-%d}"
+    unsure = sum(len(series.unsure) for series in history.series)
+    aside = (
+        f"; {unsure} of {sum(len(series.points) for series in history.series)} points were disturbed, and say nothing"
+    )
+    of += aside * bool(unsure)
+    found = _all(history)
+    if not found:
+        return f"no change point in {of}"
+    worse = sum(shift.worse for _, shift in found)
+    return f"{len(found)} change point{'s' * (len(found) > 1)}, {worse} for the worse, in {of}"
+
+
+def _all(history: History) -> list[tuple[Series, Shift]]:
+    """Every change, the latest first."""
+    found = [(series, shift) for series in history.series for shift in series.shifts]
+    return sorted(found, key=lambda pair: -pair[1].after.run.number)
+
+
+def tell(series: Series, shift: Shift) -> Told:
+    """A change in words, with the command that measures it again."""
+    low, high = sorted(end - 1 for end in shift.interval)
+    again, why = _again(series, shift)
+    cells = (
+        series.workload.id,
+        series.metric,
+        f"{shift.ratio - 1:+.1%}",
+        f"{low:+.1%} to {high:+.1%}",
+        f"drift over {shift.after.run.number - shift.before.run.number} runs" if shift.drift else "step",
+        _where(shift.before),
+        _where(shift.after),
+    )
+    return Told(cells, shift.worse, why, again)
+
+
+def _where(point: Point) -> str:
+    return f"{_commit(point) or 'no commit'}, {point.run.record.made:%Y-%m-%d %H:%M}"
+
+
+def _commit(point: Point) -> str:
+    return f"{point.run.commit[:10]}{'+' if point.run.dirty else ''}"
+
+
+def _again(series: Series, shift: Shift) -> tuple[str, str]:
+    """The command that measures both sides of a change as a duet, and what to know of it; one of them may be empty."""
+    before, after = shift.before.run, shift.after.run
+    versions = versions_that_differ(shift.before.measurement, shift.after.measurement)
+    told = ", ".join(f"{name} {old} -> {new}" for name, (old, new) in versions.items())
+    dirty = "measured with changes that were not committed" if before.dirty or after.dirty else ""
+    why = "; ".join(filter(None, (told, dirty)))
+    if series.workload.mode == "fit":
+        return "", f"{f'{why}; ' if why else ''}epochs take no turns in a duet: train again on both sides"
+    if smallest(series.metric) == CRITERIA[series.metric].saved:
+        return "", f"{f'{why}; ' if why else ''}a duet does not measure {series.metric}: `fwbench compare` two new runs"
+    if not before.commit or not after.commit:
+        return "", f"{f'{why}; ' if why else ''}the records do not tell both commits, so nothing can be built again"
+    command = _pytest(series.workload, shift.after)
+    if before.commit != after.commit:
+        return f"git switch --detach {after.commit[:10]} && {command} --fwbench-against={before.commit[:10]}", why
+    if versions:
+        older = ", ".join(f"{name} {old}" for name, (old, _) in versions.items())
+        return f"{command} --fwbench-against=PYTHON", f"{why}; PYTHON is an interpreter with {older}"
+    return "", f"{f'{why}; ' if why else ''}the same commit and versions on both sides: look at the machine"
+
+
+def _pytest(workload: Workload, point: Point) -> str:
+    """The command that measures a workload, and nothing else."""
+    options = {
+        "profile": point.measurement.protocol.get("profile"),
+        "frameworks": workload.lane,
+        "models": workload.model,
+        "batch-sizes": workload.batch_size,
+        "precision": workload.precision if workload.precision != "fp32" else None,
+        "weights": workload.weights if workload.weights != "drawn" else None,
+        "optimizer": workload.optimizer if workload.optimizer != "adam" else None,
+        "learning-rate": workload.learning_rate,
+        "accumulate": workload.accumulate if workload.accumulate > 1 else None,
+        "seeds": workload.seed or None,
+    }
+    flags = [name for name in ("remat", "plain") if getattr(workload, name)]
+    name = point.run.record.names.get(point.measurement.workload, "")
+    words = ["pytest", *([name] if name else []), "--benchmark-only", *([] if name else ["-k", workload.id])]
+    words += [f"--fwbench-{option}={value}" for option, value in options.items() if value is not None]
+    return shlex.join([*words, *(f"--fwbench-{flag}" for flag in flags)])
+
+
+def page(histories: Sequence[History], notes: Sequence[str]) -> str:
+    """The page's HTML: one file that needs nothing else; whatever comes from records is escaped."""
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_asset), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.get_template("history.html").render(
+        title=TITLE,
+        parts=[_part(history, number) for number, history in enumerate(histories, 1)],
+        notes=notes,
+        header=_HEADER,
+        style=Markup(_asset("page.css")),
+    )
+
+
+def drawings(history: History) -> list[tuple[Drawing, bool]]:
+    """A figure of each workload that has a trend, with a panel a metric, and whether anything has changed in it."""
+    by_workload: dict[Workload, list[Series]] = {}
+    for series in history.series:
+        by_workload.setdefault(series.workload, []).append(series)
+    found = [
+        (_draw(history, workload, of, f"trend-{place}"), any(series.shifts for series in of))
+        for place, (workload, of) in enumerate(by_workload.items())
+    ]
+    return [(drawing, changed) for drawing, changed in found if drawing is not None]
+
+
+def _part(history: History, number: int) -> Part:
+    changed: list[tuple[Drawing, Markup]] = []
+    steady: list[tuple[Drawing, Markup]] = []
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "trend.svg"
+        for drawing, has_changed in drawings(history):
+            with looking():
+                drawing.figure.savefig(path, metadata={"Date": None})
+            svg = inline(path, f"machine-{number}-{drawing.key}", drawing)
+            (changed if has_changed else steady).append((drawing, svg))
+    splits = dict.fromkeys(
+        f"{series.workload.id} from {_where(series.points[0])} on: {series.why}"
+        for series in history.series
+        if series.why
+    )
+    runs = [
+        (
+            str(run.number),
+            f"{run.record.made:%Y-%m-%d %H:%M}",
+            f"{run.commit[:10]}{'+' if run.dirty else ''}" or "-",
+            run.record.path.name,
+            str(len(run.record.measurements)),
+        )
+        for run in history.runs
+    ]
+    told = [tell(series, shift) for series, shift in _all(history)]
+    return Part(heading(history), summary(history), told, _repeated(told), changed, steady, list(splits), runs)
+
+
+def _draw(history: History, workload: Workload, of: Sequence[Series], key: str) -> Drawing | None:
+    """The trends of one workload, a panel a metric; None where no metric has two points."""
+    metrics = [metric for metric in CRITERIA if sum(len(series.points) for series in of if series.metric == metric) > 1]
+    if not metrics:
+        return None
+    with looking():
+        height = 0.5 + 1.5 * len(metrics)
+        figure = Figure(figsize=(7.5, height))
+        panels = figure.subplots(len(metrics), 1, squeeze=False, sharex=True)[:, 0]
+        figure.subplots_adjust(0.09, 0.45 / height, 0.98, 1 - 0.3 / height, hspace=0.4)
+        for axes, metric in zip(panels, metrics, strict=True):
+            _panel(axes, [series for series in of if series.metric == metric], styles([workload.lane])[workload.lane])
+        _runs(panels[-1], history)
+    changes = sum(len(series.shifts) for series in of)
+    return Drawing(
+        key,
+        printable(workload.id, 80),
+        "",
+        f"{', '.join(metrics)} over {len(history.runs)} runs, {changes} change points, which are in the table above.",
+        figure,
+    )
+
+
+def _panel(axes: Axes, of: Sequence[Series], look: Style) -> None:
+    """One metric: lines between runs that follow each other, never over a gap; changes with their size."""
+    metric = of[0].metric
+    asides = [{point.run.number for point in (*series.spikes, *series.unsure)} for series in of]
+    sure = [[p for p in series.points if p.run.number not in aside] for series, aside in zip(of, asides, strict=True)]
+    values = [p.value for points in sure for p in points] or [p.value for series in of for p in series.points]
+    low, high = min(values) / _ROOM, max(values) * _ROOM
+    axes.set_ylim(low, high)
+    axes.set_yscale("log")
+    for series, points in zip(of, sure, strict=True):
+        for stretch in _stretches(points):
+            axes.plot([p.run.number for p in stretch], [p.value for p in stretch], color=look.colour, linewidth=0.8)
+        _dots(axes, points, look, (low, high), marker=look.marker)
+        _dots(axes, series.unsure, look, (low, high), marker=look.marker, fillstyle="none")
+        _dots(axes, series.spikes, look, (low, high), marker="x")
+        for shift in series.shifts:
+            _mark(axes, shift)
+        if series.why:
+            axes.axvline(series.points[0].run.number - 0.5, color=INK, linewidth=0.8)
+        _versions(axes, series)
+    show = _SHOW[CRITERIA[metric].unit]
+    axes.yaxis.set_major_locator(MaxNLocator(4))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: show(value)))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.set_title(metric.replace("_", " "), loc="left", pad=9)
+
+
+def _dots(axes: Axes, points: Sequence[Point], look: Style, limits: tuple[float, float], **how: Any) -> None:
+    """Marks of runs; what lies beyond the axis is drawn at its edge."""
+    low, high = limits
+    heights = [min(max(point.value, low), high) for point in points]
+    numbers = [point.run.number for point in points]
+    axes.plot(numbers, heights, color=look.colour, markersize=3.5, linestyle="", clip_on=False, **how)
+
+
+def _stretches(points: Sequence[Point]) -> list[list[Point]]:
+    """The points in runs that follow each other."""
+    found: list[list[Point]] = []
+    for point in points:
+        if found and point.run.number == found[-1][-1].run.number + 1:
+            found[-1].append(point)
+        else:
+            found.append([point])
+    return found
+
+
+def _mark(axes: Axes, shift: Shift) -> None:
+    begin, end = shift.before.run.number, shift.after.run.number
+    if shift.drift:
+        axes.axvspan(begin, end, color=GRID, alpha=0.25, linewidth=0)
+    else:
+        axes.axvline((begin + end) / 2, color=INK, linewidth=0.8, linestyle=(0, (4, 2)))
+    axes.annotate(
+        f"{shift.ratio - 1:+.0%}",
+        ((begin + end) / 2, 1),
+        xycoords=("data", "axes fraction"),
+        xytext=(0, 1),
+        textcoords="offset points",
+        ha="center",
+        va="bottom",
+        fontsize=7,
+    )
+
+
+def _versions(axes: Axes, series: Series) -> None:
+    """A dotted line, with the version, where the lane's first distribution that differs has another one."""
+    for one, other in zip(series.points, series.points[1:], strict=False):
+        differ = versions_that_differ(one.measurement, other.measurement)
+        if differ:
+            name, (_, new) = next(iter(differ.items()))
+            place = other.run.number - 0.5
+            axes.axvline(place, color=GRID, linewidth=0.8, linestyle=":")
+            axes.annotate(
+                printable(f"{name} {new}", 24),
+                (place, 0),
+                xycoords=("data", "axes fraction"),
+                xytext=(2, 2),
+                textcoords="offset points",
+                fontsize=6,
+            )
+
+
+def _runs(axes: Axes, history: History) -> None:
+    """The axis of runs: commits, or the day where there is none."""
+    last = len(history.runs) - 1
+    places = sorted({round(step * last / (_MARKS - 1)) for step in range(_MARKS)})
+    runs = [history.runs[place] for place in places]
+    axes.set_xticks(places, [f"{run.record.made:%m-%d}\n{printable(run.commit[:7])}" for run in runs])
+    axes.set_xlim(-0.5, last + 0.5)
+
+
+def _asset(name: str) -> str:
+    return files("fwbench.report").joinpath(name).read_text(encoding="utf-8")
