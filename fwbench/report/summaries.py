@@ -45,7 +45,7 @@ def read(path: Path) -> Outcome:
         )
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror})") from None
-    except (KeyError, TypeError, ValueError, RecursionError):
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
         raise UserError(f"{path} is no summary of this version of fwbench") from None
 
 

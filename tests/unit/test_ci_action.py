@@ -487,6 +487,7 @@ def test_a_summary_reads_back(tmp_path):
         {"benchmark": ["a"]},
         {"base": "1; drop"},
         {"base": float("nan")},
+        {"base": 10**400},
         {"head": True},
         {"note": {"a": 1}},
         {"verdict": {"kind": "improved"}},
