@@ -1,22 +1,25 @@
 """`fwbench report`: tables, figures and one page, from records alone."""
 
 import argparse
-import dataclasses
+import functools
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fwbench.errors import UserError
 from fwbench.record import reading as records
 from fwbench.record.lanes import BASELINE
 from fwbench.record.reading import Record
-from fwbench.report import answers, cards, cases, contents, ratios
+from fwbench.report import answers, cards, cases, contents, paper, ratios
 from fwbench.report.cases import Setting
 from fwbench.report.formats import csv, latex, markdown
 from fwbench.report.tables import Table
+
+if TYPE_CHECKING:
+    from fwbench.report.figures import Drawing
 
 TITLE = "fwbench report"
 
@@ -92,6 +95,13 @@ class Section:
     tables: list[Table]
     setting: Setting | None
     baseline: str | None = None
+
+    @functools.cached_property
+    def drawings(self) -> "list[Drawing]":
+        """Its figures, drawn once for the page and for LaTeX; needs Matplotlib."""
+        from fwbench.report import drawings
+
+        return list(drawings.draw(self.setting.cases if self.setting else (), self.baseline))
 
 
 def sections(read: list[Record], out: Path, asked: str | None = None) -> list[Section]:
@@ -189,26 +199,53 @@ def _csv(out: Path, found: list[Section], tell: Tell) -> list[Path]:
 
 
 def _latex(out: Path, found: list[Section], tell: Tell) -> list[Path]:
-    paths, parts = [], []
+    paths, parts = [_write(out / "preamble.tex", latex.PREAMBLE)], []
     for section in found:
-        # One document takes them all in, and each label may stand there once.
-        part = f"{section.folder.name}-" if section.folder != out else ""
-        files = [
-            _write(
-                section.folder / "tables" / f"{table.key}.tex",
-                latex.write(dataclasses.replace(table, key=f"{part}{table.key}")),
-            )
-            for table in section.tables
-        ]
+        # Several settings have tables of the same names, and labels must differ.
+        place = section.folder.relative_to(out)
+        prefix = "".join(f"{part}-" for part in place.parts)
+        files = []
+        for table in section.tables:
+            origin = paper.origin(section.setting, table.key) if section.setting else ""
+            file = section.folder / "tables" / f"{table.key}.tex"
+            files.append(_write(file, latex.write(table, f"{prefix}{table.key}", origin)))
+            if table.key in paper.MINOR:
+                name, minor = f"{table.key}-column", paper.MINOR[table.key]
+                text = latex.write_narrow(table, f"{prefix}{name}", origin, minor)
+                paths.append(_write(file.with_stem(name), text))
         names = [path.relative_to(out).with_suffix("").as_posix() for path in files]
         parts.append((section.heading, [*section.headline, *section.remarks], names))
-        paths += files
+        paths += [*files, *_latex_figures(section, place / "figures", prefix, tell)]
     return [_write(out / "tables.tex", latex.document(TITLE, parts)), *paths]
+
+
+def _latex_figures(section: Section, place: Path, prefix: str, tell: Tell) -> list[Path]:
+    """Each figure for the text and for a column of a paper, as a PDF and as what takes it in."""
+    if section.setting is None:
+        return []
+    try:
+        from fwbench.report import drawings, figures, look
+    except ImportError as error:
+        print(f"no figures for LaTeX: they need what is not installed ({error.name}): pip install 'fwbench[report]'")
+        return []
+    tell(f"drawing the figures of {section.heading} for LaTeX")
+    narrow = drawings.draw(section.setting.cases, section.baseline, look.COLUMN)
+    paths = []
+    for drawn, ending in ((section.drawings, ""), (narrow, "-column")):
+        for drawing in drawn:
+            if drawing.figure.get_figheight() > look.TALLEST:
+                continue
+            name = f"{drawing.key}{ending}"
+            paths.append(figures.save(drawing, section.folder / "figures" / f"{name}.pdf"))
+            origin, file = paper.origin(section.setting, drawing.key), (place / name).as_posix()
+            text = latex.figure(file, f"{prefix}{name}", drawing.title, drawing.caption, origin, bool(ending))
+            paths.append(_write(section.folder / "figures" / f"{name}.tex", text))
+    return paths
 
 
 def _html(out: Path, found: list[Section], tell: Tell) -> list[Path]:
     try:
-        from fwbench.report import drawings, figures, page
+        from fwbench.report import figures, page
     except ImportError as error:
         raise UserError(
             f"figures and the page need what is not installed ({error.name}): `pip install 'fwbench[report]'`, or ask "
@@ -220,17 +257,17 @@ def _html(out: Path, found: list[Section], tell: Tell) -> list[Path]:
             continue
         tell(f"drawing the figures of {section.heading}")
         saved = []
-        for drawing in drawings.draw(section.setting.cases, section.baseline):
+        for drawing in section.drawings:
             tell(f"writing the figure {drawing.key}")
-            saved.append((drawing, figures.save(drawing, section.folder / "figures")))
-        paths += [path for _, both in saved for path in both]
+            saved.append((drawing, figures.save(drawing, section.folder / "figures" / f"{drawing.key}.svg")))
+        paths += [path for _, path in saved]
         parts.append(
             page.Part(
                 section.heading,
                 section.headline,
                 section.remarks,
                 section.tables,
-                [(drawing, svg) for drawing, (svg, _) in saved],
+                saved,
                 [
                     (m.workload.id, f"{m.failure.kind}: {m.failure.message}", m.failure.detail)
                     for m in section.setting.measurements

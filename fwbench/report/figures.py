@@ -17,14 +17,17 @@ from fwbench.report.cases import Case, Comparison, comparisons, over_seeds, titl
 from fwbench.report.look import (
     GRID,
     INK,
-    PANEL,
+    PAGE,
     PAPER,
+    Sheet,
     Style,
     grid_of,
     legend,
     logarithmic,
     looking,
     named,
+    one_panel,
+    paired,
     panels_of,
     printable,
     round_marks,
@@ -49,16 +52,25 @@ class Drawing:
     figure: Figure
 
 
-def draw(cases: Sequence[Case], baseline: str | None) -> list[Drawing]:
-    """Every figure that these cases have something for; what compares does so with the baseline lane."""
+def draw(cases: Sequence[Case], baseline: str | None, sheet: Sheet = PAGE) -> list[Drawing]:
+    """Every figure that these cases have something for, as wide as the sheet.
+
+    Args:
+        baseline: the lane that what compares does so with.
+    """
     measured = [case for case in cases if case.replicates and not case.internal]
     inference = over_seeds(case for case in measured if case.workload.mode == "inference")
     fits = [case for case in measured if case.workload.mode == "fit"]
-    with looking():
+    with looking(sheet):
         drawings = (
             _by_batch(inference),
             *(_bars(inference, quantity) for quantity in _QUANTITIES),
-            *(_latencies([case for case in measured if case.workload.mode == mode], mode) for mode in _MODES),
+            # A column of a paper has no room for a panel for each workload.
+            *(
+                _latencies([case for case in measured if case.workload.mode == mode], mode)
+                for mode in _MODES
+                if sheet is PAGE
+            ),
             _break_even([case for case in measured if case.workload.mode in _MODES], baseline),
             _epochs(fits),
             *_curves(fits, "training-curves", "Training curves", "epoch", _of_epochs),
@@ -67,10 +79,9 @@ def draw(cases: Sequence[Case], baseline: str | None) -> list[Drawing]:
         return [drawing for drawing in drawings if drawing is not None]
 
 
-def save(drawing: Drawing, folder: Path) -> tuple[Path, Path]:
-    """Write a figure as SVG and as PDF, the same bytes for the same records."""
-    paths = folder / f"{drawing.key}.svg", folder / f"{drawing.key}.pdf"
-    folder.mkdir(parents=True, exist_ok=True)
+def save(drawing: Drawing, path: Path) -> Path:
+    """Write a figure as its path's ending says, `.svg` or `.pdf`, the same bytes for the same records."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     figure = drawing.figure
     with looking():
         # Laid out once: left to itself each format does it again, and draws once more to do so.
@@ -78,9 +89,8 @@ def save(drawing: Drawing, folder: Path) -> tuple[Path, Path]:
         if engine is not None:
             engine.execute(figure)
             figure.set_layout_engine(None)
-        figure.savefig(paths[0], metadata={"Date": None})
-        figure.savefig(paths[1], metadata={"CreationDate": None})
-    return paths
+        figure.savefig(path, metadata={"Date" if path.suffix == ".svg" else "CreationDate": None})
+    return path
 
 
 _MODES = {"inference": "inference", "train_step": "training steps"}
@@ -282,8 +292,7 @@ def _break_even(cases: Sequence[Case], baseline: str | None) -> Drawing | None:
     paid = [one.calls for one in found if one.calls]
     # Above the last mark of the axis.
     never = 6 * round_marks(paid or [1.0])[-1]
-    figure = Figure(figsize=(7.5, 3.6), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = one_panel(3.6)
     heights = itertools.cycle(never * step for step in (1.0, 1.5, 2.25, 3.4))
     for one in sorted(found, key=lambda one: one.compiling):
         look = looks[one.case.workload.lane]
@@ -329,8 +338,7 @@ def _epochs(cases: Sequence[Case]) -> Drawing | None:
     if not rows:
         return None
     looks = styles(case.workload.lane for case in rows)
-    figure = Figure(figsize=(7.5, 0.9 + 0.32 * len(rows)), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = one_panel(0.9 + 0.32 * len(rows))
     for place, case in enumerate(rows):
         look, first, steady = looks[case.workload.lane], case.value("first_epoch_time"), case.value("epoch_time")
         assert first is not None
@@ -377,18 +385,15 @@ def _curves(cases: Sequence[Case], key: str, name: str, unit: str, of: Curves) -
     for number, ((model, data), members) in enumerate(groups.items(), 1):
         sizes = sorted({case.workload.batch_size for case in members})
         looks = styles(case.workload.lane for case in members)
-        figure = Figure(figsize=(max(4.5, PANEL[0] * len(sizes)), 4.2), layout="constrained")
-        grid = figure.subplots(2, len(sizes), squeeze=False, sharex="col")
+        figure, panels = paired(len(sizes))
         drawn = False
-        for column, size in enumerate(sizes):
-            grid[0][column].set(title=f"batch {size}")
-            grid[1][column].set(xlabel=unit)
-            for case in (case for case in members if case.workload.batch_size == size):
-                for axes, seeds in zip((grid[0][column], grid[1][column]), of(case), strict=True):
-                    drawn = _band(axes, [curve for curve in seeds if curve], looks[case.workload.lane], case) or drawn
         label = "validation top-1" if of is _of_epochs else "top-1"
-        grid[0][0].set_ylabel("training loss")
-        grid[1][0].set_ylabel(label)
+        for pair, size in zip(panels, sizes, strict=True):
+            pair[0].set(title=f"batch {size}", ylabel="training loss")
+            pair[1].set(xlabel=unit, ylabel=label)
+            for case in (case for case in members if case.workload.batch_size == size):
+                for axes, seeds in zip(pair, of(case), strict=True):
+                    drawn = _band(axes, [curve for curve in seeds if curve], looks[case.workload.lane], case) or drawn
         if not drawn:
             continue
         legend(figure, looks)

@@ -10,6 +10,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -38,7 +39,6 @@ _LOOK: Any = {
     "axes.labelsize": 8,
     "axes.spines.right": False,
     "axes.spines.top": False,
-    "axes.titlesize": 9,
     "axes.axisbelow": True,
     "figure.facecolor": PAPER,
     "font.size": 8,
@@ -61,18 +61,43 @@ _LOOK: Any = {
     "ytick.color": INK,
     "ytick.labelsize": 7,
 }
-_COLUMNS = 3
-_LEGEND = 4  # lanes beside each other, where there is room
-_ENTRY = 1.8  # inches of one
-PANEL = (2.5, 1.9)  # inches
-WIDTH = _COLUMNS * PANEL[0]  # of a whole figure
-_NAME = 22  # characters of a model's name above one
+_PANEL = 1.9  # inches high
+_ENTRY = 1.8  # inches of a lane in the legend
+_NAME = 22  # characters of a model's name above a panel
 # More panels than this nobody compares.
 _PANELS = 18
 # More points than this no eye tells apart in a panel.
 _POINTS = 200
 # More marks than this are too many for a panel's axis.
 _MARKS = 4
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """What figures are drawn for.
+
+    Attributes:
+        width: in inches, which figures fill.
+        least: in inches, of a figure that has few panels.
+        panels, lanes: so many stand beside each other, the lanes in the legend.
+        title: size of a panel's title, in points.
+    """
+
+    width: float
+    least: float
+    panels: int
+    lanes: int
+    title: int
+
+
+PAGE = Sheet(7.5, 4.5, 3, 4, 9)
+# A column of a paper's page.
+COLUMN = Sheet(3.4, 3.4, 2, 2, 7)
+
+# A page of a paper, in inches; a higher figure has no place in one.
+TALLEST = 9.0
+
+_sheet = ContextVar("sheet", default=PAGE)
 
 
 @dataclass(frozen=True)
@@ -118,19 +143,25 @@ def _style(place: int) -> Style:
 
 
 @contextmanager
-def looking() -> Iterator[None]:
+def looking(sheet: Sheet = PAGE) -> Iterator[None]:
     """While it lasts, whatever is drawn and saved looks like this."""
-    with rc_context(_LOOK), warnings.catch_warnings():
-        # In a name; a viewer's font has the glyph for the SVG, and the PDF shows a box.
-        warnings.filterwarnings("ignore", "Glyph .* missing from font")
-        yield
+    token = _sheet.set(sheet)
+    try:
+        with rc_context(_LOOK | {"axes.titlesize": sheet.title}), warnings.catch_warnings():
+            # In a name; a viewer's font has the glyph for the SVG, and the PDF shows a box.
+            warnings.filterwarnings("ignore", "Glyph .* missing from font")
+            yield
+    finally:
+        _sheet.reset(token)
 
 
 def grid_of(count: int) -> tuple[Figure, list[Axes]]:
     """A figure of so many panels."""
-    columns = min(_COLUMNS, count)
+    sheet = _sheet.get()
+    columns = min(sheet.panels, count)
     rows = -(-count // columns)
-    figure = Figure(figsize=(max(4.5, PANEL[0] * columns), 0.5 + PANEL[1] * rows), layout="constrained")
+    width = max(sheet.least, sheet.width * columns / sheet.panels)
+    figure = Figure(figsize=(width, 0.5 + _PANEL * rows), layout="constrained")
     panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     for empty in panels[count:]:
         empty.set_axis_off()
@@ -144,6 +175,24 @@ def panels_of(groups: Mapping[Key, Group]) -> tuple[dict[Key, Group], str]:
     return shown, f" The first {len(shown)} of {len(groups)} are drawn; the tables have all." if left_out else ""
 
 
+def one_panel(height: float) -> tuple[Figure, Axes]:
+    """A figure of one panel that is as wide as there is room; its height is in inches."""
+    figure = Figure(figsize=(_sheet.get().width, height), layout="constrained")
+    return figure, figure.subplots()
+
+
+def paired(count: int) -> tuple[Figure, list[tuple[Axes, Axes]]]:
+    """A figure of so many pairs of panels: one above the other, or beside each other where there are too many."""
+    sheet = _sheet.get()
+    if count <= sheet.panels:
+        width = max(sheet.least, sheet.width * count / sheet.panels)
+        figure = Figure(figsize=(width, 0.4 + 2 * _PANEL), layout="constrained")
+        upper, lower = figure.subplots(2, count, squeeze=False, sharex="col")
+        return figure, list(zip(upper, lower, strict=True))
+    figure = Figure(figsize=(sheet.width, 0.4 + _PANEL * count), layout="constrained")
+    return figure, [(left, right) for left, right in figure.subplots(count, 2)]
+
+
 def legend(figure: Figure, looks: dict[str, Style], bars: bool = False) -> None:
     """The lanes above the panels, as lines or as bars."""
     handles = [
@@ -152,7 +201,7 @@ def legend(figure: Figure, looks: dict[str, Style], bars: bool = False) -> None:
         else Line2D([], [], color=look.colour, marker=look.marker, linestyle=look.line, label=printable(title(lane)))
         for lane, look in looks.items()
     ]
-    columns = max(1, min(_LEGEND, len(handles), int(figure.get_figwidth() / _ENTRY)))
+    columns = max(1, min(_sheet.get().lanes, len(handles), int(figure.get_figwidth() / _ENTRY)))
     figure.legend(handles=handles, loc="outside upper left", ncols=columns)
 
 

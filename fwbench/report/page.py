@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from fwbench.report.cards import Card
 from fwbench.report.figures import Drawing
-from fwbench.report.look import INK, PAPER, WIDTH
+from fwbench.report.look import INK, PAGE, PAPER
 from fwbench.report.tables import Column, Table, Value
 
 _ANSWERS = ("answers", "ratios")
@@ -112,7 +112,7 @@ def inline(path: Path, prefix: str, words: Drawing) -> Markup:
     opening, rest = svg.split(">", 1)
     opening = re.sub(r'\s(width|height|version|xmlns:xlink)="[^"]*"', "", opening)
     # Its share of a whole line, so that text is as large in every figure.
-    share = f"{words.figure.get_figwidth() / WIDTH:.3f}"
+    share = f"{words.figure.get_figwidth() / PAGE.width:.3f}"
     words_of = f'role="img" aria-labelledby="{prefix}-t {prefix}-d"'
     return Markup('{} style="--share: {}" {}><title id="{}-t">{}</title><desc id="{}-d">{}</desc>{}').format(
         Markup(opening), share, Markup(words_of), prefix, words.title, prefix, words.alternative, Markup(rest)

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from fwbench.report import units
 from fwbench.report.cases import Case, over_seeds
 from fwbench.report.figures import Drawing
-from fwbench.report.look import Style, grid_of, legend, logarithmic, looking, named, panels_of, styles
+from fwbench.report.look import PAGE, Sheet, Style, grid_of, legend, logarithmic, looking, named, panels_of, styles
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,11 @@ _TRADE_OFFS = (
 )
 
 
-def draw(cases: Sequence[Case]) -> list[Drawing]:
+def draw(cases: Sequence[Case], sheet: Sheet = PAGE) -> list[Drawing]:
     """A figure of each trade-off that at least two lanes of one model have points of; inference alone."""
     measured = (case for case in cases if case.replicates and not case.internal)
     inference = over_seeds(case for case in measured if case.workload.mode == "inference")
-    with looking():
+    with looking(sheet):
         return [drawing for trade_off in _TRADE_OFFS if (drawing := _draw(inference, trade_off))]
 
 

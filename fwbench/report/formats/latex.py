@@ -1,39 +1,48 @@
-"""Tables in LaTeX with booktabs; long ones break over pages (longtable)."""
+"""Tables and figures in LaTeX, for a paper: booktabs, numbers by siunitx, long tables over several pages (longtable).
 
-import unicodedata
-from collections.abc import Iterable
+What is for a paper's page is as wide as its text; what is for a column of it has fewer columns, and a line above the
+rows of each model in place of a column of models.
+"""
 
+import dataclasses
+import re
+from collections.abc import Container, Iterable, Sequence
+from itertools import groupby
+
+from fwbench.report.formats import latex_numbers
+from fwbench.report.formats.latex_numbers import Set
+from fwbench.report.formats.latex_text import escape
 from fwbench.report.tables import Table
+
+# What every document needs that takes in the tables and figures.
+PREAMBLE = r"""% What the tables and figures of this folder need: \input it before \begin{document}.
+\usepackage[T1]{fontenc} % fonts in which accents and underscores are characters, which can be copied
+\usepackage{array,booktabs,graphicx,longtable,siunitx}
+% What stands below a table. \newcommand{\fwbenchnote}[1]{} before this line leaves it out.
+\providecommand{\fwbenchnote}[1]{\par\smallskip\noindent\begin{minipage}{\linewidth}\scriptsize #1\end{minipage}}
+"""
 
 # Rows that a page takes.
 _PAGE = 40
-_SPECIAL = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "%": r"\%",
-    "#": r"\#",
-    "_": r"\_",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\ensuremath{<}",
-    ">": r"\ensuremath{>}",
-    "|": r"\ensuremath{|}",
-    '"': "''",
-    "±": r"\ensuremath{\pm}",
-}
+# Columns of longer words are broken into lines; the second where there is still no room for the others. And so many
+# characters have room in a line of theirs.
+_LONG, _SHORT = (30, 20), 12
+# Characters that a line takes, as wide as the text and in a column.
+_LINE, _NARROW_LINE = 165, 72
+# After these a line may end in a path or a name.
+_BREAKS = re.compile(r"(/|\\_|(?<!\\)[=,]|(?<!\\)\.(?=[a-z]))")
+# Studies number their tables as their papers did; LaTeX numbers ours.
+_NUMBERED = re.compile(r"Table [IVX]+: ")
 
 
 def document(title: str, parts: Iterable[tuple[str, Iterable[str], Iterable[str]]]) -> str:
-    """A document that takes in the tables' files: of each part the heading, the sentences before its tables, and the
-    files without their ending."""
+    """A document that takes in the files: of each part the heading, the sentences before its tables, and the files
+    without their ending."""
     lines = [
         r"\documentclass{article}",
         r"\usepackage[a4paper,landscape,margin=12mm]{geometry}",
-        r"\usepackage{booktabs,longtable}",
-        r"\setlength{\tabcolsep}{3pt}",
+        r"\usepackage{lmodern}",
+        r"\input{preamble}",
         r"\begin{document}",
         rf"\section*{{{escape(title)}}}",
     ]
@@ -41,42 +50,155 @@ def document(title: str, parts: Iterable[tuple[str, Iterable[str], Iterable[str]
         lines.append(rf"\subsection*{{{escape(heading)}}}")
         lines += [rf"\par {escape(sentence)}" for sentence in sentences]
         lines += [rf"\input{{{file}}}" for file in files]
+        lines.append(r"\clearpage")
     return "\n".join([*lines, r"\end{document}", ""])
 
 
-def write(table: Table) -> str:
-    """One table, to be taken into a document that uses booktabs and longtable."""
-    shape = "".join("r" if column.unit else "l" for column in table.columns)
-    names = _row([column.name for column in table.columns])
-    body = [_row(table.texts(row)) for row in table.rows]
-    missing = "".join(f" Missing: {text}." for text in table.missing)
-    caption = rf"\caption{{{escape(f'{table.title}. {table.caption}{missing}')}}}"
-    label = rf"\label{{tab:{table.key}}}"
-    if len(table.rows) > _PAGE:
-        start = [r"{\scriptsize", rf"\begin{{longtable}}{{@{{}}{shape}@{{}}}}", rf"{caption}{label}\\"]
+def write(table: Table, name: str, origin: str) -> str:
+    """One table as wide as the text, with all that it holds.
+
+    Args:
+        name: that no other table of the report has, for its label.
+        origin: where the numbers are from, for its caption.
+    """
+    columns = _fitted(_columns(table, range(len(table.columns))), _LINE)
+    names, body = _row([column.head for column in columns]), _rows(columns)
+    shape = "".join(column.shape for column in columns)
+    caption, label = _caption(table, origin), rf"\label{{tab:{name}}}"
+    # A broken row takes two lines.
+    if len(table.rows) * (1 + ("p{" in shape)) > _PAGE:
         head = [r"\toprule", names, r"\midrule", r"\endfirsthead", r"\toprule", names, r"\midrule", r"\endhead"]
-        lines = [*start, *head, *body, r"\bottomrule", r"\end{longtable}", "}"]
+        begin = [
+            r"{\scriptsize\setlength{\tabcolsep}{3pt}",
+            rf"\begin{{longtable}}{{@{{}}{shape}@{{}}}}",
+            rf"{caption}{label}\\",
+        ]
+        lines = [*begin, *head, *body, r"\bottomrule", r"\end{longtable}", rf"{_note(table)}\par}}"]
     else:
-        start = [r"\begin{table}[htbp]", r"\centering\scriptsize", f"{caption}{label}"]
-        inner = [rf"\begin{{tabular}}{{@{{}}{shape}@{{}}}}", r"\toprule", names, r"\midrule", *body, r"\bottomrule"]
-        lines = [*start, *inner, r"\end{tabular}", r"\end{table}"]
+        inner = _tabular(shape, 3, [names, r"\midrule", *body])
+        lines = [r"\begin{table*}[htbp]", rf"\centering{caption}{label}", *inner, _note(table)]
+        lines.append(r"\end{table*}")
     return "\n".join([*lines, ""])
 
 
-def escape(text: str) -> str:
-    """Text that LaTeX sets as it is; what its standard fonts lack is named instead of shown."""
-    return "".join(_character(character) for character in " ".join(text.split()))
+def write_narrow(table: Table, name: str, origin: str, minor: Container[str]) -> str:
+    """One table for a column of a paper: its rows under a line for each value of the first column.
+
+    It leaves out empty columns, and axes and words that are the same in all rows, which the caption says instead; the
+    ends of an interval (columns `from` and `to`) stand in one column.
+
+    Args:
+        minor: names of further columns that there is no room for.
+    """
+    texts = [table.texts(row) for row in table.rows]
+    grouped = len({row[0] for row in texts}) < len(texts)
+    kept, same = {} if grouped else {table.columns[0].name: 0}, []
+    for place, column in enumerate(table.columns[1:], 1):
+        words = {row[place] for row in texts}
+        if column.name in minor or words <= {column.absent}:
+            continue
+        if len(words) == 1 and len(texts) > 1 and all(isinstance(row.values[place], str | int) for row in table.rows):
+            same.append(f"{column.name} {words.pop()}")
+        else:
+            kept[column.name] = place
+    columns = dict(zip(kept, _columns(table, list(kept.values())), strict=True))
+    if columns.keys() >= {"from", "to"}:
+        columns["from"] = latex_numbers.interval(columns["from"], columns.pop("to"))
+    fitted = _fitted(list(columns.values()), _NARROW_LINE)
+    body = _rows(fitted)
+    if grouped:
+        body = _under_lines(body, [row[0] for row in texts], len(columns))
+    names = _row([column.head for column in fitted])
+    inner = _tabular("".join(column.shape for column in fitted), 2, [names, r"\midrule", *body])
+    start = rf"\centering{_caption(table, '; '.join(filter(None, [*same, origin])))}\label{{tab:{name}}}"
+    lines = [r"\begin{table}[htbp]", start, *inner, _note(table), r"\end{table}"]
+    return "\n".join([*lines, ""])
 
 
-def _character(character: str) -> str:
-    if character in _SPECIAL:
-        return _SPECIAL[character]
-    if " " <= character <= "~":
-        return character
-    name = unicodedata.name(character, f"U+{ord(character):04X}")
-    return f"[{name.lower()}]" if not name.startswith("U+") else f"[{name}]"
+def figure(file: str, name: str, title: str, caption: str, origin: str, narrow: bool) -> str:
+    """A figure, in a column of a paper or over all of its text.
+
+    Args:
+        file: of the picture, without its ending, from a folder that `\\graphicspath` names.
+        name: that no other figure of the report has, for its label.
+    """
+    kind = "figure" if narrow else "figure*"
+    return "\n".join(
+        [
+            rf"\begin{{{kind}}}[htbp]",
+            rf"\centering\includegraphics[width=\{'columnwidth' if narrow else 'textwidth'}]{{{file}}}",
+            rf"\caption[{{{escape(title)}}}]{{{escape(f'{title}: {origin}. {caption}')}}}\label{{fig:{name}}}",
+            rf"\end{{{kind}}}",
+            "",
+        ]
+    )
 
 
-def _row(texts: list[str]) -> str:
-    # Braces: a cell that begins with a bracket would be an option of the line break before it.
-    return " & ".join(f"{{{escape(text)}}}" for text in texts) + r" \\"
+def _under_lines(rows: Sequence[str], names: Sequence[str], columns: int) -> list[str]:
+    """Rows of one name after the other under a line that says it."""
+    lines: list[str] = []
+    for name, of_name in groupby(zip(names, rows, strict=True), lambda pair: pair[0]):
+        lines += [r"\addlinespace"] if lines else []
+        lines.append(rf"\multicolumn{{{columns}}}{{@{{}}l}}{{\itshape {escape(name)}}} \\")
+        lines += [row for _, row in of_name]
+    return lines
+
+
+def _columns(table: Table, places: Sequence[int]) -> list[Set]:
+    texts = [table.texts(row) for row in table.rows]
+    chosen = latex_numbers.choose(table.columns, texts)
+    found = []
+    for place in places:
+        column, shown = table.columns[place], [row[place] for row in texts]
+        if column.unit:
+            found.append(latex_numbers.numbers(column, chosen, [row.values[place] for row in table.rows], shown))
+        else:
+            found.append(latex_numbers.text(column, shown))
+    return found
+
+
+def _fitted(columns: Sequence[Set], line: int) -> list[Set]:
+    """Columns of long words in lines that share what the others leave of the page."""
+    long: list[Set] = []
+    taken = 0
+    for most in _LONG:
+        long = [column for column in columns if column.shape == "l" and column.width > most]
+        taken = sum(column.width for column in columns if column not in long) + 2 * len(columns)
+        if taken <= 0.7 * line:
+            break
+    free = max(1 - taken / line, _SHORT * len(long) / line) / max(1, sum(column.width for column in long))
+    return [_broken(column, free * column.width) if column in long else column for column in columns]
+
+
+def _broken(column: Set, share: float) -> Set:
+    """A column of words in lines that are this share of the line."""
+    return dataclasses.replace(
+        column,
+        shape=rf">{{\raggedright\arraybackslash}}p{{{share:.3f}\linewidth}}",
+        cells=tuple(_BREAKS.sub(r"\1\\allowbreak{}", cell) for cell in column.cells),
+    )
+
+
+def _caption(table: Table, origin: str) -> str:
+    title = _NUMBERED.sub("", table.title)
+    title = title[0].upper() + title[1:]
+    said = f"{title}: {origin}" if origin else title
+    return rf"\caption[{{{escape(title)}}}]{{{escape(said)}.}}"
+
+
+def _note(table: Table) -> str:
+    missing = "".join(f" Missing: {text}." for text in table.missing)
+    return rf"\fwbenchnote{{{escape(f'{table.caption}{missing}')}}}"
+
+
+def _tabular(shape: str, gap: int, rows: Sequence[str]) -> list[str]:
+    start = rf"\par\medskip\scriptsize\setlength{{\tabcolsep}}{{{gap}pt}}\begin{{tabular}}{{@{{}}{shape}@{{}}}}"
+    return [start, r"\toprule", *rows, r"\bottomrule", r"\end{tabular}"]
+
+
+def _rows(columns: Iterable[Set]) -> list[str]:
+    return [_row(cells) for cells in zip(*(column.cells for column in columns), strict=True)]
+
+
+def _row(cells: Sequence[str]) -> str:
+    return " & ".join(cells) + r" \\"

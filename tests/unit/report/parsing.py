@@ -66,23 +66,59 @@ def unescaped(text):
     return re.sub(r"\\(.)", r"\1", text)
 
 
+# Of siunitx, and as it is shown elsewhere.
+LATEX_UNITS = {
+    **{r"\second": "s", r"\milli\second": "ms", r"\micro\second": "us", r"\nano\second": "ns", r"\per\second": ""},
+    **{r"\byte": "B", r"\kibi\byte": "KiB", r"\mebi\byte": "MiB", r"\gibi\byte": "GiB"},
+    **{r"\mega\byte": "MB", r"\giga\byte": "GB", r"\joule": "J", r"\milli\joule": "mJ", r"\kilo\joule": "kJ"},
+    **{r"\percent": "%", "": ""},
+}
+LATEX_WORDS = {
+    **{r"\allowbreak{}": "", r"\textbackslash{}": "\\", r"\textasciitilde{}": "~", r"\textasciicircum{}": "^"},
+    **{r"\textless{}": "<", r"\textgreater{}": ">", r"\textbar{}": "|", r"\textquotedbl{}": '"'},
+    **{r"\textasciigrave{}": "`", r"\ensuremath{\pm}": "±", "{}": ""},
+}
+
+
 def latex(folder):
-    """Tables by key."""
+    """Tables by key, without those for a column of a paper; names of columns without `/s`, which is a unit there."""
     tables = {}
     for path in sorted(folder.glob("*.tex")):
         text = path.read_text()
+        if path.stem.endswith("-column"):
+            continue
         assert rf"\label{{tab:{path.stem}}}" in text
-        lines = [line[:-3] for line in text.splitlines() if line.startswith("{") and line.endswith(r" \\")]
-        cells = [[_plain(cell[1:-1]) for cell in re.split(r" & (?=\{)", line)] for line in lines]
+        lines = [line[:-3] for line in text.splitlines() if line.endswith(r" \\") and not line.startswith(r"\caption")]
         # A long table repeats its head on each page.
-        columns, rows = cells[0], [row for row in cells[1:] if row != cells[0]]
-        tables[path.stem] = Parsed(columns, rows)
+        heads = [_head(head) for head in lines[0].split(" & ")]
+        rows = [
+            [_cell(cell, unit) for cell, (_, unit) in zip(line.split(" & "), heads, strict=True)]
+            for line in lines[1:]
+            if line != lines[0]
+        ]
+        tables[path.stem] = Parsed([name for name, _ in heads], rows)
     return tables
 
 
+def _head(text):
+    """Its name and its unit."""
+    stacked = re.fullmatch(r"\{\\shortstack\[[lr]\]\{(.*)\}\}", text)
+    lines = stacked[1].split(r" \\ ") if stacked else [text[1:-1]]
+    unit = re.fullmatch(r"\(\\unit\{(.*)\}\)", lines[-1])
+    return " ".join(map(_plain, lines[:-1] if unit else lines)), LATEX_UNITS[unit[1]] if unit else ""
+
+
+def _cell(text, unit):
+    if text.startswith("{"):
+        return _plain(text[1:-1])
+    number = re.fullmatch(r"\\num(?:\[.*\])?\{(.*)\}", text)
+    shown = number[1].replace(r" \pm ", "±").replace(r"\le", "<=") if number else text
+    return f"{shown} {unit}".strip()
+
+
 def _plain(text):
-    text = text.replace(r"\ensuremath{\pm}", "±").replace(r"\textbackslash{}", "\\")
-    text = re.sub(r"\\ensuremath\{(.)\}", r"\1", text)
+    for command, character in LATEX_WORDS.items():
+        text = text.replace(command, character)
     return re.sub(r"\\([_%$&#{}])", r"\1", text)
 
 

@@ -1,6 +1,7 @@
 """Every number in every format is the record's: the files are parsed back and held against the record's own JSON."""
 
 import json
+import re
 import statistics
 
 import pytest
@@ -252,7 +253,8 @@ def test_every_cell_of_the_other_formats_is_the_csv_files(tables, other_formats,
     assert found.keys() == tables.keys()
     for key, table in tables.items():
         names, rows = columns(table)
-        assert found[key].columns == names, key
+        told = [re.sub(r" ?/s\b", "", column) for column in names] if name == "latex" else names
+        assert found[key].columns == told, key
         assert len(found[key].rows) == len(rows), key
         for exact, texts in zip(rows, found[key].rows, strict=True):
             for column, value, text in zip(names, exact, texts, strict=True):
@@ -288,7 +290,9 @@ def test_the_golden_record_covers_every_table_and_figure(golden, tables):
     figures = {
         "ratios", "throughput-by-batch", "throughput-bars", "memory-bars", "energy-bars", "latency-inference",
         "latency-train-step", "break-even", "epochs", "training-curves-1", "learning-curves-1", "throughput-latency",
-        "energy-latency",
+        "energy-latency", "training-time-bars", "training-memory-host",
     }  # fmt: skip
+    narrow = {f"{name}-column" for name in figures if not name.startswith(("latency", "ratios"))}
     assert {path.stem for path in (golden / "figures").glob("*.svg")} == figures
-    assert {path.stem for path in (golden / "figures").glob("*.pdf")} == figures
+    assert {path.stem for path in (golden / "figures").glob("*.pdf")} == figures | narrow
+    assert {path.stem for path in (golden / "figures").glob("*.tex")} == figures | narrow

@@ -61,7 +61,7 @@ def test_files_are_named_by_us_alone(hostile):
 
 
 def test_latex_holds_no_command_of_a_record(hostile):
-    text = (hostile / "tables" / "inference.tex").read_text()
+    text = (hostile / "tables" / "inference.tex").read_text().replace(r"\allowbreak{}", "")
     assert r"\input" not in text
     assert r"\frac" not in text
     assert r"\textbackslash{}input\{/etc/passwd\} \$x\textasciicircum{}2\_ \& 50\% \#1 \textasciitilde{} \{" in text

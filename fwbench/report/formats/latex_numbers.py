@@ -1,0 +1,162 @@
+"""A column of a table in LaTeX: numbers are siunitx's, under one unit that stands in the column's head."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fwbench.report.formats.latex_text import escape
+from fwbench.report.tables import Column, Value
+
+# Of each unit of a column, what numbers are shown in: as it is shown, how many of the column's unit it is, and as
+# siunitx writes it.
+_UNITS: dict[str, dict[str, tuple[float, str]]] = {
+    "s": {
+        "s": (1.0, r"\second"),
+        "ms": (1e-3, r"\milli\second"),
+        "us": (1e-6, r"\micro\second"),
+        "ns": (1e-9, r"\nano\second"),
+    },
+    "B": {
+        "B": (1.0, r"\byte"),
+        "KiB": (2.0**10, r"\kibi\byte"),
+        "MiB": (2.0**20, r"\mebi\byte"),
+        "GiB": (2.0**30, r"\gibi\byte"),
+        "MB": (1e6, r"\mega\byte"),
+        "GB": (1e9, r"\giga\byte"),
+    },
+    "J": {"J": (1.0, r"\joule"), "mJ": (1e-3, r"\milli\joule"), "kJ": (1e3, r"\kilo\joule")},
+    "1/s": {"": (1.0, r"\per\second"), "M": (1e6, r"\per\second")},
+    "1": {"": (1.0, ""), "x": (1.0, ""), "%": (1e-2, r"\percent")},
+}
+_SHOWN = re.compile(r"(<= )?(-?[\d,]+(?:\.\d+)?)(e[-+]?\d+)?(?:±([\d.]+))? ?([A-Za-z%]*)")
+# Shorter words of a head stand side by side, not one below the other.
+_NARROW = 8
+
+
+@dataclass(frozen=True)
+class Set:
+    """A column as it is set.
+
+    Attributes:
+        shape: its letter for `tabular`, with options.
+        head: its name, over its unit where it has one.
+        cells: one a row.
+        width: of the widest, in characters that are seen.
+    """
+
+    shape: str
+    head: str
+    cells: tuple[str, ...]
+    width: int
+
+
+def choose(columns: Sequence[Column[object]], texts: Sequence[Sequence[str]]) -> dict[str, str]:
+    """For each unit of a table's columns, what most of its numbers are shown in, so that columns can be compared."""
+    shown: dict[str, Counter[str]] = {}
+    for row in texts:
+        for column, cell in zip(columns, row, strict=True):
+            match = _SHOWN.fullmatch(cell)
+            if match and match[5] in _UNITS.get(column.unit, {}):
+                # There is no unit of a million per second.
+                shown.setdefault(column.unit, Counter())["" if column.unit == "1/s" else match[5]] += 1
+    return {unit: counts.most_common(1)[0][0] for unit, counts in shown.items()}
+
+
+def text(column: Column[object], texts: Sequence[str], shape: str = "l") -> Set:
+    """A column of words."""
+    longest = max(map(len, texts), default=0)
+    head, width = _head(column.name, "", longest, shape)
+    return Set(shape, head, tuple(map(_braced, texts)), max(longest, width))
+
+
+def numbers(column: Column[object], chosen: Mapping[str, str], values: Sequence[Value], texts: Sequence[str]) -> Set:
+    """A column of numbers, as many digits of each as it is shown with; words stand in the place of what is missing.
+
+    Args:
+        chosen: what numbers of each unit are shown in.
+        values, texts: of each row, the number and how it is shown.
+    """
+    known = _UNITS.get(column.unit, {})
+    found = [
+        match if isinstance(value, int | float) and (match := _SHOWN.fullmatch(shown)) and match[5] in known else None
+        for value, shown in zip(values, texts, strict=True)
+    ]
+    suffixes = {match[5] for match in found if match}
+    if not suffixes:
+        return text(column, texts, "r")
+    # Shares, ratios and counts have each their own.
+    main = suffixes.pop() if column.unit == "1" and len(suffixes) == 1 else chosen[column.unit]
+    factor, unit = known[main]
+    cells = tuple(
+        _braced(shown) if match is None else _number(match, float(value or 0), main, factor)
+        for match, value, shown in zip(found, values, texts, strict=True)
+    )
+    longest = max(map(len, texts))
+    name = column.name.replace("/s", "").rstrip() if column.unit == "1/s" else column.name
+    head, width = _head(name, unit, longest, "r")
+    shape = _aligned([cell for match, cell in zip(found, cells, strict=True) if match])
+    return Set(shape, head, cells, max(longest, width))
+
+
+def interval(low: Set, high: Set) -> Set:
+    """Two columns of plain numbers, the ends of an interval, as one; what has no interval has the first one's word."""
+    cells = tuple(
+        first if first.startswith("{") else rf"\numrange{{{first}}}{{{second}}}"
+        for first, second in zip(low.cells, high.cells, strict=True)
+    )
+    return Set("r", "{interval}", cells, low.width + high.width)
+
+
+def _number(match: re.Match[str], value: float, main: str, factor: float) -> str:
+    """A number in the column's unit, for siunitx to read: plain, or in `\\num` what no column can align."""
+    at_most, digits, exponent, deviation, suffix = match.groups()
+    digits = digits.replace(",", "")
+    if suffix != main:
+        digits = _significant(value / factor, len(digits.lstrip("-0.").replace(".", "")))
+    if at_most:
+        return rf"\num{{\le {digits}}}"
+    if deviation:
+        return rf"\num[separate-uncertainty]{{{digits} \pm {deviation}}}"
+    return rf"\num{{{digits}{exponent}}}" if exponent else digits
+
+
+def _significant(value: float, digits: int) -> str:
+    """A number rounded to so many digits; those before the decimal point are all kept."""
+    magnitude = math.floor(math.log10(abs(value))) if value else 0
+    return f"{value:.{max(0, digits - 1 - magnitude)}f}"
+
+
+def _aligned(cells: Sequence[str]) -> str:
+    """The shape of a column: aligned at the decimal points where all its numbers are plain."""
+    if any(cell.startswith("\\") for cell in cells):
+        return "r"
+    parts = [cell.lstrip("-").partition(".") for cell in cells]
+    sign = "-" if any(cell.startswith("-") for cell in cells) else ""
+    before, after = max(len(part[0]) for part in parts), max(len(part[2]) for part in parts)
+    return rf"S[table-format={sign}{before}.{after}]"
+
+
+def _head(name: str, unit: str, width: int, side: str) -> tuple[str, int]:
+    """A column's name, broken between words where that makes the column narrower, over its unit; and how wide it is."""
+    lines: list[str] = []
+    for word in name.split():
+        # torch.compile is two.
+        for place, part in enumerate(re.split(r"(?<=\.)(?=\w)", word)):
+            joint = "" if place else " "
+            if lines and len(lines[-1]) + len(joint) + len(part) <= max(width, _NARROW):
+                lines[-1] += joint + part
+            else:
+                lines.append(part)
+    told = [*map(escape, lines), *([rf"(\unit{{{unit}}})"] if unit else [])]
+    # A line that began with a bracket or a star would be an option of the line break before it.
+    stacked = r" \\ ".join(f"{{}}{line}" if line[0] in "[*" else line for line in told)
+    head = f"{{{stacked}}}" if len(told) == 1 else rf"{{\shortstack[{side}]{{{stacked}}}}}"
+    return head, max(map(len, lines), default=0)
+
+
+def _braced(words: str) -> str:
+    # A cell that began with a bracket would be an option of the line break before it, and siunitx would read words in
+    # a column of numbers as one.
+    return f"{{{escape(words)}}}"

@@ -1,0 +1,97 @@
+"""Text in LaTeX: what is set is what was written, and what is copied from the PDF is the same again.
+
+Files hold ASCII alone, so that no engine's input encoding matters. With T1 fonts (`\\usepackage[T1]{fontenc}`) accents
+and underscores are characters of the font; with LaTeX's old default they are drawn, and lost on copying.
+"""
+
+import re
+import unicodedata
+
+_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "%": r"\%",
+    "#": r"\#",
+    "_": r"\_",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    "`": r"\textasciigrave{}",
+    "±": r"\ensuremath{\pm}",
+    "\N{MULTIPLICATION SIGN}": r"\ensuremath{\times}",
+    "≤": r"\ensuremath{\le}",
+    "≥": r"\ensuremath{\ge}",
+    "\N{EN DASH}": r"\textendash{}",
+    "\N{EM DASH}": r"\textemdash{}",
+    "\N{LEFT SINGLE QUOTATION MARK}": r"\textquoteleft{}",
+    "\N{RIGHT SINGLE QUOTATION MARK}": r"\textquoteright{}",
+    "\N{LEFT DOUBLE QUOTATION MARK}": r"\textquotedblleft{}",
+    "\N{RIGHT DOUBLE QUOTATION MARK}": r"\textquotedblright{}",
+    "…": "...",
+    "·": r"\textperiodcentered{}",
+    "°": r"\textdegree{}",
+    "\N{MICRO SIGN}": r"\textmu{}",
+    "\N{GREEK SMALL LETTER MU}": r"\textmu{}",
+    "€": r"\texteuro{}",
+    "ß": r"\ss{}",
+    "æ": r"\ae{}",
+    "Æ": r"\AE{}",
+    "œ": r"\oe{}",
+    "Œ": r"\OE{}",
+    "ø": r"\o{}",
+    "Ø": r"\O{}",
+    "ł": r"\l{}",
+    "Ł": r"\L{}",
+    "đ": r"\dj{}",
+    "Đ": r"\DJ{}",
+    "ð": r"\dh{}",
+    "Ð": r"\DH{}",
+    "þ": r"\th{}",
+    "Þ": r"\TH{}",
+    "\N{LATIN SMALL LETTER DOTLESS I}": r"\i{}",
+}
+
+# Unicode's combining marks, and LaTeX's commands that put them on a letter.
+_ACCENTS = {
+    "\u0300": "`",
+    "\u0301": "'",
+    "\u0302": "^",
+    "\u0303": "~",
+    "\u0304": "=",
+    "\u0306": "u",
+    "\u0307": ".",
+    "\u0308": '"',
+    "\u030a": "r",
+    "\u030b": "H",
+    "\u030c": "v",
+    "\u0323": "d",
+    "\u0327": "c",
+    "\u0328": "k",
+}
+
+# Of two of these the fonts make one: a dash, a quotation mark.
+_LIGATURE = re.compile(r"([-,'])(?=\1)")
+
+
+def escape(text: str) -> str:
+    """Text that LaTeX sets as it is; what its fonts lack is named instead of shown."""
+    shown = unicodedata.normalize("NFC", " ".join(text.split()))
+    return _LIGATURE.sub(r"\1{}", "".join(map(_character, shown)))
+
+
+def _character(character: str) -> str:
+    if character in _SPECIAL:
+        return _SPECIAL[character]
+    if " " <= character <= "~":
+        return character
+    letter, *accents = list(unicodedata.normalize("NFD", character))
+    if letter.isascii() and len(accents) == 1 and accents[0] in _ACCENTS:
+        return rf"\{_ACCENTS[accents[0]]}{{{letter}}}"
+    name = unicodedata.name(character, f"U+{ord(character):04X}")
+    return f"[{name.lower()}]" if not name.startswith("U+") else f"[{name}]"
