@@ -203,7 +203,7 @@ def _stray(job: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(file, str) or not os.path.isabs(file) or file.startswith(job["root"] + os.sep):
             continue
         # Which fwbench this is was decided when the process was started.
-        if name.partition(".")[0] in ("fwbench", "__main__"):
+        if name.partition(".")[0] in ("fwbench", "__main__", "__mp_main__"):
             continue
         folder = resolved(os.path.dirname(file)) + os.sep
         in_tree = folder.startswith(tree + os.sep) and not folder.startswith(environments)

@@ -149,3 +149,14 @@ def test_what_is_printed_does_not_corrupt_the_messages(tmp_path):
         assert "built" in ask(channel, JOB)
         assert "printed" in channel.said()
         assert "raw" in channel.said()
+
+
+def test_what_starts_a_spawned_process_is_no_module_of_the_users(tmp_path, monkeypatch):
+    """In fwbench's own repository head's `start.py` starts base's processes, too, some as `__mp_main__`."""
+    job = JOB | {"tree": str(tmp_path), "root": str(tmp_path / "base")}
+    module = type(sys)("theirs")
+    module.__file__ = str(tmp_path / "fwbench" / "worker" / "start.py")
+    monkeypatch.setitem(sys.modules, "__mp_main__", module)
+    assert turns._stray(job) == {}
+    monkeypatch.setitem(sys.modules, "theirs", module)
+    assert turns._stray(job) == {"stray": ["theirs", module.__file__]}
