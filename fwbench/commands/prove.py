@@ -13,7 +13,8 @@ from fwbench.machine import machine, versions
 from fwbench.models import CATALOG, Model
 from fwbench.models.project import Project, complete
 from fwbench.parity import report
-from fwbench.parity.store import DISTRIBUTIONS, Proved
+from fwbench.parity.store import DISTRIBUTIONS, Proved, of_suite
+from fwbench.record.lanes import LANES
 from fwbench.worker.client import PACKAGE, command
 from fwbench.worker.prove import prove
 
@@ -63,10 +64,13 @@ def _run(options: argparse.Namespace) -> int:
     rows: list[report.Row] = []
     mutations = {}
     for model in map(complete, models):
-        candidates = [name for name in model.networks if name != model.reference] if not options.docs else ["jax"]
+        candidates = [name for name in model.networks if name != model.reference]
         if not candidates:
             print(f"{model.name}: only in {model.reference}, so there is nothing to prove")
         for candidate in candidates:
+            if not options.docs and of_suite(model, candidate) and not _is_installed(candidate):
+                print(f"{model.name}: {candidate} is not installed here, so its network is not proved")
+                continue
             try:
                 proved = prove(model, candidate, project, _tell, full=bool(options.docs))
             except UserError as error:
@@ -78,9 +82,10 @@ def _run(options: argparse.Namespace) -> int:
                 code = _NOT_THE_SAME
             if proved.full:
                 rows += map(report.Row.from_json, proved.full.rows)
-                mutations[model.name] = proved.full.mutations
+                mutations[model.name, candidate] = proved.full.mutations
     if options.docs and not code:
-        page = report.render(rows, mutations, versions(DISTRIBUTIONS), machine().device)
+        distributions = tuple(dict.fromkeys(name for of in DISTRIBUTIONS.values() for name in of))
+        page = report.render(rows, mutations, versions(distributions), machine().device)
         options.docs.write_text(page, encoding="utf-8")
     return code
 
@@ -120,6 +125,12 @@ def _chosen(names: Iterable[str], project: Project, named: list[Model]) -> list[
             known = ", ".join(name for name, model in project.models.items() if model.networks)
             raise UserError(f"no test names a model {name!r}, and the suite has none: choose from {known}.")
     return [project.models[name] for name in names]
+
+
+def _is_installed(framework: str) -> bool:
+    """Whether this interpreter has what the framework's lanes need."""
+    lane = next(lane for lane in LANES.values() if lane.framework == framework)
+    return versions(lane.distributions).keys() == set(lane.distributions)
 
 
 def _line(proved: Proved) -> str:

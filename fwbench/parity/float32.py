@@ -1,16 +1,14 @@
-"""What the proofs of the suite's own models say besides: float32 results and compiled ones, in PyTorch and JAX."""
+"""What the proofs of the suite's own models say besides: float32 results and compiled ones."""
 
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 
-import jax
 import numpy as np
 import torch
 
 from fwbench.models import Model
-from fwbench.parity.case import Array, Case, Device, Mode, Side
-from fwbench.parity.jax import JaxSide
+from fwbench.parity.case import Array, Case, Device, Mode, Side, side
 from fwbench.parity.proof import Proof, relative_l2
 from fwbench.parity.report import ROOM, Rounding, Row
 from fwbench.parity.torch import TorchSide
@@ -20,18 +18,20 @@ ROUNDING = float(np.finfo(np.float32).eps)
 
 
 class SuiteProof(Proof):
-    """The proof of JAX's network of one of the suite's own models, with its float32 results.
+    """The proof of a framework's network of one of the suite's own models, with its float32 results.
 
     Logits are kept besides errors.
     """
 
-    def __init__(self, model: Model, mode: Mode, device: Device = "cpu") -> None:
+    def __init__(self, model: Model, mode: Mode, device: Device = "cpu", candidate: str = "jax") -> None:
         """
         Args:
             device: where float32 runs; float64 always runs on the CPU.
+            candidate: the framework that is proved against PyTorch.
         """
-        super().__init__(model, "jax", mode)
+        super().__init__(model, candidate, mode)
         self._device = device
+        self._side = side(candidate)
         self._logits = functools.cache(_logits)
 
     def row(self) -> Row:
@@ -47,21 +47,24 @@ class SuiteProof(Proof):
             {quantity: self.prove(quantity) for quantity in self.quantities},
             self.logits(),
             self.gradients(),
-            self.torch_compile() if inference else None,
+            # Of PyTorch alone, so once is enough.
+            self.torch_compile() if inference and self.candidate == "jax" else None,
             self.jit() if inference else None,
+            self.xla() if inference and self.candidate == "tensorflow" else None,
+            self.candidate,
         )
 
     def logits(self) -> Rounding:
-        """JAX's float32 logits against PyTorch's float64 ones."""
+        """The candidate's float32 logits against PyTorch's float64 ones."""
         case = self._float32(self._forward)
         exact = self._logits(TorchSide, self._forward)
         # PyTorch in both memory layouts: the larger error is the less likely to be luck.
         own = [logits_error(self._logits(TorchSide, case, channels_last=layout), exact) for layout in (True, False)]
-        return Rounding(max(own), tolerance(own), logits_error(self._logits(JaxSide, case), exact))
+        return Rounding(max(own), tolerance(own), logits_error(self._logits(self._side, case), exact))
 
     def gradients(self) -> Rounding:
-        """JAX's float32 gradients against PyTorch's float64 ones."""
-        return _gradients(self._backward, self._float32(self._backward))
+        """The candidate's float32 gradients against PyTorch's float64 ones."""
+        return _gradients(self._backward, self._float32(self._backward), self._side)
 
     def torch_compile(self) -> float:
         """Error of compiled PyTorch's float32 logits against eager ones."""
@@ -70,16 +73,23 @@ class SuiteProof(Proof):
         return logits_error(self._logits(TorchSide, case, compiled=True), eager)
 
     def jit(self) -> float:
-        """Error of jitted JAX's float32 logits against those of JAX operator by operator."""
+        """Error of the float32 logits of `jax.jit` or `tf.function` against those of the same, operator by operator."""
         case = self._float32(self._forward)
-        return logits_error(self._logits(JaxSide, case), self._logits(JaxSide, case, eager=True))
+        return logits_error(self._logits(self._side, case), self._logits(self._side, case, eager=True))
+
+    def xla(self) -> float:
+        """Error of the float32 logits of TensorFlow with XLA against those of TensorFlow operator by operator."""
+        case = self._float32(self._forward)
+        return logits_error(self._logits(self._side, case, xla=True), self._logits(self._side, case, eager=True))
 
     def _float32(self, case: Case) -> Case:
         return dataclasses.replace(case, dtype="float32", device=self._device)
 
 
 def device_at_hand() -> Device:
-    """`gpu` where both frameworks see one."""
+    """`gpu` where PyTorch and JAX see one."""
+    import jax
+
     seen = torch.cuda.is_available() and any(device.platform == "gpu" for device in jax.devices())
     return "gpu" if seen else "cpu"
 
@@ -101,12 +111,12 @@ def tolerance(own: Sequence[float]) -> float:
 
 
 @functools.cache
-def _gradients(exact: Case, case: Case) -> Rounding:
-    """JAX's gradients of a float32 case against PyTorch's of the same in float64."""
+def _gradients(exact: Case, case: Case, candidate: type[Side]) -> Rounding:
+    """A side's gradients of a float32 case against PyTorch's of the same in float64."""
     expected = TorchSide(exact).backward.gradients
     # PyTorch in both memory layouts: the larger error is the less likely to be luck.
     own = [global_error(TorchSide(case, channels_last=layout).backward.gradients, expected) for layout in (True, False)]
-    return Rounding(max(own), tolerance(own), global_error(JaxSide(case).backward.gradients, expected))
+    return Rounding(max(own), tolerance(own), global_error(candidate(case).backward.gradients, expected))
 
 
 def _logits(side: Callable[..., Side], case: Case, **options: bool) -> Array:

@@ -1,55 +1,19 @@
-"""Mistakes that a port makes, planted in JAX's networks of the suite's own models: the proof must find each of them.
-
-With the bounds of every proof, on small images for the sake of time. What finds nothing wrong with a wrong network has
-proved nothing of a right one.
-"""
+"""Mistakes that a port makes, planted in JAX's networks of the suite's own models: the proof must find each of them."""
 
 import functools
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-import pytest
 from flax import nnx
 
 from fwbench.frameworks.jax import convolutions, layers
 from fwbench.frameworks.jax.networks import network
-from fwbench.models import CATALOG
 from fwbench.parity import case as cases
-from fwbench.parity.case import Case, Mode
+from fwbench.parity import planting
+from fwbench.parity.case import Case
 from fwbench.parity.jax import JaxSide
-from fwbench.parity.proof import Quantity, bound, measure, prove
-from fwbench.parity.torch import TorchSide
-
-Patch = pytest.MonkeyPatch
-
-_SIZE = {"resnet50": 64, "vit_b_16": 64, "mobilenet_v3_small": 32, "efficientnet_b0": 32}
-
-
-@dataclass(frozen=True)
-class Mutation:
-    """One mistake.
-
-    Attributes:
-        model: name of the model in whose network it is planted.
-        mode: in which it shows.
-        quantity: in which it shows.
-        plant: changes the network that it is given, or, through the patch, the modules that build and run it.
-    """
-
-    model: str
-    mode: Mode
-    quantity: Quantity
-    plant: Callable[[Any, Patch], None]
-
-    @property
-    def name(self) -> str:
-        """Among those of its model."""
-        return f"{self.plant.__name__}-{self.quantity}"
-
+from fwbench.parity.planting import Mutation, Patch
 
 # One mutation a function: it changes the network it is given, or, through `patch`, the modules that build and run it.
 
@@ -222,38 +186,12 @@ MUTATIONS = (
 
 
 def find(mutation: Mutation) -> float:
-    """The error that a mutation makes in the quantity in which it shows.
+    """The error that a mutation makes; what `planting.find` raises."""
 
-    Raises:
-        AssertionError: it is not above the bound, or no number: then it was found for having broken the arithmetic
-            alone. Or, as `NotTheSame`, the network is wrong without it.
-    """
-    case, quantity = _small(mutation.model, mutation.mode), mutation.quantity
-    _is_right(case, quantity)
-    own: Any = network(case.model, case.sizes)
-    module = own.module()
-    with Patch.context() as patch:
+    def planted(case: Case, patch: Patch) -> JaxSide:
+        own: Any = network(case.model, case.sizes)
+        module = own.module()
         mutation.plant(module, patch)
-        errors = measure(quantity, _reference(case), JaxSide(case, network=own.replaced(module)))
-    # Unlike Python's own, not a number where any of them is not.
-    error = float(np.max(list(errors.values())))
-    if not bound(case.model, quantity) < error < float("inf"):
-        raise AssertionError(f"{case.model.name}: the proof of {quantity} does not find {mutation.name} ({error:.1e})")
-    return error
+        return JaxSide(case, network=own.replaced(module))
 
-
-def _small(model: str, mode: Mode) -> Case:
-    axes = (("image_size", _SIZE[model]),) if model in _SIZE else ()
-    return Case(CATALOG[model], mode, axes=axes)
-
-
-@functools.cache
-def _is_right(case: Case, quantity: Quantity) -> None:
-    """Raises NotTheSame where the network as it is does not pass, so that no mutation would have made the error."""
-    prove(quantity, _reference(case), JaxSide(case))
-
-
-@functools.cache
-def _reference(case: Case) -> TorchSide:
-    """PyTorch's side, which no mutation touches."""
-    return TorchSide(case)
+    return planting.find(mutation, JaxSide, planted)

@@ -8,6 +8,7 @@ no proof, {"unavailable"} with a sentence. All that the user's code prints goes 
 """
 
 import gc
+import importlib
 import json
 import os
 import sys
@@ -19,7 +20,7 @@ from fwbench.models import Model, ModelError
 from fwbench.models.importing import described
 from fwbench.parity.case import Device
 from fwbench.parity.proof import NotTheSame, Proof, bound, modes
-from fwbench.parity.store import Full, Key, Proved, made_with
+from fwbench.parity.store import MUTATIONS, Full, Key, Proved, made_with
 
 Send = Callable[[Mapping[str, Any]], None]
 
@@ -29,7 +30,7 @@ def run(job: Mapping[str, Any], send: Send) -> None:
     sys.path[:0] = job["path"]
     model, candidate = Model.from_json(job["model"]), job["candidate"]
     try:
-        proved = _of_suite(model, job["device"], send) if "device" in job else _of(model, candidate, send)
+        proved = _of_suite(model, candidate, job["device"], send) if "device" in job else _of(model, candidate, send)
         send({"proved": asdict(proved)})
     except ModelError as error:
         send({"unavailable": str(error)})
@@ -58,24 +59,24 @@ def _of(model: Model, candidate: str, send: Send) -> Proved:
     return Proved(model.name, candidate, model.reference, state, sentence, errors, bounds, key)
 
 
-def _of_suite(model: Model, device: Device, send: Send) -> Proved:
-    with_what = made_with()
-    proved = _of(model, "jax", send)
+def _of_suite(model: Model, candidate: str, device: Device, send: Send) -> Proved:
+    with_what = made_with(candidate)
+    proved = _of(model, candidate, send)
     if proved.state != "proved":
         return proved
     # The two frameworks of the suite's own models; a user's need have neither.
     from fwbench.parity.float32 import SuiteProof
-    from fwbench.parity.mutations import MUTATIONS, find
 
+    mutations = importlib.import_module(MUTATIONS[candidate])
     rows, errors = [], {}
     for mode in modes(model):
         send({"stage": f"{mode}: float32"})
-        rows.append(SuiteProof(model, mode, device).row().to_json())
+        rows.append(SuiteProof(model, mode, device, candidate).row().to_json())
         gc.collect()
-    for mutation in MUTATIONS:
+    for mutation in mutations.MUTATIONS:
         if mutation.model == model.name:
             send({"stage": f"mutations: {mutation.name}"})
-            errors[mutation.name] = find(mutation)
+            errors[mutation.name] = mutations.find(mutation)
     return replace(proved, full=Full(with_what, rows, errors))
 
 

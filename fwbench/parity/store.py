@@ -25,12 +25,15 @@ from fwbench.record.lanes import LANES
 
 SHIPPED = Path(__file__).with_name("proofs")
 
-# What the suite's own models are proved with, besides their lanes' distributions.
-DISTRIBUTIONS = ("torch", "torchvision", "jax", "jaxlib", "flax", "optax", "numpy")
+# What the suite's own models are proved with in each framework, and which module plants mistakes in its networks.
+DISTRIBUTIONS = {
+    "jax": ("torch", "torchvision", "jax", "jaxlib", "flax", "optax", "numpy"),
+    "tensorflow": ("torch", "torchvision", "tensorflow", "keras", "numpy"),
+}
+MUTATIONS = {"jax": "fwbench.parity.mutations", "tensorflow": "fwbench.parity.tensorflow_mutations"}
 
-# Where the proofs' own sources are looked for, and from which modules on: all that a full proof computes.
+# Where the proofs' own sources are looked for: all that a full proof computes.
 _OWN = ("fwbench.frameworks.", "fwbench.models.", "fwbench.parity.")
-_PROOFS = ("fwbench.parity.float32:SuiteProof", "fwbench.parity.mutations:find")
 
 # Titles and figures for readers, and values of axes at which nothing is proved.
 _NOT_PROVED = ("title", "source", "classes", "parameters", "macs", "published", "axes")
@@ -186,19 +189,19 @@ def stamp(model: Model, framework: str, folder: Path | None) -> dict[str, Any]:
     }
 
 
-def full(model: Model) -> Full | None:
-    """What a full proof of one of the suite's own models in JAX says, where one is kept that would come out the same.
+def full(model: Model, candidate: str = "jax") -> Full | None:
+    """What a full proof of one of the suite's own models in a framework says, where one is kept that still holds.
 
     That is one of the same networks, proofs, versions and device; else there is None.
     """
-    now = Key.of(model, "jax"), made_with()
+    now = Key.of(model, candidate), made_with(candidate)
     for one in _read(SHIPPED, model.name):
-        if one.state == "proved" and one.full and (one.key, one.full.made_with) == now:
+        if one.candidate == candidate and one.state == "proved" and one.full and (one.key, one.full.made_with) == now:
             return one.full
     return None
 
 
-def made_with() -> dict[str, Any]:
+def made_with(candidate: str) -> dict[str, Any]:
     """Besides the networks, all that decides what a full proof finds.
 
     Returns:
@@ -206,8 +209,9 @@ def made_with() -> dict[str, Any]:
         distributions that compute; and `device`, on which float32 runs.
     """
     scales = files("fwbench.models").joinpath("batch_norm_scale.json").read_text(encoding="utf-8")
-    found = [sources(_PROOFS, _OWN).files, scales]
-    return {"sources": _digest(found), "versions": versions(DISTRIBUTIONS), "device": machine().device}
+    paths = ("fwbench.parity.float32:SuiteProof", f"{MUTATIONS[candidate]}:find")
+    found = [sources(paths, _OWN).files, scales]
+    return {"sources": _digest(found), "versions": versions(DISTRIBUTIONS[candidate]), "device": machine().device}
 
 
 def of_suite(model: Model, framework: str) -> bool:

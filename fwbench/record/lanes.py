@@ -192,6 +192,27 @@ _JAX = Lane(
     ),
     trial="import os; os.environ['JAX_PLATFORMS'] = 'cpu'; import jax; jax.devices()",
 )
+_TENSORFLOW = Lane(
+    name="tensorflow",
+    framework="tensorflow",
+    title="TensorFlow (tf.function)",
+    adapter="fwbench.frameworks.tensorflow.adapter:FRAMEWORK",
+    distributions=("tensorflow", "keras"),
+    libraries=_NVIDIA,
+    # Only when asked for: an environment need not have it.
+    profiles=(),
+    environment={
+        "TF_NUM_INTRAOP_THREADS": "{threads}",
+        "TF_NUM_INTEROP_THREADS": "{threads}",
+        # TensorFlow would open every GPU that it sees.
+        "CUDA_VISIBLE_DEVICES": {"cpu": "-1"},
+        # A pool that takes the whole GPU at start would be all that a memory meter sees.
+        "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+    },
+    recorded=("TF_", "XLA_", "KERAS_"),
+    parity="fwbench.parity.tensorflow:TensorFlowSide",
+)
+_TENSORFLOW_XLA = dataclasses.replace(_TENSORFLOW, name="tensorflow-xla", title="TensorFlow (XLA)")
 _NOOP = Lane(
     name="noop",
     framework="noop",
@@ -202,7 +223,7 @@ _NOOP = Lane(
 )
 
 # fwbench's own, by name.
-OWN: Mapping[str, Lane] = {lane.name: lane for lane in (_TORCH, _COMPILED, _JAX, _NOOP)}
+OWN: Mapping[str, Lane] = {lane.name: lane for lane in (_TORCH, _COMPILED, _JAX, _TENSORFLOW, _TENSORFLOW_XLA, _NOOP)}
 
 BASELINE = next(lane for lane in OWN.values() if lane.baseline)
 

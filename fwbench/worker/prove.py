@@ -41,7 +41,7 @@ def prove(
         candidate: another framework of the model than its reference.
         project: whose modules these are, and among whose records the proof is kept.
         tell: told what is compared next.
-        full: of one of the suite's own models in JAX: its float32 results and mutations too, as of those that ship.
+        full: of one of the suite's own models: its float32 results and mutations too, as of those that ship.
 
     Returns:
         The proof, in state `proved` or `failed`.

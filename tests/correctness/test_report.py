@@ -36,16 +36,23 @@ def test_a_row_travels_as_json():
 
 
 def test_rendering():
-    page = render([SAMPLE], {"resnet50": {"one_epsilon-output": 2e-3}}, {"torch": "2.15.0", "jax": "0.10.2"}, "cpu")
+    other = dataclasses.replace(SAMPLE, candidate="tensorflow", torch_compile=None, xla=7e-8)
+    mutations = {("resnet50", "jax"): {"one_epsilon-output": 2e-3}}
+    page = render([SAMPLE, other], mutations, {"torch": "2.15.0", "jax": "0.10.2"}, "cpu")
     float64, float32, compiled, mistakes = tables(page)
+    titles = ["logits", "loss", "every gradient", "running statistics", "5 SGD steps", "5 Adam steps"]
     assert float64 == [
-        ["model", "mode", "logits", "loss", "every gradient", "running statistics", "5 SGD steps", "5 Adam steps"],
-        ["*bound*", "", "*1e-10*", "*1e-10*", "*1e-08*", "*1e-10*", "*1e-07*", "*1e-07*"],
-        ["resnet50", "eval", "3.2e-15", "0", "3.2e-15", "-", "3.2e-15", "3.2e-15"],
+        ["model", "mode", "framework", *titles],
+        ["*bound*", "", "", "*1e-10*", "*1e-10*", "*1e-08*", "*1e-10*", "*1e-07*", "*1e-07*"],
+        ["resnet50", "eval", "JAX", "3.2e-15", "0", "3.2e-15", "-", "3.2e-15", "3.2e-15"],
+        ["resnet50", "eval", "TensorFlow", "3.2e-15", "0", "3.2e-15", "-", "3.2e-15", "3.2e-15"],
     ]
-    assert float32[1] == ["resnet50", "eval", "1.0e-07", "2.0e-07", "5.0e-07", "1.0e-05", "3.0e-05", "5.0e-05"]
-    assert compiled[1] == ["resnet50", "eval", "4.0e-08", "6.0e-08", "5.0e-07"]
-    assert mistakes[1:] == [["resnet50", "one_epsilon-output", "2.0e-03"]]
+    assert float32[1] == ["resnet50", "eval", "JAX", "2.0e-07", "1.0e-07", "5.0e-07", "3.0e-05", "1.0e-05", "5.0e-05"]
+    assert compiled[1:] == [
+        ["resnet50", "eval", "JAX", "4.0e-08", "6.0e-08", "-", "-", "5.0e-07"],
+        ["resnet50", "eval", "TensorFlow", "-", "-", "6.0e-08", "7.0e-08", "5.0e-07"],
+    ]
+    assert mistakes[1:] == [["resnet50", "JAX", "one_epsilon-output", "2.0e-03"]]
 
 
 @pytest.mark.parametrize(
@@ -57,6 +64,7 @@ def test_rendering():
         {"gradients": Rounding(1e-7, 5e-7, 6e-7)},
         {"torch_compile": 6e-7},
         {"jit": 6e-7},
+        {"xla": 6e-7},
     ],
     ids=lambda change: "-".join(change),
 )
@@ -68,34 +76,51 @@ def test_a_row_holds_within_all_of_its_bounds(change):
 
 def test_the_page_in_the_repository_covers_every_model_and_property_within_its_bounds():
     float64, float32, compiled, mistakes = tables(Path("docs/parity.md").read_text(encoding="utf-8"))
-    every = [[model, mode] for model in MODELS for mode in modes(CATALOG[model])]
+    frameworks = {"JAX": MUTATIONS, "TensorFlow": planted_in_tensorflow()}
+    every = [[model, mode, name] for model in MODELS for name in frameworks for mode in modes(CATALOG[model])]
     heading, bounds, *rows = float64
-    assert len(heading) == 2 + len(BOUNDS)
-    assert [row[:2] for row in rows] == every == [row[:2] for row in float32[1:]]
+    assert len(heading) == 3 + len(BOUNDS)
+    assert [row[:3] for row in rows] == every == [row[:3] for row in float32[1:]]
     for row in rows:
         assert all(cell == "-" or float(cell) <= float(bound.strip("*")) for cell, bound in pairs(row, bounds))
         missing = [name for name, cell in zip(heading, row, strict=True) if cell == "-"]
         assert missing == ([] if len(modes(CATALOG[row[0]])) > 1 else ["running statistics"])
-    for *_, logits, logits_bound, _, gradients, gradients_bound in float32[1:]:
+    for *_, logits, _, logits_bound, gradients, _, gradients_bound in float32[1:]:
         assert float(logits) <= float(logits_bound)
         assert float(gradients) <= float(gradients_bound)
-    assert [row[:2] for row in compiled[1:]] == [[model, "eval"] for model in MODELS]
-    for row in compiled[1:]:
-        assert max(map(float, row[2:4])) <= float(row[4])
-    assert [row[:2] for row in mistakes[1:]] == [
-        [mutation.model, mutation.name] for model in MODELS for mutation in MUTATIONS if mutation.model == model
+    assert [row[:3] for row in compiled[1:]] == [[model, "eval", name] for model in MODELS for name in frameworks]
+    for *row, most in compiled[1:]:
+        found = [float(cell) for cell in row[3:] if cell != "-"]
+        assert len(found) == 2
+        assert max(found) <= float(most)
+    assert [row[:3] for row in mistakes[1:]] == [
+        [mutation.model, name, mutation.name]
+        for model in MODELS
+        for name, planted in frameworks.items()
+        for mutation in planted
+        if mutation.model == model
     ]
     assert all(1e-10 < float(error) < float("inf") for *_, error in mistakes[1:])
 
 
+def planted_in_tensorflow():
+    """Those of its module, by name and model."""
+    pytest.importorskip("tensorflow")
+    from fwbench.parity.tensorflow_mutations import MUTATIONS
+
+    return MUTATIONS
+
+
 def pairs(row, bounds):
-    return list(zip(row, bounds, strict=True))[2:]
+    return list(zip(row, bounds, strict=True))[3:]
 
 
+@pytest.mark.parametrize("framework", ["jax", "tensorflow"])
 @pytest.mark.parametrize("model", MODELS)
-def test_the_proof_on_every_record_is_of_these_networks(model):
+def test_the_proof_on_every_record_is_of_these_networks(model, framework):
     """Fails after a network was edited: run `fwbench prove --docs docs/parity.md`."""
-    proof = stamp(CATALOG[model], "jax", folder=None)
+    pytest.importorskip(framework)
+    proof = stamp(CATALOG[model], framework, folder=None)
     assert (proof["state"], proof["reason"]) == ("proved", "")
     assert proof["errors"].keys() == {q for q in BOUNDS if q != "statistics" or len(modes(CATALOG[model])) > 1}
     assert all(error <= BOUNDS[quantity] for quantity, error in proof["errors"].items())

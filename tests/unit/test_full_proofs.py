@@ -18,7 +18,7 @@ def kept(tmp_path, monkeypatch):
     monkeypatch.setattr(store, "SHIPPED", tmp_path)
 
     def keep(state="proved", key=(), **made):
-        found = Full({**made_with(), **made}, [{"model": "mlp", "mode": "eval"}], {"nesterov-sgd": 0.1})
+        found = Full({**made_with("jax"), **made}, [{"model": "mlp", "mode": "eval"}], {"nesterov-sgd": 0.1})
         proved_key = dataclasses.replace(Key.of(MODEL, "jax"), **dict(key))
         store.write(Proved("mlp", "jax", "torch", state, "", {}, {}, proved_key, found), tmp_path)
         return found
@@ -59,7 +59,7 @@ def test_a_proof_that_is_not_full_does_not(kept):
 
 @pytest.mark.parametrize("edited", ["fwbench.parity.proof", "fwbench.parity.mutations", "fwbench.models.weights"])
 def test_the_proofs_own_sources_count_and_so_do_the_versions_of_all_that_computes(edited, monkeypatch):
-    before = made_with()
+    before = made_with("jax")
     assert {"torch", "torchvision", "jax", "jaxlib", "flax", "optax", "numpy"} == before["versions"].keys()
     own = store.sources
 
@@ -69,8 +69,8 @@ def test_the_proofs_own_sources_count_and_so_do_the_versions_of_all_that_compute
         return dataclasses.replace(found, files={**found.files, edited: "another digest"})
 
     monkeypatch.setattr(store, "sources", after)
-    assert made_with()["sources"] != before["sources"]
-    assert {**made_with(), "sources": before["sources"]} == before
+    assert made_with("jax")["sources"] != before["sources"]
+    assert {**made_with("jax"), "sources": before["sources"]} == before
 
 
 def test_proofs_of_several_sets_of_versions_are_kept_until_a_source_changes(kept):

@@ -192,7 +192,7 @@ def test_a_packages_lane_plays_a_duet(run):
 def test_a_packages_lane_is_listed_with_its_package(run):
     listed = json.loads(run("fwbench", "list", "--json"))
     assert {"name": "numpy", "title": "NumPy", "framework": "numpy", "package": "numpy-lane"} in listed["lanes"]
-    assert {"torch", "jax", "numpy"} == {row["name"] for row in listed["frameworks"]}
+    assert {"torch", "jax", "tensorflow", "numpy"} == {row["name"] for row in listed["frameworks"]}
     findings = json.loads(run("fwbench", "doctor", "--json"))["findings"]
     (numpy,) = [finding for finding in findings if finding["subject"] == "numpy"]
     assert numpy["level"] == "good"

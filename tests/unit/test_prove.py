@@ -84,6 +84,7 @@ def test_without_names_all_models_that_the_tests_name_are_proved(project, proofs
     assert [(model.name, candidate) for model, candidate, _ in asked] == [
         ("pair", "jax"),
         ("mlp", "jax"),
+        ("mlp", "tensorflow"),
         ("third", "jax"),
     ]
     model, _, where = asked[0]
@@ -91,7 +92,7 @@ def test_without_names_all_models_that_the_tests_name_are_proved(project, proofs
     assert (where.root, where.path) == (root, (root / "src", root))
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == ("pair: jax computes the same as torch (closest to its bound: gradients 1.0e-09, at most 1e-08)")
-    assert lines[2] == "alone: only in jax, so there is nothing to prove"
+    assert lines[3] == "alone: only in jax, so there is nothing to prove"
 
 
 def test_a_difference_is_1_and_does_not_keep_others_from_being_proved(project, proofs, capsys):
@@ -99,7 +100,7 @@ def test_a_difference_is_1_and_does_not_keep_others_from_being_proved(project, p
     asked, states = proofs
     states |= {"pair": "failed", "third": UserError("third: no proof of jax: it raised an error")}
     assert cli.main(["prove", "pair", "third", "mlp"]) == 1
-    assert len(asked) == 3
+    assert len(asked) == 4
     said = capsys.readouterr()
     assert said.out.splitlines()[0] == "pair: jax does not compute the same as torch: output differ by 1.0e-01"
     assert said.err.splitlines() == ["fwbench: third: no proof of jax: it raised an error"]
@@ -110,8 +111,7 @@ def test_a_difference_is_1_and_does_not_keep_others_from_being_proved(project, p
 def test_the_suites_own_models_are_known_without_collecting(project, proofs):
     root = project("raise RuntimeError('a test that cannot be imported')")
     assert cli.main(["prove", "mlp"]) == 0
-    ((model, _, where),) = proofs[0]
-    assert (model, where.root) == (CATALOG["mlp"], root)
+    assert [(model, where.root) for model, _, where in proofs[0]] == [(CATALOG["mlp"], root)] * 2
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,9 @@ def test_what_cannot_be_proved_is_one_sentence(project, proofs, capsys, tests, a
 def test_a_mark_without_models_means_the_suites_own(project, proofs):
     project("import fwbench\n\n\n@fwbench.benchmark()\ndef test_speed(fwbench_measure):\n    pass\n")
     assert cli.main(["prove"]) == 0
-    assert [model.name for model, *_ in proofs[0]] == [name for name in CATALOG if CATALOG[name].networks]
+    assert [(model.name, candidate) for model, candidate, _ in proofs[0]] == [
+        (name, candidate) for name in CATALOG if CATALOG[name].networks for candidate in ("jax", "tensorflow")
+    ]
 
 
 PAIR = fwbench.Model("pair", torch="nets:Torch", jax="nets:Jax", inputs=fwbench.normal(2))

@@ -1,0 +1,80 @@
+"""The TensorFlow lanes: `tensorflow` (`tf.function`) and `tensorflow-xla` (compiled by XLA)."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fwbench.frameworks.contract import Framework, Program
+from fwbench.frameworks.precision import Operands, Products
+from fwbench.frameworks.tensorflow.imported import tf
+from fwbench.frameworks.tensorflow.networks import Network
+from fwbench.frameworks.tensorflow.program import DTYPE, Forward, device_of
+from fwbench.frameworks.tensorflow.training import TrainStep
+from fwbench.frameworks.training import HORIZON, classifies
+from fwbench.models import Model
+from fwbench.models.weights import Shape, Weights
+from fwbench.record.workload import MODES, TRAINING, Workload
+
+
+class TensorFlow(Framework):
+    """Both lanes."""
+
+    def unavailable(self, workload: Workload, model: Model) -> str | None:
+        if "tensorflow" not in model.networks:
+            return f"{model.name} names no network in TensorFlow"
+        if workload.mode not in MODES:
+            return f"the TensorFlow lanes have no mode {workload.mode!r}"
+        if workload.target:
+            return "TensorFlow cannot compile for a GPU that is not here"
+        if workload.mode == "fit" and not classifies(model):
+            return f"fit trains a network that makes logits of one input of floating point, and {model.name} is none"
+        if workload.mode in TRAINING and isinstance(model.loss, dict) and "tensorflow" not in model.loss:
+            return f"{model.name} names no loss in TensorFlow"
+        if workload.device == "gpu" and not tf.config.list_physical_devices("GPU"):
+            reason = "it finds none" if tf.test.is_built_with_cuda() else "it is a build for CPUs alone"
+            return f"this machine has a GPU, but tensorflow {tf.__version__} cannot use it: {reason}"
+        if workload.precision == "tf32" and workload.device == "cpu":
+            return "a CPU has no TF32 arithmetic: ask for fp32 or bf16"
+        if workload.mode in TRAINING and not Network(model, model.sizes(workload.axes)).trained:
+            return f"{model.name} has no weights to train"
+        return None
+
+    def weight_shapes(self, model: Model, sizes: Mapping[str, int]) -> dict[str, Shape]:
+        return Network(model, sizes).shapes
+
+    def build(self, workload: Workload, model: Model, weights: Weights, horizon: int = HORIZON) -> Program:
+        if workload.mode == "inference":
+            return Forward(workload, model, weights)
+        return TrainStep(workload, model, weights, horizon)
+
+    def probe(self, workload: Workload, operands: Operands) -> Products:
+        def products(left: Any, right: Any, images: Any, kernel: Any) -> tuple[Any, Any]:
+            return tf.matmul(left, right), tf.nn.conv2d(images, kernel, 1, "SAME")
+
+        call = tf.function(products, autograph=False, jit_compile=_compiled(workload))
+        kernel = operands.kernel.transpose(2, 3, 1, 0)
+        with tf.device(device_of(workload)):
+            given = [
+                tf.cast(array, DTYPE[workload.precision])
+                for array in (operands.left, operands.right, operands.images, kernel)
+            ]
+            return Products(*(tf.cast(found, tf.float32).numpy() for found in call(*given)))
+
+    def matrix_product(
+        self, workload: Workload, left: NDArray[np.float32], right: NDArray[np.float32]
+    ) -> tuple[Callable[[], Any], str]:
+        with tf.device(device_of(workload)):
+            factors = tf.identity(left), tf.identity(right)
+        multiply = tf.function(tf.matmul, autograph=False, jit_compile=_compiled(workload))
+        concrete = multiply.get_concrete_function(*factors)
+        return lambda: concrete(*factors).numpy(), "XLA" if _compiled(workload) else "oneDNN"
+
+
+def _compiled(workload: Workload) -> bool | None:
+    """What `tf.function` is told of XLA."""
+    return True if workload.lane == "tensorflow-xla" else None
+
+
+FRAMEWORK = TensorFlow()

@@ -1,0 +1,317 @@
+"""The Keras network that a model names, how canonical weights enter and leave it, and how it is called."""
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fwbench.frameworks.faults import faults
+from fwbench.frameworks.tensorflow.imported import keras, tf
+from fwbench.frameworks.tensorflow.layers import Sequential, Tensor
+from fwbench.models import Model
+from fwbench.models.importing import ModelError, arguments, load, parameters
+from fwbench.models.outputs import select
+from fwbench.models.weights import Shape, Weights
+
+# Keras's names of what the canonical form calls otherwise.
+_RENAMED = {
+    **{"kernel": "weight", "depthwise_kernel": "weight", "gamma": "weight", "embeddings": "weight", "beta": "bias"},
+    **{"moving_mean": "running_mean", "moving_variance": "running_var"},
+}
+_STATISTICS = ("running_mean", "running_var")
+# Where PyTorch has a kernel's axes: outputs and inputs before the window.
+_AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 2, 0, 1), 5: (4, 3, 0, 1, 2)}
+_DEPTHWISE = (2, 3, 0, 1)
+
+_KINDS = "a Keras layer or model, or a function of the inputs"
+
+
+class Network:
+    """A model's network with its variables.
+
+    Attributes:
+        model: which it belongs to.
+        module: a Keras layer; or a function of the inputs, which has no weights.
+        shapes: canonical name to canonical shape of every weight.
+        trained: names of those that training changes by their gradients.
+    """
+
+    def __init__(self, model: Model, sizes: Mapping[str, int], policy: str = "float32") -> None:
+        """
+        Args:
+            sizes: of the model's axes.
+            policy: Keras's name of the number formats: `float32`, `float64`, `bfloat16`, or `mixed_bfloat16`, in which
+                weights are float32 and all else is bfloat16.
+
+        Raises:
+            ModelError: the model's import path does not lead to a network.
+        """
+        self.model = model
+        self.module = _built(model, sizes, policy)
+        self._variables: dict[str, tuple[Any, tuple[int, ...]]] = {}
+        if isinstance(self.module, keras.layers.Layer):
+            if not self.module.weights:
+                self._call_once(sizes)
+            self._name(self.module)
+        self.shapes: dict[str, Shape] = {
+            name: tuple(variable.shape[axis] for axis in axes) for name, (variable, axes) in self._variables.items()
+        }
+        trained = {id(variable) for variable in getattr(self.module, "trainable_weights", ())}
+        self.trained = [name for name, (variable, _) in self._variables.items() if id(variable) in trained]
+
+    @property
+    def parameters(self) -> list[Any]:
+        """TensorFlow's variables of what is trained, in the order of `trained`."""
+        return [self._variables[name][0].value for name in self.trained]
+
+    @property
+    def frozen(self) -> dict[str, Shape]:
+        """Weights that are neither trained nor statistics."""
+        rest = self.shapes.keys() - set(self.trained)
+        return {name: self.shapes[name] for name in rest if not name.endswith(_STATISTICS)}
+
+    @property
+    def held(self) -> list[Any]:
+        """All of TensorFlow's variables that belong to it, the state of random numbers included."""
+        return [variable.value for variable in getattr(self.module, "variables", ())]
+
+    def load(self, weights: Mapping[str, NDArray[Any]]) -> None:
+        """Set the network to the canonical weights, each used exactly once.
+
+        Raises:
+            ModelError: a weight is missing, unknown or of another shape.
+        """
+        for name in sorted(self.shapes.keys() | weights.keys()):
+            if name not in weights:
+                raise ModelError(f"there is no weight {name!r}, which the network in TensorFlow has")
+            if name not in self.shapes:
+                raise ModelError(f"there is a weight {name!r}, which the network in TensorFlow does not have")
+            if weights[name].shape != self.shapes[name]:
+                raise ModelError(
+                    f"the weight {name!r} has the shape {weights[name].shape}, and {self.shapes[name]} in TensorFlow's "
+                    "network"
+                )
+        for name, (variable, axes) in self._variables.items():
+            variable.assign(weights[name].transpose(np.argsort(axes)))
+
+    def canonical(self, name: str, array: NDArray[Any]) -> NDArray[Any]:
+        """An array in the layout of a weight's variable, such as its gradient, in the canonical layout."""
+        return np.ascontiguousarray(array.transpose(self._variables[name][1]))
+
+    def export(self) -> Weights:
+        """The weights in canonical form, float32 on the host."""
+        return {
+            name: self.canonical(name, np.array(variable.value, np.float32))
+            for name, (variable, _) in self._variables.items()
+        }
+
+    def statistics(self) -> dict[str, NDArray[Any]]:
+        """The running statistics by their canonical names, in the network's number format."""
+        found = ((name, variable) for name, (variable, _) in self._variables.items())
+        return {name: np.array(variable.value) for name, variable in found if name.endswith(_STATISTICS)}
+
+    def place(self, inputs: Mapping[str, NDArray[Any]], dtype: Any) -> dict[str, Tensor]:
+        """A batch of inputs on the device, whole numbers as they are.
+
+        Args:
+            inputs: as `fwbench.models.inputs.draw` gives them.
+            dtype: of floating-point inputs.
+        """
+        return {
+            name: tf.identity(tf.cast(array, dtype) if array.dtype.kind == "f" else tf.convert_to_tensor(array))
+            for name, array in inputs.items()
+        }
+
+    def without_randomness(self) -> None:
+        """Switch dropout and its like off, in training mode too."""
+        for layer in self.layers():
+            if hasattr(layer, "rate"):
+                layer.rate = 0.0
+
+    def layers(self) -> Iterator[Any]:
+        """All layers of the network."""
+        return _layers(self.module)
+
+    def returned(self, inputs: Mapping[str, Tensor], *, train: bool = False) -> Any:
+        """What the network returns.
+
+        Raises:
+            ModelError: the network raised an exception.
+        """
+        mode = {"training": train} if isinstance(self.module, keras.layers.Layer) else {}
+        with faults(f"the network of {self.model.name}"):
+            if "" in inputs:
+                return self.module(inputs[""], **mode)
+            if _is_functional(self.module):
+                return self.module(dict(inputs), **mode)
+            return self.module(**inputs, **mode)
+
+    def apply(self, inputs: Mapping[str, Tensor], *, train: bool = False) -> Tensor:
+        """The model's output for inputs by name, batch first.
+
+        Raises:
+            ModelError: the network raised an exception, or it returned no such output.
+        """
+        return self.output(self.returned(inputs, train=train), inputs)
+
+    def output(self, returned: Any, inputs: Mapping[str, Tensor]) -> Tensor:
+        """The model's output in what its network returned for these inputs.
+
+        Raises:
+            ModelError: there is none.
+        """
+        return select(self.model, returned, next(iter(inputs.values())).shape[0])
+
+    def _call_once(self, sizes: Mapping[str, int]) -> None:
+        """Trace the network, for layers that make their weights when they are first called."""
+        shapes = {
+            name: tf.TensorSpec((2, *given.sizes(sizes)), given.dtype) for name, given in self.model.inputs.items()
+        }
+        tf.function(self.returned, autograph=False).get_concrete_function(shapes)
+
+    def _name(self, module: Any) -> None:
+        patterns = self.model.weights if self.model.reference != "tensorflow" else None
+        if isinstance(patterns, str):
+            raise ModelError(
+                f"the function {patterns!r} maps the weights of {self.model.name} for JAX alone: name TensorFlow's by "
+                "regular expressions"
+            )
+        for path, variable, depthwise in _named(module):
+            if not tf.as_dtype(variable.dtype).is_floating:
+                continue
+            layer, dot, leaf = path.rpartition(".")
+            name = f"{layer}{dot}{_RENAMED.get(leaf, leaf)}"
+            for pattern, replacement in (patterns or {}).items():
+                name = re.sub(pattern, replacement, name)
+            if name in self._variables:
+                raise ModelError(f"{self.model.name} names two weights of its network in TensorFlow {name!r}")
+            axes = tuple(range(len(variable.shape)))
+            if leaf.endswith("kernel") and len(axes) > 1:
+                axes = _DEPTHWISE if depthwise else _AXES[len(axes)]
+            self._variables[name] = variable, axes
+
+
+def _built(model: Model, sizes: Mapping[str, int], policy: str) -> Any:
+    """A Keras layer with its weights to come, or a function of the inputs."""
+    path = model.networks["tensorflow"]
+    found = load(path)
+    if not callable(found) or isinstance(found, keras.layers.Layer):
+        raise ModelError(f"{path!r} is an object of type {type(found).__name__}: name a class, a factory or a function")
+    given = arguments(found, sizes)
+    if _takes_inputs(found, model, given):
+        return _Function(found, given)
+    before = keras.config.dtype_policy()
+    # Layers that have no name of their own are numbered from the start of a session.
+    keras.backend.clear_session(free_memory=False)
+    keras.config.set_dtype_policy(policy)
+    try:
+        with faults(repr(path)):
+            # Random values are the same in every process.
+            keras.utils.set_random_seed(0)
+            built = found(**given)
+    finally:
+        keras.config.set_dtype_policy(before)
+    if isinstance(built, keras.layers.Layer):
+        return built
+    if callable(built) and not inspect.isclass(built):
+        return _Function(built, {})
+    what = f"the class {built.__name__}" if inspect.isclass(built) else f"an object of type {type(built).__name__}"
+    raise ModelError(f"{path!r} returned {what} instead of {_KINDS}")
+
+
+class _Function:
+    """A plain function of the inputs."""
+
+    def __init__(self, function: Callable[..., Any], sizes: Mapping[str, int]) -> None:
+        self._function, self._sizes = function, sizes
+
+    def __call__(self, *inputs: Tensor, **named: Tensor) -> Any:
+        return self._function(*inputs, **named, **self._sizes)
+
+
+def _takes_inputs(found: Callable[..., Any], model: Model, given: Mapping[str, int]) -> bool:
+    """Whether a path names a function of the model's inputs, and not what builds its network.
+
+    Args:
+        given: the axes that it has parameters for.
+
+    Raises:
+        ModelError: it is neither.
+    """
+    known = parameters(found)
+    if inspect.isclass(found) or known is None:
+        return not inspect.isclass(found)
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    required = [
+        name
+        for name, parameter in known.items()
+        if parameter.default is parameter.empty and parameter.kind not in several and name not in given
+    ]
+    if not required:
+        return False
+    if len(required) == 1 if "" in model.inputs else set(required) <= set(model.inputs):
+        return True
+    inputs = ", ".join(filter(None, model.inputs))
+    raise ModelError(
+        f"{model.networks['tensorflow']!r} has the parameters {', '.join(known)}: a builder of {model.name}'s network "
+        f"requires none but its axes ({', '.join(model.axes) or 'it has none'}), and a function in its place takes "
+        f"{f'its inputs ({inputs})' if inputs else 'its one input'}"
+    )
+
+
+def _is_functional(module: Any) -> bool:
+    """Whether it is one of Keras's functional models, which take several inputs as one dictionary."""
+    return isinstance(module, keras.models.Model) and hasattr(module, "operations")
+
+
+def _children(layer: Any) -> Iterator[tuple[str, Any]]:
+    """Layers within a layer, each under its name: an index in a sequence, else that of a model's layer or attribute."""
+    if isinstance(layer, (Sequential, keras.models.Sequential)):
+        yield from _parts("", layer.layers)
+    elif _is_functional(layer):
+        yield from ((part.name, part) for part in layer.layers)
+    else:
+        for name, value in vars(layer).items():
+            if not name.startswith("_"):
+                yield from _parts(name, value)
+
+
+def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, keras.layers.Layer):
+        yield name, value
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        for index, part in enumerate(value):
+            yield from _parts(_joined(name, str(index)), part)
+    elif isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from _parts(_joined(name, str(key)), part)
+
+
+def _named(layer: Any, path: str = "", seen: set[int] | None = None) -> Iterator[tuple[str, Any, bool]]:
+    """Path, variable, and whether it is a depthwise kernel, of every weight, shared ones once."""
+    seen = set() if seen is None else seen
+    children = list(_children(layer))
+    within = {id(variable) for _, child in children for variable in child.weights}
+    depthwise = isinstance(layer, keras.layers.DepthwiseConv2D) or bool(getattr(layer, "depthwise", False))
+    for variable in layer.weights:
+        if id(variable) not in within and id(variable) not in seen:
+            seen.add(id(variable))
+            # What lies in layers that a layer hides has their names before its own.
+            own = variable.path.rpartition(f"{layer.name}/")[2].replace("/", ".")
+            yield _joined(path, own), variable, depthwise
+    for name, child in children:
+        yield from _named(child, _joined(path, name), seen)
+
+
+def _layers(layer: Any) -> Iterator[Any]:
+    """A layer and all within it."""
+    yield layer
+    for _, child in _children(layer) if isinstance(layer, keras.layers.Layer) else ():
+        yield from _layers(child)
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name

@@ -1,0 +1,96 @@
+"""Adam and SGD as PyTorch defines them, by TensorFlow's fused training operators.
+
+Keras's own differ from PyTorch's. Its Adam adds epsilon before it corrects the second moment's bias, which makes
+epsilon as much as thirty times as large in the first steps; its SGD has the learning rate within the momentum, so that
+a schedule acts late. The operators below leave both to whoever calls them.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from fwbench.frameworks.tensorflow.imported import tf
+from fwbench.frameworks.tensorflow.layers import Tensor
+
+
+class Optimizer(ABC):
+    """Changes variables by their gradients.
+
+    Attributes:
+        held: its own variables.
+    """
+
+    def __init__(self, parameters: Sequence[Any]) -> None:
+        self.parameters = list(parameters)
+        self.held: list[Any] = []
+
+    @abstractmethod
+    def apply(self, gradients: Sequence[Tensor], rate: Tensor, step: Tensor) -> None:
+        """Make one step.
+
+        Args:
+            rate: the learning rate.
+            step: number of steps made before.
+        """
+
+    def _zeros(self) -> list[Any]:
+        found = [tf.Variable(tf.zeros_like(one), trainable=False) for one in self.parameters]
+        self.held += found
+        return found
+
+
+class Sgd(Optimizer):
+    """Gradient descent with momentum."""
+
+    def __init__(self, parameters: Sequence[Any], momentum: float) -> None:
+        super().__init__(parameters)
+        self._momentum = momentum
+        self._velocity = self._zeros()
+
+    def apply(self, gradients: Sequence[Tensor], rate: Tensor, step: Tensor) -> None:
+        for parameter, velocity, gradient in zip(self.parameters, self._velocity, gradients, strict=True):
+            tf.raw_ops.ResourceApplyMomentum(
+                var=parameter.handle,
+                accum=velocity.handle,
+                lr=tf.cast(rate, parameter.dtype),
+                grad=gradient,
+                momentum=tf.constant(self._momentum, parameter.dtype),
+            )
+
+
+class Adam(Optimizer):
+    """Kingma and Ba, arXiv:1412.6980, with the constants that every framework has by default."""
+
+    betas = (0.9, 0.999)
+    epsilon = 1e-8
+
+    def __init__(self, parameters: Sequence[Any]) -> None:
+        super().__init__(parameters)
+        self._first, self._second = self._zeros(), self._zeros()
+
+    def apply(self, gradients: Sequence[Tensor], rate: Tensor, step: Tensor) -> None:
+        # The operator divides by sqrt(v) + epsilon and multiplies with the root of the second moment's correction:
+        # PyTorch's sqrt(v / correction) + epsilon, where epsilon is multiplied by that root too.
+        powers = [tf.pow(tf.constant(beta, rate.dtype), tf.cast(step + 1, rate.dtype)) for beta in self.betas]
+        epsilon = self.epsilon * tf.sqrt(1 - powers[1])
+        for parameter, *moments, gradient in zip(self.parameters, self._first, self._second, gradients, strict=True):
+            kind = parameter.dtype
+            tf.raw_ops.ResourceApplyAdam(
+                var=parameter.handle,
+                m=moments[0].handle,
+                v=moments[1].handle,
+                beta1_power=tf.cast(powers[0], kind),
+                beta2_power=tf.cast(powers[1], kind),
+                lr=tf.cast(rate, kind),
+                beta1=tf.constant(self.betas[0], kind),
+                beta2=tf.constant(self.betas[1], kind),
+                epsilon=tf.cast(epsilon, kind),
+                grad=gradient,
+            )
+
+
+def cosine(rate: float, horizon: int, step: Tensor) -> Tensor:
+    """The learning rate at a step, as `fwbench.frameworks.training.cosine` has it."""
+    share = tf.cast(tf.minimum(step, horizon), tf.float32) / horizon
+    return rate * 0.5 * (1 + tf.cos(math.pi * share))

@@ -1,0 +1,173 @@
+"""TensorFlow programs: a network's variables and a batch on the device, and a `tf.function` over them."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fwbench.frameworks.contract import CompileTimes, Program
+from fwbench.frameworks.tensorflow import convolutions
+from fwbench.frameworks.tensorflow.fingerprint import described
+from fwbench.frameworks.tensorflow.imported import tf
+from fwbench.frameworks.tensorflow.networks import Network
+from fwbench.frameworks.tensorflow.rematerialise import rematerialise
+from fwbench.models import Model
+from fwbench.models.inputs import draw
+from fwbench.models.weights import Weights
+from fwbench.record.fingerprint import Fingerprint
+from fwbench.record.measurement import Metric
+from fwbench.record.workload import Workload
+
+DTYPE = {"fp32": tf.float32, "tf32": tf.float32, "bf16": tf.bfloat16}
+
+
+class Traced(Program):
+    """A network and a batch on the device, and a function of the batch that `compile` traces.
+
+    Args:
+        policy: number formats of the network, as Keras names them.
+        dtype: of inputs of floating point.
+    """
+
+    function: Any
+    concrete: Any
+
+    def __init__(self, workload: Workload, model: Model, weights: Weights, policy: str, dtype: Any) -> None:
+        set_precision(workload.precision)
+        self.device = device_of(workload)
+        self.xla = workload.lane == "tensorflow-xla"
+        convolutions.choose("products" if self.xla and self.device == CPU and not workload.plain else "own")
+        self.traces = 0
+        sizes = model.sizes(workload.axes)
+        self.settings: dict[str, Any] = {
+            "precision_mode": workload.precision,
+            "tensor_float_32": tf.config.experimental.tensor_float_32_execution_enabled(),
+            "memory_format": "NHWC",
+            "jit_compile": self.xla,
+            "dtype_policy": policy,
+        }
+        with tf.device(self.device):
+            self.network = Network(model, sizes, policy)
+            if workload.remat:
+                rematerialise(self.network)
+            self.network.load(weights)
+            self.inputs = self.network.place(draw(model.inputs, workload.batch_size, workload.seed, sizes), dtype)
+
+    def traced(self, function: Callable[..., Any]) -> Any:
+        """A `tf.function` as the lane makes it."""
+
+        def counted(*arguments: Any) -> Any:
+            self.traces += 1
+            return function(*arguments)
+
+        return tf.function(counted, autograph=False, jit_compile=True if self.xla else None)
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """What each call is given."""
+        return (self.inputs,)
+
+    def compile(self) -> CompileTimes:
+        traced = self.trace()
+        # TensorFlow optimises a graph, and XLA compiles it, when it is first called.
+        start = time.perf_counter()
+        self.step()
+        self.wait()
+        compiled = time.perf_counter() - start
+        return CompileTimes(traced, compiled, total=traced + compiled)
+
+    def trace(self) -> float:
+        """Make the graph, and tell how many seconds that took."""
+        start = time.perf_counter()
+        with tf.device(self.device):
+            self.concrete = self.function.get_concrete_function(*self.arguments)
+        seconds = time.perf_counter() - start
+        if self.xla and self.device == CPU:
+            self.settings["convolutions"] = convolutions.used()
+        return seconds
+
+    def wait(self) -> None:
+        # On a CPU a call returns when it is done.
+        if self.device != CPU:
+            tf.test.experimental.sync_devices()
+
+    def weights(self) -> Weights:
+        return self.network.export()
+
+    def relocate(self) -> None:
+        with tf.device(self.device):
+            variables = self._held()
+            # All copies before the first is assigned, or one would come to lie where another was.
+            copies = [_copied(variable.read_value()) for variable in variables]
+            self.inputs = {name: _copied(tensor) for name, tensor in self.inputs.items()}
+            for variable, copy in zip(variables, copies, strict=True):
+                variable.assign(copy)
+
+    def _held(self) -> list[Any]:
+        """All variables of the program."""
+        return self.network.held
+
+    def reset_peak_memory(self) -> None:
+        if self.device != CPU:
+            tf.config.experimental.reset_memory_stats(self.device)
+
+    def peak_memory(self) -> Metric:
+        return super().peak_memory() if self.device == CPU else self._memory("peak")
+
+    def memory_in_use(self) -> Metric:
+        return super().memory_in_use() if self.device == CPU else self._memory("current")
+
+    def _memory(self, what: str) -> Metric:
+        found = tf.config.experimental.get_memory_info(self.device)
+        return Metric(float(found[what]), f"tf.config.experimental.get_memory_info {what}")
+
+    def compilations(self) -> int:
+        return self.traces
+
+    def fingerprint(self) -> Fingerprint:
+        return described(self.function, self.concrete, self.arguments, self.device, xla=self.xla)
+
+
+class Forward(Traced):
+    """A forward pass."""
+
+    def __init__(self, workload: Workload, model: Model, weights: Weights) -> None:
+        super().__init__(
+            workload,
+            model,
+            weights,
+            "bfloat16" if workload.precision == "bf16" else "float32",
+            DTYPE[workload.precision],
+        )
+        # What else a network returns is computed too, as an eager framework would.
+        self.function = self.traced(self._forward)
+        self.returned: Any = ()
+
+    def _forward(self, inputs: dict[str, Any]) -> Any:
+        returned = self.network.returned(inputs)
+        return self.network.output(returned, inputs), tf.nest.flatten(returned)
+
+    def step(self) -> None:
+        self.returned = self.concrete(self.inputs)
+
+    def output(self) -> NDArray[Any]:
+        return np.asarray(tf.cast(self.returned[0], tf.float32))
+
+
+CPU, GPU = "CPU:0", "GPU:0"
+
+
+def device_of(workload: Workload) -> str:
+    """The device that computes, by TensorFlow's name."""
+    return GPU if workload.device == "gpu" else CPU
+
+
+def set_precision(precision: str) -> None:
+    """Choose the arithmetic of float32 tensors, which on an NVIDIA GPU would be TF32."""
+    tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
+
+
+def _copied(tensor: Any) -> Any:
+    return tf.raw_ops.DeepCopy(x=tensor)
