@@ -1,21 +1,31 @@
 # `make bench` runs the suite in minutes and says how many, `make test` its tests; each sets up .venv when needed.
 # ARGS goes to pytest: ARGS=--fwbench-profile=paper measures by the paper's protocol, for over an hour on a GPU.
+# FRAMEWORKS names the lanes that are measured, as --fwbench-frameworks does: FRAMEWORKS=torch,jax,tensorflow installs
+# TensorFlow, too, which otherwise only `make test` needs.
 # The newest Python that all lanes run on and that is here and works; PYTHON=/path/to/it names another.
 PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
 	if $$python -c 'import ensurepip' 2>/dev/null; then echo $$python; break; fi; done)
 VENV := .venv
 RUN := $(VENV)/bin/python -m
+INSTALL := -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
+comma := ,
 # JAX's default build has no CUDA; PyTorch's has.
 CUDA := $(if $(shell command -v nvidia-smi 2>/dev/null),$(comma)cuda)
-comma := ,
+FRAMEWORKS ?=
 ARGS ?=
+SELECTED := $(if $(FRAMEWORKS),--fwbench-frameworks=$(FRAMEWORKS))
+ifneq ($(findstring tensorflow,$(FRAMEWORKS)),)
+# Its CUDA is another than PyTorch's and JAX's, so that on a GPU it has an environment of its own.
+TENSORFLOW := $(if $(CUDA),$(VENV)-tensorflow/.installed,$(VENV)/.tensorflow)
+SELECTED += $(if $(CUDA),--fwbench-python=tensorflow=$(VENV)-tensorflow/bin/python)
+endif
 
 .PHONY: bench test check clean
 
-bench: $(VENV)/.installed
-	$(RUN) pytest tests/benchmarks --benchmark-only --benchmark-autosave --benchmark-save-data $(ARGS)
+bench: $(VENV)/.installed $(TENSORFLOW)
+	$(RUN) pytest tests/benchmarks --benchmark-only --benchmark-autosave --benchmark-save-data $(SELECTED) $(ARGS)
 
-test: $(VENV)/.installed
+test: $(VENV)/.tensorflow
 	$(RUN) pytest tests/strangers tests/unit -n 2 $(ARGS)
 	$(RUN) pytest tests/correctness -n 2 $(ARGS)
 	$(RUN) pytest tests/training -n 2 $(ARGS)
@@ -26,12 +36,19 @@ check: $(VENV)/.installed
 	$(RUN) mypy
 
 clean:
-	rm -rf $(VENV) $(VENV)-other build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-other $(VENV)-tensorflow build *.egg-info .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.installed: EXTRAS := all,dev$(CUDA)
+$(VENV)-tensorflow/.installed: EXTRAS := data,tensorflow-cuda
+
+$(VENV)/.installed $(VENV)-tensorflow/.installed: pyproject.toml constraints.txt
 	@$(or $(PYTHON),false) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "fwbench needs Python 3.11 or newer: make PYTHON=/path/to/it" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
-	$(RUN) pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[all,dev$(CUDA)]"
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python $(INSTALL) ".[$(EXTRAS)]"
+	touch $@
+
+$(VENV)/.tensorflow: $(VENV)/.installed
+	$(VENV)/bin/python $(INSTALL) ".[tensorflow]"
 	touch $@

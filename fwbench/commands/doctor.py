@@ -59,7 +59,7 @@ def examine(
     """
     found = nvml.find() if gpu is None else gpu
     return [
-        *_lanes(),
+        *_lanes(python),
         _python(python),
         *accelerator.findings(found, environment),
         _energy(here.device, energy(here.device)),
@@ -88,7 +88,7 @@ def _run(options: argparse.Namespace) -> int:
     return 0 if sound(findings) else 1
 
 
-def _lanes() -> Iterator[Finding]:
+def _lanes(python: tuple[int, ...]) -> Iterator[Finding]:
     """Of each lane, whether what it needs is installed here, and where it comes from."""
     lanes = [lane for lane in LANES.values() if not lane.internal]
     installed = {lane.name: versions(lane.distributions) for lane in lanes}
@@ -101,11 +101,13 @@ def _lanes() -> Iterator[Finding]:
             found = ", ".join(f"{name} {version}" for name, version in installed[lane.name].items())
             yield Finding(lane.name, "good", f"{found}{source}")
             continue
+        # fwbench's own lanes have extras of their frameworks' names.
+        wanted = f"'fwbench[{lane.framework}]'" if lane.package == "fwbench" else " ".join(missing)
         yield Finding(
             lane.name,
             "better" if any_whole else "bad",
-            f"not installed in {sys.executable}: {', '.join(missing)}{source}",
-            f"`pip install {' '.join(missing)}`, or name its interpreter: --fwbench-python {lane.framework}=PATH",
+            f"not installed in {sys.executable}, Python {_dotted(python)}: {', '.join(missing)}{source}",
+            f"`pip install {wanted}`, or name its interpreter: --fwbench-python {lane.framework}=PATH",
         )
 
 

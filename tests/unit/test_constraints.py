@@ -17,6 +17,7 @@ from fwbench.commands.doctor import NEEDS_PYTHON
 
 ROOT = Path(__file__).parents[2]
 PYTHONS = ("3.11", "3.12", "3.13")
+EXTRAS = ("all", "dev", "cuda", "target", "tensorflow", "tensorflow-cuda")
 HERE = ".".join(platform.python_version_tuple()[:2])
 
 
@@ -63,7 +64,7 @@ def test_what_is_pinned_for_a_python_can_be_installed_in_it():
 
 def test_whatever_an_installation_needs_is_pinned():
     pinned, refused, seen = pins(), [], set()
-    wanted = [("fwbench", extra) for extra in ("all", "dev", "cuda", "target")]
+    wanted = [("fwbench", extra) for extra in EXTRAS]
     while wanted:
         name, extra = wanted.pop()
         if (name, extra) in seen:
@@ -87,7 +88,7 @@ def test_the_doctor_knows_what_an_older_python_cannot_have():
     held = {
         (name, python)
         for before, python in pairwise(PYTHONS)
-        for name in ("torch", "jax")
+        for name in ("torch", "jax", "tensorflow")
         if pins(before)[name] != pins(python)[name]
     }
     told = {(what.split()[0], ".".join(map(str, python))) for what, python in NEEDS_PYTHON.items()}

@@ -4,10 +4,12 @@ import dataclasses
 import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from packaging.requirements import Requirement
 
 from fwbench.commands import accelerator, doctor
 from fwbench.commands.accelerator import REMEDIES
@@ -296,6 +298,25 @@ def test_one_framework_is_enough_and_none_is_not(tmp_path, monkeypatch):
 
     assert only("torch", "torchvision") == {"torch": "good", "jax": "better"}
     assert only("jax") == {"torch": "bad", "jax": "bad"}
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax", "tensorflow"])
+def test_what_a_lane_of_ours_lacks_an_extra_brings(tmp_path, monkeypatch, framework):
+    monkeypatch.setattr(doctor, "versions", lambda names: {})
+    pyproject = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    brought = {Requirement(line).name for line in pyproject["project"]["optional-dependencies"][framework]}
+    for lane in [lane for lane in LANES.values() if lane.framework == framework]:
+        found = examined(tmp_path)[lane.name]
+        assert f"`pip install 'fwbench[{framework}]'`" in found.next_step
+        # jaxlib comes with jax, and Keras with TensorFlow.
+        assert lane.distributions[0] in brought
+
+
+def test_a_lane_that_is_not_installed_is_said_of_which_python(tmp_path, monkeypatch):
+    monkeypatch.setattr(doctor, "versions", lambda names: {name: "1" for name in names if name != "flax"})
+    findings = doctor.examine(MACHINE, {}, tmp_path, lambda _: None, NO_GPU, lambda _: "none", python=(3, 12, 1))
+    (jax,) = [finding for finding in findings if finding.subject == "jax"]
+    assert jax.found == f"not installed in {sys.executable}, Python 3.12.1: flax"
 
 
 @pytest.mark.parametrize(
