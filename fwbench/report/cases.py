@@ -103,9 +103,17 @@ class Case:
         return [value for m in self.measurements if (value := m.value(metric)) is not None]
 
     def value(self, metric: str) -> float | None:
-        """The median over processes, None where no process has the metric."""
+        """The median over processes, None where no process has the metric.
+
+        `AtMost` where the true one may be below it, as an allocator's peak that counts from the start of the process,
+        tuning included (JAX's on a GPU).
+        """
         values = self.values(metric)
-        return statistics.median(values) if values else None
+        if not values:
+            return None
+        median = statistics.median(values)
+        at_most = any(m.metrics[metric].at_most for m in self.measurements if metric in m.metrics)
+        return AtMost(median) if at_most else median
 
     @property
     def throughputs(self) -> list[float]:
@@ -134,15 +142,8 @@ class Case:
 
     @property
     def memory(self) -> float | None:
-        """Peak memory, the median over processes: of the device where it has an allocator of its own.
-
-        `AtMost` where an allocator counts from the start of the process, tuning included (JAX's on a GPU), and another
-        one's number from the call.
-        """
-        name = self.memory_metric
-        peak = self.value(name)
-        at_most = any(m.metrics[name].at_most for m in self.measurements if name in m.metrics)
-        return AtMost(peak) if peak is not None and at_most else peak
+        """Peak memory, the median over processes: of the device where it has an allocator of its own."""
+        return self.value(self.memory_metric)
 
     @property
     def compile_seconds(self) -> float | None:

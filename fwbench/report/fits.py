@@ -191,12 +191,15 @@ def training_times(cases: Sequence[Case]) -> Table:
     return tabulate(
         "training-time",
         "Training time and memory (the three-framework study's table)",
-        "Seconds of all epochs after the first, which is the warm-up; memory of the process (resident) and of the "
-        "device's allocator before training and at its peak. Medians over seeds.",
+        "Seconds of all epochs after the first, which is the warm-up and pays for compilation; accuracy on the test "
+        "split after the last one, about chance where labels are random; memory of the process (RAM, resident) and of "
+        "the device's allocator (VRAM) before training and at its peak. Times and memory are medians over seeds.",
         (
             *_WORKLOAD,
             Column("epochs", _epochs),
+            _time("warm-up", "first_epoch_time"),
             Column("training", training_seconds, "s", units.seconds),
+            Column("test top-1", functools.partial(score, "test_top1"), "1", _score),
             *(
                 Column[Case](name, functools.partial(_value, metric), "B", units.size)
                 for name, metric in (

@@ -10,6 +10,9 @@ from fwbench.report import calls, fits, products, units
 from fwbench.report.cases import baseline, cases, doubts, title
 from fwbench.report.tables import Table
 
+# Studies that printed another table of fits than that of epochs.
+_OF_STUDIES = {"simple-cnn": fits.training_times}
+
 _LEFT = 4  # columns of text; numbers after them are set flush right
 
 
@@ -24,14 +27,15 @@ def table(measurements: Sequence[Measurement]) -> list[str]:
     return _lines(calls.table("calls", "", found, baseline(found)))
 
 
-def epochs(measurements: Sequence[Measurement]) -> list[str]:
-    """The lines of the table of fits.
+def epochs(measurements: Sequence[Measurement], study: str | None = None) -> list[str]:
+    """The lines of the table of fits: of the study that was run, where it has one of its own.
 
     An epoch is the median of those after the first, which pays for compilation; waiting for data and evaluating are
     shares of it; losses and accuracies are the last epoch's. Workloads that differ in their seed alone share a row:
     times are medians over seeds, losses and accuracies means, with the standard deviation where there are several.
     """
-    return _lines(fits.epoch_times(cases(m for m in measurements if m.workload.mode == "fit")))
+    of_fits = _OF_STUDIES.get(study or "", fits.epoch_times)
+    return _lines(of_fits(cases(m for m in measurements if m.workload.mode == "fit")))
 
 
 def _lines(table: Table) -> list[str]:

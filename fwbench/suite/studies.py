@@ -95,11 +95,12 @@ STUDIES = {
         "paper",
         (Part("fit", _PAPER_LANES, _PAPER_MODELS, (32, 64, 128), data="imagenet-100", epochs=2),),
     ),
-    # Compiled lanes, as it had them; the first epoch is its warm-up. It names neither batch size nor epochs.
+    # Compiled lanes, as it had them: its TensorFlow was Keras's `jit_compile=True`. The first epoch is its warm-up. It
+    # names neither batch size nor epochs.
     "simple-cnn": Study(
-        "a small CNN on data in memory, compiled lanes",
+        "a small CNN on data in memory, three compiled frameworks",
         "quick",
-        (Part("fit", ("torch-compile", "jax"), ("cnn",), (128,), learning_rate=1e-3, epochs=5),),
+        (Part("fit", ("tensorflow-xla", "torch-compile", "jax"), ("cnn",), (128,), learning_rate=1e-3, epochs=5),),
     ),
     # The corrected comparison first: both train with Adam. Then the report's own: its JAX trained with SGD, so that the
     # gap to PyTorch's Adam says nothing of the frameworks. It names no rates; 1e-3 is Adam's usual one.

@@ -221,6 +221,38 @@ def test_a_failed_fit_keeps_its_row():
     assert "crashed" in summary.epochs([failed])[1]
 
 
+def test_the_three_framework_study_ends_with_its_own_table():
+    """Seconds after the warm-up, accuracy, and memory before and at its peak, in a row for each lane."""
+    memory = {"host_initial_memory": 2.0**29, "device_initial_memory": 2.0**20, "device_peak_memory": 2.0**21}
+    values = {**memory, "test_top1": 0.1}
+    fits = []
+    for number, lane in enumerate(("tensorflow-xla", "torch-compile", "jax")):
+        fit = fitted(lane)
+        own = {
+            name: Metric(value, "test", at_most=name == "device_peak_memory" and lane == "jax")
+            for name, value in values.items()
+        }
+        epochs = [{"seconds": seconds} for seconds in (9.0, 1.0 + number, 1.0)]
+        fits.append(dataclasses.replace(fit, metrics={**fit.metrics, **own}, training={"epochs": epochs}))
+    gone = dataclasses.replace(fitted("tensorflow"), failure=Failure("unavailable", "no TensorFlow"))
+    header, *lines = summary.epochs([*fits, gone], "simple-cnn")
+    names = re.split(r"\s{2,}", header)
+    shown = [dict(zip(names, re.split(r"\s{2,}", line), strict=False)) for line in lines]
+    assert [(row["lane"], row["training"]) for row in shown[:3]] == [
+        ("tensorflow-xla", "2.00 s"),
+        ("torch-compile", "3.00 s"),
+        ("jax", "4.00 s"),
+    ]
+    for row in shown[:3]:
+        assert (row["warm-up"], row["test top-1"]) == ("9.00 s", "0.100")
+        assert (row["RAM before"], row["RAM peak"]) == ("512 MiB", "1.00 GiB")
+        assert row["VRAM before"] == "1.00 MiB"
+    assert [row["VRAM peak"] for row in shown[:3]] == ["2.00 MiB", "2.00 MiB", "<= 2.00 MiB"]
+    assert "unavailable" in lines[3]
+    # Of other studies the table is the usual one.
+    assert summary.epochs(fits, "mnist-mlp") == summary.epochs(fits)
+
+
 def test_a_models_axes_are_columns_and_rows_of_their_own():
     def at(lane, length, throughput):
         found = measured(lane, throughput)

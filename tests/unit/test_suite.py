@@ -84,6 +84,28 @@ def test_vit_in_jax_is_a_normal_row_of_the_training_study(chosen):
     assert {(w.data, w.epochs, w.optimizer, w.learning_rate) for w in workloads} == {("imagenet-100", 2, "adam", None)}
 
 
+def test_the_study_of_three_frameworks_has_their_compiled_lanes(chosen):
+    (tensorflow, torch, jax) = chosen("--fwbench-study=simple-cnn").workloads("fit", CATALOG)
+    assert [w.lane for w in (tensorflow, torch, jax)] == ["tensorflow-xla", "torch-compile", "jax"]
+    # Nothing but the lane sets them apart.
+    assert (
+        tensorflow
+        == dataclasses.replace(jax, lane="tensorflow-xla")
+        == dataclasses.replace(torch, lane=tensorflow.lane)
+    )
+    assert (jax.data, jax.epochs) == ("synthetic", 5)
+
+
+@pytest.mark.parametrize("study", [name for name in STUDIES if name != "simple-cnn"])
+def test_the_studies_of_two_frameworks_take_tensorflow_on_request(chosen, study):
+    def lanes(*options):
+        return {w.lane for mode in MODES for w in chosen(f"--fwbench-study={study}", *options).workloads(mode, CATALOG)}
+
+    asked = {"torch", "tensorflow", "tensorflow-xla"}
+    assert not lanes() & {"tensorflow", "tensorflow-xla"}
+    assert lanes(f"--fwbench-frameworks={','.join(asked)}") == asked
+
+
 def test_options_change_a_study(chosen):
     selection = chosen(
         "--fwbench-study=mnist-mlp",

@@ -217,7 +217,8 @@ STUDIES = (
         "the three-framework study's small CNN",
         "NVIDIA L4",
         "It names neither batch size nor epochs, so seconds of training are comparable among its own rows alone. Its "
-        "largest RAM lies below the initial one for JAX: the sampler missed the peak.",
+        "TensorFlow is Keras's, compiled by XLA. Its largest RAM lies below the initial one for JAX: the sampler "
+        "missed the peak.",
         _cnn,
         (
             Number("training", "training_s", 1, "s", _in("s", 1, 2), units.seconds, training_seconds),

@@ -4,6 +4,7 @@ import pytest
 
 from fwbench.report.cases import cases
 from fwbench.report.published import STUDIES, beside
+from fwbench.suite import studies as suite
 from tests.unit.recorded import fitted, measured, metric
 
 
@@ -60,6 +61,19 @@ def test_calls_stand_beside_calls_of_the_same_model_batch_size_and_lane_on_a_gpu
     assert (row["throughput/s, yours"], row["throughput/s, published"]) == (2000.0, 4647)
     assert (row["p50, yours"], row["p50, published"]) == (0.004, pytest.approx(1.7e-3))
     assert (row["memory, yours"], row["memory, published"]) == (2.0**30, pytest.approx(858e6))
+
+
+def test_the_small_cnns_rows_are_those_of_the_study_that_repeats_it():
+    """Each of its frameworks stands beside the lane that compiles as it did."""
+    (part,) = suite.STUDIES["simple-cnn"].parts
+    measurements = [fitted(lane, model="cnn", data=part.data) for lane in part.lanes]
+    table = tables(*measurements)["published-simple_cnn_l4"]
+    assert {row["lane"]: row["training, published"] for row in own(table, "training, yours")} == {
+        "tensorflow-xla": 90.88,
+        "torch-compile": 82.86,
+        "jax": 99.44,
+    }
+    assert table.missing == ()
 
 
 def test_a_failed_or_another_lanes_workload_is_no_match():
