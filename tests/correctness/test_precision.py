@@ -14,8 +14,9 @@ from fwbench.models import CATALOG
 from fwbench.models.weights import draw
 from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
+from tests.tensorflow import TENSORFLOW, XLA
 
-LANES = ("torch", "torch-compile", "jax")
+LANES = ("torch", "torch-compile", "jax", TENSORFLOW, XLA)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
@@ -42,7 +43,8 @@ def test_the_rate_is_of_a_true_matrix_product(lane):
     product, library = load(OWN[lane].adapter).matrix_product(workload, left, right)
     found = product()
     assert np.asarray(found.cpu() if hasattr(found, "cpu") else found) == pytest.approx(left @ right, rel=1e-4)
-    assert library == ("XLA" if lane == "jax" else "MKL") or platform.machine() != "x86_64"
+    known = {"jax": "XLA", "tensorflow-xla": "XLA", "tensorflow": "oneDNN"}
+    assert library == known.get(lane, "MKL") or platform.machine() != "x86_64"
 
 
 @pytest.mark.parametrize(("precision", "wanted"), [("fp32", "HIGHEST"), ("tf32", "DEFAULT")])

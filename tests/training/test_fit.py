@@ -18,6 +18,7 @@ from fwbench.models.weights import draw
 from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
 from fwbench.suite.studies import STUDIES
+from tests.tensorflow import TENSORFLOW, XLA
 
 LANES = ("torch", "jax")
 STUDY = STUDIES["mnist-mlp"].parts[0]
@@ -52,6 +53,12 @@ def fitted(lane, batch_size, seed, data="digits", model="mlp", epochs=STUDY.epoc
         return run.training, run.test(), program.weights()
 
 
+@pytest.mark.parametrize("lane", [TENSORFLOW, XLA])
+def test_tensorflow_takes_the_same_first_steps(lane):
+    torch_losses, losses = (fitted(each, 64, 0)[0].losses[:FIRST_STEPS] for each in ("torch", lane))
+    assert losses == pytest.approx(torch_losses, rel=BOUND)
+
+
 @pytest.mark.parametrize("batch_size", STUDY.batch_sizes)
 def test_both_frameworks_take_the_same_first_steps(batch_size):
     torch_losses, jax_losses = (fitted(lane, batch_size, 0)[0].losses[:FIRST_STEPS] for lane in LANES)
@@ -66,7 +73,7 @@ def test_both_frameworks_end_within_the_spread_between_seeds():
     assert abs(means[0] - means[1]) <= spread
 
 
-@pytest.mark.parametrize("lane", LANES)
+@pytest.mark.parametrize("lane", [*LANES, TENSORFLOW, XLA])
 def test_the_scores_are_those_of_the_trained_weights(lane):
     """Against NumPy: the test split's 180 samples fill no whole number of batches of 64, so padding is left out."""
     _, scores, weights = fitted(lane, 64, 0)
@@ -87,7 +94,7 @@ def test_the_scores_are_those_of_the_trained_weights(lane):
     assert scores.top5 == pytest.approx(np.mean((order[:, :5] == labels[:, None]).any(axis=1)))
 
 
-@pytest.mark.parametrize("lane", LANES)
+@pytest.mark.parametrize("lane", [*LANES, TENSORFLOW])
 def test_evaluation_changes_nothing_and_is_without_dropout(lane, quickly_compiled):
     program = build(workload(lane, "mobilenet_v3_small", batch_size=2, axes=SMALL))
     images, labels = np.ones((2, 64, 64, 3), np.float32), np.array([1, 2], np.int32)
@@ -100,7 +107,7 @@ def test_evaluation_changes_nothing_and_is_without_dropout(lane, quickly_compile
     assert all(np.array_equal(before[name], after[name]) for name in before)
 
 
-@pytest.mark.parametrize("lane", LANES)
+@pytest.mark.parametrize("lane", [*LANES, TENSORFLOW])
 def test_random_labels_cannot_be_learned(lane):
     """The small-CNN study's sanity check: 128 validation samples are right by chance, within 4 standard deviations."""
     training, scores, _ = fitted(lane, 128, 0, data="synthetic", model="cnn", epochs=2)
@@ -122,7 +129,7 @@ def trained(case, steps=2):
 
 
 @pytest.mark.parametrize("mode", ["train_step", "fit"])
-@pytest.mark.parametrize("lane", LANES)
+@pytest.mark.parametrize("lane", [*LANES, TENSORFLOW, XLA])
 def test_accumulated_gradients_make_the_whole_batchs_step(lane, mode):
     whole, weights = trained(workload(lane, "cnn", mode, batch_size=8))
     parts, accumulated = trained(workload(lane, "cnn", mode, batch_size=8, accumulate=4))
@@ -132,7 +139,7 @@ def test_accumulated_gradients_make_the_whole_batchs_step(lane, mode):
         assert np.abs(accumulated[name] - weights[name]).mean() < 1e-6
 
 
-@pytest.mark.parametrize("lane", LANES)
+@pytest.mark.parametrize("lane", [*LANES, TENSORFLOW])
 def test_rematerialisation_changes_no_result(lane, quickly_compiled):
     """Running statistics above all: a block that runs twice must count its batch once."""
     case = workload(lane, "mobilenet_v3_small", "train_step", batch_size=2, optimizer="sgd", axes=SMALL)
@@ -173,13 +180,13 @@ def test_rematerialisation_in_jax_computes_every_block_again():
     assert again > kept
 
 
-@pytest.mark.parametrize("lane", LANES)
+@pytest.mark.parametrize("lane", [*LANES, TENSORFLOW])
 def test_a_network_without_blocks_has_nothing_to_rematerialise(lane):
     with pytest.raises(ModelError, match="no blocks that activation checkpointing"):
         build(workload(lane, "mlp", "train_step", batch_size=2, remat=True))
 
 
-@pytest.mark.parametrize("lane", LANES)
+@pytest.mark.parametrize("lane", [*LANES, TENSORFLOW])
 def test_vit_trains(lane, quickly_compiled):
     losses, _ = trained(workload(lane, "vit_b_16", "train_step", batch_size=2, axes=SMALL))
     assert losses == sorted(losses, reverse=True)

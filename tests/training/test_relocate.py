@@ -11,6 +11,7 @@ from fwbench.models import CATALOG
 from fwbench.models.weights import canonical
 from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
+from tests.tensorflow import TENSORFLOW, XLA
 
 
 def built(workload):
@@ -33,7 +34,7 @@ def outputs(program, steps):
 
 
 @pytest.mark.parametrize("mode", ["inference", "train_step"])
-@pytest.mark.parametrize("lane", ["torch", "torch-compile", "jax"])
+@pytest.mark.parametrize("lane", ["torch", "torch-compile", "jax", TENSORFLOW, XLA])
 def test_relocated_programs_compute_the_same(lane, mode):
     workload = Workload(lane, "cnn", mode, batch_size=4)
     stayed, moved = built(workload), built(workload)
@@ -44,7 +45,7 @@ def test_relocated_programs_compute_the_same(lane, mode):
 
 
 @pytest.mark.parametrize("mode", ["inference", "train_step"])
-@pytest.mark.parametrize("lane", ["torch", "jax"])
+@pytest.mark.parametrize("lane", ["torch", "jax", TENSORFLOW, XLA])
 def test_relocating_gives_every_array_another_address(lane, mode):
     program = built(Workload(lane, "mlp", mode, batch_size=4))
     outputs(program, 1)
@@ -70,10 +71,18 @@ def held(program):
         optimizer = getattr(program, "optimizer", None)
         moments = [tensor for state in optimizer.state.values() for tensor in state.values()] if optimizer else []
         return [*program.inputs.values(), *program.module.parameters(), *program.module.buffers(), *moments]
+    if hasattr(program, "network") and hasattr(program.network, "held"):
+        variables = [*program.network.held, *getattr(getattr(program, "optimizer", None), "held", [])]
+        return [*program.inputs.values(), *(variable.read_value() for variable in variables)]
     return [*program.inputs.values(), *getattr(program, "state", getattr(program, "leaves", []))]
 
 
 def addresses(program):
-    return {
-        array.data_ptr() if hasattr(array, "data_ptr") else array.unsafe_buffer_pointer() for array in held(program)
-    }
+    return {address(array) for array in held(program)}
+
+
+def address(array):
+    if hasattr(array, "data_ptr"):
+        return array.data_ptr()
+    # TensorFlow tells of none by itself.
+    return np.from_dlpack(array).ctypes.data if hasattr(array, "numpy") else array.unsafe_buffer_pointer()

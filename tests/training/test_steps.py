@@ -12,6 +12,7 @@ from fwbench.models import CATALOG
 from fwbench.models.weights import draw
 from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
+from tests.tensorflow import TENSORFLOW, XLA
 
 STEPS = 4
 # Of the length of what the steps changed. Rounding moves float32 by 2e-5 (Adam, whose first steps divide small
@@ -52,6 +53,16 @@ def test_torch_and_jax_take_the_same_steps(model, optimizer):
     assert distance(weights, reference) < BOUND * distance(reference, start)
 
 
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+@pytest.mark.parametrize("model", ["mlp", "cnn"])
+@pytest.mark.parametrize("lane", [TENSORFLOW, XLA])
+def test_tensorflow_takes_the_same_steps(lane, model, optimizer):
+    expected, *_ = trained(case("torch", model, optimizer=optimizer))
+    losses, *_ = trained(case(lane, model, optimizer=optimizer))
+    # Compiling makes the first step.
+    assert losses[: STEPS - 1] == pytest.approx(expected[1:], rel=1e-5)
+
+
 def test_compiled_torch_takes_the_same_steps():
     expected, *_ = trained(case("torch"))
     losses, *_ = trained(case("torch-compile"))
@@ -59,14 +70,14 @@ def test_compiled_torch_takes_the_same_steps():
     assert losses[: STEPS - 1] == pytest.approx(expected[1:], rel=1e-5)
 
 
-@pytest.mark.parametrize("lane", ["torch", "jax"])
+@pytest.mark.parametrize("lane", ["torch", "jax", TENSORFLOW])
 def test_the_loss_on_a_repeated_batch_falls(lane):
     losses, *_ = trained(case(lane))
     assert losses == sorted(losses, reverse=True)
     assert losses[-1] < losses[0]
 
 
-@pytest.mark.parametrize("lane", ["torch", "jax"])
+@pytest.mark.parametrize("lane", ["torch", "jax", TENSORFLOW])
 def test_optimizers_and_seeds_make_a_difference(lane):
     workload = case(lane)
     losses, *_ = trained(workload)
@@ -74,7 +85,7 @@ def test_optimizers_and_seeds_make_a_difference(lane):
     assert trained(dataclasses.replace(workload, seed=1))[0] != pytest.approx(losses, rel=1e-3)
 
 
-@pytest.mark.parametrize("lane", ["torch", "jax"])
+@pytest.mark.parametrize("lane", ["torch", "jax", TENSORFLOW])
 def test_bf16_is_mixed_precision(lane):
     """Losses near float32's and not equal to them; weights that keep changes too small for bfloat16."""
     exact, *_ = trained(case(lane))

@@ -1,16 +1,25 @@
-"""Convolutions of images, NHWC."""
+"""Convolutions of images, NHWC: TensorFlow's own, or in the forms that XLA's CPU backend makes fast code of.
 
+XLA's CPU backend takes a convolution with one group a channel (depthwise) for a dense one with a mask, or runs a scalar
+loop. Written as a sum of shifted products, one for each tap of the kernel, it becomes one vectorised loop; and a 1x1
+convolution is a matrix product. `fwbench.frameworks.jax.convolutions` has the same forms for JAX, and docs/xla-cpu.md
+the figures.
+"""
+
+import itertools
 from typing import Any, Literal
 
 from fwbench.frameworks.tensorflow.imported import tf
 
+Tensor = Any
 Pads = tuple[tuple[int, int], tuple[int, int]]
 Form = Literal["own", "products"]
 
 _form: Form = "own"
+_used: set[str] = set()
 
 
-def convolution(x: Any, kernel: Any, stride: int, pads: Pads, *, depthwise: bool = False) -> Any:
+def convolution(x: Tensor, kernel: Tensor, stride: int, pads: Pads, *, depthwise: bool = False) -> Tensor:
     """A convolution with one stride for height and width.
 
     Args:
@@ -18,8 +27,14 @@ def convolution(x: Any, kernel: Any, stride: int, pads: Pads, *, depthwise: bool
         kernel: of shape (rows, columns, channels, features), or (rows, columns, channels, 1) of a depthwise one.
         pads: zeros before and after, in height and in width.
     """
+    if _form == "products" and depthwise:
+        _used.add("depthwise as shifted products")
+        return depthwise_products(x, kernel, stride, pads)
+    if _form == "products" and tuple(kernel.shape[:2]) == (1, 1) and not any(map(any, pads)):
+        _used.add("1x1 as matrix products")
+        return pointwise_product(x, kernel, stride)
     convolve = tf.nn.depthwise_conv2d if depthwise else tf.nn.conv2d
-    padding = "VALID" if pads == ((0, 0), (0, 0)) else ((0, 0), *pads, (0, 0))
+    padding = ((0, 0), *pads, (0, 0)) if any(map(any, pads)) else "VALID"
     return convolve(x, kernel, (1, stride, stride, 1), padding)
 
 
@@ -27,8 +42,32 @@ def choose(form: Form) -> None:
     """Say which convolutions are traced from now on."""
     global _form
     _form = form
+    _used.clear()
 
 
 def used() -> str:
     """What has been traced since the choice, for the record."""
-    return "TensorFlow's own"
+    return ", ".join(sorted(_used, reverse=True)) or "TensorFlow's own"
+
+
+def pointwise_product(x: Tensor, kernel: Tensor, stride: int) -> Tensor:
+    """A 1x1 convolution without padding as a product of two matrices."""
+    x = x[:, ::stride, ::stride]
+    rows = tf.reshape(x, (-1, x.shape[3]))
+    return tf.reshape(tf.matmul(rows, kernel[0, 0]), (*x.shape[:3], kernel.shape[3]))
+
+
+def depthwise_products(x: Tensor, kernel: Tensor, stride: int, pads: Pads) -> Tensor:
+    """A depthwise convolution as the sum over taps of the padded images, shifted, times the tap's weights."""
+    rows, columns, channels, _ = kernel.shape
+    padded = tf.pad(x, ((0, 0), *pads, (0, 0)))
+    height, width = (
+        (edge + sum(pad) - taps) // stride + 1
+        for edge, pad, taps in zip(x.shape[1:3], pads, (rows, columns), strict=True)
+    )
+    total = None
+    for i, j in itertools.product(range(rows), range(columns)):
+        window = padded[:, i : i + (height - 1) * stride + 1 : stride, j : j + (width - 1) * stride + 1 : stride]
+        product = window * tf.reshape(kernel[i, j], (channels,))
+        total = product if total is None else total + product
+    return total

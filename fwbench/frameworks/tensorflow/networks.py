@@ -104,14 +104,14 @@ class Network:
     def export(self) -> Weights:
         """The weights in canonical form, float32 on the host."""
         return {
-            name: self.canonical(name, np.array(variable.value, np.float32))
+            name: self.canonical(name, variable.value.numpy().astype(np.float32))
             for name, (variable, _) in self._variables.items()
         }
 
     def statistics(self) -> dict[str, NDArray[Any]]:
         """The running statistics by their canonical names, in the network's number format."""
         found = ((name, variable) for name, (variable, _) in self._variables.items())
-        return {name: np.array(variable.value) for name, variable in found if name.endswith(_STATISTICS)}
+        return {name: variable.value.numpy() for name, variable in found if name.endswith(_STATISTICS)}
 
     def place(self, inputs: Mapping[str, NDArray[Any]], dtype: Any) -> dict[str, Tensor]:
         """A batch of inputs on the device, whole numbers as they are.

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from fwbench.frameworks.contract import CompileTimes, Program
@@ -153,7 +152,8 @@ class Forward(Traced):
         self.returned = self.concrete(self.inputs)
 
     def output(self) -> NDArray[Any]:
-        return np.asarray(tf.cast(self.returned[0], tf.float32))
+        found: NDArray[Any] = tf.cast(self.returned[0], tf.float32).numpy()
+        return found
 
 
 CPU, GPU = "CPU:0", "GPU:0"

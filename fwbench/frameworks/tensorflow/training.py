@@ -65,7 +65,7 @@ class TrainStep(Traced, Trainer):
             self._curve.append(self.out)
 
     def output(self) -> NDArray[Any]:
-        return np.asarray(self.out[0]).reshape(1)
+        return self.out[0].numpy().reshape(1)
 
     def relocate(self) -> None:
         super().relocate()
@@ -89,7 +89,7 @@ class TrainStep(Traced, Trainer):
             self._scores.append(self.evaluate(self._samples(images), tf.identity(labels)))
 
     def scores(self) -> Scores:
-        found = Scores.of(np.array(self._scores, np.float64).tolist())
+        found = Scores.of(np.array([totals.numpy() for totals in self._scores], np.float64).tolist())
         self._scores.clear()
         return found
 

@@ -1,0 +1,132 @@
+"""What XLA's programs are made of, read from their text: StableHLO as lowered, and the HLO that XLA made of it."""
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+# An operator begins its line, after the names of its results: pretty-printed, in MLIR's generic form, or a call.
+_OPERATOR = re.compile(r'^\s*(?:%[^=]+= )?"?(?:(?P<name>[a-z]\w*\.\w+)"?[ (<]|call @)')
+_FUNCTION = re.compile(r"^\s*func\.func (?:public |private )?@(?P<name>[\w.$-]+)\(", re.MULTILINE)
+_CALL = re.compile(r"\bcall @(?P<name>[\w.$-]+)\(")
+_ELEMENT = re.compile(r"tensor<(?:[\d?]+x)*(?P<type>\w+(?:<\w+>)?)[,>]")
+# Attributes without a meaning: names after the Python that made them, and where on one device an array lies.
+_IDLE = re.compile(
+    r'(?:, )?(?:(?:jax\.result_info|jax\.arg_info|mhlo\.arg_name) = "[^"]*"'
+    r"|sdy\.sharding = #sdy\.sharding<@empty_mesh[^>]*>)"
+)
+_LOCATION = re.compile(r" loc\((?:[^()]|\([^()]*\))*\)|^#loc.*\n", re.MULTILINE)
+_MESH = re.compile(r"^\s*sdy\.mesh @empty_mesh .*\n", re.MULTILINE)
+
+# Optimised HLO: each instruction's name and its (first) element type; products, with their first operand's name; what
+# is asked of their operands; and what comes from a library.
+_DEFINED = re.compile(r"^\s*(?:ROOT )?%(?P<name>[\w.-]+) = \(*(?P<type>\w+)\[", re.MULTILINE)
+_PRODUCT = re.compile(
+    r" (?P<kind>dot|convolution|custom-call)\((?:\w+\[[^\]]*\](?:\{[^}]*\})? )?%(?P<operand>[\w.-]+)(?P<rest>.*)"
+)
+_BY_LIBRARY = re.compile(r'custom_call_target="__(?:cublas|cudnn\$conv)')
+_PRECISION = re.compile(r'operand_precision(?:=\{|":\[)(?P<both>[^}\]]*)')
+_LIBRARY = re.compile(r'custom_call_target="(?P<call>[^"]+)"|"kind":"(?P<fusion>__cudnn[^"]*)"')
+
+_NUMPY = {"pred": "bool", "i1": "bool", "complex<f32>": "complex64", "complex<f64>": "complex128"}
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """`digest`, `operators` and `dtypes` of `fwbench.record.fingerprint.Fingerprint`."""
+
+    digest: str
+    operators: Mapping[str, int]
+    dtypes: Mapping[str, Mapping[str, int]]
+
+
+def lowered(text: str) -> Lowered:
+    """Read a module's StableHLO."""
+    own: dict[str, Counter[tuple[str, str | None]]] = {}
+    calls: dict[str, Counter[str]] = {}
+    function = ""
+    for line in text.splitlines():
+        if found := _FUNCTION.match(line):
+            function = found["name"]
+            own[function], calls[function] = Counter(), Counter()
+            if function == "main":
+                for element in _ELEMENT.finditer(line.partition("->")[0]):
+                    own[function]["argument", _dtype(element["type"])] += 1
+        elif function and (found := _OPERATOR.match(line)):
+            called = _CALL.search(line)
+            if called:
+                calls[function][called["name"]] += 1
+                continue
+            name = found["name"].removeprefix("stablehlo.")
+            if name != "return":
+                own[function][name, None] += 1
+                for kind in {element["type"] for element in _ELEMENT.finditer(line)}:
+                    own[function][name, _dtype(kind)] += 1
+    totals = _called("main", own, calls)
+    operators = {name: count for (name, dtype), count in sorted(totals.items(), key=str) if dtype is None}
+    dtypes: dict[str, dict[str, int]] = {}
+    for (name, dtype), count in sorted(totals.items(), key=str):
+        if dtype is not None:
+            dtypes.setdefault(dtype, {})[name] = count
+    return Lowered(hashlib.sha256(canonical(text).encode()).hexdigest(), operators, dtypes)
+
+
+def canonical(text: str) -> str:
+    """The module without what says nothing of its arithmetic: names, locations, shardings over no mesh, indentation."""
+    functions = {match["name"]: f"f{number}" for number, match in enumerate(_FUNCTION.finditer(text))}
+    text = re.sub(r"^module @\S+", "module @m", text, count=1, flags=re.MULTILINE)
+    text = re.sub(r"@([\w.$-]+)", lambda match: f"@{functions.get(match[1], match[1])}", text)
+    text = _IDLE.sub("", _MESH.sub("", _LOCATION.sub("", text))).replace("{, ", "{").replace(" {}", "")
+    return re.sub(r"[ \t]+", " ", text)
+
+
+def fusions(optimised: str) -> int:
+    """Fused computations in XLA's optimised HLO; one in a loop's body counts once."""
+    return optimised.count(" fusion(")
+
+
+def libraries(optimised: str) -> dict[str, int]:
+    """Calls out of XLA's optimised HLO by name, such as `cublas$lt$matmul`; one in a loop's body counts once."""
+    found = ((match["call"] or match["fusion"]).removeprefix("__") for match in _LIBRARY.finditer(optimised))
+    return dict(sorted(Counter(found).items()))
+
+
+def precisions(optimised: str) -> dict[str, int]:
+    """Products and convolutions in XLA's optimised HLO by `float32 highest` and the like, cuBLAS's and cuDNN's too."""
+    types = {match["name"]: match["type"] for match in _DEFINED.finditer(optimised)}
+    found: Counter[str] = Counter()
+    for match in _PRODUCT.finditer(optimised):
+        if match["kind"] == "custom-call" and not _BY_LIBRARY.search(match["rest"]):
+            continue
+        stated = _PRECISION.search(match["rest"])
+        # A fused convolution has further operands.
+        both = re.findall(r"\w+", stated["both"].lower())[:2] if stated else ["default"]
+        found[f"{_dtype(types[match['operand']])} {'/'.join(dict.fromkeys(both))}"] += 1
+    return dict(sorted(found.items()))
+
+
+def aliased(optimised: str) -> int:
+    """Arguments whose buffer an output takes over, from the optimised HLO's first line."""
+    return len(re.findall(r"\b(?:may|must)-alias\b", optimised.partition("\n")[0]))
+
+
+def _called(
+    function: str, own: Mapping[str, Counter[tuple[str, str | None]]], calls: Mapping[str, Counter[str]]
+) -> Counter[tuple[str, str | None]]:
+    """A function's operators and those of all it calls; StableHLO has no recursion."""
+    total = Counter(own[function])
+    for name, times in calls[function].items():
+        for key, count in _called(name, own, calls).items():
+            total[key] += times * count
+    return total
+
+
+def _dtype(element: str) -> str:
+    """NumPy's name of an MLIR element type, where it has one."""
+    if element in _NUMPY:
+        return _NUMPY[element]
+    for prefix, kind in (("bf", "bfloat"), ("f", "float"), ("ui", "uint"), ("i", "int")):
+        if re.fullmatch(rf"{prefix}\d+", element):
+            return element.replace(prefix, kind, 1)
+    return element
