@@ -5,7 +5,8 @@ import dataclasses
 import pytest
 
 from fwbench.machine import machine
-from fwbench.models import CATALOG
+from fwbench.models import CATALOG, Model
+from fwbench.models.inputs import normal
 from fwbench.plugin.selecting import select
 from fwbench.record.workload import MODES
 from fwbench.suite.profiles import PROFILES
@@ -104,6 +105,22 @@ def test_the_studies_of_two_frameworks_take_tensorflow_on_request(chosen, study)
     asked = {"torch", "tensorflow", "tensorflow-xla"}
     assert not lanes() & {"tensorflow", "tensorflow-xla"}
     assert lanes(f"--fwbench-frameworks={','.join(asked)}") == asked
+
+
+def test_a_model_of_ones_own_is_measured_in_every_framework_that_it_names(chosen):
+    """The suite's own in TensorFlow only on request, as few have it."""
+
+    def lanes(model, *options):
+        selection = chosen("--fwbench-profile=quick", *options)
+        return [workload.lane for workload in selection.of_test(model, "inference", (1,), ())]
+
+    paths = {"tensorflow": "mine:InKeras", "torch": "mine:InTorch"}
+    assert lanes(Model("mine", inputs=normal(3), **paths)) == ["torch", "tensorflow"]
+    assert lanes(Model("mine", inputs=normal(3), tensorflow="mine:InKeras")) == ["tensorflow"]
+    assert lanes(Model("mine", inputs=normal(3), **paths), "--fwbench-frameworks=tensorflow-xla") == ["tensorflow-xla"]
+    assert lanes(CATALOG["mlp"]) == ["torch", "jax"]
+    # Under a name of the suite's, too.
+    assert lanes(Model("mlp", inputs=normal(3), **paths)) == ["torch", "tensorflow"]
 
 
 def test_options_change_a_study(chosen):
