@@ -53,17 +53,19 @@ def installed(tmp_path_factory, wheel):
 @pytest.fixture(scope="session")
 def core(tmp_path_factory, installed):
     """An interpreter with what fwbench requires without any extra, and pytest-xdist; it has no fwbench itself."""
+    (described,) = installed.glob("fwbench-*.dist-info")
+    requirements = [*(metadata.Distribution.at(described).requires or ()), "pytest-xdist"]
+    return _environment(tmp_path_factory, "core", requirements)
 
-    def make(folder):
-        venv.create(folder, symlinks=True)
-        (packages,) = folder.glob("lib/python*/site-packages")
-        (described,) = installed.glob("fwbench-*.dist-info")
-        for distribution in _closure([*(metadata.Distribution.at(described).requires or ()), "pytest-xdist"]):
-            # Links, because copying NumPy and SciPy would take longer than most of the tests.
-            for top in {file.parts[0] for file in distribution.files or ()} - {"..", "__pycache__"}:
-                (packages / top).symlink_to(distribution.locate_file(top))
 
-    return once(tmp_path_factory, "core", make) / "bin" / "python"
+@pytest.fixture(scope="session")
+def tensorflow_alone(tmp_path_factory):
+    """An interpreter with TensorFlow, what it requires (NumPy is of that), and nothing else: not even pytest."""
+    try:
+        metadata.version("tensorflow")
+    except metadata.PackageNotFoundError:
+        pytest.skip(f"needs TensorFlow in {sys.executable}")
+    return _environment(tmp_path_factory, "tensorflow-alone", ["tensorflow"])
 
 
 @pytest.fixture
@@ -80,6 +82,20 @@ def stranger(outside, installed, monkeypatch):
     """An empty project, in whose environment the wheel is installed."""
     monkeypatch.setenv("PYTHONPATH", str(installed))
     return outside
+
+
+def _environment(tmp_path_factory, name, requirements):
+    """A virtual environment's interpreter, in which nothing can be imported but what these requirements come to."""
+
+    def make(folder):
+        venv.create(folder, symlinks=True)
+        (packages,) = folder.glob("lib/python*/site-packages")
+        for distribution in _closure(requirements):
+            # Links, because copying NumPy and SciPy would take longer than most of the tests.
+            for top in {file.parts[0] for file in distribution.files or ()} - {"..", "__pycache__"}:
+                (packages / top).symlink_to(distribution.locate_file(top))
+
+    return once(tmp_path_factory, name, make) / "bin" / "python"
 
 
 def _closure(requirements):

@@ -54,6 +54,14 @@ def test_a_missing_framework_skips_its_tests_with_a_sentence(stranger, core):
     outcome.stdout.fnmatch_lines_random(["SKIPPED*torch cannot be imported*", "SKIPPED*jax cannot be imported*"])
 
 
+def test_the_study_of_three_frameworks_skips_what_is_missing(stranger, core):
+    outcome = stranger.run(core, "-m", "pytest", *SUITE, "--fwbench-study=simple-cnn", "-rs")
+    outcome.assert_outcomes(skipped=3, deselected=outcome.parseoutcomes().get("deselected"))
+    for lane, package in (("tensorflow-xla", "tensorflow"), ("torch-compile", "torch"), ("jax", "jax")):
+        reason = f"*SKIPPED*{lane} cannot be imported (No module named '{package}'); install it there*"
+        outcome.stdout.fnmatch_lines_random([reason, f"cnn *{lane} *unavailable"])
+
+
 def test_missing_packages_of_data_are_told_in_a_sentence(stranger, core):
     stranger.makepyfile(
         main="""
