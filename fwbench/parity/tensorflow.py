@@ -1,7 +1,8 @@
 """TensorFlow's side of a proof."""
 
+import contextlib
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -103,19 +104,31 @@ class TensorFlowSide(Side):
             self.network.load(self._weights)
 
     def _forwards(self) -> tuple[Any, Any]:
-        # Nothing of it is random.
-        with training(seed=None) as step:
-            output = self.network.apply(self._inputs, train=self.case.mode == "train")
-            loss = self._loss(output)
-        step.assign()
-        return loss, output
+        with self._mode():
+            return self._answers()
 
     def _both_ways(self) -> tuple[Any, Any, list[Any]]:
         parameters = self.network.parameters
-        with tf.GradientTape() as tape:
-            loss, output = self._forwards()
-        gradients = tape.gradient(loss, parameters, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        with self._mode():
+            with tf.GradientTape() as tape:
+                loss, output = self._answers()
+            gradients = tape.gradient(loss, parameters, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         return loss, output, [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+    def _answers(self) -> tuple[Any, Any]:
+        output = self.network.apply(self._inputs, train=self.case.mode == "train")
+        return self._loss(output), output
+
+    @contextlib.contextmanager
+    def _mode(self) -> Iterator[None]:
+        """The case's mode; new running statistics are there at its end."""
+        if self.case.mode == "eval":
+            yield
+            return
+        # Nothing of it is random.
+        with training(seed=None) as step:
+            yield
+        step.assign()
 
     def _loss(self, output: Any) -> Any:
         if not self.network.shapes:

@@ -1,10 +1,10 @@
 """The small CNN of the three-framework study, as docs/models.md defines it."""
 
-from fwbench.frameworks.tensorflow.imported import keras, tf
-from fwbench.frameworks.tensorflow.layers import Conv, Linear, Tensor, global_average_pool, max_pool
+from fwbench.frameworks.tensorflow.imported import tf
+from fwbench.frameworks.tensorflow.layers import Conv, Linear, Model, Tensor, global_average_pool, max_pool
 
 
-class CNN(keras.Model):
+class CNN(Model):
     """Logits of shape (batch, 10) from images of shape (batch, height, width, 3)."""
 
     def __init__(self) -> None:

@@ -2,11 +2,12 @@
 
 from functools import partial
 
-from fwbench.frameworks.tensorflow.imported import keras, tf
+from fwbench.frameworks.tensorflow.imported import tf
 from fwbench.frameworks.tensorflow.layers import (
     Dropout,
     Layer,
     Linear,
+    Model,
     Sequential,
     SqueezeExcitation,
     StochasticDepth,
@@ -54,7 +55,7 @@ class MBConv(Layer):
         return self.stochastic_depth(y) + x if self.shortcut else y
 
 
-class EfficientNetB0(keras.Model):
+class EfficientNetB0(Model):
     """Logits of shape (batch, 1000) from images of shape (batch, height, width, 3)."""
 
     def __init__(self) -> None:

@@ -18,7 +18,9 @@ Activation = Callable[[Tensor], Tensor]
 
 @dataclass
 class Training:
-    """What a training step hands to the layers, and they to the step.
+    """What a training step hands to the layers, and they to the step; where there is none, they are in inference mode.
+
+    Not Keras's argument `training`, of which nothing is known where a block is computed again for its gradients.
 
     Attributes:
         seed: of this step's random numbers, two int32.
@@ -28,6 +30,13 @@ class Training:
 
     seed: Tensor
     statistics: dict[int, tuple[Any, Tensor]] = field(default_factory=dict)
+    _graph: Any = field(default_factory=tf.compat.v1.get_default_graph)
+
+    def note(self, variable: Any, value: Tensor) -> None:
+        """Take down a statistic's new value, unless there is one: a block is computed again after it was computed."""
+        # Keras traces a model of a user's once more, in a graph that it throws away.
+        if tf.compat.v1.get_default_graph() is self._graph:
+            self.statistics.setdefault(id(variable), (variable, tf.cast(value, variable.dtype)))
 
     def assign(self) -> None:
         """Give the running statistics their new values."""
@@ -49,11 +58,19 @@ def training(seed: Tensor) -> Iterator[Training]:
         _training = before
 
 
-class Layer(keras.layers.Layer):
-    """A layer whose weights have their shapes from the beginning."""
+class _Built:
+    """Has all its weights from the beginning: Keras would trace it once more to find that out."""
 
     def build(self, *shapes: Any) -> None:
         """Nothing is left to build when the layer is first called."""
+
+
+class Model(_Built, keras.Model):
+    """A network."""
+
+
+class Layer(_Built, keras.layers.Layer):
+    """A layer of one."""
 
     def weight(self, name: str, *shape: int, trainable: bool = True, autocast: bool = True) -> Any:
         """A weight that some canonical one will be assigned to."""
@@ -133,15 +150,15 @@ class BatchNorm(Layer):
         self.mean = self.weight("running_mean", features, trainable=False, autocast=False)
         self.variance = self.weight("running_var", features, trainable=False, autocast=False)
 
-    def call(self, x: Tensor, training: bool = False) -> Tensor:
+    def call(self, x: Tensor) -> Tensor:
         normalise = defined_batch_norm if x.dtype == tf.float64 else fused_batch_norm
         held = (self.scale, self.offset, self.mean, self.variance)
         scale, offset, mean, variance = (_wide(tf.convert_to_tensor(one)) for one in held)
-        y, mean, variance = normalise(x, scale, offset, mean, variance, self.eps, self.momentum, training)
-        if training and _training is not None:
-            for variable, value in ((self.mean, mean), (self.variance, variance)):
-                # The first of two computations: the second comes with the gradients.
-                _training.statistics.setdefault(id(variable), (variable, tf.cast(value, variable.dtype)))
+        train = _training is not None
+        y, mean, variance = normalise(x, scale, offset, mean, variance, self.eps, self.momentum, train)
+        if _training is not None:
+            _training.note(self.mean, mean)
+            _training.note(self.variance, variance)
         return y
 
 
@@ -209,11 +226,9 @@ class Dropout(Layer):
         self.rate = rate
         self.number = 0
 
-    def call(self, x: Tensor, training: bool = False) -> Tensor:
-        if not training or self.rate == 0:
+    def call(self, x: Tensor) -> Tensor:
+        if _training is None or self.rate == 0:
             return x
-        if _training is None:
-            raise ValueError("a stochastic layer needs a seed while training")
         seed = tf.random.experimental.stateless_fold_in(_training.seed, self.number)
         keep = tf.random.stateless_uniform(self._shared(x), seed) >= self.rate
         return tf.where(keep, x / (1 - self.rate), tf.zeros((), x.dtype))

@@ -1,10 +1,10 @@
 """The MNIST MLP: 784-256-128-10 with ReLU."""
 
-from fwbench.frameworks.tensorflow.imported import keras, tf
-from fwbench.frameworks.tensorflow.layers import Linear, Tensor
+from fwbench.frameworks.tensorflow.imported import tf
+from fwbench.frameworks.tensorflow.layers import Linear, Model, Tensor
 
 
-class MLP(keras.Model):
+class MLP(Model):
     """Logits of shape (batch, 10) from flat pixels of shape (batch, 784)."""
 
     def __init__(self) -> None:

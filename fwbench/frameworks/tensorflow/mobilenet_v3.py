@@ -2,12 +2,13 @@
 
 from functools import partial
 
-from fwbench.frameworks.tensorflow.imported import keras, tf
+from fwbench.frameworks.tensorflow.imported import tf
 from fwbench.frameworks.tensorflow.layers import (
     Activation,
     Dropout,
     Layer,
     Linear,
+    Model,
     Sequential,
     SqueezeExcitation,
     Tensor,
@@ -63,7 +64,7 @@ class InvertedResidual(Layer):
         return x + y if self.shortcut else y
 
 
-class MobileNetV3Small(keras.Model):
+class MobileNetV3Small(Model):
     """Logits of shape (batch, 1000) from images of shape (batch, height, width, 3)."""
 
     def __init__(self) -> None:

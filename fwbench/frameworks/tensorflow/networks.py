@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fwbench.frameworks.faults import faults
 from fwbench.frameworks.tensorflow.imported import keras, tf
-from fwbench.frameworks.tensorflow.layers import Sequential, Tensor
+from fwbench.frameworks.tensorflow.layers import Dropout, Sequential, Tensor
 from fwbench.models import Model
 from fwbench.models.importing import ModelError, arguments, load, parameters
 from fwbench.models.outputs import select
@@ -51,6 +51,9 @@ class Network:
         """
         self.model = model
         self.module = _built(model, sizes, policy)
+        for number, layer in enumerate(self.layers()):
+            if isinstance(layer, Dropout):
+                layer.number = number
         self._variables: dict[str, tuple[Any, tuple[int, ...]]] = {}
         if isinstance(self.module, keras.layers.Layer):
             if not self.module.weights:

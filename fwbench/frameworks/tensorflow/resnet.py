@@ -1,11 +1,12 @@
 """ResNet-50 v1.5 (He et al., arXiv:1512.03385; stride in the 3x3 convolution, as torchvision has it)."""
 
-from fwbench.frameworks.tensorflow.imported import keras, tf
+from fwbench.frameworks.tensorflow.imported import tf
 from fwbench.frameworks.tensorflow.layers import (
     BatchNorm,
     Conv,
     Layer,
     Linear,
+    Model,
     Sequential,
     Tensor,
     global_average_pool,
@@ -37,7 +38,7 @@ class Bottleneck(Layer):
         return tf.nn.relu(y + self.downsample(x))
 
 
-class ResNet50(keras.Model):
+class ResNet50(Model):
     """Logits of shape (batch, 1000) from images of shape (batch, height, width, 3)."""
 
     def __init__(self) -> None:

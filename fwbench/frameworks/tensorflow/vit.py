@@ -3,8 +3,8 @@
 import math
 from functools import partial
 
-from fwbench.frameworks.tensorflow.imported import keras, tf
-from fwbench.frameworks.tensorflow.layers import Conv, Layer, LayerNorm, Linear, Sequential, Tensor
+from fwbench.frameworks.tensorflow.imported import tf
+from fwbench.frameworks.tensorflow.layers import Conv, Layer, LayerNorm, Linear, Model, Sequential, Tensor
 
 _PATCH = 16
 _LAYERS = 12
@@ -86,7 +86,7 @@ class Heads(Layer):
         return self.head(x)
 
 
-class ViTB16(keras.Model):
+class ViTB16(Model):
     """Logits of shape (batch, 1000) from images of shape (batch, image_size, image_size, 3)."""
 
     def __init__(self, image_size: int = 224) -> None:
