@@ -305,8 +305,11 @@ def test_what_a_lane_of_ours_lacks_an_extra_brings(tmp_path, monkeypatch, framew
     monkeypatch.setattr(doctor, "versions", lambda names: {})
     pyproject = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     brought = {Requirement(line).name for line in pyproject["project"]["optional-dependencies"][framework]}
-    for lane in [lane for lane in LANES.values() if lane.framework == framework]:
-        found = examined(tmp_path)[lane.name]
+    findings = examined(tmp_path)
+    lanes = [lane for lane in LANES.values() if lane.framework == framework]
+    assert lanes
+    for lane in lanes:
+        found = findings[lane.name]
         assert f"`pip install 'fwbench[{framework}]'`" in found.next_step
         # jaxlib comes with jax, and Keras with TensorFlow.
         assert lane.distributions[0] in brought
@@ -365,7 +368,7 @@ def test_the_list_names_all_there_is(capsys):
     assert names["models"] == [name for name in CATALOG if name != "noop"]
     assert names["lanes"] == [name for name, lane in LANES.items() if not lane.internal]
     assert names["studies"] == list(STUDIES)
-    assert names["frameworks"] == ["torch", "jax"]
+    assert names["frameworks"] == ["torch", "jax", "tensorflow"]
     assert {row["name"]: row["unit"] for row in everything["metrics"]}["latency_p50"] == "s"
     assert main(["list"]) == 0
     told = capsys.readouterr().out
