@@ -22,10 +22,10 @@ def unless_recorded(request: pytest.FixtureRequest) -> Callable[[str, str, Calla
     Made of the same networks, by the same proofs, with the same versions and on the same device, it would come out the
     same again.
     """
-    full = functools.cache(lambda model: store.full(CATALOG[model]))
+    full = functools.cache(lambda model, framework: store.full(CATALOG[model], framework))
 
-    def check(model: str, what: str, states: Callable[[store.Full], bool]) -> None:
-        found = None if request.config.getoption("reprove") else full(model)
+    def check(model: str, what: str, states: Callable[[store.Full], bool], framework: str = "jax") -> None:
+        found = None if request.config.getoption("reprove") else full(model, framework)
         if found and states(found):
             pytest.skip(f"{what}: recorded in fwbench/parity/proofs for these sources and versions (--reprove repeats)")
 
@@ -35,19 +35,20 @@ def unless_recorded(request: pytest.FixtureRequest) -> Callable[[str, str, Calla
 # Of session scope, so that pytest runs all that concerns one model and mode in one go and each result is computed once.
 @pytest.fixture(scope="session")
 def proof(request: pytest.FixtureRequest, unless_recorded: Callable[..., None]) -> Iterator[object]:
-    """The proof of a model in a mode, both parameters."""
-    model, mode = request.param
+    """The proof of a model in a framework and a mode, all of them parameters."""
+    model, framework, mode = request.param
 
     def states(full: store.Full) -> bool:
         return any(row.mode == mode and row.holds for row in map(Row.from_json, full.rows))
 
-    unless_recorded(model, f"all of {model} in mode {mode}", states)
+    unless_recorded(model, f"all of {model} in {framework} in mode {mode}", states, framework)
     import jax
+    import torchvision  # noqa: F401 (before TensorFlow, whose LLVM its compiler's would clash with)
 
     from fwbench.meters.memory import trim_heap
     from fwbench.parity.float32 import SuiteProof, device_at_hand
 
-    yield SuiteProof(CATALOG[model], mode, device_at_hand())
+    yield SuiteProof(CATALOG[model], mode, device_at_hand(), framework)
     # ViT-B/16's gradients in float64 take gigabytes, and so do compiled programs that nobody will call again.
     jax.clear_caches()
     gc.collect()

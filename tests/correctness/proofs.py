@@ -5,14 +5,23 @@ import pytest
 from fwbench.models import CATALOG
 from fwbench.parity.case import MODELS
 from fwbench.parity.proof import modes
+from tests.tensorflow import needs_tensorflow
 
 
 def over(cases):
-    """Parametrise a test's `proof` with models and modes."""
-    return pytest.mark.parametrize("proof", [pytest.param(case, id="-".join(case)) for case in cases], indirect=True)
+    """Parametrise a test's `proof` with models, frameworks and modes."""
+    marks = {"tensorflow": [needs_tensorflow]}
+    parameters = [pytest.param(case, id="-".join(case), marks=marks.get(case[1], [])) for case in cases]
+    return pytest.mark.parametrize("proof", parameters, indirect=True)
 
 
-EVERY = [(model, mode) for model in MODELS for mode in modes(CATALOG[model])]
+FRAMEWORKS = ("jax", "tensorflow")
+EVERY = [(model, framework, mode) for model in MODELS for framework in FRAMEWORKS for mode in modes(CATALOG[model])]
 
 every_mode = over(EVERY)
-inference = over([(model, "eval") for model in MODELS])
+inference = over([case for case in EVERY if case[2] == "eval"])
+
+
+def inference_of(framework):
+    """Those of one framework."""
+    return over([case for case in EVERY if case[1:] == (framework, "eval")])

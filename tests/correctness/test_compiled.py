@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from tests.correctness.proofs import inference
+from tests.correctness.proofs import inference, inference_of
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def fresh_compiler():
     torch._dynamo.reset()
 
 
-@inference
+@inference_of("jax")
 def test_torch_compile(proof, fresh_compiler):
     assert proof.torch_compile() <= proof.logits().bound
     assert counters["stats"]["unique_graphs"] > 0
@@ -29,3 +29,8 @@ def test_torch_compile(proof, fresh_compiler):
 @inference
 def test_jit(proof):
     assert proof.jit() <= proof.logits().bound
+
+
+@inference_of("tensorflow")
+def test_tensorflow_with_xla(proof):
+    assert proof.xla() <= proof.logits().bound

@@ -39,7 +39,7 @@ def test_at_full_length(proof, quantity):
     proof.prove(quantity)
 
 
-@over([(model, mode) for model, mode in EVERY if len(modes(CATALOG[model])) > 1])
+@over([case for case in EVERY if len(modes(CATALOG[case[0]])) > 1])
 def test_statistics(proof):
     proof.prove("statistics")
 

@@ -4,8 +4,11 @@ import jax
 import pytest
 
 from fwbench.models import CATALOG
-from fwbench.parity.mutations import MUTATIONS, Mutation, find
+from fwbench.parity.case import MODELS
+from fwbench.parity.mutations import MUTATIONS, find
+from fwbench.parity.planting import Mutation
 from fwbench.parity.proof import bound
+from tests.tensorflow import needs_tensorflow
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: f"{mutation.model}-{mutation.name}")
@@ -14,6 +17,28 @@ def test_a_mutation_is_found(mutation, unless_recorded):
     what = f"that the proof of {mutation.model} finds {mutation.name}"
     unless_recorded(mutation.model, what, lambda full: full.mutations.get(mutation.name, 0.0) > least)
     find(mutation)
+
+
+@needs_tensorflow
+@pytest.mark.parametrize("model", MODELS)
+def test_tensorflows_mutations_are_found(model, unless_recorded):
+    import torchvision  # noqa: F401 (before TensorFlow, whose LLVM its compiler's would clash with)
+
+    from fwbench.parity import tensorflow_mutations as planted
+
+    mutations = [mutation for mutation in planted.MUTATIONS if mutation.model == model]
+    assert mutations
+    least = {mutation.name: bound(CATALOG[model], mutation.quantity) for mutation in mutations}
+    assert len(least) == len(mutations)
+    what = f"that the proof of {model} in TensorFlow finds {', '.join(least)}"
+    unless_recorded(
+        model,
+        what,
+        lambda full: all(full.mutations.get(name, 0.0) > error for name, error in least.items()),
+        "tensorflow",
+    )
+    for mutation in mutations:
+        planted.find(mutation)
 
 
 def test_a_mutation_that_the_proof_does_not_find_is_an_error():

@@ -11,9 +11,10 @@ from fwbench.frameworks.jax import networks as jax_networks
 from fwbench.frameworks.torch import networks as torch_networks
 from fwbench.models import CATALOG
 from fwbench.parity.case import MODELS, is_statistic, side
+from tests.tensorflow import TENSORFLOW
 
 every_model = pytest.mark.parametrize("model", MODELS)
-every_framework = pytest.mark.parametrize("framework", ["torch", "jax"])
+every_framework = pytest.mark.parametrize("framework", ["torch", "jax", TENSORFLOW])
 BATCH = 3
 
 

@@ -22,6 +22,7 @@ from fwbench.frameworks.torch import networks as torch_networks
 from fwbench.models import CATALOG
 from fwbench.models.inputs import draw as draw_inputs
 from fwbench.models.weights import draw
+from tests.tensorflow import TENSORFLOW
 
 # Chance that a right framework fails one of the tests below for some seed: each splits it among its binomial tests.
 FALSE_ALARM = 1e-6
@@ -62,8 +63,32 @@ def jax_layers(model):
     return found
 
 
-LAYERS = {"torch": torch_layers, "jax": jax_layers}
-every_framework = pytest.mark.parametrize("framework", LAYERS)
+def tensorflow_layers(model):
+    from fwbench.frameworks.tensorflow import layers, networks
+
+    found = {}
+    for path, layer in named_layers(networks.Network(CATALOG[model], CATALOG[model].sizes()).module):
+        if isinstance(layer, layers.Dropout) and layer.rate > 0:
+            kind = "stochastic depth" if isinstance(layer, layers.StochasticDepth) else "dropout"
+
+            def call(x, layer=layer):
+                with layers.training((0, 1)):
+                    return layer(x).numpy()
+
+            found[path] = (kind, layer.rate, call)
+    return found
+
+
+def named_layers(layer, path=""):
+    from fwbench.frameworks.tensorflow.networks import _children
+
+    for name, child in _children(layer):
+        yield f"{path}{name}", child
+        yield from named_layers(child, f"{path}{name}.")
+
+
+LAYERS = {"torch": torch_layers, "jax": jax_layers, "tensorflow": tensorflow_layers}
+every_framework = pytest.mark.parametrize("framework", ["torch", "jax", TENSORFLOW])
 
 
 def assert_bernoulli(kept, keep, alarm):
@@ -78,14 +103,15 @@ def assert_bernoulli(kept, keep, alarm):
         assert p_value >= alarm / (1 + len(pairs))
 
 
+@every_framework
 @stochastic_model
-def test_frameworks_have_the_same_layers_at_the_same_rates(model):
-    torch_rates, jax_rates = (
-        {path: (kind, pytest.approx(rate)) for path, (kind, rate, _) in layers(model).items()}
-        for layers in LAYERS.values()
+def test_frameworks_have_the_same_layers_at_the_same_rates(framework, model):
+    torch_rates, rates = (
+        {path: (kind, pytest.approx(rate)) for path, (kind, rate, _) in LAYERS[name](model).items()}
+        for name in ("torch", framework)
     )
     assert torch_rates
-    assert torch_rates == jax_rates
+    assert torch_rates == rates
 
 
 @every_framework
@@ -154,7 +180,7 @@ def jax_network(model, *, rate=None):
     return lambda x, seed, mode: np.asarray(compiled(mode)(leaves, x, jax.random.key(seed)))
 
 
-@pytest.mark.parametrize("network", [torch_network, jax_network], ids=LAYERS)
+@pytest.mark.parametrize("network", [torch_network, jax_network], ids=["torch", "jax"])
 @stochastic_model
 def test_stochastic_layers_are_on_in_training_and_off_in_inference(network, model, quickly_compiled):
     x = draw_inputs(CATALOG[model].inputs, 4, 0, {"image_size": SIZE})[""]

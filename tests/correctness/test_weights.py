@@ -10,9 +10,10 @@ from fwbench.frameworks.torch import networks as torch_networks
 from fwbench.models import CATALOG, ModelError
 from fwbench.models.weights import digest, draw
 from fwbench.parity.case import MODELS, side
+from tests.tensorflow import TENSORFLOW
 
 every_model = pytest.mark.parametrize("model", MODELS)
-every_framework = pytest.mark.parametrize("framework", ["torch", "jax"])
+every_framework = pytest.mark.parametrize("framework", ["torch", "jax", TENSORFLOW])
 
 
 def shapes(framework, model):
@@ -32,6 +33,12 @@ def passed_through(framework, model, weights):
         module = torch_networks.network(row, row.sizes())
         torch_networks.load_weights(module, weights)
         return torch_networks.export_weights(module)
+    if framework == "tensorflow":
+        from fwbench.frameworks.tensorflow.networks import Network
+
+        network = Network(row, row.sizes())
+        network.load(weights)
+        return network.export()
     network = jax_networks.network(row, row.sizes())
     return network.export(network.load(weights))
 
@@ -44,9 +51,10 @@ def assert_same_bits(actual, expected):
         assert actual[name].tobytes() == np.ascontiguousarray(array).tobytes(), name
 
 
+@every_framework
 @every_model
-def test_frameworks_name_and_shape_every_tensor_alike(model):
-    assert shapes("torch", model) == shapes("jax", model)
+def test_frameworks_name_and_shape_every_tensor_alike(model, framework):
+    assert shapes("torch", model) == shapes(framework, model)
 
 
 @every_framework

@@ -15,6 +15,11 @@ _MLP = 3072
 _layer_norm = partial(LayerNorm, eps=1e-6)
 
 
+def _gelu(x: Tensor) -> Tensor:
+    """The error-function form; TensorFlow's own rounds its constant to float32 in float64 too."""
+    return 0.5 * x * (1 + tf.math.erf(x / math.sqrt(2)))
+
+
 class SelfAttention(Layer):
     """Multi-head self-attention with the packed input projection of torch.nn.MultiheadAttention."""
 
@@ -40,8 +45,8 @@ class EncoderBlock(Layer):
         self.ln_1 = _layer_norm(_WIDTH)
         self.self_attention = SelfAttention()
         self.ln_2 = _layer_norm(_WIDTH)
-        # Indices 2 and 4 are dropouts of rate 0 in torchvision; GELU is the error-function form.
-        self.mlp = Sequential([Linear(_WIDTH, _MLP), tf.nn.gelu, tf.identity, Linear(_MLP, _WIDTH)])
+        # Indices 2 and 4 are dropouts of rate 0 in torchvision.
+        self.mlp = Sequential([Linear(_WIDTH, _MLP), _gelu, tf.identity, Linear(_MLP, _WIDTH)])
 
     def call(self, x: Tensor) -> Tensor:
         x = x + self.self_attention(self.ln_1(x))

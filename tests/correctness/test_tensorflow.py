@@ -1,0 +1,148 @@
+"""What TensorFlow's networks are made of: forms and definitions that stand in for others, proved equal in float64."""
+
+import numpy as np
+import pytest
+import torchvision  # noqa: F401 (before TensorFlow, whose LLVM its compiler's would clash with)
+
+from fwbench.models import CATALOG
+from fwbench.parity.case import MODELS, Case
+from fwbench.parity.proof import BOUNDS, measure, prove
+from fwbench.parity.torch import TorchSide
+from tests.tensorflow import needs_tensorflow
+
+pytestmark = needs_tensorflow
+
+
+@pytest.fixture(scope="module")
+def tf():
+    from fwbench.frameworks.tensorflow.imported import tf
+
+    return tf
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def sides(request):
+    """PyTorch's and TensorFlow's answers on small images, in inference, which every run proves."""
+    from fwbench.parity.tensorflow import TensorFlowSide
+
+    model = CATALOG[request.param]
+    case = Case(model, axes=tuple(model.proof_axes.items()))
+    reference, candidate = TorchSide(case), TensorFlowSide(case)
+    # First: it has gone forward too.
+    assert candidate.backward.gradients
+    return reference, candidate
+
+
+@pytest.mark.parametrize("quantity", ["output", "loss", "gradients"])
+def test_on_small_images(sides, quantity):
+    prove(quantity, *sides)
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def differentiated(tf, function, *arguments):
+    """The value of a function of arrays, and the gradients of a sum of it that weighs every element otherwise."""
+    given = [tf.constant(array) for array in arguments]
+    with tf.GradientTape() as tape:
+        tape.watch(given)
+        value = function(*given)
+        weighed = tf.reduce_sum(value * normal(*value.shape, seed=1).astype(value.dtype.as_numpy_dtype))
+    return [value.numpy(), *(gradient.numpy() for gradient in tape.gradient(weighed, given))]
+
+
+@pytest.mark.parametrize("part", ["output", "mean", "variance"])
+@pytest.mark.parametrize("train", [False, True])
+def test_batch_normalisation_by_definition_is_tensorflows_own(tf, train, part):
+    from fwbench.frameworks.tensorflow.layers import defined_batch_norm, fused_batch_norm
+
+    before = normal(3, seed=2).astype(np.float32), np.array([0.5, 1, 2], np.float32)
+    arguments = [normal(*shape).astype(np.float32) for shape in ((4, 5, 6, 3), (3,), (3,))]
+
+    def answer(normalise):
+        def call(*given):
+            found = normalise(*given, *before, 1e-3, 0.1, train)
+            return found[("output", "mean", "variance").index(part)]
+
+        # No gradient goes through running statistics.
+        return (
+            differentiated(tf, call, *arguments)
+            if part == "output"
+            else [tf.convert_to_tensor(call(*map(tf.constant, arguments))).numpy()]
+        )
+
+    for one, other in zip(answer(defined_batch_norm), answer(fused_batch_norm), strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("size", [(7, 8), (6, 5)])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("kernel", [3, 5])
+def test_a_depthwise_convolution_as_shifted_products_is_tensorflows_own(tf, kernel, stride, size):
+    from fwbench.frameworks.tensorflow import convolutions
+
+    pad = (kernel - 1) // 2
+    pads = ((pad, pad), (pad, pad))
+    x, weight = normal(2, *size, 3), normal(kernel, kernel, 3, 1)
+
+    def own(x, weight):
+        return tf.nn.depthwise_conv2d(x, weight, (1, stride, stride, 1), ((0, 0), *pads, (0, 0)))
+
+    def ours(x, weight):
+        return convolutions.depthwise_products(x, weight, stride, pads)
+
+    for one, other in zip(differentiated(tf, ours, x, weight), differentiated(tf, own, x, weight), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_1x1_convolution_as_a_matrix_product_is_tensorflows_own(tf, stride):
+    from fwbench.frameworks.tensorflow import convolutions
+
+    arguments = normal(2, 5, 6, 3), normal(1, 1, 3, 4)
+
+    def own(x, weight):
+        return tf.nn.conv2d(x, weight, stride, "VALID")
+
+    def ours(x, weight):
+        return convolutions.pointwise_product(x, weight, stride)
+
+    for one, other in zip(differentiated(tf, ours, *arguments), differentiated(tf, own, *arguments), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+
+
+def test_the_forms_are_those_of_xla_on_a_cpu_alone(tf):
+    from fwbench.frameworks import load
+    from fwbench.models.weights import draw
+    from fwbench.record.lanes import OWN
+    from fwbench.record.workload import Workload
+
+    model = CATALOG["mobilenet_v3_small"]
+    framework = load(OWN["tensorflow"].adapter)
+    weights = draw(model, framework.weight_shapes(model, model.sizes()), 0)
+    used = {}
+    for lane, plain in (("tensorflow", False), ("tensorflow-xla", False), ("tensorflow-xla", True)):
+        program = framework.build(Workload(lane, model.name, plain=plain), model, weights)
+        program.trace()
+        operators = {node.op for node in program.concrete.graph.as_graph_def().node}
+        used[lane, plain] = (program.settings.get("convolutions"), "DepthwiseConv2dNative" in operators)
+    assert used == {
+        ("tensorflow", False): (None, True),
+        ("tensorflow-xla", False): ("depthwise as shifted products, 1x1 as matrix products", False),
+        ("tensorflow-xla", True): ("TensorFlow's own", True),
+    }
+
+
+def test_rematerialisation_computes_every_block_again_and_changes_no_result(tf):
+    """Running statistics above all: a block that runs twice must count its batch once, and in training mode."""
+    from fwbench.frameworks.tensorflow.rematerialise import rematerialise
+    from fwbench.parity.tensorflow import TensorFlowSide
+
+    case = Case(CATALOG["mobilenet_v3_small"], "train", axes=(("image_size", 32),), batch_size=4)
+    kept, again = TensorFlowSide(case), TensorFlowSide(case)
+    rematerialise(again.network)
+    for quantity in ("gradients", "statistics", "output"):
+        assert max(measure(quantity, kept, again).values()) < BOUNDS[quantity]
+    nodes = [side._differentiate.get_concrete_function().graph.as_graph_def().node for side in (kept, again)]
+    assert [[node.op for node in of].count("DepthwiseConv2dNative") for of in nodes] == [11, 22]
