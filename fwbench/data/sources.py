@@ -1,5 +1,6 @@
 """The sources by name."""
 
+import sys
 from collections.abc import Mapping
 
 from fwbench.data.contract import Data, DataError
@@ -52,7 +53,8 @@ def open_data(
         data = _open(name, model, path, seed, processes, prefetch, sizes)
     except ModuleNotFoundError as error:
         raise DataError(
-            f"{name} needs {error.name}, which is not installed: pip install 'fwbench[{_EXTRAS[name]}]'"
+            f"{name} needs {error.name}, which is not installed in {sys.executable}: "
+            f"pip install 'fwbench[{_EXTRAS[name]}]'"
         ) from error
     if data.classes > model.classes:
         raise DataError(

@@ -79,9 +79,9 @@ def test_missing_packages_of_data_are_told_in_a_sentence(stranger, core):
     told = stranger.run(core, "main.py")
     told.stdout.fnmatch_lines(
         [
-            "digits needs sklearn, which is not installed: pip install 'fwbench[[]data]'",
+            "digits needs sklearn, which is not installed in *core/bin/python: pip install 'fwbench[[]data]'",
             "mnist needs a path: *",
-            "imagenet-100 needs *, which is not installed: pip install 'fwbench[[]imagenet]'",
+            "imagenet-100 needs *, which is not installed in *: pip install 'fwbench[[]imagenet]'",
             "synthetic opens",
         ]
     )

@@ -224,7 +224,7 @@ def test_a_missing_split_and_a_missing_column_are_named(tmp_path, write_parquet,
 def test_what_to_install_is_said(monkeypatch, imagenet_folder):
     monkeypatch.setitem(sys.modules, "datasets", None)
     assert refused(imagenet_folder) == (
-        "imagenet-100 needs datasets, which is not installed: pip install 'fwbench[imagenet]'"
+        f"imagenet-100 needs datasets, which is not installed in {sys.executable}: pip install 'fwbench[imagenet]'"
     )
 
 
