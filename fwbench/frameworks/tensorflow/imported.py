@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from typing import Any
 
 # What both import if it happens to be installed, and do not need: with JAX, 220 MB that would count as the memory of
-# TensorFlow's programs.
-_BESIDE = ("jax", "pandas", "matplotlib", "matplotlib.pyplot")
+# TensorFlow's programs; and scikit-learn, which sets variables of OpenMP for the whole process.
+_BESIDE = ("jax", "pandas", "matplotlib", "matplotlib.pyplot", "sklearn")
 
 
 @contextmanager
