@@ -61,6 +61,10 @@ def training(seed: Tensor) -> Iterator[Training]:
 class _Built:
     """Has all its weights from the beginning: Keras would trace it once more to find that out."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.built = True
+
     def build(self, *shapes: Any) -> None:
         """Nothing is left to build when the layer is first called."""
 

@@ -56,7 +56,7 @@ class Network:
                 layer.number = number
         self._variables: dict[str, tuple[Any, tuple[int, ...]]] = {}
         if isinstance(self.module, keras.layers.Layer):
-            if not self.module.weights:
+            if not all(layer.built for layer in self.layers()):
                 self._call_once(sizes)
             self._name(self.module)
         self.shapes: dict[str, Shape] = {
