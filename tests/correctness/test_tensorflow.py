@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torchvision  # noqa: F401 (before TensorFlow, whose LLVM its compiler's would clash with)
 
+from fwbench.compare.programs import compare
 from fwbench.models import CATALOG
 from fwbench.parity.case import MODELS, Case
 from fwbench.parity.proof import BOUNDS, measure, prove
@@ -146,3 +147,95 @@ def test_rematerialisation_computes_every_block_again_and_changes_no_result(tf):
         assert max(measure(quantity, kept, again).values()) < BOUNDS[quantity]
     nodes = [side._differentiate.get_concrete_function().graph.as_graph_def().node for side in (kept, again)]
     assert [[node.op for node in of].count("DepthwiseConv2dNative") for of in nodes] == [11, 22]
+
+
+@pytest.fixture(params=[False, True], ids=["graph", "xla"])
+def told(request, tf):
+    """Makes the fingerprint of a function of two matrices, by TensorFlow's graph or by what XLA makes of it."""
+    from fwbench.frameworks.tensorflow.program import CPU, Traced
+
+    class Program(Traced):
+        def __init__(self, function):
+            self.settings, self.device, self.xla, self.traces = {}, CPU, request.param, 0
+            self.inputs = (tf.constant(normal(8, 8), tf.float32), tf.constant(normal(8, 8), tf.float32))
+            self.function = self.traced(function)
+
+        @property
+        def arguments(self):
+            return self.inputs
+
+        def step(self):
+            self.found = self.concrete(*self.inputs)
+
+        def output(self):
+            return self.found.numpy()
+
+    def tell(function):
+        program = Program(function)
+        program.compile()
+        return program.fingerprint()
+
+    tell.xla = request.param
+    return tell
+
+
+def changes(base, head):
+    return [(remark.kind, remark.sentence) for remark in compare(base, head, "cpu") if remark.changed]
+
+
+def test_a_program_is_told_alike_whatever_its_parts_are_called(tf, told):
+    def network(x, w):
+        return tf.tanh(tf.matmul(x, w, name="logits"), name="scores")
+
+    base, head = told(lambda x, w: tf.tanh(x @ w)), told(network)
+    assert base == head
+    # Of the graph, TensorFlow's formulas count a product's 2 x 8 x 8 x 8.
+    assert base.flops == (None if told.xla else 2 * 8**3)
+    assert (base.form, base.fusions is None) == (("StableHLO", False) if told.xla else ("TensorFlow graph", True))
+
+
+def test_an_extra_operator_is_named(tf, told):
+    base, head = told(lambda x, w: tf.tanh(x @ w)), told(lambda x, w: tf.tanh(x @ tf.transpose(w)))
+    # Its permutation may be a constant of an element type that is new.
+    *_, (kind, sentence) = changes(base, head)
+    assert kind == "program"
+    assert "1 more transpose" in sentence.lower()
+
+
+def test_another_element_type_is_named(tf, told):
+    base = told(lambda x, w: tf.tanh(x @ w))
+    head = told(lambda x, w: tf.cast(tf.tanh(tf.cast(x @ w, tf.float64)), tf.float32))
+    (kind, sentence), *_ = changes(base, head)
+    assert (kind, sentence.partition(":")[0]) == ("dtype", "float64 is new")
+
+
+def test_another_constant_is_another_program(tf, told):
+    base, head = told(lambda x, w: x * 2), told(lambda x, w: x * 3)
+    assert base.operators == head.operators
+    assert [kind for kind, _ in changes(base, head)] == ["program"]
+
+
+def test_a_loops_body_is_read_once(tf, told):
+    def repeated(x, w):
+        return tf.while_loop(lambda i, _: i < 3, lambda i, x: (i + 1, tf.tanh(x @ w)), (tf.constant(0), x))[1]
+
+    found = told(repeated)
+    assert {name.lower(): count for name, count in found.operators.items()}["tanh"] == 1
+    assert told(repeated) == found
+
+
+def test_what_a_training_step_changes_in_place_is_told(tf):
+    """All parameters, their two moments and the step's number: XLA writes them where they lie."""
+    from fwbench.frameworks import load
+    from fwbench.models.weights import draw
+    from fwbench.record.lanes import OWN
+    from fwbench.record.workload import Workload
+
+    model = CATALOG["mlp"]
+    framework = load(OWN["tensorflow-xla"].adapter)
+    weights = draw(model, framework.weight_shapes(model, model.sizes()), 0)
+    program = framework.build(Workload("tensorflow-xla", "mlp", "train_step", 4), model, weights)
+    program.compile()
+    found = program.fingerprint()
+    assert found.aliased == 3 * 6 + 1
+    assert found.precisions.keys() == {"float32 highest"}

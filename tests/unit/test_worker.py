@@ -23,6 +23,7 @@ from fwbench.suite.profiles import PROFILES
 from fwbench.worker import client, server
 from fwbench.worker.client import PACKAGE, Workers, command, environment
 from fwbench.worker.server import serve
+from tests.tensorflow import needs_tensorflow
 from tests.unit.fakes import NO_PROJECT
 from tests.unit.processes import grandchildren
 
@@ -226,7 +227,14 @@ def test_what_a_library_prints_stays_out_of_the_messages():
     assert "echoed" in done.stderr
 
 
-@pytest.mark.parametrize("lanes", [("torch", "torch-compile"), ("jax",)], ids=["torch", "jax"])
+@pytest.mark.parametrize(
+    "lanes",
+    [
+        pytest.param(("torch", "torch-compile"), id="torch"),
+        pytest.param(("jax",), id="jax"),
+        pytest.param(("tensorflow", "tensorflow-xla"), id="tensorflow", marks=needs_tensorflow),
+    ],
+)
 def test_the_server_has_one_thread_when_it_forks(lanes):
     """Forking a process with several threads can deadlock the child."""
     # Lanes of a framework one after the other, as each imports what the one before it does.
