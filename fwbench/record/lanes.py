@@ -209,7 +209,11 @@ _TENSORFLOW = Lane(
         # A pool that takes the whole GPU at start would be all that a memory meter sees.
         "TF_FORCE_GPU_ALLOW_GROWTH": "true",
     },
-    recorded=("TF_", "XLA_", "KERAS_"),
+    # Not all that begins with TF_, as Terraform's variables do.
+    recorded=(
+        *("TF_AUTOTUNE_", "TF_CPU_", "TF_CUBLAS", "TF_CUDA_", "TF_CUDNN_", "TF_DETERMINISTIC_", "TF_DISABLE_"),
+        *("TF_ENABLE_", "TF_FORCE_", "TF_GPU_", "TF_NUM_", "TF_ONEDNN_", "TF_USE_", "TF_XLA_", "XLA_", "ONEDNN_"),
+    ),
     parity="fwbench.parity.tensorflow:TensorFlowSide",
 )
 _TENSORFLOW_XLA = dataclasses.replace(_TENSORFLOW, name="tensorflow-xla", title="TensorFlow (XLA)")
