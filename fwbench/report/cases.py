@@ -45,11 +45,13 @@ class Case:
         workload: with seed 0 where the case spans seeds, and without the data's path.
         replicates: those that have numbers, each with the number of its run.
         failures: those that have none.
+        commits: that the runs are of, as far as the records tell.
     """
 
     workload: Workload
     replicates: tuple[tuple[int, Measurement], ...] = ()
     failures: tuple[Measurement, ...] = ()
+    commits: tuple[str, ...] = ()
 
     @property
     def measurements(self) -> list[Measurement]:
@@ -333,7 +335,12 @@ def over_seeds(given: Iterable[Case]) -> list[Case]:
     for case in given:
         workload = dataclasses.replace(case.workload, seed=0)
         known = found.get(workload, Case(workload))
-        found[workload] = Case(workload, (*known.replicates, *case.replicates), (*known.failures, *case.failures))
+        found[workload] = Case(
+            workload,
+            (*known.replicates, *case.replicates),
+            (*known.failures, *case.failures),
+            tuple(dict.fromkeys((*known.commits, *case.commits))),
+        )
     return list(found.values())
 
 
@@ -371,14 +378,19 @@ _WORDS = {"train_step": "training steps", "fit": "epochs of training"}
 def _cases(records: Sequence[Record]) -> list[Case]:
     found: dict[Workload, Case] = {}
     seen: set[str] = set()
-    for run, record in enumerate(records):
+    runs = enumerate(sorted(records, key=lambda record: record.made))
+    # Of a run and its journal the run comes first: it knows the commit.
+    for run, record in sorted(runs, key=lambda numbered: numbered[1].path.suffix == ".jsonl"):
+        commits = (str(record.commit["id"]),) if record.commit.get("id") else ()
         for case in cases(record.measurements, run):
             for m in (*case.measurements, *case.failures):
                 # Stage times to the nanosecond: no two processes share them.
                 mark = json.dumps([m.workload.to_json(), m.stages, m.overhead_s, str(m.failure)], sort_keys=True)
                 if mark not in seen:
                     seen.add(mark)
-                    found[case.workload] = _with(found.get(case.workload, Case(case.workload)), run, m)
+                    known = _with(found.get(case.workload, Case(case.workload)), run, m)
+                    commits_so_far = tuple(dict.fromkeys((*known.commits, *commits)))
+                    found[case.workload] = dataclasses.replace(known, commits=commits_so_far)
     return list(found.values())
 
 

@@ -71,7 +71,7 @@ def missing(setting: Setting) -> list[str]:
     commits = {record.commit["id"] for record in setting.records if "id" in record.commit}
     if len(commits) > 1:
         found.append(
-            f"Runs of {len(commits)} commits stand together: replicates only if what was measured is the same."
+            f"Runs of {len(commits)} commits stand together, and are no replicates: `fwbench history` shows them apart."
         )
     notes = [f"{record.path.name}: {note}." for record in setting.records for note in (*record.notes, *_twice(record))]
     return [*found, *notes]
@@ -235,8 +235,8 @@ def runs(setting: Setting) -> Table:
     return tabulate(
         "records",
         "The records",
-        "Replicates, if there are several: their numbers stand together as medians. Of different commits they are "
-        "replicates only if the code that was measured is the same.",
+        "If there are several, their numbers stand together as medians. They are replicates only if they are of one "
+        "commit and do not drift.",
         (
             Column("file", lambda record: record.path.name),
             Column("made", lambda record: f"{record.made:%Y-%m-%d %H:%M} UTC"),

@@ -54,27 +54,30 @@ class Weighed:
 def weigh(first: Case, second: Case) -> Weighed:
     """Weigh two lanes that may be compared (`fwbench.report.cases.apart`) and have a throughput each."""
     one, other = _speeds(first), _speeds(second)
-    pairs = [_Pair(one[run], other[run]) for run in one if run in other]
+    shared = [place for place in one if place in other]
+    pairs = [_Pair(one[place], other[place]) for place in shared]
     ratios = tuple(math.exp(pair.difference) for pair in pairs)
     found = disturbances([*first.measurements, *second.measurements])
     met = ", ".join(f"{disturbance.cause.name} ({disturbance.detail})" for disturbance in found)
     among = f"; {met}" if met else ""
     interval = None
     if len(pairs) >= 2:
-        # It needs SciPy, whose import takes a second that the terminal's table of single processes shall not cost.
+        # They need SciPy, whose import takes a second that the terminal's table of single processes shall not cost.
         from fwbench.compare import statistics
+        from fwbench.report.replicates import unlike
 
         low, high, level = statistics.interval([pair.difference for pair in pairs], CLEAR)
         interval = Interval(math.exp(low), math.exp(high), level)
         ratio = math.exp(statistics.estimate([pair.difference for pair in pairs]))
         reason = f"{len(pairs)} pairs of processes: {interval.low:.2f}x to {interval.high:.2f}x at {level:.0%}"
-        if level >= _SAYS_SOMETHING:
+        doubt = unlike((first, second), [run for run, _, _ in shared], [pair.difference for pair in pairs])
+        if level >= _SAYS_SOMETHING and not doubt:
             least, _, _ = statistics.interval([pair.least for pair in pairs], CLEAR)
             _, most, _ = statistics.interval([pair.most for pair in pairs], CLEAR)
             excludes = least > 0 or most < 0
             confidence = ("clear" if level >= CLEAR else "likely") if excludes else "undecided"
             return Weighed(ratio, confidence, reason + among, ratios, interval, met)
-        reason += ", which says too little"
+        reason += f"; {doubt}" if doubt else ", which says too little"
     else:
         ratio = (first.value("throughput") or 0.0) / (second.value("throughput") or math.inf)
         alone = len(one) == len(other) == 1

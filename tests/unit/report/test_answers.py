@@ -279,3 +279,48 @@ def test_what_is_the_fastest_by_its_pairs_pays_off_and_has_a_speed_up():
     (torch, jax) = calls.table("inference", "", given, "torch").rows
     assert jax.values[-3] == answer.ratio == found.weighed.ratio
     assert torch.values[-3] == 1.0
+
+
+def drifting(rate, noise=0.0):
+    """Ten runs, of which JAX's are each slower by this rate, less and more by turns."""
+    return runs(*((100.0, 140.0 / (1 + rate) ** n * (1 + noise * (-1) ** n)) for n in range(10)))
+
+
+def test_runs_that_drift_are_no_replicates():
+    answer = drifting(0.03)
+    assert answer.confidence == "undecided"
+    assert "no replicates, as the ratio drifts by 30% from the first run to the last" in answer.reason
+    # As much, but to and fro.
+    assert drifting(0.0, 0.1).confidence == "clear"
+
+
+def test_what_drifts_in_both_lanes_alike_or_by_next_to_nothing_is_none():
+    both = runs(*((100.0 * 0.97**n, 140.0 * 0.97**n * (1 + 0.01 * (-1) ** n)) for n in range(10)))
+    assert both.confidence == "clear"
+    assert drifting(0.004).confidence == "clear"
+
+
+def test_a_drift_leaves_what_is_beyond_dispute():
+    answer = runs(*((100.0, 400.0 / 1.03**n) for n in range(10)))
+    assert (answer.fastest, answer.confidence) == ("jax", "likely")
+    assert "no replicates" in answer.reason
+
+
+def test_runs_of_several_commits_are_no_replicates():
+    def of(*commits):
+        given = [
+            dataclasses.replace(
+                record(measurement("torch", throughput=100.0), measurement("jax", throughput=110.0 + n / 2)),
+                commit={"id": commit} if commit else {},
+            )
+            for n, commit in enumerate(commits)
+        ]
+        (answer,) = answers(settings(given)[0].cases)
+        return answer
+
+    assert of(*"aaaaaa").confidence == "clear"
+    # A journal does not tell its own.
+    assert of("", *"aaaaa").confidence == "clear"
+    answer = of(*"aaaabb")
+    assert answer.confidence == "undecided"
+    assert "no replicates, as the runs are of 2 commits; `fwbench history` shows them apart" in answer.reason
