@@ -281,8 +281,10 @@ def test_a_run_that_compared_nothing_says_so_and_leaves_no_older_summary(origin,
     assert text == "**fwbench: nothing was compared.** pytest ended with exit code 4.\n"
 
 
-def test_the_real_pytest_takes_the_commands_options(origin, checkout, event):
+def test_the_real_pytest_takes_the_commands_options(origin, checkout, event, monkeypatch):
     """A repository without a benchmark: nothing is compared, which a usage error would not come as far as to say."""
+    # A run under xdist hands this down, and pytest-benchmark takes it as a word to switch itself off.
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     folder = checkout("refs/pull/1/merge")
     (folder / "pytest.ini").write_text("[pytest]\n")
     event("pull_request", pull_request=pull_request(origin[1]))

@@ -84,6 +84,8 @@ def test_an_unknown_format_is_a_usage_error(capsys):
 
 
 def test_without_the_extra_the_command_says_what_to_install(tmp_path, capsys, monkeypatch):
+    # A test before this one may have imported it, and so made it an attribute of the package.
+    monkeypatch.delattr("fwbench.report.figures", raising=False)
     monkeypatch.setitem(sys.modules, "fwbench.report.figures", None)
     assert main(["report", str(GOLDEN), "--out", str(tmp_path)]) == 4
     assert "pip install 'fwbench[report]'" in capsys.readouterr().err
