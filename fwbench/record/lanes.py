@@ -34,6 +34,8 @@ class Lane:
         distributions: whose versions the record states, the framework's own first. All of them are needed.
         libraries: further distributions whose versions the record states where they are installed.
         baseline: whether other lanes' speed-up is stated relative to this one. Of fwbench's own lanes one is.
+        optional: an extra that an environment need not have: the suite's own models are measured in it only when it is
+            asked for.
         internal: part of the harness's own benchmarks, never of a user's suite.
         profiles: those that measure the lane unless other lanes are asked for.
         gpu_profiles: further ones, on a GPU.
@@ -64,6 +66,7 @@ class Lane:
     distributions: tuple[str, ...]
     libraries: tuple[str, ...] = ()
     baseline: bool = False
+    optional: bool = False
     internal: bool = False
     profiles: tuple[str, ...] = ("quick", "ci", "paper")
     gpu_profiles: tuple[str, ...] = ()
@@ -199,8 +202,7 @@ _TENSORFLOW = Lane(
     adapter="fwbench.frameworks.tensorflow.adapter:FRAMEWORK",
     distributions=("tensorflow", "keras"),
     libraries=_NVIDIA,
-    # Only when asked for: an environment need not have it.
-    profiles=(),
+    optional=True,
     environment={
         "TF_NUM_INTRAOP_THREADS": "{threads}",
         "TF_NUM_INTEROP_THREADS": "{threads}",
@@ -216,7 +218,14 @@ _TENSORFLOW = Lane(
     ),
     parity="fwbench.parity.tensorflow:TensorFlowSide",
 )
-_TENSORFLOW_XLA = dataclasses.replace(_TENSORFLOW, name="tensorflow-xla", title="TensorFlow (XLA)")
+_TENSORFLOW_XLA = dataclasses.replace(
+    _TENSORFLOW,
+    name="tensorflow-xla",
+    title="TensorFlow (XLA)",
+    # On a CPU it compiles for longer than all else takes.
+    profiles=("paper",),
+    gpu_profiles=("quick",),
+)
 _NOOP = Lane(
     name="noop",
     framework="noop",

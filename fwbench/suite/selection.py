@@ -81,9 +81,8 @@ class Selection:
 
         Args:
             lanes: these alone; empty: those that the options ask for, where the model has a network in their framework,
-                its own or one that the lane brings; or else the profile's, where it names one itself. A model that is
-                none of the suite's is measured in every framework that it names: in the first lane of one that no
-                profile measures.
+                its own or one that the lane brings; or else the profile's, where it names one itself; of the
+                suite's own models without the optional lanes.
 
         Raises:
             ValueError: a combination makes no sense; one sentence.
@@ -97,16 +96,9 @@ class Selection:
             networks = complete(model).networks
             chosen = [lane for lane in part.lanes if LANES[lane].framework in networks]
         else:
-            chosen = list(of_profile(self.protocol.profile, self.device, model.networks))
-            if CATALOG.get(model.name) != model:
-                chosen += self._left_out(model, chosen)
+            found = of_profile(self.protocol.profile, self.device, model.networks)
+            chosen = [lane for lane in found if model != CATALOG.get(model.name) or not LANES[lane].optional]
         return self._of(part, model, chosen)
-
-    def _left_out(self, model: Model, chosen: Sequence[str]) -> list[str]:
-        """The first lane of each framework that a model names and that none of the chosen lanes is of."""
-        first = {lane.framework: lane.name for lane in reversed([*LANES.values()])}
-        measured = {LANES[lane].framework for lane in chosen}
-        return [first[framework] for framework in model.networks if framework in first and framework not in measured]
 
     def _asked_for(self, part: Part, *, fixed: bool) -> Part:
         """The part with what the options ask for; a study's variant keeps the lane and the optimizer it is about.

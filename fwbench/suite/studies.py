@@ -47,7 +47,7 @@ class Study:
 
 def _suites(device: str) -> dict[str, tuple[Part, ...]]:
     def lanes(profile: str) -> tuple[str, ...]:
-        return tuple(lane.name for lane in OWN.values() if lane.is_measured(profile, device))
+        return tuple(lane.name for lane in OWN.values() if lane.is_measured(profile, device) and not lane.optional)
 
     # What a run takes in minutes. On a GPU that measures the compiled lane, too, it is compiling that takes them, above
     # all of training steps: so one batch size, and the training steps of a large model and of a small one.
