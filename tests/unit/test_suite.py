@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+import fwbench
 from fwbench.machine import machine
 from fwbench.models import CATALOG, Model
 from fwbench.models.inputs import normal
@@ -48,6 +49,18 @@ def test_a_gpu_has_a_second_at_least_to_raise_its_clocks(pytester, profile):
     # Where somebody has only so much time, or looks at programs alone.
     assert protocol("gpu", "--benchmark-max-time=0.25").least_warmup_time == 0.25
     assert protocol("gpu", "--fwbench-programs-only").least_warmup_time == 0.0
+
+
+def test_the_suites_models_are_measured_in_an_extra_lane_when_asked_and_a_users_always(chosen):
+    mine = fwbench.Model("mine", torch="nets:Net", tensorflow="nets:KerasNet", inputs=fwbench.normal(2), classes=2)
+
+    def lanes(model, *options):
+        return [workload.lane for workload in chosen(*options).of_test(model, "inference", (1,), ())]
+
+    assert lanes(mine) == ["torch", "tensorflow"]
+    assert lanes(CATALOG["mlp"]) == ["torch", "jax"]
+    asked = "--fwbench-frameworks=tensorflow,tensorflow-xla"
+    assert lanes(mine, asked) == lanes(CATALOG["mlp"], asked) == ["tensorflow", "tensorflow-xla"]
 
 
 def test_the_quick_suite_has_every_model_in_every_mode_of_calls(chosen):
