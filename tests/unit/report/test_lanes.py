@@ -51,7 +51,13 @@ def test_every_table_is_relative_to_the_lane_that_was_asked_for(tmp_path, asked,
     (summary,) = found["summary"].dicts()
     assert [name for name in summary if name.endswith("speed-up [1]")] == [
         f"{title} speed-up [1]"
-        for title in ("PyTorch (eager)", "PyTorch (torch.compile)", "JAX (jit)", "tensorflow", "tensorflow-xla")
+        for title in (
+            "PyTorch (eager)",
+            "PyTorch (torch.compile)",
+            "JAX (jit)",
+            "TensorFlow (tf.function)",
+            "TensorFlow (XLA)",
+        )
         if title != {"jax": "JAX (jit)", "torch": "PyTorch (eager)"}[lane]
     ]
     text = parsing.unescaped((tmp_path / "out" / "tables.md").read_text())
@@ -73,8 +79,8 @@ def test_with_more_than_two_lanes_each_has_its_part_of_a_sentence():
     found = ratios(cases([m for size in sizes for m in size]), "torch")
     assert sentences(found, "torch") == [
         "Throughput against PyTorch (eager), inference: PyTorch (torch.compile) higher in 2 of 2 (1.50x to 2.00x); "
-        "JAX (jit) higher in 2 of 2 (3.00x); tensorflow undecided in 2 of 2; "
-        "tensorflow-xla lower in 1 of 2 (2.00x), undecided in 1 of 2."
+        "JAX (jit) higher in 2 of 2 (3.00x); TensorFlow (tf.function) undecided in 2 of 2; "
+        "TensorFlow (XLA) lower in 1 of 2 (2.00x), undecided in 1 of 2."
     ]
     assert sentences(ratios(cases([measured("torch"), measured("jax")]), "torch"), "torch") == []
 
@@ -89,7 +95,7 @@ def test_a_lane_that_may_not_be_compared_has_no_ratio_but_is_told():
 def test_of_five_lanes_those_within_noise_share_first_place():
     (answer,) = answers(cases(five(100.0, 198.0, 200.0, 60.0, 195.0)))
     assert answer.shared == ("torch-compile", "jax", "tensorflow-xla")
-    assert answer.winner == "PyTorch (torch.compile), JAX (jit) and tensorflow-xla"
+    assert answer.winner == "PyTorch (torch.compile), JAX (jit) and TensorFlow (XLA)"
     assert f"first place shared by {answer.winner} in 1 of 1" in headline([answer])[0]
 
 
@@ -97,7 +103,7 @@ def test_a_lane_that_is_missing_at_one_batch_size_keeps_its_column_and_its_basel
     given = cases([measured("torch"), measured("jax"), measured("jax", batch_size=8), measured("tensorflow")])
     table = calls.summary(given, baseline(given))
     names = [column.name for column in table.columns]
-    assert {"PyTorch (eager) /s", "JAX (jit) /s", "tensorflow /s", "JAX (jit) speed-up"} <= set(names)
+    assert {"PyTorch (eager) /s", "JAX (jit) /s", "TensorFlow (tf.function) /s", "JAX (jit) speed-up"} <= set(names)
     assert table.missing == (
         "no speed-up of mlp at batch 8: PyTorch (eager), which it is relative to, has no number there",
     )

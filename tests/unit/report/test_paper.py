@@ -282,7 +282,7 @@ def test_tables_for_a_column_fit_into_one(golden, report, tmp_path):
         names = sorted(
             path.relative_to(folder).with_suffix("").as_posix() for path in folder.glob("tables/*-column.tex")
         )
-        assert len(names) == 6
+        assert len(names) == 7
         paper_of = tmp_path / f"paper-{number}"
         paper_of.mkdir()
         for part in ("tables", "preamble.tex"):

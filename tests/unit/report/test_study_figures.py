@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from fwbench.report import figures, look, study_figures
+from fwbench.report import drawings, figures, look, study_figures
 from fwbench.report.cases import cases
 from tests.unit.recorded import fitted, measured, metric, saved
 
@@ -131,20 +131,21 @@ def test_a_column_is_as_wide_as_one_and_has_what_the_page_has():
         for seed in (0, 1)
     ]
     calls = [measured(lane, f"model{n}", batch_size=b) for lane in ("torch", "jax") for n in range(4) for b in (1, 8)]
-    for draw in (study_figures.draw, figures.draw):
-        page = {drawing.key: drawing.figure for drawing in draw(cases([*runs, *calls]))}
-        column = {drawing.key: drawing.figure for drawing in draw(cases([*runs, *calls]), look.COLUMN)}
-        assert column.keys() == {key for key in page if not key.startswith("latency")}
-        for key, figure in column.items():
-            assert figure.get_figwidth() == 3.4
-            assert sum(axes.axison for axes in figure.axes) == sum(axes.axison for axes in page[key].axes)
-        assert {figure.get_figwidth() for figure in page.values()} <= {4.5, 5.0, 7.5}
+    page, column = (
+        {drawing.key: drawing.figure for drawing in drawings.draw(cases([*runs, *calls]), "torch", sheet)}
+        for sheet in (look.PAGE, look.COLUMN)
+    )
+    assert column.keys() == {key for key in page if not key.startswith(("latency", "ratios"))}
+    for key, figure in column.items():
+        assert figure.get_figwidth() == 3.4
+        assert sum(axes.axison for axes in figure.axes) == sum(axes.axison for axes in page[key].axes)
+    assert {figure.get_figwidth() for figure in page.values()} <= {4.5, 4.8, 5.0, 7.5}
 
 
 def test_panels_beside_each_other_in_a_column_all_say_what_they_are():
     """Three batch sizes do not fit into two columns of panels, so that each has a row of its own."""
     runs = [trained("torch", batch) for batch in (16, 32, 64)]
-    (drawing,) = [one for one in figures.draw(cases(runs), look.COLUMN) if one.key == "training-curves-1"]
+    (drawing,) = [one for one in figures.draw(cases(runs), "torch", look.COLUMN) if one.key == "training-curves-1"]
     axes = drawing.figure.axes
     assert [panel.get_title() for panel in axes] == ["batch 16", "", "batch 32", "", "batch 64", ""]
     assert [panel.get_ylabel() for panel in axes] == ["training loss", "validation top-1"] * 3
