@@ -12,6 +12,7 @@ from fwbench.parity.mutations import MUTATIONS
 from fwbench.parity.proof import BOUNDS, modes
 from fwbench.parity.report import Rounding, Row, render
 from fwbench.parity.store import stamp
+from tests.tensorflow import TENSORFLOW, needs_tensorflow
 
 SAMPLE = Row(
     "resnet50",
@@ -74,6 +75,7 @@ def test_a_row_holds_within_all_of_its_bounds(change):
     assert not dataclasses.replace(SAMPLE, **change).holds
 
 
+@needs_tensorflow
 def test_the_page_in_the_repository_covers_every_model_and_property_within_its_bounds():
     float64, float32, compiled, mistakes = tables(Path("docs/parity.md").read_text(encoding="utf-8"))
     frameworks = {"JAX": MUTATIONS, "TensorFlow": planted_in_tensorflow()}
@@ -105,7 +107,6 @@ def test_the_page_in_the_repository_covers_every_model_and_property_within_its_b
 
 def planted_in_tensorflow():
     """Those of its module, by name and model."""
-    pytest.importorskip("tensorflow")
     from fwbench.parity.tensorflow_mutations import MUTATIONS
 
     return MUTATIONS
@@ -115,11 +116,10 @@ def pairs(row, bounds):
     return list(zip(row, bounds, strict=True))[3:]
 
 
-@pytest.mark.parametrize("framework", ["jax", "tensorflow"])
+@pytest.mark.parametrize("framework", ["jax", TENSORFLOW])
 @pytest.mark.parametrize("model", MODELS)
 def test_the_proof_on_every_record_is_of_these_networks(model, framework):
     """Fails after a network was edited: run `fwbench prove --docs docs/parity.md`."""
-    pytest.importorskip(framework)
     proof = stamp(CATALOG[model], framework, folder=None)
     assert (proof["state"], proof["reason"]) == ("proved", "")
     assert proof["errors"].keys() == {q for q in BOUNDS if q != "statistics" or len(modes(CATALOG[model])) > 1}

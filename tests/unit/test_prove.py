@@ -66,6 +66,7 @@ def proofs(monkeypatch):
         return Proved(model.name, candidate, model.reference, state, sentence, errors, bounds, Key("", {}, {}))
 
     monkeypatch.setattr(command, "prove", prove)
+    monkeypatch.setattr(command, "_is_installed", lambda framework: True)
     return asked, states
 
 
@@ -112,6 +113,14 @@ def test_the_suites_own_models_are_known_without_collecting(project, proofs):
     root = project("raise RuntimeError('a test that cannot be imported')")
     assert cli.main(["prove", "mlp"]) == 0
     assert [(model, where.root) for model, _, where in proofs[0]] == [(CATALOG["mlp"], root)] * 2
+
+
+def test_of_the_suites_own_models_only_installed_frameworks_are_proved(project, proofs, monkeypatch, capsys):
+    monkeypatch.setattr(command, "_is_installed", lambda framework: framework != "tensorflow")
+    project()
+    assert cli.main(["prove", "mlp"]) == 0
+    assert [candidate for _, candidate, _ in proofs[0]] == ["jax"]
+    assert "mlp: tensorflow is not installed here, so its network is not proved" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
