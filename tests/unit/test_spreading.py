@@ -1,9 +1,12 @@
 """A user's own models under `fwbench.benchmark`: parameters, ids, options, and a sentence for each fault."""
 
+import dataclasses
 import json
 
 import pytest
 
+from fwbench.plugin.session import Session
+from fwbench.record import lanes
 from tests.unit.test_plugin import FAST, run, saved, suite  # noqa: F401 (a fixture)
 
 OWN = """
@@ -104,23 +107,24 @@ def test_a_test_that_names_no_model_says_so(suite):  # noqa: F811
     )
 
 
-def test_lanes_that_start_from_other_weights_are_an_error_and_no_speed_up(own):
-    own.makeconftest(
-        """
-        import dataclasses
-        from fwbench.plugin.session import Session
-        from fwbench.record import lanes
+@pytest.fixture
+def noop_of_a_user():
+    """The lane that does nothing as one of the user's own, for as long as a test."""
+    noop = lanes.OWN["noop"]
+    object.__setattr__(noop, "internal", False)
+    yield
+    object.__setattr__(noop, "internal", True)
 
-        measure = Session.measure
 
-        def measured(self, workload, protocol, tell):
-            found = measure(self, workload, protocol, tell)
-            return dataclasses.replace(found, parity={**found.parity, "weights": workload.mode})
+@pytest.mark.usefixtures("noop_of_a_user")
+def test_lanes_that_start_from_other_weights_are_an_error_and_no_speed_up(own, monkeypatch):
+    measure = Session.measure
 
-        Session.measure = measured
-        object.__setattr__(lanes.OWN["noop"], "internal", False)
-        """
-    )
+    def measured(self, workload, protocol, tell):
+        found = measure(self, workload, protocol, tell)
+        return dataclasses.replace(found, parity={**found.parity, "weights": workload.mode})
+
+    monkeypatch.setattr(Session, "measure", measured)
     result = run(own, "--benchmark-only", "--benchmark-autosave", "-k", "other and b1", *FAST)
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["*its weights (digest train_step) are not those of noop (inference)*"])
