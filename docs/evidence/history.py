@@ -2,6 +2,7 @@
 
     python docs/evidence/history.py --otava PYTHON        # writes all tables, in four minutes on one core
     python docs/evidence/history.py gate frogs            # or some of them; these need no Otava
+    python docs/evidence/history.py --storage STORAGE     # draws the page's real trend, of the runs in STORAGE
 
 PYTHON is an interpreter of an environment of its own with apache-otava and otava-test-data (`pip install
 apache-otava==0.8.0 otava-test-data==0.1.9`), which need an older NumPy. It makes the published test patterns and runs
@@ -23,7 +24,9 @@ from numpy.typing import NDArray
 HERE = Path(__file__).resolve()
 ROOT = HERE.parents[2]
 PAGE = ROOT / "docs" / "history.md"
-FIGURE = ROOT / "docs" / "history.svg"
+FIGURE, REAL = ROOT / "docs" / "history.svg", ROOT / "docs" / "history-real.svg"
+# Of which workload.
+CRAFTED_OF, REAL_OF = "torch", "jax-mlp-inference-b8"
 SUITES = ROOT / "docs" / "evidence" / "duet.jsonl"
 
 # Of the published patterns: their own lengths and noise (in percent of the level), and what their truth calls a change
@@ -338,10 +341,6 @@ def figure() -> None:
     """The trend of the page's example: sixty crafted runs, of which some are missing, loaded or alone."""
     from tempfile import TemporaryDirectory
 
-    from fwbench.compare.history import histories
-    from fwbench.record.reading import series
-    from fwbench.report.history import drawings
-    from fwbench.report.look import looking
     from tests.unit.recorded import write
     from tests.unit.test_history import run, sixty, timed
 
@@ -353,20 +352,32 @@ def figure() -> None:
             m = timed(float(seconds * slower), load, versions={"torch": version})
             lanes = [timed(0.1, lane="jax")] if number in (17, 18) else [m]
             write(Path(folder) / f"{number:04d}.json", run(number, *lanes))
-        (history,) = histories(series(Path(folder))[0])
-    drawing = next(one for one, _ in drawings(history) if one.title.startswith("torch"))
-    with looking():
-        drawing.figure.savefig(FIGURE, metadata={"Date": None})
+        trend(Path(folder), CRAFTED_OF, FIGURE)
+
+
+def trend(storage: Path, of: str, path: Path) -> None:
+    """Draw the trend of the first workload in a storage folder whose name begins so."""
+    from fwbench.compare.history import histories
+    from fwbench.record.reading import series
+    from fwbench.report.figures import save
+    from fwbench.report.history import drawings
+
+    (history,) = histories(series(storage)[0])
+    save(next(drawing for drawing, _ in drawings(history) if drawing.title.startswith(of)), path)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="*", metavar="TABLE")
     parser.add_argument("--otava", metavar="PYTHON")
+    parser.add_argument("--storage", type=Path)
     parser.add_argument("--answer", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.answer:
         answer()
+        return
+    if options.storage:
+        trend(options.storage, REAL_OF, REAL)
         return
     sys.path.insert(0, str(ROOT))
     there = There(options.otava or "")
