@@ -58,7 +58,7 @@ class SavedGate(Gate):
             # A journal, which pytest-benchmark cannot read.
             config.option.benchmark_compare = None
         self._own: dict[str, Mapping[str, Threshold]] = {}
-        self._measurements: list[Measurement] = []
+        self._measurements: dict[Workload, Measurement] = {}
         self._names: dict[Workload, str] = {}
         self._left_out: set[str] = set()
         self._compared: Outcome | None = None
@@ -97,7 +97,8 @@ class SavedGate(Gate):
         self._left_out.add(workload.id)
 
     def judge(self, measurement: Measurement, test: str) -> None:
-        self._measurements.append(measurement)
+        # One that was made again takes the place of the first.
+        self._measurements[measurement.workload] = measurement
         self._names[measurement.workload] = test
 
     def outcome(self) -> Outcome:
@@ -106,7 +107,7 @@ class SavedGate(Gate):
                 path=Path("this run"),
                 made=datetime.now(UTC),
                 machine=self._machine,
-                measurements=tuple(self._measurements),
+                measurements=tuple(self._measurements.values()),
                 names=self._names,
             )
             found = compare(

@@ -1,10 +1,12 @@
 """Other load: the share of the CPUs that somebody else used while we measured, and that our numbers suffer from."""
 
 import contextlib
+import itertools
 import math
 import os
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from fwbench.record.measurement import Metric, unavailable
@@ -12,13 +14,34 @@ from fwbench.record.measurement import Metric, unavailable
 # Share of the CPUs below which the background of an idle machine stays; beyond it numbers are not the machine's.
 BUSY = 0.05
 
-# What shares its CPUs evenly takes 1 / (1 - share) times as long. Threads that wait for each other by spinning lose
-# more, and the load of bursts falls on some measurements whole, so that it is this power of it: docs/method.md.
+# What shares its CPUs evenly takes 1 / (1 - share) times as long. The load of bursts falls on some measurements whole,
+# so that it is this power of it: docs/method.md.
 _POWER = 5
+
+# Of the share of a CPU that others have left: the kernel counts hundredths of seconds, and passes last about one.
+_UNSURE = 0.05
+
+# Seconds in which nobody else has computed: the kernel counts hundredths of them, of which a few are anybody's.
+_QUIET = 0.25
+_TICKS = 2
 
 _SOURCE = "/proc/stat less the CPU time of this process and its children, on the CPUs it is pinned to"
 # Columns of a cpu line in which time was spent: user, nice, system, irq, softirq, steal (Linux, proc_stat(5)).
 _BUSY = (0, 1, 2, 5, 6, 7)
+
+
+@dataclass(frozen=True)
+class _Moment:
+    """What counters say.
+
+    Attributes:
+        clock: seconds of wall time.
+        own, busy: seconds of CPU time of this process and its family, and of everybody.
+    """
+
+    clock: float
+    own: float
+    busy: float | None
 
 
 class OtherLoad:
@@ -40,17 +63,37 @@ class OtherLoad:
     ) -> None:
         self._cpus = cpus if cpus is not None else _affinity()
         self._clock, self._own, self._stat = clock, own or family_time, stat
-        self._start = (clock(), self._own(), self._busy())
+        self._moments = [self._now()]
+
+    def lap(self) -> None:
+        """One thing that is measured is over, and another begins."""
+        self._moments.append(self._now())
 
     def read(self) -> Metric:
-        """The share of the CPUs' time that other processes (or the hypervisor) took, from 0 to 1."""
-        start, own, busy = self._start
-        now = self._busy()
-        elapsed = self._clock() - start
-        if busy is None or now is None or elapsed <= 0:
+        """The share of the CPUs' time that other processes (or the hypervisor) took, from 0 to 1: of all laps the most.
+
+        Laps too short for the kernel's clock count as one.
+        """
+        moments = [*self._moments, self._now()]
+        if any(end.clock - start.clock < _QUIET for start, end in itertools.pairwise(moments)):
+            moments = [moments[0], moments[-1]]
+        if moments[0].busy is None or moments[-1].clock <= moments[0].clock:
             return unavailable(_SOURCE, "this system has no /proc/stat")
-        other = (now - busy) - (self._own() - own)
-        return Metric(max(0.0, other / (elapsed * len(self._cpus))), _SOURCE)
+        return Metric(max(0.0, *itertools.starmap(self._share, itertools.pairwise(moments))), _SOURCE)
+
+    @property
+    def none(self) -> bool:
+        """Whether others have left the CPUs alone; also where this system does not tell."""
+        share, elapsed = self.read().value, self._clock() - self._moments[0].clock
+        allowed = BUSY + _TICKS / os.sysconf("SC_CLK_TCK") / max(elapsed, _QUIET) / len(self._cpus)
+        return share is None or share <= allowed
+
+    def _share(self, start: "_Moment", end: "_Moment") -> float:
+        other = ((end.busy or 0.0) - (start.busy or 0.0)) - (end.own - start.own)
+        return other / ((end.clock - start.clock) * len(self._cpus))
+
+    def _now(self) -> "_Moment":
+        return _Moment(self._clock(), self._own(), self._busy())
 
     def _busy(self) -> float | None:
         try:
@@ -65,11 +108,39 @@ class OtherLoad:
         return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def lengthened(share: float) -> float:
-    """How many times as long other load of this share of the CPUs can make a time take; 1 where it is nobody's load."""
+def lengthened(share: float, cpus: int = 1) -> float:
+    """How many times as long other load of this share of the CPUs can make a time take; 1 where it is nobody's load.
+
+    All of it may lie on one of the CPUs, and a program whose threads wait for each other is as slow as the slowest.
+
+    Args:
+        cpus: that are shared.
+    """
     if share <= BUSY:
         return 1.0
-    return math.inf if share >= 1 else (1 - share) ** -_POWER
+    left = 1 - share * cpus
+    return math.inf if left < _UNSURE else max((1 - share) ** -_POWER, 1 / left)
+
+
+def wait_for_quiet(
+    patience: float, sleep: Callable[[float], None] = time.sleep, watch: Callable[[], OtherLoad] = OtherLoad
+) -> bool:
+    """Wait until others leave the CPUs alone.
+
+    Args:
+        patience: seconds that this may take.
+
+    Returns:
+        Whether they do.
+    """
+    waited = 0.0
+    while waited < patience:
+        load = watch()
+        sleep(_QUIET)
+        waited += _QUIET
+        if load.none:
+            return True
+    return False
 
 
 def family_time(root: int | None = None, proc: Path = Path("/proc")) -> float:

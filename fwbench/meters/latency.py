@@ -71,3 +71,15 @@ def percentiles(samples: Sequence[float]) -> dict[str, Metric]:
         else:
             metrics[f"latency_p{p}"] = Metric(float(np.percentile(samples, p)), source)
     return metrics
+
+
+def drift(samples: Sequence[float]) -> Metric:
+    """The share by which calls became slower, or below 0 faster, as where a processor grows hot and clocks down.
+
+    From the median of the first third of them to that of the last third.
+    """
+    source = f"synchronised calls, n={len(samples)}"
+    if len(samples) < SAMPLES_NEEDED[95]:
+        return unavailable(source, f"n/a (n={len(samples)}): needs {SAMPLES_NEEDED[95]} samples")
+    third = len(samples) // 3
+    return Metric(statistics.median(samples[-third:]) / statistics.median(samples[:third]) - 1, source)

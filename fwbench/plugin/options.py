@@ -143,6 +143,18 @@ def _add_selection(group: pytest.OptionGroup) -> None:
         help="Measure each workload in K processes, whose differences a gate needs to know. Default: 1.",
     )
     group.addoption(
+        "--fwbench-patience",
+        type=float,
+        metavar="SECONDS",
+        help="How long the run may wait in all for other load to end: before it times a benchmark, and before it "
+        "measures disturbed ones again at its end. Default: 60; with 0 it does neither.",
+    )
+    group.addoption(
+        "--fwbench-strict",
+        action="store_true",
+        help="Fail what stays disturbed, by other load or by a throttled GPU, instead of noting it.",
+    )
+    group.addoption(
         "--fwbench-python",
         metavar="FRAMEWORK=PATH",
         action="append",

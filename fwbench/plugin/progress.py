@@ -41,6 +41,14 @@ class Progress:
         count = f"{self._begun:{len(str(self._total))}}/{self._total}"
         self._write(f"\n[{', '.join(filter(None, (count, self._plan.left_told())))}] {name}: ")
 
+    def begin_again(self, name: str) -> None:
+        """A benchmark is measured a second time."""
+        self._write(f"\n[again, it was disturbed] {name}: ")
+
+    def not_again(self) -> None:
+        """It cannot be, as other load goes on."""
+        self._write("other load goes on")
+
     def stage(self, name: str) -> None:
         """The benchmark enters a stage."""
         self._write(f"{name}, ")

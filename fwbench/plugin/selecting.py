@@ -1,6 +1,7 @@
 """Which workloads a run measures and how much: pytest's options, checked, with a profile's defaults behind them."""
 
 import dataclasses
+import math
 import os
 import shlex
 import shutil
@@ -19,6 +20,9 @@ from fwbench.suite.profiles import PROFILES, Protocol
 from fwbench.suite.selection import Selection
 from fwbench.suite.studies import STUDIES, SUITES
 from fwbench.worker.client import PACKAGE, command
+
+# Seconds that a run waits for other load to end where nobody says how long it may.
+_PATIENCE = 60.0
 
 
 def select(config: pytest.Config, machine: Machine) -> Selection:
@@ -75,6 +79,7 @@ def select(config: pytest.Config, machine: Machine) -> Selection:
         data_path=data_path,
         threads=_threads(config, machine),
         processes=_at_least_one(config, "--fwbench-processes"),
+        patience=_patience(config),
         plain=config.getoption("fwbench_plain"),
         target=target,
     )
@@ -189,6 +194,15 @@ def _at_least_one(config: pytest.Config, option: str) -> int:
     if number < 1:
         raise pytest.UsageError(f"{option} {number} is not a whole number of at least 1.")
     return number
+
+
+def _patience(config: pytest.Config) -> float:
+    """A duet's sides meet the same load, and a program is the same under any."""
+    given: float | None = config.getoption("fwbench_patience")
+    if given is not None and not 0 <= given < math.inf:
+        raise pytest.UsageError(f"--fwbench-patience {given:g} is not a number of seconds: give 0 or more.")
+    steady = config.getoption("fwbench_against") is not None or config.getoption("fwbench_programs_only")
+    return 0.0 if steady else _PATIENCE if given is None else given
 
 
 def _data(config: pytest.Config) -> tuple[str | None, str | None]:

@@ -3,14 +3,16 @@
 import dataclasses
 import statistics
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fwbench.compare.criteria import values
 from fwbench.machine import Machine
+from fwbench.machine.load import wait_for_quiet
 from fwbench.models.project import Project
 from fwbench.record.journal import Journal
-from fwbench.record.measurement import Measurement, Metric
+from fwbench.record.measurement import WAITING, Measurement, Metric
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.suite.selection import Selection
@@ -32,6 +34,7 @@ class Session:
         self.machine = machine
         self.measurements: list[Measurement] = []
         self._workers = Workers(machine, selection.device, selection.pythons, project)
+        self._workers.patience = selection.patience
         self.journal = Journal(
             storage / "journal", {"profile": selection.protocol.profile, "machine": machine.to_json()}
         )
@@ -49,7 +52,21 @@ class Session:
 
     def run(self, workload: Workload, protocol: Protocol, tell: Callable[[str], None] = lambda _: None) -> Measurement:
         """Measure one workload in one process."""
-        return self._workers.measure(workload, protocol, tell)
+        measurement = self._workers.measure(workload, protocol, tell)
+        self._workers.patience = max(0.0, self._workers.patience - measurement.stages.get(WAITING, 0.0))
+        return measurement
+
+    @property
+    def patient(self) -> bool:
+        """Whether the run may still wait for other load to end."""
+        return self._workers.patience > 0
+
+    def becomes_quiet(self) -> bool:
+        """Wait, for as long as the run has patience, until others leave the CPUs alone; whether they do."""
+        begun = time.monotonic()
+        quiet = wait_for_quiet(self._workers.patience)
+        self._workers.patience = max(0.0, self._workers.patience - (time.monotonic() - begun))
+        return quiet
 
     def python(self, framework: str) -> str:
         """The interpreter of a framework's workers."""
@@ -59,6 +76,11 @@ class Session:
         """Remember a measurement, and put it into the journal."""
         self.measurements.append(measurement)
         self.journal.append(measurement.to_json())
+
+    def replace(self, first: Measurement, again: Measurement) -> None:
+        """Remember a second measurement of a workload in the place of the first one, which it holds."""
+        self.measurements[self.measurements.index(first)] = again
+        self.journal.append(again.to_json())
 
     def close(self) -> None:
         """End the workers and close the journal."""
@@ -75,10 +97,21 @@ def pooled(found: Sequence[Measurement]) -> Measurement:
     return dataclasses.replace(
         first,
         samples=tuple(sample for one in found for sample in one.samples),
-        metrics={name: _median([one.metrics[name] for one in found if name in one.metrics]) for name in names},
+        metrics={
+            name: (_worst if name in _DISTURBING else _median)([m.metrics[name] for m in found if name in m.metrics])
+            for name in names
+        },
         processes=tuple(map(values, found)),
         accelerator=tuple(moment for one in found for moment in one.accelerator),
     )
+
+
+# What tells that a process was disturbed: one of them is enough for the numbers of all.
+_DISTURBING = ("other_load", "latency_drift")
+
+
+def _worst(metrics: Sequence[Metric]) -> Metric:
+    return max(metrics, key=lambda metric: abs(metric.value or 0.0))
 
 
 def _median(metrics: Sequence[Metric]) -> Metric:

@@ -76,6 +76,12 @@ def unavailable(source: str, reason: str) -> Metric:
     return Metric(None, source, reason)
 
 
+# Of a measurement that another one has replaced, what is kept.
+_OF_ATTEMPTS = ("samples", "metrics", "processes", "accelerator", "stages", "failure")
+
+# The stage before anything is timed, where other processes use the CPUs.
+WAITING = "waiting for quiet"
+
 # The first moment: this process has not yet used the accelerator.
 BEFORE = "before the build"
 
@@ -147,6 +153,8 @@ class Measurement:
         start_s: of these, seconds until the worker's process ran.
         versions: of the distributions in the worker's interpreter, the libraries that they bring among them; and what
             a module says of itself where that is more, as `torch.__version__`, which names its CUDA.
+        attempts: other measurements of the workload in the same run, which were disturbed more: of each `samples`,
+            `metrics`, `processes`, `accelerator`, `stages` and `failure`, as in a record.
         after_crash: what an attempt before this one came to and what was changed, on a lane with fallback flags.
         failure: set when the workload failed; then samples and metrics may be empty.
     """
@@ -166,6 +174,7 @@ class Measurement:
     overhead_s: float | None = None
     start_s: float | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
+    attempts: tuple[Mapping[str, Any], ...] = ()
     after_crash: str | None = None
     failure: Failure | None = None
 
@@ -173,6 +182,12 @@ class Measurement:
         """The metric's value, or None when it is absent."""
         found = self.metrics.get(metric)
         return found.value if found else None
+
+    def beside(self, other: "Measurement") -> "Measurement":
+        """This one, with another one of the same workload as an attempt that was disturbed more."""
+        record = other.to_json()
+        attempt = {name: record[name] for name in _OF_ATTEMPTS}
+        return dataclasses.replace(self, attempts=(*other.attempts, *self.attempts, attempt))
 
     def to_json(self) -> dict[str, Any]:
         """The record as JSON primitives."""
@@ -190,6 +205,7 @@ class Measurement:
         fields["workload"] = Workload.from_json(fields["workload"])
         fields["samples"] = tuple(fields.get("samples", ()))
         fields["processes"] = tuple(fields.get("processes", ()))
+        fields["attempts"] = tuple(fields.get("attempts", ()))
         fields["accelerator"] = tuple(map(Moment.from_json, fields.get("accelerator", ())))
         fields["metrics"] = {name: Metric.from_json(name, metric) for name, metric in fields.get("metrics", {}).items()}
         if fields.get("program"):

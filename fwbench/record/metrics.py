@@ -33,6 +33,9 @@ METRICS = {
     "latency_p50": Description("s", "lower", "half of the synchronised calls take at most this"),
     "latency_p95": Description("s", "lower", "95 % of the synchronised calls take at most this"),
     "latency_p99": Description("s", "lower", "99 % of the synchronised calls take at most this"),
+    "latency_drift": Description(
+        "1", "lower", "change of the median latency from the first third of the calls to the last"
+    ),
     "cpu_time": Description("s", "lower", "mean CPU time of a call in a duet, of all threads"),
     "trace_time": Description("s", "lower", "from Python to the compiler's input"),
     "compile_time": Description("s", "lower", "from the compiler's input to machine code, caches cold"),

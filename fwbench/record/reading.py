@@ -8,7 +8,7 @@ import dataclasses
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -224,11 +224,23 @@ def _journal(path: Path, text: str) -> Record:
         schema=schema,
         machine=_machine(path, header.get("machine")),
         profile=header.get("profile") if isinstance(header.get("profile"), str) else None,
-        measurements=tuple(
+        measurements=_newest(
             _measurement(_object(path, line, number), f"{path}, line {number}") for number, line in enumerate(lines, 2)
         ),
         notes=tuple(notes),
     )
+
+
+def _newest(lines: Iterable[Measurement]) -> tuple[Measurement, ...]:
+    """A journal's measurements; one that was made again, as the first had been disturbed, in the place of the first."""
+    found: list[Measurement] = []
+    for line in lines:
+        place = next((n for n, m in enumerate(found) if line.attempts and m.workload == line.workload), None)
+        if place is None:
+            found.append(line)
+        else:
+            found[place] = line
+    return tuple(found)
 
 
 def _object(path: Path, text: str, line: int = 1) -> dict[str, Any]:

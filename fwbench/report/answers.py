@@ -9,6 +9,8 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from fwbench.machine.disturbances import lengthening
+from fwbench.record.measurement import Measurement
 from fwbench.report import units
 from fwbench.report.cases import Case, Comparison, apart, axis_columns, comparisons, in_words, title
 from fwbench.report.tables import Column, Table, tabulate
@@ -73,7 +75,9 @@ def answers(cases: Sequence[Case]) -> list[Answer]:
         if left_out:
             why = apart(comparison.lanes[left_out[0]], comparison.lanes[fastest])
             reason = f"{reason}; without {', '.join(map(title, left_out))} ({why})"
-        quickest, leanest, cheapest = (_least(comparison, together, metric) for metric in (_latency, _memory, _energy))
+        quickest = _least(comparison, together, _latency, lengthening)
+        leanest = _least(comparison, together, _memory)
+        cheapest = _least(comparison, together, _energy, lengthening)
         shared = _shared(comparison, together, fastest) if confidence == "undecided" else ()
         if shared:
             reason = f"{reason}; every other lane is slower"
@@ -136,11 +140,16 @@ def _best(question: str, mode: str, answered: Sequence[Answer]) -> str:
             counts.setdefault(title(least[0]), []).append(least[1])
     of = sum(map(len, counts.values()))
     told = [
-        f"{lane} in {len(ratios)} of {of}, by up to {units.ratio(max(ratios))}"
+        f"{lane} in {len(ratios)} of {of}, by up to {units.ratio(max(map(_surely, ratios)))}"
         for lane, ratios in sorted(counts.items(), key=lambda item: -len(item[1]))
     ]
     what = _QUESTIONS[question]
     return f"{what[0].upper()}{what[1:]}, {in_words(mode)}: {'; '.join(told)}." if told else ""
+
+
+def _surely(multiple: float) -> float:
+    """At least so much, whatever disturbed it."""
+    return multiple.low if isinstance(multiple, units.Within) else multiple
 
 
 def _listed(lanes: Sequence[str]) -> str:
@@ -149,9 +158,7 @@ def _listed(lanes: Sequence[str]) -> str:
 
 
 def _span(given: Sequence[Answer]) -> str:
-    ratios = sorted(answer.ratio for answer in given if answer.ratio is not None)
-    least, most = map(units.ratio, (ratios[0], ratios[-1]))
-    return least if least == most else f"{least} to {most}"
+    return units.span(end for answer in given if answer.weighed for end in answer.weighed.ends)
 
 
 def _named(given: Sequence[Answer]) -> str:
@@ -175,9 +182,11 @@ def table(found: Sequence[Answer]) -> Table:
         "interval over pairs of processes: clear when one of at least 95 % excludes equality (6 pairs can), "
         "likely when one of at least 75 % does (3 pairs can). One process each cannot show how far processes "
         f"differ: likely when the difference is beyond the {UNCHANGED_CODE - 1:.0%} by which unchanged code has "
-        "differed on a shared machine, else undecided. Each row stands by itself. Least latency (p50), memory and "
-        "energy have no interval; no lane has the least memory where one's is only known to be at most so much (<=). A "
-        "lane can have the higher throughput and the longer call, where it runs calls side by side. Unproved: nothing "
+        "differed on a shared machine, else undecided. A multiple from one number to another was disturbed, as by "
+        "other load, and lies somewhere between them. Each row stands by itself. Least latency (p50), memory and "
+        "energy have no interval. No lane has the least latency or energy where what disturbed another one explains "
+        "the difference, or the least memory where one's is only known to be at most so much (<=). A lane can have "
+        "the higher throughput and the longer call, where it runs calls side by side. Unproved: nothing "
         "shows that the two compute the same thing, so there is no answer; an unproved lane beside others is left out.",
         (
             Column("model", lambda answer: answer.comparison.workload.model),
@@ -186,7 +195,9 @@ def table(found: Sequence[Answer]) -> Table:
             *axis_columns(found, lambda answer: answer.comparison.workload),
             *([Column[Answer]("precision", lambda answer: answer.comparison.workload.precision)] if precise else []),
             Column("fastest", lambda answer: answer.winner),
-            Column("by", lambda answer: answer.confidence if answer.ratio is None else answer.ratio, "1", units.ratio),
+            Column(
+                "by", lambda answer: answer.weighed.shown if answer.weighed else answer.confidence, "1", units.ratio
+            ),
             Column("before", lambda answer: None if answer.shared else title(answer.second)),
             Column("confidence", lambda answer: answer.confidence),
             Column("which rests on", lambda answer: answer.reason),
@@ -237,14 +248,28 @@ def _together(comparison: Comparison, lanes: Sequence[str]) -> list[str]:
 
 
 def _least(
-    comparison: Comparison, lanes: Sequence[str], metric: Callable[[Case], float | None]
+    comparison: Comparison,
+    lanes: Sequence[str],
+    metric: Callable[[Case], float | None],
+    disturbed: Callable[[Sequence[Measurement]], float] = lambda measurements: 1.0,
 ) -> tuple[str, float] | None:
+    """The lane with the least, and the next one's multiple of it; None where nobody can say which it is.
+
+    Args:
+        disturbed: how many times as much as else measurements may have found.
+    """
     values = {lane: value for lane in lanes if (value := metric(comparison.lanes[lane]))}
     # One that may be lower than it is known to be could stand anywhere in the order.
     if len(values) < 2 or any(isinstance(value, units.AtMost) for value in values.values()):
         return None
-    first, second = sorted(values, key=lambda lane: values[lane])[:2]
-    return first, values[second] / values[first]
+    first, *others = sorted(values, key=lambda lane: values[lane])
+    factors = {lane: disturbed(comparison.lanes[lane].measurements) for lane in values}
+    if any(values[lane] / factors[lane] < values[first] for lane in others):
+        return None
+    multiple = values[others[0]] / values[first]
+    if factors[first] == factors[others[0]] == 1:
+        return first, multiple
+    return first, units.Within(multiple, multiple / factors[others[0]], multiple * factors[first])
 
 
 def _lane(which: str, answer: Answer) -> str | None:

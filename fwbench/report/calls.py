@@ -66,7 +66,8 @@ def table(key: str, name: str, cases: Sequence[Case], baseline: str | None) -> T
         "tracing and compiling with cold caches, as the framework tells it; to steady is the time from its start until "
         f"calls are steady, in every lane alike, whatever it does at which call{relative}. Of several processes (n) "
         "every number is the median, speed-up the estimate over pairs of processes, and spread how far the highest "
-        "throughput lies above the lowest.",
+        "throughput lies above the lowest. A speed-up from one number to another is of rows that were disturbed, as by "
+        "other load: it lies somewhere between them.",
         columns(cases, baseline),
         cases,
         _missing(cases),
@@ -209,7 +210,7 @@ def _speed_up(case: Case, baseline: Case | None) -> float | str | None:
     """Throughput over the baseline's, or why there is none."""
     if baseline is None or not case.value("throughput") or not baseline.value("throughput"):
         return None
-    return apart(case, baseline) or weigh(case, baseline).ratio
+    return apart(case, baseline) or weigh(case, baseline).shown
 
 
 def _of_case(column: Column[Case], found: BreakEven) -> str | float | None:

@@ -45,7 +45,7 @@ def _card(answer: Answer) -> Card:
     if answer.ratio is None or answer.weighed is None:
         why = f"{title(answer.fastest)} and {second}: {answer.confidence}"
         return Card(name, "apart", "Not comparable", why, "", "", ())
-    by = units.ratio(answer.ratio)
+    by = units.ratio(answer.weighed.shown)
     kind, verdict, ratio = answer.confidence, answer.winner, f"{by} before {second}"
     if answer.shared:
         kind, verdict, ratio = "shared", f"Shared by {answer.winner}", f"the two best are {by} apart"

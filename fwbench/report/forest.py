@@ -1,5 +1,6 @@
 """The forest plot: every lane's ratio to the baseline, with its interval and the pairs of processes behind it."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -26,6 +27,8 @@ _MOST_MARKS = 7
 _NAME = 24  # characters of a model's name
 # The line of an interval that fewer than six pairs give.
 _WEAK = (0, (1.2, 1.2))
+# The line between the ends of what a disturbed ratio may be.
+_DISTURBED = (0, (4, 2))
 # More dots than this no eye tells apart.
 _DOTS = 60
 
@@ -71,7 +74,8 @@ def draw(found: Sequence[Ratio], baseline: str) -> Drawing | None:
         f"Every lane against {title(baseline)}",
         f"Right of the line at 1x a lane has the higher throughput, left of it {title(baseline)} has. Filled: decided; "
         "hollow: undecided. Lines are the intervals over pairs of processes (n), dotted those of less than "
-        f"{CLEAR:.0%}; small dots are the pairs; *: disturbed, such as by other load.{band}",
+        f"{CLEAR:.0%}; small dots are the pairs; *: disturbed, such as by other load, so that the ratio lies "
+        f"somewhere on the dashed line.{band}",
         f"A mark for each of {count} ratios on a logarithmic axis. The numbers are in the table of the same name.",
         figure,
     )
@@ -99,7 +103,7 @@ def _scale(axes: Axes, found: Sequence[Ratio], rows: int) -> None:
     values = [1.0]
     for weighed in filter(None, (ratio.weighed for ratio in found)):
         ends = (weighed.interval.low, weighed.interval.high) if weighed.interval else ()
-        values += [weighed.ratio, *ends, *weighed.pairs]
+        values += [weighed.ratio, *ends, *weighed.pairs, *(end for end in weighed.ends if 0 < end < math.inf)]
     if _of_single_processes(found):
         axes.axvspan(1 / UNCHANGED_CODE, UNCHANGED_CODE, color=GRID, alpha=0.18, linewidth=0)
         values += [1 / UNCHANGED_CODE, UNCHANGED_CODE]
@@ -124,7 +128,11 @@ def _row(axes: Axes, place: int, ratio: Ratio, look: Style) -> None:
             axes.plot((weighed.interval.low, weighed.interval.high), (place, place), color=look.colour, linestyle=line)
             pairs = weighed.pairs[:: -(-len(weighed.pairs) // _DOTS)]
             axes.plot(pairs, [place + 0.28] * len(pairs), ".", color=look.colour, markersize=2.5, alpha=0.7)
+        if weighed.bracket:
+            low, high = axes.get_xlim()
+            ends = max(low, weighed.bracket[0]), min(high, weighed.bracket[1])
+            axes.plot(ends, (place, place), color=look.colour, linestyle=_DISTURBED, linewidth=1.0)
         filled = "full" if weighed.confidence != "undecided" else "none"
         axes.plot(weighed.ratio, place, look.marker, color=look.colour, fillstyle=filled)
-        text = f"{units.ratio(weighed.ratio)} (n={len(weighed.pairs)}){' *' if weighed.disturbed else ''}"
+        text = f"{units.ratio(weighed.shown)} (n={len(weighed.pairs)}){' *' if weighed.disturbed else ''}"
     axes.text(1.015, place, text, transform=axes.get_yaxis_transform(), va="center", fontsize=7)

@@ -1,5 +1,7 @@
 """Every lane against the baseline: one ratio of throughputs for each workload and lane."""
 
+import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -60,19 +62,19 @@ def sentences(found: Sequence[Ratio], baseline: str) -> list[str]:
 
 def _tally(found: Sequence[Ratio]) -> str:
     known = [ratio.weighed for ratio in found if ratio.weighed]
-    decided = [weighed.ratio for weighed in known if weighed.confidence != "undecided"]
-    higher, lower = [r for r in decided if r > 1], [1 / r for r in decided if r <= 1]
+    decided = [weighed for weighed in known if weighed.confidence != "undecided"]
+    higher = [weighed.ends for weighed in decided if weighed.ratio > 1]
+    lower = [tuple(1 / end if end else math.inf for end in weighed.ends) for weighed in decided if weighed.ratio <= 1]
     counts = [
-        *((word, len(of), f" ({_span(of)})") for word, of in (("higher", higher), ("lower", lower)) if of),
+        *(
+            (word, len(of), f" ({units.span(itertools.chain(*of))})")
+            for word, of in (("higher", higher), ("lower", lower))
+            if of
+        ),
         ("undecided", len(known) - len(decided), ""),
         ("not comparable", len(found) - len(known), ""),
     ]
     return ", ".join(f"{word} in {count} of {len(found)}{span}" for word, count, span in counts if count)
-
-
-def _span(found: Sequence[float]) -> str:
-    least, most = units.ratio(min(found)), units.ratio(max(found))
-    return least if least == most else f"{least} to {most}"
 
 
 def table(found: Sequence[Ratio], baseline: str) -> Table:
@@ -86,14 +88,15 @@ def table(found: Sequence[Ratio], baseline: str) -> Table:
         f"Every lane against {title(baseline)}",
         f"Throughput over that of {title(baseline)} on the same workload: above 1x the lane is faster. From two pairs "
         "of processes on, the ends of the interval over the pairs, and its confidence, which six pairs bring to 95 %. "
-        f"One process each has no interval: unchanged code has differed by up to {UNCHANGED_CODE - 1:.0%}.",
+        f"One process each has no interval: unchanged code has differed by up to {UNCHANGED_CODE - 1:.0%}. A ratio "
+        "from one number to another was disturbed, and lies somewhere between them.",
         (
             Column("model", lambda ratio: ratio.comparison.workload.model),
             Column("mode", lambda ratio: ratio.comparison.workload.mode),
             Column("batch", lambda ratio: ratio.comparison.workload.batch_size, "1"),
             *axis_columns(found, lambda ratio: ratio.comparison.workload),
             Column("lane", lambda ratio: ratio.case.lane),
-            Column("ratio", lambda ratio: ratio.weighed.ratio if ratio.weighed else ratio.why, "1", units.ratio),
+            Column("ratio", lambda ratio: ratio.weighed.shown if ratio.weighed else ratio.why, "1", units.ratio),
             number("from", lambda weighed: weighed.interval.low if weighed.interval else None, units.ratio),
             number("to", lambda weighed: weighed.interval.high if weighed.interval else None, units.ratio),
             number("at", lambda weighed: weighed.interval.level if weighed.interval else None, "{:.0%}".format),

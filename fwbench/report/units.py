@@ -1,6 +1,7 @@
 """Humane units for the screen; records keep SI."""
 
 import math
+from collections.abc import Iterable
 
 # From here on three digits make the next unit's 1.00: 999.9 us would be shown as 1000 us.
 _ROUNDS_UP = 0.9995
@@ -8,6 +9,19 @@ _ROUNDS_UP = 0.9995
 
 class AtMost(float):
     """A number that the true one may be below: it is shown so, and ranked with no other."""
+
+
+class Within(float):
+    """A number that was disturbed, so that the true one may lie anywhere between two others; it is shown as these."""
+
+    low: float
+    high: float
+
+    def __new__(cls, value: float, low: float, high: float) -> "Within":
+        """What was measured, and the ends; 0 or infinity where nobody can say."""
+        within = super().__new__(cls, value)
+        within.low, within.high = low, high
+        return within
 
 
 def seconds(value: float) -> str:
@@ -51,8 +65,19 @@ def rate(value: float) -> str:
 
 
 def ratio(value: float) -> str:
-    """1.23x."""
-    return f"{value:.2f}x"
+    """1.23x, or of a disturbed one 0.98x to 4.56x."""
+    return span((value.low, value.high)) if isinstance(value, Within) else f"{value:.2f}x"
+
+
+def span(ratios: Iterable[float]) -> str:
+    """From the least ratio to the greatest: 1.23x to 4.56x; >= 1.23x where nobody knows how large the greatest is."""
+    least, *_, most = sorted(ratios) * 2
+    if math.isinf(most):
+        return f">= {ratio(least)}" if least else "unknown"
+    if not least:
+        return f"<= {ratio(most)}"
+    low, high = ratio(least), ratio(most)
+    return low if low == high else f"{low} to {high}"
 
 
 def _three(value: float) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fwbench.machine.disturbances import disturbances, lengthening
 from fwbench.record.measurement import Measurement
 from fwbench.report.cases import Case
+from fwbench.report.units import Within
 
 # By so much have processes of unchanged code differed on a shared machine (docs/method.md): one process each shows no
 # smaller difference.
@@ -40,6 +41,8 @@ class Weighed:
         reason: what the confidence rests on.
         pairs: the ratios of processes of one run, seed and number.
         interval: over the pairs; None with fewer than two.
+        bracket: between which the ratio would lie if what disturbed either lane explains as much of it as it can; None
+            where nothing did.
         disturbed: what disturbed either lane, in words; empty where nothing did.
     """
 
@@ -48,7 +51,18 @@ class Weighed:
     reason: str
     pairs: tuple[float, ...]
     interval: Interval | None
+    bracket: tuple[float, float] | None
     disturbed: str
+
+    @property
+    def shown(self) -> float:
+        """The ratio for readers: of disturbed lanes its bracket."""
+        return Within(self.ratio, *self.bracket) if self.bracket else self.ratio
+
+    @property
+    def ends(self) -> tuple[float, ...]:
+        """Of the bracket; the ratio where there is none."""
+        return self.bracket or (self.ratio,)
 
 
 def weigh(first: Case, second: Case) -> Weighed:
@@ -60,7 +74,7 @@ def weigh(first: Case, second: Case) -> Weighed:
     found = disturbances([*first.measurements, *second.measurements])
     met = ", ".join(f"{disturbance.cause.name} ({disturbance.detail})" for disturbance in found)
     among = f"; {met}" if met else ""
-    interval = None
+    interval = bracket = None
     if len(pairs) >= 2:
         # They need SciPy, whose import takes a second that the terminal's table of single processes shall not cost.
         from fwbench.compare import statistics
@@ -69,6 +83,12 @@ def weigh(first: Case, second: Case) -> Weighed:
         low, high, level = statistics.interval([pair.difference for pair in pairs], CLEAR)
         interval = Interval(math.exp(low), math.exp(high), level)
         ratio = math.exp(statistics.estimate([pair.difference for pair in pairs]))
+        if found:
+            ends = (
+                statistics.estimate([pair.least for pair in pairs]),
+                statistics.estimate([pair.most for pair in pairs]),
+            )
+            bracket = math.exp(ends[0]), math.exp(ends[1])
         reason = f"{len(pairs)} pairs of processes: {interval.low:.2f}x to {interval.high:.2f}x at {level:.0%}"
         doubt = unlike((first, second), [run for run, _, _ in shared], [pair.difference for pair in pairs])
         if level >= _SAYS_SOMETHING and not doubt:
@@ -76,11 +96,13 @@ def weigh(first: Case, second: Case) -> Weighed:
             _, most, _ = statistics.interval([pair.most for pair in pairs], CLEAR)
             excludes = least > 0 or most < 0
             confidence = ("clear" if level >= CLEAR else "likely") if excludes else "undecided"
-            return Weighed(ratio, confidence, reason + among, ratios, interval, met)
+            return Weighed(ratio, confidence, reason + among, ratios, interval, bracket, met)
         reason += f"; {doubt}" if doubt else ", which says too little"
     else:
         ratio = (first.value("throughput") or 0.0) / (second.value("throughput") or math.inf)
         alone = len(one) == len(other) == 1
+        if found:
+            bracket = ratio / lengthening(second.measurements), ratio * lengthening(first.measurements)
         reason = (
             "processes of different runs" if not pairs else "one process each" if alone else "one pair of processes"
         )
@@ -93,7 +115,7 @@ def weigh(first: Case, second: Case) -> Weighed:
     else:
         beyond = f"; beyond {UNCHANGED_CODE - 1:.0%}{f' and what comes of {met}' if met else ''}"
         confidence, reason = "likely", f"{reason}{beyond}"
-    return Weighed(ratio, confidence, reason, ratios, interval, met)
+    return Weighed(ratio, confidence, reason, ratios, interval, bracket, met)
 
 
 @dataclass(frozen=True)

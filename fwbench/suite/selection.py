@@ -30,6 +30,7 @@ class Selection:
         data_path: where the data of mode `fit` is.
         threads: of every lane.
         processes: that measure each workload.
+        patience: seconds that the run may wait for other load to end.
         plain: whether networks run with their framework's own operators alone.
         target: the GPU that programs are compiled for, where none is run.
     """
@@ -46,6 +47,7 @@ class Selection:
     data_path: str | None
     threads: int
     processes: int
+    patience: float
     plain: bool
     target: str | None
 

@@ -22,11 +22,11 @@ from fwbench.frameworks.contract import CompileTimes, Framework, Program, Traine
 from fwbench.frameworks.precision import check, operands
 from fwbench.frameworks.training import HORIZON
 from fwbench.machine import nvml, versions
-from fwbench.machine.load import OtherLoad
+from fwbench.machine.load import OtherLoad, wait_for_quiet
 from fwbench.machine.watch import Watch
 from fwbench.meters.energy import counter, energy, period
 from fwbench.meters.epochs import Epochs, fitting
-from fwbench.meters.latency import Clock, latencies, percentiles
+from fwbench.meters.latency import Clock, drift, latencies, percentiles
 from fwbench.meters.memory import memory
 from fwbench.meters.products import matrices, product_rate
 from fwbench.meters.steady import Start
@@ -37,7 +37,7 @@ from fwbench.models.weights import canonical, digest
 from fwbench.parity.store import stamp
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.lanes import RECORDED, Lane
-from fwbench.record.measurement import BEFORE, Failure, Measurement, Metric, unavailable
+from fwbench.record.measurement import BEFORE, WAITING, Failure, Measurement, Metric, unavailable
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
 
@@ -71,7 +71,15 @@ def run(lane: Lane, job: Mapping[str, Any], send: Callable[[Mapping[str, Any]], 
     # The user's modules lie in their own project.
     sys.path[:0] = job["path"]
     model = Model.from_json(job["model"])
-    measuring = Measuring(workload, lane, model, protocol, lambda stage: send({"stage": stage}), machine=job["machine"])
+    measuring = Measuring(
+        workload,
+        lane,
+        model,
+        protocol,
+        lambda stage: send({"stage": stage}),
+        machine=job["machine"],
+        patience=job["patience"],
+    )
     # What a compiler's helper still writes there can keep it from being removed; the measurement is made by then.
     with tempfile.TemporaryDirectory(prefix="fwbench-", ignore_cleanup_errors=True) as folder:
         # Fresh compiler caches: compile time means a cold one.
@@ -90,6 +98,7 @@ class Measuring:
 
     Args:
         machine: whether to measure also what tells of the machine rather than of the workload: once for each lane.
+        patience: seconds that it may wait for other load to end before it times anything.
     """
 
     def __init__(
@@ -101,6 +110,7 @@ class Measuring:
         tell: Callable[[str], None],
         clock: Clock = time.perf_counter,
         machine: bool = False,
+        patience: float = 0.0,
     ) -> None:
         self.workload = workload
         self.lane = lane
@@ -109,6 +119,8 @@ class Measuring:
         self._tell = tell
         self._clock = clock
         self._machine = machine
+        self._patience = patience
+        self._before = OtherLoad() if patience > 0 else None
         self.stages: dict[str, float] = {}
         self.metrics: dict[str, Metric] = {}
         self.samples: list[float] = []
@@ -237,6 +249,7 @@ class Measuring:
         with self._stage("energy"):
             moves = self.metrics["energy_period"] = period(meter, self._clock)
         epochs = Epochs(program, data, workload.batch_size, self._clock, None if isinstance(meter, str) else meter)
+        self._waited()
         self._watch.note("before training")
         load = OtherLoad()
         with self._stage("training"):
@@ -289,15 +302,19 @@ class Measuring:
 
     def _time(self, program: Program, begun: Start) -> None:
         protocol, workload = self.protocol, self.workload
+        if self._waited():
+            self._warm_up(begun, protocol.warmup_iterations)
         self._watch.note("before the latency pass")
         load = OtherLoad()
         with self._stage("latency"):
             self.samples = latencies(program, protocol, self._clock)
         self.metrics.update(percentiles(self.samples))
+        self.metrics["latency_drift"] = drift(self.samples)
         self.metrics["time_to_steady"] = begun.time_to_steady(self.samples)
         self._watch.note("after the latency pass")
         typical = sorted(self.samples)[len(self.samples) // 2]
         depth = queue_depth(typical, protocol.throughput_time)
+        load.lap()
         with self._stage("throughput"):
             self.metrics["throughput"] = throughput(
                 program, workload.batch_size, depth, protocol.throughput_time, self._clock
@@ -310,6 +327,14 @@ class Measuring:
             meter = counter(workload.device)
             self.metrics.update(energy(program, meter, workload.batch_size, depth, protocol.energy_time, self._clock))
         self._watch.note("after the energy window")
+
+    def _waited(self) -> bool:
+        """Wait for other load to end, where there was some since the job began; whether that was so."""
+        if self._before is None or self._before.none:
+            return False
+        with self._stage(WAITING):
+            wait_for_quiet(self._patience)
+        return True
 
     def _multiply(self, framework: Framework) -> None:
         with self._stage("matrix product"):

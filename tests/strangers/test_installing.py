@@ -17,7 +17,7 @@ NOOP = """
     def test_noop(fwbench_measure):
         fwbench_measure()
 """
-FAST = ("--benchmark-max-time=0", "--benchmark-min-rounds=5", "-p", "no:cacheprovider")
+FAST = ("--benchmark-max-time=0", "--benchmark-min-rounds=5", "--fwbench-patience=0", "-p", "no:cacheprovider")
 SUITE = ("--pyargs", "fwbench.suite.benchmarks", "--benchmark-only", "--fwbench-profile=quick")
 
 

@@ -14,7 +14,7 @@ from fwbench.parity.store import Key, Proved
 from fwbench.record.reading import PROOFS
 
 SUITE = ("--pyargs", "fwbench.suite.benchmarks", "--benchmark-only", "--fwbench-threads=1", "-p", "no:cacheprovider")
-FAST = ("--benchmark-max-time=0", "--benchmark-min-rounds=5")
+FAST = ("--benchmark-max-time=0", "--benchmark-min-rounds=5", "--fwbench-patience=0")
 
 
 # Not by importing them, for which no test here has a use.

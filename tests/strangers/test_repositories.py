@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).with_name("repository")
-QUICK = ("--benchmark-max-time=0.05", "--benchmark-min-rounds=5")
+QUICK = ("--benchmark-max-time=0.05", "--benchmark-min-rounds=5", "--fwbench-patience=0")
 
 
 class Repository:

@@ -15,7 +15,7 @@ import fwbench.gates.saved
 import fwbench.plugin.run  # noqa: F401
 from fwbench.record import journal
 
-FAST = ("--benchmark-max-time=0", "--benchmark-min-rounds=7")
+FAST = ("--benchmark-max-time=0", "--benchmark-min-rounds=7", "--fwbench-patience=0")
 
 
 def benchmarks(model="noop", lane="noop", sizes=(1, 2, 3), marks=None, first=""):

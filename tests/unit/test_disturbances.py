@@ -1,6 +1,7 @@
-"""Who else is on the GPU, and what of that makes a measurement a disturbed one."""
+"""Who else computes, how steady the machine is, and what of that makes a measurement a disturbed one."""
 
 import json
+import math
 import os
 import shutil
 import sys
@@ -8,10 +9,10 @@ from types import MappingProxyType
 
 import pytest
 
-from fwbench.machine.disturbances import HELD, LOAD, NEIGHBOUR, THROTTLING, disturbances
+from fwbench.machine.disturbances import DRIFT, HELD, LOAD, NEIGHBOUR, THROTTLING, disturbances, lengthening
 from fwbench.machine.watch import Watch
 from fwbench.record.machine import AcceleratorProcess, AcceleratorState
-from fwbench.record.measurement import BEFORE, Measurement, Moment
+from fwbench.record.measurement import BEFORE, Measurement, Moment, unavailable
 from fwbench.report import summary
 from fwbench.report.answers import answers
 from fwbench.report.cases import cases
@@ -104,6 +105,40 @@ def test_of_several_disturbances_of_one_cause_the_worst_is_told():
     calm, busy = (measured(metrics={"other_load": metric(load)}) for load in (0.1, 0.4))
     found = disturbances([calm, stood((TIMED, {"processes": running(7).processes}), (TIMED, NEIGHBOURS)), busy])
     assert [(one.cause, one.detail) for one in found] == [(LOAD, "40%"), (NEIGHBOUR, f"2 processes {TIMED}")]
+
+
+def beside(load, cpus=(0,)):
+    """A measurement that met other load."""
+    return measured(metrics={"other_load": metric(load)}, settings={"cpus": list(cpus)})
+
+
+@pytest.mark.parametrize(
+    ("found", "factor"),
+    [
+        (beside(0.05), 1.0),
+        (beside(0.3), 0.7**-5),
+        # On two CPUs all of it may be on one, of which it leaves so much.
+        (beside(0.3, (0, 1)), 0.7**-5),
+        (beside(0.3, range(3)), 1 / 0.1),
+        # It leaves nothing that can be counted.
+        (beside(0.49, (0, 1)), math.inf),
+        (beside(0.9, (0, 1)), math.inf),
+        (beside(0.0, (0, 1)), 1.0),
+    ],
+)
+def test_load_explains_what_its_share_and_its_place_tell(found, factor):
+    assert lengthening([found]) == pytest.approx(factor)
+
+
+@pytest.mark.parametrize(("drift", "factor"), [(0.11, 1.0), (-0.11, 1.0), (0.5, 1.5), (-0.5, 2.0), (None, 1.0)])
+def test_drift_explains_no_more_than_itself(drift, factor):
+    told = unavailable("few calls", "n/a") if drift is None else metric(drift)
+    drifting = measured(metrics={"latency_drift": told})
+    assert lengthening([drifting]) == pytest.approx(factor)
+    assert [one.cause for one in disturbances([drifting])] == ([DRIFT] if factor > 1 else [])
+    # Beside other load it is no cause of its own.
+    loaded = measured(metrics={"latency_drift": told, "other_load": metric(0.3)})
+    assert [one.cause for one in disturbances([loaded])] == [LOAD]
 
 
 def test_a_lane_that_is_the_slower_one_loses_nothing_while_it_is_disturbed():

@@ -6,9 +6,10 @@ import time
 
 import pytest
 
-from fwbench.machine.load import OtherLoad, family, family_time
+from fwbench.machine.load import OtherLoad, family, family_time, wait_for_quiet
 from fwbench.meters.energy import RaplCounter, counter, energy, period
 from fwbench.meters.latency import MAX_ROUNDS, SAMPLES_NEEDED, latencies, percentiles
+from fwbench.meters.latency import drift as latency_drift
 from fwbench.meters.memory import memory
 from fwbench.meters.products import product_rate
 from fwbench.meters.throughput import queue_depth, throughput
@@ -326,6 +327,88 @@ def test_other_load_is_what_neither_we_nor_idling_used(clock, tmp_path):
     # On the two CPUs watched 2 s are busy, in user, system and stolen time; 1.5 s are ours. CPU 2 is not watched.
     write_stat(stat, [(100, 0, 50, 40, 9, 0, 0, 0), (0, 0, 0, 50, 9, 0, 0, 50), (999,) * 8])
     assert load.read().value == pytest.approx(0.5 / 4)
+
+
+def ticking(stat, clock, own=lambda: 0.0):
+    """Two CPUs that are watched, and a way to let seconds pass in which others are busy on one of them for some."""
+    spent = [0.0]
+    write_stat(stat, [(0,) * 8] * 2)
+    load = OtherLoad({0, 1}, clock, own, stat)
+
+    def passing(seconds, busy):
+        clock.advance(seconds)
+        spent[0] += busy
+        write_stat(stat, [(round(spent[0] * 100), *(0,) * 7), (0,) * 8])
+
+    return load, passing
+
+
+def test_of_several_laps_the_one_with_the_most_other_load_counts(clock, tmp_path):
+    load, passing = ticking(tmp_path / "stat", clock)
+    passing(2.0, 0.2)
+    load.lap()
+    passing(1.0, 0.9)
+    load.lap()
+    passing(1.0, 0.0)
+    assert load.read().value == pytest.approx(0.45)
+
+
+def test_laps_shorter_than_the_kernels_clock_can_tell_count_as_one(clock, tmp_path):
+    load, passing = ticking(tmp_path / "stat", clock)
+    passing(0.01, 0.01)
+    load.lap()
+    passing(1.0, 0.0)
+    assert load.read().value == pytest.approx(0.01 / 2.02)
+
+
+@pytest.mark.parametrize(("busy", "none"), [(0.0, True), (0.02, True), (0.05, False), (0.25, False)])
+def test_a_few_ticks_are_nobodys_load(clock, tmp_path, busy, none):
+    load, passing = ticking(tmp_path / "stat", clock)
+    passing(0.25, busy)
+    assert load.none is none
+
+
+def test_waiting_ends_when_others_have_left(clock, tmp_path):
+    def watch():
+        load, passing = ticking(tmp_path / "stat", clock)
+        sleeps.append(lambda seconds: passing(seconds, seconds if clock() < 3.0 else 0.0))
+        return load
+
+    sleeps = []
+    assert wait_for_quiet(60.0, lambda seconds: sleeps[-1](seconds), watch)
+    assert clock() == 3.25
+    # Nor does it wait at all without patience.
+    assert not wait_for_quiet(0.0, lambda seconds: sleeps[-1](seconds), watch)
+    assert clock() == 3.25
+
+
+def test_waiting_ends_with_the_patience(clock, tmp_path):
+    def watch():
+        load, passing = ticking(tmp_path / "stat", clock)
+        sleeps.append(lambda seconds: passing(seconds, seconds))
+        return load
+
+    sleeps = []
+    assert not wait_for_quiet(10.0, lambda seconds: sleeps[-1](seconds), watch)
+    assert clock() == 10.0
+
+
+def test_where_nobody_counts_there_is_nothing_to_wait_for(clock, tmp_path):
+    assert wait_for_quiet(60.0, clock.sleep, lambda: OtherLoad({0}, clock, clock, tmp_path / "none"))
+
+
+@pytest.mark.parametrize(
+    ("samples", "drift"),
+    [
+        ([1.0] * 20 + [1.1] * 20 + [1.5] * 20, 0.5),
+        ([2.0] * 20 + [1.0] * 40, -0.5),
+        # A slow call now and then is no drift.
+        (([1.0] * 9 + [50.0]) * 6, 0.0),
+        ([1.0] * 29 + [2.0] * 29, None),
+    ],
+)
+def test_drift_is_from_the_first_third_of_the_calls_to_the_last(samples, drift):
+    assert latency_drift(samples).value == (None if drift is None else pytest.approx(drift))
 
 
 def test_loaders_and_compilers_are_no_other_load(tmp_path):

@@ -22,7 +22,7 @@ NOOP = """
         measurement = fwbench_measure()
         print("samples", len(measurement.samples))
 """
-FAST = ("--benchmark-max-time=0", "--benchmark-min-rounds=7")
+FAST = ("--benchmark-max-time=0", "--benchmark-min-rounds=7", "--fwbench-patience=0")
 
 
 @pytest.fixture
@@ -272,7 +272,7 @@ def pytest_unconfigure():
 """
     )
     result = in_own_process(
-        shipped, "--benchmark-only", "--benchmark-autosave", "-k", "mlp and b1", "--benchmark-min-rounds=5", FAST[0]
+        shipped, "--benchmark-only", "--benchmark-autosave", "-k", "mlp and b1", "--benchmark-min-rounds=5", *FAST[::2]
     )
     result.assert_outcomes(passed=2, deselected=None)
     result.stdout.fnmatch_lines(["imported: []"])

@@ -17,6 +17,7 @@ from fwbench.models.weights import digest
 from fwbench.parity.store import stamp
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.lanes import LANES
+from fwbench.record.measurement import WAITING
 from fwbench.record.workload import Workload
 from fwbench.worker.run import STAGES, Measuring, _versions, prepare
 from fwbench.worker.run import run as whole_run
@@ -27,12 +28,12 @@ from tests.unit.fakes import FakeFramework, FakeGpu, FakeProgram, round_mantissa
 def run(monkeypatch, clock, protocol):
     """Measure a fake framework; returns the measurement and the stages announced."""
 
-    def measure(framework, lane="noop", machine=False, **changes):
+    def measure(framework, lane="noop", machine=False, patience=0.0, **changes):
         monkeypatch.setattr(frameworks, "load", lambda adapter: framework)
         stages = []
         workload = Workload("noop", "noop", batch_size=4)
         amounts = dataclasses.replace(protocol, **changes)
-        measuring = Measuring(workload, LANES[lane], CATALOG["noop"], amounts, stages.append, clock, machine)
+        measuring = Measuring(workload, LANES[lane], CATALOG["noop"], amounts, stages.append, clock, machine, patience)
         return measuring.run(), stages
 
     return measure
@@ -382,12 +383,54 @@ def test_what_the_server_has_read_no_job_reads_again(monkeypatch):
 
 
 def test_only_what_a_measurement_asks_for_walks_through_all_processes(run, clock, monkeypatch):
-    """Twice, before and after what is timed."""
+    """Before and after each of both passes that are timed."""
     walks = []
     monkeypatch.setattr(load, "_family", lambda *_: walks.append(clock()) or {})
     found, _ = run(FakeFramework(FakeProgram(clock)))
     assert found.metrics["other_load"].value is not None
-    assert len(walks) == 2
+    assert len(walks) == 3
+
+
+class Watched(load.OtherLoad):
+    """Other load as it is given: whether there is none so far."""
+
+    none = True
+
+
+@pytest.fixture
+def others(monkeypatch, clock):
+    """Somebody else computes when the measurement begins, and stops when it has waited for four seconds."""
+    monkeypatch.setattr("fwbench.worker.run.OtherLoad", Watched)
+    monkeypatch.setattr(Watched, "none", False)
+    asked = []
+
+    def wait(patience):
+        asked.append(patience)
+        clock.advance(4.0)
+        return True
+
+    monkeypatch.setattr("fwbench.worker.run.wait_for_quiet", wait)
+    return asked
+
+
+def test_beside_other_load_a_measurement_waits_before_it_times_anything_and_warms_up_again(run, clock, others):
+    program = FakeProgram(clock)
+    found, stages = run(FakeFramework(program), patience=30.0)
+    assert others == [30.0]
+    assert stages[stages.index("warm-up") + 1 :][:2] == [WAITING, "latency"]
+    assert found.samples == (1.0,) * 5
+    # As many calls as before the wait, so that nothing cold is timed.
+    calls = len(program.log)
+    program.log.clear()
+    run(FakeFramework(program), patience=0.0)
+    assert calls - len(program.log) == 2 * 3
+    assert others == [30.0]
+
+
+def test_on_a_quiet_machine_nothing_waits(run, clock, others, monkeypatch):
+    monkeypatch.setattr(Watched, "none", True)
+    _, stages = run(FakeFramework(FakeProgram(clock)), patience=30.0)
+    assert (others, WAITING in stages) == ([], False)
 
 
 def test_what_tells_of_the_machine_comes_last_and_on_request(run, clock):
@@ -421,6 +464,7 @@ def test_a_folder_that_cannot_be_removed_does_not_lose_the_measurement(monkeypat
         "path": [],
         "proofs": str(tmp_path),
         "machine": True,
+        "patience": 0.0,
         "user": {"CUDA_VISIBLE_DEVICES": "1,0"},
     }
     whole_run(LANES["noop"], job, sent.append)

@@ -4,10 +4,11 @@ import dataclasses
 
 import pytest
 
-from fwbench.report import calls
+from fwbench.report import calls, units
 from fwbench.report.answers import answers, headline, table
 from fwbench.report.calls import break_evens
 from fwbench.report.cases import cases, settings
+from fwbench.report.weighing import weigh
 from tests.unit.recorded import measured, metric, proof
 from tests.unit.report.test_cases import measurement, record
 
@@ -49,6 +50,34 @@ def test_one_process_each_is_never_clear(jax, load, confidence):
 def test_other_load_explains_as_much_of_a_lanes_slowness_as_it_can(jax, load, confidence, told):
     answer = one_run(100.0, jax, load)
     assert (answer.fastest, answer.confidence, answer.reason) == ("torch", confidence, f"one process each; {told}")
+
+
+@pytest.mark.parametrize(
+    ("torch", "jax", "shown", "of_latency"),
+    [
+        # Half of the speed is what a share of 13 % can explain: which lane it was decides to which side.
+        ((100.0, 0.0), (50.0, 0.13), "1.00x to 2.00x", "-"),
+        ((100.0, 0.13), (50.0, 0.0), "2.00x to 4.01x", "2.00x to 4.01x"),
+        ((100.0, 0.13), (50.0, 0.13), "1.00x to 4.01x", "-"),
+        ((100.0, 0.0), (50.0, 1.0), "<= 2.00x", "-"),
+        ((100.0, 1.0), (50.0, 0.0), ">= 2.00x", ">= 2.00x"),
+        ((100.0, 1.0), (50.0, 1.0), "unknown", "-"),
+        ((100.0, 0.05), (50.0, 0.05), "2.00x", "2.00x"),
+    ],
+)
+def test_the_ratio_of_disturbed_lanes_is_where_it_can_lie(torch, jax, shown, of_latency):
+    lanes = [
+        measured(lane, throughput=speed, metrics={"other_load": metric(load), "latency_p50": metric(1 / speed)})
+        for lane, (speed, load) in (("torch", torch), ("jax", jax))
+    ]
+    (answer,) = answers(cases(lanes))
+    (row,) = table([answer]).rows
+    texts = dict(zip((column.name for column in table([answer]).columns), table([answer]).texts(row), strict=True))
+    assert texts["by"] == shown
+    # The terminal's speed-up is over PyTorch.
+    assert units.ratio(weigh(answer.comparison.lanes["torch"], answer.comparison.lanes["jax"]).shown) == shown
+    # Of latencies, too; and where it can be the other way round, no lane has the least.
+    assert texts["by, of latency"] == of_latency
 
 
 @pytest.mark.parametrize(("jax", "confidence"), [(50.0, "undecided"), (10.0, "clear")])

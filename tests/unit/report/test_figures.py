@@ -211,7 +211,7 @@ def test_a_ratio_of_single_processes_has_a_band_of_noise_and_no_interval():
 
 def test_disturbed_and_incomparable_ratios_are_marked():
     assert [t.get_text() for t in forest(runs((100.0, 120.0), metrics={"other_load": metric(0.2)})).texts] == [
-        "1.20x (n=1) *"
+        "0.39x to 3.66x (n=1) *"
     ]
     other = measured("mxnet", parity={"weights": "abc"})
     axes = forest(cases([measured("torch"), measured("jax", throughput=300.0), other]))

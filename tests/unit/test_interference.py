@@ -1,0 +1,162 @@
+"""Real pytest runs, over measurements that are given, of which some were disturbed: measured again, kept or failed."""
+
+import dataclasses
+import json
+
+import pytest
+
+from fwbench.plugin.session import Session
+from fwbench.record.measurement import Failure, Measurement, Metric
+from fwbench.record.reading import read
+from tests.unit.suites import FAST as HASTY
+from tests.unit.suites import benchmarks, in_process
+from tests.unit.suites import suite as noops
+
+__all__ = ["noops"]
+
+FAST = HASTY[:2]  # with patience
+DISTURBED = "torch-mlp-inference-b2"
+
+
+@pytest.fixture
+def suite(noops):
+    noops.makepyfile(test_suite=benchmarks("mlp", "torch"))
+    return noops
+
+
+@pytest.fixture
+def found(monkeypatch):
+    """What each process of the disturbed workload meets in turn: seconds of a call and other load, or a failure."""
+    coming = []
+
+    def run(self, workload, protocol, tell=None):
+        met = coming.pop(0) if workload.id == DISTURBED else (1.0, 0.0)
+        if isinstance(met, Failure):
+            return Measurement(workload, failure=met)
+        seconds, load = met
+        metrics = {"throughput": Metric(1 / seconds, "given"), "other_load": Metric(load, "given")}
+        return Measurement(workload, (seconds,) * 7, metrics, dataclasses.asdict(protocol))
+
+    monkeypatch.setattr(Session, "run", run)
+    return coming
+
+
+@pytest.fixture
+def quiet(monkeypatch):
+    """Whether the machine becomes quiet, each time that somebody waits for it."""
+    answers = []
+    monkeypatch.setattr("fwbench.plugin.session.wait_for_quiet", lambda patience: answers.pop(0))
+    return answers
+
+
+def measured(suite, *arguments):
+    """A run; pytest's result, the saved benchmark that was disturbed, and what the journal says of it."""
+    result = in_process(suite, "--benchmark-only", "--benchmark-json=run.json", *FAST, *arguments)
+    saved = json.loads(suite.path.joinpath("run.json").read_text())
+    (benchmark,) = (b for b in saved["benchmarks"] if b["extra_info"]["workload"]["batch_size"] == 2)
+    journal = read(next(suite.path.glob(".benchmarks/journal/*.jsonl")))
+    (kept,) = (m for m in journal.measurements if m.workload.id == DISTURBED)
+    assert kept.samples == tuple(benchmark["stats"]["data"])
+    return result, benchmark, kept
+
+
+def test_what_was_disturbed_is_measured_again_at_the_end_and_the_first_attempt_stays_on_the_record(suite, found, quiet):
+    found += [(8.0, 0.4), (2.0, 0.0)]
+    quiet.append(True)
+    result, benchmark, kept = measured(suite)
+    result.assert_outcomes(passed=3)
+    (last,) = (line for line in result.outlines if line.startswith("[again"))
+    assert last.startswith(f"[again, it was disturbed] {DISTURBED}: waiting for quiet, ")
+    # After all others, which were not disturbed.
+    assert result.outlines.index(last) > max(n for n, line in enumerate(result.outlines) if "inference-b3:" in line)
+    assert (benchmark["stats"]["data"], benchmark["stats"]["median"]) == ([2.0] * 7, 2.0)
+    assert benchmark["extra_info"]["metrics"]["throughput"]["value"] == 0.5
+    (attempt,) = kept.attempts
+    assert attempt["samples"] == [8.0] * 7
+    assert attempt["metrics"]["other_load"]["value"] == 0.4
+    assert not any("other processes used the CPUs" in line for line in result.outlines)
+
+
+@pytest.mark.parametrize("second", [(9.0, 0.45), Failure("crashed", "why")])
+def test_a_second_attempt_that_is_worse_is_the_one_beside(suite, found, quiet, second):
+    found += [(8.0, 0.4), second]
+    quiet.append(True)
+    result, benchmark, kept = measured(suite)
+    result.assert_outcomes(passed=3)
+    assert benchmark["stats"]["median"] == 8.0
+    (attempt,) = kept.attempts
+    assert (attempt["failure"] is None) == isinstance(second, tuple)
+    assert any("other processes used the CPUs while 1 of 3 were measured" in line for line in result.outlines)
+
+
+def test_while_other_load_goes_on_nothing_is_measured_again(suite, found, quiet):
+    found.append((8.0, 0.4))
+    quiet.append(False)
+    result, _, kept = measured(suite)
+    result.stdout.fnmatch_lines([f"*{DISTURBED}: waiting for quiet, other load goes on"])
+    assert kept.attempts == ()
+
+
+def test_without_patience_nothing_is_measured_again(suite, found, quiet):
+    found.append((8.0, 0.4))
+    result, _, kept = measured(suite, "--fwbench-patience=0")
+    assert not any(line.startswith("[again") for line in result.outlines)
+    assert kept.attempts == ()
+
+
+def test_each_is_measured_again_once_and_the_patience_is_for_all_of_them(suite, monkeypatch, found):
+    """As long as one waits, so much less is left for the others."""
+    suite.makepyfile(test_suite=benchmarks("mlp", "torch", sizes=(2,)))
+    found += [(8.0, 0.4), (4.0, 0.3)]
+    given = []
+
+    def wait(patience):
+        given.append(patience)
+        return True
+
+    monkeypatch.setattr("fwbench.plugin.session.wait_for_quiet", wait)
+    _, _, kept = measured(suite, "--fwbench-patience=7.5")
+    assert given == [7.5]
+    assert (kept.samples[0], len(kept.attempts)) == (4.0, 1)
+
+
+def test_strict_fails_what_stays_disturbed_and_says_what_to_do(suite, found, quiet):
+    found += [(8.0, 0.4), (4.0, 0.3)]
+    quiet.append(True)
+    result, benchmark, _ = measured(suite, "--fwbench-strict")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(passed=3, errors=1)
+    result.stdout.fnmatch_lines(
+        [
+            "test_suite.py::test_2* was measured, but other processes used the CPUs meanwhile (30%). Stop the other "
+            "load, and measure again, or leave out --fwbench-strict."
+        ]
+    )
+    # What was found is not lost.
+    assert benchmark["stats"]["median"] == 4.0
+
+
+def test_strict_passes_what_was_disturbed_at_first_alone(suite, found, quiet):
+    found += [(8.0, 0.4), (2.0, 0.0)]
+    quiet.append(True)
+    result, _, _ = measured(suite, "--fwbench-strict")
+    assert result.ret == 0
+    result.assert_outcomes(passed=3)
+
+
+def test_a_gate_judges_the_second_attempt(suite, found, quiet):
+    found += [(2.0, 0.0)] * 5
+    assert in_process(suite, "--benchmark-only", "--fwbench-processes=5", "--benchmark-json=base.json", *FAST).ret == 0
+    found += [(90.0, 0.1)] * 5 + [(2.0, 0.0)] * 5
+    quiet.append(True)
+    gate = ("--fwbench-gate", "--fwbench-processes=5", "--benchmark-compare=base.json")
+    result = in_process(suite, "--benchmark-only", *gate, *FAST)
+    result.stdout.fnmatch_lines(["3 benchmarks: 3 unchanged"])
+    assert result.ret == 0
+
+
+@pytest.mark.parametrize("given", ["-1", "nan", "inf"])
+def test_patience_is_a_number_of_seconds(suite, given):
+    result = in_process(suite, "--benchmark-only", f"--fwbench-patience={given}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: --fwbench-patience {given} is not a number of seconds: give 0 or more."])
