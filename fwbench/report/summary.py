@@ -5,13 +5,15 @@ from collections.abc import Sequence
 
 from fwbench.machine.disturbances import CAUSES, disturbances
 from fwbench.record.lanes import BASELINE
-from fwbench.record.measurement import Measurement
+from fwbench.record.measurement import WAITING, Measurement
 from fwbench.report import calls, fits, products, units
 from fwbench.report.cases import baseline, cases, doubts, title
 from fwbench.report.tables import Table
 
 # Studies that printed another table of fits than that of epochs.
 _OF_STUDIES = {"simple-cnn": fits.training_times}
+
+_NAMED = 6  # benchmarks in a note
 
 _LEFT = 4  # columns of text; numbers after them are set flush right
 
@@ -109,6 +111,14 @@ def cautions(measured: Sequence[Measurement]) -> list[str]:
                 f"{cause.happened} while {len(of_cause)} of {len(measured)} were measured (most: {most.detail}, "
                 f"{worst}); those numbers are not the machine's. {cause.next_step}, and measure again."
             )
+    if again := [m for m in measured if m.attempts]:
+        named = ", ".join(m.workload.id for m in again[:_NAMED]) + (", ..." if len(again) > _NAMED else "")
+        lines.append(f"measured a second time at the end, as the first attempt was disturbed: {len(again)} ({named})")
+    waited = sum(m.stages.get(WAITING, 0.0) for m in measured)
+    if waited:
+        lines.append(
+            f"waited {units.duration(waited)} for other load to end (--fwbench-patience gives it more or less)"
+        )
     lines.extend(
         f"{m.workload.id}: recompiled while it was measured ({m.program.recompilations}x); a shape, a type or a "
         "value that it is compiled for changes from call to call"

@@ -75,6 +75,8 @@ def test_what_was_disturbed_is_measured_again_at_the_end_and_the_first_attempt_s
     assert attempt["samples"] == [8.0] * 7
     assert attempt["metrics"]["other_load"]["value"] == 0.4
     assert not any("other processes used the CPUs" in line for line in result.outlines)
+    told = f"note: measured a second time at the end, as the first attempt was disturbed: 1 ({DISTURBED})"
+    assert told in result.outlines
 
 
 @pytest.mark.parametrize("second", [(9.0, 0.45), Failure("crashed", "why")])
