@@ -117,7 +117,8 @@ def cautions(measured: Sequence[Measurement]) -> list[str]:
     waited = sum(m.stages.get(WAITING, 0.0) for m in measured)
     if waited:
         lines.append(
-            f"waited {units.duration(waited)} for other load to end before timing (--fwbench-patience gives it more or less)"
+            f"waited {units.duration(waited)} for other load to end before timing "
+            "(--fwbench-patience gives it more or less)"
         )
     lines.extend(
         f"{m.workload.id}: recompiled while it was measured ({m.program.recompilations}x); a shape, a type or a "
