@@ -88,8 +88,9 @@ def lengthening(measurements: Iterable[Measurement]) -> float:
 def _load(measurement: Measurement) -> Iterator[Disturbance]:
     load = measurement.value("other_load")
     if load is not None and load > BUSY:
-        cpus = len(measurement.settings.get("cpus", ())) or 1
-        yield Disturbance(LOAD, load, f"{load:.0%}", lengthened(load, cpus))
+        # A GPU's program is fed by one thread.
+        cpus = len(measurement.settings.get("cpus", ())) if measurement.workload.device == "cpu" else 1
+        yield Disturbance(LOAD, load, f"{load:.0%}", lengthened(load, max(1, cpus)))
 
 
 def _drift(measurement: Measurement) -> Iterator[Disturbance]:

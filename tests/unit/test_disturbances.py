@@ -107,9 +107,9 @@ def test_of_several_disturbances_of_one_cause_the_worst_is_told():
     assert [(one.cause, one.detail) for one in found] == [(LOAD, "40%"), (NEIGHBOUR, f"2 processes {TIMED}")]
 
 
-def beside(load, cpus=(0,)):
+def beside(load, cpus=(0,), device="cpu"):
     """A measurement that met other load."""
-    return measured(metrics={"other_load": metric(load)}, settings={"cpus": list(cpus)})
+    return measured(metrics={"other_load": metric(load)}, settings={"cpus": list(cpus)}, device=device)
 
 
 @pytest.mark.parametrize(
@@ -124,6 +124,7 @@ def beside(load, cpus=(0,)):
         (beside(0.49, (0, 1)), math.inf),
         (beside(0.9, (0, 1)), math.inf),
         (beside(0.0, (0, 1)), 1.0),
+        (beside(0.3, range(16), device="gpu"), 0.7**-5),
     ],
 )
 def test_load_explains_what_its_share_and_its_place_tell(found, factor):
