@@ -11,6 +11,7 @@ from typing import Any
 
 from fwbench.commands import github
 from fwbench.errors import UserError
+from fwbench.record import files
 from fwbench.report import summaries, verdicts
 
 # What a run leaves in its folder.
@@ -58,7 +59,11 @@ def _duet(options: argparse.Namespace) -> int:
     print(f"base is {base}\n{shlex.join(command)}", flush=True)
     code = subprocess.run(command).returncode
     text = _told(summary, f"pytest ended with exit code {code}.")
-    (options.out / "summary.md").write_text(text, encoding="utf-8")
+    try:
+        files.write(options.out / "summary.md", text)
+    except OSError as error:
+        print(f"fwbench: {error.filename} cannot be written ({error.strerror})", file=sys.stderr)
+        code = code or UserError.EXIT_CODE
     if shown := os.environ.get("GITHUB_STEP_SUMMARY"):
         with open(shown, "a", encoding="utf-8") as file:
             file.write(text)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fwbench.errors import UserError
+from fwbench.record import files
 from fwbench.record import reading as records
 
 
@@ -55,7 +56,7 @@ def _run(options: argparse.Namespace) -> int:
         print(fault)
     try:
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(history.page(found, faults), encoding="utf-8")
+        files.write(options.out, history.page(found, faults))
     except OSError as error:
         raise UserError(
             f"{error.filename} cannot be written ({error.strerror}): choose another file with --out"

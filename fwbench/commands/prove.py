@@ -14,6 +14,7 @@ from fwbench.models import CATALOG, Model
 from fwbench.models.project import Project, complete
 from fwbench.parity import report
 from fwbench.parity.store import DISTRIBUTIONS, Proved, of_suite
+from fwbench.record import files
 from fwbench.record.lanes import LANES
 from fwbench.worker.client import PACKAGE, command
 from fwbench.worker.prove import prove
@@ -86,7 +87,12 @@ def _run(options: argparse.Namespace) -> int:
     if options.docs and not code:
         distributions = tuple(dict.fromkeys(name for of in DISTRIBUTIONS.values() for name in of))
         page = report.render(rows, mutations, versions(distributions), machine().device)
-        options.docs.write_text(page, encoding="utf-8")
+        try:
+            files.write(options.docs, page)
+        except OSError as error:
+            raise UserError(
+                f"{error.filename} cannot be written ({error.strerror}): choose another file with --docs"
+            ) from None
     return code
 
 

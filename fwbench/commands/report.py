@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fwbench.errors import UserError
+from fwbench.record import files
 from fwbench.record import reading as records
 from fwbench.record.lanes import BASELINE
 from fwbench.record.reading import Record
@@ -283,7 +284,7 @@ def _html(out: Path, found: list[Section], tell: Tell) -> list[Path]:
 
 def _write(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    files.write(path, text)
     return path
 
 

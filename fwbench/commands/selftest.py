@@ -9,14 +9,13 @@ import argparse
 import dataclasses
 import hashlib
 import json
-import os
 import random
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,6 +29,7 @@ from fwbench.machine import Machine, machine
 from fwbench.machine.load import OtherLoad
 from fwbench.models import CATALOG
 from fwbench.models.project import Project
+from fwbench.record.journal import Journal
 from fwbench.record.reading import SELFTEST
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
@@ -193,25 +193,33 @@ def _selftest(options: argparse.Namespace) -> int:
         "machine": json.loads(json.dumps(here.to_json())),
     }
     kept = evidence.read(options.out) if options.out.exists() else None
+    made = {name: kept.header[name] for name in header} if kept else header
     done = {(suite["slowdown"], suite["number"]) for suite in kept.suites} if kept else set()
     left = [suite for suite in schedule(options.suites) if (suite.slowdown, suite.number) not in done]
-    if left and kept is not None and kept.header != header:
+    if left and made != header:
         raise UserError(f"{options.out} holds suites of another machine or another procedure: give --out another file.")
-    if kept is None:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        _append(options.out, header)
-    for suite in left:
-        print(f"{suite}", file=sys.stderr, flush=True)
-        _append(options.out, run(suite, benchmarks, here))
+    if left:
+        with closing(Journal(options.out.parent, header, options.out.name)) as journal:
+            # Before the first suite, which takes a minute.
+            with _writing():
+                journal.begin(())
+            for suite in left:
+                print(f"{suite}", file=sys.stderr, flush=True)
+                found = run(suite, benchmarks, here)
+                with _writing():
+                    journal.append(found)
     print("\n".join(evidence.report(evidence.read(options.out))))
     return 0
 
 
-def _append(path: Path, line: dict[str, Any]) -> None:
-    """Add a line, in the place of one that was cut off."""
-    with path.open("ab+") as file:
-        file.seek(0)
-        file.truncate(file.read().rfind(b"\n") + 1)
-        file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
+@contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
+    except BlockingIOError as error:
+        raise UserError(f"another `fwbench selftest` writes into {error.filename}: give --out another file.") from None
+    except OSError as error:
+        raise UserError(
+            f"{error.filename} cannot be written ({error.strerror}): free space and run it again, or give --out "
+            "another file."
+        ) from None

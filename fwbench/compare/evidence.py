@@ -15,6 +15,7 @@ from fwbench.compare.saved import UNTESTED
 from fwbench.errors import UserError
 from fwbench.machine import Machine
 from fwbench.machine.load import BUSY
+from fwbench.record import journal
 from fwbench.record.reading import SELFTEST
 
 # So many suites tell how far runs differ.
@@ -40,9 +41,8 @@ def read(path: Path) -> Evidence:
         UserError: it is no such file.
     """
     try:
-        whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
-        lines: list[Any] = [json.loads(line) for line in whole.split("\n")] if whole else [None]
-        header, *suites = lines
+        whole, _ = journal.lines(path.read_text(encoding="utf-8"))
+        header, *suites = [json.loads(line) for line in whole] or [None]
         if not isinstance(header, dict) or not {"definition", "machine"} <= header.keys():
             raise ValueError("its first line has no definition and machine")
     except (OSError, ValueError) as error:

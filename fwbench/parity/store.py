@@ -11,16 +11,16 @@ are kept besides, and as long as the proofs' sources are the same too, the tests
 import dataclasses
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from fwbench.machine import machine, versions
 from fwbench.models import CATALOG, Model
 from fwbench.parity.sources import Sources, sources
+from fwbench.record import files
 from fwbench.record.lanes import LANES
 
 SHIPPED = Path(__file__).with_name("proofs")
@@ -85,8 +85,8 @@ class Key:
         """
         if self.definition != _definition(model, framework):
             return "the model's definition has changed"
-        files = _files(_sources(model, framework))
-        edited = [name for name in {**self.files, **files} if self.files.get(name) != files.get(name)]
+        present = _files(_sources(model, framework))
+        edited = [name for name in {**self.files, **present} if self.files.get(name) != present.get(name)]
         if edited:
             return f"{', '.join(sorted(edited)[:3])} {'has' if len(edited) == 1 else 'have'} changed"
         proved = self.versions[framework]
@@ -150,9 +150,7 @@ def write(proved: Proved, folder: Path) -> None:
     kept = [one for one in _read(folder, proved.model) if one.candidate != proved.candidate or _besides(one, proved)]
     text = json.dumps([dataclasses.asdict(one) for one in (*kept, proved)], indent=1) + "\n"
     # In one go: another process may be reading, or proving the model's next framework.
-    new = folder / f".{proved.model}.{os.getpid()}"
-    new.write_text(text, encoding="utf-8")
-    new.replace(_file(folder, proved.model))
+    files.write(_file(folder, proved.model), text)
 
 
 def stamp(model: Model, framework: str, folder: Path | None) -> dict[str, Any]:
@@ -208,7 +206,7 @@ def made_with(candidate: str) -> dict[str, Any]:
         `sources`, a digest of the proofs' own sources and of what the weights are drawn by; `versions` of all
         distributions that compute; and `device`, on which float32 runs.
     """
-    scales = files("fwbench.models").joinpath("batch_norm_scale.json").read_text(encoding="utf-8")
+    scales = resources.files("fwbench.models").joinpath("batch_norm_scale.json").read_text(encoding="utf-8")
     paths = ("fwbench.parity.float32:SuiteProof", f"{MUTATIONS[candidate]}:find")
     found = [sources(paths, _OWN).files, scales]
     return {"sources": _digest(found), "versions": versions(DISTRIBUTIONS[candidate]), "device": machine().device}

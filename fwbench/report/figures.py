@@ -1,5 +1,6 @@
 """The figures: each takes a setting's cases and draws, or is left out where there is nothing to draw."""
 
+import io
 import itertools
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from fwbench.machine.disturbances import disturbances
+from fwbench.record import files
 from fwbench.report import answers, calls, units
 from fwbench.report.cases import Case, Comparison, comparisons, over_seeds, title
 from fwbench.report.look import (
@@ -89,7 +91,10 @@ def save(drawing: Drawing, path: Path) -> Path:
         if engine is not None:
             engine.execute(figure)
             figure.set_layout_engine(None)
-        figure.savefig(path, metadata={"Date" if path.suffix == ".svg" else "CreationDate": None})
+        drawn = io.BytesIO()
+        metadata = {"Date" if path.suffix == ".svg" else "CreationDate": None}
+        figure.savefig(drawn, format=path.suffix.removeprefix("."), metadata=metadata)
+    files.write(path, drawn.getvalue())
     return path
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from fwbench.compare.criteria import CRITERIA
 from fwbench.compare.findings import ORDER, Finding, Outcome, Verdict
 from fwbench.errors import UserError
+from fwbench.record import files
 from fwbench.report import verdicts
 
 # A suite of a thousand benchmarks takes a tenth of this.
@@ -21,9 +22,13 @@ _LARGEST = 8 * 2**20
 
 
 def write(path: Path, outcome: Outcome) -> None:
-    """As JSON where the path ends in `.json`, else as Markdown."""
+    """As JSON where the path ends in `.json`, else as Markdown.
+
+    Raises:
+        OSError: it could not be written.
+    """
     text = f"{json.dumps(dataclasses.asdict(outcome))}\n" if path.suffix == ".json" else verdicts.markdown(outcome)
-    path.write_text(text, encoding="utf-8")
+    files.write(path, text)
 
 
 def read(path: Path) -> Outcome:

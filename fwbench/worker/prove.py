@@ -47,7 +47,8 @@ def prove(
         The proof, in state `proved` or `failed`.
 
     Raises:
-        UserError: there can be no proof: a network cannot be built, or the process died; the sentence says why.
+        UserError: there can be no proof: a network cannot be built, or the process died; or it cannot be kept. The
+            sentence says why.
     """
     kept = folder(model, candidate, project)
     full = full or kept == store.SHIPPED
@@ -82,7 +83,13 @@ def prove(
             elif "proved" in message:
                 proved = Proved.from_json(message["proved"])
                 break
-    store.write(proved, kept)
+    try:
+        store.write(proved, kept)
+    except OSError as error:
+        raise UserError(
+            f"{model.name}: {candidate} is {proved.state}, but {error.filename} cannot be written ({error.strerror}): "
+            "make room there, and prove it again"
+        ) from None
     return proved
 
 

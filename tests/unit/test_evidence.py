@@ -4,14 +4,15 @@ import dataclasses
 import json
 import math
 import statistics
+from contextlib import closing
 
 import pytest
 from scipy import stats
 
-from fwbench.commands import selftest
 from fwbench.compare.evidence import RULES, clopper_pearson, rates, read, report, state
 from fwbench.compare.saved import UNTESTED
 from fwbench.errors import UserError
+from fwbench.record.journal import Journal
 from tests.unit.recorded import MACHINE
 
 HEADER = {"definition": "abc", "machine": json.loads(json.dumps(MACHINE.to_json()))}
@@ -61,7 +62,8 @@ def test_a_last_line_that_was_cut_off_anywhere_is_left_out(tmp_path, cut):
 def test_a_self_test_goes_on_after_a_line_that_was_cut_off(tmp_path):
     path = write(tmp_path / "x.jsonl", *SUITES)
     path.write_text(path.read_text()[:-40])
-    selftest._append(path, SUITES[-1])
+    with closing(Journal(tmp_path, {}, path.name)) as journal:
+        journal.append(SUITES[-1])
     assert read(path).suites == SUITES
 
 

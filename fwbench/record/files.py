@@ -1,0 +1,128 @@
+"""Files that are there whole or not at all, whatever ends the process that writes them."""
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+# With so many bytes before a dot a name is as long as most file systems take.
+_LONGEST = 200
+
+
+def write(path: Path, content: str | bytes) -> None:
+    """Write a file, in the place of an older one in one go: readers find the old one or the new one, never a part.
+
+    What is no file (a pipe, `/dev/stdout`) is written to as it is; of a link, what it leads to is replaced. So is a
+    file in a folder that takes no other one.
+
+    Raises:
+        OSError: it could not be written, as its `filename` and `strerror` tell; an older one is as it was.
+    """
+    data = _bytes(content)
+    # What is no file may have no path: `/dev/stdout` leads to it.
+    target = path if path.exists() and not path.is_file() else path.resolve()
+    with _named(path):
+        if target.exists() and not target.is_file():
+            _fill(target, data, os.O_WRONLY)
+            return
+        try:
+            made = _beside(target, data)
+        except PermissionError:
+            if not target.exists():
+                raise
+            _fill(target, data, os.O_WRONLY | os.O_TRUNC)
+            return
+        try:
+            if target.exists():
+                made.chmod(target.stat().st_mode)
+            made.replace(target)
+        except OSError:
+            made.unlink(missing_ok=True)
+            raise
+        _sync(target.parent)
+
+
+def create(path: Path, content: str | bytes) -> None:
+    """Write a file that must not be there yet: of two processes that ask for the same name one gets it.
+
+    Raises:
+        FileExistsError: it is there.
+        OSError: it could not be written.
+    """
+    data = _bytes(content)
+    with _named(path):
+        made = _beside(path, data)
+        try:
+            # Unlike a rename a link replaces nothing.
+            os.link(made, path)
+        except FileExistsError:
+            raise
+        except OSError:
+            # Not every file system has links.
+            _fill(path, data, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        finally:
+            made.unlink(missing_ok=True)
+        _sync(path.parent)
+
+
+def unwritable(folder: Path) -> str:
+    """Why nothing can be put into a folder, which need not be there yet; empty where something can."""
+    there = folder
+    while not os.path.lexists(there) and there != there.parent:
+        there = there.parent
+    if not there.is_dir():
+        return f"{there} is no folder"
+    if os.access(there, os.W_OK | os.X_OK):
+        return ""
+    return os.strerror(errno.EROFS if _is_read_only(there) else errno.EACCES)
+
+
+def _is_read_only(folder: Path) -> bool:
+    return hasattr(os, "statvfs") and bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
+
+
+def _beside(path: Path, data: bytes) -> Path:
+    """A new file in the same folder, hidden from whoever looks for records, with its contents on disk."""
+    # Not by the process's number, which a process in another container may have too.
+    made = path.with_name(f".{path.name[:_LONGEST]}.{os.urandom(8).hex()}.new")
+    try:
+        _fill(made, data, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    except OSError:
+        with contextlib.suppress(OSError):
+            made.unlink(missing_ok=True)
+        raise
+    return made
+
+
+def _fill(path: Path, data: bytes, flags: int) -> None:
+    with open(path, "wb", buffering=0, opener=lambda name, _: os.open(name, flags, 0o666)) as file:
+        left = memoryview(data)
+        while left:
+            left = left[file.write(left) :]
+        # Pipes have nothing to be synced.
+        if path.is_file():
+            os.fsync(file.fileno())
+
+
+def _sync(folder: Path) -> None:
+    """Have a folder's entries on disk too, where the system can."""
+    with contextlib.suppress(OSError):
+        opened = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
+
+
+def _bytes(content: str | bytes) -> bytes:
+    return content.encode() if isinstance(content, str) else content
+
+
+@contextlib.contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Errors name the file that was asked for: those of writing name none, and others the one beside it."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
