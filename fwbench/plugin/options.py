@@ -1,8 +1,11 @@
 """The options, declared: names and meanings alone, so that a run in which nothing is measured waits for no import."""
 
+import argparse
 import importlib
+import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,6 +30,27 @@ class _Choices(Collection[str]):
 
     def __len__(self) -> int:
         return len(self._values)
+
+
+class _NewestOrNamed(argparse.Action):
+    """A journal: the newest one, or that of a path.
+
+    argparse takes for an option's value whatever follows it. Of `--fwbench-resume tests/benchmarks` that is what is to
+    be tested, so it is handed back.
+    """
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        if isinstance(values, str) and ("::" in values or values.endswith(".py") or os.path.isdir(values)):
+            # Where argparse itself puts what a subcommand has not recognised, for others to parse.
+            vars(namespace).setdefault("_unrecognized_args", []).append(values)
+            values = True
+        setattr(namespace, self.dest, values)
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -161,6 +185,15 @@ def _add_selection(group: pytest.OptionGroup) -> None:
         default=[],
         help="Interpreter of a framework's workers, such as jax=/opt/jax/bin/python, where its packages have an "
         "environment of their own. May be repeated.",
+    )
+    group.addoption(
+        "--fwbench-resume",
+        metavar="JOURNAL",
+        nargs="?",
+        const=True,
+        action=_NewestOrNamed,
+        help="Go on with a run that was ended: take from its journal what was measured under the same machine, code, "
+        "versions and settings, and measure the rest. Default: the newest journal in the storage.",
     )
 
 

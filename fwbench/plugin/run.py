@@ -13,21 +13,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pytest_benchmark.stats import Stats
 
 from fwbench.errors import UserError
 from fwbench.gates import Gate, choose
 from fwbench.gates import options as gate_options
 from fwbench.machine import machine, versions
-from fwbench.machine.disturbances import Disturbance, disturbances, lengthening
+from fwbench.machine.disturbances import disturbances
 from fwbench.meters.energy import counter
 from fwbench.models import CATALOG
 from fwbench.models.project import Project
 from fwbench.parity.store import Proved
-from fwbench.plugin import plan, spreading
+from fwbench.plugin import plan, resuming, saving, spreading
+from fwbench.plugin.conditions import conditions
 from fwbench.plugin.progress import Progress
+from fwbench.plugin.repeating import Disturbed, better, fail_late
 from fwbench.plugin.selecting import fetch_weights, select, steered_by_marker
 from fwbench.plugin.session import Session
+from fwbench.record import files
 from fwbench.record.journal import SCHEMA
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import WAITING, Failure, Measurement
@@ -69,6 +71,7 @@ class Run:
         self._config = config
         if not hasattr(config, "workerinput"):
             self._refuse_parallel()
+            resuming.refuse(config)
         here = machine()
         self.selection = select(config, here)
         self.machine = dataclasses.replace(here, threads=self.selection.threads)
@@ -76,18 +79,22 @@ class Run:
         self.gate: Gate | None = choose(config, self.selection, self.machine, self.project)
         self._plan: plan.Plan | None = None
         self._progress: Progress | None = None
+        self._conditions: dict[str, Any] = {}
+        self._resumed: resuming.Resumed | None = None
+        self._taken: dict[str, Measurement] = {}  # from a journal, by test, and not yet asked for
+        self._unwritten: list[str] = []  # a sentence on each file of the run's that could not be written
         self._shown: set[str] = set()  # the tests whose outcome the progress line has told
         self._ran = False  # whether there is anything that a gate could judge
         self._usage_error: pytest.UsageError | None = None
         self._measures = False  # whether any selected test does
-        self._disturbed: list[_Disturbed] = []
+        self._disturbed: list[Disturbed] = []
         self._strict: bool = config.getoption("fwbench_strict")
         self._digests: dict[Workload, tuple[str, str]] = {}
 
     @functools.cached_property
     def session(self) -> Session:
         """The workers and the journal, which end with the run."""
-        return Session(self.selection, self.machine, self._storage, self.project)
+        return Session(self.selection, self.machine, self._storage, self.project, self._conditions)
 
     @property
     def _benchmarking(self) -> Any:
@@ -191,22 +198,51 @@ class Run:
         if self.selection.weights == "pretrained" and not self._config.option.collectonly:
             models = [self.project.models[name] for name in dict.fromkeys(w.model for w in measured.values())]
             fetch_weights(models, self.session.python("torch"))
+        if not measured or self._benchmarking.disabled or self._benchmarking.skip:
+            return
+        saving.take_over(self._benchmarking, self._unwritten.append)
+        self._begin_journal({item: w for item, w in measured.items() if not _is_kept_from_running(item)})
         terminal = self._config.pluginmanager.getplugin("terminalreporter")
         if terminal is None or self._config.get_verbosity() < 0 or hasattr(self._config, "workerinput"):
-            return
-        if not measured or self._benchmarking.disabled or self._benchmarking.skip:
             return
         self._plan = self._planned(measured)
         capture = self._config.pluginmanager.getplugin("capturemanager")
         uncaptured = capture.global_and_fixture_disabled if capture else nullcontext
         self._progress = Progress(terminal, uncaptured, len(measured), self._plan)
 
+    def _begin_journal(self, measured: dict[pytest.Item, Workload]) -> None:
+        """Know what the journal's header will tell; what a resumed run takes from another one is in it at once."""
+        if (reason := files.unwritable(self._storage / "journal")) and not self._config.option.collectonly:
+            raise pytest.UsageError(
+                f"{self._storage} cannot be written ({reason}), and each measurement is kept there as soon as it is "
+                "made: name another folder by --benchmark-storage=DIR."
+            )
+        self._conditions = conditions(
+            self.selection,
+            self.machine,
+            self.project,
+            measured.values(),
+            self._storage,
+            self._config.pluginmanager.get_plugins(),
+        )
+        named = self._config.getoption("fwbench_resume")
+        if named is None:
+            return
+        asked = {item.nodeid: (workload, self._protocol(item, workload)) for item, workload in measured.items()}
+        self._resumed = resuming.resume(named, self._storage, self._conditions, asked)
+        self._taken = dict(self._resumed.taken)
+        if self._taken and not self._config.option.collectonly:
+            try:
+                self.session.resume(self._taken.values())
+            except OSError as error:
+                raise pytest.UsageError(_unkept(error)) from None
+
     def _planned(self, measured: dict[pytest.Item, Workload]) -> plan.Plan:
         """How long the run will take."""
         benchmarks = {
             item.nodeid: (workload, self._protocol(item, workload))
             for item, workload in measured.items()
-            if not _is_kept_from_running(item)
+            if item.nodeid not in self._taken and not _is_kept_from_running(item)
         }
         duet = self.gate is not None and self.gate.kind == "duet"
         programs = self.selection.protocol.programs
@@ -219,9 +255,10 @@ class Run:
             duet=duet,
         )
 
-    def pytest_report_collectionfinish(self) -> str | list[str]:
-        """Say how long the run will take."""
-        return self._plan.told() if self._plan else []
+    def pytest_report_collectionfinish(self) -> list[str]:
+        """Say what is taken from a journal, and how long the rest will take."""
+        resumed = [f"fwbench: {line}" for line in self._resumed.lines()] if self._resumed else []
+        return [*resumed, *([self._plan.told()] if self._plan and self._plan.pending else [])]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Renew the plan by what was taken; a test that is skipped beforehand has no call."""
@@ -260,18 +297,18 @@ class Run:
                 smoke = dataclasses.replace(protocol, smoke=True)
                 measurement: Measurement = benchmark.pedantic(self.session.run, args=(workload, smoke))
             elif self._progress is None:
-                measurement = self._measured(workload, protocol, _say_nothing)
+                measurement = self._measured(item, workload, protocol, _say_nothing)
             else:
                 self._shown.add(item.nodeid)
                 self._progress.begin(workload.id)
-                measurement = self._measured(workload, protocol, self._progress.stage)
+                measurement = self._measured(item, workload, protocol, self._progress.stage)
                 self._progress.end(measurement)
             timed = self.gate is None or self.gate.timed
             if not benchmark.disabled and not measurement.failure and timed:
                 benchmark.extra_info.update(_extra_info(measurement))
                 _replay(measurement, benchmark, item.stash[_CLOCK])
-                if disturbances([measurement]):
-                    self._disturbed.append(_Disturbed(item, protocol, benchmark, measurement))
+                if disturbances([measurement]) and not measurement.attempts:
+                    self._disturbed.append(Disturbed(item, protocol, benchmark, measurement))
             if self.gate:
                 self.gate.judge(measurement, item.nodeid)
             if measurement.failure:
@@ -294,15 +331,15 @@ class Run:
             if self.session.patient and self._is_made_again(one.measurement.workload):
                 self._replace(one)
             if self._strict and (found := disturbances([one.measurement])):
-                _fail_late(one.item, found)
+                fail_late(one.item, found)
 
     def _is_made_again(self, workload: Workload) -> bool:
         """Not a fit, which may take hours; nor what prices the harness, whose nanoseconds nobody compares."""
         return workload.mode != "fit" and not LANES[workload.lane].internal
 
-    def _replace(self, one: "_Disturbed") -> None:
+    def _replace(self, one: Disturbed) -> None:
         """Put the better one of two measurements in the place of the first."""
-        first, benchmark = one.measurement, one.benchmark
+        first = one.measurement
         tell = self._progress.stage if self._progress else _say_nothing
         if self._progress:
             self._progress.begin_again(first.workload.id)
@@ -314,23 +351,36 @@ class Run:
         second = self._with_equal_weights(self.session.measure(first.workload, one.protocol, tell))
         if self._progress:
             self._progress.end(second)
-        worse = second.failure or lengthening([second]) > lengthening([first])
-        one.measurement = first.beside(second) if worse else second.beside(first)
-        benchmark.extra_info.update(_extra_info(one.measurement))
-        benchmark.stats.stats = Stats()  # type: ignore[no-untyped-call]
-        for seconds in one.measurement.samples:
-            benchmark.stats.stats.update(seconds)
-        self.session.replace(first, one.measurement)
+        one.measurement = better(first, second)
+        one.benchmark.extra_info.update(_extra_info(one.measurement))
+        one.renew()
+        try:
+            self.session.replace(first, one.measurement)
+        except OSError as error:
+            raise pytest.Session.Interrupted(_unkept(error)) from None
         if self.gate:
             self.gate.judge(one.measurement, one.item.nodeid)
 
-    def _measured(self, workload: Workload, protocol: Protocol, tell: Callable[[str], None]) -> Measurement:
-        if self.gate:
-            measurement = self.gate.measure(workload, protocol, self.session.measure, tell)
+    def _measured(
+        self, item: pytest.Item, workload: Workload, protocol: Protocol, tell: Callable[[str], None]
+    ) -> Measurement:
+        taken = self._taken.pop(item.nodeid, None)
+        if taken:
+            tell("taken from the journal")
+            measurement = self._with_equal_weights(taken)
+            if measurement is taken:
+                # It is in this run's journal, too.
+                self.session.measurements.append(taken)
+                return taken
+        elif self.gate:
+            measurement = self._with_equal_weights(self.gate.measure(workload, protocol, self.session.measure, tell))
         else:
-            measurement = self.session.measure(workload, protocol, tell)
-        measurement = self._with_equal_weights(measurement)
-        self.session.keep(measurement)
+            measurement = self._with_equal_weights(self.session.measure(workload, protocol, tell))
+        try:
+            self.session.keep(measurement)
+        except OSError as error:
+            # What was measured is shown and saved yet, but no further hours are spent on what cannot be kept.
+            item.session.shouldstop = _unkept(error)
         return measurement
 
     def _with_equal_weights(self, measurement: Measurement) -> Measurement:
@@ -403,7 +453,12 @@ class Run:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Let the gate make the exit status, and end the workers."""
         if self.gate and self._ran:
-            session.exitstatus = self.gate.finish(int(session.exitstatus))
+            try:
+                session.exitstatus = self.gate.finish(int(session.exitstatus))
+            except OSError as error:
+                self._unwritten.append(f"{error.filename} cannot be written ({error.strerror})")
+        if self._unwritten and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            session.exitstatus = pytest.ExitCode.USAGE_ERROR
         if "session" in vars(self):
             self.session.close()
 
@@ -420,11 +475,22 @@ class Run:
         finally:
             if self._measurements and not (self.gate and self.gate.shows_numbers):
                 _write_summary(terminalreporter, self.session)
+            for line in self._resumed.lines() if self._resumed and self._measurements else ():
+                terminalreporter.write_line(f"resumed: {line}")
             if self.gate and self._ran:
                 terminalreporter.section(self.gate.title)
                 journal = self.session.journal.path if "session" in vars(self) else None
                 for line in self.gate.lines(journal):
                     terminalreporter.write_line(line)
+            for sentence in self._unwritten:
+                journal = self.session.journal.path if "session" in vars(self) else None
+                again = journal and not (self.gate and self.gate.kind == "duet")
+                told = (
+                    f"; {resuming.OPTION}={journal} then saves what it holds without measuring it again"
+                    if again
+                    else ""
+                )
+                terminalreporter.write_line(f"ERROR: {sentence}{told}", red=True)
 
     def _needs_benchmarks(self) -> str | None:
         """The option of pytest-benchmark's that somebody gave and that needs benchmarks to run."""
@@ -439,26 +505,16 @@ class Run:
             raise pytest.UsageError(f"{asked} {_NOT_PARALLEL}")
 
 
-@dataclasses.dataclass
-class _Disturbed:
-    """A test whose measurement was disturbed; it has passed."""
-
-    item: pytest.Item
-    protocol: Protocol
-    benchmark: Any
-    measurement: Measurement
-
-
 def _say_nothing(stage: str) -> None:
     """Nobody reads the progress."""
 
 
-def _fail_late(item: pytest.Item, found: Sequence[Disturbance]) -> None:
-    """Report an error of a test that has passed, as pytest does where something goes wrong after it."""
-    met = "; ".join(f"{one.cause.happened} meanwhile ({one.detail}). {one.cause.next_step}" for one in found)
-    sentence = f"{item.nodeid} was measured, but {met}, and measure again, or leave out --fwbench-strict."
-    report = pytest.TestReport(item.nodeid, item.location, {}, "failed", sentence, "teardown")
-    item.ihook.pytest_runtest_logreport(report=report)
+def _unkept(error: OSError) -> str:
+    """Why a run ends for its journal's sake, and what to do."""
+    return (
+        f"{error.filename} cannot be written ({error.strerror}): free space, and --fwbench-resume goes on from there; "
+        "or name another folder by --benchmark-storage=DIR"
+    )
 
 
 def _fail_unspread(item: pytest.Item, decorator: str) -> None:
@@ -515,4 +571,5 @@ def _write_summary(terminal: Any, session: Session) -> None:
             terminal.write_line(line)
     for note in summary.notes(session.measurements):
         terminal.write_line(f"note: {note}")
-    terminal.write_line(f"journal: {session.journal.path}")
+    if session.journal.path:
+        terminal.write_line(f"journal: {session.journal.path}")

@@ -4,8 +4,9 @@ import dataclasses
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from fwbench.compare.criteria import values
 from fwbench.machine import Machine
@@ -27,17 +28,18 @@ class Session:
         machine: this machine.
         storage: folder under which the journal is kept.
         project: whose models are measured.
+        conditions: of all measurements, for the journal.
     """
 
-    def __init__(self, selection: Selection, machine: Machine, storage: Path, project: Project) -> None:
+    def __init__(
+        self, selection: Selection, machine: Machine, storage: Path, project: Project, conditions: Mapping[str, Any]
+    ) -> None:
         self.selection = selection
         self.machine = machine
         self.measurements: list[Measurement] = []
         self._workers = Workers(machine, selection.device, selection.pythons, project)
         self._workers.patience = selection.patience
-        self.journal = Journal(
-            storage / "journal", {"profile": selection.protocol.profile, "machine": machine.to_json()}
-        )
+        self.journal = Journal(storage / "journal", conditions)
 
     def measure(self, workload: Workload, protocol: Protocol, tell: Callable[[str], None]) -> Measurement:
         """Measure one workload in as many processes as the run asks for."""
@@ -72,13 +74,32 @@ class Session:
         """The interpreter of a framework's workers."""
         return self.selection.pythons.get(framework, sys.executable)
 
+    def resume(self, taken: Iterable[Measurement]) -> None:
+        """Begin the journal with what another one holds, so that this run can be resumed whenever it ends.
+
+        Raises:
+            OSError: the journal cannot be written.
+        """
+        found = list(taken)
+        self.journal.begin(measurement.to_json() for measurement in found)
+        for measurement in found:
+            self._workers.told(measurement)
+
     def keep(self, measurement: Measurement) -> None:
-        """Remember a measurement, and put it into the journal."""
+        """Remember a measurement, and put it into the journal.
+
+        Raises:
+            OSError: it could not be put there; it is remembered.
+        """
         self.measurements.append(measurement)
         self.journal.append(measurement.to_json())
 
     def replace(self, first: Measurement, again: Measurement) -> None:
-        """Remember a second measurement of a workload in the place of the first one, which it holds."""
+        """Remember a second measurement of a workload in the place of the first one, which it holds.
+
+        Raises:
+            OSError: it could not be put into the journal.
+        """
         self.measurements[self.measurements.index(first)] = again
         self.journal.append(again.to_json())
 

@@ -235,7 +235,8 @@ def _newest(lines: Iterable[Measurement]) -> tuple[Measurement, ...]:
     """A journal's measurements; one that was made again, as the first had been disturbed, in the place of the first."""
     found: list[Measurement] = []
     for line in lines:
-        place = next((n for n, m in enumerate(found) if line.attempts and m.workload == line.workload), None)
+        attempts = [line.samples, *(tuple(attempt["samples"]) for attempt in line.attempts)] if line.attempts else []
+        place = next((n for n, m in enumerate(found) if m.workload == line.workload and m.samples in attempts), None)
         if place is None:
             found.append(line)
         else:

@@ -80,8 +80,7 @@ class Workers:
             server = Server(self._python(lane), lane, self._machine.cpus, self._variables(lane))
             self._servers[lane.name] = server
         first = server.measure(job, workload, tell, waited)
-        if "matrix product" in first.stages:
-            self._told.add(lane.name)
+        self.told(first)
         if self._device != "gpu" or first.failure is None or not _crashed(first.failure):
             return first
         python, variables = self._python(lane), self._variables(lane)
@@ -93,6 +92,11 @@ class Workers:
             if found.failure is None or not _crashed(found.failure):
                 return dataclasses.replace(found, after_crash=f"{first.failure.message}, so {again(flags)}")
         return first
+
+    def told(self, measurement: Measurement) -> None:
+        """Know of a measurement what it tells of the machine in its lane, which need not be measured again."""
+        if "matrix product" in measurement.stages:
+            self._told.add(measurement.workload.lane)
 
     def _job(self, workload: Workload, protocol: Protocol) -> dict[str, Any]:
         return {

@@ -1,0 +1,294 @@
+"""What a measurement depends on besides its workload and its protocol, written down so that a later run can compare.
+
+The journal's header holds it. A run that resumes a journal takes a measurement from it only where all of this is as it
+was, so whatever is left out here must not change a number.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import fwbench
+from fwbench.machine import Machine
+from fwbench.models import CATALOG
+from fwbench.models.model import Model
+from fwbench.models.project import Project, complete
+from fwbench.parity.sources import sources
+from fwbench.record.lanes import LANES, RECORDED, Lane
+from fwbench.record.workload import Workload
+from fwbench.suite.selection import Selection
+from fwbench.worker.client import PACKAGE
+
+# Of a selection, what changes no number, or what the workload, the protocol, the machine or the interpreters tell; all else is a setting.
+_TOLD = frozenset(
+    {
+        *("protocol", "suite", "asked", "precisions", "study", "pythons", "weights", "device", "training"),
+        *("data_path", "threads", "plain", "target", "patience"),
+    }
+)
+
+# Files that git neither tracks nor ignores count where they can be code or settings. Others come and go: outputs, logs.
+_CODE = (b".py", b".so", b".cfg", b".ini", b".toml", b".yaml", b".yml")
+
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+
+# Where a lane's arithmetic comes from besides its own distributions.
+_EVERYWHERE = ("numpy",)
+
+_DIGITS = 16
+
+
+def conditions(
+    selection: Selection,
+    machine: Machine,
+    project: Project,
+    workloads: Iterable[Workload],
+    storage: Path,
+    plugins: Iterable[object],
+) -> dict[str, Any]:
+    """The conditions of a run, as JSON primitives for its journal's header.
+
+    Args:
+        workloads: that it is asked to measure.
+        storage: in which it keeps records, which are no code.
+        plugins: of pytest, among which are all `conftest.py`.
+    """
+    asked = list(workloads)
+    lanes = list(dict.fromkeys(workload.lane for workload in asked))
+    frameworks = dict.fromkeys(LANES[lane].framework for lane in lanes)
+    pythons = {framework: selection.pythons.get(framework, sys.executable) for framework in frameworks}
+    models = [project.models[name] for name in dict.fromkeys(workload.model for workload in asked)]
+    modules, imported = _followed(models, project)
+    repository = _repository(project.root)
+    found = {
+        "profile": selection.protocol.profile,
+        "machine": machine.to_json(),
+        "settings": {
+            field.name: getattr(selection, field.name)
+            for field in dataclasses.fields(selection)
+            if field.name not in _TOLD
+        },
+        "code": {
+            "commit": repository.commit if repository else None,
+            "changes": _changes(repository.top, storage) if repository else None,
+            "modules": modules | _loaded(project.root, repository, plugins),
+            "fwbench": f"{fwbench.__version__} ({_package()})",
+        },
+        "environment": _variables(lanes),
+        "pythons": pythons,
+        "interpreters": {python: interpreter(python) for python in dict.fromkeys(pythons.values())},
+        "imported": imported,
+    }
+    # As it will be read back.
+    copy: dict[str, Any] = json.loads(json.dumps(found))
+    return copy
+
+
+def of_run(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """Why nothing of one run may be taken for another's: a phrase each.
+
+    Args:
+        then, now: their conditions.
+    """
+    yield from _each({"profile": then["profile"]}, {"profile": now["profile"]})
+    yield from _machines(then["machine"], now["machine"])
+    yield from _each(then["settings"], now["settings"])
+    yield from _each(*({name: of["code"][name] for name in ("commit", "fwbench")} for of in (then, now)))
+    if then["code"]["changes"] != now["code"]["changes"]:
+        yield "other uncommitted changes"
+    # A module that only one of them has loaded comes with an edited one, or with other tests.
+    for module in sorted(then["code"]["modules"].keys() & now["code"]["modules"].keys()):
+        if then["code"]["modules"][module] != now["code"]["modules"][module]:
+            yield f"{module} has changed"
+
+
+def of_workload(then: Mapping[str, Any], now: Mapping[str, Any], workload: Workload) -> Iterator[str]:
+    """Why no measurement of a workload may be taken: what differs of its lane alone; a phrase each."""
+    lane = LANES[workload.lane]
+    names = (*_prefixes(lane), "CUDA_VISIBLE_DEVICES")
+    yield from _each(*({n: v for n, v in of["environment"].items() if n.startswith(names)} for of in (then, now)))
+    pythons = [of["pythons"].get(lane.framework) for of in (then, now)]
+    yield from _each(*({f"interpreter of {lane.framework}": python} for python in pythons))
+    one, other = (of["interpreters"].get(python, {}) for of, python in zip((then, now), pythons, strict=True))
+    yield from _each(*({"Python": found.get("version")} for found in (one, other)))
+    imported = now["imported"].get(workload.model, ())
+    relevant = {_normal(name) for name in (*lane.distributions, *lane.libraries, *_EVERYWHERE, *imported, lane.package)}
+    relevant.discard("fwbench")
+    installed = (found.get("distributions", {}) for found in (one, other))
+    yield from _each(*({name: of[name] for name in relevant & of.keys()} for of in installed))
+
+
+def _each(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    for name in sorted(then.keys() | now.keys()):
+        before, after = then.get(name), now.get(name)
+        if before != after:
+            yield f"{name} {_told(before)} then, {_told(after)} now"
+
+
+def _told(value: object) -> str:
+    if value is None:
+        return "not there"
+    text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    # A commit.
+    return text[:12] if re.fullmatch(r"[0-9a-f]{40,64}", text) else text
+
+
+def _machines(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    # Of the memory a kernel keeps a little more or less for itself, and without a GPU its name says why there is none.
+    left_out = {"memory", *(() if then.get("device") == now["device"] == "gpu" else ("accelerator",))}
+    yield from _each(*({n: v for n, v in of.items() if n not in left_out} for of in (then, now)))
+
+
+# Code
+
+
+@dataclass(frozen=True)
+class _Repository:
+    """A git repository that has a commit."""
+
+    top: Path
+    commit: str
+
+
+def _repository(folder: Path) -> _Repository | None:
+    """The one around a folder."""
+    said = _git(folder, "rev-parse", "--show-toplevel", "HEAD")
+    if said is None:
+        return None
+    top, commit = said.decode(errors="surrogateescape").splitlines()
+    return _Repository(Path(top), commit)
+
+
+def _changes(top: Path, storage: Path) -> str:
+    """Digest of what a repository's commit does not hold; empty where it holds all.
+
+    Args:
+        storage: of records, which are no code.
+    """
+    where = ["--", "."]
+    within = storage.resolve()
+    if within.is_relative_to(top) and within != top:
+        where.append(f":(exclude,literal){within.relative_to(top).as_posix()}")
+    plain = ("--binary", "--no-color", "--no-ext-diff", "--no-textconv", "--submodule=diff")
+    changed = _git(top, "diff", "HEAD", *plain, *where) or b""
+    others = _git(top, "ls-files", "-z", "--others", "--exclude-standard", *where) or b""
+    names = sorted(name for name in others.split(b"\0") if name.endswith(_CODE))
+    digest = hashlib.sha256(changed)
+    for name in names:
+        digest.update(b"\0" + name + b"\0" + _contents(top / os.fsdecode(name)))
+    return digest.hexdigest()[:_DIGITS] if changed or names else ""
+
+
+@functools.cache
+def _package() -> str:
+    """Digest of this fwbench's own files."""
+    digest = hashlib.sha256()
+    for path in sorted(PACKAGE.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            digest.update(f"\0{path.relative_to(PACKAGE)}\0".encode())
+            digest.update(_contents(path))
+    return digest.hexdigest()[:_DIGITS]
+
+
+def _loaded(root: Path, repository: _Repository | None, plugins: Iterable[object]) -> dict[str, str]:
+    """Digests of the user's own files that the tests have loaded and for which no commit stands."""
+    told = [PACKAGE, Path(sysconfig.get_paths()["stdlib"]), *([repository.top] if repository else [])]
+    found = {}
+    for path in sorted({Path(getattr(module, "__file__", None) or "") for module in (*sys.modules.values(), *plugins)}):
+        elsewhere = not any(path.is_relative_to(folder) for folder in told)
+        if path.is_absolute() and elsewhere and not _INSTALLED & set(path.parts):
+            name = path.relative_to(root) if path.is_relative_to(root) else path
+            found[str(name)] = hashlib.sha256(_contents(path)).hexdigest()[:_DIGITS]
+    return found
+
+
+def _followed(models: Sequence[Model], project: Project) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Digests of the modules that the user's own networks consist of, and by model the distributions these import."""
+    files: dict[str, str] = {}
+    imported: dict[str, list[str]] = {}
+    before = list(sys.path)
+    # As workers have it.
+    sys.path[:0] = map(str, project.path)
+    try:
+        for model in map(complete, models):
+            if model != CATALOG.get(model.name):
+                losses = [] if isinstance(model.loss, str) else model.loss.values()
+                found = sources(path for path in (*model.networks.values(), *losses) if ":" in path)
+                files |= found.files
+                imported[model.name] = list(found.distributions)
+    finally:
+        sys.path[:] = before
+    return files, imported
+
+
+def _contents(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def _git(folder: Path, *arguments: str) -> bytes | None:
+    """What git says; None where it fails or is not there."""
+    command = ["git", "-C", str(folder), *arguments]
+    try:
+        # A repository is looked at, and its index not renewed on the way.
+        done = subprocess.run(command, capture_output=True, check=True, env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"})
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout
+
+
+# Environment
+
+
+def _prefixes(lane: Lane) -> tuple[str, ...]:
+    return (*RECORDED, *lane.recorded)
+
+
+def _variables(lanes: Iterable[str]) -> dict[str, str]:
+    """What is set of the variables that change what these lanes measure."""
+    chosen = [LANES[lane] for lane in lanes]
+    names = (*(prefix for lane in chosen for prefix in _prefixes(lane)), "CUDA_VISIBLE_DEVICES")
+    caches = {name for lane in chosen for name in lane.caches}
+    return {name: value for name, value in sorted(os.environ.items()) if name.startswith(names) and name not in caches}
+
+
+@functools.cache
+def interpreter(python: str) -> dict[str, Any]:
+    """An interpreter's `version` and its `distributions`: versions by normalised name."""
+    asked = "import json, platform, sys; print(json.dumps([platform.python_version(), sys.path]))"
+    if python == sys.executable:
+        version, path = sys.version.split()[0], sys.path
+    else:
+        done = subprocess.run([python, "-c", asked], capture_output=True, text=True)
+        # Of one that does not run the worker will tell.
+        # And others may say something before.
+        version, path = json.loads(done.stdout.splitlines()[-1]) if not done.returncode else (None, [])
+    found: dict[str, str] = {}
+    for folder in path:
+        try:
+            names = os.listdir(folder or ".")
+        except OSError:
+            continue
+        for name in names:
+            # The name of this folder is that of the distribution and its version: reading each would take 0.2 s.
+            distribution, dash, told = name.removesuffix(".dist-info").partition("-")
+            if dash and name.endswith(".dist-info"):
+                found.setdefault(_normal(distribution), told)
+    return {"version": version, "distributions": dict(sorted(found.items()))}
+
+
+def _normal(name: str) -> str:
+    """A distribution's name as all of its spellings (packaging.python.org, "Names and normalization")."""
+    return re.sub(r"[-_.]+", "-", name).lower()

@@ -1,0 +1,83 @@
+"""pytest-benchmark's own files of a run, written whole or not at all.
+
+It writes them when the run is over, at once over an older file and under a number that it has counted just before: a
+full disk leaves half a file and a traceback, and two runs that end together can take one number. Both of its doors to
+the disk are taken over here, in a run that fwbench measures; what is written stays its own.
+"""
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pytest_benchmark.storage.file import FileStorage
+from pytest_benchmark.utils import safe_dumps
+
+from fwbench.record import files
+
+if sys.platform != "win32":
+    import fcntl
+
+Tell = Callable[[str], None]
+
+
+def take_over(benchmarking: Any, failed: Tell) -> None:
+    """Let pytest-benchmark's session write by `fwbench.record.files`.
+
+    Args:
+        benchmarking: its session.
+        failed: called with a sentence for each file that could not be written.
+    """
+
+    def save_json(output_json: Mapping[str, Any]) -> None:
+        path = Path(benchmarking.json)
+        with _told(path, "--benchmark-json=FILE", failed):
+            files.write(path, _text(output_json))
+            benchmarking.logger.info(f"Wrote benchmark data in: {path}", purple=True)
+
+    def save(output_json: Mapping[str, Any], name: str) -> None:
+        # Makes the folder, or leaves it to be told that it is not there.
+        folder = storage.get("")
+        with _told(folder, "--benchmark-storage=DIR", failed), _alone(folder):
+            while True:
+                path = storage.get(f"{storage._next_num}_{name}.json")
+                # A run elsewhere, of which the lock does not know, may have taken it.
+                with contextlib.suppress(FileExistsError):
+                    files.create(path, _text(output_json))
+                    break
+            storage.logger.info(f"Saved benchmark data in: {path}")
+
+    storage: Any = benchmarking.storage
+    benchmarking.save_json = save_json
+    if isinstance(benchmarking.storage, FileStorage):
+        storage.save = save
+
+
+def _text(output_json: Mapping[str, Any]) -> str:
+    dumps: Any = safe_dumps
+    return str(dumps(output_json, ensure_ascii=True, indent=4))
+
+
+@contextlib.contextmanager
+def _told(path: Path, option: str, failed: Tell) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        failed(f"{error.filename or path} cannot be written ({error.strerror}): free space, or choose another {option}")
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One run at a time counts the files in a folder, where the system has locks."""
+    if sys.platform == "win32":
+        yield
+        return
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
