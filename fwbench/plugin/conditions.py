@@ -29,7 +29,8 @@ from fwbench.record.workload import Workload
 from fwbench.suite.selection import Selection
 from fwbench.worker.client import PACKAGE
 
-# Of a selection, what changes no number, or what the workload, the protocol, the machine or the interpreters tell; all else is a setting.
+# Of a selection, what changes no number, or is told by the workload, the protocol, the machine or the interpreters; all
+# else is a setting.
 _TOLD = frozenset(
     {
         *("protocol", "suite", "asked", "precisions", "study", "pythons", "weights", "device", "training"),
