@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fwbench.data import Images, Labels
-from fwbench.frameworks.faults import is_out_of_memory
+from fwbench.frameworks.faults import first_line, is_out_of_memory
 from fwbench.frameworks.precision import Operands, Products
 from fwbench.frameworks.training import HORIZON
 from fwbench.models import Model
@@ -202,3 +202,7 @@ class Framework(ABC):
     def is_compilers_fault(self, error: BaseException) -> bool:
         """Whether the framework's compiler, or what it made, failed: the lane's fallback flags may then help."""
         return False
+
+    def said(self, error: BaseException) -> str:
+        """What an exception says, in half a sentence: its type and its reason."""
+        return f"{type(error).__name__}: {first_line(error)}"

@@ -1,26 +1,46 @@
 """Whose fault an exception is: the user's network's, or the machine's; one rule for every framework."""
 
+import math
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fwbench.models.importing import ModelError, described
 
-# What CUDA, its libraries (cuBLAS, cuDNN, ...), XLA and PyTorch's allocator on the CPU say.
+# What is said when memory has run out, and by whom: PyTorch's allocator on the CPU, C++, CUDA, its libraries (cuBLAS,
+# cuDNN, ...), XLA, and TensorFlow's allocators.
 _OUT_OF_MEMORY = (
+    "can't allocate memory",
+    "std::bad_alloc",
     "CUDA error: out of memory",
     "CUDA_ERROR_OUT_OF_MEMORY",
     "_ALLOC_FAILED",
     "RESOURCE_EXHAUSTED",
-    "can't allocate memory",
+    "Out of memory while trying to allocate",
+    "OOM when allocating",
+    "failed to allocate memory",
 )
 
 # Of a multiprocessor's own memory, which a kernel wants too much of: another kernel would do.
 _SHARED_MEMORY = "Shared memory size limit exceeded"
 
+# How much was asked for: `tried to allocate 8 bytes`, `Unable to allocate 4.00 TiB`, `allocating 2.5GiB`.
+_ASKED = re.compile(r"\ballocat(?:e|ing) (\d+(?:\.\d+)?) ?([KMGTPE]i?B|B\b|bytes)", re.IGNORECASE)
+# And in TensorFlow: `OOM when allocating tensor with shape[64,224,224,3] and type float on /job:...`.
+_TENSOR = re.compile(r"shape\[([\d,]*)\] and type (\w+)")
+_PREFIXES = "BKMGTPE"
+# Bytes of a number of those types of TensorFlow's whose names do not end in their bits.
+_WIDTHS = {"float": 4, "double": 8, "half": 2, "bool": 1}
+
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an exception, or one that it came of, means that the host's or the device's memory ran out."""
-    return any(map(_says_so, _chain(error)))
+    return any(map(_says_so, chain(error)))
+
+
+def memory_asked(error: BaseException) -> int | None:
+    """Bytes that were asked for when memory ran out; None where no exception of those that led to this one tells."""
+    return next((asked for one in chain(error) if _says_so(one) and (asked := _asked(str(one))) is not None), None)
 
 
 @contextmanager
@@ -46,18 +66,8 @@ def first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0][:300] or type(error).__name__
 
 
-def _says_so(error: BaseException) -> bool:
-    # By its name, so that PyTorch need not be imported to know PyTorch's.
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return True
-    if not isinstance(error, RuntimeError):
-        return False
-    message = str(error)
-    return _SHARED_MEMORY not in message and any(words in message for words in _OUT_OF_MEMORY)
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An exception and those that it came of; Inductor's keep theirs in an attribute."""
+def chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception and those that it came of; PyTorch's compilers keep theirs in an attribute."""
     seen: set[int] = set()
     pending = [error]
     while pending:
@@ -69,3 +79,25 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         context = None if error.__suppress_context__ else error.__context__
         inner = getattr(error, "inner_exception", None)
         pending += [error.__cause__, context, inner if isinstance(inner, BaseException) else None]
+
+
+def _says_so(error: BaseException) -> bool:
+    # By its name, so that no framework need be imported to know its exceptions.
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    of_tensorflow = any(kind.__name__ == "OpError" for kind in type(error).__mro__)
+    if not isinstance(error, RuntimeError) and not of_tensorflow:
+        return False
+    message = str(error)
+    return _SHARED_MEMORY not in message and any(words in message for words in _OUT_OF_MEMORY)
+
+
+def _asked(message: str) -> int | None:
+    if found := _ASKED.search(message):
+        number, unit = float(found[1]), found[2].upper()
+        return round(number * 1024 ** (0 if unit == "BYTES" else _PREFIXES.index(unit[0])))
+    if found := _TENSOR.search(message):
+        bits = re.search(r"\d+$", found[2])
+        width = int(bits[0]) // 8 if bits else _WIDTHS.get(found[2])
+        return None if width is None else math.prod(int(size) for size in found[1].split(",") if size) * width
+    return None

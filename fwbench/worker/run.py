@@ -19,6 +19,7 @@ from fwbench import frameworks
 from fwbench.data import Data, open_data
 from fwbench.data import digest as batches_digest
 from fwbench.frameworks.contract import CompileTimes, Framework, Program, Trainer
+from fwbench.frameworks.faults import first_line, memory_asked
 from fwbench.frameworks.precision import check, operands
 from fwbench.frameworks.training import HORIZON
 from fwbench.machine import nvml, versions
@@ -40,6 +41,7 @@ from fwbench.record.lanes import RECORDED, Lane
 from fwbench.record.measurement import BEFORE, WAITING, Failure, Measurement, Metric, unavailable
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
+from fwbench.worker.memory import told as memory_told
 
 # Of inference and single training steps; `fit` has its own after the probe.
 STAGES = ("build", "compile", "probe", "warm-up", "latency", "throughput", "memory", "energy", "program")
@@ -166,9 +168,10 @@ class Measuring:
             # The user's own fault, told in one sentence.
             return Failure("error", str(error), stage=next(reversed(self.stages), None))
         except Exception as error:
+            lacking, said = framework.is_out_of_memory(error), framework.said(error)
             return Failure(
-                "out_of_memory" if framework.is_out_of_memory(error) else "error",
-                f"{type(error).__name__}: {_first_line(error)}",
+                "out_of_memory" if lacking else "error",
+                memory_told(said, memory_asked(error)) if lacking else said,
                 stage=next(reversed(self.stages), None),
                 detail=traceback.format_exc(),
                 compiler=framework.is_compilers_fault(error),
@@ -350,7 +353,7 @@ class Measuring:
             except Exception as error:
                 if self.protocol.programs:
                     raise
-                found = Fingerprint.untold(f"{type(error).__name__}: {_first_line(error)}")
+                found = Fingerprint.untold(f"{type(error).__name__}: {first_line(error)}")
             # Some say only now what came of them.
             self.settings |= program.settings
             if "warm-up" in self._compilations:
@@ -418,15 +421,12 @@ def _versions(lane: Lane) -> dict[str, str]:
 
 def _environment(lane: Lane) -> dict[str, Any]:
     """What is set of the variables that change what is measured; a cache's folder is always an empty one."""
+    recorded = (*RECORDED, *lane.recorded, *(variable for variable, _ in lane.fallback))
     settings: dict[str, Any] = {
         name: value
         for name, value in sorted(os.environ.items())
-        if name.startswith((*RECORDED, *lane.recorded)) and name not in lane.caches
+        if name.startswith(recorded) and name not in lane.caches
     }
     if hasattr(os, "sched_getaffinity"):
         settings["cpus"] = sorted(os.sched_getaffinity(0))
     return settings
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0][:300] or "no message"

@@ -176,10 +176,13 @@ def _fault(error: Exception, framework: Any) -> dict[str, Any]:
         return {"undriven": sentence, "detail": detail}
     if isinstance(error, importlib.import_module("fwbench.models").ModelError):
         return {"unbuildable": str(error), "detail": detail}
-    out_of_memory = framework is not None and framework.is_out_of_memory(error)
-    # Which a side may be too old to tell.
+    # A side may be too old to tell what its framework says, or whether its compiler failed.
+    sentence = getattr(framework, "said", lambda error: sentence)(error)
+    if framework is not None and framework.is_out_of_memory(error):
+        asked = getattr(sys.modules.get("fwbench.frameworks.faults"), "memory_asked", lambda error: None)
+        return {"out_of_memory": sentence, "asked": asked(error), "detail": detail}
     compilers = getattr(framework, "is_compilers_fault", lambda error: False)(error)
-    return {"out_of_memory" if out_of_memory else "failed": sentence, "detail": detail, "compiler": compilers}
+    return {"failed": sentence, "detail": detail, "compiler": compilers}
 
 
 def _stray(job: dict[str, Any]) -> dict[str, Any]:

@@ -3,17 +3,21 @@
 from types import SimpleNamespace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from torch._dynamo.exc import BackendCompilerFailed, Unsupported
+from torch._inductor import config as inductor
 from torch._inductor.exc import InductorError
 
 from fwbench import frameworks
-from fwbench.frameworks.faults import faults, is_out_of_memory
+from fwbench.frameworks.faults import faults, is_out_of_memory, memory_asked
 from fwbench.models import CATALOG, ModelError
 from fwbench.models.weights import canonical
 from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
+from tests.tensorflow import needs_tensorflow
 
 XlaError = jax.errors.JaxRuntimeError
 
@@ -32,36 +36,119 @@ def handled(error, before, *, hidden=False):
 FULL = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
 
+GIB = 2**30
+
+
+# What is said when memory runs out, as PyTorch 2.15, JAX 0.12 and NumPy 2.5 say it, and how much was asked for.
 @pytest.mark.parametrize(
-    "error",
+    ("error", "asked"),
     [
-        MemoryError("no room"),
-        np._core._exceptions._ArrayMemoryError((1 << 40,), np.dtype("float32")),
-        FULL,
-        RuntimeError(
-            "[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: you tried to ..."
+        (MemoryError("no room"), None),
+        (np._core._exceptions._ArrayMemoryError((1 << 40,), np.dtype("float32")), 4096 * GIB),
+        (FULL, 2 * GIB),
+        (
+            RuntimeError(
+                "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried "
+                "to allocate 4503599627370496 bytes. Error code 12 (Cannot allocate memory)"
+            ),
+            2**52,
         ),
-        RuntimeError("CUDA error: out of memory"),
-        torch.AcceleratorError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported"),
-        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
-        RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
-        InductorError(FULL, None),
-        InductorError(RuntimeError("CUDA error: out of memory"), None),
-        XlaError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes."),
-        XlaError("INTERNAL: CUDA_ERROR_OUT_OF_MEMORY: out of memory"),
-        caused(ValueError("the network failed"), FULL),
-        handled(ValueError("the network failed"), FULL),
-        caused(RuntimeError("outer"), InductorError(caused(RuntimeError("inner"), FULL), None)),
+        (RuntimeError("std::bad_alloc"), None),
+        (RuntimeError("CUDA error: out of memory"), None),
+        (
+            torch.AcceleratorError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported"),
+            None,
+        ),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), None),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), None),
+        (InductorError(FULL, None), 2 * GIB),
+        (InductorError(RuntimeError("CUDA error: out of memory"), None), None),
+        (BackendCompilerFailed(print, FULL, None), 2 * GIB),
+        (XlaError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes."), 16 * GIB),
+        (XlaError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 3.50GiB."), 3.5 * GIB),
+        (XlaError("RESOURCE_EXHAUSTED: Out of memory allocating 281474976710656 bytes."), 2**48),
+        (XlaError("INTERNAL: CUDA_ERROR_OUT_OF_MEMORY: out of memory"), None),
+        (caused(ValueError("the network failed"), FULL), 2 * GIB),
+        (handled(ValueError("the network failed"), FULL), 2 * GIB),
+        (caused(RuntimeError("outer"), InductorError(caused(RuntimeError("inner"), FULL), None)), 2 * GIB),
     ],
 )
-def test_memory_that_ran_out_is_nobodys_fault(error):
+def test_memory_that_ran_out_is_nobodys_fault(error, asked):
     assert is_out_of_memory(error)
+    assert memory_asked(error) == asked
     for lane in ("torch", "jax", "noop"):
         framework = frameworks.load(OWN[lane].adapter)
         assert framework.is_out_of_memory(error)
         assert not framework.is_compilers_fault(error)
     with pytest.raises(type(error)), faults("the network"):
         raise error
+
+
+class OpError(Exception):
+    """TensorFlow's exceptions are known by the name of the class that they come of."""
+
+
+class ResourceExhaustedError(OpError):
+    pass
+
+
+# As TensorFlow 2.21 says it on a CPU, operator by operator and compiled by XLA, and its GPU allocator.
+@pytest.mark.parametrize(
+    ("message", "asked"),
+    [
+        (
+            "{{function_node __wrapped__Fill_device_/job:localhost/replica:0/task:0/device:CPU:0}} OOM when allocating "
+            "tensor with shape[1048576,4194304] and type float on /job:localhost/replica:0/task:0/device:CPU:0 by "
+            "allocator mklcpu [Op:Fill] name: ",
+            2**44,
+        ),
+        (
+            "OOM when allocating tensor with shape[64,32] and type bfloat16 on /device:GPU:0 by allocator GPU_0_bfc",
+            4096,
+        ),
+        ("OOM when allocating tensor with shape[8] and type double on /device:GPU:0 by allocator GPU_0_bfc", 64),
+        ("OOM when allocating tensor with shape[8] and type resource on /device:GPU:0 by allocator GPU_0_bfc", None),
+        ("Out of memory while trying to allocate 128.00TiB. [Op:__inference_<lambda>_14]", 2**47),
+        ("failed to allocate memory [Op:AddV2]", None),
+    ],
+)
+def test_tensorflows_memory_too(message, asked):
+    error = ResourceExhaustedError(message)
+    assert is_out_of_memory(error)
+    assert memory_asked(error) == asked
+    assert not is_out_of_memory(ResourceExhaustedError("Shared memory size limit exceeded: requested 245760"))
+
+
+FRAMEWORKS = {
+    "torch": lambda: torch.empty(1 << 50),
+    "jax": lambda: jnp.zeros((1 << 50,)),
+    "tensorflow": lambda: tensorflow().zeros([1 << 50]),
+    "tensorflow-xla": lambda: tensorflow().function(lambda: tensorflow().zeros([1 << 50]), jit_compile=True)(),
+    "numpy": lambda: np.empty(1 << 50, np.float32),
+}
+
+
+def tensorflow():
+    from fwbench.frameworks.tensorflow.imported import tf
+
+    return tf
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=needs_tensorflow if name.startswith("tensorflow") else ()) for name in FRAMEWORKS],
+)
+def test_each_framework_says_itself_how_much_it_asked_for(name):
+    """In their own words of today, whatever these are."""
+    with pytest.raises(
+        (RuntimeError, MemoryError, *([tensorflow().errors.OpError] if "tensor" in name else []))
+    ) as raised:
+        FRAMEWORKS[name]()
+    assert is_out_of_memory(raised.value)
+    assert memory_asked(raised.value) == 1 << 52
+    said = frameworks.load(OWN[name if name in OWN else "noop"].adapter).said(raised.value)
+    assert said.startswith(f"{type(raised.value).__name__}: ")
+    assert "{{" not in said
 
 
 @pytest.mark.parametrize(
@@ -85,7 +172,6 @@ def test_what_xla_raises_is_its_own_fault(error):
     [
         ValueError("CUDA error: out of memory, says the user's own check"),
         RuntimeError("mat1 and mat2 shapes cannot be multiplied"),
-        InductorError(NotImplementedError("no such kernel"), None),
         handled(ValueError("the network failed"), FULL, hidden=True),
     ],
 )
@@ -102,6 +188,55 @@ def test_an_error_that_refers_to_itself_is_read_to_its_end():
     error, other = ValueError("one"), ValueError("other")
     error.__context__, other.__cause__ = other, error
     assert not is_out_of_memory(error)
+
+
+class CppCompileError(RuntimeError):
+    output = "In file included from x.cpp:1:\nx.cpp:2:10: fatal error: Python.h: No such file or directory\ncut off\n"
+
+
+# What says why `torch.compile` failed, and what is to be told of it.
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (InductorError(NotImplementedError("no such kernel\nmore"), None), "NotImplementedError: no such kernel"),
+        (BackendCompilerFailed(print, ValueError("no such layout"), None), "ValueError: no such layout"),
+        (
+            BackendCompilerFailed(print, InductorError(CppCompileError("C++ compile error"), None), None),
+            "CppCompileError: x.cpp:2:10: fatal error: Python.h: No such file or directory",
+        ),
+        (
+            Unsupported("Data-dependent branching\n  Explanation: Detected `if x > 0`.\n  Hint: another\n"),
+            "Unsupported: Data-dependent branching (Detected `if x > 0`)",
+        ),
+        (
+            caused(RuntimeError("outer"), InductorError(RuntimeError("g++ is not found"), None)),
+            "RuntimeError: g++ is not found",
+        ),
+    ],
+)
+def test_a_failure_of_torch_compile_is_told_by_the_innermost_compiler(error, told):
+    framework = frameworks.load(OWN["torch-compile"].adapter)
+    assert framework.is_compilers_fault(error)
+    assert framework.said(error) == f"torch.compile failed with {told}"
+
+
+@pytest.mark.parametrize("cxx", ["broken", "missing"])
+def test_a_cpp_compiler_that_fails_is_quoted(tmp_path, monkeypatch, cxx):
+    compiler = tmp_path / "g++"
+    if cxx == "broken":
+        # Inductor asks for the version first.
+        said = "case $* in *--version*) exit 0;; esac; echo 'x.cpp:1: fatal error: no space left' >&2; exit 1"
+        compiler.write_text(f"#!/bin/sh\n{said}\n")
+        compiler.chmod(0o755)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    torch._dynamo.reset()
+    factor = 2.0 if cxx == "broken" else 3.0
+    with inductor.patch({"cpp.cxx": (str(compiler),)}), pytest.raises(InductorError) as raised:
+        torch.compile(lambda x: torch.relu(x) * factor + 1)(torch.ones(64))
+    torch._dynamo.reset()
+    said = frameworks.load(OWN["torch-compile"].adapter).said(raised.value)
+    assert said.startswith("torch.compile failed with ")
+    assert ("x.cpp:1: fatal error: no space left" if cxx == "broken" else f"('{compiler}',)") in said
 
 
 @pytest.mark.parametrize("lane", ["torch", "torch-compile"])

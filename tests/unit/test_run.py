@@ -16,12 +16,12 @@ from fwbench.models import CATALOG, ModelError
 from fwbench.models.weights import digest
 from fwbench.parity.store import stamp
 from fwbench.record.fingerprint import Fingerprint
-from fwbench.record.lanes import LANES
+from fwbench.record.lanes import LANES, OWN
 from fwbench.record.measurement import WAITING
 from fwbench.record.workload import Workload
 from fwbench.worker.run import STAGES, Measuring, _versions, prepare
 from fwbench.worker.run import run as whole_run
-from tests.unit.fakes import FakeFramework, FakeGpu, FakeProgram, round_mantissa
+from tests.unit.fakes import FakeData, FakeFramework, FakeGpu, FakeProgram, FakeTrainer, round_mantissa
 
 
 @pytest.fixture
@@ -120,7 +120,8 @@ def test_a_smoke_run_makes_one_call_and_measures_nothing(run, clock):
 def test_an_exception_becomes_a_failure_of_its_kind(run, error, kind):
     measurement, _ = run(FakeFramework(error=error))
     assert measurement.failure.kind == kind
-    assert str(error) in measurement.failure.message
+    said = f"{type(error).__name__}: {error}"
+    assert measurement.failure.message == (said if kind == "error" else f"memory ran out ({said})")
 
 
 @pytest.mark.parametrize(
@@ -134,6 +135,32 @@ def test_a_failure_says_whether_it_was_the_compilers(run, clock, error, compiler
             return isinstance(error, OSError)
 
     assert run(Failing(error=error))[0].failure.compiler is compilers
+
+
+def test_a_compiler_that_fails_in_a_training_is_told_from_the_network(monkeypatch, clock, protocol):
+    """So that the fallback flags are tried there, too."""
+
+    class Failing(FakeFramework):
+        def is_compilers_fault(self, error):
+            return isinstance(error, OSError)
+
+    class Broken(FakeTrainer):
+        def compile(self):
+            raise OSError("ptxas died")
+
+    splits = {"train": 8, "validation": 4, "test": 4}
+    monkeypatch.setattr("fwbench.worker.run.open_data", lambda *_, **__: FakeData(clock, splits))
+    monkeypatch.setattr(frameworks, "load", lambda adapter: Failing(Broken(clock)))
+    workload = Workload("noop", "noop", "fit", batch_size=4)
+    failure = Measuring(workload, LANES["noop"], CATALOG["noop"], protocol, print, clock).run().failure
+    assert (failure.kind, failure.stage, failure.compiler) == ("error", "training", True)
+
+
+def test_the_variables_of_a_lanes_fallback_flags_are_on_its_record(run, clock, monkeypatch):
+    """Whatever their names: other flags make another program."""
+    monkeypatch.setitem(OWN, "noop", dataclasses.replace(LANES["noop"], fallback=(("FLAGS_OF_A_COMPILER", "--mild"),)))
+    monkeypatch.setenv("FLAGS_OF_A_COMPILER", "--mild")
+    assert run(FakeFramework(FakeProgram(clock)))[0].settings["FLAGS_OF_A_COMPILER"] == "--mild"
 
 
 def test_a_users_fault_is_one_sentence_without_a_traceback(run):

@@ -1,5 +1,6 @@
 """The TensorFlow lanes: `tensorflow` (`tf.function`) and `tensorflow-xla` (compiled by XLA)."""
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,6 +17,8 @@ from fwbench.frameworks.training import HORIZON, classifies
 from fwbench.models import Model
 from fwbench.models.weights import Shape, Weights
 from fwbench.record.workload import MODES, TRAINING, Workload
+
+_NODE = re.compile(r"(?<=: )\{\{.*?\}\} ?")
 
 
 class TensorFlow(Framework):
@@ -70,6 +73,10 @@ class TensorFlow(Framework):
         multiply = tf.function(tf.matmul, autograph=False, jit_compile=_compiled(workload))
         concrete = multiply.get_concrete_function(*factors)
         return lambda: concrete(*factors).numpy(), "XLA" if _compiled(workload) else "oneDNN"
+
+    def said(self, error: BaseException) -> str:
+        # Before its sentence an exception names the node of the graph, which may be as long.
+        return _NODE.sub("", super().said(error))
 
 
 def _compiled(workload: Workload) -> bool | None:

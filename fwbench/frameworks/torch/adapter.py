@@ -15,7 +15,7 @@ from torch.nn import functional
 from fwbench.frameworks.contract import Framework, Program
 from fwbench.frameworks.faults import first_line
 from fwbench.frameworks.precision import Operands, Products
-from fwbench.frameworks.torch import target
+from fwbench.frameworks.torch import compiling, target
 from fwbench.frameworks.torch.networks import network, shapes
 from fwbench.frameworks.torch.program import DTYPE, Inference, compile_mode, device_of
 from fwbench.frameworks.torch.training import TrainStep
@@ -92,6 +92,14 @@ class Torch(Framework):
             # So that compile time is the compiler's, not its import's.
             importlib.import_module("torch._dynamo")
             importlib.import_module("torch._inductor.compile_fx")
+
+    def is_compilers_fault(self, error: BaseException) -> bool:
+        return compiling.failed(error) and not self.is_out_of_memory(error)
+
+    def said(self, error: BaseException) -> str:
+        if self.is_compilers_fault(error):
+            return f"torch.compile failed with {compiling.reason(error)}"
+        return super().said(error)
 
 
 def _no_gpu() -> str | None:
