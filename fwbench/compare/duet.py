@@ -16,7 +16,7 @@ from fwbench.compare.programs import changes
 from fwbench.compare.programs import compare as compare_programs
 from fwbench.compare.statistics import Confirmation, Suspect, cleared, screen, screening_pairs
 from fwbench.record.fingerprint import Fingerprint
-from fwbench.record.measurement import Failure
+from fwbench.record.measurement import Failure, fitting
 from fwbench.record.workload import Workload
 
 # A change of time from a placing's first block to its last beyond which the warm-up was too short.
@@ -51,6 +51,8 @@ class Pair:
         described: settings and versions by side; of a workload's first pair the program's fingerprint, too.
         drift: change of both sides' time from the first to the last block of a placing, as a logarithm.
         seconds: that the pair took, its processes' start included.
+        flags: of the lane's fallback, that both sides ran with after crashes; empty: none.
+        unfit: batch sizes that did not fit into memory before, on either side.
     """
 
     differences: Mapping[str, float]
@@ -59,6 +61,8 @@ class Pair:
     described: Mapping[str, Mapping[str, Any]]
     drift: float
     seconds: float
+    flags: str = ""
+    unfit: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,7 @@ class Comparison:
     """What became of a benchmark.
 
     Attributes:
+        workload: that was played: a smaller one than was asked for where that did not fit into memory.
         kind: the gravest of its verdicts; `new`: base cannot build it; `missing`: head cannot run it, and base can;
             `unavailable`: neither can; `incomparable`: something else was in the way; `failed`: head failed.
         verdicts: by metric.
@@ -85,17 +90,26 @@ class Comparison:
     @property
     def described(self) -> Mapping[str, Mapping[str, Any]]:
         """Settings, versions and the program's fingerprint, by side; empty without a pair."""
-        return self.screening[0].described if self.screening else {}
+        return self.pairs[0].described if self.pairs else {}
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """Those of both stages with the flags and the batch of the last one: of others they are no replicates."""
+        return _alike([*self.screening, *self.confirmation])
 
     @property
     def samples(self) -> list[float]:
-        """Seconds of head's rounds, of all pairs."""
-        return [seconds for pair in (*self.screening, *self.confirmation) for seconds in pair.rounds["head"]]
+        """Seconds of head's rounds, of all such pairs."""
+        return [seconds for pair in self.pairs for seconds in pair.rounds["head"]]
 
     @property
     def seconds(self) -> tuple[float, float]:
         """What screening and confirming it took."""
         return sum(pair.seconds for pair in self.screening), sum(pair.seconds for pair in self.confirmation)
+
+
+def _alike(pairs: Sequence[Pair]) -> list[Pair]:
+    return [pair for pair in pairs if (pair.flags, pair.unfit) == (pairs[-1].flags, pairs[-1].unfit)]
 
 
 # Plays one fresh pair of each of these workloads.
@@ -145,7 +159,7 @@ class _Work:
             if isinstance(found, Fault):
                 self.failed[workload] = found
             else:
-                into[workload].append(found)
+                into[workload][:] = _alike([*into[workload], found])
 
     def to_screen(self) -> list[Workload]:
         """The workloads that screening needs another pair of."""
@@ -203,7 +217,7 @@ class _Work:
             of_metrics |= self._exact(workload)
             drift = statistics.median(pair.drift for pair in pairs)
             found[workload] = Comparison(
-                workload,
+                workload.fitted([*pairs, *self.confirmation[workload]][-1].unfit),
                 min((verdict.kind for verdict in of_metrics.values()), key=ORDER.index),
                 of_metrics,
                 pairs,
@@ -225,7 +239,7 @@ class _Work:
 
     def _exact(self, workload: Workload) -> dict[str, Verdict]:
         found = {}
-        pairs = [*self.screening[workload], *self.confirmation[workload]]
+        pairs = _alike([*self.screening[workload], *self.confirmation[workload]])
         for metric in self.thresholds[workload]:
             one = CRITERIA[metric].decided_by_one(workload.device)
             if one and all(metric in pair.differences for pair in pairs):
@@ -241,7 +255,7 @@ def _failed(workload: Workload, fault: Fault, built: bool) -> Comparison:
     failure, says = fault.failure, f"{fault.title}: {fault.failure.message}"
     if failure.kind == "out_of_memory":
         # Which side runs out first is arbitrary.
-        note = f"{says}: memory must hold both sides at once, so choose a smaller batch"
+        note = f"memory must hold both sides at once; {says}"
         return Comparison(workload, "incomparable", note=note, fault=fault)
     cannot = f"{fault.title} cannot run it: {failure.message}"
     if fault.lost:
@@ -266,7 +280,7 @@ def outcome(base: str, head: str, comparisons: Iterable[Comparison], seconds: fl
     """
     comparisons = list(comparisons)
     found = [finding for comparison in comparisons for finding in _findings(comparison)]
-    notes = dict.fromkeys(note for comparison in comparisons for note in _versions(comparison))
+    notes = dict.fromkeys(note for one in comparisons for note in (*_conditions(one), *_versions(one)))
     return Outcome(base, head, found, seconds, list(notes))
 
 
@@ -276,7 +290,7 @@ def _findings(comparison: Comparison) -> list[Finding]:
         return []
     if not comparison.verdicts:
         return [Finding(name, comparison.kind, note=comparison.note, in_test=True)]
-    pairs = [*comparison.screening, *comparison.confirmation]
+    pairs = comparison.pairs
     changed = _changes_of_program(comparison)
     found = [Finding(name, "program", note=changed)] if changed else []
     for metric, verdict in comparison.verdicts.items():
@@ -293,6 +307,15 @@ def _changes_of_program(comparison: Comparison) -> str:
         return ""
     device = comparison.workload.device
     return changes(compare_programs(Fingerprint.from_json(base), Fingerprint.from_json(head), device))
+
+
+def _conditions(comparison: Comparison) -> list[str]:
+    """What both sides ran with that nobody asked for."""
+    name, after_crash = comparison.workload.id, comparison.described.get("head", {}).get("after_crash")
+    unfit = comparison.pairs[-1].unfit if comparison.pairs else ()
+    crashed = [f"{name}: {after_crash}, on both sides"] if after_crash else []
+    batch = comparison.workload.batch_size
+    return [*crashed, *([f"{name}: {fitting(unfit)}, so both sides had {batch}"] if unfit else [])]
 
 
 def _versions(comparison: Comparison) -> list[str]:

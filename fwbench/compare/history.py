@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from fwbench.compare.changes import Change, find
 from fwbench.compare.criteria import CRITERIA, Threshold, values
-from fwbench.compare.saved import OF_STATE, differences, level, mismatches
+from fwbench.compare.saved import OF_STATE, differences, level, mismatches, without_repeats
 from fwbench.machine import Machine
 from fwbench.machine.disturbances import lengthening
 from fwbench.record.lanes import LANES
@@ -174,7 +174,7 @@ def _series(runs: Sequence[Run]) -> list[Series]:
     """Of each workload the runs that can be compared with each other, metric by metric."""
     tracks: dict[Workload, list[list[tuple[Run, Measurement]]]] = {}
     for run in runs:
-        measured = [m for m in run.record.measurements if not m.failure]
+        measured = without_repeats(run.record)
         counts = Counter(_key(m) for m in measured)
         for m in measured:
             if counts[_key(m)] == 1:

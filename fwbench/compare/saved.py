@@ -66,6 +66,11 @@ class Benchmark:
     measurement: Measurement | None = None
     test: str | None = None
 
+    @property
+    def asked(self) -> str:
+        """The name under which it was asked for: another one where its batch did not fit into memory."""
+        return self.measurement.asked.id if self.measurement else self.name
+
 
 @dataclass(frozen=True)
 class _Disturbed:
@@ -202,15 +207,15 @@ def compare(
         if different:
             findings.append(Finding(other.name, "incomparable", note="; ".join(different)))
         else:
-            told, judged = _paired(one, other, {**thresholds, **(own or {}).get(other.name, {})}, state)
+            told, judged = _paired(one, other, {**thresholds, **(own or {}).get(other.asked, {})}, state)
             findings += told
             alike = [run for run in series.get(other.name, ()) if not any(differences(run[0], other.measurement))]
             for case in judged:
                 cases += _in_the_series(case, _earlier(case, alike))
     findings += _judged(cases)
     known = {*(one.name for one, _ in pairs), *failed, *left_out}
-    for name in theirs:
-        if name not in known:
+    for name, one in theirs.items():
+        if not known & {name, one.asked}:
             why = f"not available here: {absent[name].message}" if name in absent else "not measured"
             findings.append(Finding(name, "missing", note=f"in the baseline, {why}"))
     compared = {other.name for _, other in pairs}
@@ -261,8 +266,8 @@ def _by_workload(earlier: Sequence[Record], machine: Machine | None) -> dict[str
     for record in sorted(earlier, key=lambda record: record.made):
         if not mismatches(record.machine, machine):
             twice, where = _twice(record), _told_of(record)
-            for m in record.measurements:
-                if not m.failure and m.workload.id not in twice:
+            for m in without_repeats(record):
+                if m.workload.id not in twice:
                     found.setdefault(m.workload.id, []).append((m, where))
     return found
 
@@ -342,31 +347,49 @@ def _of_machine(machine: Machine, name: str) -> str:
 def _sides(record: Record) -> dict[str, Benchmark]:
     medians = {name: plain.stats["median"] for name, plain in record.plain.items()}
     found = {name: Benchmark(name, {"latency": [median]} if median > 0 else {}) for name, median in medians.items()}
-    for measurement in record.measurements:
-        if not measurement.failure:
-            name = measurement.workload.id
-            of_processes = measurement.processes or [values(measurement)]
-            metrics = {metric for process in of_processes for metric in process}
-            found[name] = Benchmark(
-                name,
-                {metric: [process[metric] for process in of_processes if metric in process] for metric in metrics},
-                measurement,
-                record.names.get(measurement.workload),
-            )
+    for measurement in without_repeats(record):
+        name = measurement.workload.id
+        of_processes = measurement.processes or [values(measurement)]
+        metrics = {metric for process in of_processes for metric in process}
+        found[name] = Benchmark(
+            name,
+            {metric: [process[metric] for process in of_processes if metric in process] for metric in metrics},
+            measurement,
+            record.names.get(measurement.workload),
+        )
     return found
+
+
+def without_repeats(record: Record) -> list[Measurement]:
+    """What has numbers, less larger batches that were halved to one that the run has measured anyhow."""
+    found = [m for m in record.measurements if not m.failure]
+    others = [(m.workload.id, m.unfit) for m in found]
+    return [
+        m
+        for place, m in enumerate(found)
+        if not m.unfit
+        or not any(
+            name == m.workload.id and (not unfit or (unfit != m.unfit and at < place))
+            for at, (name, unfit) in enumerate(others)
+        )
+    ]
 
 
 def _twice(record: Record) -> set[str]:
     """What one record has measured more than once, so that nobody can tell which of them counts."""
-    counts = Counter(m.workload.id for m in record.measurements if not m.failure)
+    counts = Counter(m.workload.id for m in without_repeats(record))
     return {name for name, count in counts.items() if count > 1}
 
 
 def _matched(base: Mapping[str, Benchmark], head: Mapping[str, Benchmark]) -> list[tuple[Benchmark, Benchmark]]:
-    """By workload; what is left, by the test that measured it, so that it can be told why they cannot be compared."""
+    """By workload; what is left, by the test that measured it or the batch that was asked for, so that it can be told
+    why they cannot be compared."""
     pairs = [(side, head[name]) for name, side in base.items() if name in head]
-    left = {side.test: side for name, side in head.items() if name not in base and side.test}
-    pairs += [(side, left[side.test]) for name, side in base.items() if name not in head and side.test in left]
+    left = {key: side for name, side in head.items() if name not in base for key in (side.test, side.asked) if key}
+    for name, side in base.items():
+        key = next((key for key in (side.test, side.asked) if key in left), None)
+        if name not in head and key:
+            pairs.append((side, left[key]))
     return pairs
 
 

@@ -84,9 +84,9 @@ class DuetGate(Gate):
             return dataclasses.replace(measurement, duet=self._told(comparison))
         head = comparison.described["head"]
         samples = tuple(comparison.samples)
-        source = f"head's rounds, n={len(samples)}, of {len(comparison.screening) + len(comparison.confirmation)} pairs"
+        source = f"head's rounds, n={len(samples)}, of {len(comparison.pairs)} pairs"
         return Measurement(
-            workload,
+            comparison.workload,
             samples,
             {"latency_p50": Metric(statistics.median(samples), source)},
             settings=head["settings"],
@@ -94,12 +94,13 @@ class DuetGate(Gate):
             versions=head["versions"],
             duet=self._told(comparison),
             after_crash=head.get("after_crash"),
+            unfit=comparison.pairs[-1].unfit,
         )
 
     def judge(self, measurement: Measurement, test: str) -> None:
         """A regression fails its test, and so does what base can run and head cannot."""
         workload = measurement.workload
-        comparison = self._found[workload]
+        comparison = self._found[measurement.asked]
         if comparison.kind == "missing":
             pytest.fail(f"{workload.id} is missing: {comparison.note}, and {self._title('base')} can", pytrace=False)
         if measurement.failure:
@@ -124,7 +125,15 @@ class DuetGate(Gate):
         try:
             if self._sides is None:
                 self._sides = self._stack.enter_context(sides(self._against, self._project, self._selection.pythons))
-            pairs = Pairs(*self._sides, self._project.models, self._machine, self._selection.device, protocol.deadline)
+            pairs = Pairs(
+                *self._sides,
+                self._project.models,
+                self._machine,
+                self._selection.device,
+                protocol.deadline,
+                fallback=self._selection.fallback,
+                fit_batch=self._selection.fit_batch,
+            )
             self._found |= duet.compare(missing, pairs.play, tell)
         except UserError as error:
             pytest.exit(str(error), pytest.ExitCode.USAGE_ERROR)

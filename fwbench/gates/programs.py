@@ -20,7 +20,7 @@ from fwbench.gates.options import baseline
 from fwbench.machine import Machine
 from fwbench.models.project import Project
 from fwbench.record.fingerprint import Fingerprint
-from fwbench.record.measurement import Measurement
+from fwbench.record.measurement import Measurement, fitting
 from fwbench.record.reading import read
 from fwbench.record.workload import Workload
 from fwbench.report import verdicts
@@ -78,6 +78,8 @@ class ProgramsOnly(Gate):
         if failure and failure.kind == "unavailable":
             self._unavailable[workload] = failure.message
             return
+        if measurement.unfit:
+            self._unavailable[_key(measurement.asked)] = fitting(measurement.unfit)
         if self.path is None:
             return
         finding = self._found[workload] = self._compare(workload, measurement)

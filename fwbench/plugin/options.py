@@ -179,6 +179,17 @@ def _add_selection(group: pytest.OptionGroup) -> None:
         help="Fail what stays disturbed, by other load or by a throttled GPU, instead of noting it.",
     )
     group.addoption(
+        "--fwbench-fit-batch",
+        action="store_true",
+        help="Where a batch does not fit into memory, halve it until it does; the row is then that of the batch that "
+        "was measured.",
+    )
+    group.addoption(
+        "--fwbench-no-fallback",
+        action="store_true",
+        help="Do not run a lane again with its fallback flags where it crashes or its compiler fails on a GPU.",
+    )
+    group.addoption(
         "--fwbench-python",
         metavar="FRAMEWORK=PATH",
         action="append",

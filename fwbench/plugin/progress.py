@@ -61,6 +61,11 @@ class Progress:
     def _outcome(measurement: Measurement) -> str:
         if measurement.failure:
             return f"{measurement.failure.kind}: {measurement.failure.message}"
+        batch = f"at batch {measurement.workload.batch_size}: " if measurement.unfit else ""
+        return f"{batch}{Progress._numbers(measurement)}"
+
+    @staticmethod
+    def _numbers(measurement: Measurement) -> str:
         if measurement.workload.mode == "fit" and measurement.samples:
             return Progress._fitted(measurement)
         if measurement.duet.get("verdicts"):

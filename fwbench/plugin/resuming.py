@@ -154,7 +154,7 @@ def _matched(measurements: Sequence[Measurement], asked: Asked) -> Iterator[tupl
     """Each test with what the journal holds of its workload: of several lines, the last ones in their order."""
     of_workload: dict[Workload, list[Measurement]] = {}
     for measurement in measurements:
-        of_workload.setdefault(measurement.workload, []).append(measurement)
+        of_workload.setdefault(measurement.asked, []).append(measurement)
     tests = Counter(workload for workload, _ in asked.values())
     left = {workload: iter(found[-tests[workload] :]) for workload, found in of_workload.items() if tests[workload]}
     for test, (workload, _) in asked.items():

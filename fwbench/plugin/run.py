@@ -150,12 +150,13 @@ class Run:
                 continue
             # A workload that fails has no rounds to replay; its failure says so already.
             item.add_marker(pytest.mark.filterwarnings("ignore:Benchmark fixture was not used at all"))
-            if spreading.workload_of(item) is None:
+            workload = spreading.workload_of(item)
+            if workload is None:
                 continue
             clock = item.stash[_CLOCK] = ReplayClock()
             # Only the closest marker counts, so this one carries what the test's own says.
             own = item.get_closest_marker("benchmark")
-            kwargs = {"group": _group(item), **(own.kwargs if own else {}), "timer": clock}
+            kwargs = {"group": _group(workload), **(own.kwargs if own else {}), "timer": clock}
             item.add_marker(pytest.mark.benchmark(**kwargs), append=False)
 
     def _refuse_unknown_models(self) -> None:
@@ -305,6 +306,7 @@ class Run:
                 self._progress.end(measurement)
             timed = self.gate is None or self.gate.timed
             if not benchmark.disabled and not measurement.failure and timed:
+                _rename(benchmark, measurement)
                 benchmark.extra_info.update(_extra_info(measurement))
                 _replay(measurement, benchmark, item.stash[_CLOCK])
                 if disturbances([measurement]) and not measurement.attempts:
@@ -348,7 +350,7 @@ class Run:
             if self._progress:
                 self._progress.not_again()
             return
-        second = self._with_equal_weights(self.session.measure(first.workload, one.protocol, tell))
+        second = self._with_equal_weights(self.session.measure(first.asked, one.protocol, tell))
         if self._progress:
             self._progress.end(second)
         one.measurement = better(first, second)
@@ -522,10 +524,8 @@ def _fail_unspread(item: pytest.Item, decorator: str) -> None:
     pytest.fail(sentence, pytrace=False)
 
 
-def _group(item: pytest.Item) -> str:
+def _group(workload: Workload) -> str:
     """Lanes of one model, mode and size side by side in pytest-benchmark's table."""
-    workload = spreading.workload_of(item)
-    assert workload is not None
     sizes = (f"{axis}{size}" for axis, size in workload.axes)
     return " ".join((workload.model, workload.mode, f"b{workload.batch_size}", *sizes))
 
@@ -540,6 +540,20 @@ def _is_kept_from_running(item: pytest.Item) -> bool:
         if holds and (skips or fails_unrun):
             return True
     return False
+
+
+def _rename(benchmark: Any, measurement: Measurement) -> None:
+    """Call a benchmark what it is where its batch was too large, so that nothing takes it for the larger one."""
+    asked, found = measurement.asked, measurement.workload
+    if asked == found:
+        return
+    for name in ("name", "fullname", "param"):
+        setattr(benchmark, name, getattr(benchmark, name).replace(asked.id, found.id))
+    if benchmark.group == _group(asked):
+        benchmark.group = _group(found)
+    # Under its own name where the test has a parameter of that one.
+    ours = next(name for name in ("fwbench_batch_size", "batch_size") if name in benchmark.params)
+    benchmark.params = {**benchmark.params, ours: found.batch_size}
 
 
 def _replay(measurement: Measurement, benchmark: Any, clock: ReplayClock) -> None:

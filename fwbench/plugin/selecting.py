@@ -82,6 +82,8 @@ def select(config: pytest.Config, machine: Machine) -> Selection:
         patience=_patience(config),
         plain=config.getoption("fwbench_plain"),
         target=target,
+        fallback=not config.getoption("fwbench_no_fallback"),
+        fit_batch=config.getoption("fwbench_fit_batch"),
     )
 
 

@@ -37,19 +37,30 @@ class Session:
         self.selection = selection
         self.machine = machine
         self.measurements: list[Measurement] = []
-        self._workers = Workers(machine, selection.device, selection.pythons, project)
+        self._workers = Workers(
+            machine,
+            selection.device,
+            selection.pythons,
+            project,
+            fallback=selection.fallback,
+            fit_batch=selection.fit_batch,
+        )
         self._workers.patience = selection.patience
         self.journal = Journal(storage / "journal", conditions)
 
     def measure(self, workload: Workload, protocol: Protocol, tell: Callable[[str], None]) -> Measurement:
         """Measure one workload in as many processes as the run asks for."""
-        found = []
-        for number in range(1 if protocol.programs else self.selection.processes):
-            if number:
-                tell(f"process {number + 1}")
-            found.append(self.run(workload, protocol, tell))
-            if found[-1].failure:
-                return found[-1]
+        found: list[Measurement] = []
+        while len(found) < (1 if protocol.programs else self.selection.processes):
+            if found:
+                tell(f"process {len(found) + 1}")
+            one = self.run(workload, protocol, tell)
+            if one.failure:
+                return one
+            if found and (one.workload, one.fallback) != (found[0].workload, found[0].fallback):
+                # With a smaller batch or fallback flags, as all processes of it will be from now on.
+                found = []
+            found.append(one)
         return pooled(found)
 
     def run(self, workload: Workload, protocol: Protocol, tell: Callable[[str], None] = lambda _: None) -> Measurement:

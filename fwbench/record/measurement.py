@@ -1,7 +1,7 @@
 """What came of a workload: samples and metrics, or a failure that says what kind."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -71,6 +71,13 @@ class Metric:
         return cls(**fields)
 
 
+def fitting(unfit: Sequence[int]) -> str:
+    """Half a sentence on a batch that was halved until it fitted into memory."""
+    *others, last = map(str, unfit)
+    sizes = f"{', '.join(others)} and {last}" if others else last
+    return f"batch {unfit[0]} was asked for, and {sizes} did not fit into memory"
+
+
 def unavailable(source: str, reason: str) -> Metric:
     """A metric that could not be had, and why."""
     return Metric(None, source, reason)
@@ -81,6 +88,8 @@ _OF_ATTEMPTS = ("samples", "metrics", "processes", "accelerator", "stages", "fai
 
 # The stage before anything is timed, where other processes use the CPUs.
 WAITING = "waiting for quiet"
+# The setting that states the fallback flags that a lane ran with after a crash, as a shell would set them.
+FALLBACK = "fallback_flags"
 
 # The first moment: this process has not yet used the accelerator.
 BEFORE = "before the build"
@@ -155,7 +164,10 @@ class Measurement:
             a module says of itself where that is more, as `torch.__version__`, which names its CUDA.
         attempts: other measurements of the workload in the same run, which were disturbed more: of each `samples`,
             `metrics`, `processes`, `accelerator`, `stages` and `failure`, as in a record.
-        after_crash: what an attempt before this one came to and what was changed, on a lane with fallback flags.
+        after_crash: what an attempt before this one came to and what was changed, on a lane with fallback flags; the
+            setting `fallback_flags` states them alone.
+        unfit: batch sizes that did not fit into memory, the one that was asked for first; `workload` has the one that
+            did. Of a failure for lack of memory, all that were tried.
         failure: set when the workload failed; then samples and metrics may be empty.
     """
 
@@ -176,7 +188,18 @@ class Measurement:
     versions: Mapping[str, str] = field(default_factory=dict)
     attempts: tuple[Mapping[str, Any], ...] = ()
     after_crash: str | None = None
+    unfit: tuple[int, ...] = ()
     failure: Failure | None = None
+
+    @property
+    def asked(self) -> Workload:
+        """The workload that was asked for: another one where its batch did not fit into memory."""
+        return dataclasses.replace(self.workload, batch_size=self.unfit[0]) if self.unfit else self.workload
+
+    @property
+    def fallback(self) -> str:
+        """The fallback flags that it ran with after a crash; empty: none."""
+        return str(self.settings.get(FALLBACK, ""))
 
     def value(self, metric: str) -> float | None:
         """The metric's value, or None when it is absent."""
@@ -206,6 +229,7 @@ class Measurement:
         fields["samples"] = tuple(fields.get("samples", ()))
         fields["processes"] = tuple(fields.get("processes", ()))
         fields["attempts"] = tuple(fields.get("attempts", ()))
+        fields["unfit"] = tuple(fields.get("unfit", ()))
         fields["accelerator"] = tuple(map(Moment.from_json, fields.get("accelerator", ())))
         fields["metrics"] = {name: Metric.from_json(name, metric) for name, metric in fields.get("metrics", {}).items()}
         if fields.get("program"):

@@ -289,6 +289,8 @@ def _check(measurement: Measurement) -> None:
     for axis, size in measurement.workload.axes:
         if isinstance(size, bool) or not isinstance(size, int):
             raise TypeError(f"the workload's axis {axis} is not a whole number")
+    for batch in measurement.unfit:
+        dataclasses.replace(measurement.workload, batch_size=batch)  # which refuses what is no batch size
     for name, metric in measurement.metrics.items():
         if metric.value is not None:
             _numbers((metric.value,), f"metric {name}")

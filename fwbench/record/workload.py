@@ -1,6 +1,7 @@
 """What to measure: pure data that travels as JSON from pytest to the worker and onto the record."""
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,6 +86,24 @@ class Workload:
 
         if self.optimizer not in OPTIMIZERS:
             raise ValueError(f"unknown optimizer {self.optimizer!r}: choose from {', '.join(OPTIMIZERS)}")
+
+    def halved(self) -> "Workload | None":
+        """With half the batch, rounded down to a multiple of `accumulate`; None where that leaves nothing."""
+        parts = self.batch_size // 2 // self.accumulate
+        return dataclasses.replace(self, batch_size=parts * self.accumulate) if parts else None
+
+    def fitted(self, unfit: Sequence[int]) -> "Workload":
+        """With half the last batch of those that did not fit; as it is where none did not.
+
+        Raises:
+            ValueError: that batch has no half.
+        """
+        if not unfit:
+            return self
+        smaller = dataclasses.replace(self, batch_size=unfit[-1]).halved()
+        if smaller is None:
+            raise ValueError(f"a batch of {unfit[-1]} has no smaller one")
+        return smaller
 
     @property
     def subject(self) -> str:

@@ -72,6 +72,9 @@ def answers(cases: Sequence[Case]) -> list[Answer]:
             fastest, second = second, fastest
             weighed = weigh(comparison.lanes[fastest], comparison.lanes[second])
         ratio, confidence, reason = weighed.ratio, weighed.confidence, weighed.reason
+        marked = [title(lane) for lane in together if any(comparison.lanes[lane].fallbacks)]
+        if marked:
+            reason = f"{reason}; {' and '.join(marked)} with fallback flags, as it crashed without"
         if left_out:
             why = apart(comparison.lanes[left_out[0]], comparison.lanes[fastest])
             reason = f"{reason}; without {', '.join(map(title, left_out))} ({why})"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from fwbench.record.workload import Workload
 from fwbench.report import units
-from fwbench.report.cases import Case, Comparison, apart, axis_columns, comparisons, title
+from fwbench.report.cases import FALLBACK_MARK, Case, Comparison, apart, axis_columns, comparisons, title
 from fwbench.report.tables import Column, Table, tabulate
 from fwbench.report.weighing import Weighed, weigh
 
@@ -230,6 +230,10 @@ def _missing(cases: Sequence[Case]) -> list[str]:
     lines = []
     if len({case.workload.lane for case in found}) == 1:
         lines.append(f"one lane only ({found[0].workload.lane}): nothing to compare it with")
+    if any(any(case.fallbacks) for case in found):
+        lines.append(
+            f"the lane as it is usually run, where {FALLBACK_MARK} stands: it crashed, and ran with other flags"
+        )
     energy = next((m for case in found if (m := case.metric("energy_per_sample")) and m.reason), None)
     if energy:
         lines.append(f"no energy: {energy.reason}")

@@ -25,12 +25,17 @@ STALE = "proof is stale"
 OTHER_WEIGHTS = "other weights"
 OTHER_ARITHMETIC = "other arithmetic"
 OTHER_SETTINGS = "other settings"
+MIXED = "mixed flags"
+
+# Beside a lane that ran with fallback flags after a crash.
+FALLBACK_MARK = "(fallback)"
 
 # Why, where no proof would help.
 _WRONG = {
     OTHER_WEIGHTS: "began with different weights",
     OTHER_ARITHMETIC: "computed in another arithmetic than the one asked for, as the precision probe found,",
     OTHER_SETTINGS: "ran on other numbers of CPUs or under other variables of the environment",
+    MIXED: "did not each run with the same fallback flags in all processes",
 }
 
 # Of a lane's proof: it was made against the reference, or the lane is the reference itself.
@@ -100,6 +105,11 @@ class Case:
             for m in self.measurements
         }
 
+    @property
+    def fallbacks(self) -> set[str]:
+        """The fallback flags of each process, empty where it needed none."""
+        return {m.fallback for m in self.measurements}
+
     def values(self, metric: str) -> list[float]:
         """The metric's values, one a process that has it."""
         return [value for m in self.measurements if (value := m.value(metric)) is not None]
@@ -165,6 +175,8 @@ class Case:
             "remat" if workload.remat else "",
             "plain" if workload.plain else "",
             f"({workload.variant})" if workload.variant else "",
+            FALLBACK_MARK if any(self.fallbacks) else "",
+            *(f"({batch} asked)" for batch in sorted({m.unfit[0] for m in self.measurements if m.unfit})),
         )
         return " ".join((workload.lane, *filter(None, options)))
 
@@ -233,6 +245,8 @@ def apart(one: Case, other: Case) -> str:
         return OTHER_ARITHMETIC
     if one.surroundings != other.surroundings:
         return OTHER_SETTINGS
+    if len(one.fallbacks) > 1 or len(other.fallbacks) > 1:
+        return MIXED
     proofs = one.proof, other.proof
     frameworks = {case.proof.get("framework", case.workload.lane) for case in (one, other)}
     if len(frameworks) == 1:

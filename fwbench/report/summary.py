@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from fwbench.machine.disturbances import CAUSES, disturbances
 from fwbench.record.lanes import BASELINE
-from fwbench.record.measurement import WAITING, Measurement
+from fwbench.record.measurement import WAITING, Measurement, fitting
 from fwbench.report import calls, fits, products, units
 from fwbench.report.cases import baseline, cases, doubts, title
 from fwbench.report.tables import Table
@@ -81,8 +81,9 @@ def notes(measurements: Sequence[Measurement]) -> list[str]:
 
 
 def cautions(measured: Sequence[Measurement]) -> list[str]:
-    """Where a number may not be what it seems: crashes, unusual paths, slow calls, disturbances, recompilation."""
+    """Where a number may not be what it seems: crashes, halved batches, unusual paths, disturbances, recompilation."""
     lines = [f"{m.workload.id}: {m.after_crash}" for m in measured if m.after_crash]
+    lines += dict.fromkeys(f"{m.workload.id}: {fitting(m.unfit)} (--fwbench-fit-batch)" for m in measured if m.unfit)
     found = products.rates(measured)
     if slow := products.behind(found):
         lines.append(

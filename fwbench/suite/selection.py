@@ -33,6 +33,8 @@ class Selection:
         patience: seconds that the run may wait for other load to end.
         plain: whether networks run with their framework's own operators alone.
         target: the GPU that programs are compiled for, where none is run.
+        fallback: whether a lane that crashes on a GPU is run again with its fallback flags.
+        fit_batch: whether a batch that does not fit into memory is halved until it does.
     """
 
     protocol: Protocol
@@ -50,6 +52,8 @@ class Selection:
     patience: float
     plain: bool
     target: str | None
+    fallback: bool = True
+    fit_batch: bool = False
 
     @property
     def parts(self) -> tuple[Part, ...]:

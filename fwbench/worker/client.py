@@ -1,5 +1,6 @@
 """pytest's side of the process boundary: start a server an interpreter, hand it jobs, survive whatever they do."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -11,14 +12,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fwbench.machine import Machine, nvml
+from fwbench.machine import Machine, nvml, oom
 from fwbench.models.project import Project, complete
 from fwbench.record.lanes import LANES, Lane
-from fwbench.record.measurement import Failure, Measurement
+from fwbench.record.measurement import FALLBACK, Failure, Measurement
 from fwbench.record.reading import PROOFS
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.worker.channel import Channel, describe_exit
+from fwbench.worker.memory import advised, explained, unfitting
 
 # This very fwbench.
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -39,6 +41,9 @@ _STABLE_ALLOCATOR = {
     "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
 }
 
+# Of a lane's fallback: environment variables, and what to add to their values.
+Flags = tuple[tuple[str, str], ...]
+
 
 class Workers:
     """The servers of a run, one a lane, started when first needed.
@@ -50,27 +55,97 @@ class Workers:
         device: `cpu` or `gpu`.
         pythons: interpreter of a framework's workers; default: this one.
         project: whose models are measured.
+        fallback: whether a lane that crashes on a GPU is run again with its fallback flags.
+        fit_batch: whether a batch that does not fit into memory is halved until it does.
     """
 
-    def __init__(self, machine: Machine, device: str, pythons: Mapping[str, str], project: Project) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        device: str,
+        pythons: Mapping[str, str],
+        project: Project,
+        *,
+        fallback: bool = True,
+        fit_batch: bool = False,
+    ) -> None:
         self._machine = machine
         self._project = project
         self._device = device
         self._pythons = pythons
+        self._fallback = fallback and device == "gpu"
+        self._fit_batch = fit_batch
         self._servers: dict[str, Server] = {}
         # Seconds that measurements may still wait for other load to end.
         self.patience = 0.0
         # The lanes of which a measurement has told how the machine does in them.
         self._told: set[str] = set()
+        # The fallback flags that each lane's interpreter knows, and those that a workload needed, with the reason.
+        self._ladders: dict[str, list[Flags]] = {}
+        self._needed: dict[Workload, tuple[Flags, str]] = {}
+        # Of a workload, the batches that did not fit.
+        self._unfit: dict[Workload, tuple[int, ...]] = {}
 
     def measure(self, workload: Workload, protocol: Protocol, tell: Callable[[str], None]) -> Measurement:
         """Measure in a fresh process; every fault of that process is a failure of this one workload.
 
         Where a lane crashes or its compiler fails on a GPU, it is run again with ever more of its fallback flags until
         that is over: the record then says in `after_crash` what the first attempt came to and what was changed.
+        Where memory runs out and the batch may be halved, the measurement is of a smaller workload than the one that
+        was asked for, and names the batches that did not fit in `unfit`.
+
+        What a workload needed once, its further processes begin with: other flags or batches make no replicates. Every
+        other workload begins without, as flags make programs slower, and what kills one says nothing of the next.
         """
-        lane = LANES[workload.lane]
-        job = self._job(workload, protocol)
+        unfit = self._unfit.get(workload, ())
+        while True:
+            tried = workload.fitted(unfit)
+            found = self._attempt(tried, protocol, tell)
+            if found.failure is None or found.failure.kind != "out_of_memory":
+                return dataclasses.replace(found, unfit=unfit)
+            if not self._fit_batch:
+                return dataclasses.replace(found, failure=advised(found.failure, tried))
+            unfit = (*unfit, tried.batch_size)
+            smaller = tried.halved()
+            if smaller is None:
+                failure = unfitting(found.failure, unfit)
+                return dataclasses.replace(found, workload=workload, unfit=unfit, failure=failure)
+            self._unfit[workload] = unfit
+            tell(f"out of memory, again with batch {smaller.batch_size}")
+
+    def _attempt(self, workload: Workload, protocol: Protocol, tell: Callable[[str], None]) -> Measurement:
+        """Measure a workload as it is, with as many fallback flags as it needs."""
+        lane, job = LANES[workload.lane], self._job(workload, protocol)
+        needed, why = self._needed.get(workload, ((), ""))
+        first: Measurement | None = None
+        if not needed:
+            first = self._plainly(lane, job, workload, tell)
+            if not self._fallback or first.failure is None or not _crashed(first.failure):
+                return first
+            why = first.failure.message
+        found, rungs = first, [flags for flags in self._ladder(lane) if len(flags) >= len(needed)]
+        for flags in rungs:
+            tell(f"again with {stated(flags)}")
+            server = Server(self._python(lane), lane, self._machine.cpus, added(self._variables(lane), flags))
+            with contextlib.closing(server):
+                found = _measured(server, job, workload, tell)
+            if found.failure is None or not _crashed(found.failure):
+                self._needed[workload] = flags, why
+                return dataclasses.replace(
+                    found,
+                    settings={**found.settings, FALLBACK: stated(flags)},
+                    after_crash=f"{why}, so {again(flags)}",
+                )
+        found = first or found
+        assert found is not None
+        assert found.failure is not None
+        if not rungs:
+            return found
+        sentence = f"{found.failure.message}; with {stated(rungs[-1])}, too"
+        return dataclasses.replace(found, failure=dataclasses.replace(found.failure, message=sentence))
+
+    def _plainly(self, lane: Lane, job: dict[str, Any], workload: Workload, tell: Callable[[str], None]) -> Measurement:
+        """Measure a workload in its lane's own server."""
         begun = time.monotonic()
         for running in self._servers.values():
             running.settle()
@@ -79,19 +154,15 @@ class Workers:
         if server is None or not server.alive:
             server = Server(self._python(lane), lane, self._machine.cpus, self._variables(lane))
             self._servers[lane.name] = server
-        first = server.measure(job, workload, tell, waited)
-        self.told(first)
-        if self._device != "gpu" or first.failure is None or not _crashed(first.failure):
-            return first
-        python, variables = self._python(lane), self._variables(lane)
-        for flags in milder(lane, python, variables):
-            tell(f"again with {stated(flags)}")
-            server = Server(python, lane, self._machine.cpus, added(variables, flags))
-            found = server.measure(job, workload, tell)
-            server.close()
-            if found.failure is None or not _crashed(found.failure):
-                return dataclasses.replace(found, after_crash=f"{first.failure.message}, so {again(flags)}")
-        return first
+        found = _measured(server, job, workload, tell, waited)
+        self.told(found)
+        return found
+
+    def _ladder(self, lane: Lane) -> list[Flags]:
+        """A lane's fallback flags; each is tried out once in a run, whether the framework knows it."""
+        if lane.name not in self._ladders:
+            self._ladders[lane.name] = list(milder(lane, self._python(lane), self._variables(lane)))
+        return self._ladders[lane.name]
 
     def told(self, measurement: Measurement) -> None:
         """Know of a measurement what it tells of the machine in its lane, which need not be measured again."""
@@ -235,13 +306,20 @@ class Server:
         self._channel.close()
 
 
+def _measured(
+    server: Server, job: Mapping[str, Any], workload: Workload, tell: Callable[[str], None], waited: float = 0.0
+) -> Measurement:
+    """What comes of a job, with the kernel's word for it where memory ran out."""
+    before = oom.kills()
+    found = server.measure(job, workload, tell, waited)
+    if found.failure is None:
+        return found
+    return dataclasses.replace(found, failure=explained(found.failure, before))
+
+
 def _crashed(failure: Failure) -> bool:
     """Whether the process died, or the compiler failed, as XLA does on an illegal address while autotuning."""
     return failure.kind == "crashed" or failure.compiler
-
-
-# Of a lane's fallback: environment variables, and what to add to their values.
-Flags = tuple[tuple[str, str], ...]
 
 
 def milder(lane: Lane, python: str, variables: Mapping[str, str]) -> Iterator[Flags]:

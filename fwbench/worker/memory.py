@@ -1,6 +1,17 @@
-"""A worker whose memory ran out, and what is said of it."""
+"""A worker whose memory ran out: what is said of it, whether the kernel killed it, and what to do."""
 
+import dataclasses
+
+from fwbench.machine import oom
+from fwbench.machine.oom import Kills
+from fwbench.record.measurement import Failure
+from fwbench.record.workload import Workload
 from fwbench.report import units
+
+# On standard error, of C++ and of the compiler that XLA is built on, which end the process where no exception can.
+_LAST_WORDS = ("std::bad_alloc", "LLVM ERROR: out of memory")
+
+OPTION = "--fwbench-fit-batch"
 
 
 def told(said: str, asked: int | None) -> str:
@@ -12,3 +23,47 @@ def told(said: str, asked: int | None) -> str:
     """
     wanted = "" if asked is None else f" when {units.size(asked)} were asked for"
     return f"memory ran out{wanted} ({said})"
+
+
+def explained(failure: Failure, before: Kills | None) -> Failure:
+    """A crash for lack of memory told apart from others, by the process's last words and by the kernel's counter.
+
+    Whoever is killed by SIGKILL says nothing, and the kernel sends it to a process when memory runs out; where its
+    counter did not move, somebody else sent it.
+
+    Args:
+        before: the counter when the process was started.
+    """
+    if failure.kind == "crashed" and (words := next((each for each in _LAST_WORDS if each in failure.detail), None)):
+        return dataclasses.replace(
+            failure, kind="out_of_memory", message=f"memory ran out ({failure.message}: {words})"
+        )
+    after = oom.kills()
+    if failure.kind != "crashed" or "SIGKILL" not in failure.message or before is None or after is None:
+        return failure
+    if after.count > before.count:
+        sentence = (
+            f"the kernel killed the worker because memory ran out (oom_kill in {after.source} rose from "
+            f"{before.count} to {after.count})"
+        )
+        return dataclasses.replace(failure, kind="out_of_memory", message=sentence)
+    sentence = (
+        "the worker was killed by SIGKILL, and not by the kernel for lack of memory (oom_kill in "
+        f"{after.source} stayed {after.count})"
+    )
+    return dataclasses.replace(failure, message=sentence)
+
+
+def advised(failure: Failure, workload: Workload) -> Failure:
+    """A failure for lack of memory with the next step, where there is a smaller batch."""
+    if workload.halved() is None:
+        return failure
+    step = f"choose a smaller batch than {workload.batch_size}, or let {OPTION} halve it until it fits"
+    return dataclasses.replace(failure, message=f"{failure.message}; {step}")
+
+
+def unfitting(failure: Failure, unfit: tuple[int, ...]) -> Failure:
+    """The last of several failures where no batch fitted."""
+    sizes = ", ".join(map(str, unfit))
+    said = f"no batch fits into memory, of those that were tried ({sizes})" if len(unfit) > 1 else "no smaller batch"
+    return dataclasses.replace(failure, message=f"{said}; at batch {unfit[-1]}: {failure.message}")

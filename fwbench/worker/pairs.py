@@ -25,12 +25,12 @@ from typing import Any
 
 from fwbench.compare.duet import Fault, Pair
 from fwbench.errors import UserError
-from fwbench.machine import Machine
+from fwbench.machine import Machine, oom
 from fwbench.models import Model
 from fwbench.models.importing import split
 from fwbench.models.project import complete
 from fwbench.record.lanes import LANES, Lane
-from fwbench.record.measurement import Failure, FailureKind
+from fwbench.record.measurement import FALLBACK, Failure, FailureKind
 from fwbench.record.workload import Workload
 from fwbench.worker import turns
 from fwbench.worker.channel import Channel, describe_exit
@@ -43,7 +43,9 @@ from fwbench.worker.client import (
     configuration,
     environment,
     milder,
+    stated,
 )
+from fwbench.worker.memory import advised, explained, told, unfitting
 from fwbench.worker.sides import Side
 
 _PLACINGS = 4
@@ -71,6 +73,8 @@ class Pairs:
         deadline: seconds after which a side that does not answer has failed.
         planted: shares by which a workload's head is slowed down on purpose, by real work.
         seed: of everything that is drawn.
+        fallback: whether lanes whose compilers fail on a GPU get their fallback flags.
+        fit_batch: whether a batch that does not fit into memory is halved until it does.
     """
 
     def __init__(
@@ -83,6 +87,9 @@ class Pairs:
         deadline: float,
         planted: Mapping[Workload, float] | None = None,
         seed: int | None = None,
+        *,
+        fallback: bool = True,
+        fit_batch: bool = False,
     ) -> None:
         self._sides = (base, head)
         self._models = models
@@ -91,17 +98,24 @@ class Pairs:
         self._deadline = deadline
         self._planted = planted or {}
         self._random = random.Random(seed)
+        self._fallback = fallback and device == "gpu"
+        self._fit_batch = fit_batch
         self._fingerprinted: set[Workload] = set()
+        # The fallback flags of each lane that both sides know.
+        self._ladders: dict[str, list[Flags]] = {}
         # Of workloads that both sides' compilers fail on, and what the first such failure was.
         self._flags: dict[Workload, Flags] = {}
         self._crashes: dict[Workload, str] = {}
+        # Of a workload, the batches that one side or both had no memory for.
+        self._unfit: dict[Workload, tuple[int, ...]] = {}
         self._modules: dict[str, list[str]] = {}
 
     def play(self, workloads: Sequence[Workload]) -> dict[Workload, Pair | Fault]:
         """One fresh pair of each workload, those of a lane forked from servers that they share.
 
         Where the compilers of both sides fail on a GPU, both get ever more of the lane's fallback flags, in this and
-        all later pairs of the workload. Where that of one side fails, it is that side's fault.
+        all later pairs of the workload. Where that of one side fails, it is that side's fault. Where either side runs
+        out of memory and the batch may be halved, both get the smaller one from then on.
         """
         shuffled = self._random.sample(workloads, len(workloads))
         played: dict[Workload, Pair | Fault] = {}
@@ -125,25 +139,49 @@ class Pairs:
                     taken = self._play(workload, partners)
                     played[workload] = taken.pair(self._device, share + time.monotonic() - begun)
         except SideError as error:
-            if error.shared and self._retreat(lane, workload, error):
-                return
-            played[workload] = error.fault
             if workload in pending:
                 # A server that does not come up, and never will.
                 played.update(dict.fromkeys(pending, error.fault))
                 pending.clear()
+            elif self._retreat(lane, workload, error) or self._shrink(workload, error):
+                # Another program, which has not been described.
+                self._fingerprinted.discard(workload)
+            else:
+                played[workload] = self._advised(workload, error.fault)
 
     def _retreat(self, lane: Lane, workload: Workload, error: "SideError") -> bool:
         """Whether there are more fallback flags, which the workload is played with from now on."""
-        if self._device != "gpu":
+        if not (self._fallback and error.shared):
             return False
-        variables = environment(os.environ, self._machine.threads, self._device, lane)
-        base, head = (list(milder(lane, side.interpreter(lane.framework), variables)) for side in self._sides)
-        more = [flags for flags in head if flags in base and len(flags) > len(self._flags.get(workload, ()))]
+        more = [flags for flags in self._ladder(lane) if len(flags) > len(self._flags.get(workload, ()))]
         if more:
             self._crashes.setdefault(workload, error.fault.failure.message)
             self._flags[workload] = more[0]
         return bool(more)
+
+    def _ladder(self, lane: Lane) -> list[Flags]:
+        if lane.name not in self._ladders:
+            variables = environment(os.environ, self._machine.threads, self._device, lane)
+            base, head = (list(milder(lane, side.interpreter(lane.framework), variables)) for side in self._sides)
+            self._ladders[lane.name] = [flags for flags in head if flags in base]
+        return self._ladders[lane.name]
+
+    def _shrink(self, workload: Workload, error: "SideError") -> bool:
+        """Whether there is a smaller batch, which the workload is played with from now on."""
+        played = workload.fitted(self._unfit.get(workload, ()))
+        if not self._fit_batch or error.fault.failure.kind != "out_of_memory" or played.halved() is None:
+            return False
+        self._unfit[workload] = (*self._unfit.get(workload, ()), played.batch_size)
+        return True
+
+    def _advised(self, workload: Workload, fault: Fault) -> Fault:
+        """A side's fault with the next step where memory ran out."""
+        if fault.failure.kind != "out_of_memory":
+            return fault
+        unfit = self._unfit.get(workload, ())
+        tried = (*unfit, workload.fitted(unfit).batch_size)
+        failure = unfitting(fault.failure, tried) if self._fit_batch else advised(fault.failure, workload)
+        return dataclasses.replace(fault, failure=failure)
 
     def _partners(self, lane: Lane, flags: Flags, stack: ExitStack) -> dict[str, "_Partner"]:
         noise = {
@@ -160,9 +198,10 @@ class Pairs:
         return partners
 
     def _play(self, workload: Workload, partners: Mapping[str, "_Partner"]) -> "_Taken":
+        flags, unfit = self._flags.get(workload, ()), self._unfit.get(workload, ())
         jobs = {
             side.name: {
-                "workload": _fields(workload),
+                "workload": _fields(workload.fitted(unfit)),
                 "model": complete(self._models[workload.model]).to_json(),
                 "path": [str(folder) for folder in side.path],
                 "side": side.name,
@@ -173,10 +212,10 @@ class Pairs:
             }
             for side in self._sides
         }
-        taken = _Taken(self._ask(partners, jobs, "built"))
-        if workload in self._flags:
+        taken = _Taken(self._ask(partners, jobs, "built"), stated(flags), unfit)
+        if flags:
             for described in taken.described.values():
-                described["after_crash"] = f"{self._crashes[workload]}, so {again(self._flags[workload])}"
+                described["after_crash"] = f"{self._crashes[workload]}, so {again(flags)}"
         order = self._random.sample(("base", "head"), 2)
         for placing in range(_PLACINGS):
             self._place(partners, taken, placing, order if placing % 2 == 0 else order[::-1])
@@ -188,6 +227,8 @@ class Pairs:
             taken.memory[name] = finished["finished"]
             if first:
                 taken.described[name] |= {of: finished[of] for of in ("program", "settings")}
+            if flags:
+                taken.described[name]["settings"][FALLBACK] = stated(flags)
             partner.receive("exited")
         self._fingerprinted.add(workload)
         return taken
@@ -310,6 +351,7 @@ class _Partner:
         python = side.interpreter(lane.framework)
         config = json.dumps(configuration(lane, machine.cpus))
         server = command(python, Path(turns.__file__).resolve(), config, package=side.package)
+        self._kills = oom.kills()
         # Raised when it is asked, so that it does not matter which side was started first.
         self._unstarted: SideError | None = None
         try:
@@ -357,14 +399,20 @@ class _Partner:
         if "unavailable" in message:
             raise SideError(self.side, "unavailable", message["unavailable"])
         if "out_of_memory" in message:
-            raise SideError(self.side, "out_of_memory", message["out_of_memory"], message["detail"])
+            # Which a side may be too old to tell.
+            sentence = told(message["out_of_memory"], message.get("asked"))
+            raise SideError(self.side, "out_of_memory", sentence, message["detail"])
         for why in ("failed", "undriven"):
             if why in message:
                 kind: FailureKind = "error" if answer == "built" else "crashed"
                 compilers = message.get("compiler", False)
                 raise SideError(self.side, kind, message[why], message["detail"], compilers=compilers)
-        died = describe_exit(message.get("exited", 0))
-        raise SideError(self.side, "crashed", died, self._channel.said(), compilers=answer in ("built", "placed"))
+        raise self._died(message.get("exited", 0), compilers=answer in ("built", "placed"))
+
+    def _died(self, code: int, compilers: bool = False) -> SideError:
+        failure = explained(Failure("crashed", describe_exit(code), detail=self._channel.said()), self._kills)
+        compilers = compilers and failure.kind == "crashed"
+        return SideError(self.side, failure.kind, failure.message, failure.detail, compilers=compilers)
 
     def _refuse(self, message: Mapping[str, Any]) -> None:
         if "undriven" in message and self.side.name == "base":
@@ -396,7 +444,7 @@ class _Partner:
         except TimeoutError:
             raise SideError(self.side, "timed_out", f"no answer within the deadline of {patience:g} s") from None
         if message is None:
-            raise SideError(self.side, "crashed", describe_exit(self._channel.wait()), self._channel.said())
+            raise self._died(self._channel.wait())
         return message
 
 
@@ -405,10 +453,13 @@ class _Taken:
 
     Args:
         described: settings and versions by side.
+        flags: of the fallback, that both sides ran with.
+        unfit: batches that did not fit before.
     """
 
-    def __init__(self, described: dict[str, Any]) -> None:
+    def __init__(self, described: dict[str, Any], flags: str = "", unfit: tuple[int, ...] = ()) -> None:
         self.described = described
+        self._flags, self._unfit = flags, unfit
         self.rounds = self.blocks = 0
         self.memory: dict[str, Mapping[str, float]] = {}
         self._kept: dict[str, list[float]] = {"base": [], "head": []}
@@ -441,7 +492,7 @@ class _Taken:
         for metric in memory["base"].keys() & memory["head"].keys():
             differences[metric] = math.log(memory["head"][metric] / memory["base"][metric])
         values = {name: self._times(name) | found for name, found in memory.items()}
-        return Pair(differences, self._kept, values, self.described, self._drift(), seconds)
+        return Pair(differences, self._kept, values, self.described, self._drift(), seconds, self._flags, self._unfit)
 
     def _times(self, name: str) -> dict[str, float]:
         """The side's median round, and its median turn's CPU time, in seconds."""

@@ -116,7 +116,7 @@ def test_tensorflows_memory_too(message, asked):
     error = ResourceExhaustedError(message)
     assert is_out_of_memory(error)
     assert memory_asked(error) == asked
-    assert not is_out_of_memory(ResourceExhaustedError("Shared memory size limit exceeded: requested 245760"))
+    assert not is_out_of_memory(ResourceExhaustedError("RESOURCE_EXHAUSTED: Shared memory size limit exceeded"))
 
 
 FRAMEWORKS = {

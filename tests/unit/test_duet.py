@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fwbench.compare.criteria import CRITERIA, Threshold
-from fwbench.compare.duet import compare
+from fwbench.compare.duet import compare, outcome
 from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.record.workload import Workload
@@ -30,6 +30,8 @@ class Script:
         faults: by side and batch size, the error that its build raises, from the given pair on.
         refused: sides whose servers do not come up.
         crashes: by side, with how many fallback flags or fewer its compiler fails.
+        calm: builds that succeed before the first crash.
+        room: by side, the largest batch that it has memory for.
         log: (side, message) in the order of sending.
         turns: (side, "asked" or the name of its answer) in order, of builds and placings.
     """
@@ -40,6 +42,8 @@ class Script:
         self.faults = {}
         self.refused = ()
         self.crashes = {}
+        self.calm = 0
+        self.room = {}
         self.log = []
         self.turns = []
         self.servers = Counter()
@@ -88,7 +92,11 @@ class ScriptedPartner:
         message = self.answers.pop(0)
         if answer in ("built", "placed"):
             self.script.turns.append((self.side.name, answer))
-        if answer == "built" and len(self.flags) <= self.script.crashes.get(self.side.name, -1):
+        if answer == "built" and self.size > self.script.room.get(self.side.name, self.size):
+            raise SideError(self.side, "out_of_memory", "memory ran out")
+        self.script.calm -= answer == "built"
+        crashes = self.script.calm < 0 and len(self.flags) <= self.script.crashes.get(self.side.name, -1)
+        if answer == "built" and crashes:
             raise SideError(self.side, "crashed", f"{self.side.name} was killed by SIGABRT", compilers=True)
         fault = self.script.faults.get((self.side.name, self.size))
         if fault and answer == fault[0]:
@@ -108,9 +116,9 @@ class ScriptedPartner:
 def play(monkeypatch):
     """Runs a script over workloads."""
 
-    def run(script, *workloads, planted=None, thresholds=THRESHOLDS, seed=0, device="cpu"):
+    def run(script, *workloads, planted=None, thresholds=THRESHOLDS, seed=0, device="cpu", **options):
         monkeypatch.setattr(pairs, "_Partner", script.partner)
-        played = Pairs(BASE, HEAD, CATALOG, machine(), device, 60.0, planted, seed)
+        played = Pairs(BASE, HEAD, CATALOG, machine(), device, 60.0, planted, seed, **options)
         return compare(dict.fromkeys(workloads, thresholds), played.play)
 
     return run
@@ -162,6 +170,8 @@ def test_where_both_sides_crash_on_a_gpu_both_get_fallback_flags(play, fallback,
     assert (found.kind, len(found.screening)) == ("unchanged", 3)
     told = f"head was killed by SIGABRT, so it was run again with {stated}"
     assert {described["after_crash"] for described in found.described.values()} == {told}
+    assert {described["settings"]["fallback_flags"] for described in found.described.values()} == {stated}
+    assert outcome("base", "head", [found], 1.0).notes[0] == f"torch-mlp-inference-b1: {told}, on both sides"
     # Only the first pair had to find the flags out.
     assert script.servers == dict.fromkeys(BOTH, 3 + 1 + needed)
 
@@ -182,6 +192,70 @@ def test_a_crash_that_is_one_sides_or_that_no_flag_helps_is_told(play, fallback,
     assert found.kind == kind
     assert "was killed by SIGABRT" in found.note
     assert script.servers == dict.fromkeys(BOTH, tries)
+
+
+@pytest.mark.parametrize("option", [{"fallback": False}, {}])
+def test_flags_are_tried_out_once_and_not_where_the_user_wants_none(play, monkeypatch, option):
+    asked = []
+    flag = ("XLA_FLAGS", "--mild")
+    monkeypatch.setattr(pairs, "milder", lambda *of: asked.append(of) or iter([(flag,)]))
+    script = Script(same)
+    script.crashes = dict.fromkeys(BOTH, 0)
+    found = play(script, ONE, TWO, device="gpu", **option)
+    assert {one.kind for one in found.values()} == ({"failed"} if option else {"unchanged"})
+    assert len(asked) == (0 if option else 2)
+
+
+def test_pairs_without_flags_do_not_count_beside_pairs_with_them(play, fallback):
+    """The flags make other programs, of which the record would else say nothing."""
+    script = Script(same)
+    script.crashes, script.calm = dict.fromkeys(BOTH, 0), 2
+    found = play(script, ONE, device="gpu")[ONE]
+    assert [pair.flags for pair in found.screening] == ["XLA_FLAGS=--mild"] * 3
+    assert "after_crash" in found.described["head"]
+    # The first of them is described anew.
+    assert [m["finish"]["program"] for side, m in script.log if "finish" in m and side == "head"] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+@pytest.mark.parametrize("room", [{"base": 3}, {"head": 3}, {"base": 3, "head": 7}])
+def test_where_one_side_has_no_memory_both_get_the_same_smaller_batch(play, room):
+    asked = Workload("torch", "mlp", batch_size=8)
+    script = Script(same)
+    script.room = room
+    found = play(script, asked, fit_batch=True)[asked]
+    assert (found.kind, found.workload.batch_size, found.pairs[-1].unfit) == ("unchanged", 2, (8, 4))
+    placed = [message["workload"]["batch_size"] for _, message in script.log if "workload" in message]
+    assert placed == [8, 8, 4, 4, *[2, 2] * 3]
+    (finding, *_), (note, *_) = (got := outcome("base", "head", [found], 1.0)).findings, got.notes
+    assert finding.benchmark == "torch-mlp-inference-b2"
+    assert note == (
+        "torch-mlp-inference-b2: batch 8 was asked for, and 8 and 4 did not fit into memory, so both sides had 2"
+    )
+
+
+@pytest.mark.parametrize(
+    ("room", "options", "told"),
+    [
+        (3, {}, "memory ran out; choose a smaller batch than 8, or let --fwbench-fit-batch halve it until it fits"),
+        (
+            0,
+            {"fit_batch": True},
+            "no batch fits into memory, of those that were tried (8, 4, 2, 1); at batch 1: memory ran out",
+        ),
+    ],
+)
+def test_a_batch_that_may_not_or_cannot_be_smaller_is_not_comparable(play, room, options, told):
+    asked = Workload("torch", "mlp", batch_size=8)
+    script = Script(same)
+    script.room = {"base": room}
+    found = play(script, asked, **options)[asked]
+    assert (found.kind, found.workload) == ("incomparable", asked)
+    assert found.note == f"memory must hold both sides at once; the base: {told}"
 
 
 def test_a_slower_head_is_confirmed_by_ten_fresh_pairs_of_it_alone(play):

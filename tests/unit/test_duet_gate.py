@@ -1,5 +1,7 @@
 """`--fwbench-against` in real pytest runs, over verdicts that are given; then once over real sides."""
 
+import dataclasses
+import importlib
 import json
 import shutil
 import subprocess
@@ -144,6 +146,47 @@ def test_unchanged_code_passes_and_heads_rounds_are_the_benchmarks(run, project)
         ["*fwbench: duet*", "working tree at * against HEAD (*", "torch-mlp-inference-b1 *latency *+0.0%*unchanged"]
     )
     result.stdout.fnmatch_lines(["torch 2.0 in base, 2.1 in head", "3 benchmarks: 3 unchanged; * s a benchmark"])
+
+
+def test_a_batch_that_both_sides_had_to_halve_stands_under_the_one_that_was_played(run, project, given, monkeypatch):
+    play = given.compare
+
+    def halving(*of):
+        found = play(*of)
+        return {workload: halved(one) if workload.batch_size == 3 else one for workload, one in found.items()}
+
+    def halved(one):
+        pairs = [dataclasses.replace(pair, unfit=(3,)) for pair in one.screening]
+        return dataclasses.replace(one, workload=one.workload.fitted((3,)), screening=pairs)
+
+    monkeypatch.setattr(duet, "compare", halving)
+    project.makepyfile(test_suite=benchmarks("mlp", "torch", sizes=(2, 3)))
+    result = run({3: "regressed"}, "--benchmark-json=x.json")
+    result.assert_outcomes(passed=1, failed=1)
+    _, benchmark = json.loads((project.path / "x.json").read_text())["benchmarks"]
+    assert (benchmark["params"]["batch_size"], benchmark["extra_info"]["unfit"]) == (1, [3])
+    result.stdout.fnmatch_lines(
+        [
+            "*torch-mlp-inference-b1 regressed: latency +5.0%*",
+            "torch-mlp-inference-b1: batch 3 was asked for, and 3 did not fit into memory, so both sides had 1",
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [
+        ([], {"fallback": True, "fit_batch": False}),
+        (["--fwbench-no-fallback", "--fwbench-fit-batch"], {"fallback": False, "fit_batch": True}),
+    ],
+)
+def test_the_options_reach_pairs_and_workers(run, monkeypatch, options, asked):
+    made = []
+    for module, name in (("fwbench.gates.duet", "Pairs"), ("fwbench.plugin.session", "Workers")):
+        kind = getattr(importlib.import_module(module), name)
+        monkeypatch.setattr(f"{module}.{name}", lambda *of, kind=kind, **how: made.append(how) or kind(*of, **how))
+    run({2: "new"}, *options)
+    assert made == [asked, asked]
 
 
 def test_changed_programs_are_told_first_and_fail_nothing(run):

@@ -1,4 +1,4 @@
-"""One real fault a test, and what survives it; docs/reliability.md has them as a table."""
+"""What goes wrong on purpose: what the user is told of it, and that the next benchmark is as if nothing had."""
 
 import dataclasses
 import json
@@ -19,18 +19,204 @@ from fwbench.commands import selftest
 from fwbench.commands.cli import main
 from fwbench.compare import evidence
 from fwbench.errors import UserError
+from fwbench.machine import machine, oom
+from fwbench.machine.oom import Kills
+from fwbench.models import Model
 from fwbench.models.inputs import normal
-from fwbench.models.model import Model
 from fwbench.models.project import Project
 from fwbench.parity.store import Key, Proved
 from fwbench.plugin.saving import take_over
-from fwbench.record import files, journal
+from fwbench.record import files, journal, lanes
 from fwbench.record.journal import Journal
+from fwbench.record.lanes import Lane
+from fwbench.record.measurement import Failure
 from fwbench.record.reading import PROOFS, read
+from fwbench.record.workload import Workload
+from fwbench.worker import memory
 from fwbench.worker import prove as proving
+from fwbench.worker.client import Workers
+from tests.unit.processes import grandchildren
 from tests.unit.suites import benchmarks
 from tests.unit.suites import in_process as in_this_process
 from tests.unit.suites import suite as noops
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="limits memory and reads /proc")
+
+# Memory
+
+GREEDY = """
+import os
+from pathlib import Path
+
+import numpy as np
+
+from fwbench.frameworks.noop.adapter import Empty, Noop
+
+
+class Greedy(Empty):
+    def __init__(self, batch):
+        super().__init__()
+        self.batch = batch
+        with Path(__file__).with_name("processes").open("a") as processes:
+            print(os.getpid(), file=processes)
+
+    def step(self):
+        if self.batch == 7:
+            # As C++ ends a process in which nothing catches it.
+            os.write(2, b"terminate called after throwing an instance of 'std::bad_alloc'\\n")
+            os.abort()
+        # 64 MiB a sample, of which no page is ever touched.
+        np.empty(self.batch << 26, np.uint8)
+
+
+class Framework(Noop):
+    def unavailable(self, workload, model):
+        return None
+
+    def build(self, workload, model, weights, horizon=0):
+        return Greedy(workload.batch_size)
+
+
+FRAMEWORK = Framework()
+"""
+
+
+@pytest.fixture
+def greedy(tmp_path, monkeypatch):
+    """Makes workers of a lane whose calls ask for 64 MiB a sample, in processes that get 2 GiB of address space."""
+    (tmp_path / "greedy_lane.py").write_text(GREEDY)
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nulimit -v 2097152\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    lane = Lane(
+        name="greedy", framework="greedy", title="greedy", adapter="greedy_lane:FRAMEWORK", distributions=("numpy",)
+    )
+    monkeypatch.setitem(lanes.OWN, "greedy", lane)
+    project = Project(tmp_path, (tmp_path,))
+    project.add([Model("net", greedy="greedy_lane:Greedy", inputs=normal(1))])
+    made = []
+
+    def make(**options):
+        made.append(Workers(machine(), "cpu", {"greedy": str(python)}, project, **options))
+        return made[-1]
+
+    yield make
+    for workers in made:
+        workers.close()
+
+
+def asked(batch, **fields):
+    return Workload("greedy", "net", batch_size=batch, **fields)
+
+
+@linux
+def test_memory_that_runs_out_costs_its_own_benchmark_alone(greedy, protocol):
+    workers = greedy()
+    failure = workers.measure(asked(64), protocol, lambda _: None).failure
+    assert (failure.kind, failure.stage) == ("out_of_memory", "compile")
+    assert failure.message == (
+        "memory ran out when 4.00 GiB were asked for (MemoryError: Unable to allocate 4.00 GiB for an array with "
+        "shape (4294967296,) and data type uint8); choose a smaller batch than 64, or let --fwbench-fit-batch halve it "
+        "until it fits"
+    )
+    after = workers.measure(asked(1), protocol, lambda _: None)
+    assert after.failure is None
+    assert len(after.samples) == protocol.min_rounds
+    workers.close()
+    assert not grandchildren(os.getpid())
+
+
+@linux
+def test_a_process_that_ends_with_bad_alloc_has_run_out_of_memory(greedy, protocol):
+    workers = greedy()
+    failure = workers.measure(asked(7), protocol, lambda _: None).failure
+    assert failure.kind == "out_of_memory"
+    assert failure.message.startswith("memory ran out (the worker was killed by SIGABRT: std::bad_alloc); choose a ")
+    assert workers.measure(asked(1), protocol, lambda _: None).failure is None
+
+
+@linux
+def test_a_batch_is_halved_in_fresh_processes_until_it_fits(greedy, protocol, tmp_path):
+    told = []
+    found = greedy(fit_batch=True).measure(asked(64), protocol, told.append)
+    assert (found.failure, found.workload, found.unfit, found.asked) == (None, asked(16), (64, 32), asked(64))
+    assert [stage for stage in told if "batch" in stage] == [
+        "out of memory, again with batch 32",
+        "out of memory, again with batch 16",
+    ]
+    assert len(set((tmp_path / "processes").read_text().split())) == 3
+
+
+@linux
+def test_where_no_batch_fits_all_that_were_tried_are_named(greedy, protocol):
+    found = greedy(fit_batch=True).measure(asked(192, accumulate=96, mode="train_step"), protocol, lambda _: None)
+    assert (found.workload.batch_size, found.unfit, found.failure.kind) == (192, (192, 96), "out_of_memory")
+    assert found.failure.message.startswith(
+        "no batch fits into memory, of those that were tried (192, 96); at batch 96: memory ran out when 6.00 GiB"
+    )
+
+
+@linux
+@pytest.mark.parametrize(("rises", "kind"), [(1, "out_of_memory"), (0, "crashed")])
+def test_the_kernel_says_whether_it_killed_a_worker_for_lack_of_memory(greedy, protocol, monkeypatch, rises, kind):
+    counts = iter([3, 3 + rises])
+    monkeypatch.setattr(oom, "kills", lambda: Kills(next(counts), "memory.events"))
+
+    def kill(stage):
+        if stage == "latency":
+            (pid,) = grandchildren(os.getpid())
+            os.kill(pid, signal.SIGKILL)
+
+    endless = dataclasses.replace(protocol, min_rounds=10**9)
+    failure = greedy().measure(asked(1), endless, kill).failure
+    assert (failure.kind, failure.stage) == (kind, "latency")
+    assert failure.message == (
+        "the kernel killed the worker because memory ran out (oom_kill in memory.events rose from 3 to 4)"
+        if rises
+        else "the worker was killed by SIGKILL, and not by the kernel for lack of memory (oom_kill in memory.events "
+        "stayed 3)"
+    )
+
+
+@pytest.mark.parametrize("known", [Kills(1, "x"), None])
+def test_what_nobody_counts_stays_a_crash(monkeypatch, known):
+    """Nor is another signal the kernel's for lack of memory, whatever it has killed meanwhile."""
+    monkeypatch.setattr(oom, "kills", lambda: Kills(5, "x") if known else None)
+    number = "SIGSEGV" if known else "SIGKILL"
+    failure = Failure("crashed", f"the worker was killed by {number}")
+    assert memory.explained(failure, known) is failure
+
+
+V2 = "low 0\nhigh 0\nmax 7\noom 2\noom_kill 4\noom_group_kill 9\n"
+V1 = "oom_kill_disable 0\nunder_oom 0\noom_kill 5\n"
+VMSTAT = "nr_free_pages 1\noom_kill 6\n"
+
+
+@pytest.mark.parametrize(
+    ("group", "files", "found"),
+    [
+        ("0::/user/me", {"sys/fs/cgroup/user/me/memory.events": V2, "proc/vmstat": VMSTAT}, 4),
+        # In a container, which sees its own group as the root of all.
+        ("0::/host/box", {"sys/fs/cgroup/memory.events": V2, "proc/vmstat": VMSTAT}, 4),
+        ("7:cpu,memory:/a\n0::/", {"sys/fs/cgroup/memory/a/memory.oom_control": V1, "proc/vmstat": VMSTAT}, 5),
+        ("7:cpu,memory:/a\n0::/", {"sys/fs/cgroup/memory/memory.oom_control": V1}, 5),
+        # The root of all groups counts nothing.
+        ("0::/", {"proc/vmstat": VMSTAT}, 6),
+        ("0::/", {"proc/vmstat": "nr_free_pages 1\n"}, None),
+        (None, {}, None),
+    ],
+)
+def test_the_kernels_counter_is_that_of_our_group_or_else_the_machines(tmp_path, group, files, found):
+    if group:
+        files = {**files, "proc/self/cgroup": f"{group}\n"}
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    told = oom.kills(tmp_path)
+    assert (told and told.count) == found
+    if told:
+        assert told.source.lstrip("/") in files
+
 
 __all__ = ["noops"]
 

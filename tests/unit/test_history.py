@@ -247,6 +247,12 @@ def test_what_a_run_holds_twice_and_what_prices_the_harness_has_no_point(latenci
     assert [(one.workload.lane, len(one.points)) for one in found] == [("torch", 1), ("jax", 1)]
 
 
+def test_a_batch_that_was_measured_anyhow_has_its_point_whatever_was_halved_to_it(latencies):
+    both = run(1, timed(0.1), timed(0.3, unfit=(2,)))
+    (one,) = latencies([timed(0.1), both])
+    assert [point.value for point in one.points] == pytest.approx([0.1, 0.1])
+
+
 # Gaps
 
 

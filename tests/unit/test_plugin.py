@@ -10,6 +10,8 @@ import pytest
 
 from fwbench.plugin.session import Session
 from fwbench.record.journal import SCHEMA
+from fwbench.record.measurement import Failure, Measurement
+from fwbench.worker.client import Server
 from tests.unit.processes import grandchildren
 from tests.unit.suites import in_process as run
 from tests.unit.suites import run as in_own_process
@@ -209,6 +211,39 @@ def test_a_killed_worker_fails_its_test_and_the_rest_is_kept(suite, killed_when_
     _, *records = journal(suite)
     assert [r["failure"] and r["failure"]["kind"] for r in records] == [None, "crashed", None]
     assert saved(suite)["fwbench"] == {"schema": SCHEMA, "failures": [records[1]]}
+
+
+def test_a_batch_that_was_halved_stands_nowhere_under_the_batch_that_was_asked_for(suite, monkeypatch):
+    """pytest-benchmark's files and tables know a benchmark by its name alone, and so would compare it."""
+    measure = Server.measure
+
+    def full(self, job, workload, tell, waited=0.0):
+        if workload.batch_size < 3:
+            return measure(self, job, workload, tell, waited)
+        return Measurement(workload, failure=Failure("out_of_memory", "memory ran out"))
+
+    monkeypatch.setattr(Server, "measure", full)
+    suite.makepyfile(test_suite=NOOP.replace("[1, 2, 3]", "[1, 8]"))
+    result = run(suite, "--benchmark-only", "--benchmark-autosave", "--fwbench-fit-batch", *FAST)
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "*noop-noop-inference-b8: *out of memory, again with batch 4, out of memory, again with batch 2, *"
+            "at batch 2: *samples/s",
+            "noop *inference *2 *noop (8 asked) *",
+            "note: noop-noop-inference-b2: batch 8 was asked for, and 8 and 4 did not fit into memory (*",
+        ]
+    )
+    _, halved = saved(suite)["benchmarks"]
+    assert "b8" not in json.dumps({name: halved[name] for name in ("name", "fullname", "group", "param", "params")})
+    assert (halved["fullname"], halved["params"]["batch_size"]) == (
+        "test_suite.py::test_noop[noop-noop-inference-b2]",
+        2,
+    )
+    assert halved["extra_info"]["unfit"] == [8, 4]
+    result = run(suite, "--benchmark-only", *FAST)
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*b8: out_of_memory: memory ran out; choose a smaller batch than 8, or let *"])
 
 
 def test_an_unavailable_framework_skips_with_the_reason(suite):

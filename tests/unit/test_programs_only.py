@@ -9,6 +9,7 @@ import pytest
 from fwbench.plugin.session import Session
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Failure
+from fwbench.record.workload import Workload
 from tests.unit.suites import benchmarks, suite
 from tests.unit.suites import in_process as run
 
@@ -102,6 +103,14 @@ def test_a_program_that_is_in_no_run_any_more_fails_and_a_new_one_does_not(suite
             "noop-noop-inference-b4: new: not in the baseline",
         ]
     )
+
+
+def test_a_batch_that_was_halved_leaves_the_one_that_was_asked_for_missing(planted, programs, baseline):
+    planted.changes = {3: {"workload": Workload("noop", "noop", batch_size=2), "unfit": (3,)}}
+    result = programs({1: 5, 2: 6, 3: 6}, f"--benchmark-compare={baseline}")
+    result.assert_outcomes(passed=3)
+    missing = "*-b3: missing: in the baseline, not available here: batch 3 was asked for, and 3 did not fit into memory"
+    result.stdout.fnmatch_lines([missing, "3 benchmarks: 1 missing, 2 unchanged"])
 
 
 def test_what_is_left_out_on_purpose_is_not_missing(programs, baseline):

@@ -160,6 +160,8 @@ def test_a_foreign_benchmark_without_finite_numbers_is_left_out_and_named(tmp_pa
         (damaged(*EXTRA, "workload", "wings", value=2), "'wings'"),
         (damaged(*EXTRA, "workload", "model", value=["a"]), "workload's model is not text"),
         (damaged(*EXTRA, "workload", "batch_size", value="8"), "batch size '8'"),
+        (damaged(*EXTRA, "unfit", value=["8"]), "batch size '8'"),
+        (damaged(*EXTRA, "unfit", value=8), "damaged measurement"),
         (damaged(*EXTRA, "metrics", value=[]), "damaged measurement"),
         (damaged(*EXTRA, "metrics", "throughput", "value", value="1e3"), "metric throughput: '1e3'"),
         (damaged(*EXTRA, "metrics", "throughput", "value", value=None), "either a value or a reason"),

@@ -93,6 +93,22 @@ def test_notes_tell_what_a_crash_led_to():
     assert note == f"jax-mlp-inference-b8: {retried.after_crash}"
 
 
+def test_a_row_that_ran_with_fallback_flags_is_marked():
+    retried = dataclasses.replace(measured("jax"), settings={"fallback_flags": "XLA_FLAGS=--mild"})
+    _, (torch, jax) = rows([measured("torch"), retried])
+    assert jax[3:5] == ["jax", "(fallback)"]
+    assert "(fallback)" not in torch
+
+
+def test_a_row_is_that_of_the_batch_that_was_measured_and_says_which_was_asked_for():
+    halved = dataclasses.replace(measured("jax"), unfit=(32, 16))
+    _, (jax,) = rows([halved])
+    assert jax[2:6] == ["8", "jax", "(32", "asked)"]
+    assert summary.notes([halved]) == [
+        "jax-mlp-inference-b8: batch 32 was asked for, and 32 and 16 did not fit into memory (--fwbench-fit-batch)"
+    ]
+
+
 def test_a_lanes_caution_is_told_once_for_all_that_it_is_true_of():
     said = dataclasses.replace(measured("torch"), settings={"caution": "one thread"})
     larger = dataclasses.replace(said, workload=dataclasses.replace(said.workload, batch_size=32))

@@ -57,7 +57,8 @@ def found(outcome, kind=None):
 
 
 def verdict(record, base, head, thresholds=LATENCY, **options):
-    (finding,) = compare(record(base), record(head), thresholds, **options).findings
+    sides = (side if isinstance(side, list) else [side] for side in (base, head))
+    (finding,) = compare(*(record(*side) for side in sides), thresholds, **options).findings
     return finding
 
 
@@ -150,6 +151,39 @@ def test_a_record_against_itself_is_unchanged(record):
     same = record(measured(), several(batch_size=8), loaded(0.5, batch_size=256))
     outcome = compare(same, same, THRESHOLDS)
     assert {finding.kind for finding in outcome.findings} == {"unchanged"}
+
+
+def test_fallback_flags_make_another_benchmark(record):
+    plain, flagged = several(lane="jax"), several(lane="jax", settings={"fallback_flags": "XLA_FLAGS=--mild"})
+    finding = verdict(record, [plain], [flagged])
+    assert (finding.kind, finding.note) == (
+        "incomparable",
+        "lane setting: fallback_flags differs: None in the baseline, 'XLA_FLAGS=--mild' here",
+    )
+    assert verdict(record, [flagged], [flagged]).kind == "unchanged"
+
+
+@pytest.mark.parametrize("test", ["tests/x.py::test", None])
+def test_a_batch_that_was_halved_is_not_taken_for_the_one_that_was_asked_for(record, test):
+    """Neither where the test tells which belong together, nor in journals, which know no test."""
+    whole, halved = several(batch_size=64), several(batch_size=16, unfit=(64, 32))
+    for base, head, sizes in (([whole], [halved], (64, 16)), ([halved], [whole], (16, 64))):
+        outcome = compare(record(*base, test=test), record(*head, test=test), LATENCY)
+        (finding,) = outcome.findings
+        note = f"batch_size differs: {sizes[0]} in the baseline, {sizes[1]} here"
+        assert (finding.kind, finding.note, outcome.exit_code) == ("incomparable", note, 4)
+    slower, own = several(factor=2.0, batch_size=16, unfit=(64, 32)), {whole.workload.id: {"latency": Threshold(1e3)}}
+    assert verdict(record, [halved], [slower]).kind == "regressed"
+    assert verdict(record, [halved], [slower], own=own).kind == "unchanged"
+    outcome = compare(record(halved, several()), record(several()), LATENCY, left_out=frozenset([whole.workload.id]))
+    assert not found(outcome, "missing")
+
+
+def test_a_batch_that_was_measured_anyhow_counts_and_no_larger_one_that_was_halved_to_it(record):
+    asked, halved = several(batch_size=16), several(factor=2.0, batch_size=16, unfit=(32,))
+    larger = dataclasses.replace(halved, unfit=(64, 32))
+    assert verdict(record, [asked], [halved, asked, larger]).kind == "unchanged"
+    assert verdict(record, [halved, larger], [asked]).kind == "improved"
 
 
 def test_what_a_record_holds_twice_is_not_comparable(record):

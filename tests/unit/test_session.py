@@ -1,9 +1,14 @@
 """Several processes' measurements of one workload made one."""
 
-from fwbench.plugin.session import pooled
+from types import SimpleNamespace
+
+import pytest
+
+from fwbench.plugin.session import Session, pooled
 from fwbench.record.machine import AcceleratorProcess, AcceleratorState
 from fwbench.record.measurement import Metric, Moment, unavailable
-from tests.unit.recorded import measured
+from fwbench.suite.profiles import PROFILES
+from tests.unit.recorded import MACHINE, measured
 
 P95 = Metric(0.3, "synchronised calls, n=59")
 TOO_FEW = unavailable("synchronised calls, n=58", "n/a (n=58): p95 needs 59 samples")
@@ -11,6 +16,22 @@ TOO_FEW = unavailable("synchronised calls, n=58", "n/a (n=58): p95 needs 59 samp
 
 def test_one_process_is_left_as_it_is():
     assert pooled([measured()]) == measured()
+
+
+@pytest.mark.parametrize(
+    "other", [{"batch_size": 4, "unfit": (8,)}, {"batch_size": 8, "settings": {"fallback_flags": "--mild"}}]
+)
+def test_processes_of_another_batch_or_with_other_flags_are_measured_again(tmp_path, monkeypatch, other):
+    """Where the second one needs it, the first one has it, too."""
+    plain, changed = measured(batch_size=8), measured(**other)
+    made = iter([plain, changed, changed, changed, None])
+    monkeypatch.setattr(Session, "run", lambda self, *_: next(made))
+    selection = SimpleNamespace(
+        processes=3, pythons={}, device="cpu", fallback=True, fit_batch=True, protocol=PROFILES["quick"]
+    )
+    found = Session(selection, MACHINE, tmp_path, None).measure(plain.workload, PROFILES["quick"], lambda _: None)
+    assert (len(found.processes), found.workload, found.fallback) == (3, changed.workload, changed.fallback)
+    assert next(made) is None
 
 
 def test_samples_are_joined_metrics_are_medians_and_each_process_keeps_its_values():

@@ -297,6 +297,9 @@ def attempts(monkeypatch):
             right = self.good is not None and self.flags is not None and self.flags.endswith(self.good)
             return Measurement(workload, failure=None if right else self.failure)
 
+        def settle(self):
+            pass
+
         def close(self):
             pass
 
@@ -309,8 +312,8 @@ def attempts(monkeypatch):
     return FakeServer
 
 
-def measured(lane="jax", device="gpu"):
-    workers = Workers(machine(), device, {}, NO_PROJECT)
+def measured(lane="jax", device="gpu", **options):
+    workers = Workers(machine(), device, {}, NO_PROJECT, **options)
     return workers.measure(Workload(lane, "cnn", device=device), PROFILES["quick"], ignore)
 
 
@@ -347,6 +350,8 @@ def test_after_a_crash_a_gpus_compiler_is_tried_with_ever_less_autotuning(attemp
     assert found.failure is None
     told = f"the worker was killed by SIGABRT, so it was run again with XLA_FLAGS={MILD} {STRONG}"
     assert found.after_crash == told
+    assert found.settings == {"fallback_flags": f"XLA_FLAGS={MILD} {STRONG}"}
+    assert found.fallback
 
 
 def test_a_flag_that_the_framework_does_not_know_is_left_out(attempts):
@@ -364,8 +369,64 @@ def test_jax_is_asked_whether_it_knows_a_flag(flag, known):
 
 
 def test_where_every_fallback_flag_crashes_the_first_crash_is_told(attempts):
-    assert measured().failure is attempts.failure
+    failure = measured().failure
+    assert failure.message == f"the worker was killed by SIGABRT; with XLA_FLAGS={MILD} {STRONG}, too"
+    assert (failure.kind, failure.stage, failure.detail) == ("crashed", "compile", "what it said")
     assert attempts.made == [None, MILD, f"{MILD} {STRONG}"]
+
+
+def test_no_flag_is_tried_where_the_user_wants_none(attempts):
+    assert measured(fallback=False).failure is attempts.failure
+    assert attempts.made == [None]
+
+
+def test_what_a_workload_needed_once_its_further_processes_begin_with_and_no_other_workload(attempts, monkeypatch):
+    """Replicates are of one program; another one may do without, and is measured as its users run it."""
+    probed = []
+    known = client._known
+    monkeypatch.setattr(client, "_known", lambda *asked: probed.append(asked) or known(*asked))
+    attempts.good = STRONG
+    workers = Workers(machine(), "gpu", {}, NO_PROJECT)
+    one, other = (Workload("jax", name, device="gpu") for name in ("cnn", "mlp"))
+    told = {workers.measure(workload, PROFILES["quick"], ignore).after_crash for workload in (one, one, other)}
+    both = f"{MILD} {STRONG}"
+    assert told == {f"the worker was killed by SIGABRT, so it was run again with XLA_FLAGS={both}"}
+    assert attempts.made == [None, MILD, both, both, None, MILD, both]
+    # Each flag once, however often it is needed.
+    assert len(probed) == 2
+
+
+def test_a_later_process_that_needs_more_flags_gets_them(attempts):
+    attempts.good = MILD
+    workers = Workers(machine(), "gpu", {}, NO_PROJECT)
+    workload = Workload("jax", "cnn", device="gpu")
+    workers.measure(workload, PROFILES["quick"], ignore)
+    attempts.good = STRONG
+    assert workers.measure(workload, PROFILES["quick"], ignore).fallback == f"XLA_FLAGS={MILD} {STRONG}"
+    assert attempts.made == [None, MILD, MILD, f"{MILD} {STRONG}"]
+
+
+@pytest.mark.parametrize(
+    ("batch", "accumulate", "tried"), [(64, 1, [64, 32, 16, 8]), (48, 8, [48, 24, 8]), (20, 2, [20, 10, 4])]
+)
+def test_a_batch_is_halved_until_it_fits(attempts, batch, accumulate, tried):
+    """In whole parts of what its gradients are accumulated over."""
+    sizes = []
+
+    def measure(self, job, workload, tell, waited=0.0):
+        sizes.append(job["workload"]["batch_size"])
+        full = None if workload.batch_size <= 8 else Failure("out_of_memory", "memory ran out")
+        return Measurement(workload, failure=full)
+
+    attempts.measure = measure
+    workload = Workload("torch", "mlp", "train_step", batch, accumulate=accumulate)
+    workers = Workers(machine(), "cpu", {}, NO_PROJECT, fit_batch=True)
+    found = workers.measure(workload, PROFILES["quick"], ignore)
+    assert sizes == tried
+    assert (found.workload.batch_size, list(found.unfit), found.asked) == (tried[-1], tried[:-1], workload)
+    # What does not fit is not tried again.
+    assert workers.measure(workload, PROFILES["quick"], ignore) == found
+    assert sizes == [*tried, tried[-1]]
 
 
 @pytest.mark.parametrize("stage", ["compile", "training", "latency"])

@@ -7,7 +7,7 @@ import pytest
 from fwbench.report import calls, units
 from fwbench.report.answers import answers, headline, table
 from fwbench.report.calls import break_evens
-from fwbench.report.cases import cases, settings
+from fwbench.report.cases import cases, doubts, settings
 from fwbench.report.weighing import weigh
 from tests.unit.recorded import measured, metric, proof
 from tests.unit.report.test_cases import measurement, record
@@ -264,6 +264,32 @@ def test_lanes_that_may_not_be_compared_have_no_answer(jax, why):
     assert headline([answer]) == [
         "1 of 1 workloads cannot be answered (mlp b1): their lanes may not be compared, as the notes say."
     ]
+
+
+def test_a_lane_that_needs_fallback_flags_is_compared_and_says_so():
+    """It is what runs on this machine."""
+    (answer,) = answers(cases([beside("torch", 100.0), set_to(fallback_flags="XLA_FLAGS=--mild")]))
+    assert (answer.fastest, answer.ratio) == ("jax", 3.0)
+    assert answer.reason.endswith("; JAX (jit) with fallback flags, as it crashed without")
+
+
+def test_processes_with_and_without_fallback_flags_are_no_replicates():
+    given = [beside("torch", 100.0), beside("torch", 100.0), beside("jax", 300.0), set_to(fallback_flags="--mild")]
+    (answer,) = answers(cases(given))
+    assert (answer.ratio, answer.confidence) == (None, "mixed flags")
+    (doubt,) = doubts(cases(given))
+    assert doubt == (
+        "error: torch and jax did not each run with the same fallback flags in all processes in mlp, so their numbers "
+        "cannot be compared"
+    )
+
+
+def test_a_batch_that_was_halved_is_compared_with_its_like_alone():
+    halved = dataclasses.replace(beside("jax", 300.0), unfit=(16, 8))
+    larger = dataclasses.replace(beside("torch", 100.0), workload=dataclasses.replace(halved.asked, lane="torch"))
+    assert halved.asked.batch_size == 16
+    assert not answers(cases([larger, halved]))
+    assert answers(cases([beside("torch", 100.0), halved]))[0].ratio == 3.0
 
 
 def test_an_unproved_lane_is_left_out_of_an_answer_about_others():

@@ -1,0 +1,50 @@
+"""Whether the kernel has killed processes because memory ran out (Linux's OOM killer), by its own counters."""
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+_COUNT = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Kills:
+    """A counter of such kills.
+
+    Attributes:
+        count: since the machine was started, or the control group made.
+        source: the file that tells.
+    """
+
+    count: int
+    source: str
+
+
+def kills(root: Path = Path("/")) -> Kills | None:
+    """How many there have been: in this process's control group, or else on the whole machine; None: nobody tells.
+
+    Args:
+        root: of the file system.
+    """
+    for path in _files(root):
+        with suppress(OSError):
+            if found := _COUNT.search(path.read_text(encoding="utf-8")):
+                return Kills(int(found[1]), f"/{path.relative_to(root)}")
+    return None
+
+
+def _files(root: Path) -> Iterator[Path]:
+    """Where the kernel counts them: version 2 of control groups, version 1, the machine."""
+    groups = root / "sys/fs/cgroup"
+    with suppress(OSError):
+        for line in (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+            _, controllers, path = line.split(":", 2)
+            # A container may see its own group as the root of all, and its path as the host's.
+            for place in (path.lstrip("/"), ""):
+                if not controllers:
+                    yield groups / place / "memory.events"
+                elif "memory" in controllers.split(","):
+                    yield groups / "memory" / place / "memory.oom_control"
+    yield root / "proc/vmstat"
