@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from fwbench.record.measurement import FALLBACK, Failure, Measurement
 from fwbench.record.reading import PROOFS
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
-from fwbench.worker.channel import Channel, describe_exit
+from fwbench.worker.channel import Channel, GarbledError, Stacks, describe_exit
 from fwbench.worker.memory import advised, explained, unfitting
+from fwbench.worker.scratch import Scratch
 
 # This very fwbench.
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -29,6 +31,10 @@ _SERVER = PACKAGE / "worker" / "__main__.py"
 
 # Importing a framework from a cold disk takes seconds; a server silent for longer than this will not come up.
 START_DEADLINE = 180.0
+
+# Seconds in which a worker whose record is here gives its memory back and ends, and in which one that was killed does.
+END_DEADLINE = 30.0
+KILL_DEADLINE = 10.0
 
 # glibc's defaults map and unmap large blocks at every call: thousands of page faults, a third slower and the largest
 # source of differences between processes. A variable that the user has set wins.
@@ -190,9 +196,10 @@ class Workers:
         return environment(os.environ, self._machine.threads, self._device, lane)
 
     def close(self) -> None:
-        """End every server."""
-        for server in self._servers.values():
-            server.close()
+        """End every server, the others also where Ctrl-C keeps one from it."""
+        with ExitStack() as stack:
+            for server in self._servers.values():
+                stack.callback(server.close)
 
 
 class Server:
@@ -203,10 +210,18 @@ class Server:
     """
 
     def __init__(self, python: str, lane: Lane, cpus: tuple[int, ...], environment: Mapping[str, str]) -> None:
-        self._channel = Channel(command(python, _SERVER, json.dumps(configuration(lane, cpus))), environment)
+        self._scratch = Scratch()
+        folder = str(self._scratch.path)
+        config = json.dumps(configuration(lane, cpus, folder))
+        try:
+            self._channel = Channel(command(python, _SERVER, config), {**environment, "TMPDIR": folder})
+        except OSError:
+            self._scratch.close()
+            raise
         self._python = python
         self._ready = False
-        # Whether the last job's record is here, and its worker perhaps still is, too.
+        # The last job's worker, and whether it is still there though its record is here.
+        self._worker = 0
         self._ending = False
 
     @property
@@ -222,33 +237,53 @@ class Server:
         Args:
             waited: seconds that this job has waited for the last one's worker to end, which are overhead, too.
         """
-        if not self._ready:
-            message = self._channel.receive(time.monotonic() + START_DEADLINE)
-            if message is None or "ready" not in message:
-                failure = Failure(
-                    "crashed", f"no worker could be started with {self._python}", detail=self._channel.said()
-                )
-                self.close()
-                return Measurement(workload, failure=failure)
-            self._ready = True
         try:
+            if not self._ready:
+                failure = self._unready()
+                if failure:
+                    self.close()
+                    return Measurement(workload, failure=failure)
+                self._ready = True
             return self._converse(job, workload, tell, waited)
         except BaseException:
             # Ctrl-C, or a fault of ours: the worker must not go on by itself.
             self.close()
             raise
 
+    def _unready(self) -> Failure | None:
+        """Wait until the server can take a job; why it cannot."""
+        try:
+            message = self._channel.receive(time.monotonic() + START_DEADLINE)
+        except TimeoutError:
+            said, stacks = self._channel.said(), self._channel.stacks()
+            sentence = f"no worker could be started with {self._python} within {START_DEADLINE:g} s"
+            return Failure("timed_out", f"{sentence}; it was killed{stacks.where}", detail=_detail(said, stacks))
+        except GarbledError:
+            message = None
+        if message is not None and "ready" in message:
+            return None
+        return Failure("crashed", f"no worker could be started with {self._python}", detail=self._channel.said())
+
     def settle(self) -> None:
         """Wait until the last job's worker has ended and given its memory back, which it does while pytest goes on."""
-        while self._ending:
-            try:
-                message = self._channel.receive(time.monotonic() + START_DEADLINE)
-            except TimeoutError:
+        if self._ending and not self._exited(END_DEADLINE):
+            # It does not come to its end. The record is here: nothing is lost with it.
+            self._kill()
+            if not self._exited(KILL_DEADLINE):
                 self.close()
-                return
+        if not self._channel.alive:
+            self.close()
+
+    def _exited(self, patience: float) -> bool:
+        """Whether the worker ends within so many seconds, or the server with it."""
+        deadline = time.monotonic() + patience
+        with suppress(TimeoutError, GarbledError):
+            while (message := self._channel.receive(deadline)) is not None and "exited" not in message:
+                pass
             if message is None:
                 self._channel.wait()
-            self._ending = message is not None and "exited" not in message
+            self._ending = False
+        return not self._ending
 
     def _converse(
         self, job: Mapping[str, Any], workload: Workload, tell: Callable[[str], None], waited: float
@@ -258,52 +293,100 @@ class Server:
         asked = time.monotonic()
         deadline = asked + limit
         self._channel.send(job)
+        self._worker = 0
         started: float | None = None
         stage: str | None = None
-        pid = 0
-        timed_out = False
+        # Why the worker was killed.
+        failure: Failure | None = None
         exit_code: int | None = None
         while exit_code is None:
             try:
                 message = self._channel.receive(deadline)
+                if message is not None and "measurement" in message and not failure:
+                    measurement = _measurement(message["measurement"])
+                    self._ending = True
+                    return dataclasses.replace(
+                        measurement,
+                        overhead_s=waited + time.monotonic() - asked - sum(measurement.stages.values()),
+                        start_s=None if started is None else started - asked,
+                    )
             except TimeoutError:
-                timed_out = True
-                self._kill(pid)
-                deadline = time.monotonic() + START_DEADLINE
+                if failure:
+                    # Nor has the server told that it is dead.
+                    self.close()
+                    break
+                failure = self._late(limit, stage, stderr_start)
+                self._kill()
+                deadline = time.monotonic() + KILL_DEADLINE
+                continue
+            except GarbledError as error:
+                if not failure:
+                    said = f"what the worker sent is no message: {error}; it was killed"
+                    failure = Failure("crashed", said, stage, self._channel.said(stderr_start))
+                    self._kill()
+                    deadline = time.monotonic() + KILL_DEADLINE
                 continue
             if message is None:
                 exit_code = self._channel.wait()
             elif "started" in message:
-                pid, started = message["started"], time.monotonic()
+                self._worker, started = message["started"], time.monotonic()
             elif "stage" in message:
                 stage = message["stage"]
                 tell(message["stage"])
-            elif "measurement" in message and not timed_out:
-                self._ending = True
-                measurement = Measurement.from_json(message["measurement"])
-                return dataclasses.replace(
-                    measurement,
-                    overhead_s=waited + time.monotonic() - asked - sum(measurement.stages.values()),
-                    start_s=None if started is None else started - asked,
-                )
             elif "exited" in message:
                 exit_code = message["exited"]
-        if timed_out:
-            said = f"no result within the deadline of {limit:g} s; the worker was killed"
-            return Measurement(workload, failure=Failure("timed_out", said, stage))
-        failure = Failure("crashed", describe_exit(exit_code), stage, self._channel.said(stderr_start))
+        # Of one that died within a message, how it died says more.
+        died = exit_code not in (None, 0, -signal.SIGKILL) and not (failure and failure.kind == "timed_out")
+        if failure is None or died:
+            assert exit_code is not None
+            failure = Failure("crashed", describe_exit(exit_code), stage, self._channel.said(stderr_start))
+        if not self._channel.alive:
+            # It could not end those that the worker has started.
+            self.close()
         return Measurement(workload, failure=failure)
 
-    def _kill(self, pid: int) -> None:
-        """Kill the worker; with no worker known yet, the server."""
-        try:
-            os.kill(pid or self._channel.pid, signal.SIGKILL)
-        except ProcessLookupError:
+    def _late(self, limit: float, stage: str | None, start: int) -> Failure:
+        """What there is to be said of a worker that has not come back."""
+        said, stacks = self._channel.said(start), self._channel.stacks()
+        during = f"during {stage}" if stage else "before its first stage"
+        sentence = f"no result within the deadline of {limit:g} s; the worker was killed {during}{stacks.where}"
+        return Failure("timed_out", sentence, stage, _detail(said, stacks))
+
+    def _kill(self) -> None:
+        """Kill the worker with its helpers; with no worker known yet, the server."""
+        if not self._worker:
+            self._channel.kill()
             return
+        with suppress(ProcessLookupError):
+            os.killpg(self._worker, signal.SIGKILL)
 
     def close(self) -> None:
-        """End the server and, through its closed pipe, the job that it may still run."""
-        self._channel.close()
+        """End the server and, through its closed pipe, the job that it may still run; calling it again does nothing."""
+        try:
+            # Before it is ready it has no job to end, and reads no pipe.
+            if self._ready:
+                self._channel.close()
+            else:
+                self._channel.close(patience=0.0)
+        finally:
+            self._ending = False
+            self._scratch.close()
+
+
+def _measurement(data: Mapping[str, Any]) -> Measurement:
+    """A worker's.
+
+    Raises:
+        GarbledError: it is none.
+    """
+    try:
+        return Measurement.from_json(data)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise GarbledError(f"a measurement without its parts ({type(error).__name__}: {error})") from error
+
+
+def _detail(said: str, stacks: Stacks) -> str:
+    return "\n".join(filter(None, (said.strip(), stacks.text)))
 
 
 def _measured(
@@ -368,13 +451,14 @@ def command(python: str, script: Path, *arguments: str, package: Path = PACKAGE)
     return [python, "-P", str(_START), str(package), str(script), *arguments]
 
 
-def configuration(lane: Lane, cpus: Sequence[int]) -> dict[str, Any]:
-    """What a lane's server is started with: what to import, and where to run."""
+def configuration(lane: Lane, cpus: Sequence[int], scratch: str) -> dict[str, Any]:
+    """What a lane's server is started with: what to import, where to run, and its folder of temporary files."""
     return {
         "lane": lane.to_json(),
         "cpus": cpus,
         # Forking a process that has loaded frameworks is safe on Linux alone: elsewhere each job gets a new server.
         "fork": sys.platform == "linux",
+        "scratch": scratch,
     }
 
 

@@ -15,6 +15,7 @@ import json
 import math
 import os
 import random
+import shutil
 import statistics
 import tempfile
 import time
@@ -33,7 +34,7 @@ from fwbench.record.lanes import LANES, Lane
 from fwbench.record.measurement import FALLBACK, Failure, FailureKind
 from fwbench.record.workload import Workload
 from fwbench.worker import turns
-from fwbench.worker.channel import Channel, describe_exit
+from fwbench.worker.channel import Channel, GarbledError, describe_exit
 from fwbench.worker.client import (
     START_DEADLINE,
     Flags,
@@ -342,14 +343,17 @@ class _Partner:
         self.side = side
         self._deadline = deadline
         side.caches.mkdir(exist_ok=True)
+        self._own = Path(tempfile.mkdtemp(dir=side.caches))
+        scratch = self._own / "tmp"
+        scratch.mkdir()
         # Compiling is not what a duet compares, and on a CPU it is the same each time. On a GPU compilers choose by
         # measuring, and each pair must draw its own choice.
-        caches = side.caches if device == "cpu" else Path(tempfile.mkdtemp(dir=side.caches))
-        folders = {variable: str(caches / name) for variable, name in lane.caches.items()}
+        caches = side.caches if device == "cpu" else self._own
+        folders = {variable: str(caches / name) for variable, name in lane.caches.items()} | {"TMPDIR": str(scratch)}
         variables = {**environment(os.environ, machine.threads, device, lane), **noise, **lane.sharing, **folders}
         variables = added(variables, flags)
         python = side.interpreter(lane.framework)
-        config = json.dumps(configuration(lane, machine.cpus))
+        config = json.dumps(configuration(lane, machine.cpus, str(scratch)))
         server = command(python, Path(turns.__file__).resolve(), config, package=side.package)
         self._kills = oom.kills()
         # Raised when it is asked, so that it does not matter which side was started first.
@@ -376,8 +380,7 @@ class _Partner:
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Send a message; a process that has ended is noticed when its answer is awaited."""
-        with contextlib.suppress(BrokenPipeError):
-            self._channel.send(message)
+        self._channel.send(message)
 
     def receive(self, answer: str) -> dict[str, Any]:
         """The answer of this name.
@@ -435,14 +438,22 @@ class _Partner:
 
     def close(self) -> None:
         """End the server and its job."""
-        if self._unstarted is None:
-            self._channel.close()
+        try:
+            if self._unstarted is None:
+                self._channel.close()
+        finally:
+            shutil.rmtree(self._own, ignore_errors=True)
 
     def _receive(self, patience: float) -> dict[str, Any]:
         try:
             message = self._channel.receive(time.monotonic() + patience)
         except TimeoutError:
-            raise SideError(self.side, "timed_out", f"no answer within the deadline of {patience:g} s") from None
+            stacks = self._channel.stacks()
+            sentence = f"no answer within the deadline of {patience:g} s; it was killed{stacks.where}"
+            raise SideError(self.side, "timed_out", sentence, stacks.text) from None
+        except GarbledError as error:
+            sentence = f"what it sent is no message: {error}"
+            raise SideError(self.side, "crashed", sentence, self._channel.said()) from None
         if message is None:
             raise self._died(self._channel.wait())
         return message

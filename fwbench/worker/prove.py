@@ -1,11 +1,10 @@
 """The parent's side of a proof: a fresh process for each, so that no framework and no user's module comes in here."""
 
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack
 from pathlib import Path
 
 from fwbench.errors import UserError
@@ -16,8 +15,9 @@ from fwbench.parity import store
 from fwbench.parity.store import Proved
 from fwbench.record.lanes import LANES
 from fwbench.record.reading import PROOFS
-from fwbench.worker.channel import Channel, describe_exit
+from fwbench.worker.channel import Channel, GarbledError, describe_exit
 from fwbench.worker.client import PACKAGE, command, environment
+from fwbench.worker.scratch import Scratch
 
 _PROCESS = PACKAGE / "parity" / "process.py"
 
@@ -61,16 +61,22 @@ def prove(
         if lane.framework in (model.reference, candidate):
             variables = environment(variables, threads, device, lane)
     until = time.monotonic() + deadline
-    with closing(Channel(command(sys.executable, _PROCESS), variables)) as channel:
+    with Scratch() as scratch, ExitStack() as stack:
+        channel = Channel(command(sys.executable, _PROCESS), {**variables, "TMPDIR": str(scratch.path)})
+        # It reads no pipe while it proves, and has nothing to lose.
+        stack.callback(channel.close, patience=0.0)
         channel.send(job)
         while True:
             try:
                 message = channel.receive(until)
             except TimeoutError:
-                os.kill(channel.pid, signal.SIGKILL)
                 raise UserError(
-                    f"{model.name}: no proof of {candidate} within {deadline:g} s, so its process was ended: "
-                    "proof_axes= of the model makes proofs smaller"
+                    f"{model.name}: no proof of {candidate} within {deadline:g} s, so its process was ended"
+                    f"{channel.stacks().where}: proof_axes= of the model makes proofs smaller"
+                ) from None
+            except GarbledError as error:
+                raise UserError(
+                    f"{model.name}: no proof of {candidate}: what its process sent is no message: {error}"
                 ) from None
             if message is None:
                 said = channel.said().strip().rpartition("\n")[2]

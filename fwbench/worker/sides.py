@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import Any
 from fwbench.errors import UserError
 from fwbench.models.project import Project
 from fwbench.worker.client import PACKAGE
+from fwbench.worker.scratch import Scratch
 
 
 @dataclass(frozen=True)
@@ -126,8 +126,8 @@ def sides(against: str, project: Project, pythons: Mapping[str, str]) -> Iterato
         UserError: there is no such revision or interpreter.
     """
     found = find(against, project.root)
-    with tempfile.TemporaryDirectory(prefix="fwbench-duet-") as made:
-        folder = Path(made).resolve()
+    with Scratch(found.top if found.revision else None) as made:
+        folder = made.path
 
         def side(name: str, title: str, **fields: Any) -> Side:
             root = folder / name
@@ -150,12 +150,9 @@ def sides(against: str, project: Project, pythons: Mapping[str, str]) -> Iterato
             return
         assert found.revision is not None
         title, checkout = f"{against} ({found.revision[:12]})", str(folder / "base")
-        try:
-            if _git(found.top, "worktree", "add", "--detach", "--force", checkout, found.revision) is None:
-                raise UserError(f"git could not make a worktree of {title} in {folder}: look at its disk's free space.")
-            yield side("base", title, pythons=pythons), head
-        finally:
-            _git(found.top, "worktree", "remove", "--force", checkout)
+        if _git(found.top, "worktree", "add", "--detach", "--force", checkout, found.revision) is None:
+            raise UserError(f"git could not make a worktree of {title} in {folder}: look at its disk's free space.")
+        yield side("base", title, pythons=pythons), head
 
 
 def _within(root: Path, top: Path, folder: Path) -> Path:

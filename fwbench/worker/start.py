@@ -3,16 +3,20 @@
 `python -P start.py PACKAGE SCRIPT ARGUMENT ...`. A path to import from would not do: beside an installed fwbench lie
 the frameworks that it was installed with. A process that the script spawns runs this file too (as `__mp_main__`), and
 so has the same fwbench.
+
+How such a process ends is decided by the `lifetime` beside this file, whichever fwbench the script has.
 """
 
 import os
 import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
-from importlib.util import spec_from_file_location
+from importlib.util import module_from_spec, spec_from_file_location
 from types import ModuleType
 
 _PACKAGE = "FWBENCH_PACKAGE"
+# Under which scripts find it among the modules.
+_LIFETIME = "fwbench_lifetime"
 
 
 class Finder:
@@ -38,7 +42,18 @@ class Finder:
         return found
 
 
+def _lifetime() -> ModuleType:
+    file = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lifetime.py")
+    spec = spec_from_file_location(_LIFETIME, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[_LIFETIME] = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 if __name__ == "__main__":
+    _lifetime().begin()
     _, os.environ[_PACKAGE], *sys.argv = sys.argv
 if __name__ in ("__main__", "__mp_main__"):
     sys.meta_path.insert(0, Finder(os.environ[_PACKAGE]))

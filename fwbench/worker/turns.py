@@ -23,7 +23,8 @@ and the names that are the repository's `own`.
 In place of any answer there may be one that says why there is none: {"unavailable"}, {"unbuildable"} (the model, as it
 is described), {"out_of_memory"}, {"failed"}, {"stray"} (a module of the user's from other files than this side's) or
 {"undriven"} (this side's fwbench is too old or too new to be used by these lines). Only JSON passes, on the pipe that
-was standard output; whatever is printed goes to standard error.
+was standard output, each line after an empty one, as a player may have died within a line; whatever is printed goes to
+standard error. At SIGUSR1 the player, or without one the server, writes its threads' stacks there.
 """
 
 import contextlib
@@ -38,7 +39,6 @@ import os
 import sys
 import time
 import traceback
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -61,9 +61,13 @@ def serve(config: dict[str, Any]) -> None:
     """Answer jobs until standard input closes.
 
     Args:
-        config: `lane` to run, `cpus` to be pinned to, `fork`: whether to fork for each job.
+        config: `lane` to run, `cpus` to be pinned to, `fork`: whether to fork for each job, `scratch`: a folder for
+            temporary files of these jobs alone.
     """
-    send, receive = _claim_pipes()
+    # Put there by `start`: this side's fwbench may have none, or another.
+    lifetime = sys.modules["fwbench_lifetime"]
+    send, receive, incoming = _claim_pipes()
+    lifetime.end_if_closed(incoming)
     faulthandler.enable()
     if config["cpus"] and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, config["cpus"])
@@ -81,31 +85,25 @@ def serve(config: dict[str, Any]) -> None:
         frameworks.load(config["lane"]["adapter"]).preload(config["lane"]["name"])
     gc.collect()
     gc.freeze()
+    keeper = lifetime.Keeper(incoming, config["scratch"]) if config["fork"] else None
     send({"ready": sys.version.split()[0]})
     while (job := receive()) is not None:
-        if not config["fork"]:
-            _play(config["lane"], job, send, receive)
+        play = functools.partial(_play, config["lane"], job, send, receive)
+        if keeper is None:
+            lifetime.end_when_closed(incoming)
+            play()
             return
-        with warnings.catch_warnings():
-            # Python 3.12 and some frameworks warn of forking a process with threads. They have started none yet.
-            warnings.simplefilter("ignore")
-            pid = os.fork()
-        if pid == 0:
-            _play(config["lane"], job, send, receive)
-            sys.stderr.flush()
-            os._exit(0)
-        _, status = os.waitpid(pid, 0)
-        send({"exited": os.waitstatus_to_exitcode(status)})
+        send({"exited": keeper.run(play)})
 
 
-def _claim_pipes() -> tuple[Send, Receive]:
+def _claim_pipes() -> tuple[Send, Receive, int]:
     incoming = os.fdopen(os.dup(0), "rb")
     outgoing = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
 
     def send(message: dict[str, Any]) -> None:
-        outgoing.write(json.dumps(message) + "\n")
+        outgoing.write(f"\n{json.dumps(message)}\n")
         outgoing.flush()
 
     def receive() -> dict[str, Any] | None:
@@ -113,7 +111,7 @@ def _claim_pipes() -> tuple[Send, Receive]:
         line = incoming.readline()
         return json.loads(line) if line else None
 
-    return send, receive
+    return send, receive, incoming.fileno()
 
 
 def _play(lane: dict[str, Any], job: dict[str, Any], send: Send, receive: Receive) -> None:
@@ -206,7 +204,7 @@ def _stray(job: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(file, str) or not os.path.isabs(file) or file.startswith(job["root"] + os.sep):
             continue
         # Which fwbench this is was decided when the process was started.
-        if name.partition(".")[0] in ("fwbench", "__main__", "__mp_main__"):
+        if name.partition(".")[0] in ("fwbench", "fwbench_lifetime", "__main__", "__mp_main__"):
             continue
         folder = resolved(os.path.dirname(file)) + os.sep
         in_tree = folder.startswith(tree + os.sep) and not folder.startswith(environments)
@@ -343,3 +341,6 @@ def _time_of_units() -> float:
 
 if __name__ == "__main__":
     serve(json.loads(sys.argv[1]))
+    sys.stderr.flush()
+    # To take down what a framework has loaded would keep the client waiting.
+    os._exit(0)

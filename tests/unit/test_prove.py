@@ -209,7 +209,7 @@ def test_a_proof_is_told_and_kept(process, tmp_path):
         (
             "import time; time.sleep(60)",
             0.5,
-            "pair: no proof of jax within 0.5 s, so its process was ended: proof_axes=",
+            "script.py, line 2): proof_axes= of the model makes proofs smaller",
         ),
     ],
 )

@@ -18,7 +18,7 @@ from tests.unit.fakes import FakeClock, FakeFramework, FakeProgram
 NOOP = {"lane": "noop", "model": "noop", "mode": "fixed"}
 MODEL = CATALOG["noop"].to_json()
 JOB = {"workload": NOOP, "model": MODEL, "path": [], "side": "base", "root": "/", "tree": None, "own": [], "extra": 0.0}
-CONFIGURATION = configuration(LANES["noop"], [])
+CONFIGURATION = configuration(LANES["noop"], [], scratch="of a server that forks")
 
 
 @pytest.fixture
@@ -90,8 +90,8 @@ def test_planted_work_is_not_part_of_the_time_it_is_a_share_of(clock, monkeypatc
 
 
 @pytest.fixture
-def server():
-    config = json.dumps(CONFIGURATION)
+def server(tmp_path):
+    config = json.dumps({**CONFIGURATION, "scratch": str(tmp_path)})
     channel = Channel(command(sys.executable, Path(turns.__file__), config), environment({}, 1, "cpu", LANES["noop"]))
     assert "ready" in channel.receive(time.monotonic() + 60)
     yield channel

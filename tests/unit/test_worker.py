@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import types
 from importlib import metadata
 from typing import ClassVar
 
@@ -223,7 +224,7 @@ def test_what_a_library_prints_stays_out_of_the_messages():
         """
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == '{"message": 1}\n'
+    assert done.stdout == '\n{"message": 1}\n'
     assert "echoed" in done.stderr
 
 
@@ -268,8 +269,12 @@ def test_the_server_is_prepared_before_it_takes_a_job(monkeypatch):
     monkeypatch.setattr(server, "run", note("run"))
     monkeypatch.setattr(server, "_claim_standard_output", lambda: lambda message: done.extend(message))
     monkeypatch.setattr(sys, "stdin", ["{}\n"])
+    # Of the process that runs this test, the pipe is not a server's.
+    monkeypatch.setattr(
+        server, "lifetime", types.SimpleNamespace(end_if_closed=note("alone?"), end_when_closed=note("watch"))
+    )
     serve({"lane": LANES["noop"].to_json(), "cpus": [], "fork": False})
-    assert done == ["preload", "prepare", "freeze", "ready", "run"]
+    assert done == ["alone?", "preload", "prepare", "freeze", "ready", "watch", "run"]
 
 
 MILD, STRONG = (value for _, value in LANES["jax"].fallback)
