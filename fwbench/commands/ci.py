@@ -5,7 +5,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from fwbench.commands import github
 from fwbench.errors import UserError
 from fwbench.record import files
 from fwbench.report import summaries, verdicts
+from fwbench.worker.interrupts import Ended
 
 # What a run leaves in its folder.
 _SUMMARY = "summary.json"
@@ -57,7 +58,7 @@ def _duet(options: argparse.Namespace) -> int:
         *_split(options.arguments),
     ]
     print(f"base is {base}\n{shlex.join(command)}", flush=True)
-    code = subprocess.run(command).returncode
+    code = _run(command)
     text = _told(summary, f"pytest ended with exit code {code}.")
     try:
         files.write(options.out / "summary.md", text)
@@ -68,6 +69,19 @@ def _duet(options: argparse.Namespace) -> int:
         with open(shown, "a", encoding="utf-8") as file:
             file.write(text)
     return code
+
+
+def _run(command: Sequence[str]) -> int:
+    """pytest's exit code. What ends this process is for pytest to end by, in order."""
+    with subprocess.Popen(command) as process:
+        while True:
+            try:
+                return process.wait()
+            except Ended:
+                process.terminate()
+            except KeyboardInterrupt:
+                # The terminal has sent it to pytest, too.
+                continue
 
 
 def _comment(options: argparse.Namespace) -> int:

@@ -3,10 +3,12 @@
 import argparse
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
 from fwbench.errors import UserError
+from fwbench.worker import interrupts
 
 # Each module has `add(subparsers)`, which declares its commands and sets `run`: from the parsed arguments to an exit
 # code.
@@ -26,7 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command.
 
     Returns:
-        Its exit code; 4 with one sentence on standard error where the user must correct something.
+        Its exit code; 4 with one sentence on standard error where the user must correct something. Where a signal ends
+        it, 128 and the signal's number, as shells have it: 130 for Ctrl-C.
     """
     parser = argparse.ArgumentParser(
         prog="fwbench",
@@ -37,7 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         importlib.import_module(name).add(subparsers)
     options = parser.parse_args(arguments)
     try:
-        code: int = options.run(options)
+        with interrupts.in_order():
+            code: int = options.run(options)
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read the output has seen enough; nothing is left to be flushed into the pipe.
@@ -46,4 +50,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"fwbench: {error}", file=sys.stderr)
         return UserError.EXIT_CODE
+    except interrupts.Ended as ended:
+        print(f"\nfwbench: {ended}", file=sys.stderr)
+        return ended.exit_code
+    except KeyboardInterrupt:
+        print("\nfwbench: interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
     return code

@@ -47,12 +47,14 @@ _ROUNDS = 60
 _LOADERS = 2
 _LOADER = """
 import os, random, sys, time
-parent, draw = os.getppid(), random.Random(int(sys.argv[1]))
+parent, draw = int(sys.argv[1]), random.Random(int(sys.argv[2]))
 while os.getppid() == parent:
     until = time.monotonic() + draw.uniform(0, 8)
-    while time.monotonic() < until:
+    while time.monotonic() < until and os.getppid() == parent:
         sum(range(10000))
-    time.sleep(draw.uniform(0, 8))
+    until = time.monotonic() + draw.uniform(0, 8)
+    while time.monotonic() < until and os.getppid() == parent:
+        time.sleep(0.1)
 """
 
 
@@ -145,7 +147,7 @@ def _line(comparison: duet.Comparison, planted: float) -> dict[str, Any]:
 @contextmanager
 def _load(wanted: bool, draw: random.Random) -> Iterator[None]:
     loaders = [
-        subprocess.Popen([sys.executable, "-c", _LOADER, str(draw.randrange(1 << 32))])
+        subprocess.Popen([sys.executable, "-c", _LOADER, str(os.getpid()), str(draw.randrange(1 << 32))])
         for _ in range(_LOADERS if wanted else 0)
     ]
     try:

@@ -7,7 +7,7 @@ pytest's own process imports no framework; a worker measures, and its samples ar
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from fwbench.record.measurement import WAITING, Failure, Measurement
 from fwbench.record.workload import Workload
 from fwbench.report import summary
 from fwbench.suite.profiles import Protocol
+from fwbench.worker import interrupts
 from fwbench.worker.prove import prove as prove_model
 
 # Of pytest-benchmark's, what means nothing where benchmarks do not run.
@@ -276,13 +277,14 @@ class Run:
                 expected[workload] = gate_options.of_test(item, gate.kind)
         gate.expect(expected)
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtestloop(self, session: pytest.Session) -> Iterator[None]:
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
         """Not reached after a usage error; after errors of collection, nothing runs."""
         self._ran = not self._config.option.collectonly and not session.testsfailed
-        done = yield
-        self._measure_again()
-        return done
+        with interrupts.in_order():
+            done = yield
+            self._measure_again()
+            return done
 
     # Measuring
 
