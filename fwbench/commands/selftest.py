@@ -9,6 +9,7 @@ import argparse
 import dataclasses
 import hashlib
 import json
+import os
 import random
 import signal
 import subprocess

@@ -1,5 +1,8 @@
-"""Who is whose child, from /proc."""
+"""Who is whose child, and who is still there, from /proc."""
 
+import contextlib
+import time
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -20,3 +23,37 @@ def children(parent: int) -> list[int]:
 def grandchildren(parent: int) -> list[int]:
     """Living children of living children."""
     return [pid for child in children(parent) for pid in children(child)]
+
+
+def descendants(parent: int) -> list[int]:
+    """Living children, their living children, and so on."""
+    return [pid for child in children(parent) for pid in (child, *descendants(child))]
+
+
+def alive(pid: int) -> bool:
+    """Whether a process is, and is not merely waiting to be looked after by its parent."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def gone(pids: Iterable[int]) -> bool:
+    """Whether all these processes end within a generous time."""
+    end = time.monotonic() + 30
+    while any(map(alive, pids)):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def started_with(variable: str) -> set[int]:
+    """Living processes that were started with a variable of the environment, `NAME=value`, whoever their parent is."""
+    found = set()
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        # It may have ended, or be somebody else's.
+        with contextlib.suppress(OSError):
+            if variable.encode() in environ.read_bytes().split(b"\0"):
+                found.add(int(environ.parent.name))
+    return found

@@ -1,20 +1,27 @@
-"""What goes wrong on purpose: what the user is told of it, and that the next benchmark is as if nothing had."""
+"""Faults, one a test, each brought about for real: what the user sees of it and what survives it.
 
+The table in docs/reliability.md names each of these tests.
+"""
+
+import contextlib
 import dataclasses
 import json
 import os
+import re
 import signal
 import statistics
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Barrier
 from types import SimpleNamespace
 
 import pytest
 from pytest_benchmark.storage.file import FileStorage
 
+import fwbench
 from fwbench.commands import selftest
 from fwbench.commands.cli import main
 from fwbench.compare import evidence
@@ -28,17 +35,705 @@ from fwbench.parity.store import Key, Proved
 from fwbench.plugin.saving import take_over
 from fwbench.record import files, journal, lanes
 from fwbench.record.journal import Journal
-from fwbench.record.lanes import Lane
+from fwbench.record.lanes import LANES, Lane
 from fwbench.record.measurement import Failure
 from fwbench.record.reading import PROOFS, read
 from fwbench.record.workload import Workload
-from fwbench.worker import memory
+from fwbench.suite.profiles import PROFILES
+from fwbench.worker import channel, client, interrupts, memory, scratch
 from fwbench.worker import prove as proving
-from fwbench.worker.client import Workers
-from tests.unit.processes import grandchildren
+from fwbench.worker.client import PACKAGE, Workers
+from fwbench.worker.pairs import Pairs
+from fwbench.worker.scratch import Scratch
+from fwbench.worker.sides import sides
+from tests.unit.plain.plain_lane import LANE
+from tests.unit.processes import alive, children, descendants, gone, grandchildren, started_with
 from tests.unit.suites import benchmarks
 from tests.unit.suites import in_process as in_this_process
 from tests.unit.suites import suite as noops
+
+PAGE = PACKAGE.parent / "docs" / "reliability.md"
+PLAIN = Path(__file__).parent / "plain"
+# Nothing is timed here.
+PROTOCOL = dataclasses.replace(
+    PROFILES["quick"],
+    warmup_iterations=1,
+    warmup_time=0.0,
+    min_rounds=5,
+    max_time=0.0,
+    percentile_time=0.0,
+    throughput_time=0.0,
+    energy_time=0.0,
+)
+# Growing deadlines, in seconds: the first is enough, but for a machine that is busy otherwise.
+DEADLINES = (0.5, 4.0, 30.0)
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and forks")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The system's folder for temporary files, and the environment in which a worker finds the faults."""
+    made = tmp_path / "tmp"
+    made.mkdir()
+    monkeypatch.setenv("TMPDIR", str(made))
+    monkeypatch.setattr(scratch.tempfile, "tempdir", str(made))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (PLAIN, PACKAGE.parent))))
+    monkeypatch.setenv("FAULT_COMES", str(tmp_path / "comes"))
+    monkeypatch.setitem(LANES._all, LANE.name, LANE)
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    return made
+
+
+class Harness:
+    """Workers that measure networks of tests/unit/plain/faults.py."""
+
+    def __init__(self, comes):
+        self.comes = comes
+        self.project = Project(comes.parent, ())
+        self.workers = Workers(machine(), "cpu", {}, self.project)
+        # The processes of the last measurement, as they were at each of its stages.
+        self.pids = set()
+
+    def measure(self, fault, deadline=60.0, at=None):
+        """What comes of a network, `at` being called at each stage."""
+        self.pids.clear()
+        self.comes.unlink(missing_ok=True)
+        if fault not in self.project.models:
+            self.project.add([model(fault)])
+
+        def tell(stage):
+            self.pids.update(descendants(os.getpid()))
+            if at:
+                at(stage)
+
+        protocol = dataclasses.replace(PROTOCOL, deadline=deadline)
+        return self.workers.measure(Workload(LANE.name, fault), protocol, tell)
+
+    def failure(self, fault, told="", deadlines=DEADLINES, at=None):
+        """How a network that does not come back fails, once it has come to its fault in time, so that this is told."""
+        for deadline in deadlines:
+            failure = self.measure(fault, deadline, at).failure
+            if self.comes.exists() and told in failure.message:
+                break
+        return failure
+
+    @property
+    def worker(self):
+        (pid,) = grandchildren(os.getpid())
+        return pid
+
+    @property
+    def channel(self):
+        return self.workers._servers[LANE.name]._channel
+
+    @property
+    def works(self):
+        """Whether the next workload is measured as if nothing had been."""
+        return self.measure("Net").failure is None
+
+
+def model(fault):
+    return fwbench.Model(fault, plain=f"faults:{fault}", inputs=fwbench.normal(2))
+
+
+def until_it_comes(lives=lambda: True):
+    """Wait until somebody comes to a fault, for as long as this is so."""
+    while not Path(os.environ["FAULT_COMES"]).exists():
+        assert lives()
+        time.sleep(0.01)
+
+
+def of_this_test():
+    """All living processes that this test has started, and those started by them."""
+    return started_with(f"FAULT_COMES={os.environ['FAULT_COMES']}")
+
+
+def comes(process):
+    """All that a process has started, once one of them comes to a fault."""
+    until_it_comes(lambda: process.poll() is None)
+    return of_this_test() - {process.pid}
+
+
+@pytest.fixture
+def harness(folder, tmp_path):
+    made = Harness(tmp_path / "comes")
+    yield made
+    made.workers.close()
+    assert list(folder.iterdir()) == []
+    assert gone(of_this_test())
+
+
+# A worker that does not come back
+
+
+@pytest.mark.parametrize(
+    ("fault", "where"),
+    [("Hangs", "hang"), ("IgnoresSigterm", "hang"), ("HangsInC", "__call__"), ("FloodsStandardError", "__call__")],
+)
+def test_a_hung_worker_ends_at_its_deadline_and_says_where_it_was(harness, fault, where):
+    failure = harness.failure(fault, f" in {where} (")
+    assert (failure.kind, failure.stage) == ("timed_out", "compile")
+    said = (
+        rf"no result within the deadline of [\d.]+ s; the worker was killed during compile in {where} \(.*faults.py, "
+    )
+    assert re.match(said, failure.message)
+    assert failure.detail.count(f" in {where}\n") == 1
+    assert len(failure.detail) < 10_000
+    assert len(harness.channel._said) <= channel._KEPT
+    assert gone(harness.pids - set(children(os.getpid())))
+    assert harness.works
+
+
+@pytest.mark.parametrize("fault", ["BlocksSignals", "Stops", "WaitsInTheKernel"])
+def test_a_worker_that_no_signal_reaches_ends_at_its_deadline(harness, monkeypatch, fault):
+    monkeypatch.setattr(channel, "_BEGINS", 0.2)
+    failure = harness.failure(fault, "did not tell")
+    assert failure.kind == "timed_out"
+    assert failure.message.endswith("; the worker was killed during compile, and did not tell where it was")
+    assert gone(harness.pids - set(children(os.getpid())))
+    assert harness.works
+
+
+def test_the_helpers_of_a_hung_worker_end_with_it(harness):
+    assert harness.failure("HelpedAndHangs").kind == "timed_out"
+    assert of_this_test() == set(children(os.getpid()))
+    assert harness.works
+
+
+def test_what_a_killed_worker_leaves_in_the_folder_for_temporary_files_goes_with_it(harness, folder):
+    assert harness.failure("LeavesFilesAndHangs").kind == "timed_out"
+    (run,) = folder.iterdir()
+    assert [path.name for path in run.iterdir()] == ["fwbench-owner.json"]
+    # A link among them is not followed.
+    assert harness.comes.exists()
+
+
+# A worker that ends otherwise than it should
+
+
+@pytest.mark.parametrize(
+    ("fault", "sentence"),
+    [
+        ("WritesGarbage", "what the worker sent is no message: 'Segmentation faults are fun'; it was killed"),
+        ("WritesForEver", "what the worker sent is no message: a line of more than 1 MiB; it was killed"),
+        (
+            "SendsAnotherRecord",
+            "what the worker sent is no message: a measurement without its parts (KeyError: 'workload'); it was killed",
+        ),
+        ("WritesHalfALine", "the worker ended with exit code 3 before it had a result"),
+        ("ClosesThePipe", "the worker ended with exit code 1 before it had a result"),
+        ("ExitsWith0", "the worker ended with exit code 0 before it had a result"),
+    ],
+)
+def test_a_worker_that_does_not_keep_to_its_messages_fails_alone(harness, monkeypatch, fault, sentence):
+    monkeypatch.setattr(channel, "_LONGEST", 1 << 20)
+    failure = harness.measure(fault).failure
+    assert (failure.kind, failure.stage) == ("crashed", "compile") or fault == "ClosesThePipe"
+    assert failure.message == sentence
+    assert gone(harness.pids - set(children(os.getpid())))
+    assert harness.works
+
+
+def test_a_worker_that_hangs_at_its_end_has_given_its_record(harness, monkeypatch):
+    monkeypatch.setattr(client, "END_DEADLINE", 0.3)
+    assert harness.measure("HangsAtItsEnd").failure is None
+    pid = harness.worker
+    assert harness.works
+    assert not alive(pid)
+
+
+def test_processes_that_a_worker_leaves_behind_end_with_it(harness):
+    assert harness.measure("Helped").failure is None
+    harness.workers._servers[LANE.name].settle()
+    assert of_this_test() == set(children(os.getpid()))
+    assert harness.works
+
+
+# The server
+
+
+def test_a_server_that_hangs_while_it_imports_a_framework_is_given_up(harness, monkeypatch):
+    preloading = dataclasses.replace(LANE, adapter="faults:FRAMEWORK")
+    monkeypatch.setitem(LANES._all, LANE.name, preloading)
+    for deadline in DEADLINES:
+        monkeypatch.setattr(client, "START_DEADLINE", deadline)
+        failure = harness.measure("Net").failure
+        if " in hang (" in failure.message:
+            break
+    assert failure.kind == "timed_out"
+    sentence = f"no worker could be started with {sys.executable} within {deadline:g} s; it was killed in hang ("
+    assert failure.message.startswith(sentence)
+    assert " in preload\n" in failure.detail
+    assert descendants(os.getpid()) == []
+    monkeypatch.setitem(LANES._all, LANE.name, LANE)
+    monkeypatch.setattr(client, "START_DEADLINE", 60.0)
+    assert harness.works
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "sentence"),
+    [
+        (signal.SIGKILL, "crashed", "the worker was killed by SIGKILL"),
+        (
+            signal.SIGSTOP,
+            "timed_out",
+            r"no result within the deadline of [\d.]+ s; the worker was killed during compile",
+        ),
+    ],
+)
+def test_a_server_that_is_killed_or_stopped_takes_its_worker_with_it(harness, monkeypatch, number, kind, sentence):
+    for name, module in (("_BEGINS", channel), ("_ENDS", channel), ("KILL_DEADLINE", client)):
+        monkeypatch.setattr(module, name, 0.2)
+    assert harness.works
+
+    def stop(stage):
+        if stage == "compile":
+            until_it_comes()
+            harness.pids.update(descendants(os.getpid()))
+            (server,) = children(os.getpid())
+            os.kill(server, number)
+
+    deadlines = (60.0,) if kind == "crashed" else DEADLINES
+    failure = harness.failure("HelpedAndHangs", deadlines=deadlines, at=stop)
+    assert failure.kind == kind
+    assert re.match(sentence, failure.message)
+    assert len(harness.pids) >= 5
+    assert gone(harness.pids)
+    assert harness.works
+
+
+# Whoever asks is gone
+
+ASKS = """
+from tests.unit.test_faults import *
+LANES._all[LANE.name] = LANE
+Harness(Path(os.environ["FAULT_COMES"])).measure("HelpedAndHangs")
+"""
+
+
+def test_nothing_but_files_outlives_a_killed_client(folder):
+    asking = subprocess.Popen([sys.executable, "-c", ASKS])
+    pids = comes(asking)
+    asking.kill()
+    asking.wait()
+    assert len(pids) >= 4
+    assert gone(pids)
+    assert len(list(folder.iterdir())) == 1
+    scratch.clear()
+    assert list(folder.iterdir()) == []
+
+
+def test_a_server_that_cannot_fork_ends_with_its_pipe(harness, monkeypatch):
+    """As on other systems than Linux, where the kernel tells nobody of a parent's end."""
+    configuration = client.configuration
+    monkeypatch.setattr(client, "configuration", lambda *of: configuration(*of) | {"fork": False})
+
+    def close(stage):
+        if stage == "compile":
+            until_it_comes()
+            harness.channel._process.stdin.close()
+
+    failure = harness.measure("Hangs", at=close).failure
+    assert failure.message.startswith("the worker was killed by SIGKILL")
+
+
+def test_a_server_whose_client_is_gone_before_it_begins_ends(harness, monkeypatch):
+    preloading = dataclasses.replace(LANE, adapter="faults:FRAMEWORK")
+    config = json.dumps(client.configuration(preloading, (), ""))
+    server = subprocess.Popen(client.command(sys.executable, client._SERVER, config), stdin=subprocess.PIPE)
+    server.stdin.close()
+    assert server.wait(timeout=30) == 1
+
+
+# A run of pytest
+
+SUITE = """
+import fwbench
+
+@fwbench.benchmark(fwbench.Model("net", plain="faults:Net", inputs=fwbench.normal(2)), lanes=["plain"])
+def test_1(fwbench_measure):
+    fwbench_measure()
+
+@fwbench.benchmark(fwbench.Model("hangs", plain="faults:HelpedAndHangs", inputs=fwbench.normal(2)), lanes=["plain"])
+def test_2(fwbench_measure):
+    fwbench_measure()
+"""
+CONFTEST = """
+from fwbench.record.lanes import LANES
+from plain_lane import LANE
+LANES._all[LANE.name] = LANE
+"""
+
+
+class Suite:
+    """A user's repository, whose second benchmark hangs."""
+
+    def __init__(self, path):
+        self.path = path
+        path.mkdir()
+        (path / "conftest.py").write_text(CONFTEST)
+        (path / "test_suite.py").write_text(SUITE)
+        (path / ".gitignore").write_text("__pycache__\n.benchmarks\n")
+
+    def git(self, *arguments):
+        identity = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.org")
+        command = ["git", *identity, "-C", str(self.path), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    def commit(self):
+        self.git("init", "--quiet")
+        self.git("add", ".")
+        self.git("commit", "--quiet", "--message", "it")
+
+    @contextlib.contextmanager
+    def running(self, *options, module="pytest"):
+        """A run that has come to its fault, and all processes that it has started."""
+        command = [sys.executable, "-m", module, *options]
+        # As a shell starts it: with a group of its own, which Ctrl-C goes to.
+        with subprocess.Popen(
+            command, cwd=self.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        ) as process:
+            pids = comes(process)
+            try:
+                yield process, pids
+            finally:
+                process.kill()
+                assert gone(pids)
+
+    @property
+    def records(self):
+        """What the journal holds, every line of it whole."""
+        (path,) = self.path.glob(".benchmarks/journal/*.jsonl")
+        return [json.loads(line) for line in path.read_text().splitlines()][1:]
+
+
+@pytest.fixture
+def suite(folder, tmp_path):
+    return Suite(tmp_path / "suite")
+
+
+FAST = (
+    *("-p", "no:cacheprovider", "-p", "fwbench.plugin", "--benchmark-only"),
+    *("--benchmark-max-time=0", "--benchmark-min-rounds=5"),
+)
+
+
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [
+        (signal.SIGINT, "KeyboardInterrupt"),
+        (signal.SIGTERM, "Ended: ended by SIGTERM"),
+        (signal.SIGHUP, "Ended: ended by SIGHUP"),
+    ],
+)
+def test_a_run_that_is_interrupted_ends_in_order(suite, folder, number, told):
+    with suite.running(*FAST, "--benchmark-json=run.json") as (process, pids):
+        os.killpg(process.pid, number)
+        said, _ = process.communicate(timeout=30)
+        assert gone(pids)
+    assert process.returncode == 2
+    assert told in said
+    assert "1 passed" in said
+    assert "fwbench: quick profile on" in said
+    assert [record["workload"]["model"] for record in suite.records] == ["net"]
+    assert len(json.loads((suite.path / "run.json").read_text())["benchmarks"]) == 1
+    assert list(folder.iterdir()) == []
+
+
+def test_a_second_sigterm_ends_a_run_at_once():
+    code = (
+        "import os\nfrom fwbench.worker.interrupts import in_order\nwith in_order():\n"
+        "    for _ in range(2):\n"
+        "        try:\n            os.kill(os.getpid(), 15)\n"
+        "        except KeyboardInterrupt as error:\n            print(error, flush=True)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (-signal.SIGTERM, "ended by SIGTERM\n")
+
+
+def test_a_signal_that_somebody_else_ignores_stays_ignored():
+    """As `nohup` has it."""
+    previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with interrupts.in_order():
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    signal.signal(signal.SIGHUP, previous)
+
+
+def test_a_second_ctrl_c_leaves_no_process(suite, folder):
+    with suite.running(*FAST) as (process, pids):
+        os.killpg(process.pid, signal.SIGINT)
+        while all(map(alive, pids)):
+            time.sleep(0.001)
+        os.killpg(process.pid, signal.SIGINT)
+        process.communicate(timeout=30)
+        assert gone(pids)
+    assert len(suite.records) == 1
+    scratch.clear()
+    assert list(folder.iterdir()) == []
+
+
+def test_nothing_but_files_outlives_a_killed_run_and_the_next_removes_them(suite, folder):
+    with suite.running(*FAST) as (process, pids):
+        process.kill()
+        process.wait()
+        assert len(pids) > 3
+        assert gone(pids)
+    assert len(suite.records) == 1
+    assert len(list(folder.iterdir())) == 1
+    scratch.clear()
+    assert list(folder.iterdir()) == []
+
+
+# A duet
+
+
+def test_a_side_of_a_duet_that_hangs_is_told_with_where_it_was(suite, folder):
+    suite.commit()
+    project = Project(suite.path, (suite.path,))
+    workload = Workload(LANE.name, "Hangs")
+    with sides("HEAD", project, {}) as both:
+        for deadline in DEADLINES:
+            pairs = Pairs(*both, {"Hangs": model("Hangs")}, machine(), "cpu", deadline)
+            fault = pairs.play([workload])[workload]
+            if " in hang (" in fault.failure.message:
+                break
+        assert fault.failure.kind == "timed_out"
+        told = f"no answer within the deadline of {deadline:g} s; it was killed in hang ("
+        assert fault.failure.message.startswith(told)
+        assert " in _take_turns\n" in fault.failure.detail
+        assert descendants(os.getpid()) == []
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_duet_that_is_interrupted_leaves_neither_process_nor_worktree(suite, folder, number):
+    suite.commit()
+    with suite.running(*FAST, "--fwbench-against=HEAD", "-k", "test_2") as (process, pids):
+        os.killpg(process.pid, number)
+        process.communicate(timeout=30)
+        assert gone(pids)
+    assert process.returncode == 2
+    assert len(suite.git("worktree", "list").splitlines()) == 1
+    assert list(folder.iterdir()) == []
+
+
+def test_the_worktree_of_a_killed_duet_goes_with_the_next_run(suite, folder):
+    suite.commit()
+    with suite.running(*FAST, "--fwbench-against=HEAD", "-k", "test_2") as (process, pids):
+        process.kill()
+        process.wait()
+        assert gone(pids)
+    assert len(suite.git("worktree", "list").splitlines()) == 2
+    scratch.clear()
+    assert len(suite.git("worktree", "list").splitlines()) == 1
+    assert list(folder.iterdir()) == []
+
+
+def test_a_worktree_that_was_being_made_goes_too(suite, folder):
+    """Git locks it for as long as it is not whole."""
+    suite.commit()
+    own = suite.path.parent / "own"
+    suite.git("worktree", "add", "--detach", str(own))
+    owner = subprocess.Popen([sys.executable, "-c", OWNS, suite.path], stdout=subprocess.PIPE, text=True)
+    made = Path(owner.stdout.readline().strip())
+    suite.git("worktree", "add", "--detach", str(made / "base"))
+    (suite.path / ".git" / "worktrees" / "base" / "locked").write_text("initializing")
+    (made / "base" / ".git").unlink()
+    owner.kill()
+    owner.communicate()
+    scratch.clear()
+    assert not made.exists()
+    assert [line.split()[0] for line in suite.git("worktree", "list").splitlines()] == [str(suite.path), str(own)]
+
+
+# Folders for temporary files
+
+OWNS = """
+import sys, time
+from pathlib import Path
+from fwbench.worker.scratch import Scratch
+mine = Scratch(Path(sys.argv[1]) if len(sys.argv) > 1 else None)
+print(mine.path, flush=True)
+time.sleep(3600)
+"""
+
+
+@contextlib.contextmanager
+def owner():
+    with subprocess.Popen([sys.executable, "-c", OWNS], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process, Path(process.stdout.readline().strip())
+        finally:
+            process.kill()
+
+
+def test_only_folders_of_dead_processes_of_ours_are_removed(folder, tmp_path):
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "fwbench-owner.json").write_text('{"pid": 1, "repository": null}')
+    (folder / "fwbench-link").symlink_to(precious, target_is_directory=True)
+    for name in ("fwbench-results", "fwbench-odd", "another"):
+        (folder / name).mkdir()
+        (folder / name / "file").touch()
+    (folder / "fwbench-odd" / "fwbench-owner.json").symlink_to(precious / "fwbench-owner.json")
+    (folder / "fwbench-file").touch()
+    before = set(folder.iterdir())
+    with owner() as (_, living), owner() as (process, dead):
+        (dead / "head").symlink_to(precious, target_is_directory=True)
+        process.kill()
+        process.wait()
+        with Scratch() as mine:
+            assert set(folder.iterdir()) == {*before, living, mine.path}
+    assert (precious / "fwbench-owner.json").exists()
+
+
+def test_runs_that_begin_at_the_same_moment_leave_each_others_folders(folder):
+    """While all of them find the folder of a dead one."""
+    with owner() as (process, dead):
+        process.kill()
+        process.wait()
+    with contextlib.ExitStack() as stack:
+        found = [stack.enter_context(owner())[1] for _ in range(3)]
+        many = subprocess.run([sys.executable, "-c", MANY], capture_output=True, text=True, check=True)
+        assert many.stdout == "ok\n"
+        assert not dead.exists()
+        assert all(path.is_dir() for path in found)
+
+
+MANY = """
+import multiprocessing
+from fwbench.worker.scratch import Scratch
+
+def make(_):
+    for _ in range(50):
+        with Scratch() as mine:
+            mine.path.joinpath("file").touch()
+            assert len(list(mine.path.iterdir())) == 2
+    return True
+
+with multiprocessing.get_context("fork").Pool(8) as pool:
+    print("ok" if all(pool.map(make, range(8))) else "lost")
+"""
+
+
+# Commands
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "told"),
+    [(signal.SIGINT, 130, "fwbench: interrupted"), (signal.SIGTERM, 143, "fwbench: ended by SIGTERM")],
+)
+def test_fwbench_prove_that_is_interrupted_is_one_sentence(suite, number, code, told):
+    (suite.path / "conftest.py").write_text("import faults\n\nfaults.hang()\n")
+    with suite.running("prove", module="fwbench") as (process, pids):
+        os.killpg(process.pid, number)
+        said, _ = process.communicate(timeout=30)
+        assert gone(pids)
+    assert (process.returncode, said.split("\n")) == (code, ["", told, ""])
+
+
+def test_a_proof_that_is_interrupted_leaves_no_process(folder, tmp_path, monkeypatch):
+    script = tmp_path / "script.py"
+    script.write_text('print(\'{"stage": "output"}\', flush=True)\nimport faults\nfaults.hang()\n')
+    monkeypatch.setattr(proving, "_PROCESS", script)
+    pids = []
+
+    def interrupt(stage):
+        pids.extend(children(os.getpid()))
+        raise KeyboardInterrupt
+
+    pair = fwbench.Model("pair", torch="nets:Torch", jax="nets:Jax", inputs=fwbench.normal(2))
+    with pytest.raises(KeyboardInterrupt):
+        proving.prove(pair, "jax", Project(tmp_path, ()), interrupt)
+    assert len(pids) == 1
+    assert not alive(pids[0])
+    assert list(folder.iterdir()) == []
+
+
+WAITS = """
+import os, sys
+from pathlib import Path
+from fwbench.commands.ci import _run
+from fwbench.worker import interrupts
+with interrupts.in_order():
+    sys.exit(_run([sys.executable, "-c", sys.argv[1]]))
+"""
+# It takes longer to end than Python waits by itself for what it has started.
+RUNS = """
+import os, signal, sys, time
+from pathlib import Path
+def end(*_):
+    time.sleep(0.5)
+    sys.exit(5)
+signal.signal(signal.SIGINT, end)
+signal.signal(signal.SIGTERM, end)
+Path(os.environ["FAULT_COMES"]).touch()
+time.sleep(3600)
+"""
+
+
+@pytest.mark.parametrize(("number", "send"), [(signal.SIGINT, os.killpg), (signal.SIGTERM, os.kill)])
+def test_fwbench_ci_lets_pytest_end_in_order(folder, number, send):
+    """Ctrl-C comes to both, and SIGTERM to the command alone."""
+    process = subprocess.Popen([sys.executable, "-c", WAITS, RUNS], start_new_session=True)
+    pids = comes(process)
+    send(process.pid, number)
+    assert process.wait(timeout=30) == 5
+    assert gone(pids)
+
+
+def test_the_load_of_a_killed_selftest_ends_with_it(folder):
+    code = (
+        "import random, time; from fwbench.commands.selftest import _load\n"
+        "with _load(True, random.Random(0)):\n    print(flush=True)\n    time.sleep(3600)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    process.stdout.readline()
+    pids = children(process.pid)
+    process.kill()
+    process.communicate()
+    assert len(pids) == 2
+    assert gone(pids)
+
+
+# Nothing at all
+
+
+def test_ten_workers_in_a_row_leave_nothing(harness, folder):
+    assert harness.works
+
+    def counted():
+        return {
+            "processes": of_this_test(),
+            "of pytest": len(os.listdir("/proc/self/fd")),
+            "of the server": len(os.listdir(f"/proc/{children(os.getpid())[0]}/fd")),
+            "files": sorted(path.relative_to(folder) for path in folder.rglob("*")),
+        }
+
+    harness.workers._servers[LANE.name].settle()
+    before = counted()
+    for fault in ("Helped", "Net", "ExitsWith0") * 3:
+        harness.measure(fault)
+    assert harness.works
+    harness.workers._servers[LANE.name].settle()
+    assert counted() == before
+
+
+def test_the_page_names_these_tests():
+    """Each of this file's, and none that there is not."""
+    here = {name for name in globals() if name.startswith("test_")} - {"test_the_page_names_these_tests"}
+    named = set(re.findall(r"`(test_\w+)`", PAGE.read_text(encoding="utf-8")))
+    everywhere = {
+        name
+        for path in Path(__file__).parent.rglob("test_*.py")
+        for name in re.findall(r"def (test_\w+)", path.read_text())
+    }
+    assert here <= named
+    assert named <= everywhere
+
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="limits memory and reads /proc")
 
