@@ -306,7 +306,11 @@ def test_a_server_that_is_killed_or_stopped_takes_its_worker_with_it(harness, mo
 # Whoever asks is gone
 
 ASKS = """
-from tests.unit.test_faults import *
+import os
+from pathlib import Path
+
+from tests.unit.test_faults import LANE, LANES, Harness
+
 LANES._all[LANE.name] = LANE
 Harness(Path(os.environ["FAULT_COMES"])).measure("HelpedAndHangs")
 """
@@ -728,7 +732,7 @@ def test_the_page_names_these_tests():
     named = set(re.findall(r"`(test_\w+)`", PAGE.read_text(encoding="utf-8")))
     everywhere = {
         name
-        for path in Path(__file__).parent.rglob("test_*.py")
+        for path in Path(__file__).parents[1].rglob("test_*.py")
         for name in re.findall(r"def (test_\w+)", path.read_text())
     }
     assert here <= named
@@ -1130,7 +1134,7 @@ def test_a_proof_that_cannot_be_kept_is_told_with_what_it_came_to(tmp_path, monk
         def receive(self, until):
             return {"proved": dataclasses.asdict(found)}
 
-        def close(self):
+        def close(self, patience=0.0):
             return
 
     monkeypatch.setattr(proving, "Channel", Proving)
