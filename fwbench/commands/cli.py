@@ -2,12 +2,14 @@
 
 import argparse
 import importlib
+import io
 import os
 import signal
 import sys
 from collections.abc import Sequence
 
 from fwbench.errors import UserError
+from fwbench.text import line
 from fwbench.worker import interrupts
 
 # Each module has `add(subparsers)`, which declares its commands and sets `run`: from the parsed arguments to an exit
@@ -31,6 +33,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Its exit code; 4 with one sentence on standard error where the user must correct something. Where a signal ends
         it, 128 and the signal's number, as shells have it: 130 for Ctrl-C.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal that cannot show a name shows its code.
+            stream.reconfigure(errors="backslashreplace")
     parser = argparse.ArgumentParser(
         prog="fwbench",
         description="Reads and compares records, which `pytest --benchmark-only` makes, and proves models.",
@@ -48,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
         return 0
     except UserError as error:
-        print(f"fwbench: {error}", file=sys.stderr)
+        print(line(f"fwbench: {error}"), file=sys.stderr)
         return UserError.EXIT_CODE
     except interrupts.Ended as ended:
         print(f"\nfwbench: {ended}", file=sys.stderr)

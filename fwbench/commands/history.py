@@ -7,6 +7,7 @@ from typing import Any
 from fwbench.errors import UserError
 from fwbench.record import files
 from fwbench.record import reading as records
+from fwbench.text import line
 
 
 def add(subparsers: Any) -> None:
@@ -53,7 +54,7 @@ def _run(options: argparse.Namespace) -> int:
     for one in found:
         print("\n".join(history.lines(one)))
     for fault in faults:
-        print(fault)
+        print(line(fault))
     try:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         files.write(options.out, history.page(found, faults))

@@ -18,6 +18,7 @@ from fwbench.report import answers, cards, cases, contents, paper, ratios
 from fwbench.report.cases import Setting
 from fwbench.report.formats import csv, latex, markdown
 from fwbench.report.tables import Table
+from fwbench.text import line
 
 if TYPE_CHECKING:
     from fwbench.report.figures import Drawing
@@ -166,7 +167,7 @@ def _run(options: argparse.Namespace) -> int:
         names = ", ".join(str(record.path) for record in read)
         raise UserError(f"{names}: no measurement of fwbench in there, so there is nothing to report")
     for record in read:
-        print(f"read {record.path}: {len(record.measurements)} measurements, {record.made:%Y-%m-%d %H:%M} UTC")
+        print(line(f"read {record.path}: {len(record.measurements)} measurements, {record.made:%Y-%m-%d %H:%M} UTC"))
     try:
         written = [path for name in options.format for path in _WRITERS[name](options.out, found, tell)]
     except OSError as error:

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import itertools
 import json
+import shlex
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -280,7 +281,7 @@ def doubts(given: Iterable[Case]) -> list[str]:
         named = ", ".join(f"{model} ({reason})" if reason else model for model, reason in unproved.items())
         wrong[
             f"no speed-up where it is not proved that the frameworks compute the same thing: {named}. "
-            f"`fwbench prove {' '.join(unproved)}` proves it, or says what differs."
+            f"`fwbench prove {shlex.join(unproved)}` proves it, or says what differs."
         ] = None
     return list(wrong)
 

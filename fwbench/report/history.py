@@ -3,12 +3,10 @@
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import jinja2
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -20,7 +18,8 @@ from fwbench.record.workload import Workload
 from fwbench.report import units
 from fwbench.report.figures import Drawing
 from fwbench.report.look import GRID, INK, Style, looking, printable, styles
-from fwbench.report.page import inline
+from fwbench.report.page import asset, inline, templates
+from fwbench.text import line
 
 TITLE = "fwbench history"
 
@@ -76,16 +75,17 @@ def lines(history: History) -> list[str]:
     """For the terminal: what was read, a row a change, and how to measure each again."""
     found = _all(history)
     told = [tell(series, shift) for series, shift in found]
-    rows = [_HEADER, *(one.cells for one in told)] if told else []
+    rows = [_HEADER, *([line(cell) for cell in one.cells] for one in told)] if told else []
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADER))] if rows else []
     table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     commands = [text for names, why, again in _repeated(told) for text in _command(names, why, again)]
-    return [f"{heading(history)}: {summary(history)}", *table, *(["to measure again:"] if told else []), *commands]
+    first = line(f"{heading(history)}: {summary(history)}")
+    return [first, *table, *(["to measure again:"] if told else []), *commands]
 
 
 def _command(names: Sequence[str], why: str, again: str) -> list[str]:
-    about = f"  {'; '.join(names)}{f' ({why})' if why else ''}"
-    return [about, f"    {again}"] if again else [about]
+    about = f"  {line('; '.join(names))}{f' ({line(why)})' if why else ''}"
+    return [about, f"    {line(again)}"] if again else [about]
 
 
 def _repeated(told: Sequence[Told]) -> list[tuple[list[str], str, str]]:
@@ -165,7 +165,8 @@ def _again(series: Series, shift: Shift) -> tuple[str, str]:
         return "", f"{f'{why}; ' if why else ''}the records do not tell both commits, so nothing can be built again"
     command = _pytest(series.workload, shift.after)
     if before.commit != after.commit:
-        return f"git switch --detach {after.commit[:10]} && {command} --fwbench-against={before.commit[:10]}", why
+        old, new = (shlex.quote(run.commit[:10]) for run in (before, after))
+        return f"git switch --detach {new} && {command} --fwbench-against={old}", why
     if versions:
         older = ", ".join(f"{name} {old}" for name, (old, _) in versions.items())
         return f"{command} --fwbench-against=PYTHON", f"{why}; PYTHON is an interpreter with {older}"
@@ -195,15 +196,16 @@ def _pytest(workload: Workload, point: Point) -> str:
 
 def page(histories: Sequence[History], notes: Sequence[str]) -> str:
     """The page's HTML: one file that needs nothing else; whatever comes from records is escaped."""
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_asset), autoescape=True, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.get_template("history.html").render(
-        title=TITLE,
-        parts=[_part(history, number) for number, history in enumerate(histories, 1)],
-        notes=notes,
-        header=_HEADER,
-        style=Markup(_asset("page.css")),
+    return (
+        templates()
+        .get_template("history.html")
+        .render(
+            title=TITLE,
+            parts=[_part(history, number) for number, history in enumerate(histories, 1)],
+            notes=notes,
+            header=_HEADER,
+            style=Markup(asset("page.css")),
+        )
     )
 
 
@@ -360,7 +362,3 @@ def _runs(axes: Axes, history: History) -> None:
     runs = [history.runs[place] for place in places]
     axes.set_xticks(places, [f"{run.record.made:%m-%d}\n{printable(run.commit[:7])}" for run in runs])
     axes.set_xlim(-0.5, last + 0.5)
-
-
-def _asset(name: str) -> str:
-    return files("fwbench.report").joinpath(name).read_text(encoding="utf-8")

@@ -7,6 +7,7 @@ hatch and one kind of line, so that a figure can be read in grey too.
 import dataclasses
 import itertools
 import math
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from matplotlib.ticker import NullLocator
 
 from fwbench.record.lanes import OWN
 from fwbench.report.cases import title
+from fwbench.text import cut, visible
 
 Key = TypeVar("Key")
 Group = TypeVar("Group")
@@ -245,8 +247,7 @@ def named(model: str, precision: str) -> str:
 
 def printable(text: str, most: int = 32) -> str:
     """A name as XML may hold it, cut where it would leave no room for the figure; tables have it whole."""
-    shown = "".join(character if character.isprintable() else "?" for character in text)
-    return shown if len(shown) <= most else f"{shown[: most - 3]}..."
+    return cut(visible(re.sub(r"\s", " ", text)), most)
 
 
 def thin(values: Sequence[float]) -> list[float]:

@@ -1,6 +1,7 @@
 """The page: one file that needs nothing else, opens from disk and asks nothing of a network."""
 
 import base64
+import functools
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ from fwbench.report.cards import Card
 from fwbench.report.figures import Drawing
 from fwbench.report.look import INK, PAGE, PAPER
 from fwbench.report.tables import Column, Table, Value
+from fwbench.text import visible
 
 _ANSWERS = ("answers", "ratios")
 # Of one mode; more of them are folded.
@@ -70,20 +72,30 @@ class Part:
 
 def write(title: str, parts: Sequence[Part], foreign: Table | None) -> str:
     """The page's HTML; whatever comes from records is escaped, and only our own script may run."""
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_asset), autoescape=True, trim_blocks=True, lstrip_blocks=True
-    )
+    environment = templates()
     environment.filters["inline"] = inline
     environment.globals |= {"exact": exact, "pinned": pinned, "most_cards": _CARDS}
-    script = _asset("page.js")
+    script = asset("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return environment.get_template("page.html").render(
         title=title,
         parts=parts,
         foreign=foreign,
-        style=Markup(_asset("page.css")),
+        style=Markup(asset("page.css")),
         script=Markup(script),
         digest=digest,
+    )
+
+
+@functools.cache
+def templates() -> jinja2.Environment:
+    """Where templates come from; whatever they show is escaped, and has no characters that nobody sees."""
+    return jinja2.Environment(
+        loader=jinja2.FunctionLoader(asset),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: visible(value) if type(value) is str else value,
     )
 
 
@@ -115,7 +127,14 @@ def inline(path: Path, prefix: str, words: Drawing) -> Markup:
     share = f"{words.figure.get_figwidth() / PAGE.width:.3f}"
     words_of = f'role="img" aria-labelledby="{prefix}-t {prefix}-d"'
     return Markup('{} style="--share: {}" {}><title id="{}-t">{}</title><desc id="{}-d">{}</desc>{}').format(
-        Markup(opening), share, Markup(words_of), prefix, words.title, prefix, words.alternative, Markup(rest)
+        Markup(opening),
+        share,
+        Markup(words_of),
+        prefix,
+        visible(words.title),
+        prefix,
+        visible(words.alternative),
+        Markup(rest),
     )
 
 
@@ -125,5 +144,6 @@ def _tag(text: str, prefix: str) -> str:
     return re.sub(r'(url\(|href=")#', rf"\1#{prefix}-", text)
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """A file that stands beside this module: a template, a style or a script."""
     return files("fwbench.report").joinpath(name).read_text(encoding="utf-8")

@@ -9,6 +9,7 @@ from fwbench.record.measurement import WAITING, Measurement, fitting
 from fwbench.report import calls, fits, products, units
 from fwbench.report.cases import baseline, cases, doubts, title
 from fwbench.report.tables import Table
+from fwbench.text import line
 
 # Studies that printed another table of fits than that of epochs.
 _OF_STUDIES = {"simple-cnn": fits.training_times}
@@ -43,7 +44,10 @@ def epochs(measurements: Sequence[Measurement], study: str | None = None) -> lis
 def _lines(table: Table) -> list[str]:
     if not table.rows:
         return []
-    rows = [[column.name for column in table.columns], *map(table.texts, table.rows)]
+    rows = [
+        [column.name for column in table.columns],
+        *([line(cell) for cell in table.texts(row)] for row in table.rows),
+    ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines: list[str] = []
     for row, previous in zip(rows, (None, *rows), strict=False):

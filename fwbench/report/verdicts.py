@@ -1,10 +1,9 @@
 """A comparison for readers: the terminal's table, and a short summary in Markdown for a pull request."""
 
 import math
-import re
-import unicodedata
 from collections.abc import Callable, Sequence
 
+from fwbench import text
 from fwbench.compare.criteria import CRITERIA
 from fwbench.compare.findings import ALL, ORDER, Finding, Outcome
 from fwbench.report import units
@@ -16,14 +15,10 @@ _SHOW: dict[str, Callable[[float], str]] = {
     "J": units.joules,
     "1/s": units.rate,
 }
-_MARKUP = re.compile(r"[\\`*_~\[\]&<>|]")
-_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "&#124;"}
-# Where GitHub finds people, issues and addresses after it has undone all escapes: `@org/team`, `#1`, `GH-1`, `http://`.
-_LIVE = re.compile(r"(?<=[@#])(?=\w)|(?<=GH)(?=-\d)|(?<=:)(?=//)|(?<=www)(?=\.)", re.IGNORECASE)
-# It has no width, and keeps them apart.
-_APART = "&#8203;"
 # Of a name or a note as much is shown.
 _LONGEST = 500
+# Of a cell on the terminal.
+_WIDEST = 120
 # Benchmarks named in a note that many share.
 _NAMED = 6
 _SAYS = {
@@ -42,14 +37,15 @@ _SAYS = {
 
 def lines(outcome: Outcome) -> list[str]:
     """For the terminal: changed programs, which are exact; a row a metric, the gravest first; then the notes."""
-    rows = [_HEADER, *(_row(finding) for finding in _sorted(outcome) if finding.metric)]
+    found = [_row(finding) for finding in _sorted(outcome) if finding.metric]
+    rows = [_HEADER, *([text.line(cell, _WIDEST) for cell in row] for row in found)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADER))]
     table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return [
-        f"{outcome.head}, against {outcome.base}",
-        *_programs(outcome),
+        text.line(f"{outcome.head}, against {outcome.base}"),
+        *map(text.line, _programs(outcome)),
         *(table if len(rows) > 1 else ()),
-        *_notes(outcome),
+        *map(text.line, _notes(outcome)),
         headline(outcome),
     ]
 
@@ -77,13 +73,13 @@ def headline(outcome: Outcome) -> str:
 def markdown(outcome: Outcome) -> str:
     """For a pull request: the headline, changed programs, a table of whatever else is not unchanged, and the notes."""
     told = [finding for finding in _sorted(outcome) if finding.metric and finding.kind != "unchanged"]
-    table = [_bar(_HEADER), _bar(["---"] * len(_HEADER)), *(_bar(_row(finding)) for finding in told)] if told else []
+    table = [_bar(_HEADER), f"|{' --- |' * len(_HEADER)}", *(_bar(_row(finding)) for finding in told)] if told else []
     parts = [
         f"**fwbench: {headline(outcome)}**",
         _list(_programs(outcome)),
         "\n".join(table),
         _list(_notes(outcome)),
-        f"{_escaped(outcome.head)}, against {_escaped(outcome.base)}.",
+        f"{text.markdown(outcome.head, _LONGEST)}, against {text.markdown(outcome.base, _LONGEST)}.",
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
 
@@ -139,18 +135,8 @@ def _interval(ends: tuple[float, float], confidence: float) -> str:
 
 
 def _bar(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(map(_escaped, cells))} |"
+    return f"| {' | '.join(text.markdown(cell, _LONGEST) for cell in cells)} |"
 
 
 def _list(notes: Sequence[str]) -> str:
-    return "\n".join(f"- {_escaped(note)}" for note in notes)
-
-
-def _escaped(text: str) -> str:
-    """On one line, and without a meaning to Markdown, HTML or GitHub: names are anybody's."""
-    line = " ".join(text.split())
-    line = line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
-    # Controls, half characters, and marks that turn the direction of what follows.
-    shown = "".join("\N{REPLACEMENT CHARACTER}" if unicodedata.category(c).startswith("C") else c for c in line)
-    marked = _MARKUP.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), _LIVE.sub("\0", shown))
-    return marked.replace("\0", _APART)
+    return "\n".join(f"- {text.markdown(note, _LONGEST)}" for note in notes)

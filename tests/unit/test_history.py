@@ -297,6 +297,15 @@ def test_the_command_switches_to_the_later_commit_and_plays_against_the_earlier_
     )
 
 
+def test_a_commit_of_a_record_is_no_command(storage, history):
+    runs = stepped()
+    for number, record in runs.items():
+        record["commit_info"]["id"] = f";id|x{number:02}"
+    _, again = command(storage, history, runs)
+    assert again.startswith("git switch --detach ';id|x10' && pytest ")
+    assert again.endswith(" --fwbench-against=';id|x09'")
+
+
 def test_versions_that_changed_with_the_commit_are_named(storage, history):
     about, again = command(storage, history, stepped(versions=lambda n: {"torch": "2.14" if n < 10 else "2.15"}))
     assert about.endswith("(torch 2.14 -> 2.15)")

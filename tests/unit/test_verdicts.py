@@ -145,6 +145,6 @@ def test_names_mean_nothing_to_markdown():
     text = markdown(outcome(finding("regressed", name=name, note="n|o")))
     row = next(line for line in text.splitlines() if "test" in line)
     assert row.startswith(
-        r"| x.py::test\[a&#124;b\]\*&lt;img src=x&gt;\*\_c\_\`d\` # \[e\](f) &amp;amp; \~g\~ \\&#124; http | latency |"
+        r"| x.py::test\[a&#124;b\]\*&lt;img src=x&gt;\*\_c\_\`d\` \# \[e\](f) &amp;amp; \~g\~ \\&#124; http | latency |"
     )
     assert "n&#124;o" in text

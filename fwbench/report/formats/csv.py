@@ -4,6 +4,7 @@ import csv
 import io
 
 from fwbench.report.tables import Spread, Table, Value
+from fwbench.text import cell
 
 
 def write(table: Table) -> str:
@@ -16,14 +17,14 @@ def write(table: Table) -> str:
             header.append(f"{column.name} SD [{column.unit}]")
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([*header, "failure"])
+    writer.writerow([*map(cell, header), "failure"])
     for row in table.rows:
         cells: list[str] = []
         for value, doubled in zip(row.values, spread, strict=True):
             cells.append(_cell(value))
             if doubled:
                 cells.append(repr(value.sd) if isinstance(value, Spread) else "")
-        writer.writerow([*cells, row.failure])
+        writer.writerow([*cells, cell(row.failure)])
     return file.getvalue()
 
 
@@ -31,6 +32,5 @@ def _cell(value: Value) -> str:
     if value is None:
         return ""
     if isinstance(value, str):
-        # A spreadsheet would run a cell that begins like a formula.
-        return f"'{value}" if value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+        return cell(value)
     return repr(value if isinstance(value, int) else float(value))

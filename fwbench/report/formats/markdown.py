@@ -1,12 +1,9 @@
 """Tables in Markdown, numbers flush right."""
 
-import re
 from collections.abc import Iterable
 
 from fwbench.report.tables import Table
-
-# What would be markup or end a cell (GitHub's flavour), and what would be HTML.
-_SPECIAL = re.compile(r"[\\`*_{}\[\]<>#|~$&!@]")
+from fwbench.text import markdown as escape
 
 
 def document(title: str, parts: Iterable[tuple[str, Iterable[str], Iterable[Table]]]) -> str:
@@ -28,8 +25,3 @@ def write(table: Table) -> str:
     for missing in table.missing:
         lines += [f"Missing: {escape(missing)}.", ""]
     return "\n".join(lines)
-
-
-def escape(text: str) -> str:
-    """Text that Markdown shows as it is, on one line."""
-    return _SPECIAL.sub(lambda match: f"\\{match[0]}", " ".join(text.split()))

@@ -1,6 +1,7 @@
 """A report's files read back, each by the rules of its format and none of the code that wrote them."""
 
 import csv
+import html
 import re
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -63,7 +64,8 @@ def markdown(path):
 
 
 def unescaped(text):
-    return re.sub(r"\\(.)", r"\1", text)
+    # Zero-width spaces stand where GitHub would find people, issues and addresses.
+    return html.unescape(re.sub(r"\\(.)", r"\1", text.replace("&#8203;", "")))
 
 
 # Of siunitx, and as it is shown elsewhere.

@@ -1,0 +1,73 @@
+"""Text on its way out: one function for each kind of output, so that what somebody wrote in a record stays text there.
+
+Names, reasons and paths of a record are anybody's. On a terminal they could clear the screen, in a spreadsheet run a
+formula, on GitHub call people, and anywhere turn the direction of what follows. LaTeX's function is
+`fwbench.report.formats.latex_text.escape`.
+"""
+
+import re
+import unicodedata
+
+# What Markdown (GitHub's flavour) takes for markup, and what could be HTML or end a cell.
+_MARKUP = re.compile(r"[\\`*_~\[\]{}$!#&<>|]|^[-+=](?=\s|[-+=]|$)|^\d+(?=[.)](?:\s|$))")
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "|": "&#124;"}
+# Where GitHub finds people, issues and addresses after it has undone all escapes: `@org/team`, `#1`, `GH-1`, `http://`.
+_LIVE = re.compile(r"(?<=[@#])(?=\w)|(?<=GH)(?=-\d)|(?<=:)(?=//)|(?<=www)(?=\.)", re.IGNORECASE)
+# It has no width, and keeps them apart.
+_APART = "&#8203;"
+# A spreadsheet runs a cell that begins with one of these, be it in the wide form of East Asian fonts.
+_FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
+
+
+def line(text: str, most: int | None = None) -> str:
+    """For a terminal or a log: on one line, and nothing but characters that are seen.
+
+    Args:
+        most: characters that are kept.
+    """
+    return cut(visible(" ".join(text.split())), most)
+
+
+def visible(text: str) -> str:
+    """For HTML, which escapes the rest itself: line breaks stay, and whatever else is not seen shows as a mark.
+
+    That is controls, half characters, and marks that turn the direction of what follows.
+    """
+    if text.isprintable():
+        return text
+    return "".join(map(_seen, text))
+
+
+def _seen(character: str) -> str:
+    if character in "\n\t" or not unicodedata.category(character).startswith("C"):
+        return character
+    return "\N{REPLACEMENT CHARACTER}"
+
+
+def cut(text: str, most: int | None) -> str:
+    """The text, or its beginning where it is longer than `most` characters."""
+    return text if most is None or len(text) <= most else f"{text[: most - 3]}..."
+
+
+def cell(text: str) -> str:
+    """For a cell or a header of CSV: on one line, and no formula."""
+    shown = line(text)
+    return f"'{shown}" if shown.startswith(_FORMULA) else shown
+
+
+def markdown(text: str, most: int | None = None) -> str:
+    """For Markdown: on one line, and without a meaning to it, to HTML or to GitHub.
+
+    Args:
+        most: characters that are kept.
+    """
+    marked = _MARKUP.sub(_escape, _LIVE.sub("\0", line(text, most)))
+    return marked.replace("\0", _APART)
+
+
+def _escape(found: "re.Match[str]") -> str:
+    markup = found[0]
+    if markup.isdigit():
+        # A number and a point would begin a list; the point follows.
+        return f"{markup}\\"
+    return _ENTITIES.get(markup, f"\\{markup}")
