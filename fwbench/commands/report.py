@@ -165,7 +165,8 @@ def _run(options: argparse.Namespace) -> int:
     found = sections(read, options.out, options.baseline)
     if not any(section.setting for section in found):
         names = ", ".join(str(record.path) for record in read)
-        raise UserError(f"{names}: no measurement of fwbench in there, so there is nothing to report")
+        told = "".join(f"; {told}" for record in read for told in record.told)
+        raise UserError(f"{names}: no measurement of fwbench in there, so there is nothing to report{told}")
     for record in read:
         print(line(f"read {record.path}: {len(record.measurements)} measurements, {record.made:%Y-%m-%d %H:%M} UTC"))
     try:

@@ -192,14 +192,23 @@ def compare(
     absent = {m.workload.id: m.failure for m in head.measurements if m.failure}
     failed = {name: failure.message for name, failure in absent.items() if failure.kind != "unavailable"}
     pairs = _matched(theirs, ours)
-    if not reasons and not pairs and not failed:
+    damaged = {
+        one.name: f"{side} holds it, but damaged: {one.fault}"
+        for side, record in (("the baseline", base), ("this run", head))
+        for one in record.damaged
+        if one.name not in left_out
+    }
+    if not reasons and not pairs and not failed and not damaged:
         reasons = (_nothing_shared(theirs, ours),)
     if reasons:
         return Outcome(str(base.path), str(head.path), [Finding(ALL, "incomparable", note="; ".join(reasons))])
     findings = [Finding(name, "failed", note=message) for name, message in failed.items()]
+    findings += [Finding(name, "incomparable", note=why) for name, why in damaged.items()]
     cases: list[_Compared] = []
     series = _by_workload(earlier, head.machine)
     for one, other in pairs:
+        if damaged.keys() & {one.name, other.name}:
+            continue
         if twice & {one.name, other.name}:
             findings.append(Finding(other.name, "incomparable", note="one of the two records holds it twice"))
             continue
@@ -213,12 +222,12 @@ def compare(
             for case in judged:
                 cases += _in_the_series(case, _earlier(case, alike))
     findings += _judged(cases)
-    known = {*(one.name for one, _ in pairs), *failed, *left_out}
+    known = {*(one.name for one, _ in pairs), *failed, *left_out, *damaged}
     for name, one in theirs.items():
         if not known & {name, one.asked}:
             why = f"not available here: {absent[name].message}" if name in absent else "not measured"
             findings.append(Finding(name, "missing", note=f"in the baseline, {why}"))
-    compared = {other.name for _, other in pairs}
+    compared = {*(other.name for _, other in pairs), *damaged}
     findings += [Finding(name, "new", note="not in the baseline") for name in ours if name not in compared]
     notes = [f"{record.path}: {note}" for record in (base, head) for note in record.notes]
     unjudged = [metric for metric in thresholds if not any(case.metric == metric for case in cases)]

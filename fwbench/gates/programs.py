@@ -21,7 +21,7 @@ from fwbench.machine import Machine
 from fwbench.models.project import Project
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Measurement, fitting
-from fwbench.record.reading import read
+from fwbench.record.reading import Damaged, read
 from fwbench.record.workload import Workload
 from fwbench.report import verdicts
 from fwbench.suite.selection import Selection
@@ -57,12 +57,17 @@ class ProgramsOnly(Gate):
         self.path = baseline(config)
         config.option.benchmark_compare = None
         self._baseline: dict[Workload, Fingerprint] = {}
+        self._twice: set[Workload] = set()
+        self._damaged: tuple[Damaged, ...] = ()
         if self.path is not None:
             try:
                 record = read(self.path)
             except UserError as error:
                 raise pytest.UsageError(f"--benchmark-compare: {error}.") from None
-            self._baseline = {_key(m.workload): m.program for m in record.measurements if m.program}
+            self._damaged = tuple(damaged for damaged in record.damaged if not damaged.plain)
+            for m in record.measurements:
+                if m.program and self._baseline.setdefault(_key(m.workload), m.program) != m.program:
+                    self._twice.add(_key(m.workload))
         elif self._summary:
             raise pytest.UsageError(
                 "--fwbench-summary tells what a gate has found, and --fwbench-programs-only compares with nothing: add "
@@ -91,6 +96,10 @@ class ProgramsOnly(Gate):
         if measurement.failure:
             return Finding(workload.id, "failed", note=measurement.failure.message, in_test=True)
         base, head = self._baseline.get(workload), measurement.program
+        if workload in self._twice:
+            return Finding(workload.id, "incomparable", note="the baseline holds it twice, with different programs")
+        if base is None and workload.id in {damaged.name for damaged in self._damaged}:
+            return None
         if base is None:
             return Finding(workload.id, "new", note="not in the baseline")
         assert head is not None
@@ -118,6 +127,12 @@ class ProgramsOnly(Gate):
                 why = self._unavailable.get(workload)
                 told = f"not available here: {why}" if why else "not run"
                 findings.append(Finding(workload.id, "missing", note=f"in the baseline, {told}"))
+        deselected = {workload.id for workload in self._deselected}
+        findings += [
+            Finding(damaged.name, "incomparable", note=f"the baseline holds it, but damaged: {damaged.fault}")
+            for damaged in self._damaged
+            if damaged.name not in deselected
+        ]
         return Outcome(str(self.path), "this run", findings)
 
     def _nothing_shared(self) -> str:

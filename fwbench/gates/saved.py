@@ -47,15 +47,17 @@ class SavedGate(Gate):
         if path.is_dir():
             raise pytest.UsageError(f"--benchmark-compare={path} is a folder: name one record in it.")
         try:
-            # What fwbench did not measure is pytest-benchmark's to compare.
-            self._base = dataclasses.replace(read(path), plain={})
+            found = read(path)
         except UserError as error:
             raise pytest.UsageError(f"--benchmark-compare: {error}.") from None
+        # What fwbench did not measure is pytest-benchmark's to compare.
+        ours = tuple(damaged for damaged in found.damaged if not damaged.plain)
+        self._base = dataclasses.replace(found, plain={}, damaged=ours)
         if not self._allow_mismatch:
             self._refuse(selection)
         self._earlier, self._notes = self._series(storage(config), path)
-        if path.suffix == ".jsonl":
-            # A journal, which pytest-benchmark cannot read.
+        if path.suffix == ".jsonl" or found.damaged:
+            # A journal pytest-benchmark cannot read, and over a damaged benchmark it would stumble.
             config.option.benchmark_compare = None
         self._own: dict[str, Mapping[str, Threshold]] = {}
         self._measurements: dict[Workload, Measurement] = {}

@@ -1,13 +1,15 @@
 """The one door to records: what a run of the suite has left on disk, checked before anything is made of it.
 
-A record is a file of pytest-benchmark's (ours, or anybody's without our `extra_info`) or a journal. No framework is
-imported.
+A record is a file of pytest-benchmark's (ours, or anybody's without our `extra_info`) or a journal. What its JSON must
+be, `fwbench.record.schema` says. A benchmark that is damaged is left out and named, and the others are read; a file
+that is no record is refused in one sentence. No framework is imported, and msgspec only when something is read.
 """
 
+import contextlib
 import dataclasses
 import json
-import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,8 +20,8 @@ from fwbench.errors import UserError
 from fwbench.record.journal import SCHEMA
 from fwbench.record.machine import Machine
 from fwbench.record.measurement import Measurement
-from fwbench.record.metrics import METRICS
 from fwbench.record.workload import Workload
+from fwbench.text import line
 
 STORAGE = Path(".benchmarks")
 
@@ -35,8 +37,15 @@ BASELINES = STORAGE / "baselines"
 
 _FIELDS = frozenset(field.name for field in dataclasses.fields(Measurement))
 
-# Times, sizes and rates; energy less its idle share can be below zero, and so can a loss.
-_NEVER_NEGATIVE = ("s", "B", "1/s")
+# Bytes of a file; ten thousand rounds of each of a thousand benchmarks are fewer.
+LARGEST = 256 * 2**20
+_CHUNK = 2**24
+# Digits of a whole number that counts as one: with more it is as good as a float, and cannot take hours to be shown.
+_DIGITS = 18
+# As many of our keys can be in somebody else's `extra_info` by chance.
+_THEIRS = 2
+# Of what is left out, so many are told one by one; and so much of each sentence.
+_TOLD, _LONGEST = 10, 600
 
 
 @dataclass(frozen=True)
@@ -55,6 +64,21 @@ class Plain:
 
 
 @dataclass(frozen=True)
+class Damaged:
+    """A benchmark that is left out.
+
+    Attributes:
+        name: its workload's id or its test's full name, where one can be read, else its place in the file.
+        fault: its place in the file, and what is wrong.
+        plain: whether it is certain that fwbench did not measure it.
+    """
+
+    name: str
+    fault: str
+    plain: bool = False
+
+
+@dataclass(frozen=True)
 class Record:
     """What one run has left.
 
@@ -68,7 +92,8 @@ class Record:
         measurements: in the order of measuring, failures included.
         names: full names of the tests that measured them; of a journal none.
         plain: benchmarks without a workload, by full name.
-        notes: what a reader must know of the file itself.
+        damaged: what is left out, in the file's order.
+        notes: what else a reader must know of the file itself.
     """
 
     path: Path
@@ -81,7 +106,15 @@ class Record:
     measurements: tuple[Measurement, ...] = ()
     names: Mapping[Workload, str] = field(default_factory=dict)
     plain: Mapping[str, Plain] = field(default_factory=dict)
+    damaged: tuple[Damaged, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def told(self) -> list[str]:
+        """A phrase on whatever a reader must know of the file, what is left out among it."""
+        faults = [f"{damaged.name} is left out ({damaged.fault})" for damaged in self.damaged[:_TOLD]]
+        more = len(self.damaged) - len(faults)
+        return [*self.notes, *faults, *([f"{more} more benchmarks are damaged and left out"] if more else [])]
 
 
 def read(path: Path) -> Record:
@@ -93,15 +126,19 @@ def read(path: Path) -> Record:
     Raises:
         UserError: nothing there, not readable, or no record; one sentence names the file and the fault.
     """
-    if path.is_dir():
+    try:
+        is_folder = path.is_dir()
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    if is_folder:
         found = runs(path)
         if not found:
-            raise UserError(
+            raise _refused(
                 f"{path} holds no records: `pytest --benchmark-only --benchmark-autosave` makes one, or name a file"
             )
         path = found[-1]
-    text = _text(path)
-    return _journal(path, text) if path.suffix == ".jsonl" else _saved(path, text)
+    # Text and numbers of a large file need not be held together.
+    return _journal(path, _text(path)) if path.suffix == ".jsonl" else _saved(path, _object(path, _text(path)))
 
 
 def runs(folder: Path) -> list[Path]:
@@ -127,15 +164,16 @@ _TIMES = {".json": re.compile(rb'"datetime": ?"([^"]*)"'), ".jsonl": re.compile(
 def _made(path: Path) -> datetime:
     """When a run was made, found without reading all of its numbers; the file's own date where it does not tell."""
     try:
-        found = set(_TIMES[path.suffix].findall(path.read_bytes()))
+        data = _bytes(path)
+        found = set(_TIMES[path.suffix].findall(data))
         # A test may have put a time of its own beside the run's.
-        return _time(path, found.pop().decode() if len(found) == 1 else json.loads(_text(path))["datetime"])
-    except (OSError, ValueError, KeyError, TypeError, UserError):
+        return _time(path, found.pop().decode() if len(found) == 1 else _object(path, data.decode())["datetime"])
+    except (ValueError, KeyError, UserError):
         return datetime.fromtimestamp(path.stat().st_mtime, UTC)
 
 
 def series(folder: Path, journals: bool = False) -> tuple[list[Record], list[str]]:
-    """All runs in a storage folder, oldest first by their own times, and a sentence on each that cannot be read.
+    """All runs in a storage folder, oldest first by their own times, and a sentence on whatever cannot be read.
 
     Args:
         journals: also those that are in a journal alone; a run that was saved then comes twice.
@@ -144,67 +182,99 @@ def series(folder: Path, journals: bool = False) -> tuple[list[Record], list[str
     for path in runs(folder):
         if journals or path.suffix != ".jsonl":
             try:
-                records.append(read(path))
+                record = read(path)
             except UserError as error:
                 faults.append(f"left out of the series: {error}")
+            else:
+                records.append(record)
+                faults += [line(f"{path}: {told}") for told in dataclasses.replace(record, notes=()).told]
     return sorted(records, key=lambda record: record.made), faults
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            # A pipe has no size, and a device no end.
+            chunks, size = [], 0
+            while size <= LARGEST and (chunk := file.read(_CHUNK)):
+                chunks.append(chunk)
+                size += len(chunk)
+    except FileNotFoundError:
+        raise _refused(f"{path} does not exist: name a record or a storage folder such as {STORAGE}") from None
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from None
+    if size > LARGEST:
+        raise _refused(f"{path} has more than {LARGEST // 2**20} MiB, so it is no record that fwbench reads")
+    return b"".join(chunks)
 
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise UserError(f"{path} does not exist: name a record or a storage folder such as {STORAGE}") from None
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror}): check its permissions") from None
+        return _bytes(path).decode("utf-8")
     except UnicodeDecodeError:
-        raise UserError(f"{path} is not text, so it is no record: name a JSON file or a journal") from None
+        raise _refused(f"{path} is not text, so it is no record: name a JSON file or a journal") from None
 
 
-def _saved(path: Path, text: str) -> Record:
-    data = _object(path, text)
+def _refused(sentence: str) -> UserError:
+    """On one line, whatever the file and its name hold."""
+    return UserError(line(sentence, _LONGEST))
+
+
+def _unreadable(path: Path, error: Exception) -> UserError:
+    why = error.strerror if isinstance(error, OSError) else error
+    return _refused(f"{str(path)[:100]} cannot be read ({why}): check its name and its permissions")
+
+
+def _saved(path: Path, data: Mapping[str, Any]) -> Record:
     benchmarks, machine_info = data.get("benchmarks"), data.get("machine_info")
     if not isinstance(benchmarks, list) or not isinstance(machine_info, dict):
-        raise UserError(f"{path} is JSON, but no record of pytest-benchmark: it has no `benchmarks` and `machine_info`")
+        raise _refused(f"{path} is JSON, but no record of pytest-benchmark: it has no `benchmarks` and `machine_info`")
     ours = data.get("fwbench", {})
-    if not isinstance(ours, dict):
-        raise UserError(f"{path} is damaged: its `fwbench` is not an object")
+    failures = ours.get("failures", []) if isinstance(ours, dict) else None
+    if not isinstance(failures, list):
+        raise _refused(f"{path} is damaged: its `fwbench` is not an object with a list of `failures`")
+    if "schema" in ours:
+        _schema(path, ours["schema"])
     measurements: list[Measurement] = []
     names: dict[Workload, str] = {}
-    plain: dict[str, Plain] = {}
-    notes: list[str] = []
+    plain: list[Plain] = []
+    damaged: list[Damaged] = []
     for number, benchmark in enumerate(benchmarks, 1):
-        where = f"{path}, benchmark {number}"
-        _expect(isinstance(benchmark, dict) and isinstance(benchmark.get("stats"), dict), where, "has no statistics")
-        extra, stats = benchmark.get("extra_info") or {}, benchmark["stats"]
-        if isinstance(extra, dict) and "workload" in extra and "metrics" in extra:
-            # Whoever writes a test may put keys of their own beside ours.
-            ours_alone = {name: value for name, value in extra.items() if name in _FIELDS}
-            measurements.append(_measurement({**ours_alone, "samples": stats.get("data", ())}, where))
-            names[measurements[-1].workload] = _name(benchmark, where)
-        elif _is_not_finite(stats):
-            notes.append(f"{_name(benchmark, where)} is left out, as its statistics hold NaN or infinity")
-        else:
-            plain[_name(benchmark, where)] = _plain(benchmark, where)
-    # Written before files said their schema: the first one.
-    schema = _schema(path, ours.get("schema", SCHEMA)) if ours or measurements else None
-    failures = ours.get("failures", [])
-    _expect(isinstance(failures, list), str(path), "its `failures` are not a list")
-    measurements += [_measurement(failure, f"{path}, failure {n}") for n, failure in enumerate(failures, 1)]
-    commit = data.get("commit_info")
+        extra = benchmark.get("extra_info") if isinstance(benchmark, dict) else benchmark
+        is_plain = isinstance(benchmark, dict) and (extra is None or (isinstance(extra, dict) and not _is_ours(extra)))
+        try:
+            name, stats = _of_benchmark(benchmark)
+            if is_plain:
+                plain.append(_plain(benchmark, name))
+            else:
+                measurements.append(_measured(extra, stats))
+                names[measurements[-1].workload] = name
+        except ValueError as error:
+            damaged.append(_left_out(f"benchmark {number}", benchmark, extra, error, is_plain))
+    for number, failure in enumerate(failures, 1):
+        try:
+            measurements.append(_measurement(failure))
+        except ValueError as error:
+            damaged.append(_left_out(f"failure {number}", None, failure, error))
+    counts = Counter(one.fullname for one in plain)
+    twice = [name for name, count in counts.items() if count > 1]
+    damaged += [Damaged(name, "the file holds it more than once, so nobody can tell which counts") for name in twice]
+    commit, notes = _commit(data.get("commit_info"))
     if measurements and "failures" not in ours:
         notes.append("saved before files kept failures: what failed stands in the run's journal")
     return Record(
         path=path,
         made=_time(path, data.get("datetime")),
-        schema=schema,
-        commit=commit if isinstance(commit, dict) else {},
+        # Written before files said their schema: the first one.
+        schema=SCHEMA if ours or measurements else None,
+        commit=commit,
         machine=_machine(path, machine_info["fwbench"]) if "fwbench" in machine_info else None,
         machine_info=machine_info,
         profile=_profile(measurements),
         measurements=tuple(measurements),
         names=names,
-        plain=plain,
+        plain={one.fullname: one for one in plain if counts[one.fullname] == 1},
+        damaged=tuple(damaged),
         notes=tuple(notes),
     )
 
@@ -213,169 +283,178 @@ def _journal(path: Path, text: str) -> Record:
     first, _, rest = text.partition("\n")
     header = _object(path, first)
     if "schema" not in header or "started" not in header:
-        raise UserError(f"{path} is no journal of fwbench: its first line has no `schema` and `started`")
+        raise _refused(f"{path} is no journal of fwbench: its first line has no `schema` and `started`")
     schema = _schema(path, header["schema"])
     lines, notes = rest.split("\n"), []
     if lines.pop():
         notes.append("the last line is cut off: the run was killed while writing it, and that measurement is lost")
+    measurements: list[Measurement] = []
+    damaged: list[Damaged] = []
+    for number, written in enumerate(lines, 2):
+        data = None
+        try:
+            data = _parsed(written)
+            measurements.append(_measurement(data))
+        except ValueError as error:
+            damaged.append(_left_out(f"line {number}", None, data, error))
     return Record(
         path=path,
         made=_time(path, header["started"]),
         schema=schema,
         machine=_machine(path, header.get("machine")),
         profile=header.get("profile") if isinstance(header.get("profile"), str) else None,
-        measurements=_newest(
-            _measurement(_object(path, line, number), f"{path}, line {number}") for number, line in enumerate(lines, 2)
-        ),
+        measurements=_newest(measurements),
+        damaged=tuple(damaged),
         notes=tuple(notes),
     )
 
 
-def _newest(lines: Iterable[Measurement]) -> tuple[Measurement, ...]:
+def _newest(measurements: Iterable[Measurement]) -> tuple[Measurement, ...]:
     """A journal's measurements; one that was made again, as the first had been disturbed, in the place of the first."""
     found: list[Measurement] = []
-    for line in lines:
-        attempts = [line.samples, *(tuple(attempt["samples"]) for attempt in line.attempts)] if line.attempts else []
-        place = next((n for n, m in enumerate(found) if m.workload == line.workload and m.samples in attempts), None)
+    for m in measurements:
+        attempts = [m.samples, *(tuple(attempt["samples"]) for attempt in m.attempts)] if m.attempts else []
+        place = next((n for n, one in enumerate(found) if one.workload == m.workload and one.samples in attempts), None)
         if place is None:
-            found.append(line)
+            found.append(m)
         else:
-            found[place] = line
+            found[place] = m
     return tuple(found)
 
 
-def _object(path: Path, text: str, line: int = 1) -> dict[str, Any]:
+def _parsed(text: str) -> Any:
+    """What JSON holds, with `Twice` for an object with a key twice, and floats for whole numbers of many digits.
+
+    Raises:
+        ValueError: it is no JSON, or too deep; the sentence says where.
+    """
+    from fwbench.record.schema import Twice
+
+    def whole(digits: str) -> float:
+        return int(digits) if len(digits) <= _DIGITS else float(digits)
+
+    def once(pairs: list[tuple[str, Any]]) -> Any:
+        found = dict(pairs)
+        return found if len(found) == len(pairs) else Twice(Counter(key for key, _ in pairs).most_common(1)[0][0])
+
     try:
-        data = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        at, what = (error.lineno, error.msg) if isinstance(error, json.JSONDecodeError) else (1, "nested too deeply")
-        raise UserError(
-            f"{path} is not JSON (line {line + at - 1}: {what}): it is damaged, or another kind of file"
-        ) from None
+        return json.loads(text, parse_int=whole, object_pairs_hook=once)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"is not JSON (line {error.lineno}: {error.msg})") from None
+    except RecursionError:
+        raise ValueError("is not JSON that anybody writes (nested too deeply)") from None
+
+
+def _object(path: Path, text: str) -> dict[str, Any]:
+    try:
+        data = _parsed(text)
+    except ValueError as error:
+        raise _refused(f"{path} {error}: it is damaged, or another kind of file") from None
     if not isinstance(data, dict):
-        raise UserError(f"{path} is JSON, but no record: it holds a {type(data).__name__}, not an object")
+        kind = "an object" if isinstance(data, list | str | int | float | None) else str(data)
+        what = f"a {type(data).__name__}, not {kind}" if kind == "an object" else kind
+        raise _refused(f"{path} is JSON, but no record: it holds {what}")
     return data
 
 
 def _schema(path: Path, schema: object) -> int:
     if schema != SCHEMA or isinstance(schema, bool):
-        raise UserError(
-            f"{path} has schema {schema!r}, and this fwbench reads schema {SCHEMA}: use the fwbench that wrote it, "
+        raise _refused(
+            f"{path} has schema {schema!r:.40}, and this fwbench reads schema {SCHEMA}: use the fwbench that wrote it, "
             "or measure again"
         )
     return SCHEMA
 
 
-def _measurement(data: object, where: str) -> Measurement:
+def _is_ours(extra: Mapping[str, Any]) -> bool:
+    """Whether fwbench wrote this; whoever writes a test may have a key or two of the same name."""
+    return {"workload", "metrics"} <= extra.keys() or len(_FIELDS & extra.keys()) > _THEIRS
+
+
+def _of_benchmark(benchmark: object) -> tuple[str, Mapping[str, Any]]:
+    """Full name and statistics of a benchmark in a saved file.
+
+    Raises:
+        ValueError: it has none.
+    """
+    from fwbench.record import schema
+
+    if not isinstance(benchmark, dict):
+        raise ValueError("it is not an object" if benchmark is None else f"it is {benchmark!s:.100}, not an object")
+    stats = benchmark.get("stats")
+    if not isinstance(stats, dict):
+        raise ValueError("it has no statistics")
+    schema.sound({name: value for name, value in stats.items() if name != "data"}, "its statistics")
+    return schema.name(benchmark.get("fullname", benchmark.get("name"))), stats
+
+
+def _measured(extra: object, stats: Mapping[str, Any]) -> Measurement:
+    # Whoever writes a test may put keys of their own beside ours.
+    ours_alone = {name: value for name, value in extra.items() if name in _FIELDS} if isinstance(extra, dict) else extra
+    if not isinstance(ours_alone, dict):
+        raise ValueError(f"its extra_info is {ours_alone}")
+    return _measurement({**ours_alone, "samples": stats.get("data", [])})
+
+
+def _measurement(data: object) -> Measurement:
+    from fwbench.record import schema
+
+    checked = schema.measurement(data)
     try:
-        if not isinstance(data, dict):
-            raise TypeError("it is not an object")
-        measurement = Measurement.from_json(data)
-        _check(measurement)
-    except KeyError as error:
-        raise UserError(f"{where}: damaged measurement: it has no {error}") from None
-    except (AttributeError, TypeError, ValueError) as error:
-        raise UserError(f"{where}: damaged measurement, or one of another version of fwbench: {error}") from None
-    return measurement
+        made = Measurement.from_json(checked)
+        # Whose batch may not be one that could have been asked for.
+        _ = made.asked
+        return made
+    except TypeError as error:
+        raise ValueError(str(error)) from None
 
 
-def _check(measurement: Measurement) -> None:
-    """What a dataclass does not look at: whoever reads a record may rely on its types."""
-    for name in ("lane", "model", "mode", "data", "variant"):
-        if not isinstance(getattr(measurement.workload, name), str):
-            raise TypeError(f"the workload's {name} is not text")
-    if not isinstance(measurement.workload.target, str | None):
-        raise TypeError("the workload's target is not text")
-    for axis, size in measurement.workload.axes:
-        if isinstance(size, bool) or not isinstance(size, int):
-            raise TypeError(f"the workload's axis {axis} is not a whole number")
-    for batch in measurement.unfit:
-        dataclasses.replace(measurement.workload, batch_size=batch)  # which refuses what is no batch size
-    for name, metric in measurement.metrics.items():
-        if metric.value is not None:
-            _numbers((metric.value,), f"metric {name}")
-            if metric.value < 0 and name in METRICS and METRICS[name].unit in _NEVER_NEGATIVE:
-                raise ValueError(f"metric {name}: {metric.value!r} is below 0")
-        if not isinstance(metric.source, str):
-            raise TypeError(f"metric {name} has no source")
-    _numbers(measurement.samples, "samples")
-    if min(measurement.samples, default=0.0) < 0:
-        raise ValueError(f"samples: {min(measurement.samples)!r} is below 0")
-    throughput = measurement.value("throughput")
-    if throughput is not None and throughput <= 0:
-        raise ValueError(f"metric throughput: {throughput!r} is not above 0")
-    for number, process in enumerate(measurement.processes, 1):
-        if not isinstance(process, Mapping):
-            raise TypeError(f"process {number} is not an object")
-        _numbers(tuple(process.values()), f"process {number}")
-        for value in process.values():
-            if value <= 0:
-                raise ValueError(f"process {number}: {value!r} is not above 0")
-    for name in ("protocol", "settings", "parity", "training", "stages", "versions"):
-        if not isinstance(getattr(measurement, name), Mapping):
-            raise TypeError(f"{name} is not an object")
-    proof = measurement.parity.get("proof") or {}
-    for of in (proof, *(proof.get(name, {}) for name in ("errors", "versions") if isinstance(proof, Mapping))):
-        if not isinstance(of, Mapping):
-            raise TypeError("what it says of a proof is not an object")
-    probe = measurement.parity.get("probe") or {}
-    if not isinstance(probe, Mapping) or not all(isinstance(found, Mapping) for found in probe.values()):
-        raise TypeError("what it says of the precision probe is not an object")
-    if not isinstance(measurement.settings.get("cpus", []), Sequence):
-        raise TypeError("the setting cpus is not a list")
-    for moment in measurement.accelerator:
-        state = moment.state
-        if not all(isinstance(text, str) for text in (moment.when, *(state.throttle_reasons or ()))):
-            raise TypeError("what it says of the accelerator is not text")
-        numbers = (state.clock, state.temperature, state.power_limit, state.utilisation, state.used_memory)
-        _numbers([number for number in numbers if number is not None], f"the accelerator {moment.when}")
-    training = measurement.training
-    for curve in ("losses", "accuracies"):
-        _numbers(training.get(curve, ()), curve)
-    for epoch in training.get("epochs", ()):
-        scores = epoch.get("validation") or {}
-        parts = {name: value for name, value in epoch.items() if name != "validation"}
-        _numbers([value for value in (*parts.values(), *scores.values()) if value is not None], "epochs")
-        _numbers([epoch["seconds"]], "an epoch's seconds")
+def _left_out(place: str, benchmark: object, data: object, error: ValueError, plain: bool = False) -> Damaged:
+    """What cannot be read, under the best name that can."""
+    from fwbench.record import schema
+
+    name = place
+    if isinstance(benchmark, dict):
+        with contextlib.suppress(ValueError):
+            name = schema.name(benchmark.get("fullname", benchmark.get("name")))
+    if isinstance(data, dict):
+        with contextlib.suppress(ValueError):
+            name = Workload.from_json(schema.workload(data.get("workload"))).id
+    return Damaged(name, line(f"{place}: {error}", _LONGEST), plain)
 
 
-def _is_not_finite(stats: Mapping[str, Any]) -> bool:
-    samples = stats.get("data")
-    values = (*stats.values(), *(samples if isinstance(samples, list) else ()))
-    return any(isinstance(value, float) and not math.isfinite(value) for value in values)
+def _plain(benchmark: Mapping[str, Any], name: str) -> Plain:
+    from fwbench.record import schema
+
+    stats = schema.read(benchmark["stats"], schema.Stats, "its statistics")
+    group = benchmark.get("group")
+    return Plain(name, group if isinstance(group, str) else None, tuple(stats.pop("data")), stats)
 
 
-def _plain(benchmark: Mapping[str, Any], where: str) -> Plain:
-    stats = {key: value for key, value in benchmark["stats"].items() if key != "data"}
-    samples = benchmark["stats"].get("data") or ()
+def _commit(data: object) -> tuple[Mapping[str, Any], list[str]]:
+    """What a file tells of the commit, and what to know of that."""
+    from fwbench.record import schema
+
+    if data is None:
+        return {}, []
     try:
-        _numbers(samples, "samples")
-        _numbers([stats[key] for key in ("median", "mean", "stddev", "rounds")], "its statistics")
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{where}: damaged statistics: {error}") from None
-    return Plain(_name(benchmark, where), benchmark.get("group"), tuple(samples), stats)
-
-
-def _name(benchmark: Mapping[str, Any], where: str) -> str:
-    name = benchmark.get("fullname", benchmark.get("name"))
-    _expect(isinstance(name, str), where, "has no name")
-    return str(name)
-
-
-def _numbers(values: Sequence[object], what: str) -> None:
-    for value in values:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise ValueError(f"{what}: {value!r} is not a finite number")
+        schema.sound(data, "commit_info")
+        return schema.read(data, schema.Commit, "commit_info"), []
+    except ValueError as error:
+        return {}, [line(f"what it tells of the commit is damaged and left out: {error}", _LONGEST)]
 
 
 def _machine(path: Path, data: object) -> Machine:
+    from fwbench.record import schema
+
     try:
-        if not isinstance(data, dict):
-            raise TypeError
-        fields = {name: value for name, value in data.items() if name != "versions"}
-        return Machine(**{**fields, "cpus": tuple(fields["cpus"])})
-    except (KeyError, TypeError):
-        raise UserError(f"{path} has no fingerprint of the machine that this fwbench knows: measure again") from None
+        schema.sound(data, "the machine")
+        fields = schema.read(data, schema.MACHINE, "the machine")
+    except ValueError as error:
+        raise _refused(
+            f"{path} has no fingerprint of the machine that this fwbench knows ({error}): measure again"
+        ) from None
+    return Machine(**{**fields, "cpus": tuple(fields["cpus"])})
 
 
 def _profile(measurements: Sequence[Measurement]) -> str | None:
@@ -385,12 +464,7 @@ def _profile(measurements: Sequence[Measurement]) -> str | None:
 def _time(path: Path, text: object) -> datetime:
     try:
         made = datetime.fromisoformat(str(text))
-    except ValueError:
-        raise UserError(f"{path} is damaged: its time {text!r} is none") from None
-    # Older pytest-benchmarks leave out that it is UTC.
-    return (made if made.tzinfo else made.replace(tzinfo=UTC)).astimezone(UTC)
-
-
-def _expect(condition: bool, where: str, fault: str) -> None:
-    if not condition:
-        raise UserError(f"{where}: damaged: {fault}")
+        # Older pytest-benchmarks leave out that it is UTC.
+        return (made if made.tzinfo else made.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise _refused(f"{path} is damaged: its time {text!r:.60} is none") from None

@@ -73,7 +73,7 @@ def missing(setting: Setting) -> list[str]:
         found.append(
             f"Runs of {len(commits)} commits stand together, and are no replicates: `fwbench history` shows them apart."
         )
-    notes = [f"{record.path.name}: {note}." for record in setting.records for note in (*record.notes, *_twice(record))]
+    notes = [f"{record.path.name}: {note}." for record in setting.records for note in (*record.told, *_twice(record))]
     return [*found, *notes]
 
 

@@ -48,6 +48,36 @@ def test_the_exit_code_is_the_comparisons(folder, capsys, base, head, exit_code,
     assert shown.err == ""
 
 
+@pytest.mark.parametrize("damaged", [0, 1])
+def test_a_damaged_benchmark_is_never_passed_over(folder, capsys, damaged):
+    """Nor is it new, or missing: nobody can tell."""
+    records = [saved(several(), several(lane="jax")) for _ in range(2)]
+    records[damaged]["benchmarks"][1]["extra_info"]["parity"]["proof"] = [1]
+    files = [write(folder / f"{number}.json", record) for number, record in enumerate(records)]
+    assert compare(*files) == 4
+    side = ("the baseline", "this run")[damaged]
+    lines = capsys.readouterr().out.splitlines()
+    fault = "benchmark 2: parity.proof: expected `object | null`, got `array`"
+    assert f"jax-mlp-inference-b1: not comparable: {side} holds it, but damaged: {fault}" in lines
+    assert lines[-1] == "2 benchmarks: 1 not comparable, 1 unchanged"
+
+
+def test_a_plain_benchmark_that_comes_twice_is_never_passed_over(folder, capsys):
+    files = write(folder / "a.json", saved(benchmarks=[plain(), plain(), plain("y.py::b")])), folder / "b.json"
+    write(files[1], saved(benchmarks=[plain(), plain("y.py::b")]))
+    assert compare(*files) == 4
+    assert "2 benchmarks: 1 not comparable, 1 unchanged" in capsys.readouterr().out
+
+
+def test_a_record_of_nothing_but_damage_says_so(folder, capsys):
+    record = saved(several())
+    record["benchmarks"][0]["extra_info"]["workload"]["seed"] = [1]
+    path = write(folder / "a.json", record)
+    assert compare(path, write(folder / "b.json", saved(several()))) == 4
+    assert main(["report", str(path)]) == 4
+    assert "workload.seed: expected `int`, got `array`" in capsys.readouterr().err
+
+
 def test_a_threshold_can_be_asked_for(folder):
     files = write(folder / "a.json", saved(several())), write(folder / "b.json", saved(several(1.3)))
     assert compare(*files) == 1

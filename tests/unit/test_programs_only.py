@@ -130,6 +130,32 @@ def test_a_gate_over_nothing_is_no_gate(suite, programs, baseline):
     result.stdout.fnmatch_lines(["all: not comparable: the baseline holds none of these programs: *"])
 
 
+def test_a_damaged_program_of_the_baseline_does_not_pass(suite, programs, baseline):
+    lines = baseline.read_text().splitlines(keepends=True)
+    baseline.write_text(
+        "".join(lines).replace('"samples": []', '"samples": 3', 2).replace('"samples": 3', '"samples": []', 1)
+    )
+    result = programs(ALL, f"--benchmark-compare={baseline}")
+    assert result.ret == 4
+    result.stdout.fnmatch_lines(
+        [
+            "noop-noop-inference-b2: not comparable: the baseline holds it, but damaged: line 3: samples: *",
+            "3 benchmarks: 1 not comparable, 2 unchanged",
+        ]
+    )
+    assert programs(ALL, f"--benchmark-compare={baseline}", "-k", "b1").ret == 0
+
+
+def test_a_program_that_the_baseline_holds_twice_is_compared_where_both_are_alike(suite, programs, baseline):
+    first, *lines = baseline.read_text().splitlines(keepends=True)
+    baseline.write_text("".join([first, *lines, lines[1]]))
+    assert programs(ALL, f"--benchmark-compare={baseline}").ret == 0
+    baseline.write_text("".join([first, *lines, lines[1].replace("digest of 6 adds", "digest of 9 adds")]))
+    result = programs(ALL, f"--benchmark-compare={baseline}")
+    assert result.ret == 4
+    result.stdout.fnmatch_lines(["*-b2: not comparable: the baseline holds it twice, with different programs"])
+
+
 def test_what_is_skipped_is_not_missing(suite, programs, baseline):
     suite.makepyfile(test_suite=benchmarks(marks={3: "pytest.mark.skip"}))
     result = programs(ALL, f"--benchmark-compare={baseline}")

@@ -1,21 +1,30 @@
 """The door to records: what it lets in is what was measured, and what it keeps out it names in one sentence."""
 
+import dataclasses
+import functools
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from fwbench.errors import UserError
+from fwbench.record import reading, schema
+from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.journal import SCHEMA
+from fwbench.record.machine import AcceleratorState
+from fwbench.record.measurement import Moment
 from fwbench.record.reading import read, runs
 from tests.unit.recorded import MACHINE, failed, journal, measured, metric, plain, saved, write
 
 # What a clone has under `.benchmarks/` (docs/ci.md).
 STORAGE = Path(__file__).parents[2] / ".benchmarks"
 KEPT = [*STORAGE.glob("0001_readme.json"), *STORAGE.glob("baselines/*")]
+
+SCHEMA_FILE = Path(__file__).parents[2] / "docs" / "record.schema.json"
 
 MEASURED = (measured(), measured("jax", throughput=150.0), failed(batch_size=8))
 
@@ -136,7 +145,17 @@ def test_a_foreign_benchmark_without_finite_numbers_is_left_out_and_named(tmp_pa
     record["benchmarks"] += [plain(**stats), plain("tests/y.py::test_sum")]
     found = read(write(tmp_path / "x.json", record))
     assert (len(found.measurements), list(found.plain)) == (1, ["tests/y.py::test_sum"])
-    assert found.notes == ("tests/y.py::test_sort is left out, as its statistics hold NaN or infinity",)
+    (told,) = found.told
+    assert told.startswith("tests/y.py::test_sort is left out (benchmark 2: ")
+
+
+def test_a_foreign_benchmark_that_comes_twice_is_left_out_and_named(tmp_path):
+    record = saved(measured(), benchmarks=[plain(), plain(median=9.0), plain("tests/y.py::test_sum")])
+    found = read(write(tmp_path / "x.json", record))
+    assert list(found.plain) == ["tests/y.py::test_sum"]
+    assert found.told == [
+        "tests/y.py::test_sort is left out (the file holds it more than once, so nobody can tell which counts)"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -146,57 +165,18 @@ def test_a_foreign_benchmark_without_finite_numbers_is_left_out_and_named(tmp_pa
         ({"a": 1}, "no record of pytest-benchmark"),
         ({"benchmarks": [], "machine_info": 3, "datetime": "x"}, "no record of pytest-benchmark"),
         (damaged("fwbench", "schema", value=SCHEMA + 1), f"has schema {SCHEMA + 1}, and this fwbench reads"),
+        (damaged("fwbench", "schema", value=10**400), "has schema inf, and this fwbench reads"),
         (damaged("fwbench", value=[]), "its `fwbench` is not an object"),
-        (damaged("fwbench", "failures", value=3), "`failures` are not a list"),
-        (damaged("fwbench", "failures", value=[7]), "failure 1: damaged measurement"),
+        (damaged("fwbench", "failures", value=3), "with a list of `failures`"),
         (damaged("datetime", value="yesterday"), "'yesterday'"),
+        (damaged("datetime", value="0001-01-01T00:00:00+14:00"), "is none"),
+        (damaged("datetime", value=["x"] * 10_000), "is none"),
         (damaged("machine_info", "fwbench", "cpus", value=3), "no fingerprint"),
-        (damaged("machine_info", "fwbench", "colour", value="red"), "no fingerprint"),
-        (damaged("benchmarks", 0, value=None), "benchmark 1: damaged: has no statistics"),
-        (damaged("benchmarks", 0, "stats", "data", value=[0.1, "fast"]), "'fast' is not a finite number"),
-        (damaged("benchmarks", 0, "stats", "data", value=[float("nan")]), "nan is not a finite number"),
-        (damaged("benchmarks", 0, "stats", "data", value=[0.1, -0.1]), "samples: -0.1 is below 0"),
-        (damaged(*EXTRA, "metrics", "throughput", "value", value=0), "throughput: 0 is not above 0"),
-        (damaged(*EXTRA, "workload", "wings", value=2), "'wings'"),
-        (damaged(*EXTRA, "workload", "model", value=["a"]), "workload's model is not text"),
-        (damaged(*EXTRA, "workload", "batch_size", value="8"), "batch size '8'"),
-        (damaged(*EXTRA, "unfit", value=["8"]), "batch size '8'"),
-        (damaged(*EXTRA, "unfit", value=8), "damaged measurement"),
-        (damaged(*EXTRA, "metrics", value=[]), "damaged measurement"),
-        (damaged(*EXTRA, "metrics", "throughput", "value", value="1e3"), "metric throughput: '1e3'"),
-        (damaged(*EXTRA, "metrics", "throughput", "value", value=None), "either a value or a reason"),
-        (
-            damaged(*EXTRA, "metrics", "throughput", "unit", value="1/ms"),
-            "metric throughput has unit '1/ms' and direction 'higher', not '1/s' and 'higher'",
-        ),
-        (damaged(*EXTRA, "metrics", "throughput", "direction", value="lower"), "direction 'lower', not '1/s' and"),
-        (damaged(*EXTRA, "metrics", "latency_p50", value={"value": 250.0, "source": "here"}), "it has no 'unit'"),
-        (damaged(*EXTRA, "protocol", value="quick"), "protocol is not an object"),
-        (
-            damaged(*EXTRA, "metrics", "latency_p50", value=metric(-0.5).to_json("latency_p50")),
-            "metric latency_p50: -0.5 is below 0",
-        ),
-        (damaged(*EXTRA, "parity", value={"probe": {"matmul": 1}}), "the precision probe is not an object"),
-        (damaged(*EXTRA, "settings", value={"cpus": 2}), "the setting cpus is not a list"),
-        (damaged(*EXTRA, "training", value={"epochs": [{"seconds": "long"}]}), "epochs: 'long' is not a finite number"),
-        (damaged(*EXTRA, "training", value={"epochs": [{"waiting": 1.0}]}), "it has no 'seconds'"),
-        (damaged(*EXTRA, "training", value={"epochs": [{"seconds": None}]}), "None is not a finite number"),
-        (damaged(*EXTRA, "training", value={"epochs": [3]}), "damaged measurement"),
-        (damaged(*EXTRA, "training", value={"losses": [0.1, "low"]}), "losses: 'low'"),
-        (damaged(*EXTRA, "accelerator", value=[{"when": "early"}]), "it has no 'state'"),
-        (damaged(*EXTRA, "accelerator", value=[{"when": 1, "state": {}}]), "of the accelerator is not text"),
-        (
-            damaged(*EXTRA, "accelerator", value=[{"when": "early", "state": {"used_memory": "much"}}]),
-            "the accelerator early: 'much' is not a finite number",
-        ),
-        (damaged(*EXTRA, "processes", value=[3]), "process 1 is not an object"),
-        (damaged(*EXTRA, "processes", value=[{"latency": 0.1}, {"latency": "x"}]), "process 2: 'x' is not a finite"),
-        (damaged(*EXTRA, "processes", value=[{"latency": 0}]), "process 1: 0 is not above 0"),
-        (saved(benchmarks=[plain(median="x")]), "damaged statistics"),
-        (saved(benchmarks=[plain(data=[True])]), "True is not a finite number"),
+        (damaged("machine_info", "fwbench", "cpu", value="\ud800"), "half a character"),
+        (damaged("machine_info", "fwbench", value=[]), "no fingerprint"),
     ],
 )
-def test_a_damaged_or_foreign_file_is_refused_in_one_sentence(tmp_path, record, fault):
+def test_what_is_no_record_is_refused_in_one_sentence(tmp_path, record, fault):
     path = tmp_path / "x.json"
     path.write_text(json.dumps(record))
     with pytest.raises(UserError) as refused:
@@ -204,6 +184,182 @@ def test_a_damaged_or_foreign_file_is_refused_in_one_sentence(tmp_path, record, 
     assert str(path) in str(refused.value)
     assert fault in str(refused.value)
     assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 700
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "fault"),
+    [
+        ((), None, "it is not an object"),
+        (("stats",), 3, "it has no statistics"),
+        (("fullname",), 3, "its name: expected `str`, got `int`"),
+        (("stats", "data"), [0.1, "fast"], "samples[1]: expected `float`, got `str`"),
+        (("stats", "data"), [float("nan")], "samples[0]: expected `float` >= 0.0"),
+        (("stats", "data"), [0.1, -0.1], "samples[1]: expected `float` >= 0.0"),
+        (("stats", "data"), [0.1, 10**400], "samples[1]: expected `float` <= 1e+30"),
+        (("stats", "data"), [5e-324], "samples: one is smaller than anything that can be measured"),
+        (("extra_info", "workload", "seed"), [1], "workload.seed: expected `int`, got `array`"),
+        (("extra_info", "workload", "seed"), True, "workload.seed: expected `int`, got `bool`"),
+        (("extra_info", "workload", "remat"), {}, "workload.remat: expected `bool`, got `object`"),
+        (("extra_info", "workload", "data_path"), ["x"], "workload.data_path: expected `str | null`, got `array`"),
+        (("extra_info", "workload", "model"), "\ud800", "workload.model: a text holds half a character"),
+        (("extra_info", "workload", "model"), "x" * 1001, "workload.model: expected `str` of length <= 1000"),
+        (("extra_info", "workload", "wings"), 2, "workload: object contains unknown field `wings`"),
+        (("extra_info", "workload", "batch_size"), "8", "workload.batch_size: expected `int`, got `str`"),
+        (("extra_info", "workload", "batch_size"), 10**20, "workload.batch_size: expected `int`, got `float`"),
+        (("extra_info", "workload", "batch_size"), 0, "workload.batch_size: expected `int` >= 1"),
+        (("extra_info", "workload", "batch_size"), 10**400, "workload.batch_size: inf is not a finite number"),
+        (("extra_info", "workload", "precision"), "fp7", "workload.precision: invalid enum value 'fp7'"),
+        (("extra_info", "workload", "axes"), {"length": "long"}, "workload.axes[...]: expected `int`, got `str`"),
+        (("extra_info", "workload", "accumulate"), 3, "a batch of 1 cannot be cut into 3 equal parts"),
+        (("extra_info", "metrics"), [], "metrics: expected `object`, got `array`"),
+        (("extra_info", "metrics", "throughput", "value"), "1e3", "metric throughput.value: expected `float | null`"),
+        (("extra_info", "metrics", "throughput", "value"), 0, "metric throughput.value: expected `float` >= 1e-30"),
+        (("extra_info", "metrics", "throughput", "value"), 10**400, "metrics.throughput.value: inf is not a finite"),
+        (("extra_info", "metrics", "throughput", "value"), None, "either a value or a reason"),
+        (("extra_info", "metrics", "throughput", "unit"), "1/ms", "metric throughput.unit: invalid enum value '1/ms'"),
+        (("extra_info", "metrics", "throughput", "direction"), "lower", "direction: invalid enum value 'lower'"),
+        (("extra_info", "metrics", "throughput", "wings"), 2, "metric throughput: object contains unknown field"),
+        (("extra_info", "metrics", "latency_p50"), {"value": 2.5, "source": "x"}, "missing required field `unit`"),
+        (
+            ("extra_info", "metrics", "latency_p50"),
+            metric(-0.5).to_json("latency_p50"),
+            "metric latency_p50.value: expected `float` >= 0.0",
+        ),
+        (
+            ("extra_info", "metrics", "latency_p50"),
+            metric(5e-324).to_json("latency_p50"),
+            "metric latency_p50: 5e-324 is smaller than anything that can be measured",
+        ),
+        (("extra_info", "protocol"), "quick", "protocol: expected `object`, got `str`"),
+        (("extra_info", "protocol", "profile"), 3, "protocol.profile: expected `str | null`, got `int`"),
+        (("extra_info", "parity", "proof"), [1], "parity.proof: expected `object | null`, got `array`"),
+        (("extra_info", "parity", "proof"), {"errors": [1]}, "parity.proof.errors: expected `object`"),
+        (("extra_info", "parity", "weights"), [1], "parity.weights: expected `str | null`, got `array`"),
+        (("extra_info", "parity", "probe"), {"matmul": 1}, "parity.probe[...]: expected `object`, got `int`"),
+        (("extra_info", "settings"), {"cpus": 2}, "settings.cpus: expected `array`, got `int`"),
+        (("extra_info", "settings"), {"caution": []}, "settings.caution: expected `str`, got `array`"),
+        (("extra_info", "settings"), {"x": float("nan")}, "settings.x: nan is not a finite number"),
+        (("extra_info", "settings"), {"\udc00": 1}, "settings, a key: a text holds half a character"),
+        (
+            ("extra_info", "settings"),
+            {"x": functools.reduce(lambda inner, _: [inner], range(30), 1)},
+            "settings.x: objects are more than 20 deep in each other",
+        ),
+        (("extra_info", "training"), {"epochs": [{"seconds": "long"}]}, "training.epochs[0].seconds: expected `float`"),
+        (("extra_info", "training"), {"epochs": [{"seconds": 1.0}]}, "missing required field `train_loss`"),
+        (("extra_info", "training"), {"epochs": [3]}, "training.epochs[0]: expected `object`, got `int`"),
+        (("extra_info", "training"), {"losses": [0.1, "low"]}, "training.losses[1]: expected `float`, got `str`"),
+        (("extra_info", "accelerator"), [{"when": "early"}], "missing required field `state`"),
+        (("extra_info", "accelerator"), [{"when": 1, "state": {}}], "accelerator[0].when: expected `str`, got `int`"),
+        (("extra_info", "processes"), [3], "processes[0]: expected `object`, got `int`"),
+        (("extra_info", "processes"), [{"latency": 0.1}, {"latency": "x"}], "processes[1][...]: expected `float`"),
+        (("extra_info", "processes"), [{"latency": 0}], "processes[0][...]: expected `float` >= 1e-30"),
+        (("extra_info", "unfit"), ["8"], "unfit[0]: expected `int`, got `str`"),
+        (("extra_info", "unfit"), 8, "unfit: expected `array`, got `int`"),
+        (("extra_info", "unfit"), [0], "unfit[0]: expected `int` >= 1"),
+        (("extra_info", "attempts"), [{"metrics": {}}], "attempts: object missing required field `samples`"),
+        (("extra_info", "attempts"), [{"samples": ["x"]}], "attempts.samples[0]: expected `float`, got `str`"),
+        (("extra_info", "program"), {"operators": {"add": "x"}}, "program.operators[...]: expected `int`, got `str`"),
+        (("extra_info", "program"), {"absent": {"wings": "x"}}, "a fingerprint gives a reason for what is there"),
+        (("extra_info", "duet"), {"screening": [{}]}, "duet.screening[0]: object missing required field `seconds`"),
+        (("extra_info", "stages"), {"build": -1.0}, "stages[...]: expected `float` >= 0.0"),
+    ],
+)
+def test_a_damaged_benchmark_is_left_out_and_named_and_the_others_are_read(tmp_path, at, value, fault):
+    record = saved(measured(), measured("jax"), failed())
+    path = write(tmp_path / "x.json", changed(record, ("benchmarks", 0, *at), value))
+    found = read(path)
+    assert [m.workload.id for m in found.measurements] == ["jax-mlp-inference-b1", "jax-mlp-inference-b1"]
+    (one,) = found.damaged
+    assert one.fault.startswith("benchmark 1: ")
+    assert fault in one.fault
+    # Its workload's id where that can be read, else its test, else its place.
+    test = "tests/x.py::test[torch-mlp-inference-b1]" if at else "benchmark 1"
+    name = "torch-mlp-inference-b1" if at and "workload" not in at else test
+    assert one.name == name
+    assert found.told == [f"{name} is left out ({one.fault})"]
+
+
+def changed(record, at, value):
+    """A record with one place changed."""
+    place = record
+    for key in at[:-1]:
+        place = place[key]
+    place[at[-1]] = value
+    return record
+
+
+def test_a_whole_number_of_thousands_of_digits_is_no_number(tmp_path):
+    """Python takes minutes over it, or refuses."""
+    path = write(tmp_path / "x.json", saved(measured(seed=123_456), measured("jax")))
+    path.write_text(path.read_text().replace("123456", "9" * 5000))
+    found = read(path)
+    assert [m.workload.lane for m in found.measurements] == ["jax"]
+    assert "workload.seed: inf is not a finite number" in found.damaged[0].fault
+
+
+def test_a_key_that_comes_twice_is_no_answer(tmp_path):
+    path = write(tmp_path / "x.json", saved(measured(), measured("jax")))
+    path.write_text(path.read_text().replace('"seed": 0', '"seed": 0, "seed": 1', 1))
+    found = read(path)
+    assert [m.workload.lane for m in found.measurements] == ["jax"]
+    assert "workload: an object with the key 'seed' twice" in found.damaged[0].fault
+    path.write_text(path.read_text().replace('"datetime"', '"version": "0", "datetime"'))
+    with pytest.raises(UserError, match="it holds an object with the key 'version' twice"):
+        read(path)
+
+
+def test_a_benchmark_that_has_lost_its_workload_is_none_of_somebody_elses(tmp_path):
+    record = saved(measured(), benchmarks=[*saved(measured())["benchmarks"], plain(), None])
+    del record["benchmarks"][0]["extra_info"]["workload"]
+    record["benchmarks"][1]["extra_info"] = {"workload": 1}
+    found = read(write(tmp_path / "x.json", record))
+    assert list(found.plain) == ["tests/y.py::test_sort"]
+    assert [(one.name, one.plain) for one in found.damaged] == [
+        ("tests/x.py::test[torch-mlp-inference-b1]", False),
+        ("benchmark 3", False),
+    ]
+
+
+def test_a_damaged_failure_is_left_out_and_named(tmp_path):
+    record = saved(measured(), failed())
+    record["fwbench"]["failures"] += [7, {"workload": record["fwbench"]["failures"][0]["workload"], "failure": 3}]
+    found = read(write(tmp_path / "x.json", record))
+    assert len(found.measurements) == 2
+    assert [one.name for one in found.damaged] == ["failure 2", "jax-mlp-inference-b1"]
+
+
+def test_a_damaged_commit_is_left_out_and_named(tmp_path):
+    found = read(write(tmp_path / "x.json", saved(measured(), commit_info={"id": ["x"], "branch": "main"})))
+    assert (found.commit, len(found.measurements)) == ({}, 1)
+    assert found.told == [
+        "what it tells of the commit is damaged and left out: commit_info.id: expected `str | null`, got `array`"
+    ]
+
+
+def test_of_many_damaged_benchmarks_some_are_told(tmp_path):
+    found = read(write(tmp_path / "x.json", saved(measured(), benchmarks=[None] * 25)))
+    assert len(found.damaged) == 25
+    assert found.told[-1] == "15 more benchmarks are damaged and left out"
+    assert len(found.told) == 11
+
+
+@pytest.mark.parametrize("at", [(), ("settings",), ("accelerator", 0), ("accelerator", 0, "state"), ("program",)])
+def test_what_a_newer_fwbench_adds_is_passed_over(tmp_path, at):
+    """But not in a workload or a metric, which it could make another one: those are among the damaged ones."""
+    full = measured(accelerator=(Moment("early", AcceleratorState()),), program=Fingerprint(form="HLO", digest="abc"))
+    record = journal(full)
+    known = read(write(tmp_path / "y.jsonl", record)).measurements
+    record = changed(record, (1, *at, "wings"), 2)
+    (found,) = read(write(tmp_path / "x.jsonl", record)).measurements
+    assert dataclasses.replace(found, settings={}) == dataclasses.replace(known[0], settings={})
+
+
+def test_what_a_newer_fwbench_adds_to_the_machine_is_passed_over(tmp_path):
+    assert (
+        read(write(tmp_path / "x.json", damaged("machine_info", "fwbench", "colour", value="red"))).machine == MACHINE
+    )
 
 
 @pytest.mark.parametrize(
@@ -232,20 +388,58 @@ def test_what_is_not_json_is_refused(tmp_path, content, fault, name):
         ([{"a": 1}], "no journal of fwbench"),
         (journal(measured(), schema=99), "has schema 99"),
         (journal(measured(), schema=True), "has schema True"),
-        (journal(measured(), machine=MACHINE, started=5), "time 5"),
-        ([*journal(measured()), {"x": 1}], "line 3: damaged measurement: it has no 'workload'"),
+        (journal(measured(), started=5), "time 5"),
+        ([[1], *journal(measured())[1:]], "a list, not an object"),
     ],
 )
-def test_a_damaged_journal_is_refused_with_its_line(tmp_path, lines, fault):
+def test_what_is_no_journal_is_refused_in_one_sentence(tmp_path, lines, fault):
     with pytest.raises(UserError, match=fault):
         read(write(tmp_path / "x.jsonl", lines))
 
 
-def test_a_journal_broken_in_the_middle_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("line", "name", "fault"),
+    [
+        ('{"x": 1}', "line 3", "line 3: it: object missing required field `workload`"),
+        ("", "line 3", "line 3: is not JSON (line 1: Expecting value)"),
+        ("[" * 100_000, "line 3", "line 3: is not JSON"),
+        ("7", "line 3", "line 3: it: expected `object`, got `int`"),
+        (
+            json.dumps({**journal(measured())[1], "samples": 3}),
+            "torch-mlp-inference-b1",
+            "line 3: samples: expected `array`",
+        ),
+    ],
+)
+def test_a_damaged_line_of_a_journal_is_left_out_and_named(tmp_path, line, name, fault):
     path = write(tmp_path / "x.jsonl", journal(measured(), measured("jax")))
-    path.write_text(path.read_text().replace('{"workload"', '{"workl', 1))
-    with pytest.raises(UserError, match=r"is not JSON \(line 2"):
-        read(path)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:2], line, *lines[2:], ""]))
+    found = read(path)
+    assert [m.workload.lane for m in found.measurements] == ["torch", "jax"]
+    (one,) = found.damaged
+    assert one.name == name
+    assert one.fault.startswith(fault)
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "x" * 300 + ".json", "x\0y", "/".join(["x" * 200] * 30)])
+def test_a_path_that_no_file_can_have_is_refused_in_one_sentence(tmp_path, name):
+    with pytest.raises(UserError, match="cannot be read"):
+        read(tmp_path / name)
+
+
+def test_a_name_of_a_file_sends_nothing_to_the_terminal(tmp_path):
+    with pytest.raises(UserError) as refused:
+        read(tmp_path / "\x1b[2J\n\u202e.json")
+    assert "\N{REPLACEMENT CHARACTER}[2J \N{REPLACEMENT CHARACTER}.json does not exist" in str(refused.value)
+
+
+def test_a_file_that_is_too_large_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "LARGEST", 2**20)
+    monkeypatch.setattr(reading, "_CHUNK", 2**10)
+    for path in (write(tmp_path / "x.json", {"a": "b" * 2**20}), Path("/dev/zero")):
+        with pytest.raises(UserError, match="has more than 1 MiB"):
+            read(path)
 
 
 def test_nothing_there_says_what_to_name(tmp_path):
@@ -256,8 +450,43 @@ def test_nothing_there_says_what_to_name(tmp_path):
 
 
 def test_no_framework_is_imported():
-    code = "import sys, fwbench.record.reading; print({'torch', 'jax', 'tensorflow', 'numpy'} & set(sys.modules))"
+    """Nor msgspec: workers, which know the constants here, have none."""
+    lacking = {"torch", "jax", "tensorflow", "numpy", "msgspec"}
+    code = f"import sys, fwbench.record.reading; print({lacking} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "set()"
+
+
+def test_the_published_schema_is_the_one_that_is_checked():
+    """`python -m fwbench.record.schema > docs/record.schema.json` renews it."""
+    assert json.loads(SCHEMA_FILE.read_text()) == schema.exported()
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.name)
+def test_what_the_repository_keeps_is_as_the_published_schema_says(path):
+    published = json.loads(SCHEMA_FILE.read_text())
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    names = ["SavedRun"] if path.suffix == ".json" else ["JournalHeader", *["Measurement"] * (len(lines) - 1)]
+    for name, line in zip(names, lines, strict=True):
+        jsonschema.Draft202012Validator({**published, "$ref": f"#/$defs/{name}"}).validate(line)
+
+
+@pytest.mark.parametrize(
+    ("at", "value"),
+    [
+        (("extra_info", "workload", "seed"), [1]),
+        (("extra_info", "workload", "wings"), 2),
+        (("extra_info", "metrics", "throughput", "unit"), "1/ms"),
+        (("extra_info", "metrics", "throughput", "value"), -1),
+        (("extra_info", "parity", "proof"), [1]),
+        (("extra_info", "training"), {"epochs": [{"seconds": 1.0}]}),
+        (("stats", "data"), [0.1, -0.1]),
+    ],
+)
+def test_the_published_schema_refuses_what_is_left_out(at, value):
+    whole = saved(measured())
+    validator = jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text()))
+    assert validator.is_valid(whole)
+    assert not validator.is_valid(changed(whole, ("benchmarks", 0, *at), value))
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.name)
@@ -265,3 +494,14 @@ def test_what_the_repository_keeps_can_be_read(path):
     kept = read(path).measurements
     assert kept
     assert {measurement.failure.kind for measurement in kept if measurement.failure} <= {"unavailable"}
+
+
+def test_what_was_measured_again_stands_in_the_place_of_the_first_attempt(tmp_path):
+    """In a journal both are; in one that was killed between the two, the first alone."""
+    first, other = measured(samples=(8.0, 9.0)), measured(samples=(1.0, 1.0), batch_size=8)
+    for again in (measured(samples=(2.0,)).beside(first), first.beside(measured(samples=(9.5,)))):
+        path = write(tmp_path / "run.jsonl", journal(first, other))
+        assert read(path).measurements == (first, other)
+        path = write(tmp_path / "run.jsonl", journal(first, other, again))
+        found, beside = read(path).measurements
+        assert (found.samples, len(found.attempts), beside) == (again.samples, 1, other)

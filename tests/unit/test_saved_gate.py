@@ -157,6 +157,25 @@ def test_a_failure_that_is_expected_is_told_and_forgiven(suite, baseline, gate, 
     result.stdout.fnmatch_lines(["3 benchmarks: 1 failed, 2 improved"])
 
 
+@pytest.mark.parametrize("value", [{"extra_info": []}, None])
+def test_a_damaged_benchmark_of_the_baseline_does_not_pass(suite, baseline, gate, value):
+    """Nor does pytest-benchmark, which reads the baseline too, stumble over it."""
+
+    def damage(record):
+        record["benchmarks"][1] = value and {**record["benchmarks"][1], **value}
+
+    result = gate(baseline(1.0, damage))
+    assert result.ret == 4
+    result.stdout.fnmatch_lines(["*: not comparable: the baseline holds it, but damaged: benchmark 2: *"])
+
+
+def test_a_damaged_benchmark_that_is_deselected_is_nobodys_business(suite, baseline, gate):
+    def damage(record):
+        record["benchmarks"][1]["extra_info"]["stages"] = 3
+
+    assert gate(baseline(1.0, damage), "-k", "b1").ret == 0
+
+
 def test_a_gate_over_nothing_is_no_gate(baseline, gate):
     result = gate(baseline(1.0), "-k", "nothing")
     assert result.ret == 4

@@ -79,6 +79,6 @@ def write_hostile(folder):
         bad = Failure("error", f"{name}\n{name}", name, f"Traceback {name}")
         measurements.append(dataclasses.replace(failed(model=name), failure=bad))
     machine = dataclasses.replace(MACHINE, cpu=NAMES[0], kernel=NAMES[1])
-    record = saved(*measurements, machine=machine, commit_info={"id": NAMES[0], "branch": NAMES[3], "dirty": NAMES[2]})
+    record = saved(*measurements, machine=machine, commit_info={"id": NAMES[0], "branch": NAMES[3], "dirty": True})
     record["benchmarks"].append(plain(f"tests/y.py::{NAMES[0]}"))
     assert main(["report", str(write(folder / "record.json", record)), "--out", str(folder / "out")]) == 0

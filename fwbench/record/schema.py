@@ -1,0 +1,422 @@
+"""What a record's JSON must be: types, signs, sizes and units of every field, stated once and checked by msgspec.
+
+Fields and types are those of the dataclasses that JSON becomes. What stands here is what they cannot say: bounds, what
+JSON writes in another way, and what is in the objects that anybody may add to. Fields that are not known are passed
+over, so that a newer fwbench may add some; but not in a workload or a metric, where they could say that it is another
+one. `python -m fwbench.record.schema` prints it all as JSON Schema.
+
+Only whoever reads a record imports this module: workers have no msgspec.
+"""
+
+import dataclasses
+import json
+import math
+import sys
+import types
+import typing
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from fwbench.record.fingerprint import Fingerprint
+from fwbench.record.journal import SCHEMA
+from fwbench.record.machine import AcceleratorProcess, AcceleratorState, Machine
+from fwbench.record.measurement import Failure, Measurement, Metric, Moment
+from fwbench.record.metrics import METRICS
+from fwbench.record.workload import DEVICES, OPTIMIZERS, PRECISIONS, WEIGHTS, Workload
+
+# No time, size, rate or energy is larger, and but for 0 none is smaller, so that ratios of two are numbers.
+MOST, LEAST = 1e30, 1e-30
+# Objects in each other.
+DEEPEST = 20
+
+_FLOAT32 = 3.5e38  # a loss may be as large
+_Number = Annotated[float, Meta(ge=-_FLOAT32, le=_FLOAT32)]
+_Amount = Annotated[float, Meta(ge=0, le=MOST)]
+_Positive = Annotated[float, Meta(ge=LEAST, le=MOST)]
+_Count = Annotated[int, Meta(ge=0, le=2**53)]
+_Integer = Annotated[int, Meta(ge=-(2**53), le=2**53)]
+_Size = Annotated[int, Meta(ge=1, le=2**31)]
+_Name = Annotated[str, Meta(max_length=1_000)]
+_Text = Annotated[str, Meta(max_length=1_000_000)]
+_Samples = Annotated[list[_Amount], Meta(max_length=10_000_000)]
+_Open = dict[_Name, Any]
+
+# What stands for a Python type wherever nothing narrower is said.
+_BOUNDS: dict[Any, Any] = {float: _Number, int: _Count, str: _Text}
+
+
+def _bounded(kind: Any) -> Any:
+    """A type with bounds for every number and text in it."""
+    if kind in _BOUNDS:
+        return _BOUNDS[kind]
+    inner = typing.get_args(kind)
+    origin = typing.get_origin(kind)
+    if not inner or origin is Literal:
+        return kind
+    bounded = tuple(map(_bounded, inner))
+    return typing.Union[bounded] if origin in (typing.Union, types.UnionType) else origin[bounded]  # noqa: UP007
+
+
+def _shape(of: type, own: Mapping[str, Any] = types.MappingProxyType({}), strict: bool = False) -> Any:
+    """The JSON of a dataclass: its fields and their types.
+
+    Args:
+        own: types by name that are narrower, or JSON's own; and fields that JSON has besides.
+        strict: whether a field that is not known is a fault.
+    """
+    hints = typing.get_type_hints(of)
+    optional = {
+        field.name
+        for field in dataclasses.fields(of)
+        if field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+    }
+    found = {name: own.get(name) or _bounded(kind) for name, kind in hints.items()} | dict(own)
+    fields: list[Any] = [
+        (name, typing.Union[kind, UnsetType], UNSET) if name in optional else (name, kind)  # noqa: UP007
+        for name, kind in found.items()
+    ]
+    return msgspec.defstruct(of.__name__, fields, kw_only=True, forbid_unknown_fields=strict)
+
+
+def _one_of(names: tuple[str, ...]) -> Any:
+    return Literal.__getitem__(names)
+
+
+_BOUNDS[AcceleratorProcess] = _shape(AcceleratorProcess)
+_BOUNDS[AcceleratorState] = _shape(AcceleratorState)
+_BOUNDS[Moment] = _shape(Moment)
+_BOUNDS[Failure] = _shape(Failure)
+_BOUNDS[Fingerprint] = _shape(Fingerprint)
+MACHINE = _shape(Machine, {"threads": _Size})
+WORKLOAD = _BOUNDS[Workload] = _shape(
+    Workload,
+    {
+        **dict.fromkeys(("lane", "model", "mode", "data", "variant"), _Name),
+        **dict.fromkeys(("batch_size", "accumulate", "epochs"), _Size),
+        "precision": _one_of(PRECISIONS),
+        "device": _one_of(DEVICES),
+        "weights": _one_of(WEIGHTS),
+        "optimizer": _one_of(OPTIMIZERS),
+        "seed": _Integer,
+        "learning_rate": _Positive | None,
+        "axes": dict[_Name, _Integer],
+        "target": _Name | None,
+    },
+    strict=True,
+)
+MEASUREMENT = _shape(
+    Measurement,
+    {
+        "samples": _Samples,
+        # Each by its own shape.
+        "metrics": _Open,
+        "processes": list[dict[_Name, _Positive]],
+        "attempts": list[_Open],
+        "unfit": list[_Size],
+        "stages": dict[_Name, _Amount],
+        "versions": dict[_Name, _Name],
+        **dict.fromkeys(("protocol", "settings", "parity", "training", "duet"), _Open),
+    },
+)
+
+
+class Protocol(msgspec.Struct):
+    """Of the amounts that a workload was measured with, what is read by name."""
+
+    profile: _Name | None = None
+
+
+class Settings(msgspec.Struct):
+    """Of a lane's settings, what is read by name."""
+
+    cpus: list[_Count] = []
+    caution: _Text = ""
+
+
+class Probe(msgspec.Struct):
+    """What the precision probe found of one operation."""
+
+    arithmetic: _Name | None = None
+
+
+class Proof(msgspec.Struct):
+    """What a record says of the proof of its lane's network."""
+
+    framework: _Name | UnsetType = UNSET
+    state: _Name | UnsetType = UNSET
+    reason: _Text | None = None
+    errors: dict[_Name, _Number | None] | UnsetType = UNSET
+    versions: dict[_Name, _Name] | UnsetType = UNSET
+
+
+class Parity(msgspec.Struct):
+    """Why a number may be compared."""
+
+    weights: _Name | None = None
+    probe: dict[_Name, Probe] | None = None
+    proof: Proof | None = None
+
+
+class Scores(msgspec.Struct):
+    """Loss and accuracies on a split."""
+
+    top1: _Number
+    loss: _Number | None = None
+    top5: _Number | None = None
+
+
+class Epoch(msgspec.Struct):
+    """One epoch of a training: seconds, joules, loss and accuracy."""
+
+    seconds: _Amount
+    train_loss: _Number
+    training: _Amount | None = None
+    waiting: _Amount | None = None
+    computing: _Amount | None = None
+    evaluating: _Amount | None = None
+    samples: _Count | None = None
+    train_top1: _Number | None = None
+    validation: Scores | None = None
+    energy: _Number | None = None
+
+
+class Training(msgspec.Struct):
+    """A training, epoch by epoch and step by step."""
+
+    epochs: list[Epoch] = []
+    losses: list[_Number] = []
+    accuracies: list[_Number] = []
+
+
+class Screened(msgspec.Struct):
+    """A pair of a duet's screening."""
+
+    seconds: _Amount
+
+
+class Duet(msgspec.Struct):
+    """Of a duet, what is read by name."""
+
+    screening: list[Screened] = []
+
+
+class Attempt(msgspec.Struct):
+    """Of another measurement of the workload in the same run, what is read by name."""
+
+    samples: _Samples
+
+
+# What is in the objects of a measurement that lanes and meters may add to.
+OPEN = {"protocol": Protocol, "settings": Settings, "parity": Parity, "training": Training, "duet": Duet}
+
+
+class Stats(msgspec.Struct):
+    """Of pytest-benchmark's statistics, what is read; seconds."""
+
+    median: _Amount
+    mean: _Amount
+    stddev: _Amount
+    rounds: _Count
+    data: _Samples = []
+
+
+class Commit(msgspec.Struct, omit_defaults=True):
+    """The tree that was measured."""
+
+    id: _Name | None = None
+    branch: _Name | None = None
+    dirty: bool | None = None
+
+
+# Energy less its idle share can be below zero, and so can a loss.
+_VALUES = {"s": _Amount, "B": _Amount, "1/s": _Amount, "FLOP/s": _Amount}
+
+
+def _metric(name: str) -> Any:
+    """A metric by its name; of one that `METRICS` does not list unit and direction are any."""
+    known = METRICS.get(name)
+    value = _Positive if name == "throughput" else _VALUES.get(known.unit, _Number) if known else _Number
+    of_name = {"unit": _one_of((known.unit,)), "direction": _one_of((known.direction,))} if known else {}
+    return _shape(Metric, {"value": value | None, "unit": _Name, "direction": _Name, **of_name}, strict=True)
+
+
+_METRICS = {name: _metric(name) for name in METRICS}
+_ANY_METRIC = _metric("")
+
+
+class Twice:
+    """Stands for an object of JSON that has a key twice, so that nobody can tell which value counts.
+
+    Args:
+        key: that comes twice.
+    """
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+
+    def __str__(self) -> str:
+        return f"an object with the key {self._key!r:.60} twice"
+
+
+def workload(data: object) -> dict[str, Any]:
+    """What `Workload.from_json` may have of an object of JSON.
+
+    Raises:
+        ValueError: a field is missing, not known, of another type, or out of its bounds; the sentence names it.
+    """
+    sound(data, "workload")
+    found: dict[str, Any] = read(data, WORKLOAD, "workload")
+    return found
+
+
+def name(data: object) -> str:
+    """A name of JSON.
+
+    Raises:
+        ValueError: it is none.
+    """
+    found: str = read(data, _Text, "its name")
+    sound(found, "its name")
+    return found
+
+
+def measurement(data: object) -> dict[str, Any]:
+    """What `Measurement.from_json` may have of an object of JSON: checked, and less what is not known.
+
+    Raises:
+        ValueError: a field is missing, of another type, or out of its bounds; the sentence names it.
+    """
+    if isinstance(data, Mapping):
+        sound({name: value for name, value in data.items() if name != "samples"})
+    found: dict[str, Any] = read(data, MEASUREMENT)
+    for name, shape in OPEN.items():
+        read(found.get(name, {}), shape, name)
+    for attempt in found.get("attempts", ()):
+        read(attempt, Attempt, "attempts")
+    metrics = {
+        name: read(metric, _METRICS.get(name, _ANY_METRIC), f"metric {name}")
+        for name, metric in found.get("metrics", {}).items()
+    }
+    for name, metric in metrics.items():
+        if name in METRICS and METRICS[name].unit in _VALUES and 0 < (metric["value"] or 0) < LEAST:
+            raise ValueError(f"metric {name}: {metric['value']!r} is smaller than anything that can be measured")
+    if any(0 < sample < LEAST for sample in found.get("samples", ())):
+        raise ValueError("samples: one is smaller than anything that can be measured")
+    return {**found, "metrics": metrics}
+
+
+def read(data: object, shape: Any, what: str = "") -> Any:
+    """JSON as its shape has it, less what the shape does not know.
+
+    Args:
+        what: the data is, for the sentence.
+
+    Raises:
+        ValueError: it has another shape; the sentence names the place and the fault.
+    """
+    try:
+        return msgspec.to_builtins(msgspec.convert(data, shape))
+    except msgspec.ValidationError as error:
+        fault, _, place = str(error).partition(" - at `$")
+        where = f"{what}{place.rstrip('`')}".lstrip(".")
+        raise ValueError(f"{where or 'it'}: {fault[0].lower()}{fault[1:]}") from None
+
+
+def sound(value: object, place: str = "", depth: int = 0) -> None:
+    """Whatever anybody may have added: no number but finite ones, no half characters, no key twice, not too deep.
+
+    Raises:
+        ValueError: it is not so; the sentence names the place and the fault.
+    """
+    if depth > DEEPEST:
+        raise ValueError(f"{place}: objects are more than {DEEPEST} deep in each other")
+    if isinstance(value, str):
+        if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+            raise ValueError(f"{place}: a text holds half a character (a lone surrogate), which no file can")
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"{place}: {value!r} is not a finite number")
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            sound(name, f"{place}, a key", depth + 1)
+            sound(each, f"{place}.{name:.60}".lstrip("."), depth + 1)
+    elif isinstance(value, list):
+        for each in value:
+            sound(each, place, depth + 1)
+    elif isinstance(value, Twice):
+        raise ValueError(f"{place}: {value}")
+
+
+def exported() -> dict[str, Any]:
+    """JSON Schema (2020-12): of a saved file as a whole; of a journal's first line, and of the lines that follow it."""
+    _, found = msgspec.json.schema_components(
+        [MEASUREMENT, MACHINE, Stats, Commit, _ANY_METRIC, *OPEN.values()], ref_template="#/$defs/{name}"
+    )
+    parts = found["Measurement"]["properties"]
+    parts |= {name: {"$ref": f"#/$defs/{shape.__name__}"} for name, shape in OPEN.items()}
+    parts["metrics"] = {
+        "description": "By name, which says unit, direction and bounds; a metric of another name is read too.",
+        "type": "object",
+        "properties": {name: _exported(metric) for name, metric in _METRICS.items()},
+        "additionalProperties": {"$ref": "#/$defs/Metric"},
+    }
+    ours = {"required": ["workload", "metrics"]}
+    benchmark = {
+        "type": "object",
+        "required": ["stats"],
+        "properties": {"fullname": {"type": "string"}, "stats": {"type": "object"}},
+        "if": {"required": ["extra_info"], "properties": {"extra_info": ours}},
+        "then": {
+            "properties": {
+                "extra_info": {"$ref": "#/$defs/Measurement"},
+                "stats": {"properties": {"data": parts["samples"]}},
+            }
+        },
+        "else": {"properties": {"stats": {"$ref": "#/$defs/Stats"}}},
+    }
+    schema = {"const": SCHEMA}
+    made = {"type": "string", "format": "date-time"}
+    saved = {
+        "description": "A file of pytest-benchmark; what fwbench adds is `fwbench`, `machine_info.fwbench` and each "
+        "benchmark's `extra_info`, with the samples in `stats.data`.",
+        "type": "object",
+        "required": ["benchmarks", "machine_info", "datetime"],
+        "properties": {
+            "datetime": made,
+            "commit_info": {"$ref": "#/$defs/Commit"},
+            "machine_info": {"type": "object", "properties": {"fwbench": {"$ref": "#/$defs/Machine"}}},
+            "benchmarks": {"type": "array", "items": {"$ref": "#/$defs/Benchmark"}},
+            "fwbench": {
+                "type": "object",
+                "properties": {
+                    "schema": schema,
+                    "failures": {"type": "array", "items": {"$ref": "#/$defs/Measurement"}},
+                },
+            },
+        },
+    }
+    header = {
+        "description": "The first line of a journal; each further line is a Measurement.",
+        "type": "object",
+        "required": ["schema", "started", "machine"],
+        "properties": {"schema": schema, "started": made, "machine": {"$ref": "#/$defs/Machine"}},
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"Records of fwbench, schema {SCHEMA}",
+        "$ref": "#/$defs/SavedRun",
+        "$defs": {"SavedRun": saved, "JournalHeader": header, "Benchmark": benchmark, **found},
+    }
+
+
+def _exported(metric: Any) -> dict[str, Any]:
+    """What a metric of a name has beyond any metric."""
+    narrower = msgspec.json.schema_components([metric])[1]["Metric"]["properties"]
+    return {"$ref": "#/$defs/Metric", "properties": {name: narrower[name] for name in ("value", "unit", "direction")}}
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(exported(), indent=1) + "\n")
