@@ -31,3 +31,10 @@ def nvml_stub(tmp_path_factory):
         pytest.skip("the stand-in for NVIDIA's NVML is compiled by a C compiler on Linux, and there is none here")
     yield nvml.Stub(tmp_path_factory.mktemp("nvml"), found)
     nvml.close()
+
+
+def pytest_collection_modifyitems(config, items):
+    """What takes minutes runs where somebody asks for it alone."""
+    if "fuzz" not in config.option.markexpr:
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("fuzz")])
+        items[:] = [item for item in items if not item.get_closest_marker("fuzz")]
