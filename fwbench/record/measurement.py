@@ -232,7 +232,7 @@ class Measurement:
         fields["unfit"] = tuple(fields.get("unfit", ()))
         fields["accelerator"] = tuple(map(Moment.from_json, fields.get("accelerator", ())))
         fields["metrics"] = {name: Metric.from_json(name, metric) for name, metric in fields.get("metrics", {}).items()}
-        if fields.get("program"):
+        if fields.get("program") is not None:
             fields["program"] = Fingerprint.from_json(fields["program"])
         if fields.get("failure"):
             fields["failure"] = Failure(**fields["failure"])

@@ -17,7 +17,7 @@ from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.journal import SCHEMA
 from fwbench.record.machine import AcceleratorState
 from fwbench.record.measurement import Moment
-from fwbench.record.reading import read, runs
+from fwbench.record.reading import read, runs, series
 from tests.unit.recorded import MACHINE, failed, journal, measured, metric, plain, saved, write
 
 # What a clone has under `.benchmarks/` (docs/ci.md).
@@ -338,6 +338,15 @@ def test_a_damaged_commit_is_left_out_and_named(tmp_path):
     ]
 
 
+def test_a_series_tells_what_is_left_out_of_a_run(tmp_path):
+    path = write(tmp_path / "x.json", damaged(*EXTRA, "stages", value=[]))
+    (record,), faults = series(tmp_path)
+    assert len(record.measurements) == 1
+    assert faults == [
+        f"{path}: torch-mlp-inference-b1 is left out (benchmark 1: stages: expected `object`, got `array`)"
+    ]
+
+
 def test_of_many_damaged_benchmarks_some_are_told(tmp_path):
     found = read(write(tmp_path / "x.json", saved(measured(), benchmarks=[None] * 25)))
     assert len(found.damaged) == 25
@@ -354,6 +363,11 @@ def test_what_a_newer_fwbench_adds_is_passed_over(tmp_path, at):
     record = changed(record, (1, *at, "wings"), 2)
     (found,) = read(write(tmp_path / "x.jsonl", record)).measurements
     assert dataclasses.replace(found, settings={}) == dataclasses.replace(known[0], settings={})
+
+
+def test_a_program_that_tells_nothing_is_a_program(tmp_path):
+    (found,) = read(write(tmp_path / "x.jsonl", changed(journal(measured()), (1, "program"), {}))).measurements
+    assert found.program == Fingerprint()
 
 
 def test_what_a_newer_fwbench_adds_to_the_machine_is_passed_over(tmp_path):

@@ -158,8 +158,8 @@ def test_a_failure_that_is_expected_is_told_and_forgiven(suite, baseline, gate, 
 
 
 @pytest.mark.parametrize("value", [{"extra_info": []}, None])
-def test_a_damaged_benchmark_of_the_baseline_does_not_pass(suite, baseline, gate, value):
-    """Nor does pytest-benchmark, which reads the baseline too, stumble over it."""
+def test_a_damaged_benchmark_of_the_baseline_does_not_pass(suite, baseline, gate, recwarn, value):
+    """Nor does pytest-benchmark, which would compare with the baseline too, warn of what it makes of that."""
 
     def damage(record):
         record["benchmarks"][1] = value and {**record["benchmarks"][1], **value}
@@ -167,6 +167,7 @@ def test_a_damaged_benchmark_of_the_baseline_does_not_pass(suite, baseline, gate
     result = gate(baseline(1.0, damage))
     assert result.ret == 4
     result.stdout.fnmatch_lines(["*: not comparable: the baseline holds it, but damaged: benchmark 2: *"])
+    assert [str(warning.message) for warning in recwarn if "Failed to load" in str(warning.message)] == []
 
 
 def test_a_damaged_benchmark_that_is_deselected_is_nobodys_business(suite, baseline, gate):
