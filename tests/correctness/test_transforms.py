@@ -1,19 +1,21 @@
 """The transforms beside torchvision's own."""
 
 import math
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from scipy import stats
-from sklearn.datasets import load_sample_images
+from torchvision import transforms as reference
 
 from fwbench.data import transforms
 
-torch = pytest.importorskip("torch")
-reference = pytest.importorskip("torchvision.transforms")
-
-CHINA, FLOWER = (Image.fromarray(image) for image in load_sample_images().images)
+# scikit-learn's photographs, without the second that importing it takes.
+PHOTOGRAPHS = Path(find_spec("sklearn").origin).parent / "datasets" / "images"
+CHINA, FLOWER = (Image.open(PHOTOGRAPHS / f"{name}.jpg") for name in ("china", "flower"))
 # Landscape, portrait, square, barely larger and smaller than the crop.
 IMAGES = {
     "china": CHINA,
