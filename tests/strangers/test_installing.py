@@ -4,6 +4,7 @@ import json
 import shutil
 import sys
 import zipfile
+from importlib.util import find_spec
 
 import pytest
 
@@ -87,17 +88,27 @@ def test_missing_packages_of_data_are_told_in_a_sentence(stranger, core):
     )
 
 
-def test_the_suite_runs_without_a_checkout(stranger):
+# Asked when pytest ends, of what measures in both frameworks and saves.
+IMPORTED = """
+    def pytest_unconfigure():
+        import sys
+        print("imported:", sorted({"torch", "torchvision", "jax", "flax", "tensorflow", "scipy"} & set(sys.modules)))
+"""
+
+
+@pytest.mark.skipif(not (find_spec("torch") and find_spec("jax")), reason="needs torch and jax")
+def test_the_suite_runs_without_a_checkout_and_without_a_framework_in_pytests_own_process(stranger):
     """The benchmarks that the wheel carries, in both frameworks, kept and read again."""
-    pytest.importorskip("torch")
-    pytest.importorskip("jax")
+    stranger.makeconftest(IMPORTED)
     chosen = ("-k", "mlp and inference and b1", "--benchmark-autosave", "--benchmark-save-data")
-    stranger.run(sys.executable, "-m", "pytest", *SUITE, *FAST, *chosen).assert_outcomes(passed=2, deselected=None)
+    outcome = stranger.run(sys.executable, "-m", "pytest", *SUITE, *FAST, *chosen)
+    outcome.assert_outcomes(passed=2, deselected=None)
+    outcome.stdout.fnmatch_lines(["imported: []"])
     (saved,) = stranger.path.glob(".benchmarks/*/*.json")
-    assert {each["param"] for each in json.loads(saved.read_text())["benchmarks"]} == {
-        "torch-mlp-inference-b1",
-        "jax-mlp-inference-b1",
-    }
+    benchmarks = {each["param"]: each["extra_info"] for each in json.loads(saved.read_text())["benchmarks"]}
+    assert benchmarks.keys() == {"torch-mlp-inference-b1", "jax-mlp-inference-b1"}
+    assert benchmarks["torch-mlp-inference-b1"]["program"]["operators"] == {"addmm": 3, "relu": 2, "t": 3}
+    assert benchmarks["jax-mlp-inference-b1"]["program"]["operators"]["dot_general"] == 3
 
 
 def test_a_checkout_need_not_be_installed(outside, core, request):

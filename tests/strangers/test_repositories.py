@@ -112,14 +112,14 @@ def test_a_slowdown_of_the_strangers_own_fails_the_gate_and_is_named(repository)
 
 
 def test_models_of_libraries_are_measured_in_one_framework(repository):
+    """One of each library, for every worker imports it anew; tests/training has them all, in both modes."""
+    only = ("-k", "resnet10t and inference or tiny-bert and train_step and length16")
     code, output = repository.run(
-        "pytest", "benchmarks/test_libraries.py", "--benchmark-only", "--fwbench-frameworks=torch", *QUICK
+        "pytest", "benchmarks/test_libraries.py", "--benchmark-only", "--fwbench-frameworks=torch", *only, *QUICK
     )
     assert code == 0, output
-    assert [row[1] for row in rows(output, "resnet10t")] == ["inference", "train_step"]
-    assert [(row[1], row[3]) for row in rows(output, "tiny-bert")] == [
-        (mode, length) for mode in ("inference", "train_step") for length in ("8", "16")
-    ]
+    assert [row[1] for row in rows(output, "resnet10t")] == ["inference"]
+    assert [(row[1], row[3]) for row in rows(output, "tiny-bert")] == [("train_step", "16")]
 
 
 # For the network that never comes, so that no other's time counts.

@@ -296,27 +296,6 @@ def test_parallel_runs_smoke_the_benchmarks(suite):
     in_own_process(suite, "-n2").assert_outcomes(passed=3)
 
 
-def test_pytests_own_process_imports_no_framework(shipped):
-    shipped.path.joinpath("conftest.py").write_text(
-        shipped.path.joinpath("conftest.py").read_text()
-        + """
-
-def pytest_unconfigure():
-    import sys
-    print("imported:", sorted({"torch", "torchvision", "jax", "flax", "tensorflow", "scipy"} & set(sys.modules)))
-"""
-    )
-    result = in_own_process(
-        shipped, "--benchmark-only", "--benchmark-autosave", "-k", "mlp and b1", "--benchmark-min-rounds=5", *FAST[::2]
-    )
-    result.assert_outcomes(passed=2, deselected=None)
-    result.stdout.fnmatch_lines(["imported: []"])
-    assert {b["param"] for b in saved(shipped)["benchmarks"]} == {"torch-mlp-inference-b1", "jax-mlp-inference-b1"}
-    programs = {b["params"]["framework"]: b["extra_info"]["program"] for b in saved(shipped)["benchmarks"]}
-    assert programs["torch"]["operators"] == {"addmm": 3, "relu": 2, "t": 3}
-    assert programs["jax"]["operators"]["dot_general"] == 3
-
-
 def test_ids_and_markers_select(shipped):
     def collected(*arguments):
         result = run(shipped, "--collect-only", "-q", "--fwbench-profile=quick", *arguments)

@@ -1,6 +1,8 @@
 """What the report's tests share: a report written by the command, from a record on disk."""
 
 import dataclasses
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,14 +26,32 @@ NAMES = (
 )
 
 
-@pytest.fixture(scope="session")
-def golden(tmp_path_factory):
-    """The folder of the golden record's report, in every format."""
+_REPORT = """
+import sys
+from fwbench.commands.cli import main
 
-    def write_report(out):
-        assert main(["report", str(GOLDEN), "--out", str(out)]) == 0
+assert main(["report", *sys.argv[1:]]) == 0
+print(*sys.modules)
+"""
+
+
+@pytest.fixture(scope="session")
+def reported(tmp_path_factory):
+    """A folder with the golden record's report in `out`, and in `imported` the modules that writing it has imported."""
+
+    def write_report(folder):
+        command = [sys.executable, "-W", "error", "-c", _REPORT, str(GOLDEN), "--out", str(folder / "out")]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        (folder / "imported").write_text(done.stdout.splitlines()[-1])
 
     return once(tmp_path_factory, "golden", write_report)
+
+
+@pytest.fixture(scope="session")
+def golden(reported):
+    """The folder of the golden record's report, in every format."""
+    return reported / "out"
 
 
 @pytest.fixture

@@ -111,11 +111,7 @@ def test_each_file_figure_and_page_is_told(tmp_path, capsys, monkeypatch):
     assert {"fwbench: writing the figure ratios", "fwbench: writing the page"} <= set(told)
 
 
-def test_no_framework_is_imported(tmp_path):
-    code = (
-        "import sys; from fwbench.commands.cli import main; "
-        f"main(['report', {str(GOLDEN)!r}, '--out', {str(tmp_path)!r}])\n"
-        "print({'torch', 'jax', 'tensorflow', 'matplotlib.pyplot'} & set(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
-    assert done.stdout.splitlines()[-1:] == ["set()"], done.stderr
+def test_no_framework_is_imported(reported):
+    imported = set((reported / "imported").read_text().split())
+    assert "matplotlib" in imported
+    assert not {"torch", "jax", "tensorflow", "matplotlib.pyplot"} & imported
