@@ -16,6 +16,8 @@ every_model = pytest.mark.parametrize("model", MODELS)
 every_framework = pytest.mark.parametrize("framework", ["torch", "jax", TENSORFLOW])
 
 
+# Keras takes seconds to build a network.
+@functools.cache
 def shapes(framework, model):
     return side(framework).shapes(CATALOG[model], CATALOG[model].sizes())
 
@@ -26,21 +28,28 @@ def drawn(framework, model):
     return draw(CATALOG[model], shapes(framework, model), seed=0)
 
 
-def passed_through(framework, model, weights):
-    """The weights, once they have been in a framework's network."""
+def network(framework, model):
+    """A function of weights that returns them once they have been in a framework's network."""
     row = CATALOG[model]
     if framework == "torch":
         module = torch_networks.network(row, row.sizes())
-        torch_networks.load_weights(module, weights)
-        return torch_networks.export_weights(module)
+        return lambda weights: torch_networks.load_weights(module, weights) or torch_networks.export_weights(module)
     if framework == "tensorflow":
         from fwbench.frameworks.tensorflow.networks import Network
 
-        network = Network(row, row.sizes())
-        network.load(weights)
-        return network.export()
-    network = jax_networks.network(row, row.sizes())
-    return network.export(network.load(weights))
+        built = Network(row, row.sizes())
+        return lambda weights: built.load(weights) or built.export()
+    built = jax_networks.network(row, row.sizes())
+    return lambda weights: built.export(built.load(weights))
+
+
+# What refuses weights is as it was, so that one serves several tests.
+refusing = functools.lru_cache(maxsize=1)(network)
+
+
+def passed_through(framework, model, weights):
+    """The weights, once they have been in a new network, which holds none of another test's."""
+    return network(framework, model)(weights)
 
 
 def assert_same_bits(actual, expected):
@@ -85,9 +94,9 @@ def test_two_seeds_differ_in_every_tensor(model):
     assert [name for name in names if np.ptp(first[name]) == 0] == []
 
 
+@pytest.mark.parametrize("fault", ["missing", "unknown", "misshapen"])
 @every_framework
 @every_model
-@pytest.mark.parametrize("fault", ["missing", "unknown", "misshapen"])
 def test_a_wrong_key_is_one_error_that_names_it(model, framework, fault):
     weights = {name: np.zeros(shape, np.float32) for name, shape in shapes(framework, model).items()}
     name = sorted(weights)[len(weights) // 2]
@@ -99,5 +108,5 @@ def test_a_wrong_key_is_one_error_that_names_it(model, framework, fault):
     else:
         weights[name] = np.zeros((*weights[name].shape, 2), np.float32)
     with pytest.raises(ModelError) as caught:
-        passed_through(framework, model, weights)
+        refusing(framework, model)(weights)
     assert str(caught.value).count(repr(name)) == 1

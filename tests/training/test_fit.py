@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import importlib
 import statistics
 
 import jax
@@ -12,7 +13,7 @@ from fwbench.data import open_data
 from fwbench.frameworks import load
 from fwbench.machine import machine
 from fwbench.meters.epochs import Epochs
-from fwbench.models import CATALOG
+from fwbench.models import CATALOG, Model
 from fwbench.models.importing import ModelError
 from fwbench.models.weights import draw
 from fwbench.record.lanes import OWN
@@ -24,6 +25,12 @@ LANES = ("torch", "jax")
 STUDY = STUDIES["mnist-mlp"].parts[0]
 # Of what does not depend on the size of images, compiling less and computing less.
 SMALL = (("image_size", 64),)
+# Nor on how many blocks a network has, which XLA compiles one by one: of MobileNetV3 the first four, among them one of
+# each kind, and of ViT two. Under names of their own, for networks that were built are remembered by their models.
+SHALLOW = {
+    f"shallow_{name}": Model.from_json({**CATALOG[name].to_json(), "name": f"shallow_{name}"})
+    for name in ("mobilenet_v3_small", "vit_b_16")
+}
 # Rounding moves a float32 loss by 1e-7 a step; another batch, label or rate by far more.
 FIRST_STEPS, BOUND = 10, 1e-4
 
@@ -33,9 +40,19 @@ def workload(lane, model="mlp", mode="fit", **fields):
 
 
 def build(case, horizon=100):
-    framework, model = load(OWN[case.lane].adapter), CATALOG[case.model]
+    framework, model = load(OWN[case.lane].adapter), {**CATALOG, **SHALLOW}[case.model]
     weights = draw(model, framework.weight_shapes(model, model.sizes(case.axes)), case.seed)
     return framework.build(case, model, weights, horizon)
+
+
+@pytest.fixture
+def shallow(lane, monkeypatch, quickly_compiled):
+    """The networks of a lane that compiles, with few blocks; PyTorch's, which compiles none, are whole."""
+    if lane == "torch":
+        return
+    for module, few in (("mobilenet_v3", lambda rows: rows[:4]), ("vit", lambda number: 2)):
+        network = importlib.import_module(f"fwbench.frameworks.{lane}.{module}")
+        monkeypatch.setattr(network, "_LAYERS", few(network._LAYERS))
 
 
 @functools.cache
@@ -95,8 +112,8 @@ def test_the_scores_are_those_of_the_trained_weights(lane):
 
 
 @pytest.mark.parametrize("lane", [*LANES, TENSORFLOW])
-def test_evaluation_changes_nothing_and_is_without_dropout(lane, quickly_compiled):
-    program = build(workload(lane, "mobilenet_v3_small", batch_size=2, axes=SMALL))
+def test_evaluation_changes_nothing_and_is_without_dropout(lane, shallow):
+    program = build(workload(lane, "shallow_mobilenet_v3_small", batch_size=2, axes=SMALL))
     images, labels = np.ones((2, 64, 64, 3), np.float32), np.array([1, 2], np.int32)
     before = program.weights()
     program.score(images, labels)
@@ -140,9 +157,9 @@ def test_accumulated_gradients_make_the_whole_batchs_step(lane, mode):
 
 
 @pytest.mark.parametrize("lane", [*LANES, TENSORFLOW])
-def test_rematerialisation_changes_no_result(lane, quickly_compiled):
+def test_rematerialisation_changes_no_result(lane, shallow):
     """Running statistics above all: a block that runs twice must count its batch once."""
-    case = workload(lane, "mobilenet_v3_small", "train_step", batch_size=2, optimizer="sgd", axes=SMALL)
+    case = workload(lane, "shallow_mobilenet_v3_small", "train_step", batch_size=2, optimizer="sgd", axes=SMALL)
     kept, weights = trained(case)
     again, rematerialised = trained(dataclasses.replace(case, remat=True))
     # Batch normalisation over a batch of two amplifies rounding; to count the batch twice moves a mean by a hundredth.
@@ -168,13 +185,14 @@ def test_rematerialisation_in_torch_runs_every_block_twice(monkeypatch):
         assert len(calls) == times * len(blocks)
 
 
-def test_rematerialisation_in_jax_computes_every_block_again():
-    case = workload("jax", "mobilenet_v3_small", "train_step", batch_size=2, axes=SMALL)
+@pytest.mark.parametrize("lane", ["jax"])
+def test_rematerialisation_in_jax_computes_every_block_again(lane, shallow):
+    case = workload(lane, "shallow_mobilenet_v3_small", "train_step", batch_size=2, axes=SMALL)
     kept, again = (
         str(jax.make_jaxpr(program.function)(*program.arguments))
         for program in (build(case), build(dataclasses.replace(case, remat=True)))
     )
-    assert (kept.count("remat"), again.count("remat")) == (0, 11)
+    assert (kept.count("remat"), again.count("remat")) == (0, 4)
     # A 1x1 convolution is a matrix product on a CPU.
     again, kept = (text.count("conv_general_dilated[") + text.count("dot_general[") for text in (again, kept))
     assert again > kept
@@ -187,8 +205,8 @@ def test_a_network_without_blocks_has_nothing_to_rematerialise(lane):
 
 
 @pytest.mark.parametrize("lane", [*LANES, TENSORFLOW])
-def test_vit_trains(lane, quickly_compiled):
-    losses, _ = trained(workload(lane, "vit_b_16", "train_step", batch_size=2, axes=SMALL))
+def test_vit_trains(lane, shallow):
+    losses, _ = trained(workload(lane, "shallow_vit_b_16", "train_step", batch_size=2, axes=SMALL))
     assert losses == sorted(losses, reverse=True)
     assert losses[-1] < losses[0]
 
