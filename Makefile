@@ -27,8 +27,7 @@ bench: $(VENV)/.installed $(TENSORFLOW)
 
 test: $(VENV)/.tensorflow
 	$(RUN) pytest tests/strangers tests/unit -n 2 $(ARGS)
-	$(RUN) pytest tests/correctness -n 2 $(ARGS)
-	$(RUN) pytest tests/training -n 2 $(ARGS)
+	$(RUN) pytest tests/training tests/correctness -n 2 $(ARGS)
 
 check: $(VENV)/.installed
 	$(RUN) ruff check .

@@ -1,12 +1,18 @@
-"""What tests need that run both frameworks in pytest's own process; to be imported before either of them."""
+"""What tests need that run the frameworks in pytest's own process; to be imported before any of them.
 
+The conftest.py of each folder with such tests takes all of it, and one run may have tests of both folders.
+"""
+
+import functools
 import gc
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from fwbench.machine import machine
+from fwbench.models import CATALOG
 from fwbench.record.lanes import OWN
 
 # JAX must leave PyTorch some of a GPU's memory. Read when JAX first runs.
@@ -37,16 +43,24 @@ def one_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
     Nor does a process wait for what is another's, or look again and again through all that the frameworks consist of.
     """
+    _begin(tmp_path_factory.getbasetemp())
+    yield
+    # Or libraries in C take all that is left at the end for leaks.
+    gc.unfreeze()
+
+
+# Once, though it is a fixture of two folders.
+@functools.cache
+def _begin(folder: Path) -> None:
     import jax
     import torch
 
-    jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("jax")))
+    jax.config.update("jax_compilation_cache_dir", str(folder / "jax"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     # With its plugins, which tests/correctness/test_target.py needs: the adapter leaves out those not loaded yet.
     jax.devices()
     # Inductor's may be shared by processes; JAX does not lock its own.
-    run = tmp_path_factory.getbasetemp()
-    run = run.parent if "PYTEST_XDIST_WORKER" in os.environ else run
+    run = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(run / "inductor")
     # OpenMP's threads spin while they wait, so parallel test processes that each take all cores hardly move.
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
@@ -54,6 +68,23 @@ def one_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     # A collection of garbage, of which a measurement begins with one, takes half a second over the frameworks' modules.
     gc.collect()
     gc.freeze()
-    yield
-    # Or libraries in C take all that is left at the end for leaks.
-    gc.unfreeze()
+
+
+def pytest_xdist_make_scheduler(config, log):
+    """Under `-n`, one process has all of a model's proofs, and all of any other file, where much is computed once.
+
+    No two processes hold ViT-B/16. What comes first in the command begins first, however few tests it has.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    models = list(CATALOG)
+
+    class ByModel(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            file = nodeid.partition("::")[0]
+            if "correctness" not in file:
+                return file
+            return next((model for model in models if f"[{model}-" in nodeid), file)
+
+    config.option.loadscopereorder = False
+    return ByModel(config, log)

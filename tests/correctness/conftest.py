@@ -12,7 +12,7 @@ import pytest
 from fwbench.models import CATALOG
 from fwbench.parity import store
 from fwbench.parity.report import Row
-from tests.one_process import one_process, quickly_compiled  # noqa: F401 (fixtures)
+from tests.one_process import one_process, pytest_xdist_make_scheduler, quickly_compiled  # noqa: F401 (for pytest)
 
 
 @pytest.fixture(scope="session")
@@ -53,16 +53,3 @@ def proof(request: pytest.FixtureRequest, unless_recorded: Callable[..., None]) 
     jax.clear_caches()
     gc.collect()
     trim_heap()
-
-
-def pytest_xdist_make_scheduler(config, log):
-    """Under `-n`, one process has all of a model: results are computed once, and no two processes hold ViT-B/16."""
-    from xdist.scheduler import LoadScopeScheduling
-
-    models = list(CATALOG)
-
-    class ByModel(LoadScopeScheduling):
-        def _split_scope(self, nodeid):
-            return next((model for model in models if f"[{model}-" in nodeid), super()._split_scope(nodeid))
-
-    return ByModel(config, log)

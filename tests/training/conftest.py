@@ -1,10 +1,21 @@
-"""Both frameworks in this process."""
+"""The frameworks in this process."""
 
-from tests.one_process import one_process, quickly_compiled  # noqa: F401 (fixtures)
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from tests.one_process import one_process, pytest_xdist_make_scheduler, quickly_compiled  # noqa: F401 (for pytest)
 
 
-def pytest_xdist_make_scheduler(config, log):
-    """Under `-n`, one process has all of a file: what its tests share is computed once."""
-    from xdist.scheduler import LoadFileScheduling
+@pytest.fixture(scope="module", autouse=True)
+def nothing_left() -> Iterator[None]:
+    """Gives back the memory of a module's compiled programs, which nobody will call again."""
+    yield
+    import jax
 
-    return LoadFileScheduling(config, log)
+    from fwbench.meters.memory import trim_heap
+
+    jax.clear_caches()
+    gc.collect()
+    trim_heap()
