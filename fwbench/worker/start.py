@@ -7,6 +7,7 @@ so has the same fwbench.
 How such a process ends is decided by the `lifetime` beside this file, whichever fwbench the script has.
 """
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -61,3 +62,5 @@ if __name__ == "__main__":
     # Not by runpy, which would put a `__main__` in this one's place that spawned processes could not run.
     with open(sys.argv[0], encoding="utf-8") as script:
         exec(compile(script.read(), sys.argv[0], "exec"))
+    # It all goes with the process: Python would first spend a second on looking for garbage in all of a framework.
+    gc.freeze()

@@ -534,6 +534,15 @@ def test_a_script_and_what_it_spawns_have_the_same_fwbench(installed, tmp_path):
     assert done.stdout.splitlines() == [f"{mark} one two", f"{mark}"]
 
 
+def test_a_process_does_not_look_for_garbage_at_its_end(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import atexit, gc\natexit.register(lambda: print(len(gc.get_objects()) < gc.get_freeze_count()))\n"
+    )
+    done = subprocess.run(command(sys.executable, script), capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
+
+
 def test_a_module_that_this_fwbench_has_not_is_not_another_ones(tmp_path):
     """An older base has fewer modules, and an editable install a finder that would offer head's."""
     package = tmp_path / "fwbench"
