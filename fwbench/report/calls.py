@@ -210,6 +210,8 @@ def _speed_up(case: Case, baseline: Case | None) -> float | str | None:
     """Throughput over the baseline's, or why there is none."""
     if baseline is None or not case.value("throughput") or not baseline.value("throughput"):
         return None
+    if case is baseline:
+        return 1.0
     return apart(case, baseline) or weigh(case, baseline).shown
 
 

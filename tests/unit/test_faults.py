@@ -46,6 +46,7 @@ from fwbench.worker.client import PACKAGE, Workers
 from fwbench.worker.pairs import Pairs
 from fwbench.worker.scratch import Scratch
 from fwbench.worker.sides import sides
+from tests.unit import processes
 from tests.unit.plain.plain_lane import LANE
 from tests.unit.processes import alive, children, descendants, gone, grandchildren, started_with
 from tests.unit.suites import benchmarks
@@ -69,6 +70,19 @@ PROTOCOL = dataclasses.replace(
 DEADLINES = (0.5, 4.0, 30.0)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and forks")
+
+
+@pytest.fixture(autouse=True)
+def others(monkeypatch):
+    """Children that were here before, such as the browser that tests of the page share, are none of a test's."""
+    there = {*processes.children(os.getpid())}
+    every = processes.children
+
+    def children(parent):
+        return [pid for pid in every(parent) if pid not in there]
+
+    monkeypatch.setattr(processes, "children", children)
+    monkeypatch.setitem(globals(), "children", children)
 
 
 @pytest.fixture

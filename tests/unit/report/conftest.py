@@ -64,11 +64,9 @@ def report(tmp_path, capsys):
 
     draw = Figure.savefig
 
-    def named(figure, path, **options):
-        if path.suffix == ".pdf":
-            path.touch()
-        else:
-            draw(figure, path, **options)
+    def named(figure, file, **options):
+        if options["format"] != "pdf":
+            draw(figure, file, **options)
 
     def run(*records, formats="html,markdown,latex,csv", pdfs=False):
         endings = {dict: "json", list: "jsonl"}
