@@ -433,7 +433,7 @@ def suite(folder, tmp_path):
 
 FAST = (
     *("-p", "no:cacheprovider", "-p", "fwbench.plugin", "--benchmark-only"),
-    *("--benchmark-max-time=0", "--benchmark-min-rounds=5"),
+    *("--benchmark-max-time=0", "--benchmark-min-rounds=5", "--fwbench-patience=0"),
 )
 
 
@@ -935,7 +935,7 @@ __all__ = ["noops"]
 
 # Storage
 
-ONLY = ("--benchmark-only", "--benchmark-max-time=0.2", "-p", "no:cacheprovider")
+ONLY = ("--benchmark-only", "--benchmark-max-time=0.2", "--fwbench-patience=0", "-p", "no:cacheprovider")
 
 
 @pytest.fixture
