@@ -384,6 +384,12 @@ LANES._all[LANE.name] = LANE
 """
 
 
+def as_in_a_terminal():
+    """Whoever runs these tests under `nohup` or in the background of a script has some signals ignored."""
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class Suite:
     """A user's repository, whose second benchmark hangs."""
 
@@ -410,7 +416,13 @@ class Suite:
         command = [sys.executable, "-m", module, *options]
         # As a shell starts it: with a group of its own, which Ctrl-C goes to.
         with subprocess.Popen(
-            command, cwd=self.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+            command,
+            cwd=self.path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+            preexec_fn=as_in_a_terminal,
         ) as process:
             pids = comes(process)
             try:
@@ -696,7 +708,7 @@ time.sleep(3600)
 @pytest.mark.parametrize(("number", "send"), [(signal.SIGINT, os.killpg), (signal.SIGTERM, os.kill)])
 def test_fwbench_ci_lets_pytest_end_in_order(folder, number, send):
     """Ctrl-C comes to both, and SIGTERM to the command alone."""
-    process = subprocess.Popen([sys.executable, "-c", WAITS, RUNS], start_new_session=True)
+    process = subprocess.Popen([sys.executable, "-c", WAITS, RUNS], start_new_session=True, preexec_fn=as_in_a_terminal)
     pids = comes(process)
     send(process.pid, number)
     assert process.wait(timeout=30) == 5
