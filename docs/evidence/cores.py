@@ -3,7 +3,8 @@
     python docs/evidence/cores.py WORK [OPTION ...]  # measures with both; options go to pytest; may be repeated
     python docs/evidence/cores.py WORK --read        # writes the table in ../method.md of all that WORK holds
 
-Of several runs of a benchmark the fastest counts: whatever else runs can only slow it down.
+Of several runs of a benchmark the fastest counts: whatever else runs can only slow it down. What was disturbed does not
+count.
 """
 
 import subprocess
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from fwbench.machine import machine
+from fwbench.machine.disturbances import disturbances
 from fwbench.models import CATALOG
 from fwbench.record.lanes import LANES
 from fwbench.record.machine import Machine
@@ -45,7 +47,7 @@ def kept(work: Path) -> tuple[Machine, dict[Workload, Measured]]:
         assert record.machine is not None
         here = record.machine
         for measurement in record.measurements:
-            if measurement.failure is None:
+            if measurement.failure is None and not disturbances([measurement]):
                 found.setdefault(measurement.workload, {}).setdefault(here.threads, []).append(measurement)
     return here, {workload: measured for workload, measured in found.items() if len(measured) > 1}
 
@@ -57,7 +59,7 @@ def table(found: Mapping[Workload, Measured]) -> list[str]:
     for model in CATALOG.values():
         for batch in sorted({workload.batch_size for workload in found if workload.model == model.name}):
             of_lane = {w.lane: found[w] for w in found if (w.model, w.batch_size) == (model.name, batch)}
-            cells = [gains(of_lane[lane]) if lane in of_lane else "| |" for lane in lanes]
+            cells = [gains(of_lane[lane]) if lane in of_lane else "- | -" for lane in lanes]
             lines.append(f"| {model.title}, {batch} | {' | '.join(cells)} |")
     return lines
 
