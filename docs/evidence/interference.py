@@ -1,11 +1,11 @@
 """What one other process that computes does to the suite's small models, and what waiting makes of it.
 
-    python docs/evidence/interference.py run WORK      # two runs: quiet, then beside a process that spins for a third
+    python docs/evidence/interference.py run WORK      # quiet, then twice beside a process that spins for a third of it
     python docs/evidence/interference.py policy WORK   # OpenMP's threads waiting as by default, or passively
     python docs/evidence/interference.py read WORK     # writes the tables in ../method.md of all that WORK holds
 
-Needs a machine that does nothing else. What is disturbed in a run is measured again at its end; its first attempt,
-which stays on the record, is what a run without patience would have shown.
+Needs a machine that does nothing else. Of the two runs beside the process the first has no patience, so that it neither
+waits nor measures anything again.
 """
 
 import os
@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import geometric_mean
-from typing import Any
 
 from fwbench.machine import machine
 from fwbench.models import CATALOG
@@ -58,15 +57,16 @@ def run(work: Path) -> None:
     begun = time.monotonic()
     start(work / "quiet", lanes, "--fwbench-patience=0").wait()
     third = (time.monotonic() - begun) / 3
-    beside = start(work / "beside", lanes)
-    time.sleep(third)
-    with spinning():
+    for name, patience in (("impatient", ["--fwbench-patience=0"]), ("patient", [])):
+        beside = start(work / name, lanes, *patience)
         time.sleep(third)
-    beside.wait()
+        with spinning():
+            time.sleep(third)
+        beside.wait()
 
 
 def policy(work: Path) -> None:
-    options = ("--fwbench-frameworks=torch,torch-compile", "--fwbench-patience=0")
+    options = ("--fwbench-frameworks=torch", "--fwbench-patience=0")
     for chosen in (*POLICIES, *reversed(POLICIES)):
         start(work / f"quiet-{chosen}", *options, **POLICIES[chosen]).wait()
     for chosen in POLICIES:
@@ -89,17 +89,9 @@ def ratios(measurements: Iterable[Measurement]) -> dict[str, float]:
     return found
 
 
-def first_attempt(measurement: Measurement) -> Measurement:
-    """As a run without patience would have left it."""
-    if not measurement.attempts:
-        return measurement
-    record: dict[str, Any] = {**measurement.to_json(), **measurement.attempts[0], "attempts": ()}
-    return Measurement.from_json(record)
-
-
 def table(quiet: Mapping[str, float], before: Mapping[str, float], after: Mapping[str, float]) -> list[str]:
     lines = [
-        "| JAX over PyTorch: model, mode, batch | quiet | beside it, once | beside it, with patience |",
+        "| JAX over PyTorch: model, mode, batch | quiet | beside it, without patience | beside it, with patience |",
         "|---|--:|--:|--:|",
     ]
     for name, ratio in quiet.items():
@@ -154,11 +146,7 @@ def main(what: str, folder: str) -> None:
     elif what == "policy":
         policy(work)
     else:
-        beside = measured(work / "beside")
-        write(
-            "interference",
-            table(ratios(measured(work / "quiet")), ratios(map(first_attempt, beside)), ratios(beside)),
-        )
+        write("interference", table(*(ratios(measured(work / name)) for name in ("quiet", "impatient", "patient"))))
         write("wait policy", of_policies(work))
 
 
