@@ -20,6 +20,30 @@ from fwbench.record.measurement import Metric, unavailable
 from fwbench.record.workload import Workload
 
 
+class Ranks(ABC):
+    """The processes that run one program together, as one of them sees them (the terms are MPI's).
+
+    Attributes:
+        rank: this process's number, from 0; the first one leads.
+        size: how many there are.
+        local: this process's number among those on this host, from 0.
+        address: `host:port` at which the first rank's framework may listen for the others.
+    """
+
+    rank: int
+    size: int
+    local: int
+    address: str
+
+    @abstractmethod
+    def agree(self, value: float) -> float:
+        """The first rank's value, in all ranks, each of which calls this; none goes on before all have."""
+
+    @abstractmethod
+    def gather(self, value: Any) -> list[Any]:
+        """Every rank's value, JSON, in the order of their numbers; every rank calls this."""
+
+
 @dataclass(frozen=True)
 class CompileTimes:
     """Seconds from a built program to one that is ready for its first call.
@@ -45,6 +69,14 @@ class Program(ABC):
     """
 
     settings: Mapping[str, Any]
+
+    def agree(self, value: float) -> float:
+        """What the first rank of several has for this value; of a program in one process the value itself.
+
+        Whoever decides by a clock how many calls are made decides by this, or the ranks would make different numbers.
+        Each of them calls it, and none goes on before all have.
+        """
+        return value
 
     def session(self) -> AbstractContextManager[Any]:
         """The context in which all steps run; entered once, as a serving loop does, so it is no part of a call."""
@@ -147,7 +179,24 @@ class Trainer(Program):
 
 
 class Framework(ABC):
-    """An adapter, constructed without touching a device."""
+    """An adapter, constructed without touching a device.
+
+    Attributes:
+        ranks: the processes that run the program together; None: this one alone.
+    """
+
+    ranks: Ranks | None = None
+
+    def join(self, ranks: Ranks) -> None:
+        """Be one of several processes that run a program together; called before all else that touches a device.
+
+        Raises:
+            OSError: the ranks do not find each other; one sentence.
+        """
+        raise NotImplementedError("the framework runs no program in several processes")
+
+    def leave(self) -> None:  # noqa: B027 (a default, not an obligation)
+        """End what `join` began; called last, in every rank."""
 
     @abstractmethod
     def unavailable(self, workload: Workload, model: Model) -> str | None:

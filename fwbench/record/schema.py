@@ -95,7 +95,7 @@ WORKLOAD = _BOUNDS[Workload] = _shape(
     Workload,
     {
         **dict.fromkeys(("lane", "model", "mode", "data", "variant"), _Name),
-        **dict.fromkeys(("batch_size", "accumulate", "epochs"), _Size),
+        **dict.fromkeys(("batch_size", "accumulate", "epochs", "devices"), _Size),
         "precision": _one_of(PRECISIONS),
         "device": _one_of(DEVICES),
         "weights": _one_of(WEIGHTS),

@@ -24,7 +24,7 @@ class Workload:
         model: its name.
         mode: what is measured; `inference` is a forward pass, `train_step` one optimizer step, `fit` epochs of
             training with validation, `dispatch` an empty program over the model's weights.
-        batch_size: samples per step, at least 1.
+        batch_size: samples per step, of all devices together; at least 1.
         precision: `fp32` (IEEE everywhere), `tf32` or `bf16`; never a framework's default.
         device: `cpu` or `gpu`. It is no part of the id: the machine's fingerprint names the accelerator.
         weights: where the model's weights come from: `drawn` (canonical, seeded) or `pretrained` (torchvision's).
@@ -43,6 +43,8 @@ class Workload:
             for JAX on a CPU.
         target: the GPU that the program is compiled for without being run, a name in `fwbench.machine.targets.NAMES`;
             None: it is for the device that it runs on.
+        devices: over how many devices a step is spread, each with an equal part of the batch (data parallelism); of
+            several on a CPU, each is a process with cores of its own.
 
     Raises:
         ValueError: a field has a value that no worker could run; one sentence says which.
@@ -67,15 +69,22 @@ class Workload:
     axes: tuple[tuple[str, int], ...] = ()
     plain: bool = False
     target: str | None = None
+    devices: int = 1
 
     def __post_init__(self) -> None:
-        for name, count in (("batch size", self.batch_size), ("epochs", self.epochs), ("accumulate", self.accumulate)):
+        counts = {
+            "batch size": self.batch_size,
+            "epochs": self.epochs,
+            "accumulate": self.accumulate,
+            "devices": self.devices,
+        }
+        for name, count in counts.items():
             if isinstance(count, bool) or not isinstance(count, int) or count < 1:
                 raise ValueError(f"{name} {count!r} is not a whole number of at least 1")
         if self.learning_rate is not None and not self.learning_rate > 0:
             raise ValueError(f"learning rate {self.learning_rate!r} is not above 0")
-        if self.batch_size % self.accumulate:
-            raise ValueError(f"a batch of {self.batch_size} cannot be cut into {self.accumulate} equal parts")
+        if self.batch_size % self.parts:
+            raise ValueError(f"a batch of {self.batch_size} cannot be cut into {self.parts} equal parts")
         if self.precision not in PRECISIONS:
             raise ValueError(f"unknown precision {self.precision!r}: choose from {', '.join(PRECISIONS)}")
         if self.device not in DEVICES:
@@ -88,9 +97,9 @@ class Workload:
             raise ValueError(f"unknown optimizer {self.optimizer!r}: choose from {', '.join(OPTIMIZERS)}")
 
     def halved(self) -> "Workload | None":
-        """With half the batch, rounded down to a multiple of `accumulate`; None where that leaves nothing."""
-        parts = self.batch_size // 2 // self.accumulate
-        return dataclasses.replace(self, batch_size=parts * self.accumulate) if parts else None
+        """With half the batch, rounded down to a multiple of `parts`; None where that leaves nothing."""
+        samples = self.batch_size // 2 // self.parts
+        return dataclasses.replace(self, batch_size=samples * self.parts) if samples else None
 
     def fitted(self, unfit: Sequence[int]) -> "Workload":
         """With half the last batch of those that did not fit; as it is where none did not.
@@ -104,6 +113,11 @@ class Workload:
         if smaller is None:
             raise ValueError(f"a batch of {unfit[-1]} has no smaller one")
         return smaller
+
+    @property
+    def parts(self) -> int:
+        """How many equal parts a batch is cut into: for each device as many as its gradients are added up from."""
+        return self.devices * self.accumulate
 
     @property
     def subject(self) -> str:
@@ -137,6 +151,8 @@ class Workload:
             parts.append("plain")
         if self.target:
             parts.append(self.target)
+        if self.devices != 1:
+            parts.append(f"d{self.devices}")
         return "-".join(parts)
 
     def to_json(self) -> dict[str, Any]:
