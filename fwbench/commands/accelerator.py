@@ -8,11 +8,13 @@ from pathlib import Path
 from fwbench.commands.finding import Finding, Level
 from fwbench.machine import cuda, nvml, versions
 from fwbench.machine.disturbances import HELD
-from fwbench.machine.load import BUSY
 from fwbench.record.machine import AcceleratorProcess, AcceleratorState
 from fwbench.report import units
 
 _HEADERS = Path(sysconfig.get_path("include"))
+
+# Share of the time in which an idle GPU may compute: a screen is drawn, or somebody asks how it is.
+_COMPUTES = 0.05
 
 # What to do about what holds the clocks down, by the reasons that `AcceleratorState` names.
 _COOL = "let it cool, and see to its cooling"
@@ -149,7 +151,7 @@ def _throttling(state: AcceleratorState) -> Iterator[Finding]:
 
 def _load(state: AcceleratorState) -> Iterator[Finding]:
     """Who else computes: this process does not, so whoever is seen is somebody else."""
-    busy = f", and it computes {state.utilisation:.0%} of the time" if (state.utilisation or 0) > BUSY else ""
+    busy = f", and it computes {state.utilisation:.0%} of the time" if (state.utilisation or 0) > _COMPUTES else ""
     held = state.used_memory or 0
     step = "end them, or wait; `nvidia-smi` names them"
     if state.processes:

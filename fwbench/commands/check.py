@@ -142,7 +142,7 @@ class _Here:
 
     def others(self) -> list[Finding]:
         """What others did while all of it ran; asked when our own processes have ended."""
-        found = [judging.other_load(self._load.read(), time.monotonic() - self._begun)]
+        found = [judging.other_load(self._load.read(), self._load.cpus, time.monotonic() - self._begun)]
         if isinstance(self._gpu, nvml.Gpu):
             found.append(judging.neighbours(max(self._before, _processes(self._gpu))))
         return found

@@ -14,7 +14,7 @@ from fwbench.commands import accelerator
 from fwbench.commands.check import check
 from fwbench.commands.finding import Finding, lines, sound
 from fwbench.machine import Machine, cpu_vendor, machine, nvml, versions
-from fwbench.machine.load import BUSY, OtherLoad
+from fwbench.machine.load import OtherLoad, busy
 from fwbench.meters.energy import counter
 from fwbench.record.lanes import LANES
 from fwbench.record.reading import STORAGE
@@ -189,7 +189,7 @@ def _other_load(sleep: Callable[[float], None]) -> Finding:
     if load.value is None:
         return Finding("other load", "better", str(load.reason), "watch the machine yourself")
     found = f"{load.value:.0%} of the CPUs, over {_WATCHED:g} s"
-    if load.value > BUSY:
+    if load.value > busy(watch.cpus):
         return Finding("other load", "better", found, "end what else runs; `top` names it")
     return Finding("other load", "good", found)
 

@@ -8,7 +8,8 @@ from fwbench.commands.finding import Finding, Level
 from fwbench.compare.criteria import CRITERIA
 from fwbench.compare.duet import Comparison
 from fwbench.compare.statistics import THRESHOLD
-from fwbench.machine.load import BUSY
+from fwbench.machine.disturbances import loaded
+from fwbench.machine.load import busy
 from fwbench.record.measurement import Measurement, Metric
 from fwbench.report import products, units
 from fwbench.report.weighing import UNCHANGED_CODE
@@ -53,13 +54,13 @@ def agreement(lane: str, processes: Sequence[Measurement]) -> Finding:
     medians = sorted(statistics.median(one.samples) for one in processes)
     apart = medians[-1] / medians[0]
     nearest = min(larger / smaller for smaller, larger in pairwise(medians))
-    load = max(one.value("other_load") or 0.0 for one in processes)
     saved = CRITERIA["latency"].saved
     assert saved is not None
     found = f"{' and '.join(map(units.seconds, medians))}, {apart - 1:.1%} apart"
     if apart <= 1 + saved.share:
         return Finding(subject, "good", found)
-    if load > BUSY:
+    if any(map(loaded, processes)):
+        load = max(one.value("other_load") or 0.0 for one in processes)
         return Finding(subject, "better", f"{found}, while others used {load:.1%} of the CPUs", _QUIET)
     if nearest <= UNCHANGED_CODE:
         step = "trust several processes rather than one: --fwbench-processes 5, or --fwbench-against for a comparison"
@@ -178,12 +179,12 @@ def matrix_products(measured: Sequence[Measurement]) -> list[Finding]:
     return [Finding("matrix products", "better", products.told(found), step)]
 
 
-def other_load(load: Metric, seconds: float) -> Finding:
-    """Whether others used the CPUs while all of this ran, which took so many seconds."""
+def other_load(load: Metric, cpus: int, seconds: float) -> Finding:
+    """Whether others used so many CPUs while all of this ran, which took so many seconds."""
     if load.value is None:
         return Finding("other load", "better", str(load.reason), "watch the machine yourself")
     found = f"{load.value:.1%} of the CPUs, over the {seconds:.0f} s of these checks"
-    if load.value > BUSY:
+    if load.value > busy(cpus):
         return Finding("other load", "better", found, _QUIET)
     return Finding("other load", "good", found)
 

@@ -14,7 +14,7 @@ from scipy import stats
 from fwbench.compare.saved import UNTESTED
 from fwbench.errors import UserError
 from fwbench.machine import Machine
-from fwbench.machine.load import BUSY
+from fwbench.machine.load import busy
 from fwbench.record import journal
 from fwbench.record.reading import SELFTEST
 
@@ -163,7 +163,8 @@ def state(machine: Machine, path: Path = SELFTEST) -> float:
     known = evidence.header["machine"]
     if any(known[name] != getattr(machine, name) for name in ("device", "cpu", "threads")):
         return UNTESTED
-    quiet = [suite for suite in evidence.suites if not suite["loaded"] and (suite["other_load"] or 0.0) <= BUSY]
+    limit = busy(known["threads"])
+    quiet = [suite for suite in evidence.suites if not suite["loaded"] and (suite["other_load"] or 0.0) <= limit]
     if len(quiet) < _QUIET:
         return UNTESTED
     levels: dict[str, list[float]] = {}

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from fwbench.machine.load import BUSY, lengthened
+from fwbench.machine.load import busy, lengthened
 from fwbench.record.measurement import BEFORE, Measurement, Moment
 
 # Bytes in use beyond which somebody computes, where the driver names nobody, as in a container.
@@ -85,18 +85,27 @@ def lengthening(measurements: Iterable[Measurement]) -> float:
     return math.prod(one.factor for one in disturbances(measurements))
 
 
+def loaded(measurement: Measurement) -> bool:
+    """Whether other processes used the CPUs so much that the measurement may suffer from it."""
+    return (measurement.value("other_load") or 0.0) > busy(_cpus(measurement))
+
+
 def _load(measurement: Measurement) -> Iterator[Disturbance]:
-    load = measurement.value("other_load")
-    if load is not None and load > BUSY:
-        # A GPU's program is fed by one thread.
-        cpus = len(measurement.settings.get("cpus", ())) if measurement.workload.device == "cpu" else 1
-        yield Disturbance(LOAD, load, f"{load:.0%}", lengthened(load, max(1, cpus)))
+    if loaded(measurement):
+        load = measurement.value("other_load") or 0.0
+        yield Disturbance(LOAD, load, f"{load:.{0 if load > 0.05 else 1}%}", lengthened(load, _cpus(measurement)))
+
+
+def _cpus(measurement: Measurement) -> int:
+    """On how many CPUs other load is in the way."""
+    # A GPU's program is fed by one thread, for which the others are there, too.
+    return max(1, len(measurement.settings.get("cpus", ()))) if measurement.workload.device == "cpu" else 1
 
 
 def _drift(measurement: Measurement) -> Iterator[Disturbance]:
-    drift, load = measurement.value("latency_drift"), measurement.value("other_load")
+    drift = measurement.value("latency_drift")
     # Beside other load it is no wonder.
-    if drift is not None and abs(drift) > DRIFTED and (load is None or load <= BUSY):
+    if drift is not None and abs(drift) > DRIFTED and not loaded(measurement):
         factor = 1 + drift if drift > 0 else 1 / (1 + drift)
         yield Disturbance(DRIFT, abs(drift), f"{drift:+.0%}", factor)
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from fwbench.record.measurement import Metric, unavailable
 
-# Share of the CPUs below which the background of an idle machine stays; beyond it numbers are not the machine's.
-BUSY = 0.05
+# Share of the CPUs below which the background of an idle machine stays, and of many CPUs the part of one: what keeps
+# half of one busy is a program. Beyond either, numbers are not the machine's.
+_SHARE, _PART = 0.05, 0.5
 
 # What shares its CPUs evenly takes 1 / (1 - share) times as long. The load of bursts falls on some measurements whole,
 # so that it is this power of it: docs/method.md.
@@ -82,15 +83,20 @@ class OtherLoad:
         return Metric(max(0.0, *itertools.starmap(self._share, itertools.pairwise(moments))), _SOURCE)
 
     @property
+    def cpus(self) -> int:
+        """How many are watched."""
+        return len(self._cpus)
+
+    @property
     def none(self) -> bool:
         """Whether others have left the CPUs alone; also where this system does not tell."""
         share, elapsed = self.read().value, self._clock() - self._moments[0].clock
-        allowed = BUSY + _TICKS / os.sysconf("SC_CLK_TCK") / max(elapsed, _QUIET) / len(self._cpus)
+        allowed = busy(self.cpus) + _TICKS / os.sysconf("SC_CLK_TCK") / max(elapsed, _QUIET) / self.cpus
         return share is None or share <= allowed
 
     def _share(self, start: "_Moment", end: "_Moment") -> float:
         other = ((end.busy or 0.0) - (start.busy or 0.0)) - (end.own - start.own)
-        return other / ((end.clock - start.clock) * len(self._cpus))
+        return other / ((end.clock - start.clock) * self.cpus)
 
     def _now(self) -> "_Moment":
         return _Moment(self._clock(), self._own(), self._busy())
@@ -108,6 +114,11 @@ class OtherLoad:
         return ticks / os.sysconf("SC_CLK_TCK")
 
 
+def busy(cpus: int) -> float:
+    """Of the time of so many CPUs the share beyond which other processes disturb what is measured on them."""
+    return min(_SHARE, _PART / cpus)
+
+
 def lengthened(share: float, cpus: int = 1) -> float:
     """How many times as long other load of this share of the CPUs can make a time take; 1 where it is nobody's load.
 
@@ -116,7 +127,7 @@ def lengthened(share: float, cpus: int = 1) -> float:
     Args:
         cpus: that are shared.
     """
-    if share <= BUSY:
+    if share <= busy(cpus):
         return 1.0
     left = 1 - share * cpus
     return math.inf if left < _UNSURE else max((1 - share) ** -_POWER, 1 / left)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fwbench.errors import UserError
 from fwbench.machine import Machine
-from fwbench.machine.load import BUSY
+from fwbench.machine.disturbances import loaded
 from fwbench.meters.energy import POLLING, SHORTEST_WINDOW
 from fwbench.meters.latency import MAX_ROUNDS, SAMPLES_NEEDED
 from fwbench.record.measurement import Measurement
@@ -188,8 +188,7 @@ def _of_record(workload: Workload, protocol: Protocol, measured: Measurement, me
     if workload.mode == "fit" or measured.failure:
         return Estimate(workload.lane, 0.0, spent, recorded=True)
     timed = sum(stages.get(stage, 0.0) for stage in _TIMED)
-    disturbed = (measured.value("other_load") or 0.0) > BUSY
-    if measured.protocol == protocol.to_json() and not disturbed:
+    if measured.protocol == protocol.to_json() and not loaded(measured):
         return Estimate(workload.lane, timed, spent - timed, recorded=True)
     if not measured.samples:
         return None

@@ -6,7 +6,7 @@ products, whatever the framework does well.
 
 from collections.abc import Iterable, Mapping
 
-from fwbench.machine.load import BUSY
+from fwbench.machine.disturbances import loaded
 from fwbench.record.measurement import Measurement, Metric
 
 # Of the best lane's rate. Libraries that take their fast path are within a fifth of each other, and MKL's slow one
@@ -22,7 +22,7 @@ def rates(measurements: Iterable[Measurement]) -> dict[str, Metric]:
     found: dict[str, Metric] = {}
     for m in measurements:
         rate = m.metrics.get("matrix_product_rate")
-        if rate is None or rate.value is None or (m.value("other_load") or 0.0) > BUSY:
+        if rate is None or rate.value is None or loaded(m):
             continue
         lane = m.workload.lane
         if lane not in found or rate.value > (found[lane].value or 0.0):

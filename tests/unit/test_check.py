@@ -217,11 +217,16 @@ def test_the_clocks_step_is_the_least_that_is_seen():
 
 
 @pytest.mark.parametrize(
-    ("load", "expected"),
-    [(metric(0.01), "good"), (metric(0.2), "better"), (unavailable("stat", "none here"), "better")],
+    ("load", "cpus", "expected"),
+    [
+        (metric(0.01), 2, "good"),
+        (metric(0.01), 64, "better"),
+        (metric(0.2), 2, "better"),
+        (unavailable("stat", "none here"), 2, "better"),
+    ],
 )
-def test_other_load(load, expected):
-    assert level(judging.other_load(load, 60.0)) == expected
+def test_other_load(load, cpus, expected):
+    assert level(judging.other_load(load, cpus, 60.0)) == expected
 
 
 def test_a_neighbour_on_the_gpu():

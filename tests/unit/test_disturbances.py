@@ -124,6 +124,9 @@ def beside(load, cpus=(0,), device="cpu"):
         (beside(0.49, (0, 1)), math.inf),
         (beside(0.9, (0, 1)), math.inf),
         (beside(0.0, (0, 1)), 1.0),
+        # Half of one CPU is somebody's program, however many there are.
+        (beside(0.007, range(64)), 1.0),
+        (beside(0.01, range(64)), 1 / 0.36),
         (beside(0.3, range(16), device="gpu"), 0.7**-5),
     ],
 )
