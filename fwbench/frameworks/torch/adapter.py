@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from fwbench.frameworks.contract import Framework, Program
+from fwbench.frameworks.contract import Framework, Program, Ranks
 from fwbench.frameworks.faults import first_line
 from fwbench.frameworks.precision import Operands, Products
-from fwbench.frameworks.torch import compiling, target
+from fwbench.frameworks.torch import compiling, parallel, target
 from fwbench.frameworks.torch.networks import network, shapes
 from fwbench.frameworks.torch.program import DTYPE, Inference, compile_mode, device_of
 from fwbench.frameworks.torch.training import TrainStep
@@ -26,7 +26,14 @@ from fwbench.record.workload import MODES, TRAINING, Workload
 
 
 class Torch(Framework):
-    """Both lanes."""
+    """Both lanes; a workload over several devices has a process for each."""
+
+    def join(self, ranks: Ranks) -> None:
+        self.ranks = ranks
+        parallel.join(ranks)
+
+    def leave(self) -> None:
+        parallel.leave()
 
     def unavailable(self, workload: Workload, model: Model) -> str | None:
         if "torch" not in model.networks:
@@ -39,6 +46,10 @@ class Torch(Framework):
             return f"{model.name} names no loss in PyTorch"
         if workload.device == "gpu" and (reason := _no_gpu()):
             return f"this machine has a GPU, but torch {torch.__version__} cannot use it: {reason}"
+        if workload.devices > 1 and self.ranks is None:
+            return "PyTorch runs a process for each device, and this one is alone: start the ranks together"
+        if workload.device == "gpu" and self.ranks and self.ranks.local >= torch.cuda.device_count():
+            return f"PyTorch sees {torch.cuda.device_count()} GPUs on this host, and one is needed for each rank"
         if workload.target and workload.mode in TRAINING:
             return target.TRAINING
         if workload.precision == "tf32" and not workload.target:
@@ -60,11 +71,11 @@ class Torch(Framework):
         if threads:
             torch.set_num_threads(int(threads))
         if workload.mode == "inference":
-            return Inference(workload, model, weights)
-        return TrainStep(workload, model, weights, horizon)
+            return Inference(workload, model, weights, self.ranks)
+        return TrainStep(workload, model, weights, horizon, ranks=self.ranks)
 
     def probe(self, workload: Workload, operands: Operands) -> Products:
-        device, dtype = device_of(workload), DTYPE[workload.precision]
+        device, dtype = device_of(workload, self.ranks), DTYPE[workload.precision]
 
         def products(left: Tensor, right: Tensor, images: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:
             return left @ right, functional.conv2d(images, kernel, padding=1)
@@ -82,7 +93,7 @@ class Torch(Framework):
     def matrix_product(
         self, workload: Workload, left: NDArray[np.float32], right: NDArray[np.float32]
     ) -> tuple[Callable[[], Any], str]:
-        factors = [torch.from_numpy(array).to(device_of(workload)) for array in (left, right)]
+        factors = [torch.from_numpy(array).to(device_of(workload, self.ranks)) for array in (left, right)]
         # As the build says in many lines: BLAS_INFO=mkl, BLAS_INFO=open, ...
         told = re.search(r"BLAS_INFO=(\w+)", torch.__config__.show())
         return lambda: torch.mm(*factors), told[1].upper() if told else "PyTorch's BLAS"

@@ -144,9 +144,11 @@ def load_weights(module: torch.nn.Module, weights: Mapping[str, NDArray[Any]]) -
 
 
 def export_weights(module: torch.nn.Module) -> Weights:
-    """The module's state in canonical form, float32 on the host."""
+    """The module's state in canonical form on the host: float32, or float64 where the module has that."""
+    found = {name: tensor.detach().cpu() for name, tensor in _state(module).items()}
     return {
-        name: np.array(tensor.detach().float().cpu().contiguous().numpy()) for name, tensor in _state(module).items()
+        name: np.array((tensor if tensor.dtype is torch.float64 else tensor.float()).contiguous().numpy())
+        for name, tensor in found.items()
     }
 
 

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fwbench.frameworks.contract import CompileTimes, Program
+from fwbench.frameworks.contract import CompileTimes, Program, Ranks
 from fwbench.frameworks.faults import faults, is_out_of_memory
 from fwbench.frameworks.torch import graphs
 from fwbench.frameworks.torch import target as targets
@@ -24,6 +24,7 @@ from fwbench.frameworks.torch.networks import (
     place_inputs,
     select_output,
 )
+from fwbench.frameworks.torch.parallel import shares
 from fwbench.models import Model
 from fwbench.models.inputs import draw
 from fwbench.models.weights import Weights
@@ -42,17 +43,21 @@ class Placed(Program):
 
     Args:
         dtype: of the weights and of inputs of floating point.
+        ranks: the processes that each run the program on their own slice of the batch; None: this one alone.
     """
 
-    def __init__(self, workload: Workload, model: Model, weights: Weights, dtype: torch.dtype) -> None:
-        self.device = device_of(workload)
+    def __init__(
+        self, workload: Workload, model: Model, weights: Weights, dtype: torch.dtype, ranks: Ranks | None = None
+    ) -> None:
+        self.ranks = ranks
+        self.device = device_of(workload, ranks)
         self.lane = workload.lane
         set_precision(workload.precision)
         self.settings: dict[str, Any] = {"precision_mode": workload.precision}
         module = network(model, model.sizes(workload.axes))
         load_weights(module, weights)
-        if dtype is torch.bfloat16:
-            module = module.bfloat16()
+        if dtype in (torch.bfloat16, torch.float64):
+            module = module.to(dtype)
         module = module.to(self.device)
         if any(given.image for given in model.inputs.values()):
             # cuDNN's and oneDNN's own layout.
@@ -64,8 +69,10 @@ class Placed(Program):
         self.module = module
         self.dtype = dtype
         self.model = model
-        self.batch_size = workload.batch_size
-        self.inputs = self._placed(draw(model.inputs, workload.batch_size, workload.seed, model.sizes(workload.axes)))
+        # Of this process.
+        self.batch_size = workload.batch_size // (ranks.size if ranks else 1)
+        batch = draw(model.inputs, workload.batch_size, workload.seed, model.sizes(workload.axes))
+        self.inputs = self._placed(shares(ranks, batch))
         self.kernels: int | None = None
 
     def _placed(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
@@ -96,6 +103,9 @@ class Placed(Program):
         self.settings |= {"compile_mode": mode, "compile_cache": "cold"}
         compiled: Callable[P, T] = torch.compile(call, mode=mode)
         return compiled
+
+    def agree(self, value: float) -> float:
+        return self.ranks.agree(value) if self.ranks else value
 
     def compile(self) -> CompileTimes:
         if self.lane != "torch-compile":
@@ -213,10 +223,10 @@ class Placed(Program):
 
 
 class Inference(Placed):
-    """A forward pass under `torch.inference_mode`."""
+    """A forward pass under `torch.inference_mode`; of several ranks each makes its own."""
 
-    def __init__(self, workload: Workload, model: Model, weights: Weights) -> None:
-        super().__init__(workload, model, weights, DTYPE[workload.precision])
+    def __init__(self, workload: Workload, model: Model, weights: Weights, ranks: Ranks | None = None) -> None:
+        super().__init__(workload, model, weights, DTYPE[workload.precision], ranks)
         self.module.eval()
         self.call = self._compiled(self.module)
         self.positional, self.named = called_with(self.inputs)
@@ -258,9 +268,11 @@ def set_precision(precision: str) -> None:
     backends.mkldnn.fp32_precision = "ieee"
 
 
-def device_of(workload: Workload) -> torch.device:
-    """The device that computes."""
-    return torch.device("cuda" if workload.device == "gpu" else "cpu")
+def device_of(workload: Workload, ranks: Ranks | None = None) -> torch.device:
+    """The device that computes; of several ranks on a host each has its own."""
+    if workload.device == "cpu":
+        return torch.device("cpu")
+    return torch.device("cuda", ranks.local) if ranks else torch.device("cuda")
 
 
 def compile_mode(device: torch.device) -> str:

@@ -10,9 +10,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from fwbench.data import Images, Labels
-from fwbench.frameworks.contract import CompileTimes, Scores, Trainer
+from fwbench.frameworks.contract import CompileTimes, Ranks, Scores, Trainer
 from fwbench.frameworks.faults import faults
 from fwbench.frameworks.torch.networks import called_with, place, select_output
+from fwbench.frameworks.torch.parallel import apart, averaging, share, summed
 from fwbench.frameworks.torch.program import Placed
 from fwbench.frameworks.torch.rematerialise import rematerialise
 from fwbench.frameworks.training import MOMENTUM, classifies, cosine, learning_rate, targets
@@ -24,11 +25,26 @@ from fwbench.record.workload import Workload
 
 
 class TrainStep(Placed, Trainer):
-    """An optimizer step on a batch that lies on the device."""
+    """An optimizer step on a batch that lies on the device.
 
-    def __init__(self, workload: Workload, model: Model, weights: Weights, horizon: int) -> None:
-        # Weights stay float32 while training; bf16 is mixed precision.
-        super().__init__(workload, model, weights, torch.float32)
+    Args:
+        horizon: steps over which the learning rate falls to zero.
+        dtype: of the weights and of what is computed: float32, and float64 where a proof asks for it. bf16 is mixed
+            precision: weights stay float32.
+        ranks: the processes that each train on their own slice of the batch; None: this one alone. `output` is then
+            the loss of this rank's slice; `curve` and `scores` are the whole batch's.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        model: Model,
+        weights: Weights,
+        horizon: int,
+        dtype: torch.dtype = torch.float32,
+        ranks: Ranks | None = None,
+    ) -> None:
+        super().__init__(workload, model, weights, dtype, ranks)
         self.mixed = workload.precision == "bf16"
         self.parts = workload.accumulate
         self.fits = workload.mode == "fit"
@@ -44,12 +60,18 @@ class TrainStep(Placed, Trainer):
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: cosine(step, horizon))
         self.settings |= {"optimizer": f"{workload.optimizer}, fused", "mixed_precision": self.mixed}
         self.module.train()
+        self.network = averaging(self.module, ranks, self.device)
+        if ranks:
+            compiled = ", compiled in parts around its communication" if self.lane == "torch-compile" else ""
+            self.settings["data_parallel"] = f"DistributedDataParallel{compiled}"
         self.criterion = criterion(model)
         # Targets that the model declares, and a loss without any, do not depend on the shape of the output.
         known = classifies(model) or bool(model.targets) or isinstance(model.loss, dict)
-        wanted = targets(workload, model, (workload.batch_size, model.classes) if known else self._output_shape())
-        self.targets: tuple[Tensor, ...] = () if wanted is None else (place(wanted, self.device),)
-        torch.manual_seed(workload.seed)
+        shape = (model.classes,) if known else self._output_shape()
+        wanted = targets(workload, model, (workload.batch_size, *shape))
+        self.targets: tuple[Tensor, ...] = () if wanted is None else (self._wanted(wanted),)
+        # Each rank's own dropout; the first one's is that of a single process.
+        torch.manual_seed(workload.seed + ((ranks.rank if ranks else 0) << 32))
         self.call = self._compiled(self._loss)
         self.evaluate = self._compiled(self._totals)
         # A CUDA graph's gradients lie where the next part's will: parts are added to tensors of our own.
@@ -69,10 +91,17 @@ class TrainStep(Placed, Trainer):
     def step(self) -> None:
         parts = []
         batch = (*self.inputs.values(), *self.targets)
-        for part in zip(*(tensor.chunk(self.parts) for tensor in batch), strict=True):
+        cut = list(zip(*(tensor.chunk(self.parts) for tensor in batch), strict=True))
+        for number, part in enumerate(cut, 1):
             try:
-                loss, hits = self.call(*part)
-                loss.backward()
+                # Several ranks add up their parts' gradients first, and exchange them once.
+                if number < self.parts:
+                    with apart(self.network):
+                        loss, hits = self.call(*part)
+                        loss.backward()
+                else:
+                    loss, hits = self.call(*part)
+                    loss.backward()
             except Exception as error:
                 self._blame(error, self._gradients, *part)
                 raise
@@ -103,10 +132,11 @@ class TrainStep(Placed, Trainer):
 
     def feed(self, images: Images, labels: Labels) -> None:
         self._switch(train=True)
-        self.inputs, self.targets = self._samples(images), (place(labels, self.device),)
+        self.inputs, self.targets = self._samples(images), (self._wanted(labels),)
 
     def curve(self) -> list[tuple[float, float]]:
-        steps = [(loss, hits) for loss, hits in torch.stack(self._curve).tolist()]
+        ranks = self.ranks.size if self.ranks else 1
+        steps = [(loss / ranks, hits) for loss, hits in summed(self.ranks, torch.stack(self._curve)).tolist()]
         self._curve.clear()
         return steps
 
@@ -114,10 +144,10 @@ class TrainStep(Placed, Trainer):
         self._switch(train=False)
         with torch.no_grad():
             (x,) = self._samples(images).values()
-            self._scores.append(self.evaluate(x, place(labels, self.device)).clone())
+            self._scores.append(self.evaluate(x, self._wanted(labels)).clone())
 
     def scores(self) -> Scores:
-        found = Scores.of(torch.stack(self._scores).tolist())
+        found = Scores.of(summed(self.ranks, torch.stack(self._scores)).tolist())
         self._scores.clear()
         return found
 
@@ -128,37 +158,43 @@ class TrainStep(Placed, Trainer):
 
     def _samples(self, images: Images) -> dict[str, Tensor]:
         """A batch of data for the model's only input."""
-        return self._placed(dict.fromkeys(self.model.inputs, images))
+        return self._placed(dict.fromkeys(self.model.inputs, share(self.ranks, images)))
+
+    def _wanted(self, targets: NDArray[Any]) -> Tensor:
+        """A batch's targets on the device, or this rank's slice of them."""
+        return place(share(self.ranks, targets), self.device, self.dtype)
 
     def _loss(self, *part: Tensor) -> tuple[Tensor, Tensor]:
         """This part's share of the batch's mean loss; right answers, counted in mode `fit` alone."""
         given, wanted = part[: len(self.inputs)], part[len(self.inputs) :]
-        output = self._output(*given)
+        output = self._output(self.network, *given)
         loss = self.criterion(output, *wanted) / self.parts
         hits = (_rank(output.detach(), *wanted) < 1).float().sum() if self.fits else loss.detach()
         return loss, hits
 
     def _gradients(self, *part: Tensor) -> None:
-        loss, _ = self.call(*part)
-        loss.backward()
+        # To find a fault; other ranks may not have met it.
+        with apart(self.network):
+            loss, _ = self.call(*part)
+            loss.backward()
 
     def _totals(self, x: Tensor, labels: Tensor) -> Tensor:
         """Sums over samples: loss, hits among the first and the first five, samples; float64 of shape (4,)."""
-        logits = self._output(x)
+        logits = self._output(self.module, x)
         counted = labels >= 0
         loss = functional.cross_entropy(logits, labels, ignore_index=-1, reduction="sum")
         rank = _rank(logits, labels.clamp(min=0))
         hits = [((rank < k) & counted).sum() for k in (1, 5)]
         return torch.stack([loss, *hits, counted.sum()]).double()
 
-    def _output(self, *given: Tensor) -> Tensor:
+    def _output(self, network: torch.nn.Module, *given: Tensor) -> Tensor:
         positional, named = called_with(dict(zip(self.inputs, given, strict=True)))
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.mixed):
-            returned = self.module(*positional, **named)
-        return select_output(self.model, returned, len(given[0])).float()
+            returned = network(*positional, **named)
+        return select_output(self.model, returned, len(given[0])).to(self.dtype)
 
     def _output_shape(self) -> tuple[int, ...]:
-        """Of the network in training mode, by one forward pass that leaves its buffers as they were.
+        """Of a sample, of the network in training mode, by one forward pass that leaves its buffers as they were.
 
         On the device, and not on the meta device or with fake tensors: those cannot follow a network whose Python asks
         for numbers, and the second would fill the caches of the compiler that is timed later. What a forward pass warms
@@ -167,7 +203,7 @@ class TrainStep(Placed, Trainer):
         benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
         before = [(buffer, buffer.clone()) for buffer in self.module.buffers()]
         with faults(f"the network of {self.model.name}"), torch.no_grad():
-            shape = tuple(self._output(*self.inputs.values()).shape)
+            shape = tuple(self._output(self.module, *self.inputs.values()).shape[1:])
             for buffer, kept in before:
                 buffer.copy_(kept)
         torch.backends.cudnn.benchmark = benchmark

@@ -1,0 +1,85 @@
+"""Data parallelism in PyTorch: one process a device, each with its slice of every batch, and gradients averaged by DDP.
+
+The terms are `torch.distributed`'s: DistributedDataParallel (DDP) runs the one-device program on each rank's slice and
+averages the gradients by all-reduce while the backward pass goes on. Its options stay at their defaults, running
+statistics included: those of the first rank are every rank's when a forward pass begins.
+"""
+
+import contextlib
+import datetime
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, distributed
+from torch.nn.parallel import DistributedDataParallel
+
+from fwbench.frameworks.contract import Ranks
+
+# Seconds for the ranks' first meeting, which have met before: of a port that is closed to them nothing else tells.
+_MEETING = 60.0
+
+
+def join(ranks: Ranks) -> None:
+    """Begin the ranks' process group: NCCL between GPUs, gloo between CPUs.
+
+    Raises:
+        OSError: they do not find each other; one sentence.
+    """
+    backend = "gloo"
+    if torch.cuda.is_available():
+        torch.cuda.set_device(ranks.local)
+        backend = "cpu:gloo,cuda:nccl"
+    # Of torchrun's, which would say that somebody else listens at the address already.
+    os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
+    try:
+        distributed.init_process_group(
+            backend,
+            init_method=f"tcp://{ranks.address}",
+            rank=ranks.rank,
+            world_size=ranks.size,
+            timeout=datetime.timedelta(seconds=_MEETING),
+        )
+    except (distributed.DistError, RuntimeError, ValueError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise OSError(f"PyTorch's process group does not come about at {ranks.address} ({reason})") from error
+
+
+def leave() -> None:
+    """End the process group."""
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
+def share(ranks: Ranks | None, array: NDArray[Any]) -> NDArray[Any]:
+    """The rank's equal slice of a batch, along the first axis."""
+    if ranks is None:
+        return array
+    samples = len(array) // ranks.size
+    return array[ranks.rank * samples : (ranks.rank + 1) * samples]
+
+
+def shares(ranks: Ranks | None, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """The rank's equal slice of each input of a batch."""
+    return {name: share(ranks, array) for name, array in arrays.items()}
+
+
+def averaging(module: torch.nn.Module, ranks: Ranks | None, device: torch.device) -> torch.nn.Module:
+    """The module whose backward pass leaves the gradients' mean over the ranks; of one process the module itself."""
+    if ranks is None:
+        return module
+    return DistributedDataParallel(module, device_ids=[device.index] if device.type == "cuda" else None)
+
+
+def apart(network: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
+    """A context in which a network's forward and backward pass communicate nothing."""
+    return network.no_sync() if isinstance(network, DistributedDataParallel) else contextlib.nullcontext()
+
+
+def summed(ranks: Ranks | None, tensor: Tensor) -> Tensor:
+    """The sum over all ranks, in each of them."""
+    if ranks is not None:
+        distributed.all_reduce(tensor)
+    return tensor
