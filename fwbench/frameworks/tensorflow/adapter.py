@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fwbench.frameworks.contract import Framework, Program
+from fwbench.frameworks.contract import Framework, Program, Ranks
 from fwbench.frameworks.precision import Operands, Products
+from fwbench.frameworks.tensorflow import parallel
 from fwbench.frameworks.tensorflow.imported import tf
 from fwbench.frameworks.tensorflow.networks import Network
 from fwbench.frameworks.tensorflow.program import DTYPE, Forward, device_of
@@ -22,7 +23,14 @@ _NODE = re.compile(r"(?<=: )\{\{.*?\}\} ?")
 
 
 class TensorFlow(Framework):
-    """Both lanes."""
+    """Both lanes; a workload over several devices has a process for each."""
+
+    def __init__(self) -> None:
+        self._replicas: parallel.Replicas | None = None
+
+    def join(self, ranks: Ranks) -> None:
+        self.ranks = ranks
+        self._replicas = parallel.Replicas(ranks)
 
     def unavailable(self, workload: Workload, model: Model) -> str | None:
         if "tensorflow" not in model.networks:
@@ -35,9 +43,15 @@ class TensorFlow(Framework):
             return f"fit trains a network that makes logits of one input of floating point, and {model.name} is none"
         if workload.mode in TRAINING and isinstance(model.loss, dict) and "tensorflow" not in model.loss:
             return f"{model.name} names no loss in TensorFlow"
-        if workload.device == "gpu" and not tf.config.list_physical_devices("GPU"):
+        if workload.device == "gpu" and self.ranks and len(parallel.gpus()) <= self.ranks.local:
+            return f"TensorFlow sees {len(parallel.gpus())} GPUs on this host, and one is needed for each rank"
+        if workload.device == "gpu" and not parallel.gpus():
             reason = "it finds none" if tf.test.is_built_with_cuda() else "it is a build for CPUs alone"
             return f"this machine has a GPU, but tensorflow {tf.__version__} cannot use it: {reason}"
+        if workload.devices > 1 and self.ranks is None:
+            return "TensorFlow runs a process for each device, and this one is alone: start the ranks together"
+        if workload.devices > 1 and workload.mode in TRAINING and workload.device == "cpu" and _compiled(workload):
+            return "TensorFlow's XLA has no all-reduce between CPUs: the lane tensorflow trains over several"
         if workload.precision == "tf32" and workload.device == "cpu":
             return "a CPU has no TF32 arithmetic: ask for fp32 or bf16"
         if workload.mode in TRAINING and not Network(model, model.sizes(workload.axes)).trained:
@@ -49,8 +63,8 @@ class TensorFlow(Framework):
 
     def build(self, workload: Workload, model: Model, weights: Weights, horizon: int = HORIZON) -> Program:
         if workload.mode == "inference":
-            return Forward(workload, model, weights)
-        return TrainStep(workload, model, weights, horizon)
+            return Forward(workload, model, weights, self._replicas)
+        return TrainStep(workload, model, weights, horizon, replicas=self._replicas)
 
     def probe(self, workload: Workload, operands: Operands) -> Products:
         def products(left: Any, right: Any, images: Any, kernel: Any) -> tuple[Any, Any]:

@@ -105,16 +105,22 @@ class Network:
         return np.ascontiguousarray(array.transpose(self._variables[name][1]))
 
     def export(self) -> Weights:
-        """The weights in canonical form, float32 on the host."""
+        """The weights in canonical form on the host: float32, or float64 where the network has that."""
+        found = {name: variable.value.numpy() for name, (variable, _) in self._variables.items()}
         return {
-            name: self.canonical(name, variable.value.numpy().astype(np.float32))
-            for name, (variable, _) in self._variables.items()
+            name: self.canonical(name, array if array.dtype == np.float64 else array.astype(np.float32))
+            for name, array in found.items()
         }
 
     def statistics(self) -> dict[str, NDArray[Any]]:
         """The running statistics by their canonical names, in the network's number format."""
         found = ((name, variable) for name, (variable, _) in self._variables.items())
         return {name: variable.value.numpy() for name, variable in found if name.endswith(_STATISTICS)}
+
+    @property
+    def running(self) -> list[Any]:
+        """TensorFlow's variables of the running statistics."""
+        return [variable.value for name, (variable, _) in self._variables.items() if name.endswith(_STATISTICS)]
 
     def place(self, inputs: Mapping[str, NDArray[Any]], dtype: Any) -> dict[str, Tensor]:
         """A batch of inputs on the device, whole numbers as they are.

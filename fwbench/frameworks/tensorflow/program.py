@@ -7,10 +7,12 @@ from typing import Any
 from numpy.typing import NDArray
 
 from fwbench.frameworks.contract import CompileTimes, Program
+from fwbench.frameworks.slices import shares
 from fwbench.frameworks.tensorflow import convolutions
 from fwbench.frameworks.tensorflow.fingerprint import described
 from fwbench.frameworks.tensorflow.imported import tf
 from fwbench.frameworks.tensorflow.networks import Network
+from fwbench.frameworks.tensorflow.parallel import Replicas
 from fwbench.frameworks.tensorflow.rematerialise import rematerialise
 from fwbench.models import Model
 from fwbench.models.inputs import draw
@@ -28,12 +30,23 @@ class Traced(Program):
     Args:
         policy: number formats of the network, as Keras names them.
         dtype: of inputs of floating point.
+        replicas: the processes that each run the program on their own slice of the batch; None: this one alone.
     """
 
     function: Any
     concrete: Any
 
-    def __init__(self, workload: Workload, model: Model, weights: Weights, policy: str, dtype: Any) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        model: Model,
+        weights: Weights,
+        policy: str,
+        dtype: Any,
+        replicas: Replicas | None = None,
+    ) -> None:
+        self.replicas = replicas
+        self.ranks = replicas.ranks if replicas else None
         set_precision(workload.precision)
         self.device = device_of(workload)
         self.xla = workload.lane == "tensorflow-xla"
@@ -52,7 +65,11 @@ class Traced(Program):
             if workload.remat:
                 rematerialise(self.network)
             self.network.load(weights)
-            self.inputs = self.network.place(draw(model.inputs, workload.batch_size, workload.seed, sizes), dtype)
+            batch = draw(model.inputs, workload.batch_size, workload.seed, sizes)
+            self.inputs = self.network.place(shares(self.ranks, batch), dtype)
+
+    def agree(self, value: float) -> float:
+        return self.ranks.agree(value) if self.ranks else value
 
     def traced(self, function: Callable[..., Any]) -> Any:
         """A `tf.function` as the lane makes it."""
@@ -130,15 +147,16 @@ class Traced(Program):
 
 
 class Forward(Traced):
-    """A forward pass."""
+    """A forward pass; of several ranks each makes its own."""
 
-    def __init__(self, workload: Workload, model: Model, weights: Weights) -> None:
+    def __init__(self, workload: Workload, model: Model, weights: Weights, replicas: Replicas | None = None) -> None:
         super().__init__(
             workload,
             model,
             weights,
             "bfloat16" if workload.precision == "bf16" else "float32",
             DTYPE[workload.precision],
+            replicas,
         )
         # What else a network returns is computed too, as an eager framework would.
         self.function = self.traced(self._forward)

@@ -1,5 +1,7 @@
 """Training in TensorFlow: one traced function a step, from the gradients to the learning rate; and evaluation."""
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -7,10 +9,12 @@ from numpy.typing import NDArray
 
 from fwbench.data import Images, Labels
 from fwbench.frameworks.contract import CompileTimes, Scores, Trainer
+from fwbench.frameworks.slices import share
 from fwbench.frameworks.tensorflow.imported import tf
 from fwbench.frameworks.tensorflow.layers import Tensor, training
 from fwbench.frameworks.tensorflow.losses import loss_of
 from fwbench.frameworks.tensorflow.optimizers import Adam, Optimizer, Sgd, cosine
+from fwbench.frameworks.tensorflow.parallel import Replicas
 from fwbench.frameworks.tensorflow.program import Traced
 from fwbench.frameworks.training import MOMENTUM, classifies, learning_rate, targets
 from fwbench.models import Model
@@ -22,17 +26,35 @@ class TrainStep(Traced, Trainer):
     """An optimizer step on a batch that lies on the device.
 
     Parameters, running statistics, optimizer state and the step's number are variables, which a step changes in place.
+
+    Args:
+        horizon: steps over which the learning rate falls to zero.
+        dtype: of the weights and of what is computed: float32, and float64 where a proof asks for it. bf16 is mixed
+            precision: weights stay float32.
+        replicas: the processes that each train on their own slice of the batch; None: this one alone. `output` is then
+            the loss of this rank's slice; `curve` and `scores` are the whole batch's.
     """
 
-    def __init__(self, workload: Workload, model: Model, weights: Weights, horizon: int) -> None:
-        # Weights stay float32 while training; bf16 is mixed precision.
+    def __init__(
+        self,
+        workload: Workload,
+        model: Model,
+        weights: Weights,
+        horizon: int,
+        dtype: Any = tf.float32,
+        replicas: Replicas | None = None,
+    ) -> None:
         mixed = workload.precision == "bf16"
-        super().__init__(workload, model, weights, "mixed_bfloat16" if mixed else "float32", tf.float32)
+        super().__init__(workload, model, weights, "mixed_bfloat16" if mixed else dtype.name, dtype, replicas)
+        self.dtype = dtype
         self.parts = workload.accumulate
         self.fits = workload.mode == "fit"
-        self.seed = workload.seed
+        # Each rank's own dropout; the first one's is that of a single process.
+        self.seed = workload.seed ^ (self.ranks.rank << 24 if self.ranks else 0)
         self.rate, self.horizon = learning_rate(workload), horizon
         self.settings |= {"optimizer": f"{workload.optimizer}, fused", "mixed_precision": mixed}
+        if replicas:
+            self.settings["data_parallel"] = "MultiWorkerMirroredStrategy"
         self.criterion = loss_of(model)
         with tf.device(self.device):
             parameters = self.network.parameters
@@ -41,13 +63,16 @@ class TrainStep(Traced, Trainer):
             self.steps = tf.Variable(0, trainable=False, dtype=tf.int64)
             # Targets that the model declares, and a loss without any, do not depend on the shape of the output.
             known = classifies(model) or bool(model.targets) or isinstance(model.loss, dict)
-            wanted = targets(workload, model, (workload.batch_size, model.classes) if known else self._output_shape())
-            self.targets: tuple[Any, ...] = () if wanted is None else (tf.identity(tf.convert_to_tensor(wanted)),)
-        self.function = self.traced(self._step)
+            shape = (model.classes,) if known else self._output_shape()
+            wanted = targets(workload, model, (workload.batch_size, *shape))
+            self.targets: tuple[Any, ...] = () if wanted is None else (self._wanted(wanted),)
+        self.function = self.traced(self._together(self._step))
         self.evaluate = self.traced(self._totals)
         self.out: Any = (tf.zeros(()), None)
         self._curve: list[Any] = []
         self._scores: list[Any] = []
+        # Of several ranks, whether each has the first one's running statistics.
+        self._in_step = True
 
     @property
     def arguments(self) -> tuple[Any, ...]:
@@ -61,6 +86,7 @@ class TrainStep(Traced, Trainer):
 
     def step(self) -> None:
         self.out = self.concrete(self.inputs, self.targets)
+        self._in_step = False
         if self.fits:
             self._curve.append(self.out)
 
@@ -77,30 +103,62 @@ class TrainStep(Traced, Trainer):
 
     def feed(self, images: Images, labels: Labels) -> None:
         with tf.device(self.device):
-            self.inputs, self.targets = self._samples(images), (tf.identity(labels),)
+            self.inputs, self.targets = self._samples(images), (self._wanted(labels),)
 
     def curve(self) -> list[tuple[float, float]]:
-        steps = [(float(loss), float(hits)) for loss, hits in self._curve]
+        own = [(float(loss), float(hits)) for loss, hits in self._curve]
         self._curve.clear()
-        return steps
+        of_ranks = np.array(self.ranks.gather(own) if self.ranks else [own])
+        # Slices are equal, so that the batch's mean loss is the mean of theirs.
+        losses, hits = of_ranks[..., 0].mean(0), of_ranks[..., 1].sum(0)
+        return list(zip(losses.tolist(), hits.tolist(), strict=True))
 
     def score(self, images: Images, labels: Labels) -> None:
         with tf.device(self.device):
-            self._scores.append(self.evaluate(self._samples(images), tf.identity(labels)))
+            self._synchronise()
+            self._scores.append(self.evaluate(self._samples(images), self._wanted(labels)))
 
     def scores(self) -> Scores:
-        found = Scores.of(np.array([totals.numpy() for totals in self._scores], np.float64).tolist())
+        own = np.array([totals.numpy() for totals in self._scores], np.float64).tolist()
         self._scores.clear()
-        return found
+        of_ranks = self.ranks.gather(own) if self.ranks else [own]
+        return Scores.of(totals for totals_of_one in of_ranks for totals in totals_of_one)
+
+    def weights(self) -> Weights:
+        self._synchronise()
+        return super().weights()
+
+    def _synchronise(self) -> None:
+        """Give every rank the running statistics of the first one, which are the program's."""
+        if self.replicas and not self._in_step:
+            if running := self.network.running:
+                first = tf.function(self._together(self.replicas.first), autograph=False)
+                with tf.device(self.device):
+                    values = first([variable.read_value() for variable in running])
+                    for variable, value in zip(running, values, strict=True):
+                        variable.assign(value)
+            self._in_step = True
+
+    def _together(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """A call that all ranks make together; of a process that is alone the call itself."""
+        if self.replicas is None:
+            return call
+        return functools.partial(self.replicas.run, call)
 
     def _samples(self, images: Images) -> dict[str, Any]:
-        """A batch of data for the model's only input."""
-        return self.network.place(dict.fromkeys(self.network.model.inputs, images), tf.float32)
+        """This rank's slice of a batch of data for the model's only input."""
+        given = dict.fromkeys(self.network.model.inputs, share(self.ranks, images))
+        return self.network.place(given, self.dtype)
+
+    def _wanted(self, wanted: NDArray[Any]) -> Tensor:
+        """This rank's slice of a batch's targets, on the device."""
+        own = tf.convert_to_tensor(share(self.ranks, wanted))
+        return tf.identity(tf.cast(own, self.dtype) if own.dtype.is_floating else own)
 
     def _output_shape(self) -> tuple[int, ...]:
-        """Of the network, which is traced for it; the trace is forgotten."""
+        """Of a sample, by the network, which is traced for it; the trace is forgotten."""
         traced = tf.function(self.network.apply, autograph=False).get_concrete_function(self.inputs)
-        return tuple(traced.structured_outputs.shape)
+        return tuple(traced.structured_outputs.shape[1:])
 
     def _step(self, inputs: dict[str, Tensor], wanted: tuple[Tensor, ...]) -> tuple[Tensor, Tensor | None]:
         seed = tf.stack([tf.constant(self.seed, tf.int32), tf.cast(self.steps, tf.int32)])
@@ -108,6 +166,8 @@ class TrainStep(Traced, Trainer):
             loss, hits, gradients = self._part(inputs, wanted, seed)
         else:
             loss, hits, gradients = self._accumulated(inputs, wanted, seed)
+        if self.replicas:
+            gradients = self.replicas.mean(gradients)
         rate = cosine(self.rate, self.horizon, self.steps)
         self.optimizer.apply(gradients, rate, self.steps)
         self.steps.assign_add(1)
@@ -130,7 +190,7 @@ class TrainStep(Traced, Trainer):
         _, totals = tf.while_loop(
             lambda number, _: number < self.parts,
             add,
-            (tf.constant(0), (tf.zeros(()), tf.zeros(()), zeros)),
+            (tf.constant(0), (tf.zeros((), self.dtype), tf.zeros(()), zeros)),
             maximum_iterations=self.parts,
         )
         return totals
@@ -140,7 +200,7 @@ class TrainStep(Traced, Trainer):
         parameters = self.network.parameters
         with training(seed) as step:
             with tf.GradientTape() as tape:
-                output = tf.cast(self.network.apply(inputs, train=True), tf.float32)
+                output = tf.cast(self.network.apply(inputs, train=True), self.dtype)
                 loss = self.criterion(output, *wanted) / self.parts
             gradients = tape.gradient(loss, parameters, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         step.assign()

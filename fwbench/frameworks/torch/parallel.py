@@ -8,11 +8,8 @@ statistics included: those of the first rank are every rank's when a forward pas
 import contextlib
 import datetime
 import os
-from collections.abc import Mapping
-from typing import Any
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, distributed
 from torch.nn.parallel import DistributedDataParallel
 
@@ -51,19 +48,6 @@ def leave() -> None:
     """End the process group."""
     if distributed.is_initialized():
         distributed.destroy_process_group()
-
-
-def share(ranks: Ranks | None, array: NDArray[Any]) -> NDArray[Any]:
-    """The rank's equal slice of a batch, along the first axis."""
-    if ranks is None:
-        return array
-    samples = len(array) // ranks.size
-    return array[ranks.rank * samples : (ranks.rank + 1) * samples]
-
-
-def shares(ranks: Ranks | None, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """The rank's equal slice of each input of a batch."""
-    return {name: share(ranks, array) for name, array in arrays.items()}
 
 
 def averaging(module: torch.nn.Module, ranks: Ranks | None, device: torch.device) -> torch.nn.Module:

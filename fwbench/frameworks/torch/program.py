@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fwbench.frameworks.contract import CompileTimes, Program, Ranks
 from fwbench.frameworks.faults import faults, is_out_of_memory
+from fwbench.frameworks.slices import shares
 from fwbench.frameworks.torch import graphs
 from fwbench.frameworks.torch import target as targets
 from fwbench.frameworks.torch.convolutions import Convolutions
@@ -24,7 +25,6 @@ from fwbench.frameworks.torch.networks import (
     place_inputs,
     select_output,
 )
-from fwbench.frameworks.torch.parallel import shares
 from fwbench.models import Model
 from fwbench.models.inputs import draw
 from fwbench.models.weights import Weights

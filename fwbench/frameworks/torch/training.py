@@ -12,8 +12,9 @@ from torch.nn import functional
 from fwbench.data import Images, Labels
 from fwbench.frameworks.contract import CompileTimes, Ranks, Scores, Trainer
 from fwbench.frameworks.faults import faults
+from fwbench.frameworks.slices import share
 from fwbench.frameworks.torch.networks import called_with, place, select_output
-from fwbench.frameworks.torch.parallel import apart, averaging, share, summed
+from fwbench.frameworks.torch.parallel import apart, averaging, summed
 from fwbench.frameworks.torch.program import Placed
 from fwbench.frameworks.torch.rematerialise import rematerialise
 from fwbench.frameworks.training import MOMENTUM, classifies, cosine, learning_rate, targets

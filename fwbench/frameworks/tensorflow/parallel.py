@@ -1,0 +1,77 @@
+"""Data parallelism in TensorFlow: one process a device, each with its slice of every batch.
+
+The processes are the workers of a `MultiWorkerMirroredStrategy`, which averages their gradients by all-reduce: over
+NCCL between GPUs, over a ring of gRPC's between CPUs. Variables are each process's own: all start from the same values
+and are changed by the same gradients.
+"""
+
+import json
+import os
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fwbench.frameworks.contract import Ranks
+from fwbench.frameworks.tensorflow.imported import tf
+
+_CONFIGURATION = "TF_CONFIG"
+
+
+class Replicas:
+    """The workers, of which this process is one.
+
+    Raises:
+        OSError: they do not find each other; one sentence.
+    """
+
+    def __init__(self, ranks: Ranks) -> None:
+        self.ranks = ranks
+        # The others are other ranks'.
+        tf.config.set_visible_devices(gpus()[ranks.local : ranks.local + 1], "GPU")
+        workers = ranks.gather(_free_address(ranks))
+        os.environ[_CONFIGURATION] = json.dumps(
+            {"cluster": {"worker": workers}, "task": {"type": "worker", "index": ranks.rank}}
+        )
+        try:
+            self._strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        except (tf.errors.OpError, RuntimeError, ValueError) as error:
+            reason = str(error).strip().partition("\n")[0]
+            raise OSError(f"TensorFlow's workers do not find each other at {', '.join(workers)} ({reason})") from error
+        finally:
+            del os.environ[_CONFIGURATION]
+
+    def run(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Make a call within which `mean` and `first` may be called; all ranks make it."""
+        return self._strategy.run(call, arguments)
+
+    def mean(self, tensors: Sequence[Any]) -> list[Any]:
+        """The mean over the ranks of each of these tensors."""
+        return self._reduced(tf.distribute.ReduceOp.MEAN, tensors)
+
+    def first(self, tensors: Sequence[Any]) -> list[Any]:
+        """The first rank's values of these tensors."""
+        # Not the tensors themselves: what is reduced must have been made on a device, and no argument of a call is.
+        own = [tf.identity(one) if self.ranks.rank == 0 else tf.zeros_like(one) for one in tensors]
+        return self._reduced(tf.distribute.ReduceOp.SUM, own)
+
+    def _reduced(self, operation: Any, tensors: Sequence[Any]) -> list[Any]:
+        found: list[Any] = tf.distribute.get_replica_context().all_reduce(operation, list(tensors))
+        return found
+
+
+def gpus() -> list[Any]:
+    """Those that the process may use, each rank's on its host among them."""
+    found: list[Any] = tf.config.list_physical_devices("GPU")
+    return found
+
+
+def _free_address(ranks: Ranks) -> str:
+    """`host:port` of this process that nobody listens at; the host's address is one that the first rank reaches."""
+    host, _, port = ranks.address.rpartition(":")
+    # Nothing is sent: the kernel chooses the address from which it would be.
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as reaching:
+        reaching.connect((host, int(port)))
+        own = reaching.getsockname()[0]
+    with socket.socket() as listening:
+        listening.bind((own, 0))
+        return f"{own}:{listening.getsockname()[1]}"
