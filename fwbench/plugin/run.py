@@ -6,7 +6,6 @@ pytest's own process imports no framework; a worker measures, and its samples ar
 
 import dataclasses
 import functools
-import itertools
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -23,7 +22,7 @@ from fwbench.meters.energy import counter
 from fwbench.models import CATALOG
 from fwbench.models.project import Project
 from fwbench.parity.store import Proved
-from fwbench.plugin import plan, resuming, saving, spreading
+from fwbench.plugin import plan, replaying, resuming, saving, spreading
 from fwbench.plugin.conditions import conditions
 from fwbench.plugin.progress import Progress
 from fwbench.plugin.repeating import Disturbed, better, fail_late
@@ -42,21 +41,9 @@ from fwbench.worker.prove import prove as prove_model
 # Of pytest-benchmark's, what means nothing where benchmarks do not run.
 _NEEDS_BENCHMARKS = ("save", "autosave", "json", "compare", "compare-fail", "histogram")
 
+_CLOCK = pytest.StashKey[replaying.ReplayClock]()
+
 _NOT_PARALLEL = "cannot work with -n/--dist: benchmarks do not run in parallel; leave out -n."
-
-_CLOCK = pytest.StashKey["ReplayClock"]()
-
-
-class ReplayClock:
-    """A timer that shows the time it was last set to, so that pytest-benchmark reads a worker's samples exactly."""
-
-    __name__ = "fwbench_worker"
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Run:
@@ -154,10 +141,10 @@ class Run:
             workload = spreading.workload_of(item)
             if workload is None:
                 continue
-            clock = item.stash[_CLOCK] = ReplayClock()
+            clock = item.stash[_CLOCK] = replaying.ReplayClock()
             # Only the closest marker counts, so this one carries what the test's own says.
             own = item.get_closest_marker("benchmark")
-            kwargs = {"group": _group(workload), **(own.kwargs if own else {}), "timer": clock}
+            kwargs = {"group": replaying.group(workload), **(own.kwargs if own else {}), "timer": clock}
             item.add_marker(pytest.mark.benchmark(**kwargs), append=False)
 
     def _refuse_unknown_models(self) -> None:
@@ -308,9 +295,9 @@ class Run:
                 self._progress.end(measurement)
             timed = self.gate is None or self.gate.timed
             if not benchmark.disabled and not measurement.failure and timed:
-                _rename(benchmark, measurement)
-                benchmark.extra_info.update(_extra_info(measurement))
-                _replay(measurement, benchmark, item.stash[_CLOCK])
+                replaying.rename(benchmark, measurement)
+                benchmark.extra_info.update(replaying.extra_info(measurement))
+                replaying.replay(measurement, benchmark, item.stash[_CLOCK])
                 if disturbances([measurement]) and not measurement.attempts:
                     self._disturbed.append(Disturbed(item, protocol, benchmark, measurement))
             if self.gate:
@@ -356,7 +343,7 @@ class Run:
         if self._progress:
             self._progress.end(second)
         one.measurement = better(first, second)
-        one.benchmark.extra_info.update(_extra_info(one.measurement))
+        one.benchmark.extra_info.update(replaying.extra_info(one.measurement))
         one.renew()
         try:
             self.session.replace(first, one.measurement)
@@ -526,12 +513,6 @@ def _fail_unspread(item: pytest.Item, decorator: str) -> None:
     pytest.fail(sentence, pytrace=False)
 
 
-def _group(workload: Workload) -> str:
-    """Lanes of one model, mode and size side by side in pytest-benchmark's table."""
-    sizes = (f"{axis}{size}" for axis, size in workload.axes)
-    return " ".join((workload.model, workload.mode, f"b{workload.batch_size}", *sizes))
-
-
 def _is_kept_from_running(item: pytest.Item) -> bool:
     """Whether a marker does it; of a condition in text, pytest tells when it comes to the test."""
     for marker in item.iter_markers():
@@ -542,39 +523,6 @@ def _is_kept_from_running(item: pytest.Item) -> bool:
         if holds and (skips or fails_unrun):
             return True
     return False
-
-
-def _rename(benchmark: Any, measurement: Measurement) -> None:
-    """Call a benchmark what it is where its batch was too large, so that nothing takes it for the larger one."""
-    asked, found = measurement.asked, measurement.workload
-    if asked == found:
-        return
-    for name in ("name", "fullname", "param"):
-        setattr(benchmark, name, getattr(benchmark, name).replace(asked.id, found.id))
-    if benchmark.group == _group(asked):
-        benchmark.group = _group(found)
-    # Under its own name where the test has a parameter of that one.
-    ours = next(name for name in ("fwbench_batch_size", "batch_size") if name in benchmark.params)
-    benchmark.params = {**benchmark.params, ours: found.batch_size}
-
-
-def _replay(measurement: Measurement, benchmark: Any, clock: ReplayClock) -> None:
-    # Cycled, because cProfile makes a call more than there are rounds.
-    samples = itertools.cycle(measurement.samples)
-
-    def reset() -> None:
-        clock.now = 0.0
-
-    def replay() -> None:
-        clock.now = next(samples)
-
-    benchmark.pedantic(replay, setup=reset, rounds=len(measurement.samples))
-
-
-def _extra_info(measurement: Measurement) -> dict[str, Any]:
-    record = measurement.to_json()
-    del record["samples"], record["failure"]
-    return record
 
 
 def _write_summary(terminal: Any, session: Session) -> None:
