@@ -19,9 +19,8 @@ from fwbench.worker.interrupts import Ended
 _SUMMARY = "summary.json"
 
 
-def add(subparsers: Any) -> None:
-    """Declare it."""
-    parser = subparsers.add_parser("ci", help="measure a pull request on GitHub Actions, and comment on it")
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     duet = commands.add_parser(

@@ -12,18 +12,19 @@ from fwbench.errors import UserError
 from fwbench.text import line
 from fwbench.worker import interrupts
 
-# Each module has `add(subparsers)`, which declares its commands and sets `run`: from the parsed arguments to an exit
-# code.
-_COMMANDS = (
-    "fwbench.commands.report",
-    "fwbench.commands.compare",
-    "fwbench.commands.history",
-    "fwbench.commands.prove",
-    "fwbench.commands.selftest",
-    "fwbench.commands.doctor",
-    "fwbench.commands.list",
-    "fwbench.commands.ci",
-)
+# Each is a module beside this one, whose `add(parser)` declares the command's options and sets `run`: from the parsed
+# arguments to an exit code. None is imported but the one that is asked for: some of them need SciPy, which takes longer
+# to import than the others take to run.
+_COMMANDS = {
+    "report": "tables, figures and one page from records",
+    "compare": "compare two records, and fail where the second one is worse",
+    "history": "trends over all saved runs, and where they have changed",
+    "prove": "prove that a model's frameworks compute the same thing",
+    "selftest": "measure the gate itself: false alarms and slowdowns found, on this machine",
+    "doctor": "what this machine can measure, and what would make it better",
+    "list": "models, frameworks, lanes, studies, and metrics with their units",
+    "ci": "measure a pull request on GitHub Actions, and comment on it",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,9 +43,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="Reads and compares records, which `pytest --benchmark-only` makes, and proves models.",
     )
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name in _COMMANDS:
-        importlib.import_module(name).add(subparsers)
-    options = parser.parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    # As argparse has it, for there is no option before the command that takes a value.
+    chosen = next((word for word in given if not word.startswith("-")), None)
+    for name, told in _COMMANDS.items():
+        command = subparsers.add_parser(name, help=told)
+        if name == chosen:
+            importlib.import_module(f"fwbench.commands.{name}").add(command)
+    options = parser.parse_args(given)
     try:
         with interrupts.in_order():
             code: int = options.run(options)

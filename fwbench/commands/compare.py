@@ -2,7 +2,6 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from fwbench.compare import evidence
 from fwbench.compare.criteria import CRITERIA, parse
@@ -12,13 +11,11 @@ from fwbench.record.reading import read
 from fwbench.report import summaries, verdicts
 
 
-def add(subparsers: Any) -> None:
-    """Declare it."""
-    parser = subparsers.add_parser(
-        "compare",
-        help="compare two records, and fail where the second one is worse",
-        description="Compares two records: files of pytest-benchmark (anybody's), journals, or storage folders, whose "
-        "newest run is read. Exit code: 0 nothing worse, 1 something worse, missing or failed, 4 not comparable.",
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.description = (
+        "Compares two records: files of pytest-benchmark (anybody's), journals, or storage folders, whose "
+        "newest run is read. Exit code: 0 nothing worse, 1 something worse, missing or failed, 4 not comparable."
     )
     parser.add_argument("base", type=Path, metavar="BASE")
     parser.add_argument("head", type=Path, metavar="HEAD")

@@ -8,10 +8,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from fwbench.commands import accelerator
-from fwbench.commands.check import check
 from fwbench.commands.finding import Finding, lines, sound
 from fwbench.machine import Machine, cpu_vendor, machine, nvml, versions
 from fwbench.machine.load import OtherLoad, busy
@@ -26,9 +24,8 @@ _WATCHED = 1.0  # seconds
 NEEDS_PYTHON: Mapping[str, tuple[int, int]] = {"jax 0.12": (3, 12)}
 
 
-def add(subparsers: Any) -> None:
-    """Declare the command."""
-    parser = subparsers.add_parser("doctor", help="what this machine can measure, and what would make it better")
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.add_argument(
         "--check", action="store_true", help="also run what can be wrong here, and judge it: five minutes at most"
@@ -77,6 +74,9 @@ def _run(options: argparse.Namespace) -> int:
     here = machine()
     findings = examine(here)
     if options.check:
+        # What weighs pairs takes longer to import than all else here.
+        from fwbench.commands.check import check
+
         found = check(here, lambda text: print(text, file=sys.stderr, flush=True))
         # What was run says more than what was looked at.
         run = {finding.subject for finding in found}

@@ -2,7 +2,6 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from fwbench.errors import UserError
 from fwbench.record import files
@@ -10,13 +9,11 @@ from fwbench.record import reading as records
 from fwbench.text import line
 
 
-def add(subparsers: Any) -> None:
-    """Declare it."""
-    parser = subparsers.add_parser(
-        "history",
-        help="trends over all saved runs, and where they have changed",
-        description="Draws a trend for each workload and metric over all runs in a storage folder, and finds where it "
-        "has changed. It is a report, and no gate: it ends with 0 whatever it finds.",
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.description = (
+        "Draws a trend for each workload and metric over all runs in a storage folder, and finds where it "
+        "has changed. It is a report, and no gate: it ends with 0 whatever it finds."
     )
     parser.add_argument(
         "storage",

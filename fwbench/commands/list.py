@@ -13,9 +13,8 @@ from fwbench.record.metrics import METRICS
 from fwbench.suite.studies import STUDIES
 
 
-def add(subparsers: Any) -> None:
-    """Declare the command."""
-    parser = subparsers.add_parser("list", help="models, frameworks, lanes, studies, and metrics with their units")
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.set_defaults(run=_run)
 

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from fwbench.errors import UserError
 from fwbench.machine import machine, versions
@@ -25,15 +24,13 @@ _COLLECT = PACKAGE / "commands" / "collect.py"
 _NOT_THE_SAME = 1
 
 
-def add(subparsers: Any) -> None:
-    """Declare the command."""
-    parser = subparsers.add_parser(
-        "prove",
-        help="prove that a model's frameworks compute the same thing",
-        description="Compares each framework's network with the reference's in float64: output, loss, gradients, "
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.description = (
+        "Compares each framework's network with the reference's in float64: output, loss, gradients, "
         "running statistics, and the losses of five SGD and Adam steps. A proof is kept for as long as the model, its "
         "source files and the frameworks' versions stay as they are. Ends with 0 where all is proved, 1 where networks "
-        "differ, and 4 where there can be no proof.",
+        "differ, and 4 where there can be no proof."
     )
     parser.add_argument(
         "models",

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fwbench.errors import UserError
 from fwbench.record import files
@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 TITLE = "fwbench report"
 
 
-def add(subparsers: Any) -> None:
-    """Declare the command."""
-    parser = subparsers.add_parser("report", help="tables, figures and one page from records")
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
     parser.add_argument(
         "records",
         nargs="*",

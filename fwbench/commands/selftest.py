@@ -163,13 +163,11 @@ def _tell(what: str) -> None:
     print(f"  {what}", file=sys.stderr, flush=True)
 
 
-def add(subparsers: Any) -> None:
-    """Declare `fwbench selftest`."""
-    parser = subparsers.add_parser(
-        "selftest",
-        help="measure the gate itself: false alarms and slowdowns found, on this machine",
-        description="Compares this revision with itself, suite after suite, with and without slowdowns planted in it, "
-        "and reports how often the gate was wrong. It can be stopped, and resumes where it was when it is run again.",
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.description = (
+        "Compares this revision with itself, suite after suite, with and without slowdowns planted in it, "
+        "and reports how often the gate was wrong. It can be stopped, and resumes where it was when it is run again."
     )
     parser.add_argument("--suites", type=int, default=40, metavar="N", help="suites without a change (default: 40)")
     parser.add_argument(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -391,10 +392,25 @@ def test_every_metric_that_is_made_is_listed_and_no_other(clock, protocol):
 
 
 @pytest.mark.parametrize("command", ["list", "doctor"])
-def test_no_framework_is_imported(command, tmp_path):
+def test_a_command_imports_no_framework_and_nothing_that_only_others_need(command):
+    """SciPy alone takes longer to import than either of these takes to run."""
     code = (
-        f"import sys; from fwbench.commands.cli import main; main(['{command}'])\n"
-        "print({'torch', 'jax', 'tensorflow'} & set(sys.modules))"
+        "import sys\nfrom fwbench.commands.cli import main\n"
+        f"try:\n    main([{command!r}])\nexcept SystemExit:\n    pass\n"
+        "tops = {name.partition('.')[0] for name in sys.modules}\n"
+        "print(sorted({'torch', 'jax', 'tensorflow', 'scipy', 'matplotlib', 'msgspec', 'jinja2', 'pytest'} & tops))\n"
+        "commands = {'report', 'compare', 'history', 'prove', 'selftest', 'doctor', 'list', 'ci', 'check'}\n"
+        "print(sorted(name for name in commands if f'fwbench.commands.{name}' in sys.modules))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout.splitlines()[-1] == "set()", done.stderr
+    assert done.stdout.splitlines()[-2:] == ["[]", str([command])], done.stderr
+
+
+def test_the_help_names_every_command(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0
+    told = capsys.readouterr().out
+    # Each module that declares a command.
+    modules = {path.stem for path in Path(doctor.__file__).parent.glob("*.py") if "\ndef add(" in path.read_text()}
+    assert {line.split()[0] for line in told.splitlines() if re.match(r"    \w", line)} == modules
