@@ -124,6 +124,10 @@ class Program(ABC):
         """Bytes the compiled program needs, as reported by the compiler."""
         return unavailable("compiler", "the lane has no compiler that reports it")
 
+    def communication(self) -> Metric:
+        """Seconds of a step in which devices exchange gradients, by the framework's profiler; makes some steps."""
+        return unavailable("profiler", "the lane's profiler does not tell it")
+
     def compilations(self) -> int | None:
         """How often this process has compiled anything so far; None in a lane that compiles nothing."""
         return None

@@ -107,6 +107,14 @@ class Gpu:
         return tuple(AcceleratorProcess(process.pid, process.usedGpuMemory or None) for process in running)
 
 
+def visible(most: int) -> list[Gpu]:
+    """The GPUs that CUDA would use, in its order, up to so many; empty where there is none."""
+    found: list[Gpu] = []
+    while len(found) < most and isinstance(gpu := find(number=len(found)), Gpu):
+        found.append(gpu)
+    return found
+
+
 class NoGpu(str):
     """Why there is no GPU to compute on, in one sentence.
 
@@ -122,17 +130,25 @@ class NoGpu(str):
         return self
 
 
-def find(root: Path = Path("/")) -> Gpu | NoGpu:
+def find(root: Path = Path("/"), number: int = 0) -> Gpu | NoGpu:
     """The first GPU that CUDA would use, or why there is none.
 
     `CUDA_VISIBLE_DEVICES` is honoured as CUDA does: empty or -1 hides all GPUs.
 
     Args:
         root: of the file system, where Linux shows a GPU whose driver does not answer.
+        number: of a further GPU, from 1, as CUDA counts those that are visible.
     """
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
-    if visible in ("", "-1"):
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    listed = [str(number)] if named is None else [each.strip() for each in named.split(",")]
+    if listed[0] in ("", "-1"):
         return NoGpu("CUDA_VISIBLE_DEVICES hides every GPU", "`unset CUDA_VISIBLE_DEVICES`")
+    if named is not None:
+        # CUDA takes none that follows upon one that it does not know.
+        listed = listed[: next((index for index, each in enumerate(listed) if each in ("", "-1")), len(listed))]
+        if number >= len(listed):
+            return NoGpu(f"CUDA_VISIBLE_DEVICES names {len(listed)} of the machine's GPUs", "let it name more of them")
+    visible = listed[0 if named is None else number]
     try:
         import pynvml
     except ImportError:

@@ -82,10 +82,14 @@ class RaplCounter:
         return self._total / 1e6
 
 
-def counter(device: str, powercap: Path = Path("/sys/class/powercap")) -> Counter | str:
-    """The energy counter of the device that computes, or one sentence on why there is none."""
+def counter(device: str, powercap: Path = Path("/sys/class/powercap"), number: int = 0) -> Counter | str:
+    """The energy counter of the device that computes, or one sentence on why there is none.
+
+    Args:
+        number: of the GPU among those that CUDA sees.
+    """
     if device == "gpu":
-        gpu = nvml.find()
+        gpu = nvml.find(number=number)
         if isinstance(gpu, str):
             return gpu
         try:
@@ -184,27 +188,25 @@ def energy(
     """
     moves = period(meter, clock, sleep)
     reason = too_short(window, moves)
+    # Of several ranks the first one decides: each other one makes its calls with it, whatever its own counter says.
+    told = bool(program.agree(not reason))
     if isinstance(meter, str) or reason:
+        if told:
+            _load(program, depth, window, clock)
         return _untold(reason, moves)
+    if not told:
+        return _untold("the first rank has no energy counter, so no rank makes the calls", moves)
     before, start = meter.read(), clock()
     sleep(window)
     idle_power = (meter.read() - before) / (clock() - start)
 
-    calls = 0
-    before, start = meter.read(), clock()
-    now = start
-    while now < start + window:
-        for _ in range(depth):
-            program.step()
-        program.wait()
-        calls += depth
-        now = clock()
+    before = meter.read()
+    calls, seconds = _load(program, depth, window, clock)
     joules = meter.read() - before
     if meter.fault:
         return _untold(meter.fault, moves)
     if joules <= 0 or idle_power < 0:
         return _untold("the energy counter went back, or stood still while the program ran", moves)
-    seconds = now - start
     samples = calls * batch_size
     source = f"{meter.name}; {seconds:.1f} s, {calls} calls, one wait every {depth}"
     net = joules - idle_power * seconds
@@ -215,6 +217,19 @@ def energy(
         "power_load": Metric(joules / seconds, source),
         "energy_period": moves,
     }
+
+
+def _load(program: Program, depth: int, window: float, clock: Clock) -> tuple[int, float]:
+    """Make calls until the window is full; how many, and in how many seconds."""
+    calls, start = 0, clock()
+    while True:
+        for _ in range(depth):
+            program.step()
+        program.wait()
+        calls += depth
+        seconds = clock() - start
+        if program.agree(seconds >= window):
+            return calls, seconds
 
 
 def _untold(reason: str, moves: Metric) -> dict[str, Metric]:

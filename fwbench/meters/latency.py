@@ -31,10 +31,8 @@ def latencies(program: Program, protocol: Protocol, clock: Clock) -> list[float]
         Seconds of each call, in order.
     """
     step, wait = program.step, program.wait
+    enough = _Enough(protocol)
     samples: list[float] = []
-    mean = squares = 0.0
-    z = statistics.NormalDist().inv_cdf(0.5 + protocol.confidence / 2)
-    most = max(MAX_ROUNDS, protocol.min_rounds)
     begun = clock()
     while True:
         start = clock()
@@ -42,19 +40,38 @@ def latencies(program: Program, protocol: Protocol, clock: Clock) -> list[float]
         wait()
         end = clock()
         samples.append(end - start)
-        n = len(samples)
+        if program.agree(enough(samples[-1], end - begun)):
+            return samples
+
+
+class _Enough:
+    """Decides after each call whether it was the last."""
+
+    def __init__(self, protocol: Protocol) -> None:
+        self._protocol = protocol
+        self._most = max(MAX_ROUNDS, protocol.min_rounds)
+        self._z = statistics.NormalDist().inv_cdf(0.5 + protocol.confidence / 2)
+        self._n = 0
+        self._mean = self._squares = 0.0
+
+    def __call__(self, sample: float, spent: float) -> bool:
+        """Whether calls are enough, the last of which took `sample` of the `spent` seconds."""
+        protocol = self._protocol
+        self._n += 1
+        n = self._n
         if protocol.precision is not None:
             # Welford's running variance (Technometrics 4, 1962).
-            delta = samples[-1] - mean
-            mean += delta / n
-            squares += delta * (samples[-1] - mean)
-            if n >= max(2, protocol.min_rounds) and z * math.sqrt(squares / (n - 1) / n) <= protocol.precision * mean:
-                return samples
-        spent = end - begun
-        if n >= protocol.min_rounds and (spent >= protocol.max_time or n >= most):
-            needed = SAMPLES_NEEDED[95]
-            if n >= needed or spent / n * needed > protocol.percentile_time:
-                return samples
+            delta = sample - self._mean
+            self._mean += delta / n
+            self._squares += delta * (sample - self._mean)
+            if n >= max(2, protocol.min_rounds):
+                margin = self._z * math.sqrt(self._squares / (n - 1) / n)
+                if margin <= protocol.precision * self._mean:
+                    return True
+        if n < protocol.min_rounds or (spent < protocol.max_time and n < self._most):
+            return False
+        needed = SAMPLES_NEEDED[95]
+        return n >= needed or spent / n * needed > protocol.percentile_time
 
 
 def percentiles(samples: Sequence[float]) -> dict[str, Metric]:

@@ -18,11 +18,14 @@ _PROC = Path("/proc/self")
 _IMPRECISION = 64 * os.sysconf("SC_PAGE_SIZE") * (os.cpu_count() or 1)
 
 
-def memory(program: Program, device: str, work: Callable[[], Any], proc: Path = _PROC) -> dict[str, Metric]:
+def memory(
+    program: Program, device: str, work: Callable[[], Any], proc: Path = _PROC, number: int = 0
+) -> dict[str, Metric]:
     """Do some work and read the peaks.
 
     Args:
         work: what to do, to its end: a step in a pass of its own, or a whole training.
+        number: of the GPU among those that CUDA sees.
 
     Returns, all in bytes:
         `device_initial_memory`, `device_peak_memory`: what the framework had of its device allocator before, and at
@@ -49,7 +52,7 @@ def memory(program: Program, device: str, work: Callable[[], Any], proc: Path = 
         "device_initial_memory": device_initial,
         "device_peak_memory": device_peak,
         "program_memory": program.program_memory(),
-        "process_device_memory": _process_device_memory(device),
+        "process_device_memory": _process_device_memory(device, number),
         "host_initial_memory": host_initial,
         "host_peak_memory": host_peak,
     }
@@ -90,11 +93,11 @@ def _resident(proc: Path, field: str) -> Metric:
     return Metric(int(match[1]) * 1024.0, f"/proc/self/status {field}, interpreter and libraries included")
 
 
-def _process_device_memory(device: str) -> Metric:
+def _process_device_memory(device: str, number: int) -> Metric:
     source = "NVML, per process"
     if device == "cpu":
         return unavailable(source, "the program runs on the CPU")
-    gpu = nvml.find()
+    gpu = nvml.find(number=number)
     if isinstance(gpu, str):
         return unavailable(source, gpu)
     used = gpu.process_memory(os.getpid())

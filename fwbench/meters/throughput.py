@@ -34,13 +34,13 @@ def throughput(program: Program, batch_size: int, calls: int, window: float, clo
         Samples per second.
     """
     step, wait = program.step, program.wait
-    done = 0
-    start = clock()
+    done, elapsed = 0, 0.0
     while True:
+        start = clock()
         for _ in range(calls):
             step()
         wait()
+        elapsed += clock() - start
         done += calls
-        elapsed = clock() - start
-        if elapsed >= window:
+        if program.agree(elapsed >= window):
             return Metric(done * batch_size / elapsed, f"{done} calls, one wait every {calls}")

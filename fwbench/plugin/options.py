@@ -100,6 +100,19 @@ def _add_selection(group: pytest.OptionGroup) -> None:
         "--fwbench-batch-sizes", metavar="SIZES", help="Comma-separated batch sizes. Default: the profile's."
     )
     group.addoption(
+        "--fwbench-devices",
+        metavar="NUMBERS",
+        help="Comma-separated numbers of devices over which inference and training are spread (data parallelism): "
+        "GPUs, or on a CPU processes with cores of their own. Default: 1.",
+    )
+    group.addoption(
+        "--fwbench-scaling",
+        metavar="SCALING",
+        choices=_Choices("fwbench.suite.selection", "SCALINGS"),
+        help="Of --fwbench-devices, %(choices)s: whether each device has the batch that one would have (weak, the "
+        "default), or its part of that (strong).",
+    )
+    group.addoption(
         "--fwbench-precision",
         metavar="PRECISIONS",
         help="Comma-separated arithmetic: fp32, tf32, bf16. Default: fp32 (IEEE everywhere).",

@@ -22,7 +22,8 @@ class ReplayClock:
 def group(workload: Workload) -> str:
     """Lanes of one model, mode and size side by side in pytest-benchmark's table."""
     sizes = (f"{axis}{size}" for axis, size in workload.axes)
-    return " ".join((workload.model, workload.mode, f"b{workload.batch_size}", *sizes))
+    devices = (f"d{workload.devices}",) if workload.devices > 1 else ()
+    return " ".join((workload.model, workload.mode, f"b{workload.batch_size}", *sizes, *devices))
 
 
 def rename(benchmark: Any, measurement: Measurement) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fwbench.data import NAMES as DATA
-from fwbench.machine import Machine
+from fwbench.machine import Machine, nvml
 from fwbench.models import CATALOG, Model, pretrained
 from fwbench.record.lanes import LANES, Lane
 from fwbench.record.workload import PRECISIONS, Workload
@@ -84,6 +84,8 @@ def select(config: pytest.Config, machine: Machine) -> Selection:
         target=target,
         fallback=not config.getoption("fwbench_no_fallback"),
         fit_batch=config.getoption("fwbench_fit_batch"),
+        devices=_devices(config, machine),
+        scaling=config.getoption("fwbench_scaling") or "weak",
     )
 
 
@@ -196,6 +198,22 @@ def _at_least_one(config: pytest.Config, option: str) -> int:
     if number < 1:
         raise pytest.UsageError(f"{option} {number} is not a whole number of at least 1.")
     return number
+
+
+def _devices(config: pytest.Config, machine: Machine) -> tuple[int, ...]:
+    numbers = _numbers(config, "--fwbench-devices", "number of devices", 1) or (1,)
+    most = max(numbers)
+    if most == 1:
+        return numbers
+    asked = f"--fwbench-devices {most}"
+    for option in ("--fwbench-against", "--fwbench-target", "--fwbench-programs-only"):
+        if config.getoption(option[2:].replace("-", "_")) not in (None, False):
+            raise pytest.UsageError(f"{option} looks at one device alone: leave {asked} out.")
+    there = len(machine.cpus) if machine.device == "cpu" else len(nvml.visible(most))
+    if most > there:
+        kind = "cores, one for each device" if machine.device == "cpu" else "GPUs that CUDA sees"
+        raise pytest.UsageError(f"{asked}: this machine has {there} {kind}; ask for no more devices.")
+    return numbers
 
 
 def _patience(config: pytest.Config) -> float:

@@ -90,9 +90,12 @@ def candidates(marker: pytest.Mark, project: Project) -> list[Candidate]:
 def parametrize(metafunc: pytest.Metafunc, found: list[Workload]) -> None:
     """Spread a test over workloads, under primitives that pytest-benchmark can group by and under stable ids."""
     axes = list(dict.fromkeys(axis for workload in found for axis, _ in workload.axes))
+    parameters = dict(_PARAMETERS)
+    if any(workload.devices > 1 for workload in found):
+        parameters["devices"] = lambda workload: workload.devices
     values = [
         pytest.param(
-            *(read(workload) for read in _PARAMETERS.values()),
+            *(read(workload) for read in parameters.values()),
             *(dict(workload.axes).get(axis) for axis in axes),
             id=workload.id,
             marks=[
@@ -103,7 +106,7 @@ def parametrize(metafunc: pytest.Metafunc, found: list[Workload]) -> None:
         )
         for workload in found
     ]
-    _parametrize(metafunc, (*_PARAMETERS, *axes), values)
+    _parametrize(metafunc, (*parameters, *axes), values)
 
 
 def parametrize_candidates(metafunc: pytest.Metafunc, found: list[Candidate]) -> None:

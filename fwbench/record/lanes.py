@@ -53,6 +53,9 @@ class Lane:
             first: an environment variable and what to add to its value.
         trial: Python that uses no GPU and ends a process with an error if a flag in its environment is unknown; such
             a flag is left out.
+        processes: how a workload over several devices is run, for each kind of device (`cpu`, `gpu`) on which it is:
+            `device`: a process for each, or `host`: one over all devices of a host.
+        launcher: what starts the processes: `torchrun`, PyTorch's elastic launcher, or `fwbench`.
         package: the distribution that the lane comes from.
 
     Raises:
@@ -78,6 +81,8 @@ class Lane:
     networks: Mapping[str, str] = field(default_factory=dict)
     fallback: tuple[tuple[str, str], ...] = ()
     trial: str = ""
+    processes: Mapping[str, str] = field(default_factory=dict)
+    launcher: str = "fwbench"
     package: str = "fwbench"
 
     def __post_init__(self) -> None:
@@ -91,6 +96,10 @@ class Lane:
                 raise ValueError(
                     f"{path!r} of the lane {self.name!r} is no import path: write it as package.module:name"
                 )
+
+    def in_ranks(self, devices: int, device: str) -> bool:
+        """Whether a workload over so many devices of a host is run by a process for each."""
+        return devices > 1 and self.processes.get(device) == "device"
 
     def is_measured(self, profile: str, device: str) -> bool:
         """Whether a profile measures it on a device when nobody says."""
@@ -150,6 +159,8 @@ _TORCH = Lane(
     ),
     caches={"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"},
     parity="fwbench.parity.torch:TorchSide",
+    processes={"cpu": "device", "gpu": "device"},
+    launcher="torchrun",
 )
 _COMPILED = dataclasses.replace(
     _TORCH,
@@ -187,6 +198,7 @@ _JAX = Lane(
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     },
     parity="fwbench.parity.jax:JaxSide",
+    processes={"cpu": "device", "gpu": "host"},
     # No products by Triton, which the autotuner would choose from; then no autotuning either. Without the first the
     # second would take the first of Triton's kernels untried, and some of these do not compile.
     fallback=(
@@ -233,6 +245,7 @@ _NOOP = Lane(
     adapter="fwbench.frameworks.noop.adapter:FRAMEWORK",
     distributions=("numpy",),
     internal=True,
+    processes={"cpu": "device", "gpu": "device"},
 )
 
 # fwbench's own, by name.

@@ -113,6 +113,36 @@ class Moment:
         return cls(data["when"], AcceleratorState.from_json(data["state"]))
 
 
+# What every report says beside numbers of several devices that are parts of one CPU.
+NO_SCALING = "on a CPU several devices prove that the lanes compute the same and tell nothing of scaling"
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One device of several that a step was spread over, and what it alone took.
+
+    Attributes:
+        rank: its number, from 0.
+        host: its name.
+        device: what computed: the name of the GPU, or of the CPU.
+        cpus: logical CPUs that its process was pinned to.
+        metrics: by the names of `METRICS`, those that can differ between devices; throughput is of its own samples.
+        settings: those that are not the first rank's.
+    """
+
+    rank: int
+    host: str
+    device: str
+    cpus: tuple[int, ...] = ()
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Rank":
+        """The inverse of `dataclasses.asdict`."""
+        return cls(**{**data, "cpus": tuple(data.get("cpus", ()))})
+
+
 @dataclass(frozen=True)
 class Failure:
     """Why a workload has no numbers.
@@ -143,7 +173,8 @@ class Measurement:
     """The record of one workload.
 
     Attributes:
-        samples: latency of each synchronised call, in mode `fit` of each epoch; seconds, in the order of measuring.
+        samples: latency of each synchronised call, in mode `fit` of each epoch; seconds, in the order of measuring. Of
+            several ranks each call is the slowest one's.
         metrics: by name.
         protocol: the amounts it was measured with.
         settings: how the lane ran it (layout, compile mode, threads, ...). `caution` among them is a sentence that
@@ -155,6 +186,7 @@ class Measurement:
         processes: where several measured the workload one after another: of each, the values that a gate decides over,
             by `fwbench.compare.criteria`'s names. `samples` and `metrics` are then all processes' together.
         duet: of a duet with another revision or environment: `base`, `verdicts` and `pairs`.
+        ranks: of a workload over several devices, each of them in order; `metrics` are then of all together.
         program: what the program is made of; None where the run did not come so far.
         accelerator: how it stood meanwhile, in order, of several processes one after another; empty on a CPU.
         stages: seconds spent in each stage of the protocol.
@@ -180,6 +212,7 @@ class Measurement:
     training: Mapping[str, Any] = field(default_factory=dict)
     processes: tuple[Mapping[str, float], ...] = ()
     duet: Mapping[str, Any] = field(default_factory=dict)
+    ranks: tuple[Rank, ...] = ()
     program: Fingerprint | None = None
     accelerator: tuple[Moment, ...] = ()
     stages: Mapping[str, float] = field(default_factory=dict)
@@ -230,6 +263,7 @@ class Measurement:
         fields["processes"] = tuple(fields.get("processes", ()))
         fields["attempts"] = tuple(fields.get("attempts", ()))
         fields["unfit"] = tuple(fields.get("unfit", ()))
+        fields["ranks"] = tuple(map(Rank.from_json, fields.get("ranks", ())))
         fields["accelerator"] = tuple(map(Moment.from_json, fields.get("accelerator", ())))
         fields["metrics"] = {name: Metric.from_json(name, metric) for name, metric in fields.get("metrics", {}).items()}
         if fields.get("program") is not None:

@@ -72,5 +72,12 @@ METRICS = {
     "matrix_product_rate": Description(
         "FLOP/s", "higher", "of a product of two large float32 matrices; of a lane's first benchmark in a run on a CPU"
     ),
+    "join_time": Description(
+        "s", "lower", "of several ranks, from the start of their processes until the last one has joined"
+    ),
+    "rank_spread": Description(
+        "1", "lower", "of several ranks, by how much the slowest one's median latency is above the fastest one's"
+    ),
+    "communication_time": Description("s", "lower", "of a step over several devices, in which they exchange gradients"),
     "bare_loop_ratio": Description("1", "lower", "latency of a fixed step, over that of the same step in a bare loop"),
 }

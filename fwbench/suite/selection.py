@@ -1,6 +1,7 @@
 """Which workloads a run measures, from the options that were checked and a profile's defaults behind them."""
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,9 +9,12 @@ from typing import Any
 from fwbench.models import CATALOG, Model
 from fwbench.models.project import complete
 from fwbench.record.lanes import LANES, of_profile
-from fwbench.record.workload import TRAINING, Workload
+from fwbench.record.workload import MODES, TRAINING, Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.suite.studies import Part
+
+# How batches follow the number of devices: as many samples for each, or as many in all.
+SCALINGS = ("weak", "strong")
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,8 @@ class Selection:
         target: the GPU that programs are compiled for, where none is run.
         fallback: whether a lane that crashes on a GPU is run again with its fallback flags.
         fit_batch: whether a batch that does not fit into memory is halved until it does.
+        devices: numbers of devices over which each workload is spread.
+        scaling: `weak`: batch sizes are those of each device, `strong`: of all together.
     """
 
     protocol: Protocol
@@ -54,6 +60,8 @@ class Selection:
     target: str | None
     fallback: bool = True
     fit_batch: bool = False
+    devices: tuple[int, ...] = (1,)
+    scaling: str = "weak"
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -123,12 +131,27 @@ class Selection:
     def _of(self, part: Part, model: Model, lanes: Sequence[str]) -> list[Workload]:
         if self.weights == "pretrained" and not model.published:
             return []
+        # What prices the harness has nothing to spread.
+        numbers = self.devices if part.mode in MODES else (1,)
+        for lane in lanes if max(numbers) > 1 else ():
+            if self.device not in LANES[lane].processes:
+                raise ValueError(
+                    f"--fwbench-devices {max(numbers)}: the lane {lane} runs on one device alone; choose other lanes "
+                    "by --fwbench-frameworks"
+                )
+        parts = self.training["accumulate"] if part.mode in TRAINING else 1
+        for devices, batch_size in itertools.product(numbers if self.scaling == "strong" else (), part.batch_sizes):
+            if batch_size % (devices * parts):
+                raise ValueError(
+                    f"--fwbench-scaling strong: a batch of {batch_size} has no {devices * parts} equal parts; choose "
+                    "others by --fwbench-batch-sizes"
+                )
         return [
             Workload(
                 lane,
                 model.name,
                 part.mode,
-                batch_size,
+                batch_size * devices if self.scaling == "weak" else batch_size,
                 precision,
                 self.device,
                 self.weights,
@@ -136,12 +159,14 @@ class Selection:
                 axes=axes,
                 plain=self.plain,
                 target=self.target,
+                devices=devices,
                 **(self._training(part) if part.mode in TRAINING else {}),
             )
             for axes in model.sweep()
             for batch_size in part.batch_sizes
             for precision in self.precisions
             for seed in part.seeds
+            for devices in numbers
             for lane in lanes
         ]
 

@@ -163,11 +163,16 @@ class Channel:
         self._listen()
         return self._length
 
-    def stacks(self) -> "Stacks":
-        """Where the process's threads are, or those of its job: it is asked by a signal."""
+    def stacks(self, pid: int | None = None) -> "Stacks":
+        """Where the process's threads are, or those of its job: it is asked by a signal.
+
+        Args:
+            pid: of another process that writes to its standard error.
+        """
         self._listen()
         if sys.platform != "win32":
-            os.kill(self.pid, signal.SIGUSR1)
+            with suppress(ProcessLookupError):
+                os.kill(self.pid if pid is None else pid, signal.SIGUSR1)
         lines: list[str] = []
         rest = b""
         end, pause = time.monotonic() + _BEGINS, _BEGINS
@@ -256,7 +261,7 @@ class Stacks:
         self.text = "\n".join(told)[:_STACKS]
 
 
-def describe_exit(code: int) -> str:
+def describe_exit(code: int, who: str = "the worker") -> str:
     """One sentence on how a process ended that had no result yet."""
     if code < 0:
         try:
@@ -264,8 +269,8 @@ def describe_exit(code: int) -> str:
         except ValueError:
             name = f"signal {-code}"
         hint = " (perhaps by the kernel, out of memory)" if name == "SIGKILL" else ""
-        return f"the worker was killed by {name}{hint}"
-    return f"the worker ended with exit code {code} before it had a result"
+        return f"{who} was killed by {name}{hint}"
+    return f"{who} ended with exit code {code} before it had a result"
 
 
 def _message(line: bytes) -> dict[str, Any]:

@@ -2,12 +2,14 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -21,13 +23,17 @@ from fwbench.record.reading import PROOFS
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.worker.channel import Channel, GarbledError, Stacks, describe_exit
+from fwbench.worker.launching import Launched, measurement_of
 from fwbench.worker.memory import advised, explained, unfitting
+from fwbench.worker.ranks import COORDINATOR, DEADLINE, JOB, KEY, free_port
 from fwbench.worker.scratch import Scratch
 
 # This very fwbench.
 PACKAGE = Path(__file__).resolve().parents[1]
 _START = PACKAGE / "worker" / "start.py"
 _SERVER = PACKAGE / "worker" / "__main__.py"
+_LAUNCH = PACKAGE / "worker" / "launch.py"
+_RANK = PACKAGE / "worker" / "rank.py"
 
 # Importing a framework from a cold disk takes seconds; a server silent for longer than this will not come up.
 START_DEADLINE = 180.0
@@ -81,7 +87,7 @@ class Workers:
         self._pythons = pythons
         self._fallback = fallback and device == "gpu"
         self._fit_batch = fit_batch
-        self._servers: dict[str, Server] = {}
+        self._servers: dict[tuple[str, int], Server] = {}
         # Seconds that measurements may still wait for other load to end.
         self.patience = 0.0
         # The lanes of which a measurement has told how the machine does in them.
@@ -132,9 +138,10 @@ class Workers:
         found, rungs = first, [flags for flags in self._ladder(lane) if len(flags) >= len(needed)]
         for flags in rungs:
             tell(f"again with {stated(flags)}")
-            server = Server(self._python(lane), lane, self._machine.cpus, added(self._variables(lane), flags))
+            variables = added(self._variables(lane, workload.devices), flags)
+            server = Server(self._python(lane), lane, self._machine.cpus, variables)
             with contextlib.closing(server):
-                found = _measured(server, job, workload, tell)
+                found = _measured(functools.partial(server.measure, job, workload, tell))
             if found.failure is None or not _crashed(found.failure):
                 self._needed[workload] = flags, why
                 return dataclasses.replace(
@@ -151,18 +158,41 @@ class Workers:
         return dataclasses.replace(found, failure=dataclasses.replace(found.failure, message=sentence))
 
     def _plainly(self, lane: Lane, job: dict[str, Any], workload: Workload, tell: Callable[[str], None]) -> Measurement:
-        """Measure a workload in its lane's own server."""
+        """Measure a workload in its lane's own server, or over several devices in ranks of its own."""
         begun = time.monotonic()
         for running in self._servers.values():
             running.settle()
         waited = time.monotonic() - begun
-        server = self._servers.get(lane.name)
+        if lane.in_ranks(workload.devices, self._device):
+            return self._together(lane, job, workload, tell)
+        # One that sees other devices is another.
+        server = self._servers.get((lane.name, workload.devices))
         if server is None or not server.alive:
-            server = Server(self._python(lane), lane, self._machine.cpus, self._variables(lane))
-            self._servers[lane.name] = server
-        found = _measured(server, job, workload, tell, waited)
+            server = Server(self._python(lane), lane, self._machine.cpus, self._variables(lane, workload.devices))
+            self._servers[lane.name, workload.devices] = server
+        found = _measured(functools.partial(server.measure, job, workload, tell, waited))
         self.told(found)
         return found
+
+    def _together(
+        self, lane: Lane, job: dict[str, Any], workload: Workload, tell: Callable[[str], None]
+    ) -> Measurement:
+        """Measure a workload in a process for each of its devices, which the lane's launcher starts."""
+        python, size = self._python(lane), workload.devices
+        config = {
+            "launcher": lane.launcher,
+            "command": command(python, _RANK),
+            "size": size,
+            "cpus": self._machine.cpus,
+        }
+        variables = together(self._variables(lane, size), lane, {**job, "machine": False}, f"127.0.0.1:{free_port()}")
+        try:
+            launched = Launched(command(python, _LAUNCH, json.dumps(config)), variables)
+        except OSError as error:
+            failure = Failure("crashed", f"the ranks cannot be started with {python} ({error})")
+            return Measurement(workload, failure=failure)
+        limit = job["protocol"]["deadline"] + job["patience"]
+        return _measured(functools.partial(launched.measure, workload, limit, tell))
 
     def _ladder(self, lane: Lane) -> list[Flags]:
         """A lane's fallback flags; each is tried out once in a run, whether the framework knows it."""
@@ -192,8 +222,8 @@ class Workers:
     def _python(self, lane: Lane) -> str:
         return self._pythons.get(lane.framework, sys.executable)
 
-    def _variables(self, lane: Lane) -> dict[str, str]:
-        return environment(os.environ, self._machine.threads, self._device, lane)
+    def _variables(self, lane: Lane, devices: int = 1) -> dict[str, str]:
+        return environment(os.environ, self._machine.threads, self._device, lane, devices)
 
     def close(self) -> None:
         """End every server, the others also where Ctrl-C keeps one from it."""
@@ -303,7 +333,7 @@ class Server:
             try:
                 message = self._channel.receive(deadline)
                 if message is not None and "measurement" in message and not failure:
-                    measurement = _measurement(message["measurement"])
+                    measurement = measurement_of(message["measurement"])
                     self._ending = True
                     return dataclasses.replace(
                         measurement,
@@ -373,28 +403,14 @@ class Server:
             self._scratch.close()
 
 
-def _measurement(data: Mapping[str, Any]) -> Measurement:
-    """A worker's.
-
-    Raises:
-        GarbledError: it is none.
-    """
-    try:
-        return Measurement.from_json(data)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise GarbledError(f"a measurement without its parts ({type(error).__name__}: {error})") from error
-
-
 def _detail(said: str, stacks: Stacks) -> str:
     return "\n".join(filter(None, (said.strip(), stacks.text)))
 
 
-def _measured(
-    server: Server, job: Mapping[str, Any], workload: Workload, tell: Callable[[str], None], waited: float = 0.0
-) -> Measurement:
+def _measured(measure: Callable[[], Measurement]) -> Measurement:
     """What comes of a job, with the kernel's word for it where memory ran out."""
     before = oom.kills()
-    found = server.measure(job, workload, tell, waited)
+    found = measure()
     if found.failure is None:
         return found
     return dataclasses.replace(found, failure=explained(found.failure, before))
@@ -462,17 +478,42 @@ def configuration(lane: Lane, cpus: Sequence[int], scratch: str) -> dict[str, An
     }
 
 
-def environment(base: Mapping[str, str], threads: int, device: str, lane: Lane) -> dict[str, str]:
-    """The environment of a lane's worker: one thread count for every library, a stable allocator, the lane's own."""
+def environment(base: Mapping[str, str], threads: int, device: str, lane: Lane, devices: int = 1) -> dict[str, str]:
+    """The environment of a lane's worker: one thread count for every library, a stable allocator, the lane's own.
+
+    Args:
+        threads: of all of a workload's processes together.
+        devices: over which a workload is spread.
+    """
     variables = dict(base)
     if not any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in base):
         variables |= _STABLE_ALLOCATOR
+    if lane.in_ranks(devices, device):
+        threads = max(1, threads // devices)
     variables |= {
         "OMP_NUM_THREADS": str(threads),
         # NumPy prepares batches and measures nothing; its pool would be threads in a process that forks.
         "OPENBLAS_NUM_THREADS": "1",
     }
-    if device == "gpu" and isinstance(gpu := nvml.find(), nvml.Gpu):
+    if device == "gpu" and (gpus := nvml.visible(devices)):
         # CUDA counts GPUs in another order than NVML, and a framework may open all that it sees.
-        variables["CUDA_VISIBLE_DEVICES"] = gpu.uuid
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(gpu.uuid for gpu in gpus)
     return variables | lane.variables(threads, device)
+
+
+def together(variables: Mapping[str, str], lane: Lane, job: Mapping[str, Any], coordinator: str) -> dict[str, str]:
+    """The environment of ranks on one host: their job, and where and by which key they meet.
+
+    Args:
+        variables: of the lane's workers.
+        coordinator: `HOST:PORT` at which the first rank listens.
+    """
+    # gloo would look this host's name up, and listen to all others.
+    nearby = {"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
+    meeting = {COORDINATOR: coordinator, KEY: uuid.uuid4().hex}
+    return {
+        **nearby,
+        **variables,
+        **meeting,
+        JOB: json.dumps({**job, "lane": lane.to_json(), "joining": DEADLINE}),
+    }

@@ -41,14 +41,15 @@ def explained(failure: Failure, before: Kills | None) -> Failure:
     after = oom.kills()
     if failure.kind != "crashed" or "SIGKILL" not in failure.message or before is None or after is None:
         return failure
+    who = failure.message.partition(" was killed")[0]
     if after.count > before.count:
         sentence = (
-            f"the kernel killed the worker because memory ran out (oom_kill in {after.source} rose from "
+            f"the kernel killed {who} because memory ran out (oom_kill in {after.source} rose from "
             f"{before.count} to {after.count})"
         )
         return dataclasses.replace(failure, kind="out_of_memory", message=sentence)
     sentence = (
-        "the worker was killed by SIGKILL, and not by the kernel for lack of memory (oom_kill in "
+        f"{who} was killed by SIGKILL, and not by the kernel for lack of memory (oom_kill in "
         f"{after.source} stayed {after.count})"
     )
     return dataclasses.replace(failure, message=sentence)

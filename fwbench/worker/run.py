@@ -2,6 +2,7 @@
 
 import dataclasses
 import gc
+import hashlib
 import os
 import sys
 import tempfile
@@ -18,14 +19,14 @@ import numpy as np
 from fwbench import frameworks
 from fwbench.data import Data, open_data
 from fwbench.data import digest as batches_digest
-from fwbench.frameworks.contract import CompileTimes, Framework, Program, Trainer
+from fwbench.frameworks.contract import CompileTimes, Framework, Program, Ranks, Trainer
 from fwbench.frameworks.faults import first_line, memory_asked
 from fwbench.frameworks.precision import check, operands
 from fwbench.frameworks.training import HORIZON
 from fwbench.machine import nvml, versions
 from fwbench.machine.load import OtherLoad, wait_for_quiet
 from fwbench.machine.watch import Watch
-from fwbench.meters.energy import counter, energy, period
+from fwbench.meters.energy import Counter, counter, energy, period
 from fwbench.meters.epochs import Epochs, fitting
 from fwbench.meters.latency import Clock, drift, latencies, percentiles
 from fwbench.meters.memory import memory
@@ -35,6 +36,7 @@ from fwbench.meters.throughput import queue_depth, throughput
 from fwbench.models import CATALOG, Model, ModelError
 from fwbench.models.importing import described
 from fwbench.models.weights import canonical, digest
+from fwbench.parity.sources import sources
 from fwbench.parity.store import stamp
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.lanes import RECORDED, Lane
@@ -42,6 +44,8 @@ from fwbench.record.measurement import BEFORE, WAITING, Failure, Measurement, Me
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.worker.memory import told as memory_told
+from fwbench.worker.ranks import LostError
+from fwbench.worker.together import ELSEWHERE
 
 # Of inference and single training steps; `fit` has its own after the probe.
 STAGES = ("build", "compile", "probe", "warm-up", "latency", "throughput", "memory", "energy", "program")
@@ -68,6 +72,24 @@ def prepare(lane: Lane) -> None:
 def run(lane: Lane, job: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]) -> None:
     """Run a lane's job and send what comes of it; never raises for what the measured code does."""
     send({"started": os.getpid()})
+    measurement, _ = measure(lane, job, lambda stage: send({"stage": stage}))
+    send({"measurement": measurement.to_json()})
+
+
+def measure(
+    lane: Lane, job: Mapping[str, Any], tell: Callable[[str], None], ranks: Ranks | None = None, began: float = 0.0
+) -> tuple[Measurement, bool]:
+    """Run a lane's job in this process.
+
+    Args:
+        ranks, began: as `Measuring` has them.
+
+    Returns:
+        The measurement, and whether all ranks know of its failure.
+
+    Raises:
+        LostError: another rank is gone.
+    """
     workload = Workload.from_json(job["workload"])
     protocol = Protocol(**job["protocol"])
     # The user's modules lie in their own project.
@@ -78,9 +100,11 @@ def run(lane: Lane, job: Mapping[str, Any], send: Callable[[Mapping[str, Any]], 
         lane,
         model,
         protocol,
-        lambda stage: send({"stage": stage}),
+        tell,
         machine=job["machine"],
         patience=job["patience"],
+        ranks=ranks,
+        began=began,
     )
     # What a compiler's helper still writes there can keep it from being removed; the measurement is made by then.
     with tempfile.TemporaryDirectory(prefix="fwbench-", ignore_cleanup_errors=True) as folder:
@@ -92,7 +116,7 @@ def run(lane: Lane, job: Mapping[str, Any], send: Callable[[Mapping[str, Any]], 
     measurement = dataclasses.replace(
         measurement, parity={**measurement.parity, "proof": proof}, settings={**measurement.settings, **job["user"]}
     )
-    send({"measurement": measurement.to_json()})
+    return measurement, measuring.agreed
 
 
 class Measuring:
@@ -101,6 +125,11 @@ class Measuring:
     Args:
         machine: whether to measure also what tells of the machine rather than of the workload: once for each lane.
         patience: seconds that it may wait for other load to end before it times anything.
+        ranks: the processes that measure together; None: this one alone.
+        began: when this process was started, by `clock`.
+
+    Attributes:
+        agreed: whether a failure is known to all ranks.
     """
 
     def __init__(
@@ -113,9 +142,14 @@ class Measuring:
         clock: Clock = time.perf_counter,
         machine: bool = False,
         patience: float = 0.0,
+        ranks: Ranks | None = None,
+        began: float = 0.0,
     ) -> None:
         self.workload = workload
         self.lane = lane
+        self._ranks = ranks
+        self._began = began
+        self.agreed = ranks is None
         self.model = model
         self.protocol = protocol
         self._tell = tell
@@ -131,7 +165,8 @@ class Measuring:
         self.training: dict[str, Any] = {}
         self.program: Fingerprint | None = None
         self._compilations: dict[str, int] = {}
-        self._watch = Watch(nvml.find() if workload.device == "gpu" else "the program runs on the CPU")
+        self._gpu = own_gpu(ranks)
+        self._watch = Watch(nvml.find(number=self._gpu) if workload.device == "gpu" else "the program runs on the CPU")
 
     def run(self) -> Measurement:
         """Measure; every exception of the measured code becomes a failure of its kind."""
@@ -164,9 +199,13 @@ class Measuring:
     def _attempt(self, framework: Framework) -> Failure | None:
         try:
             return self._measure(framework)
-        except ModelError as error:
+        except (ModelError, _ToldError) as error:
             # The user's own fault, told in one sentence.
+            self.agreed = self.agreed or isinstance(error, _DisagreementError)
             return Failure("error", str(error), stage=next(reversed(self.stages), None))
+        except LostError:
+            # Whoever is lost has told why, or its launcher will.
+            raise
         except Exception as error:
             lacking, said = framework.is_out_of_memory(error), framework.said(error)
             return Failure(
@@ -179,9 +218,16 @@ class Measuring:
 
     def _measure(self, framework: Framework) -> Failure | None:
         workload = self.workload
+        if self._ranks:
+            with self._stage("join"):
+                self._join(framework, self._ranks)
         with self._stage("build"):
             # Opens the device, and may build the network once.
             reason = framework.unavailable(workload, self.model)
+            if self._ranks:
+                # One that stayed away would keep the others waiting.
+                reason = next(filter(None, self._ranks.gather(reason)), None)
+                self.agreed = bool(reason)
             if reason:
                 return Failure("unavailable", reason)
             self._watch.note(BEFORE)
@@ -194,6 +240,51 @@ class Measuring:
         with program.session():
             self._measure_program(framework, program)
         return None
+
+    def _join(self, framework: Framework, ranks: Ranks) -> None:
+        """Be one of several ranks, which have the same software and sources.
+
+        Raises:
+            _DisagreementError: they have not.
+        """
+        paths = [self.model.networks.get(self.lane.framework, "")]
+        if isinstance(self.model.loss, dict):
+            paths.append(self.model.loss.get(self.lane.framework, ""))
+        own = sources(path for path in paths if ":" in path).files
+        facts = {
+            "Python": ".".join(map(str, sys.version_info[:3])),
+            **_versions(self.lane),
+            "fwbench's sources": _sources(),
+            **{f"the source of {module}": digest for module, digest in own.items()},
+        }
+        self._same(facts)
+        try:
+            framework.join(ranks)
+        except OSError as error:
+            raise _ToldError(str(error)) from error
+        # In all ranks, before a device's first use is waited for.
+        ranks.agree(0.0)
+        self.metrics["join_time"] = Metric(
+            self._clock() - self._began, "from the start of the process, imports of the framework included"
+        )
+
+    def _same(self, facts: Mapping[str, Any]) -> None:
+        """See that all ranks have the same facts.
+
+        Raises:
+            _DisagreementError: one has others than the first; the sentence says which.
+        """
+        if self._ranks is None:
+            return
+        first, *others = self._ranks.gather(facts)
+        for rank, other in enumerate(others, 1):
+            for name in sorted(first.keys() | other.keys()):
+                mine, its = (of.get(name, "none") for of in (first, other))
+                if mine != its:
+                    raise _DisagreementError(
+                        f"the ranks do not agree: {name} is {its} in rank {rank}, and {mine} in rank 0; start all "
+                        "ranks from one environment and one checkout"
+                    )
 
     def _measure_epochs(self, framework: Framework) -> Failure | None:
         workload = self.workload
@@ -228,8 +319,9 @@ class Measuring:
         model, workload = self.model, self.workload
         shapes = framework.weight_shapes(model, model.sizes(workload.axes))
         weights = canonical(workload.weights, model, shapes, workload.seed)
-        program = framework.build(workload, model, weights, horizon)
         self.parity["weights"] = digest(weights)
+        self._same({"the digest of the weights": self.parity["weights"]})
+        program = framework.build(workload, model, weights, horizon)
         # A copy on the host would count as the program's memory.
         del weights
         self.settings = {**program.settings, **_environment(self.lane)}
@@ -248,7 +340,7 @@ class Measuring:
                 program.compile()
                 _one_step(program)
             return
-        meter = counter(workload.device)
+        meter = self._counter()
         with self._stage("energy"):
             moves = self.metrics["energy_period"] = period(meter, self._clock)
         epochs = Epochs(program, data, workload.batch_size, self._clock, None if isinstance(meter, str) else meter)
@@ -256,7 +348,9 @@ class Measuring:
         self._watch.note("before training")
         load = OtherLoad()
         with self._stage("training"):
-            self.metrics.update(memory(program, workload.device, lambda: self._train(program, epochs)))
+            self.metrics.update(
+                memory(program, workload.device, lambda: self._train(program, epochs), number=self._gpu)
+            )
         self.metrics["other_load"] = load.read()
         self._watch.note("after training")
         with self._stage("test"):
@@ -288,7 +382,7 @@ class Measuring:
                 self.parity["probe"] = check(workload.precision, given, framework.probe(workload, given))
         with self._stage("warm-up"):
             with self._compiling(program, "warm-up"):
-                self._warm_up(begun, 0 if protocol.smoke else protocol.warmup_iterations)
+                self._warm_up(program, begun, 0 if protocol.smoke else protocol.warmup_iterations)
             if not np.isfinite(program.output()).all():
                 raise ArithmeticError("the output holds infinities or NaN, so its time would mean nothing")
         if protocol.smoke:
@@ -306,7 +400,7 @@ class Measuring:
     def _time(self, program: Program, begun: Start) -> None:
         protocol, workload = self.protocol, self.workload
         if self._waited():
-            self._warm_up(begun, protocol.warmup_iterations)
+            self._warm_up(program, begun, protocol.warmup_iterations)
         self._watch.note("before the latency pass")
         load = OtherLoad()
         with self._stage("latency"):
@@ -316,7 +410,7 @@ class Measuring:
         self.metrics["time_to_steady"] = begun.time_to_steady(self.samples)
         self._watch.note("after the latency pass")
         typical = sorted(self.samples)[len(self.samples) // 2]
-        depth = queue_depth(typical, protocol.throughput_time)
+        depth = int(program.agree(queue_depth(typical, protocol.throughput_time)))
         load.lap()
         with self._stage("throughput"):
             self.metrics["throughput"] = throughput(
@@ -325,18 +419,35 @@ class Measuring:
         self.metrics["other_load"] = load.read()
         self._watch.note("after the throughput pass")
         with self._stage("memory"):
-            self.metrics.update(memory(program, workload.device, lambda: _one_step(program)))
+            self.metrics.update(memory(program, workload.device, lambda: _one_step(program), number=self._gpu))
         with self._stage("energy"):
-            meter = counter(workload.device)
+            meter = self._counter()
             self.metrics.update(energy(program, meter, workload.batch_size, depth, protocol.energy_time, self._clock))
         self._watch.note("after the energy window")
+        if workload.devices > 1:
+            with self._stage("communication"):
+                self.metrics["communication_time"] = program.communication()
+
+    def _counter(self) -> Counter | str:
+        """Of this process's device; a CPU's is the whole host's, so that one of its ranks reads it."""
+        if self._ranks and self._ranks.local and self.workload.device == "cpu":
+            return ELSEWHERE
+        return counter(self.workload.device, number=self._gpu)
 
     def _waited(self) -> bool:
         """Wait for other load to end, where there was some since the job began; whether that was so."""
-        if self._before is None or self._before.none:
+        if self._before is None:
+            return False
+        # Each rank knows its own CPUs alone: where one of them is disturbed, all wait.
+        disturbed = not self._before.none
+        if self._ranks:
+            disturbed = any(self._ranks.gather(disturbed))
+        if not disturbed:
             return False
         with self._stage(WAITING):
             wait_for_quiet(self._patience)
+            if self._ranks:
+                self._ranks.agree(0.0)
         return True
 
     def _multiply(self, framework: Framework) -> None:
@@ -348,6 +459,10 @@ class Measuring:
     def _fingerprint(self, program: Program) -> None:
         """Last of all, so that it disturbs nothing; what has been timed must not be lost with it."""
         with self._stage("program"):
+            if self._ranks:
+                self.settings |= program.settings
+                self.program = Fingerprint.untold("programs over several devices are not described")
+                return
             try:
                 found = program.fingerprint()
             except Exception as error:
@@ -382,15 +497,15 @@ class Measuring:
             else:
                 self.metrics[name] = Metric(value, "cold caches, fresh process")
 
-    def _warm_up(self, begun: Start, calls: int) -> None:
+    def _warm_up(self, program: Program, begun: Start, calls: int) -> None:
         start = self._clock()
         until = start + self.protocol.warmup_time
         # One at least: what the first call returned may lie in memory that the probe has taken (CUDA graphs).
         for call in range(max(1, calls)):
             begun.call()
-            if call and self.protocol.warmup_time and self._clock() >= until:
+            if call and self.protocol.warmup_time and program.agree(self._clock() >= until):
                 break
-        while calls and self._clock() < start + self.protocol.least_warmup_time:
+        while calls and program.agree(self._clock() < start + self.protocol.least_warmup_time):
             begun.call()
 
     @contextmanager
@@ -402,6 +517,29 @@ class Measuring:
             yield
         finally:
             self.stages[name] = before + time.perf_counter() - start
+
+
+class _ToldError(Exception):
+    """One sentence that needs no traceback."""
+
+
+class _DisagreementError(_ToldError):
+    """The ranks are not copies of each other; the sentence says in what."""
+
+
+def own_gpu(ranks: Ranks | None) -> int:
+    """The number of this process's GPU among those that it sees: its own, where it sees no other."""
+    return ranks.local if ranks and len(nvml.visible(2)) > 1 else 0
+
+
+def _sources() -> str:
+    """Digest of this fwbench's own source files."""
+    package = Path(__file__).resolve().parents[1]
+    found = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        found.update(path.relative_to(package).as_posix().encode())
+        found.update(path.read_bytes())
+    return found.hexdigest()[:16]
 
 
 def _one_step(program: Program) -> None:

@@ -362,7 +362,7 @@ def test_a_gpu_is_looked_at_before_it_is_used_and_between_what_is_timed(monkeypa
     program = FakeProgram(clock)
     framework = FakeFramework(program)
     gpu = FakeGpu(lambda: program.log.append("state"))
-    monkeypatch.setattr(nvml, "find", lambda: gpu)
+    monkeypatch.setattr(nvml, "find", lambda number=0: gpu)
     monkeypatch.setattr(frameworks, "load", lambda adapter: framework)
     built = framework.build
     framework.build = lambda *arguments: program.log.append("build") or built(*arguments)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fwbench.frameworks.contract import CompileTimes, Framework, Program
+from fwbench.frameworks.contract import CompileTimes, Framework, Program, Ranks
 from fwbench.frameworks.precision import Operands, Products, reference
 from fwbench.frameworks.training import HORIZON
 from fwbench.models import Model
@@ -18,8 +18,12 @@ from fwbench.record.workload import Workload
 class Empty(Program):
     """A step that does nothing: its round is what the harness adds to every other."""
 
-    def __init__(self) -> None:
+    def __init__(self, ranks: Ranks | None = None) -> None:
+        self.ranks = ranks
         self.settings: dict[str, Any] = {}
+
+    def agree(self, value: float) -> float:
+        return self.ranks.agree(value) if self.ranks else value
 
     def compile(self) -> CompileTimes:
         return CompileTimes(None, None, "nothing is compiled")
@@ -46,8 +50,8 @@ class Empty(Program):
 class Fixed(Empty):
     """A step of fixed work (sorting 200,000 numbers, about a millisecond) that waits for nothing."""
 
-    def __init__(self, seed: int) -> None:
-        super().__init__()
+    def __init__(self, seed: int, ranks: Ranks | None = None) -> None:
+        super().__init__(ranks)
         self.numbers = np.random.default_rng(seed).random(200_000)
 
     def step(self) -> None:
@@ -58,7 +62,10 @@ class Fixed(Empty):
 
 
 class Noop(Framework):
-    """Mode `fixed` is the fixed step; every other mode is empty."""
+    """Mode `fixed` is the fixed step; every other mode is empty. Ranks have nothing to exchange."""
+
+    def join(self, ranks: Ranks) -> None:
+        self.ranks = ranks
 
     def unavailable(self, workload: Workload, model: Model) -> str | None:
         return None
@@ -67,7 +74,7 @@ class Noop(Framework):
         return {}
 
     def build(self, workload: Workload, model: Model, weights: Weights, horizon: int = HORIZON) -> Program:
-        return Fixed(workload.seed) if workload.mode == "fixed" else Empty()
+        return Fixed(workload.seed, self.ranks) if workload.mode == "fixed" else Empty(self.ranks)
 
     def probe(self, workload: Workload, operands: Operands) -> Products:
         return reference(operands)

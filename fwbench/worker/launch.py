@@ -1,0 +1,85 @@
+"""Starts the ranks of a workload on this host, by its lane's launcher, and says how they ended; run by `start`.
+
+What is started is `rank`, once a device, with this process's environment. The client, from whom the pipe at standard
+input comes, ends all of it by closing that.
+
+    {"ended": {"0": 0, "1": -9}}       each rank's exit code; a signal's number, negated, where one ended it
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from fwbench.worker import lifetime
+from fwbench.worker.ranks import LOCAL, RANK, SIZE
+
+# Seconds for the other ranks to end once one has failed, and between two looks at them.
+_ENDS = 5.0
+_PAUSE = 0.05
+
+
+def own(command: Sequence[str], size: int) -> dict[int, int]:
+    """Start the ranks one by one; the exit codes of those that ended before any other was ended for them."""
+    ranks: dict[int, subprocess.Popen[bytes]] = {}
+    for rank in range(size):
+        variables = {RANK: str(rank), SIZE: str(size), LOCAL: str(rank)}
+        ranks[rank] = subprocess.Popen(command, env={**os.environ, **variables}, stdin=subprocess.DEVNULL)
+    while True:
+        codes = {rank: code for rank, process in ranks.items() if (code := process.poll()) is not None}
+        if any(codes.values()) or len(codes) == size:
+            break
+        time.sleep(_PAUSE)
+    left = [process for rank, process in ranks.items() if rank not in codes]
+    for process in left:
+        process.terminate()
+    until = time.monotonic() + _ENDS
+    for process in left:
+        try:
+            process.wait(timeout=max(0.0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    return codes
+
+
+def torchrun(command: Sequence[str], size: int) -> dict[int, int]:
+    """Start the ranks by PyTorch's elastic launcher, once and without a restart; the codes of those that failed."""
+    from torch.distributed import run
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    # Without annotations of its own.
+    launcher: Any = run
+    # Each run has a port of its own for its store.
+    options = ["--standalone", "--nnodes=1", f"--nproc-per-node={size}", "--max-restarts=0", "--no-python"]
+    try:
+        launcher.run(launcher.parse_args([*options, *command]))
+    except ChildFailedError as error:
+        return {rank: failure.exitcode for rank, failure in error.failures.items()}
+    return dict.fromkeys(range(size), 0)
+
+
+_LAUNCHERS = {"fwbench": own, "torchrun": torchrun}
+
+
+def main(config: dict[str, Any]) -> None:
+    """Start ranks and wait for them.
+
+    Args:
+        config: `launcher`, `command` of a rank, `size`, and `cpus` of all.
+    """
+    lifetime.end_if_closed(0)
+    lifetime.end_when_closed(0)
+    if config["cpus"] and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, config["cpus"])
+    codes = _LAUNCHERS[config["launcher"]](config["command"], config["size"])
+    print(f"\n{json.dumps({'ended': codes})}", flush=True)
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
+    sys.stderr.flush()
+    os._exit(0)

@@ -1,0 +1,150 @@
+"""pytest's side of a workload over several devices: start its launcher, follow the ranks, tell how they failed."""
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fwbench.record.measurement import Failure, Measurement
+from fwbench.record.workload import Workload
+from fwbench.worker.channel import Channel, GarbledError, describe_exit
+from fwbench.worker.ranks import LOST, TOLD
+from fwbench.worker.scratch import Scratch
+
+# Seconds for the launcher to come up, and for what it needs until all ranks have come.
+START_DEADLINE = 180.0
+# Seconds for the others to end once one rank has failed or the record is here, and for those that were killed.
+END_DEADLINE = 30.0
+KILL_DEADLINE = 10.0
+
+
+class Launched:
+    """The ranks of one workload, and their launcher.
+
+    Args:
+        command: of the launcher.
+        environment: of all ranks.
+
+    Raises:
+        OSError: the launcher cannot be started.
+    """
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._scratch = Scratch()
+        try:
+            self._channel = Channel(command, {**environment, "TMPDIR": str(self._scratch.path)})
+        except OSError:
+            self._scratch.close()
+            raise
+        # The ranks' processes, of those on this host.
+        self._pids: dict[int, int] = {}
+        self._stage: str | None = None
+
+    def measure(self, workload: Workload, limit: float, tell: Callable[[str], None]) -> Measurement:
+        """What the ranks measure, until the last of them has ended; none of them is left.
+
+        Args:
+            limit: seconds from the moment at which all ranks have come.
+        """
+        try:
+            return self._converse(workload, limit, tell)
+        finally:
+            # Ctrl-C, a fault of ours, or a rank that does not end: nothing of it may go on by itself.
+            self._channel.kill()
+            self._channel.close(patience=KILL_DEADLINE)
+            self._scratch.close()
+
+    def _converse(self, workload: Workload, limit: float, tell: Callable[[str], None]) -> Measurement:
+        asked = time.monotonic()
+        deadline = asked + START_DEADLINE
+        measurement: Measurement | None = None
+        failure: Failure | None = None
+        codes: dict[int, int] = {}
+        started: float | None = None
+        while True:
+            try:
+                message = self._channel.receive(deadline)
+            except TimeoutError:
+                if measurement is None and failure is None:
+                    failure = self._late(workload, limit if started else START_DEADLINE)
+                break
+            except GarbledError as error:
+                failure = failure or Failure(
+                    "crashed", f"what a rank sent is no message: {error}; all were killed", self._stage
+                )
+                break
+            if message is None or "ended" in message:
+                codes = {int(rank): code for rank, code in (message or {}).get("ended", {}).items()}
+                break
+            if "ranks" in message:
+                here = os.uname().nodename if hasattr(os, "uname") else None
+                self._pids = {each["rank"]: each["pid"] for each in message["ranks"] if each["host"] == here}
+                started = time.monotonic()
+                deadline = started + limit
+            elif "stage" in message:
+                self._stage = message["stage"]
+                tell(message["stage"])
+            elif "failure" in message:
+                # The first to fail tells why; the others do as they lose it.
+                failure = failure or _of_rank(message, workload.devices)
+                deadline = min(deadline, time.monotonic() + END_DEADLINE)
+            elif "measurement" in message:
+                measurement = measurement_of(message["measurement"])
+                deadline = time.monotonic() + END_DEADLINE
+        if measurement is not None:
+            return dataclasses.replace(
+                measurement,
+                overhead_s=time.monotonic() - asked - sum(measurement.stages.values()),
+                start_s=None if started is None else started - asked,
+            )
+        return Measurement(workload, failure=self._ended(codes, workload.devices) or failure or self._unsaid(codes))
+
+    def _ended(self, codes: Mapping[int, int], size: int) -> Failure | None:
+        """Of ranks that a signal ended, or that ended without a word, the first."""
+        # One that was killed before one that only noticed.
+        for rank, code in sorted(codes.items(), key=lambda item: (item[1] > 0, item[0])):
+            if code not in (0, TOLD, LOST):
+                sentence = describe_exit(code, f"rank {rank} of {size}")
+                return Failure("crashed", sentence, self._stage, self._channel.said())
+        return None
+
+    def _unsaid(self, codes: Mapping[int, int]) -> Failure:
+        """No rank has said anything, as where the launcher itself failed."""
+        said = self._channel.said()
+        if not codes:
+            return Failure("crashed", describe_exit(self._channel.wait(), "the ranks' launcher"), self._stage, said)
+        return Failure("crashed", "the ranks lost each other, and none of them says why", self._stage, said)
+
+    def _late(self, workload: Workload, limit: float) -> Failure:
+        """What there is to be said of ranks that have not come back."""
+        if not self._pids:
+            sentence = f"not all of the {workload.devices} ranks were there within {limit:g} s; they were killed"
+            return Failure("timed_out", sentence, self._stage, self._channel.said())
+        said, told, texts = self._channel.said(), [], []
+        for rank, pid in self._pids.items():
+            stacks = self._channel.stacks(pid)
+            told.append(f"rank {rank}{stacks.where.replace(', and', '')}")
+            texts.append(f"Rank {rank}:\n{stacks.text}")
+        during = f"during {self._stage}" if self._stage else "before their first stage"
+        sentence = f"no result within the deadline of {limit:g} s; the ranks were killed {during}: {'; '.join(told)}"
+        return Failure("timed_out", sentence, self._stage, "\n".join([said.strip(), *texts]).strip())
+
+
+def measurement_of(data: Mapping[str, Any]) -> Measurement:
+    """A worker's.
+
+    Raises:
+        GarbledError: it is none.
+    """
+    try:
+        return Measurement.from_json(data)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise GarbledError(f"a measurement without its parts ({type(error).__name__}: {error})") from error
+
+
+def _of_rank(message: Mapping[str, Any], size: int) -> Failure:
+    failure = Failure(**message["failure"])
+    if not message["rank"]:
+        return failure
+    return dataclasses.replace(failure, message=f"rank {message['rank']} of {size}: {failure.message}")

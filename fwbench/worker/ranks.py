@@ -1,0 +1,278 @@
+"""The ranks: processes that run one program together, how each finds its number and the others, and what they say.
+
+    rank 1 --- rank 0 --- rank 2          a star: rank 0 listens at the coordinator's address
+                 |
+               rank 3
+
+Bytes that pass are JSON, never pickled: whoever knows a run's key could else have code run here. The framework's own
+process group listens at a port of its own, a free one that rank 0 has chosen when the star is there.
+"""
+
+import json
+import os
+import queue
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection, Listener
+from typing import Any
+
+from fwbench.frameworks.contract import Ranks
+
+# The variables by which fwbench's own launchers tell a rank its place; the coordinator and the key count whoever
+# launched it.
+RANK, SIZE, LOCAL = "FWBENCH_RANK", "FWBENCH_RANKS", "FWBENCH_LOCAL_RANK"
+COORDINATOR, KEY = "FWBENCH_COORDINATOR", "FWBENCH_KEY"
+# What a rank is to do.
+JOB = "FWBENCH_JOB"
+# Exit codes of a rank that has no result: it has told why in a message; another one is gone, whose story it is.
+TOLD, LOST = 70, 75
+
+# Seconds in which all ranks have to come: each imports nothing before.
+DEADLINE = 120.0
+# Between two attempts to reach the first rank.
+_PAUSE = 0.05
+# Of JAX's own: where the ports lie that a job's number chooses from.
+_PORTS = range(61440, 65536)
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+class RankError(OSError):
+    """The ranks do not find each other, or one of them is gone; the text is one sentence."""
+
+
+class LostError(RankError):
+    """Another rank is gone, or has stopped for a reason of its own, which it tells itself."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a process stands among the ranks, as its launcher tells it.
+
+    Attributes:
+        rank, size, local: as `fwbench.frameworks.contract.Ranks` has them.
+        host, port: where the first rank listens.
+        key: by which the ranks of one run know each other.
+        launcher: that told it, for sentences.
+    """
+
+    rank: int
+    size: int
+    local: int
+    host: str
+    port: int
+    key: bytes
+    launcher: str
+
+
+def place(environment: Mapping[str, str]) -> Place | None:
+    """This process's place: by fwbench's own variables, torchrun's, or Slurm's; None: it is no rank of anything.
+
+    Raises:
+        RankError: a variable is missing or is no number; one sentence.
+    """
+    for names, launcher, meeting in (
+        ((RANK, SIZE, LOCAL), "fwbench", _no_meeting),
+        (("RANK", "WORLD_SIZE", "LOCAL_RANK"), "torchrun", _torchrun),
+        (("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"), "Slurm", _slurm),
+    ):
+        if names[0] not in environment:
+            continue
+        rank, size, local = (_number(environment, name, launcher) for name in names)
+        if not rank < size:
+            raise RankError(f"{launcher} says that this is rank {rank} of {size}: ranks count from 0")
+        host, port, key = meeting(environment)
+        if COORDINATOR in environment:
+            host, port = address(environment[COORDINATOR])
+        if not host:
+            raise RankError(f"{launcher} does not say where the first rank is: set {COORDINATOR}=HOST:PORT")
+        key = environment.get(KEY, key)
+        return Place(rank, size, local, host, port, key.encode(), launcher)
+    return None
+
+
+def _no_meeting(environment: Mapping[str, str]) -> tuple[str, int, str]:
+    return "", 0, ""
+
+
+def _torchrun(environment: Mapping[str, str]) -> tuple[str, int, str]:
+    """Beside torchrun's own store, which listens at its port."""
+    host, run = environment.get("MASTER_ADDR", ""), environment.get("TORCHELASTIC_RUN_ID", "")
+    port = _number(environment, "MASTER_PORT", "torchrun") if host else 0
+    return host, port + 1 if port < _PORTS.stop - 1 else port - 1, f"{run}:{port}"
+
+
+def _slurm(environment: Mapping[str, str]) -> tuple[str, int, str]:
+    """On the first node of the step, at a port that its number chooses: no two steps of one moment share one."""
+    nodes = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST", "")
+    job, step = environment.get("SLURM_JOB_ID", "0"), environment.get("SLURM_STEP_ID", "0")
+    number = int(job if job.isdecimal() else 0) + 7 * int(step if step.isdecimal() else 0)
+    return first_node(nodes), _PORTS[number % len(_PORTS)], f"{job}.{step}"
+
+
+def first_node(nodes: str) -> str:
+    """The first name in a list of Slurm's, such as `gpu[03-05,09],login`; empty for an empty one."""
+    found = re.match(r"([^,\[]*)(?:\[([^\]]*)\])?([^,]*)", nodes.strip())
+    assert found is not None
+    prefix, numbers, suffix = found.groups()
+    return f"{prefix}{re.split('[-,]', numbers)[0]}{suffix}" if numbers else f"{prefix}{suffix}"
+
+
+def address(text: str) -> tuple[str, int]:
+    """Host and port of `HOST:PORT`.
+
+    Raises:
+        RankError: it is none.
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise RankError(f"{text!r} is no address of a coordinator: write HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+def free_port() -> int:
+    """A port of this host that nobody listens at, as far as can be told beforehand."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def _number(environment: Mapping[str, str], name: str, launcher: str) -> int:
+    value = environment.get(name, "")
+    if not value.isdecimal():
+        raise RankError(
+            f"{launcher} sets {name} to {value!r}, which is no rank's number: start the ranks by one launcher"
+        )
+    return int(value)
+
+
+class Star(Ranks):
+    """The ranks, joined.
+
+    Args:
+        place: of this process.
+        deadline: seconds in which all have to come.
+
+    Raises:
+        RankError: the port is in use, or some do not come; one sentence says which.
+    """
+
+    def __init__(self, place: Place, deadline: float = DEADLINE) -> None:
+        self.rank, self.size, self.local = place.rank, place.size, place.local
+        # Of the first rank: the others by their number; of each other one: the first.
+        self._others: list[Connection] = []
+        until = time.monotonic() + deadline
+        if self.rank:
+            self._others = [self._reach(place, until, deadline)]
+        else:
+            self._others = self._await(place, until, deadline)
+        here = "127.0.0.1" if place.host in _LOOPBACK else place.host
+        self.address = self._share(f"{here}:{free_port()}" if self.rank == 0 else "")
+
+    def _await(self, place: Place, until: float, deadline: float) -> list[Connection]:
+        # Of other hosts too, where the coordinator's name is not this machine's own.
+        host = "127.0.0.1" if place.host in _LOOPBACK else "0.0.0.0"
+        try:
+            listener = Listener((host, place.port), backlog=self.size, authkey=place.key)
+        except OSError as error:
+            raise RankError(
+                f"the first rank cannot listen at port {place.port} ({error.strerror or error}): name another by "
+                f"--fwbench-coordinator=HOST:PORT, or by {COORDINATOR}"
+            ) from error
+        came: queue.Queue[Connection] = queue.Queue()
+
+        def accept() -> None:
+            while True:
+                try:
+                    came.put(listener.accept())
+                except (AuthenticationError, EOFError, ConnectionError):
+                    continue  # somebody else, who knocked at this door
+                except OSError:
+                    return  # closed
+
+        threading.Thread(target=accept, daemon=True).start()
+        found: dict[int, Connection] = {}
+        try:
+            while len(found) < self.size - 1:
+                connection = came.get(timeout=max(0.0, until - time.monotonic()))
+                rank = json.loads(connection.recv_bytes())
+                if rank in found or not 0 < rank < self.size:
+                    raise RankError(f"two processes say that they are rank {rank}: start each rank once")
+                found[rank] = connection
+        except queue.Empty:
+            missing = [str(rank) for rank in range(1, self.size) if rank not in found]
+            ranks = f"rank {missing[0]}" if len(missing) == 1 else f"ranks {', '.join(missing)}"
+            raise RankError(
+                f"{ranks} of {self.size} did not come to {place.host}:{place.port} within {deadline:g} s: look whether "
+                f"{place.launcher} has started them, and whether that port is open between the hosts"
+            ) from None
+        finally:
+            listener.close()
+        return [found[rank] for rank in range(1, self.size)]
+
+    def _reach(self, place: Place, until: float, deadline: float) -> Connection:
+        while True:
+            try:
+                connection = Client((place.host, place.port), authkey=place.key)
+                connection.send_bytes(json.dumps(self.rank).encode())
+                return connection
+            except AuthenticationError:
+                raise RankError(
+                    f"at {place.host}:{place.port} listens somebody of another run: name another port by "
+                    f"--fwbench-coordinator=HOST:PORT, or by {COORDINATOR}"
+                ) from None
+            except (OSError, EOFError) as error:
+                if time.monotonic() > until:
+                    raise RankError(
+                        f"rank {self.rank} did not reach the first one at {place.host}:{place.port} within "
+                        f"{deadline:g} s ({error})"
+                    ) from error
+                time.sleep(_PAUSE)
+
+    def agree(self, value: float) -> float:
+        return float(self._share(value))
+
+    def gather(self, value: Any) -> list[Any]:
+        found: list[Any] = self._meet(value, lambda values: values)
+        return found
+
+    def _share(self, value: Any) -> Any:
+        """The first rank's value, in all."""
+        return self._meet(value, lambda values: values[0])
+
+    def _meet(self, value: Any, answer: Callable[[list[Any]], Any]) -> Any:
+        """Everybody's value goes to the first rank, and its answer to everybody."""
+        try:
+            if self.rank:
+                self._others[0].send_bytes(json.dumps(value).encode())
+                return json.loads(self._others[0].recv_bytes())
+            told = answer([value, *(json.loads(other.recv_bytes()) for other in self._others)])
+            message = json.dumps(told).encode()
+            for other in self._others:
+                other.send_bytes(message)
+            # As the others have it: JSON has no tuples.
+            return json.loads(message)
+        except (OSError, EOFError) as error:
+            raise LostError("another rank is gone") from error
+
+    def close(self) -> None:
+        """End the star."""
+        for other in self._others:
+            with suppress(OSError):
+                other.close()
+
+
+def found(deadline: float = DEADLINE) -> Star | None:
+    """The ranks that this process's environment tells of, joined; None where it tells of none.
+
+    Raises:
+        RankError: one sentence.
+    """
+    where = place(os.environ)
+    return None if where is None else Star(where, deadline)

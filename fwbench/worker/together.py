@@ -1,0 +1,96 @@
+"""One measurement of what several ranks have measured: each call is done when the last rank is."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from fwbench.meters.latency import drift, percentiles
+from fwbench.record.measurement import NO_SCALING, Measurement, Metric, Rank, unavailable
+
+# Why a rank that shares its host's counter reads none.
+ELSEWHERE = "the first rank of the host reads its counter"
+
+# Of a rank's metrics, those that go on the record for each: its own clock's, its own device's.
+OF_A_RANK = (
+    *("latency_p50", "throughput", "epoch_time", "device_peak_memory", "process_device_memory", "host_peak_memory"),
+    *("energy_per_sample", "energy_per_sample_net", "power_idle", "power_load", "epoch_energy", "join_time"),
+)
+# What all devices draw together.
+_SUMMED = ("energy_per_sample", "energy_per_sample_net", "power_idle", "power_load", "epoch_energy")
+# What the ranks have found together, so that each of them has it.
+_SHARED = (
+    "train_loss",
+    "train_top1",
+    *(f"{split}_{name}" for split in ("validation", "test") for name in ("loss", "top1", "top5")),
+)
+
+
+def combined(found: Sequence[Measurement], places: Sequence[Rank]) -> Measurement:
+    """The ranks' measurement.
+
+    Args:
+        found: of each rank, over the whole batch: all made the same calls.
+        places: who they are, in the same order.
+    """
+    first = found[0]
+    samples = tuple(map(max, zip(*(one.samples for one in found), strict=True)))
+    metrics = {name: _of_all(name, [one.metrics[name] for one in found]) for name in first.metrics}
+    if "latency_p50" in metrics:
+        metrics |= percentiles(samples)
+        metrics["latency_drift"] = drift(samples)
+    size = len(found)
+    clock = "epoch_time" if first.workload.mode == "fit" else "latency_p50"
+    times = [value for one in found if (value := one.value(clock)) is not None]
+    if samples:
+        source = f"median {'epoch' if clock == 'epoch_time' else 'call'} of each of {size} ranks"
+        metrics["rank_spread"] = (
+            Metric(max(times) / min(times) - 1, source)
+            if len(times) == size
+            else unavailable(source, f"not every rank has a {clock}")
+        )
+    settings = dict(first.settings)
+    if all("cpus" in one.settings for one in found):
+        settings["cpus"] = sorted({cpu for one in found for cpu in one.settings["cpus"]})
+    if first.workload.device == "cpu":
+        settings["caution"] = NO_SCALING
+    return dataclasses.replace(
+        first,
+        samples=samples,
+        metrics=metrics,
+        settings=settings,
+        accelerator=tuple(moment for one in found for moment in one.accelerator),
+        ranks=tuple(_rank(one, place, first, size) for one, place in zip(found, places, strict=True)),
+    )
+
+
+def _rank(one: Measurement, place: Rank, first: Measurement, size: int) -> Rank:
+    values = {name: value for name in OF_A_RANK if (value := one.value(name)) is not None}
+    # Of the samples that it computed itself.
+    values |= {name: values[name] / size for name in ("throughput",) if name in values}
+    differing = {
+        name: value for name, value in one.settings.items() if name != "cpus" and first.settings.get(name) != value
+    }
+    return dataclasses.replace(place, metrics=values, settings=differing)
+
+
+def _of_all(name: str, metrics: Sequence[Metric]) -> Metric:
+    """One of the ranks' metrics, or what they make together."""
+    size = len(metrics)
+    if name in _SHARED:
+        return metrics[0]
+    if name in _SUMMED:
+        metrics = [metric for metric in metrics if metric.reason != ELSEWHERE]
+    lacking = [metric for metric in metrics if metric.value is None]
+    if lacking:
+        return lacking[0]
+    values = [metric.value for metric in metrics if metric.value is not None]
+    if name in _SUMMED:
+        return dataclasses.replace(metrics[0], value=sum(values), source=f"{metrics[0].source}; sum over {size} ranks")
+    # The slowest rank's throughput, and of all else the most: the slowest time, the largest memory, the worst load.
+    choose = min if name == "throughput" else max
+    chosen = metrics[values.index(choose(values))]
+    which = "slowest" if name == "throughput" else "largest"
+    return dataclasses.replace(
+        chosen,
+        source=f"{chosen.source}; the {which} of {size} ranks",
+        at_most=any(metric.at_most for metric in metrics),
+    )
