@@ -19,6 +19,7 @@ _COMMANDS = {
     "report": "tables, figures and one page from records",
     "compare": "compare two records, and fail where the second one is worse",
     "history": "trends over all saved runs, and where they have changed",
+    "measure": "measure one workload, in the ranks that torchrun, srun or the like has started",
     "prove": "prove that a model's frameworks compute the same thing",
     "selftest": "measure the gate itself: false alarms and slowdowns found, on this machine",
     "doctor": "what this machine can measure, and what would make it better",

@@ -53,7 +53,7 @@ def _run(options: argparse.Namespace) -> int:
         raise UserError("--docs is about all of the suite's own models: leave out the names, or leave out --docs.")
     # The suite's own models are known without looking at any test.
     names = None if options.docs else options.models
-    project, named = _project(collecting=names is not None and not (names and set(names) <= set(CATALOG)))
+    project, named = collected(collecting=names is not None and not (names and set(names) <= set(CATALOG)))
     if options.docs:
         models = [model for model in CATALOG.values() if model.networks]
     else:
@@ -93,7 +93,7 @@ def _run(options: argparse.Namespace) -> int:
     return code
 
 
-def _project(*, collecting: bool) -> tuple[Project, list[Model]]:
+def collected(*, collecting: bool = True) -> tuple[Project, list[Model]]:
     """The project in whose folder we are, and the models that its tests name, where they are to be collected.
 
     In a process of its own, for tests may import anything.

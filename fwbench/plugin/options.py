@@ -113,6 +113,12 @@ def _add_selection(group: pytest.OptionGroup) -> None:
         "default), or its part of that (strong).",
     )
     group.addoption(
+        "--fwbench-coordinator",
+        metavar="HOST:PORT",
+        help="Where the first of a workload's ranks listens for the others. Default: a free port of this host; under "
+        "Slurm, of the first node.",
+    )
+    group.addoption(
         "--fwbench-precision",
         metavar="PRECISIONS",
         help="Comma-separated arithmetic: fp32, tf32, bf16. Default: fp32 (IEEE everywhere).",

@@ -19,7 +19,8 @@ from fwbench.record.workload import PRECISIONS, Workload
 from fwbench.suite.profiles import PROFILES, Protocol
 from fwbench.suite.selection import Selection
 from fwbench.suite.studies import STUDIES, SUITES
-from fwbench.worker.client import PACKAGE, command
+from fwbench.worker.client import PACKAGE, allocated, command
+from fwbench.worker.ranks import RankError, address
 
 # Seconds that a run waits for other load to end where nobody says how long it may.
 _PATIENCE = 60.0
@@ -86,6 +87,7 @@ def select(config: pytest.Config, machine: Machine) -> Selection:
         fit_batch=config.getoption("fwbench_fit_batch"),
         devices=_devices(config, machine),
         scaling=config.getoption("fwbench_scaling") or "weak",
+        coordinator=_coordinator(config),
     )
 
 
@@ -209,11 +211,25 @@ def _devices(config: pytest.Config, machine: Machine) -> tuple[int, ...]:
     for option in ("--fwbench-against", "--fwbench-target", "--fwbench-programs-only"):
         if config.getoption(option[2:].replace("-", "_")) not in (None, False):
             raise pytest.UsageError(f"{option} looks at one device alone: leave {asked} out.")
+    if allocated(os.environ):
+        # Slurm knows what its other nodes have, and refuses what they have not.
+        return numbers
     there = len(machine.cpus) if machine.device == "cpu" else len(nvml.visible(most))
     if most > there:
         kind = "cores, one for each device" if machine.device == "cpu" else "GPUs that CUDA sees"
         raise pytest.UsageError(f"{asked}: this machine has {there} {kind}; ask for no more devices.")
     return numbers
+
+
+def _coordinator(config: pytest.Config) -> str:
+    text: str | None = config.getoption("fwbench_coordinator")
+    if text is None:
+        return ""
+    try:
+        address(text)
+    except RankError as error:
+        raise pytest.UsageError(f"--fwbench-coordinator: {error}.") from None
+    return text
 
 
 def _patience(config: pytest.Config) -> float:

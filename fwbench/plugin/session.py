@@ -46,6 +46,7 @@ class Session:
             fit_batch=selection.fit_batch,
         )
         self._workers.patience = selection.patience
+        self._workers.coordinator = selection.coordinator
         self.journal = Journal(storage / "journal", conditions)
 
     def measure(self, workload: Workload, protocol: Protocol, tell: Callable[[str], None]) -> Measurement:

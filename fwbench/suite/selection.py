@@ -41,6 +41,7 @@ class Selection:
         fit_batch: whether a batch that does not fit into memory is halved until it does.
         devices: numbers of devices over which each workload is spread.
         scaling: `weak`: batch sizes are those of each device, `strong`: of all together.
+        coordinator: `HOST:PORT` at which the first of several ranks listens; empty: wherever it is free.
     """
 
     protocol: Protocol
@@ -62,6 +63,7 @@ class Selection:
     fit_batch: bool = False
     devices: tuple[int, ...] = (1,)
     scaling: str = "weak"
+    coordinator: str = ""
 
     @property
     def parts(self) -> tuple[Part, ...]:

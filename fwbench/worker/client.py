@@ -33,7 +33,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 _START = PACKAGE / "worker" / "start.py"
 _SERVER = PACKAGE / "worker" / "__main__.py"
 _LAUNCH = PACKAGE / "worker" / "launch.py"
-_RANK = PACKAGE / "worker" / "rank.py"
+RANK = PACKAGE / "worker" / "rank.py"
 
 # Importing a framework from a cold disk takes seconds; a server silent for longer than this will not come up.
 START_DEADLINE = 180.0
@@ -90,6 +90,8 @@ class Workers:
         self._servers: dict[tuple[str, int], Server] = {}
         # Seconds that measurements may still wait for other load to end.
         self.patience = 0.0
+        # Where the first rank of a workload over several devices listens, `HOST:PORT`; empty: at a free port.
+        self.coordinator = ""
         # The lanes of which a measurement has told how the machine does in them.
         self._told: set[str] = set()
         # The fallback flags that each lane's interpreter knows, and those that a workload needed, with the reason.
@@ -127,7 +129,7 @@ class Workers:
 
     def _attempt(self, workload: Workload, protocol: Protocol, tell: Callable[[str], None]) -> Measurement:
         """Measure a workload as it is, with as many fallback flags as it needs."""
-        lane, job = LANES[workload.lane], self._job(workload, protocol)
+        lane, job = LANES[workload.lane], self.job(workload, protocol)
         needed, why = self._needed.get(workload, ((), ""))
         first: Measurement | None = None
         if not needed:
@@ -179,13 +181,21 @@ class Workers:
     ) -> Measurement:
         """Measure a workload in a process for each of its devices, which the lane's launcher starts."""
         python, size = self._python(lane), workload.devices
+        slurm = allocated(os.environ)
         config = {
-            "launcher": lane.launcher,
-            "command": command(python, _RANK),
+            "launcher": "srun" if slurm else lane.launcher,
+            "command": command(python, RANK),
             "size": size,
-            "cpus": self._machine.cpus,
+            "cpus": () if slurm else self._machine.cpus,
         }
-        variables = together(self._variables(lane, size), lane, {**job, "machine": False}, f"127.0.0.1:{free_port()}")
+        job = {**job, "machine": False, "lane": lane.to_json(), "joining": DEADLINE, "threads": slurm}
+        variables = {**self._variables(lane, size), JOB: json.dumps(job)}
+        if self.coordinator:
+            variables |= meeting(self.coordinator)
+        elif not slurm:
+            # gloo would look this host's name up, and listen to all others.
+            nearby = {"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
+            variables = {**nearby, **variables, **meeting(f"127.0.0.1:{free_port()}")}
         try:
             launched = Launched(command(python, _LAUNCH, json.dumps(config)), variables)
         except OSError as error:
@@ -205,7 +215,8 @@ class Workers:
         if "matrix product" in measurement.stages:
             self._told.add(measurement.workload.lane)
 
-    def _job(self, workload: Workload, protocol: Protocol) -> dict[str, Any]:
+    def job(self, workload: Workload, protocol: Protocol) -> dict[str, Any]:
+        """What a worker is told of a workload, as JSON primitives."""
         return {
             "workload": workload.to_json(),
             "model": complete(self._project.models[workload.model]).to_json(),
@@ -478,42 +489,41 @@ def configuration(lane: Lane, cpus: Sequence[int], scratch: str) -> dict[str, An
     }
 
 
-def environment(base: Mapping[str, str], threads: int, device: str, lane: Lane, devices: int = 1) -> dict[str, str]:
+def environment(
+    base: Mapping[str, str], threads: int, device: str, lane: Lane, devices: int | None = 1
+) -> dict[str, str]:
     """The environment of a lane's worker: one thread count for every library, a stable allocator, the lane's own.
 
     Args:
         threads: of all of a workload's processes together.
-        devices: over which a workload is spread.
+        devices: over which a workload is spread, of this host; None: a launcher has shown this process its own.
     """
     variables = dict(base)
     if not any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in base):
         variables |= _STABLE_ALLOCATOR
-    if lane.in_ranks(devices, device):
+    if devices and lane.in_ranks(devices, device):
         threads = max(1, threads // devices)
     variables |= {
         "OMP_NUM_THREADS": str(threads),
         # NumPy prepares batches and measures nothing; its pool would be threads in a process that forks.
         "OPENBLAS_NUM_THREADS": "1",
     }
-    if device == "gpu" and (gpus := nvml.visible(devices)):
+    if device == "gpu" and devices and (gpus := nvml.visible(devices)):
         # CUDA counts GPUs in another order than NVML, and a framework may open all that it sees.
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(gpu.uuid for gpu in gpus)
     return variables | lane.variables(threads, device)
 
 
-def together(variables: Mapping[str, str], lane: Lane, job: Mapping[str, Any], coordinator: str) -> dict[str, str]:
-    """The environment of ranks on one host: their job, and where and by which key they meet.
+def meeting(coordinator: str) -> dict[str, str]:
+    """The variables that tell ranks where, and by which key of their own, they meet.
 
     Args:
-        variables: of the lane's workers.
         coordinator: `HOST:PORT` at which the first rank listens.
     """
-    # gloo would look this host's name up, and listen to all others.
-    nearby = {"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
-    meeting = {COORDINATOR: coordinator, KEY: uuid.uuid4().hex}
-    return {
-        **nearby,
-        **variables,
-        **meeting,
-        JOB: json.dumps({**job, "lane": lane.to_json(), "joining": DEADLINE}),
-    }
+    return {COORDINATOR: coordinator, KEY: uuid.uuid4().hex}
+
+
+def allocated(environment: Mapping[str, str]) -> bool:
+    """Whether Slurm has given this process several nodes, over which its own launcher spreads ranks."""
+    nodes = environment.get("SLURM_JOB_NUM_NODES", "1")
+    return "SLURM_JOB_ID" in environment and nodes.isdecimal() and int(nodes) > 1

@@ -8,6 +8,8 @@ input comes, ends all of it by closing that.
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import time
@@ -62,7 +64,29 @@ def torchrun(command: Sequence[str], size: int) -> dict[int, int]:
     return dict.fromkeys(range(size), 0)
 
 
-_LAUNCHERS = {"fwbench": own, "torchrun": torchrun}
+def srun(command: Sequence[str], size: int) -> dict[int, int]:
+    """Start the ranks by Slurm, over the nodes of its allocation; the codes of those that it says have failed."""
+    nodes = min(size, int(os.environ["SLURM_JOB_NUM_NODES"]))
+    options = [f"--ntasks={size}", f"--nodes={nodes}", "--overlap", "--kill-on-bad-exit=1", "--input=none"]
+    started = subprocess.Popen(
+        ["srun", *options, *command], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
+    )
+    codes: dict[int, int] = {}
+    assert started.stderr is not None
+    for said in started.stderr:
+        sys.stderr.write(said)
+        sys.stderr.flush()
+        if told := _TASK.search(said):
+            code = -signal.SIGKILL if told[2] == "Killed" else int(told[3] or 1)
+            codes.setdefault(int(told[1]), code)
+    started.wait()
+    return codes or dict.fromkeys(range(size), started.returncode)
+
+
+# As srun tells how a task ended: `srun: error: n2: task 1: Killed`.
+_TASK = re.compile(r"task (\d+): (Killed|Exited with exit code (\d+)|[A-Z]\w+)")
+
+_LAUNCHERS = {"fwbench": own, "torchrun": torchrun, "srun": srun}
 
 
 def main(config: dict[str, Any]) -> None:
@@ -75,7 +99,10 @@ def main(config: dict[str, Any]) -> None:
     lifetime.end_when_closed(0)
     if config["cpus"] and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, config["cpus"])
-    codes = _LAUNCHERS[config["launcher"]](config["command"], config["size"])
+    try:
+        codes = _LAUNCHERS[config["launcher"]](config["command"], config["size"])
+    except FileNotFoundError as error:
+        raise SystemExit(f"{error.filename} is not there") from None
     print(f"\n{json.dumps({'ended': codes})}", flush=True)
 
 

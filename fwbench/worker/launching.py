@@ -25,12 +25,14 @@ class Launched:
     Args:
         command: of the launcher.
         environment: of all ranks.
+        rank: where the command is one rank of several that somebody else has started: its number.
 
     Raises:
         OSError: the launcher cannot be started.
     """
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], rank: int | None = None) -> None:
+        self._rank = rank
         self._scratch = Scratch()
         try:
             self._channel = Channel(command, {**environment, "TMPDIR": str(self._scratch.path)})
@@ -46,6 +48,9 @@ class Launched:
 
         Args:
             limit: seconds from the moment at which all ranks have come.
+
+        Returns:
+            Of one rank that is not the first, and has done its part, a measurement without numbers.
         """
         try:
             return self._converse(workload, limit, tell)
@@ -57,7 +62,8 @@ class Launched:
 
     def _converse(self, workload: Workload, limit: float, tell: Callable[[str], None]) -> Measurement:
         asked = time.monotonic()
-        deadline = asked + START_DEADLINE
+        # The first rank alone tells when all have come.
+        deadline = asked + START_DEADLINE + (limit if self._rank else 0.0)
         measurement: Measurement | None = None
         failure: Failure | None = None
         codes: dict[int, int] = {}
@@ -73,6 +79,9 @@ class Launched:
                 failure = failure or Failure(
                     "crashed", f"what a rank sent is no message: {error}; all were killed", self._stage
                 )
+                break
+            if message is None and self._rank is not None:
+                codes = {self._rank: self._channel.wait()}
                 break
             if message is None or "ended" in message:
                 codes = {int(rank): code for rank, code in (message or {}).get("ended", {}).items()}
@@ -98,6 +107,8 @@ class Launched:
                 overhead_s=time.monotonic() - asked - sum(measurement.stages.values()),
                 start_s=None if started is None else started - asked,
             )
+        if self._rank and codes == {self._rank: 0}:
+            return Measurement(workload)
         return Measurement(workload, failure=self._ended(codes, workload.devices) or failure or self._unsaid(codes))
 
     def _ended(self, codes: Mapping[int, int], size: int) -> Failure | None:
@@ -114,7 +125,7 @@ class Launched:
         said = self._channel.said()
         if not codes:
             return Failure("crashed", describe_exit(self._channel.wait(), "the ranks' launcher"), self._stage, said)
-        return Failure("crashed", "the ranks lost each other, and none of them says why", self._stage, said)
+        return Failure("crashed", "another rank is gone, whose own launcher says why", self._stage, said)
 
     def _late(self, workload: Workload, limit: float) -> Failure:
         """What there is to be said of ranks that have not come back."""

@@ -71,6 +71,11 @@ def main() -> int:
 def _run(lane: Lane, job: Mapping[str, Any], star: Star, pipe: int, began: float) -> int:
     host = socket.gethostname()
     mine = pin(star, host)
+    if job["threads"] and mine:
+        # No launcher has known the number before this process began.
+        threads = len(mine)
+        os.environ.update({"OMP_NUM_THREADS": str(threads), **lane.variables(threads, job["workload"]["device"])})
+    star.watch()
     here = [host, os.getpid(), sorted(mine)]
     everybody = star.gather(here)
     if star.rank == 0:
@@ -98,7 +103,7 @@ def _run(lane: Lane, job: Mapping[str, Any], star: Star, pipe: int, began: float
         whole = measurement if measurement.failure else combined(measurements, places)
         _send(pipe, {"measurement": whole.to_json()})
     # Nobody leaves before the record is out: a launcher ends all when one ends badly.
-    star.agree(0.0)
+    star.part()
     with suppress(Exception):
         frameworks.load(lane.adapter).leave()
     return 0

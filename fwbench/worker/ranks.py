@@ -12,6 +12,7 @@ import json
 import os
 import queue
 import re
+import select
 import socket
 import threading
 import time
@@ -167,6 +168,7 @@ class Star(Ranks):
         self.rank, self.size, self.local = place.rank, place.size, place.local
         # Of the first rank: the others by their number; of each other one: the first.
         self._others: list[Connection] = []
+        self._parting = False
         until = time.monotonic() + deadline
         if self.rank:
             self._others = [self._reach(place, until, deadline)]
@@ -260,6 +262,25 @@ class Star(Ranks):
             return json.loads(message)
         except (OSError, EOFError) as error:
             raise LostError("another rank is gone") from error
+
+    def watch(self) -> None:
+        """End this process as soon as the first rank is gone, whatever it waits for."""
+        if not self.rank or not hasattr(select, "POLLRDHUP"):
+            return
+
+        def look() -> None:
+            poll = select.poll()
+            poll.register(self._others[0].fileno(), select.POLLRDHUP)
+            poll.poll()
+            if not self._parting:
+                os._exit(LOST)
+
+        threading.Thread(target=look, daemon=True).start()
+
+    def part(self) -> None:
+        """Wait until all ranks are done; each may end then."""
+        self._parting = True
+        self.agree(0.0)
 
     def close(self) -> None:
         """End the star."""

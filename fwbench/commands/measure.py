@@ -1,0 +1,194 @@
+"""`fwbench measure`: one workload, in the ranks that torchrun, srun or another launcher has started."""
+
+import argparse
+import dataclasses
+import json
+import os
+import sys
+import typing
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest_benchmark
+from pytest_benchmark import stats as benchmarking
+from pytest_benchmark.utils import get_commit_info
+
+from fwbench.commands.prove import collected
+from fwbench.errors import UserError
+from fwbench.machine import machine
+from fwbench.models import CATALOG
+from fwbench.models.project import Project, complete
+from fwbench.record import files
+from fwbench.record.journal import SCHEMA
+from fwbench.record.lanes import LANES
+from fwbench.record.measurement import Measurement
+from fwbench.record.workload import MODES, Workload
+from fwbench.suite.profiles import PROFILES
+from fwbench.worker.client import RANK, Workers, command, environment
+from fwbench.worker.launching import Launched
+from fwbench.worker.ranks import DEADLINE, JOB, Place, RankError, place
+
+_FAILED = 1
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.description = (
+        "Measures one workload and writes a record that `fwbench report` and `fwbench compare` read. "
+        "Started by torchrun or srun it is one rank of a workload over as many devices: the first rank writes the "
+        "record. Ends with 0 where there are numbers, 1 where there are none, and 4 where something must be corrected."
+    )
+    parser.add_argument(
+        "fields",
+        nargs="+",
+        metavar="FIELD=VALUE",
+        help="of the workload: lane, model, mode, batch_size (of all devices together), precision, devices and others",
+    )
+    parser.add_argument("--profile", choices=PROFILES, default="quick", help="how much to measure; default: quick")
+    parser.add_argument(
+        "--output", type=Path, metavar="PATH.json", help="where the record goes; default: it is not kept"
+    )
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    try:
+        here = place(os.environ)
+    except RankError as error:
+        raise UserError(f"{error}.") from None
+    workload = _workload(options.fields, here.size if here else 1)
+    if here and here.size != workload.devices:
+        raise UserError(f"{here.launcher} started {here.size} ranks, and devices={workload.devices} was asked for.")
+    if here is None and LANES[workload.lane].in_ranks(workload.devices, workload.device):
+        raise UserError(
+            f"devices={workload.devices} needs as many ranks, and this process is alone: start it by torchrun or srun."
+        )
+    project = _project(workload)
+    protocol = PROFILES[options.profile].on(workload.device)
+    protocol = dataclasses.replace(protocol, deadline=protocol.deadline * workload.epochs)
+    leads = here is None or here.rank == 0
+    if leads and options.output and (reason := files.unwritable(options.output.resolve().parent)):
+        raise UserError(f"{options.output} cannot be written ({reason}): name another file by --output.")
+
+    def tell(stage: str) -> None:
+        print(f"{workload.id}: {stage}", flush=True)
+
+    workers = Workers(machine(), workload.device, {}, project)
+    try:
+        if here is None:
+            found = workers.measure(workload, protocol, tell)
+        else:
+            found = _in_ranks(here, workers.job(workload, protocol), workload, tell)
+    finally:
+        workers.close()
+    if found.failure:
+        print(f"fwbench: {found.failure}", file=sys.stderr)
+        return _FAILED
+    if leads:
+        print(_line(found))
+        if options.output:
+            files.write(options.output, json.dumps(_record(found), indent=1))
+            print(f"written: {options.output}")
+    return 0
+
+
+def _in_ranks(here: Place, job: Mapping[str, Any], workload: Workload, tell: Any) -> Measurement:
+    """This rank's part of the measurement; the first rank's is all of it."""
+    lane = LANES[workload.lane]
+    variables = environment(os.environ, machine().threads, workload.device, lane, None)
+    variables[JOB] = json.dumps({**job, "machine": False, "lane": lane.to_json(), "joining": DEADLINE, "threads": True})
+    limit = job["protocol"]["deadline"]
+    launched = Launched(command(sys.executable, RANK), variables, here.rank)
+    return launched.measure(workload, limit, tell)
+
+
+def _workload(fields: Sequence[str], size: int) -> Workload:
+    """The workload of `FIELD=VALUE` texts.
+
+    Raises:
+        UserError: one of them makes none; one sentence.
+    """
+    kinds = typing.get_type_hints(Workload)
+    values: dict[str, Any] = {"devices": size, "device": machine().device}
+    for field in fields:
+        name, equals, text = field.partition("=")
+        if not equals:
+            raise UserError(f"{field!r} is not FIELD=VALUE, as in model=mlp.")
+        if name not in kinds or name == "target":
+            raise UserError(
+                f"a workload has no field {name!r}: choose from {', '.join(sorted(set(kinds) - {'target'}))}."
+            )
+        values[name] = _value(name, text, kinds[name])
+    for name in ("lane", "model"):
+        if name not in values:
+            raise UserError(f"a workload needs a {name}: give {name}=NAME.")
+    if values["lane"] not in LANES:
+        raise UserError(f"unknown lane {values['lane']!r}: choose from {', '.join(LANES)}.")
+    if values.get("mode", "inference") not in MODES:
+        raise UserError(f"unknown mode {values['mode']!r}: choose from {', '.join(MODES)}.")
+    try:
+        return Workload(**values)
+    except ValueError as error:
+        raise UserError(f"{error}.") from None
+
+
+def _value(name: str, text: str, kind: Any) -> Any:
+    try:
+        if name == "axes":
+            return tuple((axis, int(size)) for axis, _, size in (one.partition(":") for one in text.split(",")))
+        if kind is bool:
+            return {"true": True, "false": False}[text.lower()]
+        if kind is int:
+            return int(text)
+        return float(text) if float in typing.get_args(kind) else text
+    except (ValueError, KeyError):
+        wanted = "true or false" if kind is bool else "AXIS:SIZE,..." if name == "axes" else "a number"
+        raise UserError(f"{name}={text!r} is not {wanted}.") from None
+
+
+def _project(workload: Workload) -> Project:
+    if workload.model in CATALOG:
+        return Project(Path.cwd(), (Path.cwd(),))
+    project, _ = collected()
+    if workload.model not in project.models:
+        known = ", ".join(name for name, model in project.models.items() if complete(model).networks)
+        raise UserError(f"unknown model {workload.model!r}: choose from {known}.")
+    return project
+
+
+def _line(found: Measurement) -> str:
+    rate = found.value("throughput")
+    devices = f" on {found.workload.devices} devices" if found.workload.devices > 1 else ""
+    return f"{found.workload.id}: {rate:,.4g} samples/s{devices}" if rate else f"{found.workload.id}: done"
+
+
+def _record(found: Measurement) -> dict[str, Any]:
+    """A file of pytest-benchmark's, of one benchmark."""
+    stats: Any = benchmarking.Stats()  # type: ignore[no-untyped-call]
+    for sample in found.samples:
+        stats.update(sample)
+    extra = found.to_json()
+    del extra["samples"], extra["failure"]
+    workload = found.workload
+    here = machine()
+    return {
+        "machine_info": {"node": here.cpu, "fwbench": {**here.to_json(), "versions": dict(found.versions)}},
+        "commit_info": get_commit_info(),  # type: ignore[no-untyped-call]
+        "benchmarks": [
+            {
+                "group": f"{workload.model} {workload.mode} b{workload.batch_size}",
+                "name": f"fwbench measure[{workload.id}]",
+                "fullname": f"fwbench measure[{workload.id}]",
+                "params": None,
+                "param": workload.id,
+                "extra_info": extra,
+                "options": {},
+                "stats": {**stats.as_dict(), "data": list(found.samples)},
+            }
+        ],
+        "datetime": datetime.now(UTC).isoformat(),
+        "version": pytest_benchmark.__version__,
+        "fwbench": {"schema": SCHEMA, "failures": []},
+    }
