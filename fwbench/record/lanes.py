@@ -229,6 +229,7 @@ _TENSORFLOW = Lane(
         *("TF_ENABLE_", "TF_FORCE_", "TF_GPU_", "TF_NUM_", "TF_ONEDNN_", "TF_USE_", "TF_XLA_", "XLA_", "ONEDNN_"),
     ),
     parity="fwbench.parity.tensorflow:TensorFlowSide",
+    processes={"cpu": "device", "gpu": "device"},
 )
 _TENSORFLOW_XLA = dataclasses.replace(
     _TENSORFLOW,
