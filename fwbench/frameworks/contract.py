@@ -116,6 +116,10 @@ class Program(ABC):
         """Peak of the device allocator in bytes since the reset, or since the build where it cannot be reset."""
         return unavailable("device allocator", "the program runs on the CPU, which has no such allocator")
 
+    def peak_memories(self) -> list[Metric]:
+        """The same of each of this process's devices, of which `peak_memory` is the largest."""
+        return [self.peak_memory()]
+
     def memory_in_use(self) -> Metric:
         """Bytes that the device allocator has given out at this moment."""
         return unavailable("device allocator", "the program runs on the CPU, which has no such allocator")

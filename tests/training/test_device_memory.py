@@ -45,10 +45,24 @@ def test_the_peak_starts_afresh_where_jax_can_do_that_and_says_so(device, peak, 
     weights = canonical("drawn", model, framework.weight_shapes(model, model.sizes()), 0)
     program = framework.build(Workload("jax", "mlp"), model, weights)
     program.compile()
-    program.device = device
+    program.device, program.devices.local = device, (device,)
     found = memory(program, "cpu", device.step)["device_peak_memory"]
     assert found.value == peak
     assert source in found.source
+
+
+def test_of_several_devices_the_largest_is_told_and_each_can_be_asked_for():
+    framework, model = frameworks.load(OWN["jax"].adapter), CATALOG["mlp"]
+    weights = canonical("drawn", model, framework.weight_shapes(model, model.sizes()), 0)
+    program = framework.build(Workload("jax", "mlp"), model, weights)
+    small, large = NewerGpu(), NewerGpu()
+    program.device, program.devices.local = small, (small, large)
+    program.reset_peak_memory()
+    large.peak = 70
+    assert [peak.value for peak in program.peak_memories()] == [10, 70]
+    assert program.peak_memory().value == 70
+    large.memory_stats = lambda: {"bytes_in_use": 20}
+    assert program.memory_in_use().value == 20
 
 
 def test_the_whole_state_is_ready_with_the_loss():

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from fwbench.frameworks.contract import Framework, Program
+from fwbench.frameworks.contract import Framework, Program, Ranks
 from fwbench.frameworks.faults import first_line
-from fwbench.frameworks.jax import plugins
+from fwbench.frameworks.jax import parallel, plugins
 from fwbench.frameworks.jax.networks import network
 from fwbench.frameworks.jax.options import chosen
 from fwbench.frameworks.jax.program import DTYPE, Dispatch, Forward
@@ -26,7 +26,14 @@ _FORWARD = {"inference": Forward, "dispatch": Dispatch}
 
 
 class Jax(Framework):
-    """The lane `jax`."""
+    """The lane `jax`; of several devices a process has one (CPUs) or all of its host (GPUs)."""
+
+    def join(self, ranks: Ranks) -> None:
+        self.ranks = ranks
+        parallel.join(ranks)
+
+    def leave(self) -> None:
+        parallel.leave(self.ranks)
 
     def unavailable(self, workload: Workload, model: Model) -> str | None:
         if workload.device == "cpu" and not workload.target:
@@ -53,18 +60,18 @@ class Jax(Framework):
                 return f"this machine has a GPU, but jax {jax.__version__} cannot use it: {reason}"
         if workload.precision == "tf32" and workload.device == "cpu" and not workload.target:
             return "a CPU has no TF32 arithmetic: ask for fp32 or bf16"
-        return None
+        return parallel.lacking(workload, self.ranks)
 
     def weight_shapes(self, model: Model, sizes: Mapping[str, int]) -> dict[str, Shape]:
         return network(model, sizes).shapes
 
     def build(self, workload: Workload, model: Model, weights: Weights, horizon: int = HORIZON) -> Program:
         if workload.mode in _FORWARD:
-            return _FORWARD[workload.mode](workload, model, weights)
-        return TrainStep(workload, model, weights, horizon)
+            return _FORWARD[workload.mode](workload, model, weights, self.ranks)
+        return TrainStep(workload, model, weights, horizon, ranks=self.ranks)
 
     def probe(self, workload: Workload, operands: Operands) -> Products:
-        device = jax.devices(workload.device)[0]
+        device = jax.local_devices(backend=workload.device)[0]
 
         @functools.partial(jax.jit, compiler_options=chosen(workload, device.platform))
         def products(left: jax.Array, right: jax.Array, images: jax.Array, kernel: jax.Array) -> list[jax.Array]:
@@ -80,7 +87,7 @@ class Jax(Framework):
     def matrix_product(
         self, workload: Workload, left: NDArray[np.float32], right: NDArray[np.float32]
     ) -> tuple[Callable[[], Any], str]:
-        device = jax.devices(workload.device)[0]
+        device = jax.local_devices(backend=workload.device)[0]
         factors = jax.device_put((left, right), device)
         multiply = jax.jit(jnp.matmul, compiler_options=chosen(workload, device.platform)).lower(*factors).compile()
         return lambda: multiply(*factors).block_until_ready(), "XLA"

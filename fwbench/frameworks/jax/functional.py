@@ -77,9 +77,9 @@ class Network(ABC):
         return self._layout.canonical([array for leaf, array in chosen if leaf.is_weight])
 
     def export(self, leaves: Sequence[Any]) -> Weights:
-        """The same as float32 on the host."""
+        """The same on the host: float32, or float64 where the leaves have that."""
         chosen = zip(self.leaves, leaves, strict=True)
-        on_host = [np.asarray(array, dtype=np.float32) if leaf.is_weight else None for leaf, array in chosen]
+        on_host = [_wide(np.asarray(array)) if leaf.is_weight else None for leaf, array in chosen]
         return {name: np.ascontiguousarray(array) for name, array in self.canonical(on_host).items()}
 
     def place(self, inputs: Mapping[str, NDArray[Any]], dtype: Any, device: jax.Device) -> dict[str, jax.Array]:
@@ -142,6 +142,10 @@ class Network(ABC):
     def _others(self) -> list[Any]:
         """The values of buffers and random streams, as the user's code sets them."""
         return []
+
+
+def _wide(array: NDArray[Any]) -> NDArray[Any]:
+    return array if array.dtype == np.float64 else array.astype(np.float32, copy=False)
 
 
 def _arrays(returned: Any) -> list[jax.Array]:

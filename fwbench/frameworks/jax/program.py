@@ -4,7 +4,7 @@ import os
 import platform
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from fwbench.frameworks.contract import CompileTimes, Program
-from fwbench.frameworks.jax import convolutions
+from fwbench.frameworks.contract import CompileTimes, Program, Ranks
+from fwbench.frameworks.jax import convolutions, parallel
 from fwbench.frameworks.jax import target as targets
 from fwbench.frameworks.jax.fingerprint import flags, lowered, memory_parts, needed, told
 from fwbench.frameworks.jax.networks import network
@@ -46,17 +46,22 @@ jax.monitoring.register_event_duration_secs_listener(_note_compilation)
 
 
 class Compiled(Program):
-    """A network's leaves and a batch on the device, and a function of them that `compile` compiles.
+    """A network's leaves and a batch on its devices, and a function of them that `compile` compiles.
 
     Args:
         dtype: of floating-point leaves and inputs.
+        ranks: the processes that run the program together; None: this one alone.
     """
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
 
-    def __init__(self, workload: Workload, model: Model, weights: Weights, dtype: Any) -> None:
-        self.device = jax.devices(workload.device)[0]
+    def __init__(
+        self, workload: Workload, model: Model, weights: Weights, dtype: Any, ranks: Ranks | None = None
+    ) -> None:
+        self.ranks = ranks
+        self.devices = parallel.devices(workload, ranks)
+        self.device = self.devices.local[0]
         sizes = model.sizes(workload.axes)
         self.network = network(model, sizes)
         if workload.remat:
@@ -72,11 +77,22 @@ class Compiled(Program):
             "compile_cache": "cold",
             "XLA_FLAGS": os.environ.get("XLA_FLAGS", ""),
             **({"compiler_options": self.options} if self.options else {}),
+            **({"data_parallel": f"shard_map over {workload.devices} devices"} if workload.devices > 1 else {}),
         }
         leaves = [_cast(leaf, dtype) for leaf in self.network.load(weights)]
-        self.leaves: Leaves = jax.device_put(leaves, self.device)
+        self.leaves: Leaves = self.devices.everywhere(leaves)
         drawn = draw(model.inputs, workload.batch_size, workload.seed, sizes)
-        self.inputs = self.network.place(drawn, dtype, self.device)
+        self.inputs = self._placed(drawn, dtype)
+
+    def _placed(self, batch: Mapping[str, NDArray[Any]], dtype: Any) -> dict[str, jax.Array]:
+        """The network's inputs, each device with its slice."""
+        placed: dict[str, jax.Array] = self.devices.divided(
+            dict(batch), lambda part, device: self.network.place(part, dtype, device)
+        )
+        return placed
+
+    def agree(self, value: float) -> float:
+        return self.ranks.agree(value) if self.ranks else value
 
     def compile(self) -> CompileTimes:
         start = time.perf_counter()
@@ -94,30 +110,33 @@ class Compiled(Program):
         return self.network.export(self.leaves)
 
     def relocate(self) -> None:
-        self.leaves, self.inputs = copied((self.leaves, self.inputs))
+        self.leaves, self.inputs = self.devices.copied((self.leaves, self.inputs))
         self.arguments = (self.leaves, self.inputs)
 
-    @property
-    def _clear_peak(self) -> Callable[[], None] | None:
-        """Starts the device's peak afresh; None where it has none, or this JAX does not know how (jax PR 38373)."""
-        return None if self.device.memory_stats() is None else getattr(self.device, "clear_memory_stats", None)
-
     def reset_peak_memory(self) -> None:
-        if clear := self._clear_peak:
-            clear()
+        for device in self.devices.local:
+            if clear := _clear_peak(device):
+                clear()
+
+    def peak_memories(self) -> list[Metric]:
+        if self.device.memory_stats() is None:
+            return super().peak_memories()
+        since = (
+            "since clear_memory_stats" if _clear_peak(self.device) else "of a fresh process; includes XLA's autotuning"
+        )
+        source = f"JAX memory_stats peak_bytes_in_use {since}"
+        return [Metric(float(device.memory_stats()["peak_bytes_in_use"]), source) for device in self.devices.local]
 
     def peak_memory(self) -> Metric:
-        stats = self.device.memory_stats()
-        if stats is None:
+        if self.device.memory_stats() is None:
             return super().peak_memory()
-        since = "since clear_memory_stats" if self._clear_peak else "of a fresh process; includes XLA's autotuning"
-        return Metric(float(stats["peak_bytes_in_use"]), f"JAX memory_stats peak_bytes_in_use {since}")
+        return max(self.peak_memories(), key=lambda peak: peak.value or 0.0)
 
     def memory_in_use(self) -> Metric:
-        stats = self.device.memory_stats()
-        if stats is None:
+        if self.device.memory_stats() is None:
             return super().memory_in_use()
-        return Metric(float(stats["bytes_in_use"]), "JAX memory_stats bytes_in_use")
+        used = [float(device.memory_stats()["bytes_in_use"]) for device in self.devices.local]
+        return Metric(max(used), "JAX memory_stats bytes_in_use")
 
     def program_memory(self) -> Metric:
         parts = memory_parts(self.compiled)
@@ -136,10 +155,9 @@ class Compiled(Program):
         return targets.fingerprint(self.function, self.arguments, target)
 
 
-@jax.jit
-def copied(tree: Any) -> Any:
-    """The tree with a fresh buffer for every array."""
-    return jax.tree.map(jnp.copy, tree)
+def _clear_peak(device: Any) -> Callable[[], None] | None:
+    """Starts a device's peak afresh; None where it has none, or this JAX does not know how (jax PR 38373)."""
+    return None if device.memory_stats() is None else getattr(device, "clear_memory_stats", None)
 
 
 def _cast(leaf: Any, dtype: Any) -> Any:
@@ -148,20 +166,20 @@ def _cast(leaf: Any, dtype: Any) -> Any:
 
 
 class Forward(Compiled):
-    """A forward pass."""
+    """A forward pass; of several devices each makes that of its slice, and there is nothing to exchange."""
 
-    def __init__(self, workload: Workload, model: Model, weights: Weights) -> None:
-        super().__init__(workload, model, weights, DTYPE[workload.precision])
+    def __init__(self, workload: Workload, model: Model, weights: Weights, ranks: Ranks | None = None) -> None:
+        super().__init__(workload, model, weights, DTYPE[workload.precision], ranks)
         # Random streams stand still without training, so they need not be handed over at every call.
         chosen = list(zip(self.network.leaves, self.leaves, strict=True))
-        fixed = [array if leaf.kind == "random" else None for leaf, array in chosen]
+        fixed = [self.devices.own(array) if leaf.kind == "random" else None for leaf, array in chosen]
         self.leaves = [None if leaf.kind == "random" else array for leaf, array in chosen]
 
         def forward(leaves: Leaves, inputs: dict[str, jax.Array]) -> tuple[jax.Array, list[jax.Array]]:
             complete = [own if leaf is None else leaf for leaf, own in zip(leaves, fixed, strict=True)]
             return self.network.everything(complete, inputs)
 
-        self.function = jax.jit(forward)
+        self.function = jax.jit(self.devices.spread(forward, "own"))
         self.arguments = (self.leaves, self.inputs)
         # All of them on a CPU, whose client may run independent calls out of order; a GPU's come in order, and kept
         # outputs would count as the program's memory.
@@ -177,12 +195,13 @@ class Forward(Compiled):
         self.pending.clear()
 
     def output(self) -> NDArray[Any]:
-        return np.asarray(self.out[0], dtype=np.float32)
+        return self.devices.rows(self.out[0]).astype(np.float32, copy=False)
 
 
 class Dispatch(Forward):
     """Takes every leaf and computes nothing: what a call costs before any arithmetic."""
 
-    def __init__(self, workload: Workload, model: Model, weights: Weights) -> None:
-        super().__init__(workload, model, weights)
-        self.function = jax.jit(lambda leaves, inputs: (jax.tree.leaves(inputs)[0].ravel()[:1],), keep_unused=True)
+    def __init__(self, workload: Workload, model: Model, weights: Weights, ranks: Ranks | None = None) -> None:
+        super().__init__(workload, model, weights, ranks)
+        nothing = self.devices.spread(lambda leaves, inputs: (jax.tree.leaves(inputs)[0].ravel()[:1],), "own")
+        self.function = jax.jit(nothing, keep_unused=True)

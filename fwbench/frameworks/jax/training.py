@@ -9,9 +9,10 @@ import optax
 from numpy.typing import NDArray
 
 from fwbench.data import Images, Labels
-from fwbench.frameworks.contract import Scores, Trainer
+from fwbench.frameworks.contract import Ranks, Scores, Trainer
 from fwbench.frameworks.jax.losses import loss_of
-from fwbench.frameworks.jax.program import DTYPE, Compiled, Leaves, copied
+from fwbench.frameworks.jax.parallel import copied
+from fwbench.frameworks.jax.program import DTYPE, Compiled, Leaves
 from fwbench.frameworks.training import MOMENTUM, classifies, learning_rate, targets
 from fwbench.models import Model
 from fwbench.models.weights import Weights
@@ -23,12 +24,30 @@ class TrainStep(Compiled, Trainer):
 
     Parameters, running statistics, optimizer state and the step's number are one flat list of leaves that each call
     takes, gives up (donation) and returns, so nothing of it passes through the host.
+
+    Of several devices each computes its slice's gradients, and takes the optimizer's step with their mean. Batch
+    normalisation takes each device's own statistics; the running ones, and whatever else a network's state holds, are
+    the first device's. Loss, `curve` and `scores` are of the whole batch.
+
+    Args:
+        horizon: steps over which the learning rate falls to zero.
+        dtype: of the weights and of what is computed: float32, and float64 where a proof asks for it. bf16 is mixed
+            precision: weights stay float32.
+        ranks: the processes that run the program together; None: this one alone.
     """
 
-    def __init__(self, workload: Workload, model: Model, weights: Weights, horizon: int) -> None:
-        # Weights stay float32 while training; bf16 is mixed precision.
-        super().__init__(workload, model, weights, jnp.float32)
-        self.compute = DTYPE[workload.precision]
+    def __init__(
+        self,
+        workload: Workload,
+        model: Model,
+        weights: Weights,
+        horizon: int,
+        dtype: Any = jnp.float32,
+        ranks: Ranks | None = None,
+    ) -> None:
+        super().__init__(workload, model, weights, dtype, ranks)
+        self.dtype = dtype
+        self.compute = DTYPE[workload.precision] if dtype == jnp.float32 else dtype
         self.parts = workload.accumulate
         self.fits = workload.mode == "fit"
         rate = optax.cosine_decay_schedule(learning_rate(workload), horizon)
@@ -37,21 +56,21 @@ class TrainStep(Compiled, Trainer):
         self.key = jax.random.key(workload.seed)
         self.criterion = loss_of(model)
 
-        parameters, rest = self._divided(self.leaves)
+        parameters, rest = self._divided(self.devices.own(self.leaves))
         # Jitted for the sake of time: one program in place of one for every shape.
         memory = jax.jit(self.optimizer.init)(parameters)
         started = (parameters, rest, memory, jnp.zeros((), jnp.int32))
         leaves, self.state_structure = jax.tree.flatten(started)
         # Copies: two leaves must not share a buffer that is given up.
-        self.state: Leaves = jax.device_put(copied(leaves), self.device)
+        self.state: Leaves = self.devices.everywhere(copied(leaves))
         # Targets that the model declares, and a loss without any, do not depend on the shape of the output.
         known = classifies(model) or bool(model.targets) or isinstance(model.loss, dict)
         wanted = targets(workload, model, (workload.batch_size, model.classes) if known else self._output_shape())
         del self.leaves
-        self.targets: tuple[jax.Array, ...] = () if wanted is None else (self._placed(wanted),)
-        self.function = jax.jit(self._step, donate_argnums=0)
+        self.targets: tuple[jax.Array, ...] = () if wanted is None else (self._wanted(wanted),)
+        self.function = jax.jit(self.devices.spread(self._step, "same"), donate_argnums=0)
         self.arguments = (self.state, self.inputs, self.targets)
-        self.evaluate = jax.jit(self._totals)
+        self.evaluate = jax.jit(self.devices.spread(self._totals, "same"))
         self.out: Any = (jnp.zeros(()), None)
         self._curve: list[Any] = []
         self._scores: list[jax.Array] = []
@@ -74,11 +93,11 @@ class TrainStep(Compiled, Trainer):
         return self.network.export(self._united(parameters, rest))
 
     def relocate(self) -> None:
-        self.state, self.inputs, self.targets = copied((self.state, self.inputs, self.targets))
+        self.state, self.inputs, self.targets = self.devices.copied((self.state, self.inputs, self.targets))
         self.arguments = (self.state, self.inputs, self.targets)
 
     def feed(self, images: Images, labels: Labels) -> None:
-        self.inputs, self.targets = self._samples(images), (self._placed(labels),)
+        self.inputs, self.targets = self._samples(images), (self._wanted(labels),)
 
     def curve(self) -> list[tuple[float, float]]:
         steps = [(float(loss), float(hits)) for loss, hits in jax.device_get(self._curve)]
@@ -86,19 +105,24 @@ class TrainStep(Compiled, Trainer):
         return steps
 
     def score(self, images: Images, labels: Labels) -> None:
-        self._scores.append(self.evaluate(self.state, self._samples(images), self._placed(labels)))
+        self._scores.append(self.evaluate(self.state, self._samples(images), self._wanted(labels)))
 
     def scores(self) -> Scores:
         found = Scores.of(np.asarray(jax.device_get(self._scores), np.float64).tolist())
         self._scores.clear()
         return found
 
-    def _placed(self, wanted: NDArray[Any]) -> jax.Array:
-        return jax.device_put(jnp.asarray(wanted), self.device)
+    def _wanted(self, wanted: NDArray[Any]) -> jax.Array:
+        """What the loss compares the output with, each device with its slice."""
+        floating = self.dtype if wanted.dtype.kind == "f" else None
+        placed: jax.Array = self.devices.divided(
+            wanted, lambda part, device: jax.device_put(jnp.asarray(part, floating), device)
+        )
+        return placed
 
     def _samples(self, images: Images) -> dict[str, jax.Array]:
         """A batch of data for the model's only input."""
-        return self.network.place(dict.fromkeys(self.network.model.inputs, images), jnp.float32, self.device)
+        return self._placed(dict.fromkeys(self.network.model.inputs, images), self.dtype)
 
     def _output_shape(self) -> tuple[int, ...]:
         """Of the network, which is traced for it; the trace is forgotten, for the one that is timed begins cold."""
@@ -125,9 +149,11 @@ class TrainStep(Compiled, Trainer):
     def _step(self, state: Leaves, inputs: Any, wanted: Any) -> tuple[Leaves, Any]:
         parameters, rest, memory, number = self._parts(state)
         key = jax.random.fold_in(self.key, number)
+        keys = self.devices.keys(key, self.parts)
+        rest = self.devices.streams(rest)
         differentiate = jax.value_and_grad(self._loss, has_aux=True)
         if self.parts == 1:
-            (loss, (hits, rest)), gradients = differentiate(parameters, rest, inputs, wanted, key)
+            (loss, (hits, rest)), gradients = differentiate(parameters, rest, inputs, wanted, keys[0])
         else:
 
             def part(carry: Any, batch: Any) -> tuple[Any, None]:
@@ -136,10 +162,12 @@ class TrainStep(Compiled, Trainer):
                 return (rest, jax.tree.map(jnp.add, totals, (loss, hits, gradients))), None
 
             cut = jax.tree.map(lambda array: array.reshape(self.parts, -1, *array.shape[1:]), (inputs, wanted))
-            batches = (*cut, jax.random.split(key, self.parts))
+            batches = (*cut, keys)
             zero = jnp.zeros(())
             totals = (zero, zero if self.fits else None, jax.tree.map(jnp.zeros_like, parameters))
             (rest, (loss, hits, gradients)), _ = jax.lax.scan(part, (rest, totals), batches)
+        loss, gradients = self.devices.mean((loss, gradients))
+        hits, rest = self.devices.sum(hits), self.devices.first(rest)
         updates, memory = self.optimizer.update(gradients, memory, parameters)
         parameters = optax.apply_updates(parameters, updates)
         return jax.tree.leaves((parameters, rest, memory, number + 1)), (loss, hits)
@@ -154,11 +182,11 @@ class TrainStep(Compiled, Trainer):
         return loss, (hits, [new.astype(old.dtype) for new, old in zip(after, rest, strict=True)])
 
     def _output(self, parameters: Leaves, rest: Leaves, inputs: Any, **mode: Any) -> tuple[jax.Array, Leaves]:
-        """The model's output, computed in the workload's precision, in float32; and all leaves after the call."""
+        """The model's output, computed in the workload's precision, in the weights' number format; and all leaves."""
         cast = [leaf.astype(self.compute) for leaf in parameters]
         given = {name: self._in_precision(array) for name, array in inputs.items()}
         output, leaves = self.network.apply(self._united(cast, rest), given, **mode)
-        return output.astype(jnp.float32), leaves
+        return output.astype(self.dtype), leaves
 
     def _in_precision(self, array: jax.Array) -> jax.Array:
         return array.astype(self.compute) if jnp.issubdtype(array.dtype, jnp.floating) else array
@@ -172,7 +200,7 @@ class TrainStep(Compiled, Trainer):
         losses = optax.softmax_cross_entropy_with_integer_labels(logits, wanted)
         rank = _rank(logits, wanted)
         sums = [jnp.where(counted, losses, 0.0).sum(), *(((rank < k) & counted).sum() for k in (1, 5)), counted.sum()]
-        return jnp.stack([part.astype(jnp.float32) for part in sums])
+        return self.devices.sum(jnp.stack([part.astype(jnp.float32) for part in sums]))
 
 
 def _rank(logits: jax.Array, labels: jax.Array) -> jax.Array:

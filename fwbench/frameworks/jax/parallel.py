@@ -1,0 +1,348 @@
+"""Over which devices a JAX program runs: one, or several with a slice of the batch each (data parallelism).
+
+Of several devices each runs the one-device program on its slice under `jax.shard_map`, whether they belong to one
+process or to many. State is the same everywhere; a training step brings gradients together by all-reduce and by nothing
+else, for jax's reduce-scatter over gloo has returned wrong values (jax #40830).
+"""
+
+import socket
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from numpy.typing import NDArray
+
+from fwbench.frameworks.contract import Ranks
+from fwbench.record.workload import Workload
+
+_AXIS = "devices"
+_EVERYWHERE, _DIVIDED = PartitionSpec(), PartitionSpec(_AXIS)
+
+# Seconds until all ranks have found the first one, and until the first one has found all: it ends later, for JAX ends a
+# process that waits in vain.
+_FINDING, _MEETING = 30, 60
+
+Result = Literal["same", "own"]
+
+
+def join(ranks: Ranks) -> None:
+    """Make this process one of several whose devices JAX knows as one machine's; before JAX opens a device.
+
+    Raises:
+        OSError: the ranks do not find each other.
+    """
+    # Whatever else keeps them apart, JAX would end the process in place of an exception.
+    problem = ranks.gather(_taken(ranks.address) if ranks.rank == 0 else None)[0]
+    if problem:
+        raise OSError(f"JAX's ranks cannot meet at {ranks.address}: {problem}")
+    if ranks.rank:
+        _find(ranks.address)
+    config: Any = jax.config
+    # Between CPUs; between GPUs it is NCCL.
+    config.update("jax_cpu_collectives_implementation", "gloo")
+    # Where a rank is lost, the others' next step then raises an exception, and does not end their processes.
+    config.update("jax_enable_recoverability", True)
+    jax.distributed.initialize(
+        ranks.address,
+        ranks.size,
+        ranks.rank,
+        # It is told all that it would ask Slurm, Open MPI or Kubernetes.
+        cluster_detection_method="deactivate",
+        initialization_timeout=_MEETING,
+        # Else on all of the host's interfaces, even where all ranks are on this host.
+        coordinator_bind_address=ranks.address if _host(ranks.address)[0] in ("localhost", "127.0.0.1") else None,
+    )
+
+
+def leave(ranks: Ranks | None) -> None:
+    """End what `join` began; the first rank last, for losing it ends the others' processes."""
+    if ranks is None or not jax.distributed.is_initialized():
+        return
+    try:
+        if ranks.rank:
+            jax.distributed.shutdown()
+        ranks.agree(0.0)
+    finally:
+        if not ranks.rank:
+            jax.distributed.shutdown()
+
+
+def _taken(address: str) -> str | None:
+    """Why nobody can listen at an address of this host; None where one can."""
+    try:
+        socket.create_server(_host(address)).close()
+    except OSError as error:
+        return (error.strerror or str(error)).partition(" (")[0]
+    return None
+
+
+def _find(address: str) -> None:
+    """Wait for the first rank to listen."""
+    until = time.monotonic() + _FINDING
+    while True:
+        try:
+            socket.create_connection(_host(address), timeout=_FINDING).close()
+        except OSError as error:
+            if time.monotonic() >= until:
+                raise OSError(
+                    f"JAX's first rank was not found at {address} within {_FINDING} s ({error.strerror or error})"
+                ) from error
+            time.sleep(0.05)
+        else:
+            return
+
+
+def _host(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host, int(port)
+
+
+def lacking(workload: Workload, ranks: Ranks | None) -> str | None:
+    """Why a workload's devices cannot be had, as one sentence; None when they can."""
+    if workload.devices == 1 and ranks is None:
+        return None
+    if workload.target and workload.devices > 1:
+        return "JAX compiles for a GPU that is not here as one device, and not as several"
+    size = ranks.size if ranks else 1
+    if workload.devices % size:
+        return f"{workload.devices} devices cannot be shared equally by {size} processes"
+    needed = workload.devices // size
+    found = [len(devices) for devices in _by_process(workload.device)]
+    if len(found) != size or min(found) < needed:
+        per_process = "" if size == 1 else f" in each of {size} processes"
+        here = min(found) if len(found) == size else f"those of {len(found)} processes"
+        kind = {"cpu": "CPU", "gpu": "GPU"}[workload.device]
+        return f"the workload needs {needed} {kind} devices{per_process}, and JAX has {here}"
+    return None
+
+
+def devices(workload: Workload, ranks: Ranks | None) -> "Devices":
+    """Those that a workload runs on; `lacking` says whether they can be had."""
+    if workload.devices == 1:
+        return One(jax.local_devices(backend=workload.device)[0])
+    each = workload.devices // (ranks.size if ranks else 1)
+    return Several([device for local in _by_process(workload.device) for device in local[:each]])
+
+
+def _by_process(kind: str) -> list[list[jax.Device]]:
+    """All processes' devices of a kind, in the order of their ranks."""
+    every = sorted(jax.devices(kind), key=lambda device: (device.process_index, device.id))
+    numbers = sorted({device.process_index for device in every})
+    return [[device for device in every if device.process_index == number] for number in numbers]
+
+
+class Devices(ABC):
+    """Where arrays of a program are placed, and how a function becomes a program there.
+
+    Attributes:
+        local: those of this process, in the order of their slices.
+    """
+
+    local: tuple[Any, ...]
+
+    @abstractmethod
+    def everywhere(self, tree: Any) -> Any:
+        """Arrays of this process, the same in all of them, on every device."""
+
+    @abstractmethod
+    def divided(self, batch: Any, place: Callable[[Any, Any], Any]) -> Any:
+        """A global batch, each device with its slice.
+
+        Args:
+            batch: NumPy arrays, samples first.
+            place: puts a slice of such a batch on a device.
+        """
+
+    @abstractmethod
+    def own(self, tree: Any) -> Any:
+        """Of what lies everywhere, the arrays of this process's first device."""
+
+    @abstractmethod
+    def rows(self, array: jax.Array) -> NDArray[Any]:
+        """On the host: what this process's devices have made of their slices, a result of the kind `own`."""
+
+    @abstractmethod
+    def copied(self, tree: Any) -> Any:
+        """The tree with a fresh buffer for every array."""
+
+    @abstractmethod
+    def spread(self, function: Callable[..., Any], result: Result) -> Callable[..., Any]:
+        """The function as all devices run it, each on its slices of all arguments but the first, which lies everywhere.
+
+        Args:
+            result: whether devices return the `same`, or each its `own`.
+        """
+
+    # What follows is called in such a function.
+
+    @abstractmethod
+    def mean(self, tree: Any) -> Any:
+        """Over the devices."""
+
+    @abstractmethod
+    def sum(self, tree: Any) -> Any:
+        """Over the devices."""
+
+    @abstractmethod
+    def first(self, leaves: Sequence[Any]) -> list[Any]:
+        """The first device's."""
+
+    @abstractmethod
+    def keys(self, key: Any, parts: int) -> Any:
+        """A random key for each part of this device's slice: together those of one device with as many parts as all."""
+
+    @abstractmethod
+    def streams(self, leaves: Sequence[Any]) -> list[Any]:
+        """Leaves of a network's state, random keys among them changed so that each device draws other numbers."""
+
+
+class One(Devices):
+    """A single device, whose programs know nothing of others."""
+
+    def __init__(self, device: jax.Device) -> None:
+        self.local = (device,)
+
+    def everywhere(self, tree: Any) -> Any:
+        return jax.device_put(tree, self.local[0])
+
+    def divided(self, batch: Any, place: Callable[[Any, Any], Any]) -> Any:
+        return place(batch, self.local[0])
+
+    def own(self, tree: Any) -> Any:
+        return tree
+
+    def rows(self, array: jax.Array) -> NDArray[Any]:
+        return np.asarray(array)
+
+    def copied(self, tree: Any) -> Any:
+        return copied(tree)
+
+    def spread(self, function: Callable[..., Any], result: Result) -> Callable[..., Any]:
+        return function
+
+    def mean(self, tree: Any) -> Any:
+        return tree
+
+    def sum(self, tree: Any) -> Any:
+        return tree
+
+    def first(self, leaves: Sequence[Any]) -> list[Any]:
+        return list(leaves)
+
+    def keys(self, key: Any, parts: int) -> Any:
+        return [key] if parts == 1 else jax.random.split(key, parts)
+
+    def streams(self, leaves: Sequence[Any]) -> list[Any]:
+        return list(leaves)
+
+
+class Several(Devices):
+    """The devices of a mesh with one axis."""
+
+    def __init__(self, every: Sequence[jax.Device]) -> None:
+        """
+        Args:
+            every: of all processes, in the order of their slices.
+        """
+        self._mesh = Mesh(np.array(every), (_AXIS,))
+        self._count = len(every)
+        mine = [(number, device) for number, device in enumerate(every) if device.process_index == jax.process_index()]
+        self._numbers = [number for number, _ in mine]
+        self.local = tuple(device for _, device in mine)
+
+    def everywhere(self, tree: Any) -> Any:
+        def put(array: Any) -> jax.Array:
+            return self._array(array.shape, _EVERYWHERE, [jax.device_put(array, device) for device in self.local])
+
+        return jax.tree.map(put, tree)
+
+    def divided(self, batch: Any, place: Callable[[Any, Any], Any]) -> Any:
+        def part(number: int) -> Any:
+            def cut(array: NDArray[Any]) -> NDArray[Any]:
+                size = len(array) // self._count
+                return array[number * size : (number + 1) * size]
+
+            return jax.tree.map(cut, batch)
+
+        def whole(*shards: jax.Array) -> jax.Array:
+            samples, *shape = shards[0].shape
+            return self._array((self._count * samples, *shape), _DIVIDED, list(shards))
+
+        return jax.tree.map(whole, *(place(part(number), device) for number, device in self._mine()))
+
+    def own(self, tree: Any) -> Any:
+        return jax.tree.map(lambda array: array.addressable_data(0), tree)
+
+    def rows(self, array: jax.Array) -> NDArray[Any]:
+        shards = {shard.device: shard.data for shard in array.addressable_shards}
+        return np.concatenate([np.asarray(shards[device])[0] for device in self.local])
+
+    def copied(self, tree: Any) -> Any:
+        def copy(array: jax.Array) -> jax.Array:
+            shards = [copied(shard.data) for shard in array.addressable_shards]
+            return jax.make_array_from_single_device_arrays(array.shape, array.sharding, shards)
+
+        return jax.tree.map(copy, tree)
+
+    def spread(self, function: Callable[..., Any], result: Result) -> Callable[..., Any]:
+        def of_device(*arguments: Any) -> Any:
+            found = function(*arguments)
+            return found if result == "same" else jax.tree.map(lambda array: array[None], found)
+
+        def spread(first: Any, *rest: Any) -> Any:
+            return jax.shard_map(
+                of_device,
+                mesh=self._mesh,
+                in_specs=(_EVERYWHERE, *(_DIVIDED for _ in rest)),
+                out_specs=_EVERYWHERE if result == "same" else _DIVIDED,
+                # Checked, JAX's differentiation would sum gradients over the devices by itself, parameter by parameter.
+                check_vma=False,
+            )(first, *rest)
+
+        return spread
+
+    def mean(self, tree: Any) -> Any:
+        return jax.lax.pmean(tree, _AXIS)
+
+    def sum(self, tree: Any) -> Any:
+        return jax.lax.psum(tree, _AXIS)
+
+    def first(self, leaves: Sequence[Any]) -> list[Any]:
+        leads = jax.lax.axis_index(_AXIS) == 0
+
+        def of_first(array: Any) -> Any:
+            if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
+                return jax.random.wrap_key_data(of_first(jax.random.key_data(array)), impl=jax.random.key_impl(array))
+            if array.dtype == bool:
+                return of_first(array.astype(jnp.int8)).astype(bool)
+            return jax.lax.psum(jnp.where(leads, array, jnp.zeros_like(array)), _AXIS)
+
+        return [of_first(array) for array in leaves]
+
+    def keys(self, key: Any, parts: int) -> Any:
+        every = jax.random.split(key, self._count * parts)
+        return jax.lax.dynamic_slice_in_dim(every, jax.lax.axis_index(_AXIS) * parts, parts)
+
+    def streams(self, leaves: Sequence[Any]) -> list[Any]:
+        number = jax.lax.axis_index(_AXIS)
+        return [
+            jax.random.fold_in(leaf, number) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+            for leaf in leaves
+        ]
+
+    def _mine(self) -> list[tuple[int, Any]]:
+        return list(zip(self._numbers, self.local, strict=True))
+
+    def _array(self, shape: tuple[int, ...], spec: PartitionSpec, shards: list[jax.Array]) -> jax.Array:
+        return jax.make_array_from_single_device_arrays(shape, NamedSharding(self._mesh, spec), shards)
+
+
+@jax.jit
+def copied(tree: Any) -> Any:
+    """The tree with a fresh buffer for every array."""
+    return jax.tree.map(jnp.copy, tree)
