@@ -203,11 +203,13 @@ def _package() -> str:
 
 def _loaded(root: Path, repository: _Repository | None, plugins: Iterable[object]) -> dict[str, str]:
     """Digests of the user's own files that the tests have loaded and for which no commit stands."""
-    told = [PACKAGE, Path(sysconfig.get_paths()["stdlib"]), *([repository.top] if repository else [])]
+    told = (PACKAGE, Path(sysconfig.get_paths()["stdlib"]), *((repository.top,) if repository else ()))
+    # As text, because there are thousands of modules, and each would be compared with three folders part by part.
+    folders = tuple(os.path.normcase(folder / "_")[:-1] for folder in told)
     found = {}
-    for path in sorted({Path(getattr(module, "__file__", None) or "") for module in (*sys.modules.values(), *plugins)}):
-        elsewhere = not any(path.is_relative_to(folder) for folder in told)
-        if path.is_absolute() and elsewhere and not _INSTALLED & set(path.parts):
+    for file in sorted({getattr(module, "__file__", None) or "" for module in (*sys.modules.values(), *plugins)}):
+        path = Path(file)
+        if path.is_absolute() and not _INSTALLED & {*path.parts} and not os.path.normcase(path).startswith(folders):
             name = path.relative_to(root) if path.is_relative_to(root) else path
             found[str(name)] = hashlib.sha256(_contents(path)).hexdigest()[:_DIGITS]
     return found
