@@ -1,5 +1,6 @@
 """The decision's error rates, simulated; and its parts against what the literature and scipy say."""
 
+import contextlib
 import functools
 import itertools
 import math
@@ -12,6 +13,7 @@ from fwbench.compare import statistics
 from fwbench.compare.statistics import (
     LOOKS,
     SCREENING,
+    TOLERATED,
     Confirmation,
     Suspect,
     cleared,
@@ -63,31 +65,63 @@ def decide(rng, noise, scale, effects):
         noise: draws the differences of unchanged code, in units of `scale`.
         effects: slowdown of each benchmark as a share.
     """
+    first = [pairs_of(rng, noise, scale, effect, SCREENING + 1) for effect in effects]
+    first = [drawn[: screening_pairs(drawn[:SCREENING])] for drawn in first]
+    suspects = {name: suspect for name, drawn in enumerate(first) if (suspect := screen(drawn))}
+    fresh = {name: pairs_of(rng, noise, scale, effects[name], LOOKS[-1].pairs) for name in suspects}
+    verdicts = {name: cleared(drawn) for name, drawn in enumerate(first) if name not in suspects}
+    return verdicts | confirm(suspects, fresh)
 
-    def pairs(name, n):
-        return list(math.log1p(effects[name]) + scale * noise(rng, n))
 
-    verdicts, suspects = {}, {}
-    for name in range(len(effects)):
-        drawn = pairs(name, SCREENING + 1)
-        first = drawn[: screening_pairs(drawn[:SCREENING])]
-        suspect = screen(first)
-        if suspect:
-            suspects[name] = suspect
-        else:
-            verdicts[name] = cleared(first)
+def pairs_of(rng, noise, scale, effect, n):
+    return list(math.log1p(effect) + scale * noise(rng, n))
+
+
+def confirm(suspects, fresh):
+    """The verdicts on a suite's suspects with these fresh pairs."""
     confirmation = Confirmation(suspects)
-    fresh = {name: pairs(name, LOOKS[-1].pairs) for name in suspects}
     while confirmation.wanted:
         confirmation.judge({name: fresh[name][: confirmation.wanted] for name in confirmation.open})
-    return verdicts | confirmation.verdicts
+    return confirmation.verdicts
 
 
 def failed_suites(noise, scale, seed=0):
-    """How many of the suites with unchanged code fail."""
+    """How many of the suites with unchanged code fail.
+
+    As `decide` has it, which says of each suite what it says of benchmarks that are no suspects, too.
+    """
     rng = np.random.default_rng(seed)
-    suites = (decide(rng, noise, scale, [0.0] * BENCHMARKS) for _ in range(SUITES))
-    return sum(any(verdict.kind == "regressed" for verdict in suite.values()) for suite in suites)
+    suites = []
+    for _ in range(SUITES):
+        first = [pairs_of(rng, noise, scale, 0.0, SCREENING + 1) for _ in range(BENCHMARKS)]
+        found = (screen(drawn[: screening_pairs(drawn[:SCREENING])]) for drawn in first)
+        suspects = {name: suspect for name, suspect in enumerate(found) if suspect}
+        suites.append((suspects, {name: pairs_of(rng, noise, scale, 0.0, LOOKS[-1].pairs) for name in suspects}))
+    with at_once(suites):
+        verdicts = [confirm(*suite) for suite in suites]
+    return sum(any(verdict.kind == "regressed" for verdict in of.values()) for of in verdicts)
+
+
+@contextlib.contextmanager
+def at_once(suites):
+    """Let the p-values of all suspects at all looks be found in advance: a call of SciPy's costs as much as of many."""
+    known = {}
+    for look in LOOKS:
+        tests = [
+            ([suspect.direction * d for d in fresh[name][: look.pairs]], TOLERATED * suspect.threshold)
+            for suspects, fresh in suites
+            for name, suspect in suspects.items()
+        ]
+        if look.alpha and tests:
+            found = statistics.p_values(*map(list, zip(*tests, strict=True)))
+            known |= {(*pairs, tolerated): p for (pairs, tolerated), p in zip(tests, found, strict=True)}
+
+    def p_values(differences, tolerated):
+        return [known[*pairs, share] for pairs, share in zip(differences, tolerated, strict=True)]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(statistics, "p_values", p_values)
+        yield
 
 
 def at_least(failures):
