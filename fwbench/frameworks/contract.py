@@ -19,6 +19,9 @@ from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Metric, unavailable
 from fwbench.record.workload import Workload
 
+# A call, and the name of the library that does the work.
+Offered = tuple[Callable[[], Any], str]
+
 
 class Ranks(ABC):
     """The processes that run one program together, as one of them sees them (the terms are MPI's).
@@ -140,6 +143,17 @@ class Program(ABC):
         """What the program is made of; called last, may make another step."""
         return Fingerprint.untold("the lane has no program that could be described")
 
+    def forward_flops(self) -> float | None:
+        """Floating-point operations of a forward pass over the batch, counted in the program as it is traced.
+
+        Two for each multiply-accumulate of matrix products, convolutions and attention, and nothing else; in a program
+        that trains not the backward pass, and not what is computed again in it. Called after `fingerprint`.
+
+        Returns:
+            None where the lane cannot count them.
+        """
+        return None
+
     def fingerprint_for(self, target: str) -> Fingerprint | str:
         """What the program is made of on a GPU that is not here; or why that cannot be told, as one sentence.
 
@@ -239,14 +253,25 @@ class Framework(ABC):
 
     def matrix_product(
         self, workload: Workload, left: NDArray[np.float32], right: NDArray[np.float32]
-    ) -> tuple[Callable[[], Any], str] | None:
-        """What multiplies two matrices as the lane does in a network, and the name of the library that does it.
+    ) -> Offered | None:
+        """What multiplies two matrices in the workload's precision, as the lane does in a network.
 
-        Called after a build. The product waits for its result; nothing but the product itself may take time in it.
+        Called after a build, as the two below. The call waits for its result, which it returns; nothing but the work
+        itself may take time in it.
 
         Returns:
-            None where a lane has no such thing: its rate stays off the record.
+            None where a lane has no such thing: it takes no part in finding what the machine can do.
         """
+        return None
+
+    def convolution(
+        self, workload: Workload, images: NDArray[np.float32], kernel: NDArray[np.float32]
+    ) -> Offered | None:
+        """What convolves images (NHWC) with a kernel (OIHW), at stride 1 with a border of zeros, to the same size."""
+        return None
+
+    def copy(self, workload: Workload, numbers: int) -> Offered | None:
+        """What reads so many float32 numbers and writes as many, with all threads: a copy, or the negatives."""
         return None
 
     def preload(self, lane: str) -> None:  # noqa: B027 (a default, not an obligation)

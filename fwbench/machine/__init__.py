@@ -1,6 +1,6 @@
 """This machine: its fingerprint, its GPU through NVML, and what else runs on it."""
 
-from fwbench.machine.host import cpu_vendor, machine, physical_cores, versions
+from fwbench.machine.host import cpu_vendor, last_cache, machine, physical_cores, versions
 from fwbench.record.machine import Machine
 
-__all__ = ["Machine", "cpu_vendor", "machine", "physical_cores", "versions"]
+__all__ = ["Machine", "cpu_vendor", "last_cache", "machine", "physical_cores", "versions"]

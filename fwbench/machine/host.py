@@ -1,5 +1,6 @@
 """The machine's fingerprint, read without importing a framework."""
 
+import contextlib
 import os
 import platform
 from functools import cache
@@ -69,6 +70,16 @@ def _affinity() -> set[int]:
 def cpu_vendor() -> str:
     """Who made the CPU, as it says itself: `GenuineIntel`, `AuthenticAMD`; elsewhere the architecture."""
     return _cpuinfo("vendor_id") or platform.machine()
+
+
+def last_cache(caches: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int:
+    """Bytes of the first CPU's largest cache, as the kernel tells them; 0 where it does not."""
+    sizes = []
+    for file in caches.glob("index*/size"):
+        with contextlib.suppress(OSError, ValueError):
+            # 2048K.
+            sizes.append(int(file.read_text().strip().removesuffix("K")) * 1024)
+    return max(sizes, default=0)
 
 
 def _cpu_model() -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from fwbench.compare.criteria import values
 from fwbench.machine import Machine
+from fwbench.machine.ceilings import Kept
 from fwbench.machine.load import wait_for_quiet
 from fwbench.models.project import Project
 from fwbench.record.journal import Journal
@@ -44,6 +45,7 @@ class Session:
             project,
             fallback=selection.fallback,
             fit_batch=selection.fit_batch,
+            ceilings=Kept(storage / "ceilings", machine),
         )
         self._workers.patience = selection.patience
         self._workers.coordinator = selection.coordinator

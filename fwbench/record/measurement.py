@@ -88,6 +88,8 @@ _OF_ATTEMPTS = ("samples", "metrics", "processes", "accelerator", "stages", "fai
 
 # The stage before anything is timed, where other processes use the CPUs.
 WAITING = "waiting for quiet"
+# The stage after all others, in which a lane's first benchmark of a precision measures what the machine can do.
+CEILING = "ceilings"
 # The setting that states the fallback flags that a lane ran with after a crash, as a shell would set them.
 FALLBACK = "fallback_flags"
 

@@ -70,7 +70,14 @@ METRICS = {
     "test_top5": Description("1", "higher", "on the whole test split after the last epoch"),
     "other_load": Description("1", "lower", "share of the CPUs that other processes used meanwhile"),
     "matrix_product_rate": Description(
-        "FLOP/s", "higher", "of a product of two large float32 matrices; of a lane's first benchmark in a run on a CPU"
+        "FLOP/s", "higher", "of a lane's fastest product of two large matrices; of its first benchmark in a precision"
+    ),
+    "compute_ceiling": Description("FLOP/s", "higher", "the same, or of a dense convolution where that is faster"),
+    "memory_bandwidth": Description(
+        "B/s", "higher", "read and written in a copy that no cache holds; of a lane's first benchmark in a precision"
+    ),
+    "model_flops": Description(
+        "FLOP", "lower", "a call's floating-point operations, as the model asks for them: the same in every lane"
     ),
     "join_time": Description(
         "s", "lower", "of several ranks, from the start of their processes until the last one has joined"
@@ -81,3 +88,6 @@ METRICS = {
     "communication_time": Description("s", "lower", "of a step over several devices, in which they exchange gradients"),
     "bare_loop_ratio": Description("1", "lower", "latency of a fixed step, over that of the same step in a bare loop"),
 }
+
+# What a lane's first benchmark tells of the machine.
+CEILINGS = ("matrix_product_rate", "compute_ceiling", "memory_bandwidth")

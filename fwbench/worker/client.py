@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from fwbench.machine import Machine, nvml, oom
+from fwbench.machine.ceilings import Kept, Kind, kind
 from fwbench.models.project import Project, complete
 from fwbench.record.lanes import LANES, Lane
-from fwbench.record.measurement import FALLBACK, Failure, Measurement
+from fwbench.record.measurement import CEILING, FALLBACK, Failure, Measurement
 from fwbench.record.reading import PROOFS
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
@@ -69,6 +70,7 @@ class Workers:
         project: whose models are measured.
         fallback: whether a lane that crashes on a GPU is run again with its fallback flags.
         fit_batch: whether a batch that does not fit into memory is halved until it does.
+        ceilings: that earlier runs have found on this machine, and this one adds to; None: none are kept.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Workers:
         *,
         fallback: bool = True,
         fit_batch: bool = False,
+        ceilings: Kept | None = None,
     ) -> None:
         self._machine = machine
         self._project = project
@@ -92,8 +95,11 @@ class Workers:
         self.patience = 0.0
         # Where the first rank of a workload over several devices listens, `HOST:PORT`; empty: at a free port.
         self.coordinator = ""
-        # The lanes of which a measurement has told how the machine does in them.
-        self._told: set[str] = set()
+        # Of which a measurement has told what the machine can do, and what earlier runs have.
+        self._told: set[Kind] = set()
+        self._ceilings = ceilings
+        # Of these what is kept does not hold.
+        self._unknown: set[Kind] = set()
         # The fallback flags that each lane's interpreter knows, and those that a workload needed, with the reason.
         self._ladders: dict[str, list[Flags]] = {}
         self._needed: dict[Workload, tuple[Flags, str]] = {}
@@ -173,6 +179,7 @@ class Workers:
             server = Server(self._python(lane), lane, self._machine.cpus, self._variables(lane, workload.devices))
             self._servers[lane.name, workload.devices] = server
         found = _measured(functools.partial(server.measure, job, workload, tell, waited))
+        found = self._with_ceilings(found)
         self.told(found)
         return found
 
@@ -212,8 +219,27 @@ class Workers:
 
     def told(self, measurement: Measurement) -> None:
         """Know of a measurement what it tells of the machine in its lane, which need not be measured again."""
-        if "matrix product" in measurement.stages:
-            self._told.add(measurement.workload.lane)
+        if CEILING in measurement.stages:
+            self._told.add(kind(measurement.workload))
+
+    def _with_ceilings(self, found: Measurement) -> Measurement:
+        """The first measurement of a kind with the ceilings that earlier runs have found; or keep what it has found."""
+        if self._ceilings is None or "throughput" not in found.metrics or kind(found.workload) in self._told:
+            return found
+        if CEILING in found.stages:
+            self._ceilings.keep(found)
+            return found
+        if not (known := self._ceilings.of(found)):
+            self._unknown.add(kind(found.workload))
+            return found
+        self._told.add(kind(found.workload))
+        return dataclasses.replace(found, metrics={**found.metrics, **known})
+
+    def _tells(self, workload: Workload) -> bool:
+        """Whether a workload's measurement is to find the ceilings: nobody has yet, in this run or before."""
+        if kind(workload) in self._told:
+            return False
+        return self._ceilings is None or kind(workload) in self._unknown or not self._ceilings.has(workload)
 
     def job(self, workload: Workload, protocol: Protocol) -> dict[str, Any]:
         """What a worker is told of a workload, as JSON primitives."""
@@ -223,7 +249,7 @@ class Workers:
             "path": [str(folder) for folder in self._project.path],
             "proofs": str(self._project.root / PROOFS),
             "protocol": protocol.to_json(),
-            "machine": workload.lane not in self._told,
+            "machine": self._tells(workload),
             # What prices the harness nobody compares with another lane.
             "patience": 0.0 if LANES[workload.lane].internal else self.patience,
             # As the user set it: the worker's own names the one GPU that is measured.

@@ -26,11 +26,12 @@ from fwbench.frameworks.training import HORIZON
 from fwbench.machine import nvml, versions
 from fwbench.machine.load import OtherLoad, wait_for_quiet
 from fwbench.machine.watch import Watch
+from fwbench.meters.ceilings import ceilings
 from fwbench.meters.energy import Counter, counter, energy, period
 from fwbench.meters.epochs import Epochs, fitting
+from fwbench.meters.flops import PASSES, model_flops
 from fwbench.meters.latency import Clock, drift, latencies, percentiles
 from fwbench.meters.memory import memory
-from fwbench.meters.products import matrices, product_rate
 from fwbench.meters.steady import Start
 from fwbench.meters.throughput import queue_depth, throughput
 from fwbench.models import CATALOG, Model, ModelError
@@ -40,7 +41,7 @@ from fwbench.parity.sources import sources
 from fwbench.parity.store import stamp
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.lanes import RECORDED, Lane
-from fwbench.record.measurement import BEFORE, WAITING, Failure, Measurement, Metric, unavailable
+from fwbench.record.measurement import BEFORE, CEILING, WAITING, Failure, Measurement, Metric, unavailable
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.worker.memory import told as memory_told
@@ -394,8 +395,9 @@ class Measuring:
             else:
                 self._time(program, begun)
         self._fingerprint(program)
-        if self._machine and workload.device == "cpu" and not protocol.programs:
-            self._multiply(framework)
+        if self._machine and not protocol.programs:
+            with self._stage(CEILING):
+                self.metrics.update(ceilings(framework, workload, self._clock))
 
     def _time(self, program: Program, begun: Start) -> None:
         protocol, workload = self.protocol, self.workload
@@ -450,12 +452,6 @@ class Measuring:
                 self._ranks.agree(0.0)
         return True
 
-    def _multiply(self, framework: Framework) -> None:
-        with self._stage("matrix product"):
-            found = framework.matrix_product(self.workload, *matrices())
-            if found is not None:
-                self.metrics["matrix_product_rate"] = product_rate(*found, self._clock)
-
     def _fingerprint(self, program: Program) -> None:
         """Last of all, so that it disturbs nothing; what has been timed must not be lost with it."""
         with self._stage("program"):
@@ -474,6 +470,8 @@ class Measuring:
             if "warm-up" in self._compilations:
                 found = found.counted(self._compilations["warm-up"], self._compilations.get("steady"))
             self.program = found
+            if self.workload.mode in PASSES and not self.protocol.programs:
+                self.metrics["model_flops"] = model_flops(self.workload, self.model, program)
 
     @contextmanager
     def _compiling(self, program: Program, phase: str) -> Iterator[None]:

@@ -9,7 +9,7 @@ import pytest
 from fwbench.frameworks import load
 from fwbench.frameworks.precision import check, operands
 from fwbench.machine import machine
-from fwbench.meters.products import matrices
+from fwbench.meters.ceilings import images_and_kernel, matrices
 from fwbench.models import CATALOG
 from fwbench.models.weights import draw
 from fwbench.record.lanes import OWN
@@ -37,16 +37,41 @@ def test_the_arithmetic_asked_for_is_in_force(lane, precision):
 
 
 @pytest.mark.parametrize("lane", LANES)
-def test_the_rate_is_of_a_true_matrix_product(lane):
+def test_ceilings_are_of_a_true_product_convolution_and_copy(lane):
     workload = Workload(lane, "mlp", device=machine().device)
-    left, right = matrices()
-    product, library = load(OWN[lane].adapter).matrix_product(workload, left, right)
-    found = product()
-    found = np.asarray(found.cpu() if hasattr(found, "cpu") else found)
+    framework = load(OWN[lane].adapter)
+    left, right = matrices(512)
+    product, library = framework.matrix_product(workload, left, right)
     # By NumPy: pytest.approx takes seconds for a million numbers.
-    np.testing.assert_allclose(found, left @ right, rtol=1e-4, atol=1e-12)
+    np.testing.assert_allclose(_array(product()), left @ right, rtol=1e-4, atol=1e-12)
     known = {"jax": "XLA", "tensorflow-xla": "XLA", "tensorflow": "oneDNN"}
     assert library == known.get(lane, "MKL") or platform.machine() != "x86_64"
+
+    images, kernel = images_and_kernel(1)
+    convolution, _ = framework.convolution(workload, images, kernel)
+    found = _array(convolution())
+    found = found if found.shape == images.shape else found.transpose(0, 2, 3, 1)
+    # One place in the middle, and a corner, of which a border of zeros is a part.
+    padded = np.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    for row, column in ((9, 5), (0, 0)):
+        patch = padded[0, row : row + 3, column : column + 3]
+        wanted = np.einsum("hwi,oihw->o", patch, kernel)
+        np.testing.assert_allclose(found[0, row, column], wanted, rtol=1e-4)
+
+    copy, _ = framework.copy(workload, 1000)
+    assert set(np.abs(_array(copy()))) == {1.0}
+    assert _array(copy()).shape == (1000,)
+
+
+@pytest.mark.parametrize("lane", LANES)
+def test_ceilings_are_of_the_arithmetic_that_is_asked_for(lane):
+    workload = Workload(lane, "mlp", precision="bf16", device=machine().device)
+    product, _ = load(OWN[lane].adapter).matrix_product(workload, *matrices(64))
+    assert "bfloat16" in str(product().dtype)
+
+
+def _array(found):
+    return np.asarray(found.cpu() if type(found).__module__ == "torch" else found)
 
 
 @pytest.mark.parametrize(("precision", "wanted"), [("fp32", "HIGHEST"), ("tf32", "DEFAULT")])

@@ -117,9 +117,10 @@ class FakeProgram(Program):
 class FakeFramework(Framework):
     """Builds what it is given; raises or refuses when told to."""
 
-    def __init__(self, program=None, error=None, reason=None, products=None, product=None) -> None:
+    def __init__(self, program=None, error=None, reason=None, products=None, offered=None) -> None:
         self.products = products
-        self.product = product
+        # A call by the name of the method that offers it.
+        self.offered = offered or {}
         self.program = program
         self.error = error
         self.reason = reason
@@ -134,7 +135,21 @@ class FakeFramework(Framework):
         return self.products or reference(operands)
 
     def matrix_product(self, workload, left, right):
-        return (self.product, "a library") if self.product else None
+        return self._offered("product", 2 * len(left) ** 3)
+
+    def convolution(self, workload, images, kernel):
+        assert images.shape[1:] == (28, 28, 256)
+        return self._offered("convolution", 2 * images[..., 0].size * kernel.size)
+
+    def copy(self, workload, numbers):
+        return self._offered("copy", 8 * numbers)
+
+    def _offered(self, name, amount):
+        """A call that takes the time of so much at its rate; an exception in its place is raised."""
+        call = self.offered.get(name)
+        if isinstance(call, Exception):
+            raise call
+        return (lambda: call(amount), f"a {name}'s library") if call else None
 
     def build(self, workload, model, weights, horizon=0):
         if self.error:

@@ -384,7 +384,8 @@ def test_every_metric_that_is_made_is_listed_and_no_other(clock, protocol):
     measuring = Measuring(
         Workload("noop", "noop"), LANES["noop"], CATALOG["noop"], protocol, lambda _: None, clock, machine=True
     )
-    measuring._measure_program(FakeFramework(product=lambda: clock.advance(1.0)), FakeProgram(clock))
+    offered = dict.fromkeys(("product", "convolution", "copy"), lambda amount: clock.advance(amount / 1e11))
+    measuring._measure_program(FakeFramework(offered=offered), FakeProgram(clock))
     epoch = Epoch(3.0, 2.0, 0.5, 1.5, 1.0, 64, 0.1, 0.9, SimpleNamespace(loss=0.1, top1=0.9, top5=1.0), None)
     made = measuring.metrics | fitting([epoch, epoch], None, "none", Metric(0.1, "polled"))
     # A duet makes the one, a benchmark of the harness the other.

@@ -11,7 +11,6 @@ from fwbench.meters.energy import RaplCounter, counter, energy, period
 from fwbench.meters.latency import MAX_ROUNDS, SAMPLES_NEEDED, latencies, percentiles
 from fwbench.meters.latency import drift as latency_drift
 from fwbench.meters.memory import memory
-from fwbench.meters.products import product_rate
 from fwbench.meters.throughput import queue_depth, throughput
 from fwbench.record.measurement import Metric
 from tests.unit.fakes import FakeProgram
@@ -82,17 +81,6 @@ def test_a_percentile_needs_enough_samples(p, needed):
     missing = percentiles([1.0] * (needed - 1))[f"latency_p{p}"]
     assert missing.value is None
     assert f"n={needed - 1}" in missing.reason
-
-
-def test_the_rate_of_a_matrix_product_is_that_of_the_fastest_after_the_first(clock):
-    seconds = iter([1e-9, 0.5, 0.25, 0.5, 4.0, 0.5, 0.5])
-    rate = product_rate(lambda: clock.advance(next(seconds)), "a library", clock)
-    assert rate.value == 2 * 1024**3 / 0.25
-    assert rate.source.endswith("the best of 5")
-
-
-def test_quick_matrix_products_are_repeated_for_a_while(clock):
-    assert product_rate(lambda: clock.advance(1 / 256), "a library", clock).source.endswith("the best of 52")
 
 
 def test_throughput_enqueues_many_calls_before_it_waits(clock):

@@ -396,7 +396,7 @@ def test_what_tells_of_the_machine_is_not_measured_again_in_a_lane_that_was_take
     def asks(lane):
         return workers._job(Workload(lane, "mlp"), QUICK)["machine"]
 
-    workers.told(measured("torch", stages={"matrix product": 0.1}))
+    workers.told(measured("torch", stages={"ceilings": 0.1}))
     workers.told(measured("jax", stages={"latency": 0.1}))
     assert (asks("torch"), asks("jax")) == (False, True)
 

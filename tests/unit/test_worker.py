@@ -335,7 +335,7 @@ def test_a_lanes_first_benchmark_alone_measures_how_the_machine_does_in_it(monke
             asked.append((workload.lane, job["machine"]))
             if workload.model == "cnn":
                 return Measurement(workload, failure=Failure("error", "it cannot", "build"))
-            return Measurement(workload, stages={"latency": 1.0} | ({"matrix product": 0.3} if job["machine"] else {}))
+            return Measurement(workload, stages={"latency": 1.0} | ({"ceilings": 0.3} if job["machine"] else {}))
 
         def settle(self):
             pass

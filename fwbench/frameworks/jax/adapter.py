@@ -2,14 +2,13 @@
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from fwbench.frameworks.contract import Framework, Program, Ranks
+from fwbench.frameworks.contract import Framework, Offered, Program, Ranks
 from fwbench.frameworks.faults import first_line
 from fwbench.frameworks.jax import parallel, plugins
 from fwbench.frameworks.jax.networks import network
@@ -75,22 +74,21 @@ class Jax(Framework):
 
         @functools.partial(jax.jit, compiler_options=chosen(workload, device.platform))
         def products(left: jax.Array, right: jax.Array, images: jax.Array, kernel: jax.Array) -> list[jax.Array]:
-            convolution = jax.lax.conv_general_dilated(
-                images, kernel, (1, 1), [(1, 1), (1, 1)], dimension_numbers=("NHWC", "OIHW", "NHWC")
-            )
-            return [left @ right, convolution]
+            return [left @ right, _convolve(images, kernel)]
 
-        arrays = (operands.left, operands.right, operands.images, operands.kernel)
-        found = products(*jax.device_put([jnp.asarray(array, DTYPE[workload.precision]) for array in arrays], device))
+        found = products(*_placed(workload, operands.left, operands.right, operands.images, operands.kernel))
         return Products(*(np.asarray(array, dtype=np.float32) for array in found))
 
-    def matrix_product(
-        self, workload: Workload, left: NDArray[np.float32], right: NDArray[np.float32]
-    ) -> tuple[Callable[[], Any], str]:
-        device = jax.local_devices(backend=workload.device)[0]
-        factors = jax.device_put((left, right), device)
-        multiply = jax.jit(jnp.matmul, compiler_options=chosen(workload, device.platform)).lower(*factors).compile()
-        return lambda: multiply(*factors).block_until_ready(), "XLA"
+    def matrix_product(self, workload: Workload, left: NDArray[np.float32], right: NDArray[np.float32]) -> Offered:
+        return _compiled(workload, jnp.matmul, *_placed(workload, left, right)), "XLA"
+
+    def convolution(self, workload: Workload, images: NDArray[np.float32], kernel: NDArray[np.float32]) -> Offered:
+        return _compiled(workload, _convolve, *_placed(workload, images, kernel)), "XLA"
+
+    def copy(self, workload: Workload, numbers: int) -> Offered:
+        # XLA's own copy on a CPU takes one thread.
+        ones = jax.device_put(np.ones(numbers, np.float32), jax.devices(workload.device)[0])
+        return _compiled(workload, jnp.negative, ones), "XLA"
 
     def preload(self, lane: str) -> None:
         plugins.registered()
@@ -99,6 +97,26 @@ class Jax(Framework):
         # What Python raises while it is traced is the network's own; XLA raises this alone, and a kernel that fails
         # when it runs was made or chosen by XLA too.
         return isinstance(error, jax.errors.JaxRuntimeError) and not self.is_out_of_memory(error)
+
+
+def _placed(workload: Workload, *arrays: NDArray[np.float32]) -> list[jax.Array]:
+    """Arrays in the workload's precision on its device."""
+    cast = [jnp.asarray(array, DTYPE[workload.precision]) for array in arrays]
+    return jax.device_put(cast, jax.devices(workload.device)[0])
+
+
+def _convolve(images: jax.Array, kernel: jax.Array) -> jax.Array:
+    """At stride 1, to the same size."""
+    return jax.lax.conv_general_dilated(
+        images, kernel, (1, 1), [(1, 1), (1, 1)], dimension_numbers=("NHWC", "OIHW", "NHWC")
+    )
+
+
+def _compiled(workload: Workload, function: Callable[..., jax.Array], *arrays: jax.Array) -> Callable[[], jax.Array]:
+    """A call of a function that is compiled as the workload's programs are, which waits for its result."""
+    options = chosen(workload, jax.devices(workload.device)[0].platform)
+    compiled = jax.jit(function, compiler_options=options).lower(*arrays).compile()
+    return lambda: compiled(*arrays).block_until_ready()
 
 
 FRAMEWORK = Jax()

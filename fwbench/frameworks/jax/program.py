@@ -16,6 +16,7 @@ from fwbench.frameworks.contract import CompileTimes, Program, Ranks
 from fwbench.frameworks.jax import convolutions, parallel
 from fwbench.frameworks.jax import target as targets
 from fwbench.frameworks.jax.fingerprint import flags, lowered, memory_parts, needed, told
+from fwbench.frameworks.jax.flops import counted
 from fwbench.frameworks.jax.networks import network
 from fwbench.frameworks.jax.options import chosen
 from fwbench.frameworks.jax.rematerialise import rematerialised
@@ -196,6 +197,9 @@ class Forward(Compiled):
 
     def output(self) -> NDArray[Any]:
         return self.devices.rows(self.out[0]).astype(np.float32, copy=False)
+
+    def forward_flops(self) -> float:
+        return counted(self.function, *self.arguments)
 
 
 class Dispatch(Forward):

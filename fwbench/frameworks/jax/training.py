@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fwbench.data import Images, Labels
 from fwbench.frameworks.contract import Ranks, Scores, Trainer
+from fwbench.frameworks.jax.flops import counted
 from fwbench.frameworks.jax.losses import loss_of
 from fwbench.frameworks.jax.parallel import copied
 from fwbench.frameworks.jax.program import DTYPE, Compiled, Leaves
@@ -91,6 +92,13 @@ class TrainStep(Compiled, Trainer):
     def weights(self) -> Weights:
         parameters, rest, *_ = self._parts(self.state)
         return self.network.export(self._united(parameters, rest))
+
+    def forward_flops(self) -> float:
+        def forward(state: Leaves, inputs: Any) -> jax.Array:
+            parameters, rest, *_ = self._parts(state)
+            return self._output(parameters, rest, inputs, train=True, key=self.key)[0]
+
+        return counted(forward, self.state, self.inputs)
 
     def relocate(self) -> None:
         self.state, self.inputs, self.targets = self.devices.copied((self.state, self.inputs, self.targets))

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fwbench.frameworks.contract import Framework, Program, Ranks
+from fwbench.frameworks.contract import Framework, Offered, Program, Ranks
 from fwbench.frameworks.precision import Operands, Products
 from fwbench.frameworks.tensorflow import parallel
 from fwbench.frameworks.tensorflow.imported import tf
 from fwbench.frameworks.tensorflow.networks import Network
-from fwbench.frameworks.tensorflow.program import DTYPE, Forward, device_of
+from fwbench.frameworks.tensorflow.program import CPU, DTYPE, Forward, device_of
 from fwbench.frameworks.tensorflow.training import TrainStep
 from fwbench.frameworks.training import HORIZON, classifies
 from fwbench.models import Model
@@ -79,18 +79,39 @@ class TensorFlow(Framework):
             ]
             return Products(*(tf.cast(found, tf.float32).numpy() for found in call(*given)))
 
-    def matrix_product(
-        self, workload: Workload, left: NDArray[np.float32], right: NDArray[np.float32]
-    ) -> tuple[Callable[[], Any], str]:
-        with tf.device(device_of(workload)):
-            factors = tf.identity(left), tf.identity(right)
-        multiply = tf.function(tf.matmul, autograph=False, jit_compile=_compiled(workload))
-        concrete = multiply.get_concrete_function(*factors)
-        return lambda: concrete(*factors).numpy(), "XLA" if _compiled(workload) else "oneDNN"
+    def matrix_product(self, workload: Workload, left: NDArray[np.float32], right: NDArray[np.float32]) -> Offered:
+        return _offered(workload, tf.matmul, left, right)
+
+    def convolution(self, workload: Workload, images: NDArray[np.float32], kernel: NDArray[np.float32]) -> Offered:
+        def convolve(images: Any, kernel: Any) -> Any:
+            return tf.nn.conv2d(images, kernel, 1, "SAME")
+
+        return _offered(workload, convolve, images, kernel.transpose(2, 3, 1, 0))
+
+    def copy(self, workload: Workload, numbers: int) -> Offered:
+        return _offered(workload, tf.negative, np.ones(numbers, np.float32), dtype=tf.float32)
 
     def said(self, error: BaseException) -> str:
         # Before its sentence an exception names the node of the graph, which may be as long.
         return _NODE.sub("", super().said(error))
+
+
+def _offered(workload: Workload, function: Callable[..., Any], *arrays: NDArray[Any], dtype: Any = None) -> Offered:
+    """A call of a function of arrays in the workload's precision, run as the lane runs programs; and its library."""
+    device = device_of(workload)
+    with tf.device(device):
+        given = [tf.cast(array, dtype or DTYPE[workload.precision]) for array in arrays]
+        traced = tf.function(function, autograph=False, jit_compile=_compiled(workload))
+        concrete = traced.get_concrete_function(*given)
+
+    def call() -> Any:
+        found = concrete(*given)
+        # On a CPU a call returns when it is done.
+        if device != CPU:
+            tf.test.experimental.sync_devices()
+        return found
+
+    return call, "XLA" if _compiled(workload) else "oneDNN"
 
 
 def _compiled(workload: Workload) -> bool | None:

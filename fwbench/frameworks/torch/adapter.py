@@ -4,7 +4,6 @@ import importlib
 import os
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from fwbench.frameworks.contract import Framework, Program, Ranks
+from fwbench.frameworks.contract import Framework, Offered, Program, Ranks
 from fwbench.frameworks.faults import first_line
 from fwbench.frameworks.precision import Operands, Products
 from fwbench.frameworks.torch import compiling, parallel, target
@@ -90,13 +89,22 @@ class Torch(Framework):
         )
         return Products(matmul.float().cpu().numpy(), convolution.permute(0, 2, 3, 1).float().cpu().numpy())
 
-    def matrix_product(
-        self, workload: Workload, left: NDArray[np.float32], right: NDArray[np.float32]
-    ) -> tuple[Callable[[], Any], str]:
-        factors = [torch.from_numpy(array).to(device_of(workload, self.ranks)) for array in (left, right)]
+    def matrix_product(self, workload: Workload, left: NDArray[np.float32], right: NDArray[np.float32]) -> Offered:
+        factors = _placed(workload, left, right)
         # As the build says in many lines: BLAS_INFO=mkl, BLAS_INFO=open, ...
         told = re.search(r"BLAS_INFO=(\w+)", torch.__config__.show())
-        return lambda: torch.mm(*factors), told[1].upper() if told else "PyTorch's BLAS"
+        library = "PyTorch's BLAS" if not told or workload.precision != "fp32" else told[1].upper()
+        return _waiting(workload, lambda: torch.mm(*factors)), library
+
+    def convolution(self, workload: Workload, images: NDArray[np.float32], kernel: NDArray[np.float32]) -> Offered:
+        given, weight = _placed(workload, images, kernel)
+        given, weight = given.permute(0, 3, 1, 2), weight.contiguous(memory_format=torch.channels_last)
+        return _waiting(workload, lambda: functional.conv2d(given, weight, padding="same")), "PyTorch"
+
+    def copy(self, workload: Workload, numbers: int) -> Offered:
+        source = torch.ones(numbers, device=device_of(workload))
+        target = torch.empty_like(source)
+        return _waiting(workload, lambda: target.copy_(source)), "PyTorch"
 
     def preload(self, lane: str) -> None:
         if lane == "torch-compile":
@@ -111,6 +119,24 @@ class Torch(Framework):
         if self.is_compilers_fault(error):
             return f"torch.compile failed with {compiling.reason(error)}"
         return super().said(error)
+
+
+def _placed(workload: Workload, *arrays: NDArray[np.float32]) -> list[Tensor]:
+    """Arrays in the workload's precision on its device."""
+    return [torch.from_numpy(array).to(device_of(workload), DTYPE[workload.precision]) for array in arrays]
+
+
+def _waiting(workload: Workload, call: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    """A call that returns when the device is done."""
+    if workload.device == "cpu":
+        return call
+
+    def waiting() -> Tensor:
+        found = call()
+        torch.cuda.synchronize()
+        return found
+
+    return waiting
 
 
 def _no_gpu() -> str | None:

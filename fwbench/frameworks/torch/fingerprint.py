@@ -27,6 +27,7 @@ class Operators(TorchDispatchMode):
         counts: how often each operator was dispatched, by name without its overload.
         dtypes: by element type (NumPy's names), how many operators of each kind took or gave it.
         flops: of matrix products, convolutions and attention, by PyTorch's own formulas.
+        forward_flops: of these, what is no part of a backward pass.
         bytes: that the operators took and gave, views excepted, B.
     """
 
@@ -35,6 +36,7 @@ class Operators(TorchDispatchMode):
         self.counts: Counter[str] = Counter()
         self.dtypes: dict[str, Counter[str]] = {}
         self.flops = 0
+        self.forward_flops = 0
         self.bytes = 0
         self._hash = hashlib.sha256()
 
@@ -88,7 +90,10 @@ class Operators(TorchDispatchMode):
         if not func.is_view:
             self.bytes += sum(tensor.numel() * tensor.element_size() for tensor in (*read, *written))
         if func._overloadpacket in _FLOPS:
-            self.flops += _FLOPS[func._overloadpacket](*args, **kwargs, out_val=out)
+            flops = _FLOPS[func._overloadpacket](*args, **kwargs, out_val=out)
+            self.flops += flops
+            # Also what checkpoints compute again, they do within the backward pass.
+            self.forward_flops += flops if torch._C._current_graph_task_id() == -1 else 0
         return out
 
 

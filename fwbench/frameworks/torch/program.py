@@ -197,6 +197,7 @@ class Placed(Program):
             self.step()
             self.wait()
         self.settings |= convolutions.settings
+        self._forward_flops = found.forward_flops
         facts: dict[str, Any]
         if compiled:
             from torch._dynamo.utils import counters
@@ -220,6 +221,9 @@ class Placed(Program):
         else:
             processor = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
         return found.told(processor, absent, **facts)
+
+    def forward_flops(self) -> float:
+        return self._forward_flops
 
 
 class Inference(Placed):

@@ -1,0 +1,83 @@
+"""What lanes have reached on this machine, kept between runs, so that one need not measure it again."""
+
+import contextlib
+import hashlib
+import json
+import time
+from pathlib import Path
+
+from fwbench.machine.disturbances import loaded
+from fwbench.record import files
+from fwbench.record.machine import Machine
+from fwbench.record.measurement import Measurement, Metric
+from fwbench.record.metrics import CEILINGS
+from fwbench.record.workload import TRAINING, Workload
+
+# Seconds after which they are measured again: firmware and settings of a machine change.
+_VALID = 30 * 86400.0
+
+# Lane, precision, whether it trains, whether it is plain: XLA's options differ.
+Kind = tuple[str, str, bool, bool]
+
+
+def kind(workload: Workload) -> Kind:
+    """What workloads must have in common for ceilings to hold for both."""
+    return workload.lane, workload.precision, workload.mode in TRAINING, workload.plain
+
+
+class Kept:
+    """Ceilings by machine and kind of workload, a file each; what cannot be read or written is not known.
+
+    Args:
+        folder: that holds them, and need not be there yet.
+        machine: that they are of.
+    """
+
+    def __init__(self, folder: Path, machine: Machine) -> None:
+        self._folder = folder
+        self._machine = [machine.device, machine.accelerator, machine.driver, machine.power_limit]
+        self._machine += [machine.cpu, machine.threads]
+
+    def has(self, workload: Workload) -> bool:
+        """Whether ceilings are kept that may hold for a workload; the versions behind them are known afterwards."""
+        return self._read(workload) is not None
+
+    def of(self, measurement: Measurement) -> dict[str, Metric]:
+        """The ceilings that hold for a measurement; none where they were made by other versions."""
+        found = self._read(measurement.workload)
+        if found is None or found[0] != dict(measurement.versions):
+            return {}
+        return found[1]
+
+    def keep(self, measurement: Measurement) -> None:
+        """Keep what a measurement has found, unless other load may have made it lower."""
+        metrics = {name: metric for name in CEILINGS if (metric := measurement.metrics.get(name))}
+        if measurement.value("other_load") is None or loaded(measurement) or len(metrics) < len(CEILINGS):
+            return
+        if any(metric.value is None for metric in metrics.values()):
+            return
+        on = time.strftime("%Y-%m-%d", time.gmtime())
+        content = {
+            "versions": dict(measurement.versions),
+            "metrics": {name: (metric.value, f"{metric.source}, on {on}") for name, metric in metrics.items()},
+        }
+        path = self._path(measurement.workload)
+        # A run needs no cache.
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            files.write(path, json.dumps(content))
+
+    def _read(self, workload: Workload) -> tuple[dict[str, str], dict[str, Metric]] | None:
+        path = self._path(workload)
+        try:
+            if time.time() - path.stat().st_mtime > _VALID:
+                return None
+            found = json.loads(path.read_text(encoding="utf-8"))
+            metrics = {name: Metric(float(value), str(source)) for name, (value, source) in found["metrics"].items()}
+            return dict(found["versions"]), {name: metrics[name] for name in CEILINGS}
+        except (OSError, ValueError, TypeError, LookupError, AttributeError):
+            return None
+
+    def _path(self, workload: Workload) -> Path:
+        told = json.dumps([*self._machine, *kind(workload)])
+        return self._folder / hashlib.sha256(told.encode()).hexdigest()[:16]

@@ -1,0 +1,154 @@
+"""How fast this machine can be: what a lane's libraries reach in matrix products, a convolution and a copy.
+
+A row of a report is held against the best that any lane reached, not against its own lane's, which is no limit:
+PyTorch's convolutions beat its matrix products on AMD's CPUs.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fwbench.frameworks.contract import Framework, Offered
+from fwbench.frameworks.faults import first_line
+from fwbench.machine import cpu_vendor, last_cache
+from fwbench.meters.latency import Clock
+from fwbench.record.measurement import Metric, unavailable
+from fwbench.record.workload import Workload
+
+# Sides of square matrices. A small product is over before anybody else gets onto a core, and a large one gives many
+# cores something to do, so several sizes are tried, and the best counts.
+_SIDES = {"cpu": (512, 1024, 2048, 4096, 8192), "gpu": (4096, 8192)}
+# Seconds of a product: by the rate of the size before, one that would take longer is not begun.
+_LONGEST = 0.1
+# Calls and seconds of each: a single call may meet somebody else on a core.
+_CALLS, _SECONDS = 5, 0.1
+
+# The convolution in the middle of ResNet-50, of as many images as take 20 ms at the best product's rate.
+_PIXELS, _CHANNELS, _KERNEL = 28, 256, 3
+_CONVOLUTION, _MOST_IMAGES = 0.02, 128
+
+# Bytes that are copied: four times the last cache, as STREAM asks for, but no more than these, as a virtual machine may
+# claim the cache of a whole host; and no more than a part of the memory.
+_LEAST, _MOST = 64 * 2**20, 256 * 2**20
+_CACHES, _OF_MEMORY = 4, 16
+
+Array = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class _Best:
+    """The fastest of some calls: operations or bytes a second, of what, by which library."""
+
+    rate: float
+    what: str
+    library: str
+    calls: int
+
+
+def ceilings(framework: Framework, workload: Workload, clock: Clock) -> dict[str, Metric]:
+    """What a lane reaches in the workload's precision and on its device, after a build; nothing of a lane that offers
+    nothing to try.
+
+    What cannot be had, as for want of memory, is absent with its reason: what has been timed must not be lost with it.
+    """
+    place = f"{cpu_vendor() if workload.device == 'cpu' else 'the GPU'}; {workload.precision}"
+    found: dict[str, Metric] = {}
+
+    def tried(name: str, trial: Callable[[], _Best | None]) -> _Best | None:
+        try:
+            best = trial()
+        except Exception as error:
+            found[name] = unavailable(f"on {place}", f"{type(error).__name__}: {first_line(error)}")
+            return None
+        if best:
+            found[name] = _metric(best, place)
+        return best
+
+    product = tried("matrix_product_rate", lambda: _product(framework, workload, clock))
+    if product:
+        convolution = tried("compute_ceiling", lambda: _convolution(framework, workload, product.rate, clock))
+        if convolution is None or convolution.rate < product.rate:
+            found["compute_ceiling"] = _metric(product, place)
+    tried("memory_bandwidth", lambda: _copy(framework, workload, clock))
+    return found
+
+
+def matrices(side: int) -> tuple[Array, Array]:
+    """Two square matrices, the same everywhere."""
+    rng = np.random.default_rng(0)
+    return rng.random((side, side), dtype=np.float32), rng.random((side, side), dtype=np.float32)
+
+
+def images_and_kernel(images: int) -> tuple[Array, Array]:
+    """What is convolved: images in NHWC, and a kernel (out, in, height, width)."""
+    rng = np.random.default_rng(0)
+    kernel = rng.random((_CHANNELS, _CHANNELS, _KERNEL, _KERNEL), dtype=np.float32)
+    return rng.random((images, _PIXELS, _PIXELS, _CHANNELS), dtype=np.float32), kernel
+
+
+def copied(cache: int, memory: int) -> int:
+    """How many bytes a copy takes so that no cache holds them.
+
+    Args:
+        cache: bytes of the last cache.
+        memory: of the machine, in bytes.
+    """
+    return min(max(_LEAST, _CACHES * cache), _MOST, memory // _OF_MEMORY)
+
+
+def _product(framework: Framework, workload: Workload, clock: Clock) -> _Best | None:
+    best: _Best | None = None
+    for side in _SIDES[workload.device]:
+        operations = 2.0 * side**3
+        if best and operations > _LONGEST * best.rate:
+            break
+        offered = framework.matrix_product(workload, *matrices(side))
+        if offered is None:
+            break
+        found = _fastest(offered, operations, f"product of {side} x {side}", clock)
+        best = max(best or found, found, key=lambda one: one.rate)
+    return best
+
+
+def _convolution(framework: Framework, workload: Workload, rate: float, clock: Clock) -> _Best | None:
+    # A border of zeros is multiplied too.
+    operations = 2.0 * _PIXELS**2 * _CHANNELS**2 * _KERNEL**2
+    if operations > _LONGEST * rate:
+        return None
+    images = min(max(1, int(_CONVOLUTION * rate / operations)), _MOST_IMAGES)
+    offered = framework.convolution(workload, *images_and_kernel(images))
+    if offered is None:
+        return None
+    what = f"{_KERNEL}x{_KERNEL} convolution of {images} x {_PIXELS} x {_PIXELS} x {_CHANNELS}"
+    return _fastest(offered, images * operations, what, clock)
+
+
+def _copy(framework: Framework, workload: Workload, clock: Clock) -> _Best | None:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else _MOST * _OF_MEMORY
+    size = copied(last_cache(), memory) if workload.device == "cpu" else _MOST
+    offered = framework.copy(workload, size // 4)
+    if offered is None:
+        return None
+    return _fastest(offered, 2.0 * size, f"copy of {size / 2**20:.0f} MiB, read and written", clock)
+
+
+def _fastest(offered: Offered, amount: float, what: str, clock: Clock) -> _Best:
+    """The rate of the fastest of several calls: whatever disturbs one makes it slower."""
+    call, library = offered
+    # Threads start, memory is touched for the first time, and a compiler may tune.
+    call()
+    seconds: list[float] = []
+    begun = now = clock()
+    while len(seconds) < _CALLS or now < begun + _SECONDS:
+        start = clock()
+        call()
+        now = clock()
+        seconds.append(now - start)
+    return _Best(amount / min(seconds), what, library, len(seconds))
+
+
+def _metric(best: _Best, place: str) -> Metric:
+    return Metric(best.rate, f"{best.library} on {place} {best.what}, the best of {best.calls}")

@@ -1,0 +1,254 @@
+"""What a machine can do: found by the lanes, kept between runs."""
+
+import dataclasses
+import os
+import time
+
+import numpy as np
+import pytest
+
+from fwbench.machine import last_cache
+from fwbench.machine.ceilings import Kept
+from fwbench.meters import ceilings as meter
+from fwbench.meters.ceilings import ceilings, copied
+from fwbench.meters.flops import model_flops
+from fwbench.models import CATALOG, Model
+from fwbench.models.inputs import normal
+from fwbench.record.measurement import CEILING, Metric
+from fwbench.record.metrics import CEILINGS
+from fwbench.record.workload import Workload
+from fwbench.suite.profiles import PROFILES
+from fwbench.worker import client
+from fwbench.worker.client import Workers
+from tests.unit.fakes import NO_PROJECT, FakeFramework, FakeProgram
+from tests.unit.recorded import MACHINE, measured, metric
+
+GIB = 2**30
+MLP = Workload("torch", "mlp", device="cpu")
+
+
+@pytest.fixture
+def found(clock, monkeypatch):
+    """The ceilings of a lane whose calls have these rates, and the amounts of work that were tried, by name."""
+
+    # The largest would take a gigabyte.
+    monkeypatch.setattr(meter, "matrices", lambda side: (np.broadcast_to(np.float32(0), (side, side)),) * 2)
+
+    def measure(device="cpu", **rates):
+        tried = {name: [] for name in rates}
+
+        def offer(name):
+            def call(amount):
+                tried[name].append(amount)
+                clock.advance(amount / (rates[name](amount) if callable(rates[name]) else rates[name]))
+
+            return call
+
+        offered = {name: rate if isinstance(rate, Exception) else offer(name) for name, rate in rates.items()}
+        framework = FakeFramework(offered=offered)
+        return ceilings(framework, dataclasses.replace(MLP, device=device), clock), tried
+
+    return measure
+
+
+def test_the_best_of_several_sizes_counts(found):
+    """A library may be at its best only with large matrices, or only with those that a cache holds."""
+    for best in (512, 1024, 2048):
+        metrics, _ = found(product=lambda flops, best=best: 4e11 if flops == 2 * best**3 else 2e11)
+        assert metrics["matrix_product_rate"].value == pytest.approx(4e11)
+        assert f"fp32 product of {best} x {best}, the best of " in metrics["matrix_product_rate"].source
+
+
+def test_a_fast_convolution_is_the_ceiling_and_no_rate_of_products(found):
+    metrics, tried = found(product=1e11, convolution=1.5e11)
+    assert metrics["matrix_product_rate"].value == pytest.approx(1e11)
+    assert metrics["compute_ceiling"].value == pytest.approx(1.5e11)
+    assert "3x3 convolution of 2 x 28 x 28 x 256" in metrics["compute_ceiling"].source
+    # 20 ms at the products' rate.
+    assert tried["convolution"][0] == pytest.approx(1e11 * 0.02, rel=0.2)
+    assert found(product=1e11, convolution=0.5e11)[0]["compute_ceiling"].value == pytest.approx(1e11)
+
+
+def test_slow_machines_are_not_kept_long(found, clock):
+    _, tried = found(product=1e9, convolution=1e9)
+    assert set(tried["product"]) == {2 * 512**3}
+    assert tried["convolution"] == []
+    begun = clock.now
+    found(product=4e10, convolution=4e10, copy=1e10)
+    assert clock.now - begun < 1.5
+    assert max(found(product=1e14)[1]["product"]) == 2 * 8192**3
+
+
+def test_a_gpu_is_given_large_products_alone(found):
+    assert set(found(device="gpu", product=6e13)[1]["product"]) == {2 * 4096**3, 2 * 8192**3}
+
+
+def test_a_single_call_in_peace_is_enough(found):
+    """Whatever disturbs the others makes them slower."""
+    calls = iter([1e9, 1e10, 1e11] + [1e10] * 1000)
+    assert found(product=lambda _: next(calls))[0]["compute_ceiling"].value == pytest.approx(1e11)
+
+
+def test_the_first_call_starts_threads_and_does_not_count(found):
+    calls = iter([1e15] + [1e10] * 1000)
+    assert found(copy=lambda _: next(calls))[0]["memory_bandwidth"].value == pytest.approx(1e10)
+
+
+def test_a_copy_reads_and_writes(found):
+    metrics, tried = found(copy=1e10)
+    assert metrics.keys() == {"memory_bandwidth"}
+    assert metrics["memory_bandwidth"].value == pytest.approx(1e10)
+    assert f"{tried['copy'][0] / 2**21:.0f} MiB" in metrics["memory_bandwidth"].source
+
+
+@pytest.mark.parametrize(
+    ("cache", "memory", "size"),
+    [
+        (0, 16 * GIB, 2**26),  # nobody tells of a cache
+        (2**25, 16 * GIB, 2**27),  # four times
+        (2**29, 16 * GIB, 2**28),  # of a whole host
+        (2**25, GIB, 2**26),  # of a small machine a sixteenth
+    ],
+)
+def test_no_cache_holds_what_is_copied(cache, memory, size):
+    assert copied(cache, memory) == size
+
+
+def test_the_last_cache_is_the_largest(tmp_path):
+    assert last_cache(tmp_path) == 0
+    for number, size in enumerate(["48K", "2048K", "32768K", "unknown"]):
+        (tmp_path / f"index{number}").mkdir()
+        (tmp_path / f"index{number}" / "size").write_text(f"{size}\n")
+    assert last_cache(tmp_path) == 2**25
+
+
+def test_what_fails_is_absent_with_its_reason_and_loses_nothing_else(found):
+    metrics, _ = found(product=1e11, convolution=MemoryError("no room\nfor it"), copy=RuntimeError("no copy"))
+    assert metrics["compute_ceiling"].value == pytest.approx(1e11)
+    assert metrics["memory_bandwidth"].reason == "RuntimeError: no copy"
+
+
+def kept(measurement, folder, **changes):
+    Kept(folder, MACHINE).keep(measurement)
+    machine = dataclasses.replace(MACHINE, **changes)
+    return Kept(folder, machine).of(measurement)
+
+
+def reaching(lane="torch", rate=1e11, load=0.0, **fields):
+    told = {name: metric(rate) for name in CEILINGS} | {"other_load": metric(load)}
+    return measured(lane, metrics=told, versions={"torch": "2"}, stages={CEILING: 1.0}, **fields)
+
+
+def test_ceilings_are_kept_for_a_machine_and_say_when_they_were_found(tmp_path):
+    known = kept(reaching(), tmp_path)
+    assert known.keys() == set(CEILINGS)
+    assert known["compute_ceiling"].value == 1e11
+    assert known["compute_ceiling"].source == f"a test, on {time.strftime('%Y-%m-%d', time.gmtime())}"
+    assert kept(reaching(), tmp_path, kernel="Linux 7") == known
+    for change in ({"threads": 1}, {"cpu": "Another CPU"}, {"accelerator": "A GPU"}):
+        assert kept(reaching(), tmp_path, **change) == {}
+
+
+def test_ceilings_beside_other_load_or_with_gaps_are_not_kept(tmp_path):
+    assert kept(reaching(load=0.5), tmp_path) == {}
+    gap = reaching()
+    gap = dataclasses.replace(gap, metrics={n: m for n, m in gap.metrics.items() if n != "memory_bandwidth"})
+    assert kept(gap, tmp_path) == {}
+
+
+def test_kept_ceilings_hold_for_their_versions_precision_and_time(tmp_path):
+    own = reaching()
+    Kept(tmp_path, MACHINE).keep(own)
+    store = Kept(tmp_path, MACHINE)
+    assert store.of(dataclasses.replace(own, versions={"torch": "3"})) == {}
+    for change in ({"precision": "bf16"}, {"mode": "train_step"}, {"lane": "jax"}, {"plain": True}):
+        assert not store.has(dataclasses.replace(own.workload, **change))
+    assert store.has(dataclasses.replace(own.workload, model="cnn", batch_size=8))
+    (file,) = tmp_path.iterdir()
+    month_ago = time.time() - 31 * 86400
+    os.utime(file, (month_ago, month_ago))
+    assert not store.has(own.workload)
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"versions": {}, "metrics": {"compute_ceiling": [1]}}', "\xff"])
+def test_a_damaged_file_is_none(tmp_path, content):
+    Kept(tmp_path, MACHINE).keep(reaching())
+    (file,) = tmp_path.iterdir()
+    file.write_text(content, encoding="latin-1")
+    assert not Kept(tmp_path, MACHINE).has(reaching().workload)
+
+
+def test_a_run_measures_what_no_earlier_one_has_kept(tmp_path, monkeypatch):
+    """The second run takes the ceilings of the first; after an update of the framework they are measured again."""
+    asked, installed = [], []
+
+    class FakeServer:
+        alive = True
+
+        def __init__(self, *_):
+            pass
+
+        def measure(self, job, workload, tell, waited=0.0):
+            asked.append(job["machine"])
+            found = reaching(rate=1e11) if job["machine"] else measured(stages={"latency": 1.0})
+            return dataclasses.replace(found, workload=workload, versions={"torch": installed[-1]})
+
+        def settle(self):
+            pass
+
+    monkeypatch.setattr(client, "Server", FakeServer)
+    seen = []
+    for version in ("1", "1", "2", "2"):
+        installed.append(version)
+        workers = Workers(MACHINE, "cpu", {}, NO_PROJECT, ceilings=Kept(tmp_path, MACHINE))
+        found = [workers.measure(MLP, PROFILES["quick"], lambda _: None) for _ in range(3)]
+        seen.append([m.value("compute_ceiling") is not None for m in found])
+    assert asked == [
+        *(True, False, False),
+        *(False, False, False),
+        *(False, True, False),
+        *(False, False, False),
+    ]
+    assert seen == [[True, False, False], [True, False, False], [False, True, False], [True, False, False]]
+
+
+class Counted(FakeProgram):
+    def __init__(self, clock, flops) -> None:
+        super().__init__(clock)
+        self.flops = flops
+
+    def forward_flops(self):
+        if isinstance(self.flops, Exception):
+            raise self.flops
+        return self.flops
+
+
+def test_operations_are_the_models_own_whatever_a_lane_counts(clock):
+    program = Counted(clock, 1.0)
+    macs = CATALOG["mlp"].macs
+    inference, training = (
+        model_flops(
+            dataclasses.replace(MLP, mode=mode, batch_size=8, accumulate=2, remat=True), CATALOG["mlp"], program
+        )
+        for mode in ("inference", "train_step")
+    )
+    assert inference.value == 2 * macs * 8
+    assert training.value == 3 * inference.value
+
+
+def test_operations_of_a_model_without_a_figure_are_counted_in_the_traced_program(clock):
+    own = Model("mlp", inputs=normal("n"), axes={"n": (4, 8)}, torch="a:b")
+    assert model_flops(MLP, own, Counted(clock, 100.0)).value == 100.0
+    assert model_flops(dataclasses.replace(MLP, mode="train_step"), own, Counted(clock, 100.0)).value == 300.0
+    # A figure is of the first sizes alone.
+    stated = Model("mlp", inputs=normal("n"), axes={"n": (4, 8)}, torch="a:b", macs=7)
+    assert model_flops(MLP, stated, Counted(clock, 100.0)).value == 14.0
+    assert model_flops(dataclasses.replace(MLP, axes=(("n", 8),)), stated, Counted(clock, 100.0)).value == 100.0
+    for flops, reason in [
+        (None, "state the model's macs"),
+        (0.0, "state the model's"),
+        (ValueError("no"), "ValueError"),
+    ]:
+        found = model_flops(MLP, own, Counted(clock, flops))
+        assert found == Metric(None, found.source, found.reason)
+        assert reason in found.reason
