@@ -115,20 +115,13 @@ def test_bfloat16_is_summed_in_float32(case):
         assert distance[0] <= 1.1 * distance[1] + 1e-6
 
 
-@pytest.mark.parametrize(
-    ("model", "dtype", "plain"),
-    [
-        pytest.param("mobilenet_v3_small", "float32", True, id="mobilenet_v3_small-float32-plain"),
-        pytest.param("mobilenet_v3_small", "bfloat16", False, id="mobilenet_v3_small-bfloat16-fast"),
-        pytest.param("resnet50", "float32", True, id="resnet50-float32-plain"),
-    ],
-)
-def test_networks_err_as_the_number_format_rounds(model, dtype, plain):
+def test_a_network_errs_as_bfloat16_rounds():
     """Logits and gradients, against PyTorch's in float64, of what test_float32.py and test_float64.py leave out.
 
-    Those know the fast form alone. An error to first order is a sum of roundings, each in proportion to the format's
-    epsilon: what may be lost in float32, PyTorch's own loss times five, times the ratio of epsilons may be lost here.
+    An error to first order is a sum of roundings, each in proportion to the format's epsilon: what may be lost in
+    float32, PyTorch's own loss times five, times the ratio of epsilons may be lost here.
     """
+    model, dtype = "mobilenet_v3_small", "bfloat16"
     axes = (("image_size", 32),)
     exact, own = (TorchSide(Case(CATALOG[model], dtype=each, axes=axes)) for each in ("float64", "float32"))
     side = JaxSide(Case(CATALOG[model], dtype="float32", axes=axes))
@@ -140,7 +133,6 @@ def test_networks_err_as_the_number_format_rounds(model, dtype, plain):
         side._inputs = cast(inputs)
         return side._loss(cast(parameters), cast(statistics))
 
-    convolutions.choose(Choice("cpu", plain))
     differentiate = compiled(jax.value_and_grad(loss, has_aux=True))
     with jax.default_matmul_precision("highest"):
         (_, (logits, _)), gradients = differentiate(side._parameters, side._statistics, side._inputs)
@@ -186,6 +178,28 @@ def test_plain_has_xlas_own_and_the_record_says_which():
     convolutions.choose(Choice("cpu", plain=True))
     assert forms(depthwise, x) == {"convolution"}
     assert convolutions.used() == "XLA's own"
+
+
+@pytest.mark.parametrize(("kernel", "groups"), [(3, CHANNELS), (1, 1)], ids=["depthwise", "1x1"])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_plain_computes_the_same(kernel, stride, groups):
+    """Of what has a fast form: so that a network which is plain computes what the proofs say of the fast one."""
+    layer = conv(CHANNELS, CHANNELS, kernel, stride=stride, groups=groups, rngs=nnx.Rngs(0))
+    x = jax.random.normal(jax.random.key(0), (2, 9, 8, CHANNELS))
+
+    def answers():
+        def f(layer, x):
+            y = layer(x)
+            return (y * jnp.arange(y.size).reshape(y.shape)).sum() / y.size, y
+
+        return jax.tree.leaves(nnx.jit(nnx.grad(f, argnums=(0, 1), has_aux=True))(layer, x))
+
+    fast = answers()
+    convolutions.choose(Choice("cpu", plain=True))
+    plain = answers()
+    assert len(plain) >= 3
+    for one, other in zip(plain, fast, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
 def test_a_users_module_takes_our_layer():

@@ -1,5 +1,8 @@
 """torchvision's published weights, through the same door as drawn ones; a checkpoint made here stands for theirs."""
 
+import runpy
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -48,10 +51,17 @@ def test_missing_weights_are_one_sentence(cache):
     assert not pretrained.path(MODEL).exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"not a checkpoint"])
-def test_a_broken_checkpoint_is_one_sentence_and_leaves_nothing(cache, content):
-    cache.write_bytes(content)
-    sentence = fetching.main([MODEL.name])
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint", None])
+def test_a_broken_or_missing_checkpoint_is_one_sentence_and_leaves_nothing(cache, content, monkeypatch):
+    """As a process it ends with that sentence, which whoever has started it shows."""
+    if content is not None:
+        cache.write_bytes(content)
+    # None is to be downloaded: nothing listens there.
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    monkeypatch.setattr(sys, "argv", ["pretrained", MODEL.name])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(fetching.__file__, run_name="__main__")
+    sentence = ended.value.code
     assert sentence.startswith("torchvision's weights of mobilenet_v3_small could not be had")
     assert "\n" not in sentence
     assert not pretrained.path(MODEL).parent.exists()

@@ -8,6 +8,8 @@ from importlib.util import find_spec
 
 import pytest
 
+from tests.unit.shared import ALONE
+
 NOOP = """
     import fwbench
 
@@ -18,7 +20,7 @@ NOOP = """
     def test_noop(fwbench_measure):
         fwbench_measure()
 """
-FAST = ("--benchmark-max-time=0", "--benchmark-min-rounds=5", "--fwbench-patience=0", "-p", "no:cacheprovider")
+FAST = ("--benchmark-max-time=0", "--benchmark-min-rounds=5", "--fwbench-patience=0", *ALONE)
 SUITE = ("--pyargs", "fwbench.suite.benchmarks", "--benchmark-only", "--fwbench-profile=quick")
 
 

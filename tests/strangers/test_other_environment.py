@@ -12,8 +12,9 @@ from fwbench.models import CATALOG
 from fwbench.parity import store
 from fwbench.parity.store import Key, Proved
 from fwbench.record.reading import PROOFS
+from tests.unit.shared import ALONE
 
-SUITE = ("--pyargs", "fwbench.suite.benchmarks", "--benchmark-only", "--fwbench-threads=1", "-p", "no:cacheprovider")
+SUITE = ("--pyargs", "fwbench.suite.benchmarks", "--benchmark-only", "--fwbench-threads=1", *ALONE)
 FAST = ("--benchmark-max-time=0", "--benchmark-min-rounds=5", "--fwbench-patience=0")
 
 

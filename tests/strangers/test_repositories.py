@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.shared import ALONE, ONE_PAIR
+
 REPOSITORY = Path(__file__).with_name("repository")
-QUICK = ("--benchmark-max-time=0.05", "--benchmark-min-rounds=5", "--fwbench-patience=0")
+QUICK = (*ALONE, "--benchmark-max-time=0.05", "--benchmark-min-rounds=5", "--fwbench-patience=0")
 
 
 class Repository:
@@ -76,7 +78,7 @@ def test_a_language_model_is_proved_measured_and_reported(repository):
 
 def test_a_wrong_twin_has_numbers_and_no_speed_up(repository):
     repository.edit("mine/jax_gpt.py", "approximate=True", "approximate=False")
-    code, output = repository.run("pytest", "benchmarks/test_gpt.py", "--benchmark-disable", "-k", "parity")
+    code, output = repository.run("pytest", "benchmarks/test_gpt.py", *ALONE, "--benchmark-disable", "-k", "parity")
     assert code == 1
     assert "tiny-gpt (eval): the difference in output is" in output
     only = ("--benchmark-only", "-k", "speed and inference and length16")
@@ -85,28 +87,11 @@ def test_a_wrong_twin_has_numbers_and_no_speed_up(repository):
     assert [row[-1] for row in rows(output, "tiny-gpt")] == ["1.00x", "unproved"], output
 
 
-# A pair of short turns for all: what a duet makes of its pairs is the statistics' own matter.
-ONE_PAIR = """
-from fwbench.worker import pairs
-
-play, played = pairs.Pairs.play, {}
-
-
-def once(self, workloads):
-    played.update(play(self, [workload for workload in workloads if workload not in played]))
-    return {workload: played[workload] for workload in workloads}
-
-
-pairs.Pairs.play = once
-pairs._PLACINGS = 1
-"""
-
-
 def test_a_slowdown_of_the_strangers_own_fails_the_gate_and_is_named(repository):
     (repository.folder / "conftest.py").write_text(ONE_PAIR)
     repository.edit("mine/jax_gpt.py", "for block in self.blocks:", "for block in [*self.blocks] * 8:")
     only = ("-k", "speed and jax and inference and length32")
-    gate = ("pytest", "benchmarks/test_gpt.py", "--benchmark-only", "--fwbench-against=HEAD")
+    gate = ("pytest", "benchmarks/test_gpt.py", *ALONE, "--benchmark-only", "--fwbench-against=HEAD")
     code, output = repository.run(*gate, *only)
     assert code == 1, output
     assert "jax-tiny-gpt-inference-b2-length32 regressed: latency +" in output

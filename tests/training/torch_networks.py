@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 from transformers import BertConfig, BertForTokenClassification
+from transformers.modeling_outputs import TokenClassifierOutput
 
 
 def vision_transformer(image_size):
@@ -60,6 +61,31 @@ class GPT(nn.Module):
     def forward(self, tokens):
         x = self.embedding(tokens) + self.position
         return self.head(self.block(x, src_mask=self.mask, is_causal=True))
+
+
+class Tagger(nn.Module):
+    """What BERT takes and returns, and nothing of what is between."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(1000, 16)
+        self.head = nn.Linear(16, 5)
+
+    def forward(self, input_ids, attention_mask):
+        return TokenClassifierOutput(logits=self.head(self.embedding(input_ids) * attention_mask.unsqueeze(-1)))
+
+
+class Bigram(nn.Module):
+    """What GPT ties, and nothing of what is between."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(1000, 16)
+        self.head = nn.Linear(16, 1000, bias=False)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, tokens):
+        return self.head(self.embedding(tokens))
 
 
 def attention(query, key, value):

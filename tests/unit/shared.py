@@ -1,8 +1,29 @@
-"""What takes long to make, made once for all processes of a run."""
+"""What makes runs within tests short: what takes long to make, made once, and pytest without what it does not need."""
 
 import fcntl
 import os
 import shutil
+
+# Without plugins that happen to be installed, and that no test here is about: to import them, and Hypothesis at the end
+# of each run, takes three times as long as all else that an empty run does.
+ALONE = ("-p", "no:cacheprovider", "-p", "no:anyio", "-p", "no:hypothesispytest", "-p", "no:jaxtyping")
+
+# For a conftest.py: a duet plays a pair of short turns and takes it for all. What it makes of pairs is the statistics'
+# own matter.
+ONE_PAIR = """
+from fwbench.worker import pairs
+
+play, played = pairs.Pairs.play, {}
+
+
+def once(self, workloads):
+    played.update(play(self, [workload for workload in workloads if workload not in played]))
+    return {workload: played[workload] for workload in workloads}
+
+
+pairs.Pairs.play = once
+pairs._PLACINGS = 1
+"""
 
 
 def once(tmp_path_factory, name, make):

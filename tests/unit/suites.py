@@ -14,6 +14,7 @@ import fwbench.gates.programs
 import fwbench.gates.saved
 import fwbench.plugin.run  # noqa: F401
 from fwbench.record import journal
+from tests.unit.shared import ALONE
 
 FAST = ("--benchmark-max-time=0", "--benchmark-min-rounds=7", "--fwbench-patience=0")
 
@@ -51,7 +52,7 @@ def suite(pytester, request, monkeypatch):
 
 def run(suite, *arguments):
     """The suite in a process of its own."""
-    return suite.runpytest_subprocess("-p", "no:cacheprovider", *arguments)
+    return suite.runpytest_subprocess(*ALONE, *arguments)
 
 
 _RUNS = itertools.count()
@@ -65,4 +66,4 @@ def in_process(suite, *arguments):
         patch.setattr(cpuinfo, "get_cpu_info", _CPU)
         # A journal's name is the second and the process, of which runs in one process have the same.
         patch.setattr(journal, "os", SimpleNamespace(getpid=lambda: f"run{next(_RUNS)}", fsync=os.fsync))
-        return suite.runpytest_inprocess("-p", "no:cacheprovider", *arguments)
+        return suite.runpytest_inprocess(*ALONE, *arguments)

@@ -21,6 +21,7 @@ from fwbench.commands.cli import main
 from fwbench.compare.findings import Finding, Outcome, Verdict
 from fwbench.errors import UserError
 from fwbench.report import summaries, verdicts
+from tests.unit.shared import ALONE
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = '$(touch pwned)"; touch pwned; `touch pwned` --upload-pack=touch'
@@ -286,7 +287,7 @@ def test_the_real_pytest_takes_the_commands_options(origin, checkout, event, mon
     # A run under xdist hands this down, and pytest-benchmark takes it as a word to switch itself off.
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     folder = checkout("refs/pull/1/merge")
-    (folder / "pytest.ini").write_text("[pytest]\n")
+    (folder / "pytest.ini").write_text(f"[pytest]\naddopts = {' '.join(ALONE)}\n")
     event("pull_request", pull_request=pull_request(origin[1]))
     assert main(["ci", "duet"]) == 4
     assert "**fwbench: nothing was compared**" in (folder / "fwbench-ci" / "summary.md").read_text()

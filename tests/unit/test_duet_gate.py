@@ -15,6 +15,7 @@ from fwbench.plugin.session import Session
 from fwbench.record.measurement import Failure, Measurement, Metric
 from fwbench.worker import sides
 from fwbench.worker.client import PACKAGE
+from tests.unit.shared import ONE_PAIR
 from tests.unit.suites import benchmarks, in_process
 from tests.unit.suites import run as in_own_process
 
@@ -370,8 +371,9 @@ def test_a_revision_without_the_fwbench_that_is_part_of_its_repository_is_refuse
 def test_a_real_duet_with_a_revision(with_fwbench):
     """What it finds is the machine's business: that it finds, and leaves nothing behind, is ours.
 
-    Limits that no noise reaches, so that no pair is played again.
+    Limits that no noise reaches, so that there are no suspects.
     """
+    with_fwbench.makeconftest(f'{ONE_PAIR}\npytest_plugins = ["fwbench.plugin"]\n')
     with_fwbench.makepyfile(test_suite=benchmarks("mlp", "jax"))
     limits = [f"--fwbench-fail={metric}:10000%" for metric in ("latency", "cpu_time", "peak_memory")]
     against = ("--benchmark-only", "--fwbench-against=HEAD", "--benchmark-json=x.json")

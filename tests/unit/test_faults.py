@@ -49,6 +49,7 @@ from fwbench.worker.sides import sides
 from tests.unit import processes
 from tests.unit.plain.plain_lane import LANE
 from tests.unit.processes import alive, children, descendants, gone, grandchildren, started_with
+from tests.unit.shared import ALONE
 from tests.unit.suites import benchmarks
 from tests.unit.suites import in_process as in_this_process
 from tests.unit.suites import suite as noops
@@ -444,7 +445,7 @@ def suite(folder, tmp_path):
 
 
 FAST = (
-    *("-p", "no:cacheprovider", "-p", "fwbench.plugin", "--benchmark-only"),
+    *(*ALONE, "-p", "fwbench.plugin", "--benchmark-only"),
     *("--benchmark-max-time=0", "--benchmark-min-rounds=5", "--fwbench-patience=0"),
 )
 
@@ -947,7 +948,7 @@ __all__ = ["noops"]
 
 # Storage
 
-ONLY = ("--benchmark-only", "--benchmark-max-time=0.2", "--fwbench-patience=0", "-p", "no:cacheprovider")
+ONLY = ("--benchmark-only", "--benchmark-max-time=0.2", "--fwbench-patience=0", *ALONE)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from fwbench.record.lanes import OWN, Lane, Lanes
 from fwbench.record.reading import PROOFS
 from fwbench.suite.studies import SUITES
 from fwbench.worker.client import PACKAGE
-from tests.unit.shared import once
+from tests.unit.shared import ALONE, once
 
 EXAMPLE = PACKAGE.parent / "docs" / "numpy-lane"
 SPEED = """
@@ -29,7 +29,7 @@ import fwbench
 def test_speed(fwbench_measure):
     fwbench_measure()
 """
-FAST = ("--benchmark-only", "--benchmark-max-time=0.1", "--benchmark-min-rounds=5", "--fwbench-patience=0")
+FAST = (*ALONE, "--benchmark-only", "--benchmark-max-time=0.1", "--benchmark-min-rounds=5", "--fwbench-patience=0")
 IDS = {f"{lane}-mlp-{mode}-b8" for lane in ("torch", "numpy") for mode in ("inference", "train_step")}
 
 
@@ -149,22 +149,24 @@ def bare_python(tmp_path):
     return python
 
 
-def test_a_packages_lane_is_gated(run, measured, bare_python):
-    """Against its own record, whatever the verdict on so few processes; and a lane that is lost fails the gate."""
+@pytest.fixture
+def gate(measured):
+    """Options that hold the inference of the package's lane to its own record."""
     _, saved = measured
-    gate = (*FAST, "--fwbench-gate", f"--benchmark-compare={saved}")
+    return (*FAST, "--fwbench-gate", f"--benchmark-compare={saved}", "-k", "numpy and inference")
+
+
+def test_a_packages_lane_is_gated(run, gate):
+    """Whatever the verdict on so few processes."""
     anything = ("--fwbench-fail=latency:1000000%", "--fwbench-fail=throughput:99.99%")
-    told = run("pytest", *gate, *anything, "-k", "numpy and inference")
+    told = run("pytest", *gate, *anything)
     assert any(line.split()[:2] == ["numpy-mlp-inference-b8", "latency"] for line in told.splitlines())
-    # Beside another lane, without which nothing would be compared.
-    lost = run("pytest", *gate, f"--fwbench-python=numpy={bare_python}", "-k", "inference", code=1)
-    assert "numpy-mlp-inference-b8" in lost.partition("fwbench: gate")[2]
 
 
 def test_a_packages_lane_plays_a_duet(run):
     told = run(
         "pytest",
-        *("--benchmark-only", f"--fwbench-against={sys.executable}", "--fwbench-fail=latency:10000%"),
+        *(*ALONE, "--benchmark-only", f"--fwbench-against={sys.executable}", "--fwbench-fail=latency:10000%"),
         *("-k", "numpy and inference"),
     )
     assert "1 passed" in told
@@ -183,8 +185,8 @@ def test_a_packages_lane_is_listed_with_its_package(run):
 def test_a_suites_model_is_measured_in_a_packages_lane_only_when_asked_for(run, project):
     (project / "test_speed.py").write_text(SPEED.replace(', lanes=["torch", "numpy"]', ""))
     try:
-        usual = run("pytest", "--collect-only", "-q")
-        asked = run("pytest", "--collect-only", "-q", "--fwbench-frameworks=numpy")
+        usual = run("pytest", *ALONE, "--collect-only", "-q")
+        asked = run("pytest", *ALONE, "--collect-only", "-q", "--fwbench-frameworks=numpy")
     finally:
         (project / "test_speed.py").write_text(SPEED)
     assert "numpy" not in usual
@@ -192,9 +194,11 @@ def test_a_suites_model_is_measured_in_a_packages_lane_only_when_asked_for(run, 
     assert "torch" not in asked
 
 
-def test_an_interpreter_without_the_package_skips_its_lane_with_the_reason(run, bare_python):
-    told = run("pytest", *FAST, "-rs", f"--fwbench-python=numpy={bare_python}", "-k", "numpy and inference")
-    assert "numpy cannot be imported (No module named 'numpy_lane'); install it there" in told
+def test_an_interpreter_without_the_package_skips_its_lane_with_the_reason_and_passes_no_gate(run, gate, bare_python):
+    told = run("pytest", *gate, "-rs", f"--fwbench-python=numpy={bare_python}", code=4)
+    skipped, _, judged = told.partition("fwbench: gate")
+    assert "numpy cannot be imported (No module named 'numpy_lane'); install it there" in skipped
+    assert "this run holds no measured benchmark" in judged
 
 
 @pytest.fixture
@@ -255,7 +259,7 @@ def test_what_is_wrong_with_a_packages_lanes_is_one_sentence_that_names_it(packa
 def pytest_in(folder, site, *arguments):
     path = os.pathsep.join([str(site), str(PACKAGE.parent)])
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
+        [sys.executable, "-m", "pytest", *ALONE, *arguments],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,

@@ -264,7 +264,6 @@ def test_an_unavailable_framework_skips_with_the_reason(suite):
         (["--fwbench-precision=fp8"], "*unknown precision 'fp8'*"),
         (["--fwbench-precision=tf32"], "*tf32 needs an NVIDIA GPU*ask for fp32 or bf16*"),
         (["--fwbench-weights=pretrained", "--fwbench-models=mlp"], "*torchvision publishes no weights of mlp*"),
-        (["--fwbench-weights=pretrained"], "*torchvision's weights of resnet50 could not be had*"),
         (["--fwbench-python=jax=/no/such/python"], "*there is no interpreter '/no/such/python'*"),
         (["--fwbench-python=python3"], "*'python3' is not FRAMEWORK=PATH*"),
         (["-n2", "--benchmark-autosave", "--fwbench-seeds=1"], "*--benchmark-autosave cannot work with -n*"),
@@ -272,16 +271,29 @@ def test_an_unavailable_framework_skips_with_the_reason(suite):
 )
 def test_bad_input_is_one_sentence_and_exit_4(suite, monkeypatch, arguments, sentence):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # TF32 must be impossible on every machine
-    # No checkpoint here, and none to be downloaded: nothing listens there.
-    for name in ("FWBENCH_CACHE", "TORCH_HOME"):
-        monkeypatch.setenv(name, str(suite.path / name))
-    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
     suite.makepyfile(test_suite=NOOP.replace('"noop", lanes=["noop"]', '"resnet50"'))
     result = run(suite, *arguments)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     lines = [line for line in result.stderr.lines if line]
     assert len(lines) == 1
     result.stderr.fnmatch_lines([f"ERROR: {sentence}"])
+    assert not list(suite.path.glob(".benchmarks/**/*.json*"))
+
+
+def test_weights_that_cannot_be_had_end_the_run_with_the_sentence_of_whoever_fetches_them(suite, monkeypatch):
+    """That is the interpreter which has PyTorch; this one tells of its last argument alone."""
+    python = suite.path / "python"
+    python.write_text(
+        "#!/bin/sh\necho 'a library warns' >&2\nfor name do :; done\necho \"no weights of $name\" >&2\nexit 1\n"
+    )
+    python.chmod(0o755)
+    monkeypatch.setenv("FWBENCH_CACHE", str(suite.path / "cache"))
+    suite.makepyfile(test_suite=NOOP.replace('"noop", lanes=["noop"]', '"resnet50"'))
+    result = run(suite, "--fwbench-weights=pretrained", f"--fwbench-python=torch={python}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert [line for line in result.stderr.lines if line] == [
+        "ERROR: --fwbench-weights pretrained: no weights of resnet50."
+    ]
     assert not list(suite.path.glob(".benchmarks/**/*.json*"))
 
 

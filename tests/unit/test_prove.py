@@ -16,6 +16,7 @@ from fwbench.parity.store import SHIPPED, Key, Proved
 from fwbench.record.reading import PROOFS
 from fwbench.worker import prove as proving
 from fwbench.worker.client import PACKAGE
+from tests.unit.shared import ALONE
 
 TESTS = """
     import pytest
@@ -41,7 +42,9 @@ TESTS = """
 def project(tmp_path, monkeypatch):
     """A project with tests, in whose folder we are; writes another file of tests."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = src\naddopts = -p fwbench.plugin\n")
+    # The command collects the tests in a process of its own.
+    addopts = " ".join(("-p", "fwbench.plugin", *ALONE))
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = src\naddopts = {addopts}\n")
 
     def write(tests=TESTS):
         (tmp_path / "test_mine.py").write_text(textwrap.dedent(tests))

@@ -485,6 +485,20 @@ def test_modules_of_a_network_count_wherever_they_lie_and_what_they_import_too(r
     assert repository(CATALOG["mlp"])[1] == {}
 
 
+def test_of_the_loaded_modules_those_count_that_nothing_else_stands_for(tmp_path, monkeypatch):
+    """Not fwbench's and Python's own, nor what is installed or of a commit; but a folder whose name begins alike."""
+    files = [tmp_path / "mine.py", tmp_path / "of-a-commit-not" / "mine.py", tmp_path / "of-a-commit" / "theirs.py"]
+    files.append(tmp_path / "lib" / "site-packages" / "theirs.py")
+    for path in files:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    told = [conditions.PACKAGE / "__init__.py", Path(os.__file__)]
+    modules = [SimpleNamespace(__file__=str(path)) for path in (*files, *told)]
+    monkeypatch.setattr(conditions, "sys", SimpleNamespace(modules={}))
+    found = conditions._loaded(tmp_path, conditions._Repository(tmp_path / "of-a-commit", "1"), modules)
+    assert found.keys() == {"mine.py", os.path.join("of-a-commit-not", "mine.py")}
+
+
 def test_outside_of_a_repository_the_files_of_the_tests_count(suite, measuring):
     run(suite, ONLY)
     path = suite.path / "test_suite.py"

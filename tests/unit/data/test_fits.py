@@ -72,7 +72,7 @@ def test_a_worker_that_is_killed_leaves_no_loader(fit, imagenet_folder):
                 seen.extend(loaders(worker))
                 os.kill(worker, signal.SIGKILL)
 
-    measurement = fit("jax", "cnn", batch_size=2, data="imagenet-100", data_path=str(imagenet_folder), tell=kill)
+    measurement = fit("torch", "cnn", batch_size=2, data="imagenet-100", data_path=str(imagenet_folder), tell=kill)
     assert measurement.failure.kind == "crashed"
     assert seen
     assert eventually(lambda: not any(os.path.exists(f"/proc/{process}") for process in seen))
