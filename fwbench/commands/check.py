@@ -135,6 +135,7 @@ class _Here:
             if lane.fallback
         ]
         found.append(Part("matrix products", 0.0, lambda: judging.matrix_products(self._measured)))
+        found.append(Part("ceilings", 0.0, lambda: judging.ceilings(self._measured)))
         found.append(Part("clock", 1.0, self._clock))
         if compared:
             found.append(Part("duet", 12.0 * len(compared), partial(self._duet, compared)))
@@ -151,7 +152,7 @@ class _Here:
         return [judging.energy_counter(meter.name, moves(meter, _POLLS, time.perf_counter))]
 
     def _lane(self, lane: Lane) -> list[Finding]:
-        """Fresh processes in IEEE float32, and a call in every other arithmetic."""
+        """Fresh processes in IEEE float32, and one in every other arithmetic."""
         first = self._measure(lane.name)
         found = {"fp32": first}
         if first.failure is None:
@@ -210,9 +211,9 @@ class _Here:
         smoke: bool = False,
         workers: Workers | None = None,
     ) -> Measurement:
-        """In a fresh process; timed in IEEE float32 unless one call is enough, and else called once."""
+        """In a fresh process; timed, and the first of a precision with its ceilings, unless one call is enough."""
         workload = Workload(lane, model, precision=precision, device=self._machine.device)
-        protocol = dataclasses.replace(_TIMED, smoke=smoke or precision != "fp32", deadline=self._left())
+        protocol = dataclasses.replace(_TIMED, smoke=smoke, deadline=self._left())
         found = (workers or self._workers).measure(workload, protocol, lambda _: None)
         self._measured.append(found)
         return found

@@ -11,7 +11,7 @@ from fwbench.compare.statistics import THRESHOLD
 from fwbench.machine.disturbances import loaded
 from fwbench.machine.load import busy
 from fwbench.record.measurement import Measurement, Metric
-from fwbench.report import products, units
+from fwbench.report import limits, products, units
 from fwbench.report.weighing import UNCHANGED_CODE
 from fwbench.suite.profiles import PROFILES
 
@@ -170,13 +170,31 @@ def energy_counter(name: str, changes: Sequence[tuple[float, float]]) -> Finding
 
 def matrix_products(measured: Sequence[Measurement]) -> list[Finding]:
     """Whether a lane multiplies matrices far more slowly than another one; nothing where none was timed undisturbed."""
-    found = products.rates(measured)
-    if not found:
-        return []
-    if not (slow := products.behind(found)):
-        return [Finding("matrix products", "good", products.told(found))]
-    step = f"no documented setting mends it: mind it where {' or '.join(slow)} is compared in networks of large ones"
-    return [Finding("matrix products", "better", products.told(found), step)]
+    findings = []
+    for precision, found in products.rates(measured).items():
+        said = products.told(found) if precision == "fp32" else f"in {precision}: {products.told(found)}"
+        if slow := products.behind(found):
+            lanes = " or ".join(slow)
+            step = f"no documented setting mends it: mind it where {lanes} is compared in networks of large ones"
+            findings.append(Finding("matrix products", "better", said, step))
+        else:
+            findings.append(Finding("matrix products", "good", said))
+    return findings
+
+
+def ceilings(measured: Sequence[Measurement]) -> list[Finding]:
+    """What every row of a report is held against here: the best of all lanes, in each precision, and of memory."""
+    highest = limits.ceilings(measured)
+    told = [
+        f"{precision} {units.flop_rate(highest.reached(precision) or 0.0)} ({m.workload.lane}: "
+        f"{m.metrics['compute_ceiling'].source.partition('; ')[2]})"
+        for precision, m in highest.compute.items()
+    ]
+    if highest.bandwidth:
+        told.append(f"memory {units.byte_rate(highest.bandwidth.value or 0.0)}")
+    if highest.disturbed:
+        return [Finding("ceilings", "better", ", ".join(told), _QUIET)]
+    return [Finding("ceilings", "good", ", ".join(told))] if told else []
 
 
 def other_load(load: Metric, cpus: int, seconds: float) -> Finding:

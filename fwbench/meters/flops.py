@@ -30,4 +30,4 @@ def model_flops(workload: Workload, model: Model, program: Program) -> Metric:
         return unavailable(source, f"{type(error).__name__}: {first_line(error)}")
     if not counted:
         return unavailable(source, "the lane counts none in this program; state the model's macs")
-    return Metric(counted * passes, source)
+    return Metric(float(counted * passes), source)

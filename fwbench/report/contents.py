@@ -10,7 +10,7 @@ from fwbench.record.measurement import Measurement
 from fwbench.record.metrics import METRICS
 from fwbench.record.reading import Plain, Record
 from fwbench.record.workload import MODES
-from fwbench.report import answers, calls, fits, published, ratios, summary, units
+from fwbench.report import answers, calls, fits, limits, published, ratios, summary, units
 from fwbench.report.cases import Case, Setting, doubts
 from fwbench.report.tables import Column, Table, tabulate
 
@@ -30,6 +30,8 @@ def tables(setting: Setting, baseline: str | None) -> list[Table]:
         fits.all_epochs(of_mode["fit"]),
         fits.epoch_times(of_mode["fit"]),
         fits.training_times(of_mode["fit"]),
+        limits.table(setting.cases, setting.machine),
+        limits.machines(setting.measurements),
         calls.break_even([*of_mode["inference"], *of_mode["train_step"]], baseline),
         *published.beside(cases),
         calls.table("harness", "The harness's own overhead", [case for case in cases if case.internal], None),

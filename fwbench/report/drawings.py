@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from fwbench.report import figures, forest, study_figures, tradeoffs
+from fwbench.report import figures, forest, roofline, study_figures, tradeoffs
 from fwbench.report.cases import Case
 from fwbench.report.figures import Drawing
 from fwbench.report.look import PAGE, Sheet
@@ -22,3 +22,4 @@ def draw(cases: Sequence[Case], baseline: str | None, sheet: Sheet = PAGE) -> It
     yield from figures.draw(cases, baseline, sheet)
     yield from study_figures.draw(cases, sheet)
     yield from tradeoffs.draw(cases, sheet)
+    yield from roofline.draw(cases, sheet)

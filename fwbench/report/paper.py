@@ -24,6 +24,7 @@ MINOR = {
     "summary": {"precision"},
     "inference": {"mode", "p95", "p99", "compile", "to steady", "n"},
     "training-steps": {"mode", "p95", "p99", "compile", "to steady", "n"},
+    "limits": {"FLOP a call", "bytes a call"},
     "final-epoch": {"train loss", "val. loss"},
     "epoch-time": {"waiting", "evaluating", "throughput/s", "train loss", "val. loss"},
     "training-time": set[str](),

@@ -14,24 +14,24 @@ from fwbench.record.measurement import Measurement, Metric
 BEHIND = 0.6
 
 
-def rates(measurements: Iterable[Measurement]) -> dict[str, Metric]:
-    """By lane the best of its rates, in FLOP/s.
+def rates(measurements: Iterable[Measurement]) -> dict[str, dict[str, Metric]]:
+    """By precision and lane the best of its rates, in FLOP/s.
 
     One that was measured beside other load is left out: somebody else on one of two cores halves it.
     """
-    found: dict[str, Metric] = {}
+    found: dict[str, dict[str, Metric]] = {}
     for m in measurements:
         rate = m.metrics.get("matrix_product_rate")
         if rate is None or rate.value is None or loaded(m):
             continue
-        lane = m.workload.lane
-        if lane not in found or rate.value > (found[lane].value or 0.0):
-            found[lane] = rate
+        lanes, lane = found.setdefault(m.workload.precision, {}), m.workload.lane
+        if lane not in lanes or rate.value > (lanes[lane].value or 0.0):
+            lanes[lane] = rate
     return found
 
 
 def behind(found: Mapping[str, Metric]) -> list[str]:
-    """The lanes that are far behind the best one."""
+    """Of the lanes of one precision those that are far behind the best one."""
     values = {lane: rate.value or 0.0 for lane, rate in found.items()}
     return [lane for lane, value in values.items() if value < BEHIND * max(values.values())]
 

@@ -8,6 +8,7 @@ from fwbench.record.lanes import BASELINE
 from fwbench.record.measurement import WAITING, Measurement, fitting
 from fwbench.report import calls, fits, products, units
 from fwbench.report.cases import baseline, cases, doubts, title
+from fwbench.report.limits import above
 from fwbench.report.tables import Table
 from fwbench.text import line
 
@@ -88,13 +89,14 @@ def cautions(measured: Sequence[Measurement]) -> list[str]:
     """Where a number may not be what it seems: crashes, halved batches, unusual paths, disturbances, recompilation."""
     lines = [f"{m.workload.id}: {m.after_crash}" for m in measured if m.after_crash]
     lines += dict.fromkeys(f"{m.workload.id}: {fitting(m.unfit)} (--fwbench-fit-batch)" for m in measured if m.unfit)
-    found = products.rates(measured)
-    if slow := products.behind(found):
-        lines.append(
-            f"matrix products are far slower in {' and '.join(slow)} than this CPU can: {products.told(found)}. "
-            "Networks that consist of them, such as ViT, are slow there for that reason (docs/method.md, "
-            '"Matrix products")'
-        )
+    lines += above(cases(measured))
+    for precision, found in products.rates(measured).items():
+        if slow := products.behind(found):
+            lines.append(
+                f"matrix products in {precision} are far slower in {' and '.join(slow)} than this machine can: "
+                f"{products.told(found)}. Networks that consist of them, such as ViT, are slow there for that reason "
+                '(docs/method.md, "Matrix products")'
+            )
     cautioned: dict[str, list[str]] = {}
     for m in measured:
         if caution := m.settings.get("caution"):

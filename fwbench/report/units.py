@@ -64,6 +64,28 @@ def rate(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else _three(value)
 
 
+def flop(value: float) -> str:
+    """Operations: 8.18 GFLOP."""
+    return _prefixed(value, "FLOP")
+
+
+def flop_rate(value: float) -> str:
+    """Operations a second: 340 GFLOP/s."""
+    return _prefixed(value, "FLOP/s")
+
+
+def byte_rate(value: float) -> str:
+    """Bytes a second in decimal units, as bandwidths are stated: 12.3 GB/s."""
+    return _prefixed(value, "B/s")
+
+
+def _prefixed(value: float, unit: str) -> str:
+    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= _ROUNDS_UP * factor:
+            return f"{_three(value / factor)} {prefix}{unit}"
+    return f"{_three(value)} {unit}"
+
+
 def ratio(value: float) -> str:
     """1.23x, or of a disturbed one 0.98x to 4.56x."""
     return span((value.low, value.high)) if isinstance(value, Within) else f"{value:.2f}x"

@@ -297,6 +297,22 @@ def test_a_lane_far_behind_in_matrix_products_is_found(found, expected):
     assert all("87 GFLOP/s (a library on a CPU)" in f.found or "120 GFLOP/s" in f.found for f in findings)
 
 
+def test_the_ceilings_are_told_in_each_precision():
+    def reaching(lane, flops, load=0.0, **fields):
+        told = {"compute_ceiling": metric(flops, f"XLA on GenuineIntel; {lane} product"), "other_load": metric(load)}
+        return measured(lane, metrics=told | {"memory_bandwidth": metric(1.2e10)}, stages={"ceilings": 1.0}, **fields)
+
+    lanes = [reaching("torch", 3e11), reaching("jax", 2e11, load=0.5), reaching("jax", 1.5e12, precision="bf16")]
+    (finding,) = judging.ceilings(lanes)
+    assert (
+        finding.found
+        == "fp32 300 GFLOP/s (torch: torch product), bf16 1.50 TFLOP/s (jax: jax product), memory 12.0 GB/s"
+    )
+    assert level(finding) == "good"
+    assert level(judging.ceilings([*lanes, reaching("jax", 4e11, load=0.5)])[0]) == "better"
+    assert judging.ceilings([measured()]) == []
+
+
 def test_a_lane_in_another_arithmetic_is_found_by_a_real_worker(monkeypatch):
     """The harness's own lane computes in float32 whatever it is asked for."""
     monkeypatch.setattr(check, "_TIMED", dataclasses.replace(check._TIMED, warmup_time=0.0, max_time=0.05))
@@ -319,8 +335,8 @@ def test_a_lane_in_another_arithmetic_is_found_by_a_real_worker(monkeypatch):
 @pytest.mark.parametrize(
     ("there", "titles"),
     [
-        (("torch", "torchvision"), ["torch", "torch-compile", "matrix products", "clock", "duet"]),
-        (("jax", "jaxlib"), ["matrix products", "clock"]),  # without flax
+        (("torch", "torchvision"), ["torch", "torch-compile", "matrix products", "ceilings", "clock", "duet"]),
+        (("jax", "jaxlib"), ["matrix products", "ceilings", "clock"]),  # without flax
     ],
 )
 def test_a_framework_that_is_not_installed_is_left_to_doctor(monkeypatch, there, titles):

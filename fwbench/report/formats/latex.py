@@ -18,6 +18,7 @@ from fwbench.report.tables import Table
 PREAMBLE = r"""% What the tables and figures of this folder need: \input it before \begin{document}.
 \usepackage[T1]{fontenc} % fonts in which accents and underscores are characters, which can be copied
 \usepackage{array,booktabs,graphicx,longtable,siunitx}
+\DeclareSIUnit{\flop}{FLOP}
 % What stands below a table. \newcommand{\fwbenchnote}[1]{} before this line leaves it out.
 \providecommand{\fwbenchnote}[1]{\par\smallskip\noindent\begin{minipage}{\linewidth}\scriptsize #1\end{minipage}}
 """

@@ -27,10 +27,24 @@ _UNITS: dict[str, dict[str, tuple[float, str]]] = {
         "GB": (1e9, r"\giga\byte"),
     },
     "J": {"J": (1.0, r"\joule"), "mJ": (1e-3, r"\milli\joule"), "kJ": (1e3, r"\kilo\joule")},
+    **{
+        unit: {
+            f"{prefix}{unit}": (factor, rf"{macro}{siunitx}")
+            for factor, prefix, macro in (
+                (1e12, "T", r"\tera"),
+                (1e9, "G", r"\giga"),
+                (1e6, "M", r"\mega"),
+                (1e3, "k", r"\kilo"),
+                (1.0, "", ""),
+            )
+        }
+        for unit, siunitx in (("FLOP", r"\flop"), ("FLOP/s", r"\flop\per\second"), ("B/s", r"\byte\per\second"))
+    },
+    "FLOP/B": {"": (1.0, r"\flop\per\byte")},
     "1/s": {"": (1.0, r"\per\second"), "M": (1e6, r"\per\second")},
     "1": {"": (1.0, ""), "x": (1.0, ""), "%": (1e-2, r"\percent")},
 }
-_SHOWN = re.compile(r"(<= )?(-?[\d,]+(?:\.\d+)?)(e[-+]?\d+)?(?:±([\d.]+))? ?([A-Za-z%]*)")
+_SHOWN = re.compile(r"(<= )?(-?[\d,]+(?:\.\d+)?)(e[-+]?\d+)?(?:±([\d.]+))? ?([A-Za-z%/]*)")
 # Shorter words of a head stand side by side, not one below the other.
 _NARROW = 8
 

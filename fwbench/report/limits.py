@@ -1,0 +1,294 @@
+"""How near each row comes to what its machine can do: FLOP/s against measured ceilings and data-sheet peaks."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from fwbench.machine import Machine
+from fwbench.machine.load import BUSY
+from fwbench.machine.peaks import Peaks, peaks
+from fwbench.record.measurement import CEILING, Measurement, Metric
+from fwbench.record.metrics import CEILINGS
+from fwbench.record.workload import Workload
+from fwbench.report import units
+from fwbench.report.cases import Case, axis_columns, over_seeds
+from fwbench.report.tables import Column, Table, tabulate
+
+Binds = Literal["compute", "memory", "caches", "neither", "unknown"]
+
+# A limit binds a row of whose time it explains so much.
+_BINDS = 0.5
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """The best that any lane reached on one machine.
+
+    Attributes:
+        compute: of each precision the measurement that has the highest `compute_ceiling`, in FLOP/s.
+        bandwidth: of memory, B/s; None where no lane measured it.
+    """
+
+    compute: Mapping[str, Measurement]
+    bandwidth: Metric | None
+
+    def reached(self, precision: str) -> float | None:
+        """FLOP/s in a precision; None where no lane measured it."""
+        return self.compute[precision].value("compute_ceiling") if precision in self.compute else None
+
+    @property
+    def disturbed(self) -> list[str]:
+        """The precisions whose ceiling was measured beside other load; one that an earlier run found was not."""
+        return [
+            precision
+            for precision, m in self.compute.items()
+            if CEILING in m.stages and (m.value("other_load") or 0.0) > BUSY
+        ]
+
+
+@dataclass(frozen=True)
+class Limited:
+    """A row, held against the limits of its machine.
+
+    Attributes:
+        flops: of a call.
+        seconds: of a call among calls back to back, as throughput is measured.
+        moved: bytes of a call; None where the lane does not tell.
+        ceiling, bandwidth: measured, in FLOP/s and B/s; None where they were not.
+        peak: of the data sheet, in FLOP/s.
+    """
+
+    case: Case
+    flops: float
+    seconds: float
+    moved: float | None
+    ceiling: float | None
+    bandwidth: float | None
+    peak: float | None
+
+    @property
+    def rate(self) -> float:
+        """FLOP/s."""
+        return self.flops / self.seconds
+
+    @property
+    def share(self) -> float | None:
+        """Of the measured ceiling."""
+        return self.rate / self.ceiling if self.ceiling else None
+
+    @property
+    def utilisation(self) -> float | None:
+        """Of the data sheet's peak: model FLOPs utilisation (MFU)."""
+        return self.rate / self.peak if self.peak else None
+
+    @property
+    def intensity(self) -> float | None:
+        """FLOP for each byte that is moved."""
+        return self.flops / self.moved if self.moved else None
+
+    @property
+    def binds(self) -> Binds:
+        """Which limit explains at least half of the time of a call.
+
+        `caches`: its bytes come faster than memory could give them. `neither`: most of the time goes to something else,
+        such as starting many small operators, or code that uses the processor badly.
+        """
+        computing = self.flops / self.ceiling / self.seconds if self.ceiling else None
+        if computing is not None and computing >= _BINDS and self.moved is None:
+            return "compute"
+        if computing is None or self.moved is None or not self.bandwidth:
+            return "unknown"
+        moving = self.moved / self.bandwidth / self.seconds
+        if max(computing, moving) < _BINDS:
+            return "neither"
+        if computing >= moving:
+            return "compute"
+        return "memory" if moving <= 1 else "caches"
+
+
+def ceilings(measurements: Iterable[Measurement]) -> Ceilings:
+    """The highest of all: whatever disturbed one made it lower."""
+    compute: dict[str, Measurement] = {}
+    bandwidth: Metric | None = None
+    for m in measurements:
+        precision = m.workload.precision
+        reached, copied = m.value("compute_ceiling"), m.metrics.get("memory_bandwidth")
+        if reached and (precision not in compute or reached > (compute[precision].value("compute_ceiling") or 0.0)):
+            compute[precision] = m
+        if copied and _above(copied, bandwidth):
+            bandwidth = copied
+    return Ceilings(compute, bandwidth)
+
+
+def limited(cases: Sequence[Case], machine: Machine | None = None) -> list[Limited]:
+    """Every row of which FLOPs and throughput are known, against the ceilings that the same records tell."""
+    measured = [case for case in over_seeds(cases) if not case.internal]
+    highest = _ceilings(measured)
+    sheet = peaks(machine.accelerator) if machine and machine.device == "gpu" else None
+    # One count for all lanes: none gets credit for operations that another one does without.
+    flops: dict[Workload, float] = {}
+    for case in measured:
+        if counted := case.value("model_flops"):
+            flops[_across(case)] = min(counted, flops.get(_across(case), counted))
+    found = []
+    for case in measured:
+        counted, throughput = flops.get(_across(case)), case.value("throughput")
+        if counted and throughput:
+            found.append(
+                Limited(
+                    case,
+                    counted,
+                    case.workload.batch_size / throughput,
+                    _moved(case),
+                    highest.reached(case.workload.precision),
+                    _value(highest.bandwidth),
+                    sheet.flops.get(case.workload.precision) if sheet else None,
+                )
+            )
+    return found
+
+
+def _ceilings(cases: Iterable[Case]) -> Ceilings:
+    return ceilings(m for case in cases if not case.internal for m in case.measurements)
+
+
+def above(cases: Sequence[Case]) -> list[str]:
+    """A sentence where rows compute faster than the ceiling that they are held against, which is then none."""
+    rows = [(row.share, row) for row in limited(cases) if row.share is not None and row.share > 1]
+    if not rows:
+        return []
+    share, most = max(rows, key=lambda pair: pair[0])
+    workload = most.case.workload
+    subject = "1 row computes" if len(rows) == 1 else f"{len(rows)} rows compute"
+    return [
+        f"{subject} faster than the measured ceiling ({share:.0%} of it: {workload.id}), so it is no ceiling: it was "
+        "measured beside other load, or what was tried is not the fastest that this machine can do. Measure again on a "
+        "quiet machine."
+    ]
+
+
+def table(cases: Sequence[Case], machine: Machine | None) -> Table:
+    """Of each row the FLOP/s, its shares, and which limit binds; columns that no row has anything for are left out."""
+    rows = limited(cases, machine)
+    sheet = peaks(machine.accelerator) if machine and machine.device == "gpu" else None
+    optional = (
+        (Column[Limited]("of ceiling", lambda row: row.share, "1", _share), "share"),
+        (Column[Limited]("MFU", lambda row: row.utilisation, "1", _share), "utilisation"),
+        (Column[Limited]("bytes a call", lambda row: row.moved, "B", units.size), "moved"),
+        (Column[Limited]("intensity", lambda row: row.intensity, "FLOP/B", units.rate), "moved"),
+        (Column[Limited]("limit", lambda row: row.binds), "share"),
+    )
+    return tabulate(
+        "limits",
+        "How near the limit",
+        f"{_TOLD}{_sheet(sheet)}",
+        (
+            Column("model", lambda row: row.case.workload.model),
+            Column("mode", lambda row: row.case.workload.mode),
+            Column("batch", lambda row: row.case.workload.batch_size, "1"),
+            *axis_columns(rows, lambda row: row.case.workload),
+            Column("lane", lambda row: row.case.lane),
+            Column("FLOP a call", lambda row: row.flops, "FLOP", units.flop),
+            Column("achieved", lambda row: row.rate, "FLOP/s", units.flop_rate),
+            *(column for column, needed in optional if any(getattr(row, needed) is not None for row in rows)),
+        ),
+        rows,
+        [*_low(_ceilings(cases)), *_missing(rows, machine, sheet)],
+    )
+
+
+_TOLD = (
+    "FLOP a call is counted alike for every lane: two for each multiply-accumulate of the model's forward pass, three "
+    "times that in a training step. Achieved is at the throughput of calls back to back; of ceiling is its share of "
+    "the fastest matrix product or convolution that any lane reached in this precision, with all threads. Bytes a call "
+    "are what its operators or compiled kernels read and write, in each lane by its own count; intensity is FLOP for "
+    "each of them. Limit is what explains at least half of the time: compute, memory, or caches where bytes come "
+    "faster than memory gives them; neither, where the time goes to something else; unknown, where the lane does not "
+    'tell its bytes (docs/method.md, "How near the limit").'
+)
+
+
+def _sheet(sheet: Peaks | None) -> str:
+    return f" MFU is the share of the peak in the {sheet.source}, without sparsity." if sheet else ""
+
+
+def _low(found: Ceilings) -> list[str]:
+    if not found.disturbed:
+        return []
+    return [
+        f"a ceiling of {' and '.join(found.disturbed)} that was measured without other load: this one may be too low"
+    ]
+
+
+def _missing(rows: Sequence[Limited], machine: Machine | None, sheet: Peaks | None) -> list[str]:
+    lines = []
+    if rows and machine and machine.device == "cpu":
+        lines.append("no data-sheet peak: a CPU's clock under vector instructions is no published figure")
+    elif rows and machine and sheet is None:
+        lines.append(f"no data-sheet peak: fwbench lists none of {machine.accelerator}")
+    untold = dict.fromkeys(row.case.workload.lane for row in rows if row.moved is None)
+    if untold:
+        lines.append(f"bytes of {', '.join(untold)}, which the lane or the compiler does not state")
+    return lines
+
+
+# Lane, precision and what was found.
+Found = tuple[str, str, dict[str, Metric]]
+
+
+def machines(measurements: Iterable[Measurement]) -> Table:
+    """What each lane reached by itself, beside the best of all."""
+    told: dict[tuple[str, str], dict[str, Metric]] = {}
+    every = list(measurements)
+    for m in every:
+        for name in CEILINGS:
+            metric, lane = m.metrics.get(name), told.setdefault((m.workload.lane, m.workload.precision), {})
+            if metric and _above(metric, lane.get(name)):
+                lane[name] = metric
+    best = ceilings(every)
+    rows = [(*key, found) for key, found in told.items() if "compute_ceiling" in found]
+
+    def of_best(row: Found) -> float | None:
+        value, highest = row[2]["compute_ceiling"].value, best.reached(row[1])
+        return value / highest if value and highest else None
+
+    return tabulate(
+        "ceilings",
+        "What this machine can do, lane by lane",
+        "The fastest matrix product of each lane; the best of that and of a dense convolution; how near that comes to "
+        "the best lane's, which is the ceiling of all rows; and a copy in memory, bytes read and written.",
+        (
+            Column[Found]("lane", lambda row: row[0]),
+            Column[Found]("precision", lambda row: row[1]),
+            Column[Found]("product", lambda row: _value(row[2].get("matrix_product_rate")), "FLOP/s", units.flop_rate),
+            Column[Found]("best", lambda row: _value(row[2]["compute_ceiling"]), "FLOP/s", units.flop_rate),
+            Column[Found]("of ceiling", of_best, "1", _share),
+            Column[Found]("copy", lambda row: _value(row[2].get("memory_bandwidth")), "B/s", units.byte_rate),
+        ),
+        rows,
+    )
+
+
+def _across(case: Case) -> Workload:
+    return dataclasses.replace(case.workload, lane="", remat=False, plain=False, accumulate=1)
+
+
+def _moved(case: Case) -> float | None:
+    """Of a loop, which accumulation is, XLA counts the body once."""
+    if case.workload.accumulate > 1:
+        return None
+    programs = [m.program for m in case.measurements if m.program]
+    return next((program.bytes_accessed for program in programs if program.bytes_accessed), None)
+
+
+def _above(one: Metric, other: Metric | None) -> bool:
+    return (one.value or 0.0) > (_value(other) or 0.0)
+
+
+def _value(metric: Metric | None) -> float | None:
+    return metric.value if metric else None
+
+
+def _share(value: float) -> str:
+    return f"{value:.1%}"
