@@ -217,6 +217,13 @@ def _add_selection(group: pytest.OptionGroup) -> None:
         "environment of their own. May be repeated.",
     )
     group.addoption(
+        "--fwbench-workers",
+        metavar="ENGINE",
+        choices=["ray"],
+        help="Spread the benchmarks over the accelerators of a Ray cluster, each of which measures one at a time: the "
+        "cluster of RAY_ADDRESS, or else this machine alone. Needs the extra fwbench[ray].",
+    )
+    group.addoption(
         "--fwbench-resume",
         metavar="JOURNAL",
         nargs="?",

@@ -121,6 +121,7 @@ def plan(
     metered: bool,
     processes: int = 1,
     duet: bool = False,
+    at_once: int = 1,
 ) -> "Plan":
     """The plan of a run.
 
@@ -131,6 +132,7 @@ def plan(
         metered: whether there is an energy counter; without one nothing is waited for.
         processes: that measure each workload one after another.
         duet: whether the benchmarks take turns with another revision's.
+        at_once: how many are measured at the same time.
     """
     estimates: dict[str, Estimate | None] = {}
     lanes: set[str] = set()
@@ -148,7 +150,7 @@ def plan(
             found = dataclasses.replace(found, work=found.work + start(workload))
         lanes.add(workload.lane)
         estimates[name] = found
-    return Plan(estimates, known.made, duet=duet)
+    return Plan(estimates, known.made, duet=duet, at_once=at_once)
 
 
 def windows(protocol: Protocol, call: float, metered: bool) -> float:
@@ -225,17 +227,24 @@ class Plan:
         benchmarks: by the test's id; None where nobody knows.
         made: when the record was made that knows some of them.
         duet: whether they are a duet, whose benchmarks have no times of their own.
+        at_once: how many are measured at the same time.
 
     Attributes:
         pending: the benchmarks that are not over.
     """
 
     def __init__(
-        self, benchmarks: Mapping[str, Estimate | None], made: datetime | None = None, *, duet: bool = False
+        self,
+        benchmarks: Mapping[str, Estimate | None],
+        made: datetime | None = None,
+        *,
+        duet: bool = False,
+        at_once: int = 1,
     ) -> None:
         self.pending: dict[str, Estimate | None] = dict(benchmarks)
         self._made = made
         self._duet = duet
+        self._at_once = at_once
         # Seconds of work by source and lane: planned, and taken.
         self._planned: dict[tuple[bool, str], float] = {}
         self._taken: dict[tuple[bool, str], float] = {}
@@ -243,7 +252,9 @@ class Plan:
     @property
     def left(self) -> float:
         """Seconds until the run ends, as far as they are known."""
-        return sum(found.windows + found.work * self._factor(found) for found in self.pending.values() if found)
+        each = [found.windows + found.work * self._factor(found) for found in self.pending.values() if found]
+        # Nothing ends before its longest part.
+        return max(sum(each) / self._at_once, *each, 0.0)
 
     def took(self, name: str, seconds: float | None) -> None:
         """A benchmark is over.

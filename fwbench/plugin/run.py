@@ -22,7 +22,7 @@ from fwbench.meters.energy import counter
 from fwbench.models import CATALOG
 from fwbench.models.project import Project
 from fwbench.parity.store import Proved
-from fwbench.plugin import plan, replaying, resuming, saving, spreading
+from fwbench.plugin import plan, pooling, replaying, resuming, saving, spreading
 from fwbench.plugin.conditions import conditions
 from fwbench.plugin.progress import Progress
 from fwbench.plugin.repeating import Disturbed, better, fail_late
@@ -37,6 +37,7 @@ from fwbench.report import summary
 from fwbench.suite.profiles import Protocol
 from fwbench.worker import interrupts
 from fwbench.worker.prove import prove as prove_model
+from fwbench.worker.slot import Setup
 
 # Of pytest-benchmark's, what means nothing where benchmarks do not run.
 _NEEDS_BENCHMARKS = ("save", "autosave", "json", "compare", "compare-fail", "histogram")
@@ -60,10 +61,13 @@ class Run:
         if not hasattr(config, "workerinput"):
             self._refuse_parallel()
             resuming.refuse(config)
-        here = machine()
+        self._pool = pooling.pool(config)
+        here = self._pool.machine if self._pool else machine()
         self.selection = select(config, here)
         self.machine = dataclasses.replace(here, threads=self.selection.threads)
         self.project = Project(config.rootpath, (*config.getini("pythonpath"), config.rootpath))
+        if self._pool:
+            self._pool.equip(self._setup())
         self.gate: Gate | None = choose(config, self.selection, self.machine, self.project)
         self._plan: plan.Plan | None = None
         self._progress: Progress | None = None
@@ -75,6 +79,8 @@ class Run:
         self._ran = False  # whether there is anything that a gate could judge
         self._usage_error: pytest.UsageError | None = None
         self._measures = False  # whether any selected test does
+        self._left: list[tuple[Workload, Protocol]] = []  # that a pool has not yet been asked for
+        self._spent: dict[str, float] = {}  # seconds that a pool took for a test's measurement
         self._disturbed: list[Disturbed] = []
         self._strict: bool = config.getoption("fwbench_strict")
         self._digests: dict[Workload, tuple[str, str]] = {}
@@ -82,7 +88,21 @@ class Run:
     @functools.cached_property
     def session(self) -> Session:
         """The workers and the journal, which end with the run."""
-        return Session(self.selection, self.machine, self._storage, self.project, self._conditions)
+        return Session(self.selection, self.machine, self._storage, self.project, self._conditions, self._pool)
+
+    def _setup(self) -> Setup:
+        """What a pool must know of how the run measures."""
+        asked = self.selection
+        return Setup(
+            self.project,
+            asked.device,
+            asked.pythons,
+            asked.threads,
+            asked.processes,
+            asked.patience,
+            asked.fallback,
+            asked.fit_batch,
+        )
 
     @property
     def _benchmarking(self) -> Any:
@@ -190,7 +210,9 @@ class Run:
         if not measured or self._benchmarking.disabled or self._benchmarking.skip:
             return
         saving.take_over(self._benchmarking, self._unwritten.append)
-        self._begin_journal({item: w for item, w in measured.items() if not _is_kept_from_running(item)})
+        asked = {item: w for item, w in measured.items() if not _is_kept_from_running(item)}
+        self._begin_journal(asked)
+        self._left = [(w, self._protocol(item, w)) for item, w in asked.items() if item.nodeid not in self._taken]
         terminal = self._config.pluginmanager.getplugin("terminalreporter")
         if terminal is None or self._config.get_verbosity() < 0 or hasattr(self._config, "workerinput"):
             return
@@ -242,17 +264,21 @@ class Run:
             metered=not isinstance(counter(self.selection.device), str),
             processes=self.selection.processes,
             duet=duet,
+            at_once=len(self._pool) if self._pool else 1,
         )
 
     def pytest_report_collectionfinish(self) -> list[str]:
         """Say what is taken from a journal, and how long the rest will take."""
         resumed = [f"fwbench: {line}" for line in self._resumed.lines()] if self._resumed else []
-        return [*resumed, *([self._plan.told()] if self._plan and self._plan.pending else [])]
+        spread = [f"fwbench: {self._pool.told}"] if self._pool and self._measures else []
+        return [*spread, *resumed, *([self._plan.told()] if self._plan and self._plan.pending else [])]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Renew the plan by what was taken; a test that is skipped beforehand has no call."""
         if self._plan and report.when != "setup":
-            self._plan.took(report.nodeid, report.duration if report.when == "call" and report.passed else None)
+            # A test whose measurement is made elsewhere has waited for it, or not.
+            seconds = self._spent.pop(report.nodeid, report.duration)
+            self._plan.took(report.nodeid, seconds if report.when == "call" and report.passed else None)
 
     def _expect(self, measured: dict[pytest.Item, Workload], gate: Gate) -> None:
         """Tell a gate what the run will measure, and what is left out on purpose."""
@@ -318,6 +344,9 @@ class Run:
 
     def _measure_again(self) -> None:
         """Measure what was disturbed a second time, now that all else is done, where the machine becomes quiet."""
+        if self._disturbed and self.session.patient:
+            again = [(one.measurement, one.protocol) for one in self._disturbed]
+            self.session.ask_again([(m.asked, protocol) for m, protocol in again if self._is_made_again(m.workload)])
         for one in self._disturbed:
             if self.session.patient and self._is_made_again(one.measurement.workload):
                 self._replace(one)
@@ -339,7 +368,10 @@ class Run:
             if self._progress:
                 self._progress.not_again()
             return
-        second = self._with_equal_weights(self.session.measure(first.asked, one.protocol, tell))
+        try:
+            second = self._with_equal_weights(self.session.measure(first.asked, one.protocol, tell))
+        except UserError as error:
+            raise pytest.Session.Interrupted(str(error)) from None
         if self._progress:
             self._progress.end(second)
         one.measurement = better(first, second)
@@ -363,6 +395,8 @@ class Run:
                 # It is in this run's journal, too.
                 self.session.measurements.append(taken)
                 return taken
+        elif self._pool:
+            measurement = self._pooled(item, workload, protocol, tell)
         elif self.gate:
             measurement = self._with_equal_weights(self.gate.measure(workload, protocol, self.session.measure, tell))
         else:
@@ -373,6 +407,19 @@ class Run:
             # What was measured is shown and saved yet, but no further hours are spent on what cannot be kept.
             item.session.shouldstop = _unkept(error)
         return measurement
+
+    def _pooled(
+        self, item: pytest.Item, workload: Workload, protocol: Protocol, tell: Callable[[str], None]
+    ) -> Measurement:
+        """What the pool finds, which the first test lets begin with everything that the run will ask for."""
+        self.session.ask(self._left, self._with_equal_weights)
+        self._left = []
+        try:
+            found = self.session.measure(workload, protocol, tell)
+        except UserError as error:
+            pytest.exit(str(error), pytest.ExitCode.INTERRUPTED)
+        self._spent[item.nodeid] = sum(found.stages.values()) + (found.overhead_s or 0.0)
+        return found
 
     def _with_equal_weights(self, measurement: Measurement) -> Measurement:
         """The measurement; a failure where its lane's weights are not those that the lanes before it had."""

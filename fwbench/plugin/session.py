@@ -1,24 +1,24 @@
 """A run of the suite: the selection, the workers that measure it, and the journal that keeps what they find."""
 
-import dataclasses
-import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fwbench.compare.criteria import values
 from fwbench.machine import Machine
 from fwbench.machine.ceilings import Kept
 from fwbench.machine.load import wait_for_quiet
 from fwbench.models.project import Project
 from fwbench.record.journal import Journal
-from fwbench.record.measurement import WAITING, Measurement, Metric
+from fwbench.record.measurement import WAITING, Measurement
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.suite.selection import Selection
 from fwbench.worker.client import Workers
+from fwbench.worker.pool import Pool
+from fwbench.worker.processes import repeated
 
 
 class Session:
@@ -30,10 +30,17 @@ class Session:
         storage: folder under which the journal is kept.
         project: whose models are measured.
         conditions: of all measurements, for the journal.
+        pool: of accelerators that measure at the same time; None: this machine measures one after another.
     """
 
     def __init__(
-        self, selection: Selection, machine: Machine, storage: Path, project: Project, conditions: Mapping[str, Any]
+        self,
+        selection: Selection,
+        machine: Machine,
+        storage: Path,
+        project: Project,
+        conditions: Mapping[str, Any],
+        pool: Pool | None = None,
     ) -> None:
         self.selection = selection
         self.machine = machine
@@ -50,27 +57,50 @@ class Session:
         self._workers.patience = selection.patience
         self._workers.coordinator = selection.coordinator
         self.journal = Journal(storage / "journal", conditions)
+        self._pool = pool
+        # Of the measurements that came before they were asked for, those that are in the journal.
+        self._written: list[Measurement] = []
 
     def measure(self, workload: Workload, protocol: Protocol, tell: Callable[[str], None]) -> Measurement:
         """Measure one workload in as many processes as the run asks for."""
-        found: list[Measurement] = []
-        while len(found) < (1 if protocol.programs else self.selection.processes):
-            if found:
-                tell(f"process {len(found) + 1}")
-            one = self.run(workload, protocol, tell)
-            if one.failure:
-                return one
-            if found and (one.workload, one.fallback) != (found[0].workload, found[0].fallback):
-                # With a smaller batch or fallback flags, as all processes of it will be from now on.
-                found = []
-            found.append(one)
-        return pooled(found)
+        if self._pool:
+            return self._pool.take(workload, protocol, tell)
+        count = 1 if protocol.programs else self.selection.processes
+        return repeated(lambda: self.run(workload, protocol, tell), count, tell)
 
     def run(self, workload: Workload, protocol: Protocol, tell: Callable[[str], None] = lambda _: None) -> Measurement:
-        """Measure one workload in one process."""
+        """Measure one workload in one process; a pool in as many as ever."""
+        if self._pool:
+            # Not here as well, where an accelerator of the pool may be.
+            return self._pool.take(workload, protocol, tell)
         measurement = self._workers.measure(workload, protocol, tell)
         self._workers.patience = max(0.0, self._workers.patience - measurement.stages.get(WAITING, 0.0))
         return measurement
+
+    def ask(self, asked: Iterable[tuple[Workload, Protocol]], check: Callable[[Measurement], Measurement]) -> None:
+        """Let a pool begin with what the run will ask for; each measurement is kept as soon as it comes.
+
+        Args:
+            check: what becomes of a measurement before it is kept.
+        """
+
+        def arrived(measurement: Measurement) -> Measurement:
+            checked = check(measurement)
+            # What cannot be written is tried again when a test asks for it, which tells.
+            with suppress(OSError):
+                self.journal.append(checked.to_json())
+                self._written.append(checked)
+            return checked
+
+        assert self._pool is not None
+        for workload, protocol in asked:
+            self._pool.submit(workload, protocol, arrived)
+
+    def ask_again(self, asked: Iterable[tuple[Workload, Protocol]]) -> None:
+        """Let a pool begin to measure a second time; a machine that measures one after another begins when asked."""
+        if self._pool:
+            for workload, protocol in asked:
+                self._pool.submit(workload, protocol)
 
     @property
     def patient(self) -> bool:
@@ -79,6 +109,9 @@ class Session:
 
     def becomes_quiet(self) -> bool:
         """Wait, for as long as the run has patience, until others leave the CPUs alone; whether they do."""
+        if self._pool:
+            # Each of its workers waits where it measures.
+            return True
         begun = time.monotonic()
         quiet = wait_for_quiet(self._workers.patience)
         self._workers.patience = max(0.0, self._workers.patience - (time.monotonic() - begun))
@@ -106,7 +139,8 @@ class Session:
             OSError: it could not be put there; it is remembered.
         """
         self.measurements.append(measurement)
-        self.journal.append(measurement.to_json())
+        if not any(measurement is one for one in self._written):
+            self.journal.append(measurement.to_json())
 
     def replace(self, first: Measurement, again: Measurement) -> None:
         """Remember a second measurement of a workload in the place of the first one, which it holds.
@@ -120,40 +154,6 @@ class Session:
     def close(self) -> None:
         """End the workers and close the journal."""
         self._workers.close()
+        if self._pool:
+            self._pool.close()
         self.journal.close()
-
-
-def pooled(found: Sequence[Measurement]) -> Measurement:
-    """One measurement of those of several processes: all samples, the median of each metric, and each one's values."""
-    first = found[0]
-    if len(found) == 1:
-        return first
-    names = dict.fromkeys(name for one in found for name in one.metrics)
-    return dataclasses.replace(
-        first,
-        samples=tuple(sample for one in found for sample in one.samples),
-        metrics={
-            name: (_worst if name in _DISTURBING else _median)([m.metrics[name] for m in found if name in m.metrics])
-            for name in names
-        },
-        processes=tuple(map(values, found)),
-        accelerator=tuple(moment for one in found for moment in one.accelerator),
-    )
-
-
-# What tells that a process was disturbed: one of them is enough for the numbers of all.
-_DISTURBING = ("other_load", "latency_drift")
-
-
-def _worst(metrics: Sequence[Metric]) -> Metric:
-    return max(metrics, key=lambda metric: abs(metric.value or 0.0))
-
-
-def _median(metrics: Sequence[Metric]) -> Metric:
-    # One process may have rounds enough for a percentile, and the next one not.
-    known = [(metric, metric.value) for metric in metrics if metric.value is not None]
-    if not known:
-        return metrics[0]
-    first, _ = known[0]
-    source = f"{first.source}; median of {len(known)} processes"
-    return dataclasses.replace(first, value=statistics.median(value for _, value in known), source=source)

@@ -1,7 +1,7 @@
 """The machine as records hold it."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 # Of a machine, what makes it another one. Kernel and driver may be what is compared; the CPUs that a run was given are
@@ -49,6 +49,30 @@ class Machine:
             "power_limit": None in (self.power_limit, other.power_limit),
         }
         return tuple(name for name in names if not untold.get(name))
+
+
+@dataclass(frozen=True)
+class Node:
+    """Where a pool of accelerators measured something; the node's machine is of the run's kind.
+
+    Attributes:
+        host: its name.
+        accelerator: the GPU's UUID, or the CPUs that were its own meanwhile.
+        accelerators: how many the host has, which measure at the same time and share its cores.
+        machine: the fields of its fingerprint that are not those of the run's machine, such as the kernel.
+        lost: names of the hosts that measured it before and were lost meanwhile, or whose process was.
+    """
+
+    host: str
+    accelerator: str
+    accelerators: int = 1
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    lost: tuple[str, ...] = ()
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Node":
+        """The inverse of `dataclasses.asdict`."""
+        return cls(**{**data, "lost": tuple(data.get("lost", ()))})
 
 
 @dataclass(frozen=True)

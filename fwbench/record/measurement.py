@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fwbench.record.fingerprint import Fingerprint
-from fwbench.record.machine import AcceleratorState
+from fwbench.record.machine import AcceleratorState, Node
 from fwbench.record.metrics import METRICS
 from fwbench.record.workload import Workload
 
@@ -202,6 +202,7 @@ class Measurement:
             setting `fallback_flags` states them alone.
         unfit: batch sizes that did not fit into memory, the one that was asked for first; `workload` has the one that
             did. Of a failure for lack of memory, all that were tried.
+        node: where a pool of accelerators measured it; None: pytest's own machine did.
         failure: set when the workload failed; then samples and metrics may be empty.
     """
 
@@ -224,6 +225,7 @@ class Measurement:
     attempts: tuple[Mapping[str, Any], ...] = ()
     after_crash: str | None = None
     unfit: tuple[int, ...] = ()
+    node: Node | None = None
     failure: Failure | None = None
 
     @property
@@ -270,6 +272,8 @@ class Measurement:
         fields["metrics"] = {name: Metric.from_json(name, metric) for name, metric in fields.get("metrics", {}).items()}
         if fields.get("program") is not None:
             fields["program"] = Fingerprint.from_json(fields["program"])
+        if fields.get("node"):
+            fields["node"] = Node.from_json(fields["node"])
         if fields.get("failure"):
             fields["failure"] = Failure(**fields["failure"])
         return cls(**fields)

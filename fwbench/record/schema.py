@@ -22,7 +22,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.journal import SCHEMA
-from fwbench.record.machine import AcceleratorProcess, AcceleratorState, Machine
+from fwbench.record.machine import AcceleratorProcess, AcceleratorState, Machine, Node
 from fwbench.record.measurement import Failure, Measurement, Metric, Moment, Rank
 from fwbench.record.metrics import METRICS
 from fwbench.record.workload import DEVICES, OPTIMIZERS, PRECISIONS, WEIGHTS, Workload
@@ -89,6 +89,7 @@ _BOUNDS[AcceleratorProcess] = _shape(AcceleratorProcess)
 _BOUNDS[AcceleratorState] = _shape(AcceleratorState)
 _BOUNDS[Moment] = _shape(Moment)
 _BOUNDS[Rank] = _shape(Rank, {"host": _Name, "device": _Name, "metrics": dict[_Name, _Number], "settings": _Open})
+_BOUNDS[Node] = _shape(Node, {"machine": _Open})
 _BOUNDS[Failure] = _shape(Failure)
 _BOUNDS[Fingerprint] = _shape(Fingerprint)
 MACHINE = _shape(Machine, {"threads": _Size})

@@ -89,6 +89,18 @@ def cautions(measured: Sequence[Measurement]) -> list[str]:
     """Where a number may not be what it seems: crashes, halved batches, unusual paths, disturbances, recompilation."""
     lines = [f"{m.workload.id}: {m.after_crash}" for m in measured if m.after_crash]
     lines += dict.fromkeys(f"{m.workload.id}: {fitting(m.unfit)} (--fwbench-fit-batch)" for m in measured if m.unfit)
+    lines += [
+        f"{m.workload.id}: lost with its process on {' and '.join(m.node.lost)}, and measured again on {m.node.host}"
+        for m in measured
+        if m.node and m.node.lost
+    ]
+    parts = [m.node.accelerators for m in measured if m.node and m.workload.device == "cpu"]
+    if parts and max(parts) > 1:
+        lines.append(
+            f"{sum(count > 1 for count in parts)} of {len(measured)} were measured on a part of their CPU (one of "
+            f"{max(parts)}) while others were measured on the rest, with which they share caches and memory: those "
+            "numbers are not the whole machine's"
+        )
     lines += above(cases(measured))
     for precision, found in products.rates(measured).items():
         if slow := products.behind(found):

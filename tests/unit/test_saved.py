@@ -14,11 +14,11 @@ from fwbench.compare import evidence, saved
 from fwbench.compare.criteria import CRITERIA, Threshold
 from fwbench.compare.saved import compare
 from fwbench.machine import disturbances, load
-from fwbench.plugin.session import pooled
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.machine import AcceleratorProcess, AcceleratorState
 from fwbench.record.measurement import Metric, Moment
 from fwbench.record.reading import Record, read
+from fwbench.worker.processes import pooled
 from tests.unit.recorded import MACHINE, QUICK, failed, journal, measured, plain, write
 from tests.unit.recorded import saved as as_saved
 

@@ -4,10 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from fwbench.plugin.session import Session, pooled
+from fwbench.plugin.session import Session
 from fwbench.record.machine import AcceleratorProcess, AcceleratorState
 from fwbench.record.measurement import Metric, Moment, unavailable
 from fwbench.suite.profiles import PROFILES
+from fwbench.worker.processes import pooled
 from tests.unit.recorded import MACHINE, measured
 
 P95 = Metric(0.3, "synchronised calls, n=59")

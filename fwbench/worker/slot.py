@@ -1,0 +1,128 @@
+"""One accelerator of a pool, seen from its node: what it is, and the ordinary workers that measure on it."""
+
+import dataclasses
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import fwbench
+from fwbench.machine import Machine, machine, nvml
+from fwbench.models.project import Project
+from fwbench.record.measurement import WAITING, Measurement
+from fwbench.record.workload import Workload
+from fwbench.suite.profiles import Protocol
+from fwbench.worker.client import Workers
+from fwbench.worker.processes import repeated
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a run asks of every slot: of `Selection`, what is no matter of a workload.
+
+    Attributes:
+        processes: that measure each workload.
+        patience: seconds that each slot may wait in all for other load to end.
+    """
+
+    project: Project
+    device: str
+    pythons: Mapping[str, str]
+    threads: int
+    processes: int
+    patience: float
+    fallback: bool
+    fit_batch: bool
+
+
+class Slot:
+    """Measures one workload after another on one accelerator; everything that it hands out is JSON.
+
+    The cores of a host are cut into as many equal parts as it has accelerators, of which this one has its own.
+
+    Args:
+        part, parts: of the host's cores, from 0.
+        gpu: whether it has a GPU, the one that `CUDA_VISIBLE_DEVICES` names; else it has its cores alone.
+        variables: of the environment, with which pytest was started.
+        niceness: with which pytest runs.
+        version: of pytest's fwbench.
+    """
+
+    def __init__(
+        self, part: int, parts: int, gpu: bool, variables: Mapping[str, str], niceness: int, version: str
+    ) -> None:
+        self._part, self._parts, self._gpu = part, parts, gpu
+        self._niceness, self._version = niceness, version
+        os.environ.update(variables)
+        if not gpu:
+            # Nobody has given it one.
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        self._workers: Workers | None = None
+        self._stages: list[str] = []
+
+    def describe(self) -> dict[str, Any]:
+        """The host, the accelerator, and the machine as far as it is this slot's; or `fault`, why nothing can run.
+
+        The fault is half a sentence, which follows the host's name.
+        """
+        here = machine()
+        cores = len(here.cpus) // self._parts
+        mine = here.cpus[self._part * cores : (self._part + 1) * cores]
+        found = nvml.find() if self._gpu else None
+        told = {
+            "host": socket.gethostname(),
+            "accelerator": found.uuid if isinstance(found, nvml.Gpu) else f"CPUs {', '.join(map(str, mine))}",
+            "machine": dataclasses.replace(here, cpus=mine, threads=cores).to_json(),
+        }
+        return told | {"fault": self._fault(here, cores)}
+
+    def _fault(self, here: Machine, cores: int) -> str:
+        if self._gpu and here.device != "gpu":
+            return f"counts a GPU, and NVML does not find it ({here.accelerator})"
+        if not cores:
+            return f"has {len(here.cpus)} cores for {self._parts} accelerators: let it count no more than it has cores"
+        if fwbench.__version__ != self._version:
+            return f"has fwbench {fwbench.__version__}, and this is {self._version}: install one version everywhere"
+        if hasattr(os, "setpriority") and os.getpriority(os.PRIO_PROCESS, 0) > self._niceness:
+            try:
+                os.setpriority(os.PRIO_PROCESS, 0, self._niceness)
+            except OSError:
+                nice = os.getpriority(os.PRIO_PROCESS, 0)
+                return (
+                    f"gives its processes less of the CPUs than others have (niceness {nice}), which "
+                    "RAY_worker_niceness=0 before `ray start` ends"
+                )
+        return ""
+
+    def measure(self, setup: Setup, workload: dict[str, Any], protocol: dict[str, Any]) -> dict[str, Any]:
+        """A measurement, in as many processes as the run asks for, as in a run without a pool."""
+        asked, amounts = Workload.from_json(workload), Protocol(**protocol)
+        self._stages = []
+        workers = self._workers = self._workers or self._made(setup)
+
+        def once() -> Measurement:
+            measurement = workers.measure(asked, amounts, self._stages.append)
+            workers.patience = max(0.0, workers.patience - measurement.stages.get(WAITING, 0.0))
+            return measurement
+
+        found = repeated(once, 1 if amounts.programs else setup.processes, self._stages.append)
+        return found.to_json()
+
+    def _made(self, setup: Setup) -> Workers:
+        described = dict(self.describe()["machine"])
+        here = Machine(**{**described, "threads": setup.threads})
+        workers = Workers(
+            here, setup.device, setup.pythons, setup.project, fallback=setup.fallback, fit_batch=setup.fit_batch
+        )
+        workers.patience = setup.patience
+        return workers
+
+    def stages(self) -> list[str]:
+        """The stages of what is being measured, for whoever asks meanwhile."""
+        return list(self._stages)
+
+    def end(self) -> None:
+        """End what is being measured, with all that belongs to it."""
+        if self._workers:
+            self._workers.close()

@@ -1,0 +1,76 @@
+"""A run that is spread by a real Ray on this machine, over two accelerators that it only pretends to have."""
+
+import os
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+
+import pytest
+
+from fwbench.record.reading import read
+from tests.unit.processes import descendants, gone, started_with
+from tests.unit.suites import suite  # noqa: F401
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux" or not find_spec("ray"), reason="reads /proc, and starts Ray")
+
+# Each benchmark takes a second or two, in which a process can be killed.
+SUITE = """
+import os
+import fwbench
+
+@fwbench.benchmark("noop", modes=["fixed"], lanes=["noop"], batch_sizes=[1, 2, 3, 4])
+def test_noop(fwbench_measure):
+    fwbench_measure()
+"""
+
+
+def workers(run):
+    """The processes that Ray has started for a run and that measure, each with its command line."""
+    found = {}
+    for pid in descendants(run.pid):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                words = file.read()
+        except OSError:
+            continue
+        if words.startswith(b"ray::Slot.measure"):
+            found[pid] = words
+    return found
+
+
+def test_two_pretended_accelerators_and_a_worker_that_is_killed(suite, tmp_path, monkeypatch):  # noqa: F811
+    """Nothing is lost, never do two measure on one device, all stays on this machine, and nothing is left."""
+    if os.cpu_count() < 2:
+        pytest.skip("two accelerators need two cores")
+    suite.makepyfile(test_suite=SUITE)
+    # Of Ray's own: what a machine is said to have.
+    monkeypatch.setenv("RAY_OVERRIDE_RESOURCES", '{"fwbench_cpu": 2}')
+    monkeypatch.setenv("FWBENCH_TEST_RAY", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    options = "--benchmark-only --fwbench-workers=ray --fwbench-patience=0 --benchmark-max-time=1 --fwbench-profile=ci"
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--benchmark-json=run.json", *options.split()]
+    run = subprocess.Popen(command, cwd=suite.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    deadline = time.monotonic() + 120
+    while not (found := workers(run)) and run.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    victim = min(found)
+    everybody = descendants(run.pid)
+    os.kill(victim, 9)
+    said, _ = run.communicate(timeout=180)
+    assert run.returncode == 0, said
+    assert "4 passed" in said
+    assert "2 accelerators measure at the same time, through Ray" in said
+    record = read(suite.path / "run.json")
+    lost = [m for m in record.measurements if m.node.lost]
+    assert len(record.measurements) == 4
+    assert len(lost) == 1
+    assert f"{lost[0].workload.id}: lost with its process on" in said
+    # Of each accelerator the benchmarks' CPUs are its own.
+    assert {tuple(m.settings["cpus"]) for m in record.measurements} == {(0,), (1,)}
+    for m in record.measurements:
+        assert m.node.accelerator == f"CPUs {m.settings['cpus'][0]}"
+        assert m.node.accelerators == 2
+    assert gone(everybody)
+    assert not started_with(f"FWBENCH_TEST_RAY={tmp_path}")
+    assert not (tmp_path / ".ray").exists()
