@@ -23,6 +23,12 @@ def pool(config: pytest.Config) -> Pool | None:
             f"{OPTION} cannot work with --fwbench-against: in a duet two processes take turns on one machine. Leave "
             "one of them out."
         )
+    devices = config.getoption("fwbench_devices")
+    if devices is not None and {number.strip() for number in devices.split(",")} != {"1"}:
+        raise pytest.UsageError(
+            f"{OPTION} cannot work with --fwbench-devices {devices}: each benchmark has one accelerator of the pool. "
+            "Leave one of them out."
+        )
     for option in ("disable", "skip"):
         if config.getoption(f"benchmark_{option}"):
             raise pytest.UsageError(f"--benchmark-{option} measures nothing that {OPTION} could spread: leave it out.")

@@ -363,7 +363,8 @@ class Run:
         tell = self._progress.stage if self._progress else _say_nothing
         if self._progress:
             self._progress.begin_again(first.workload.id)
-        tell(WAITING)
+        if not self._pool:
+            tell(WAITING)
         if not self.session.becomes_quiet():
             if self._progress:
                 self._progress.not_again()

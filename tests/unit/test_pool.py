@@ -12,9 +12,10 @@ import pytest
 import fwbench
 from fwbench.errors import UserError
 from fwbench.machine import nvml
+from fwbench.plugin.run import Run
 from fwbench.record.lanes import LANES
 from fwbench.record.machine import Node
-from fwbench.record.measurement import Measurement
+from fwbench.record.measurement import Measurement, Metric
 from fwbench.record.reading import read
 from fwbench.record.workload import Workload
 from fwbench.report import summary
@@ -496,6 +497,33 @@ def test_k_leaves_out_and_x_cancels_the_rest_yet_keeps_what_came(spread):
     assert sorted(size for what, _, size, _ in engine.log if what == "begin") == [2, 4]
 
 
+def test_what_was_disturbed_is_measured_again_by_all_at_once(spread, monkeypatch):
+    """And stands in the journal once."""
+    suite, engine = spread  # noqa: F811
+    monkeypatch.setattr(Run, "_is_made_again", lambda self, workload: True)
+    answer, seen = engine.answer, []
+
+    def disturbed(ticket):
+        found = answer(ticket)
+        if engine._tickets[ticket][2] == "measure":
+            size = found["workload"]["batch_size"]
+            load = 0.0 if size in seen else 0.5
+            # No two measurements have the same samples.
+            found["samples"] = [0.25 + load]
+            found["metrics"]["other_load"] = Metric(load, "a test").to_json("other_load")
+            seen.append(size)
+        return found
+
+    engine.answer = disturbed
+    in_process(suite, "--benchmark-only", "--fwbench-patience=9", "--fwbench-workers=ray").assert_outcomes(passed=3)
+    begun = [(size, when) for what, _, size, when in engine.log if what == "begin"]
+    assert [size for size, _ in begun] == [1, 2, 3, 1, 2, 3]
+    assert begun[3][1] == begun[4][1]
+    (journal,) = suite.path.glob(".benchmarks/journal/*.jsonl")
+    kept = read(journal).measurements
+    assert [(m.value("other_load"), len(m.attempts)) for m in kept] == [(0.0, 1)] * 3
+
+
 def test_a_run_without_any_node_left_ends_with_a_sentence(spread):
     suite, engine = spread  # noqa: F811
     engine.dies = lambda place, size: engine.dead.update({"n1", "n2"}) or True
@@ -509,6 +537,7 @@ def test_a_run_without_any_node_left_ends_with_a_sentence(spread):
     ("options", "sentence"),
     [
         (("--fwbench-against=HEAD",), "*--fwbench-workers cannot work with --fwbench-against: in a duet*"),
+        (("--fwbench-devices=1,2",), "*--fwbench-workers cannot work with --fwbench-devices 1,2: each benchmark*"),
         (("--benchmark-disable",), "*--benchmark-disable measures nothing that --fwbench-workers could spread*"),
         (("-n2",), "*--fwbench-workers cannot work with -n/--dist*"),
     ],
