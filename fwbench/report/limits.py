@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fwbench.machine import Machine
-from fwbench.machine.load import BUSY
+from fwbench.machine.disturbances import loaded
 from fwbench.machine.peaks import Peaks, peaks
 from fwbench.record.measurement import CEILING, Measurement, Metric
 from fwbench.record.metrics import CEILINGS
@@ -40,11 +40,7 @@ class Ceilings:
     @property
     def disturbed(self) -> list[str]:
         """The precisions whose ceiling was measured beside other load; one that an earlier run found was not."""
-        return [
-            precision
-            for precision, m in self.compute.items()
-            if CEILING in m.stages and (m.value("other_load") or 0.0) > BUSY
-        ]
+        return [precision for precision, m in self.compute.items() if CEILING in m.stages and loaded(m)]
 
 
 @dataclass(frozen=True)
@@ -134,6 +130,8 @@ def limited(cases: Sequence[Case], machine: Machine | None = None) -> list[Limit
     found = []
     for case in measured:
         counted, throughput = flops.get(_across(case)), case.value("throughput")
+        # Ceilings are one GPU's, and on a CPU those of all cores, whatever processes share them.
+        devices = case.workload.devices if case.workload.device == "gpu" else 1
         if counted and throughput:
             found.append(
                 Limited(
@@ -141,9 +139,9 @@ def limited(cases: Sequence[Case], machine: Machine | None = None) -> list[Limit
                     counted,
                     case.workload.batch_size / throughput,
                     _moved(case),
-                    highest.reached(case.workload.precision),
-                    _value(highest.bandwidth),
-                    sheet.flops.get(case.workload.precision) if sheet else None,
+                    _times(devices, highest.reached(case.workload.precision)),
+                    _times(devices, _value(highest.bandwidth)),
+                    _times(devices, sheet.flops.get(case.workload.precision) if sheet else None),
                 )
             )
     return found
@@ -288,6 +286,10 @@ def _above(one: Metric, other: Metric | None) -> bool:
 
 def _value(metric: Metric | None) -> float | None:
     return metric.value if metric else None
+
+
+def _times(devices: int, value: float | None) -> float | None:
+    return value and devices * value
 
 
 def _share(value: float) -> str:
