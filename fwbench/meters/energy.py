@@ -10,7 +10,7 @@ and a window of too few of them is refused.
 import itertools
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol as TypingProtocol
 
@@ -32,8 +32,10 @@ class Counter(TypingProtocol):
     """A running total of joules."""
 
     name: str
-    # Why its readings cannot be believed, as one of them has shown; empty as long as they can.
-    fault: str
+
+    @property
+    def fault(self) -> str:
+        """Why its readings cannot be believed, as one of them has shown; empty as long as they can."""
 
     def read(self) -> float:
         """Joules since some fixed moment."""
@@ -60,6 +62,36 @@ class NvmlCounter:
         return now
 
 
+class SummedCounter:
+    """The counters of several devices that one process uses.
+
+    Attributes:
+        parts: what each of them stood at, at each reading.
+    """
+
+    def __init__(self, counters: Sequence[Counter]) -> None:
+        self._counters = counters
+        self.name = f"{counters[0].name}, sum over {len(counters)} devices"
+        self.parts: list[list[float]] = []
+
+    @property
+    def fault(self) -> str:
+        """The first one's that has one."""
+        return next((each.fault for each in self._counters if each.fault), "")
+
+    def read(self) -> float:
+        """Joules of all."""
+        # Polls of the counter's period make thousands of readings, of which the last two say what was drawn.
+        self.parts = [*self.parts[-1:], [each.read() for each in self._counters]]
+        return sum(self.parts[-1])
+
+    @property
+    def shares(self) -> list[float]:
+        """Of what was drawn between the last two readings, each device's share."""
+        drawn = [end - start for start, end in zip(*self.parts, strict=True)]
+        return [each / sum(drawn) for each in drawn] if sum(drawn) > 0 else []
+
+
 class RaplCounter:
     """Intel's and AMD's running average power limit counters, summed over packages; `read` corrects a wrap-around."""
 
@@ -82,12 +114,19 @@ class RaplCounter:
         return self._total / 1e6
 
 
-def counter(device: str, powercap: Path = Path("/sys/class/powercap"), number: int = 0) -> Counter | str:
+def counter(
+    device: str, powercap: Path = Path("/sys/class/powercap"), number: int = 0, count: int = 1
+) -> Counter | str:
     """The energy counter of the device that computes, or one sentence on why there is none.
 
     Args:
         number: of the GPU among those that CUDA sees.
+        count: of GPUs from there on, where several compute.
     """
+    if device == "gpu" and count > 1:
+        found = [counter(device, powercap, number + index) for index in range(count)]
+        reason = next((each for each in found if isinstance(each, str)), None)
+        return reason if reason else SummedCounter([each for each in found if not isinstance(each, str)])
     if device == "gpu":
         gpu = nvml.find(number=number)
         if isinstance(gpu, str):

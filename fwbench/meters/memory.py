@@ -19,13 +19,14 @@ _IMPRECISION = 64 * os.sysconf("SC_PAGE_SIZE") * (os.cpu_count() or 1)
 
 
 def memory(
-    program: Program, device: str, work: Callable[[], Any], proc: Path = _PROC, number: int = 0
+    program: Program, device: str, work: Callable[[], Any], proc: Path = _PROC, number: int = 0, count: int = 1
 ) -> dict[str, Metric]:
     """Do some work and read the peaks.
 
     Args:
         work: what to do, to its end: a step in a pass of its own, or a whole training.
         number: of the GPU among those that CUDA sees.
+        count: of GPUs from there on, where several compute; a metric is then the largest of any of them.
 
     Returns, all in bytes:
         `device_initial_memory`, `device_peak_memory`: what the framework had of its device allocator before, and at
@@ -52,7 +53,9 @@ def memory(
         "device_initial_memory": device_initial,
         "device_peak_memory": device_peak,
         "program_memory": program.program_memory(),
-        "process_device_memory": _process_device_memory(device, number),
+        "process_device_memory": max(
+            process_device_memories(device, number, count), key=lambda metric: metric.value or 0.0
+        ),
         "host_initial_memory": host_initial,
         "host_peak_memory": host_peak,
     }
@@ -91,6 +94,11 @@ def _resident(proc: Path, field: str) -> Metric:
     if not match:
         return unavailable(field, f"/proc/self/status has no {field}")
     return Metric(int(match[1]) * 1024.0, f"/proc/self/status {field}, interpreter and libraries included")
+
+
+def process_device_memories(device: str, number: int, count: int) -> list[Metric]:
+    """What the driver counts for this process on each of some GPUs, or why it does not."""
+    return [_process_device_memory(device, number + index) for index in range(count)]
 
 
 def _process_device_memory(device: str, number: int) -> Metric:

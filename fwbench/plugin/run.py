@@ -578,7 +578,8 @@ def _write_summary(terminal: Any, session: Session) -> None:
     where = here.accelerator if here.device == "gpu" else f"{here.cpu}, {here.threads} threads"
     terminal.section(f"fwbench: {session.selection.protocol.profile} profile on {where}")
     study = session.selection.study
-    for lines in (summary.table(session.measurements), summary.epochs(session.measurements, study)):
+    found = session.measurements
+    for lines in (summary.table(found), summary.epochs(found, study), summary.devices(found)):
         for line in (*lines, "") if lines else ():
             terminal.write_line(line)
     for note in summary.notes(session.measurements):

@@ -80,7 +80,7 @@ def summary(cases: Sequence[Case], baseline: str | None) -> Table:
     every = comparisons(cases)
     largest: dict[Workload, Comparison] = {}
     for comparison in every:
-        model = dataclasses.replace(comparison.workload, batch_size=1)
+        model = dataclasses.replace(comparison.workload, batch_size=comparison.workload.parts)
         if model not in largest or comparison.workload.batch_size > largest[model].workload.batch_size:
             largest[model] = comparison
     # One that has no number at a largest batch has its column all the same.

@@ -92,14 +92,18 @@ class Case:
         found = [probe.get("arithmetic") for m in self.measurements for probe in (m.parity.get("probe") or {}).values()]
         return all(arithmetic == self.workload.precision for arithmetic in found)
 
-    @property
-    def surroundings(self) -> set[str]:
-        """What surrounded each process that changes any framework's numbers: variables, and how many CPUs it had."""
+    def surroundings(self, *, threads: bool = True) -> set[str]:
+        """What surrounded each process that changes any framework's numbers: variables, and how many CPUs it had.
+
+        Args:
+            threads: whether the number of threads and of CPUs counts.
+        """
+        left_out = PLACES if threads else PLACES | {"OMP_NUM_THREADS"}
         return {
             json.dumps(
                 {
-                    **{n: v for n, v in m.settings.items() if n.startswith(RECORDED) and n not in PLACES},
-                    "cpus": len(m.settings.get("cpus", ())),
+                    **{n: v for n, v in m.settings.items() if n.startswith(RECORDED) and n not in left_out},
+                    **({"cpus": len(m.settings.get("cpus", ()))} if threads else {}),
                 },
                 sort_keys=True,
             )
@@ -231,10 +235,13 @@ class Setting:
         return found
 
 
-def apart(one: Case, other: Case) -> str:
+def apart(one: Case, other: Case, *, threads: bool = True) -> str:
     """Why two lanes' numbers must not be set against each other, in the place of their ratio; empty where they may.
 
     Lanes of one framework run the same network. Those of two need a proof that their networks compute the same thing.
+
+    Args:
+        threads: whether they must have had as many threads and CPUs.
     """
     digests: list[dict[tuple[int, str], object]] = [
         {(m.workload.seed, m.workload.weights): m.parity.get("weights") for m in case.measurements}
@@ -244,7 +251,7 @@ def apart(one: Case, other: Case) -> str:
         return OTHER_WEIGHTS
     if not (one.as_asked and other.as_asked):
         return OTHER_ARITHMETIC
-    if one.surroundings != other.surroundings:
+    if one.surroundings(threads=threads) != other.surroundings(threads=threads):
         return OTHER_SETTINGS
     if len(one.fallbacks) > 1 or len(other.fallbacks) > 1:
         return MIXED
@@ -425,10 +432,18 @@ def _alike(one: Record, other: Record) -> bool:
 
 
 def axis_columns(rows: Iterable[Row], workload_of: Callable[[Row], Workload]) -> list[Column[Row]]:
-    """A column for each axis that a model of these rows has: its value, where the row's model has that axis."""
+    """A column for each axis that a model of these rows has: its value, where the row's model has that axis.
+
+    Before them, where a row is about several devices, their number.
+    """
 
     def value(axis: str, row: Row) -> int | None:
         return dict(workload_of(row).axes).get(axis)
 
-    axes = dict.fromkeys(axis for row in rows for axis, _ in workload_of(row).axes)
-    return [Column(axis, functools.partial(value, axis), "1") for axis in axes]
+    found = [workload_of(row) for row in rows]
+    axes = dict.fromkeys(axis for workload in found for axis, _ in workload.axes)
+    devices = [Column[Row]("devices", lambda row: workload_of(row).devices, "1")]
+    return [
+        *(devices if any(workload.devices > 1 for workload in found) else ()),
+        *(Column[Row](axis, functools.partial(value, axis), "1") for axis in axes),
+    ]

@@ -10,7 +10,7 @@ from fwbench.record.measurement import Measurement
 from fwbench.record.metrics import METRICS
 from fwbench.record.reading import Plain, Record
 from fwbench.record.workload import MODES
-from fwbench.report import answers, calls, fits, limits, published, ratios, summary, units
+from fwbench.report import answers, calls, fits, limits, published, ratios, scaling, summary, units
 from fwbench.report.cases import Case, Setting, doubts
 from fwbench.report.tables import Column, Table, tabulate
 
@@ -33,7 +33,9 @@ def tables(setting: Setting, baseline: str | None) -> list[Table]:
         limits.table(setting.cases, setting.machine),
         limits.machines(setting.measurements),
         calls.break_even([*of_mode["inference"], *of_mode["train_step"]], baseline),
-        *published.beside(cases),
+        scaling.table(scaling.scaled(cases)),
+        # The studies' numbers are of one device.
+        *published.beside([case for case in cases if case.workload.devices == 1]),
         calls.table("harness", "The harness's own overhead", [case for case in cases if case.internal], None),
         failures(setting),
         parity(setting),

@@ -60,7 +60,8 @@ def draw(cases: Sequence[Case], baseline: str | None, sheet: Sheet = PAGE) -> li
     Args:
         baseline: the lane that what compares does so with.
     """
-    measured = [case for case in cases if case.replicates and not case.internal]
+    # Beside one device several would be lines and bars that compare nothing.
+    measured = [case for case in cases if case.replicates and not case.internal and case.workload.devices == 1]
     inference = over_seeds(case for case in measured if case.workload.mode == "inference")
     fits = [case for case in measured if case.workload.mode == "fit"]
     with looking(sheet):

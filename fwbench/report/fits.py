@@ -7,15 +7,23 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fwbench.record.measurement import Measurement
+from fwbench.record.workload import Workload
 from fwbench.report import units
 from fwbench.report.cases import Case, over_seeds
 from fwbench.report.tables import Column, Spread, Table, tabulate
+
+
+def _lane(case: Case) -> str:
+    """With the number of devices, where there are several."""
+    devices = case.workload.devices
+    return f"{case.lane} d{devices}" if devices > 1 else case.lane
+
 
 _WORKLOAD = (
     Column[Case]("model", lambda case: case.workload.model),
     Column[Case]("data", lambda case: case.workload.data),
     Column[Case]("batch", lambda case: case.workload.batch_size, "1"),
-    Column[Case]("lane", lambda case: case.lane),
+    Column[Case]("lane", _lane),
 )
 
 
@@ -75,6 +83,10 @@ COLUMNS = (
 )
 
 
+def _at_any_batch(workload: Workload) -> Workload:
+    return dataclasses.replace(workload, batch_size=workload.devices, accumulate=1)
+
+
 def epoch_times(cases: Sequence[Case]) -> Table:
     """The course report's table: first against steady epoch, with accuracies, seeds together."""
     return tabulate(
@@ -94,7 +106,7 @@ def final_epochs(cases: Sequence[Case]) -> Table:
     merged = over_seeds(cases)
     largest: dict[Any, int] = {}
     for case in merged:
-        key = dataclasses.replace(case.workload, batch_size=1, accumulate=1)
+        key = _at_any_batch(case.workload)
         largest[key] = max(largest.get(key, 0), case.workload.batch_size)
     return tabulate(
         "final-epoch",
@@ -117,11 +129,7 @@ def final_epochs(cases: Sequence[Case]) -> Table:
             Column("last epoch", functools.partial(_last, "seconds"), "s", units.seconds),
             Column("energy", functools.partial(_last, "energy"), "J", units.joules),
         ),
-        [
-            case
-            for case in merged
-            if case.workload.batch_size == largest[dataclasses.replace(case.workload, batch_size=1, accumulate=1)]
-        ],
+        [case for case in merged if case.workload.batch_size == largest[_at_any_batch(case.workload)]],
         _energy(merged),
         Case.why_failed,
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fwbench.machine.disturbances import CAUSES, disturbances
 from fwbench.record.lanes import BASELINE
 from fwbench.record.measurement import WAITING, Measurement, fitting
-from fwbench.report import calls, fits, products, units
+from fwbench.report import calls, fits, products, scaling, units
 from fwbench.report.cases import baseline, cases, doubts, title
 from fwbench.report.limits import above
 from fwbench.report.tables import Table
@@ -40,6 +40,11 @@ def epochs(measurements: Sequence[Measurement], study: str | None = None) -> lis
     """
     of_fits = _OF_STUDIES.get(study or "", fits.epoch_times)
     return _lines(of_fits(cases(m for m in measurements if m.workload.mode == "fit")))
+
+
+def devices(measurements: Sequence[Measurement]) -> list[str]:
+    """The lines of the table of workloads over several devices: against one device of the same lane."""
+    return _lines(scaling.table(scaling.scaled(cases(measurements))))
 
 
 def _lines(table: Table) -> list[str]:

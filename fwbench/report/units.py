@@ -91,6 +91,15 @@ def ratio(value: float) -> str:
     return span((value.low, value.high)) if isinstance(value, Within) else f"{value:.2f}x"
 
 
+def share(value: float) -> str:
+    """93%, or of a disturbed one 81% to 120%."""
+    if not isinstance(value, Within):
+        return f"{value:.0%}"
+    if math.isinf(value.high):
+        return f">= {value.low:.0%}" if value.low else "unknown"
+    return f"{value.low:.0%} to {value.high:.0%}" if value.low else f"<= {value.high:.0%}"
+
+
 def span(ratios: Iterable[float]) -> str:
     """From the least ratio to the greatest: 1.23x to 4.56x; >= 1.23x where nobody knows how large the greatest is."""
     least, *_, most = sorted(ratios) * 2

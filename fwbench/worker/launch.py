@@ -77,12 +77,13 @@ def srun(command: Sequence[str], size: int) -> dict[int, int]:
         sys.stderr.write(said)
         sys.stderr.flush()
         if told := _TASK.search(said):
-            code = -signal.SIGKILL if told[2] == "Killed" else int(told[3] or 1)
+            code = -_SIGNALS[told[2]] if told[2] in _SIGNALS else int(told[3] or 1)
             codes.setdefault(int(told[1]), code)
     started.wait()
     return codes or dict.fromkeys(range(size), started.returncode)
 
 
+_SIGNALS = {"Killed": signal.SIGKILL, "Terminated": signal.SIGTERM}
 # As srun tells how a task ended: `srun: error: n2: task 1: Killed`.
 _TASK = re.compile(r"task (\d+): (Killed|Exited with exit code (\d+)|[A-Z]\w+)")
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -113,12 +114,11 @@ class Launched:
 
     def _ended(self, codes: Mapping[int, int], size: int) -> Failure | None:
         """Of ranks that a signal ended, or that ended without a word, the first."""
-        # One that was killed before one that only noticed.
-        for rank, code in sorted(codes.items(), key=lambda item: (item[1] > 0, item[0])):
-            if code not in (0, TOLD, LOST):
-                sentence = describe_exit(code, f"rank {rank} of {size}")
-                return Failure("crashed", sentence, self._stage, self._channel.said())
-        return None
+        ended = first_ended(codes)
+        if ended is None:
+            return None
+        rank, code = ended
+        return Failure("crashed", describe_exit(code, f"rank {rank} of {size}"), self._stage, self._channel.said())
 
     def _unsaid(self, codes: Mapping[int, int]) -> Failure:
         """No rank has said anything, as where the launcher itself failed."""
@@ -140,6 +140,16 @@ class Launched:
         during = f"during {self._stage}" if self._stage else "before their first stage"
         sentence = f"no result within the deadline of {limit:g} s; the ranks were killed {during}: {'; '.join(told)}"
         return Failure("timed_out", sentence, self._stage, "\n".join([said.strip(), *texts]).strip())
+
+
+def first_ended(codes: Mapping[int, int]) -> tuple[int, int] | None:
+    """Of ranks by their exit codes the one that ended by itself and has not told why: its number and its code."""
+    # Launchers end the others by SIGTERM when one has ended; one that was killed goes before one that noticed it.
+    by_launcher = -signal.SIGTERM if any(code not in (0, -signal.SIGTERM) for code in codes.values()) else 0
+    for rank, code in sorted(codes.items(), key=lambda item: (item[1] > 0, item[0])):
+        if code not in (0, TOLD, LOST, by_launcher):
+            return rank, code
+    return None
 
 
 def measurement_of(data: Mapping[str, Any]) -> Measurement:

@@ -4,6 +4,7 @@ import dataclasses
 import gc
 import hashlib
 import os
+import socket
 import sys
 import tempfile
 import time
@@ -27,11 +28,11 @@ from fwbench.machine import nvml, versions
 from fwbench.machine.load import OtherLoad, wait_for_quiet
 from fwbench.machine.watch import Watch
 from fwbench.meters.ceilings import ceilings
-from fwbench.meters.energy import Counter, counter, energy, period
+from fwbench.meters.energy import Counter, SummedCounter, counter, energy, period
 from fwbench.meters.epochs import Epochs, fitting
 from fwbench.meters.flops import PASSES, model_flops
 from fwbench.meters.latency import Clock, drift, latencies, percentiles
-from fwbench.meters.memory import memory
+from fwbench.meters.memory import memory, process_device_memories
 from fwbench.meters.steady import Start
 from fwbench.meters.throughput import queue_depth, throughput
 from fwbench.models import CATALOG, Model, ModelError
@@ -41,7 +42,7 @@ from fwbench.parity.sources import sources
 from fwbench.parity.store import stamp
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.lanes import RECORDED, Lane
-from fwbench.record.measurement import BEFORE, CEILING, WAITING, Failure, Measurement, Metric, unavailable
+from fwbench.record.measurement import BEFORE, CEILING, WAITING, Failure, Measurement, Metric, Rank, unavailable
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.worker.memory import told as memory_told
@@ -167,7 +168,14 @@ class Measuring:
         self.program: Fingerprint | None = None
         self._compilations: dict[str, int] = {}
         self._gpu = own_gpu(ranks)
-        self._watch = Watch(nvml.find(number=self._gpu) if workload.device == "gpu" else "the program runs on the CPU")
+        # One process may compute on several GPUs.
+        self._gpus = workload.devices if ranks is None and workload.device == "gpu" else 1
+        self._watches = [
+            Watch(nvml.find(number=self._gpu + index) if workload.device == "gpu" else "the program runs on the CPU")
+            for index in range(self._gpus)
+        ]
+        # What each of them alone took, by metric.
+        self._of_devices: dict[str, list[float]] = {}
 
     def run(self) -> Measurement:
         """Measure; every exception of the measured code becomes a failure of its kind."""
@@ -191,7 +199,8 @@ class Measuring:
             parity=self.parity,
             training=self.training,
             program=self.program,
-            accelerator=tuple(self._watch.moments),
+            accelerator=tuple(moment for watch in self._watches for moment in watch.moments),
+            ranks=self._devices() if failure is None else (),
             stages=self.stages,
             versions=_versions(self.lane),
             failure=failure,
@@ -231,7 +240,7 @@ class Measuring:
                 self.agreed = bool(reason)
             if reason:
                 return Failure("unavailable", reason)
-            self._watch.note(BEFORE)
+            self._note(BEFORE)
             if workload.mode != "fit":
                 program = self._build(framework, HORIZON)
         if workload.mode == "fit":
@@ -346,14 +355,20 @@ class Measuring:
             moves = self.metrics["energy_period"] = period(meter, self._clock)
         epochs = Epochs(program, data, workload.batch_size, self._clock, None if isinstance(meter, str) else meter)
         self._waited()
-        self._watch.note("before training")
+        self._note("before training")
         load = OtherLoad()
         with self._stage("training"):
             self.metrics.update(
-                memory(program, workload.device, lambda: self._train(program, epochs), number=self._gpu)
+                memory(
+                    program,
+                    workload.device,
+                    lambda: self._train(program, epochs),
+                    number=self._gpu,
+                    count=self._gpus,
+                )
             )
         self.metrics["other_load"] = load.read()
-        self._watch.note("after training")
+        self._note("after training")
         with self._stage("test"):
             tested = epochs.test()
         training = epochs.training
@@ -403,14 +418,14 @@ class Measuring:
         protocol, workload = self.protocol, self.workload
         if self._waited():
             self._warm_up(program, begun, protocol.warmup_iterations)
-        self._watch.note("before the latency pass")
+        self._note("before the latency pass")
         load = OtherLoad()
         with self._stage("latency"):
             self.samples = latencies(program, protocol, self._clock)
         self.metrics.update(percentiles(self.samples))
         self.metrics["latency_drift"] = drift(self.samples)
         self.metrics["time_to_steady"] = begun.time_to_steady(self.samples)
-        self._watch.note("after the latency pass")
+        self._note("after the latency pass")
         typical = sorted(self.samples)[len(self.samples) // 2]
         depth = int(program.agree(queue_depth(typical, protocol.throughput_time)))
         load.lap()
@@ -419,13 +434,16 @@ class Measuring:
                 program, workload.batch_size, depth, protocol.throughput_time, self._clock
             )
         self.metrics["other_load"] = load.read()
-        self._watch.note("after the throughput pass")
+        self._note("after the throughput pass")
         with self._stage("memory"):
-            self.metrics.update(memory(program, workload.device, lambda: _one_step(program), number=self._gpu))
+            self.metrics.update(
+                memory(program, workload.device, lambda: _one_step(program), number=self._gpu, count=self._gpus)
+            )
         with self._stage("energy"):
             meter = self._counter()
             self.metrics.update(energy(program, meter, workload.batch_size, depth, protocol.energy_time, self._clock))
-        self._watch.note("after the energy window")
+            self._of_each(program, meter)
+        self._note("after the energy window")
         if workload.devices > 1:
             with self._stage("communication"):
                 self.metrics["communication_time"] = program.communication()
@@ -434,7 +452,40 @@ class Measuring:
         """Of this process's device; a CPU's is the whole host's, so that one of its ranks reads it."""
         if self._ranks and self._ranks.local and self.workload.device == "cpu":
             return ELSEWHERE
-        return counter(self.workload.device, number=self._gpu)
+        return counter(self.workload.device, number=self._gpu, count=self._gpus)
+
+    def _note(self, when: str) -> None:
+        for watch in self._watches:
+            watch.note(when)
+
+    def _devices(self) -> tuple[Rank, ...]:
+        """Of a process that computes on several GPUs, each of them."""
+        if self._gpus == 1:
+            return ()
+        host, cpus = socket.gethostname(), tuple(self.settings.get("cpus", ()))
+        names = [gpu.name for gpu in nvml.visible(self._gpus)]
+        return tuple(
+            Rank(index, host, name, cpus, {metric: found[index] for metric, found in self._of_devices.items()})
+            for index, name in enumerate(names)
+        )
+
+    def _of_each(self, program: Program, meter: Counter | str) -> None:
+        """Keep what each of several GPUs alone took."""
+        if self._gpus == 1:
+            return
+        found = {
+            "device_peak_memory": [metric.value for metric in program.peak_memories()],
+            "process_device_memory": [metric.value for metric in process_device_memories("gpu", self._gpu, self._gpus)],
+        }
+        energy = self.metrics["energy_per_sample"].value
+        if isinstance(meter, SummedCounter) and energy is not None:
+            found["energy_per_sample"] = [energy * share for share in meter.shares]
+        # Of those that are known of all.
+        self._of_devices = {
+            name: known
+            for name, values in found.items()
+            if len(known := [value for value in values if value is not None]) == self._gpus
+        }
 
     def _waited(self) -> bool:
         """Wait for other load to end, where there was some since the job began; whether that was so."""
@@ -455,7 +506,7 @@ class Measuring:
     def _fingerprint(self, program: Program) -> None:
         """Last of all, so that it disturbs nothing; what has been timed must not be lost with it."""
         with self._stage("program"):
-            if self._ranks:
+            if self.workload.devices > 1:
                 self.settings |= program.settings
                 self.program = Fingerprint.untold("programs over several devices are not described")
                 return

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -110,7 +111,7 @@ class Harness:
         # The processes of the last measurement, as they were at each of its stages.
         self.pids = set()
 
-    def measure(self, fault, deadline=60.0, at=None):
+    def measure(self, fault, deadline=60.0, at=None, devices=1):
         """What comes of a network, `at` being called at each stage."""
         self.pids.clear()
         self.comes.unlink(missing_ok=True)
@@ -123,12 +124,13 @@ class Harness:
                 at(stage)
 
         protocol = dataclasses.replace(PROTOCOL, deadline=deadline)
-        return self.workers.measure(Workload(LANE.name, fault), protocol, tell)
+        workload = Workload(LANE.name, fault, batch_size=devices, devices=devices)
+        return self.workers.measure(workload, protocol, tell)
 
-    def failure(self, fault, told="", deadlines=DEADLINES, at=None):
+    def failure(self, fault, told="", deadlines=DEADLINES, at=None, devices=1):
         """How a network that does not come back fails, once it has come to its fault in time, so that this is told."""
         for deadline in deadlines:
-            failure = self.measure(fault, deadline, at).failure
+            failure = self.measure(fault, deadline, at, devices).failure
             if self.comes.exists() and told in failure.message:
                 break
         return failure
@@ -316,6 +318,117 @@ def test_a_server_that_is_killed_or_stopped_takes_its_worker_with_it(harness, mo
     assert len(harness.pids) >= 5
     assert gone(harness.pids)
     assert harness.works
+
+
+# Several ranks
+
+KILLED = (
+    r"rank 1 of 2 was killed by SIGKILL, and not by the kernel for lack of memory \(.*\)|.* was killed by SIGKILL .*"
+)
+
+
+@pytest.fixture
+def two(harness, monkeypatch):
+    """Workers whose machine has two cores, whatever this one has."""
+    here = machine()
+    cores = tuple(sorted(os.sched_getaffinity(0)))
+    monkeypatch.setattr(harness.workers, "_machine", dataclasses.replace(here, cpus=cores, threads=len(cores)))
+    return harness
+
+
+def test_ranks_measure_together_and_leave_nothing(two, folder):
+    found = two.measure("Net", devices=2)
+    assert found.failure is None
+    assert [(rank.rank, rank.settings) for rank in found.ranks] == [(0, {}), (1, {})]
+    assert len(found.samples) == 5
+    assert found.value("join_time") > 0
+    if len(os.sched_getaffinity(0)) > 1:
+        assert not set(found.ranks[0].cpus) & set(found.ranks[1].cpus)
+    # Already when the measurement is here.
+    assert of_this_test() == set()
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "sentence"),
+    [
+        ("SecondRankIsKilled", "crashed", KILLED),
+        ("SecondRankExits", "crashed", "rank 1 of 2 ended with exit code 3 before it had a result"),
+        ("SecondRankRaises", "error", "rank 1 of 2: RuntimeError: this batch is cursed"),
+    ],
+)
+def test_a_rank_that_ends_is_named_and_takes_the_others_with_it(two, fault, kind, sentence):
+    failure = two.measure(fault, devices=2).failure
+    assert (failure.kind, failure.stage) == (kind, "compile")
+    assert re.fullmatch(sentence, failure.message)
+    assert gone(of_this_test())
+    assert two.works
+
+
+def test_a_rank_that_hangs_is_told_from_those_that_wait_for_it(two, monkeypatch):
+    monkeypatch.setattr(channel, "_BEGINS", 0.5)
+    failure = two.failure("SecondRankStops", "rank 0 in of_the_second_rank (", devices=2)
+    assert (failure.kind, failure.stage) == ("timed_out", "compile")
+    assert re.match(
+        r"no result within the deadline of [\d.]+ s; the ranks were killed during compile: rank 0 in "
+        r"of_the_second_rank \(.*faults.py, line \d+\); rank 1 did not tell where it was$",
+        failure.message,
+    )
+    assert gone(of_this_test())
+    assert two.works
+
+
+@pytest.mark.parametrize(
+    ("adapter", "sentence"),
+    [
+        ("OTHER_VERSION", r"the ranks do not agree: numpy.__version__ is 0.1 in rank 1, and none in rank 0; start all"),
+        ("OTHER_SOURCES", r"the ranks do not agree: the source of faults is \w+ in rank 1, and \w+ in rank 0; start"),
+    ],
+)
+def test_ranks_that_disagree_are_one_sentence(two, monkeypatch, tmp_path, adapter, sentence):
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "faults.py").write_text(f"{PLAIN.joinpath('faults.py').read_text()}# changed\n")
+    monkeypatch.setenv("OTHER_SOURCES", str(other))
+    with monkeypatch.context() as context:
+        context.setitem(LANES._all, LANE.name, dataclasses.replace(LANE, adapter=f"disagreeing:{adapter}"))
+        failure = two.measure("Net", devices=2).failure
+    assert (failure.kind, failure.stage) == ("error", "join")
+    assert re.match(sentence, failure.message)
+    assert two.works
+
+
+def test_a_port_in_use_is_one_sentence_and_ends_all_ranks(two):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        two.workers.coordinator = f"127.0.0.1:{port}"
+        failure = two.measure("Net", devices=2).failure
+    two.workers.coordinator = ""
+    assert (failure.kind, failure.stage) == ("error", "join")
+    assert re.match(rf"the first rank cannot listen at port {port} \(.*\): name another by --fwb", failure.message)
+    assert two.works
+
+
+SRUN = """#!/bin/sh
+while [ "${1#--}" != "$1" ]; do shift; done
+SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_LOCALID=0 exec "$@"
+"""
+
+
+def test_a_rank_that_does_not_come_is_named(two, monkeypatch, tmp_path):
+    """By a launcher of Slurm's name that starts the first rank alone."""
+    monkeypatch.setattr(client, "DEADLINE", 1.0)
+    (tmp_path / "srun").write_text(SRUN)
+    (tmp_path / "srun").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    for name, value in (("SLURM_JOB_ID", "7"), ("SLURM_JOB_NUM_NODES", "2"), ("SLURM_JOB_NODELIST", "localhost")):
+        monkeypatch.setenv(name, value)
+    failure = two.measure("Net", devices=2).failure
+    assert (failure.kind, failure.stage) == ("error", "join")
+    assert re.match(r"rank 1 of 2 did not come to localhost:\d+ within 1 s: look whether Slurm has", failure.message)
+    assert gone(of_this_test())
 
 
 # Whoever asks is gone

@@ -52,6 +52,51 @@ print(json.dumps([gpu.uuid, *(each["CUDA_VISIBLE_DEVICES"] for each in (there, e
 
 
 @pytest.mark.parametrize(
+    ("visible", "found"),
+    [
+        ({"CUDA_VISIBLE_DEVICES": "0,1"}, [GPUS[0], GPUS[1]]),
+        ({"CUDA_VISIBLE_DEVICES": "1,0"}, [GPUS[1], GPUS[0]]),
+        ({"CUDA_VISIBLE_DEVICES": "1"}, [GPUS[1]]),
+        # CUDA takes none that follows upon one that it does not know.
+        ({"CUDA_VISIBLE_DEVICES": "1,-1,0"}, [GPUS[1]]),
+    ],
+)
+def test_the_gpus_are_those_that_cuda_computes_on_in_its_order(nvml_stub, visible, found):
+    code = """
+from fwbench.record.lanes import LANES
+from fwbench.worker.client import environment
+uuids = [gpu.uuid for gpu in nvml.visible(8)]
+print(json.dumps([uuids, environment(os.environ, 1, "gpu", LANES["torch"], 2)["CUDA_VISIBLE_DEVICES"]]))
+"""
+    assert told(nvml_stub(), code, **visible) == [found, ",".join(found)]
+
+
+def test_each_rank_has_the_gpu_of_its_number_or_the_only_one_that_it_sees(nvml_stub):
+    code = """
+from types import SimpleNamespace
+from fwbench.worker.run import own_gpu
+ranks = [SimpleNamespace(local=0), SimpleNamespace(local=1)]
+del os.environ["CUDA_VISIBLE_DEVICES"]
+both = [nvml.find(number=own_gpu(rank)).uuid for rank in ranks]
+os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+print(json.dumps([both, nvml.find(number=own_gpu(ranks[1])).uuid]))
+"""
+    assert told(nvml_stub(), code) == [list(GPUS), GPUS[1]]
+
+
+def test_the_energy_of_several_gpus_is_their_sum(nvml_stub):
+    code = """
+from fwbench.meters.energy import counter
+both, one = counter("gpu", count=2), counter("gpu", number=1)
+print(json.dumps([both.name, both.read() > one.read() > 0, len(both.parts[-1]), counter("gpu", count=3)]))
+"""
+    name, more, parts, lacking = told(nvml_stub(), code, CUDA_VISIBLE_DEVICES="0,1")
+    assert name == "NVML total energy counter (whole GPU), sum over 2 devices"
+    assert (more, parts) == (True, 2)
+    assert lacking == "CUDA_VISIBLE_DEVICES names 2 of the machine's GPUs"
+
+
+@pytest.mark.parametrize(
     ("visible", "state", "reason", "step"),
     [
         ("", {}, "CUDA_VISIBLE_DEVICES hides every GPU", "unset CUDA_VISIBLE_DEVICES"),

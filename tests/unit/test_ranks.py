@@ -2,25 +2,37 @@
 
 import dataclasses
 import itertools
+import os
 import socket
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fwbench.meters.energy import energy
+from fwbench.commands.cli import main
+from fwbench.errors import UserError
+from fwbench.machine import machine
+from fwbench.meters.energy import SummedCounter, energy
 from fwbench.meters.latency import latencies
 from fwbench.meters.throughput import throughput
 from fwbench.models import CATALOG
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import NO_SCALING, Failure, Measurement, Metric, Rank, unavailable
+from fwbench.record.reading import read
 from fwbench.record.workload import Workload
+from fwbench.report import calls as tables_of_calls
+from fwbench.report import contents, ratios, scaling
+from fwbench.report.cases import Case, Setting, cases, comparisons
 from fwbench.worker import rank as ranking
 from fwbench.worker.client import environment
+from fwbench.worker.launching import first_ended
 from fwbench.worker.ranks import LostError, Place, RankError, Star, first_node, free_port, place
 from fwbench.worker.run import Measuring
 from fwbench.worker.together import ELSEWHERE, combined
-from tests.unit.fakes import FakeClock, FakeFramework, FakeProgram
+from tests.unit import recorded
+from tests.unit.fakes import FakeClock, FakeFramework, FakeGpu, FakeProgram
 
 
 def places(size, port=None, key=b"key"):
@@ -338,3 +350,187 @@ def test_a_failure_fits_into_one_write_of_a_pipe():
     long = ranking._short(Failure("error", "why " * 3000, "build", "line\n" * 5000 + "the end"))
     assert len(str(long)) < 4096
     assert long["detail"].endswith("the end")
+
+
+@pytest.fixture
+def by_hand(tmp_path, monkeypatch):
+    """`fwbench measure` in processes of its own, which nothing has launched yet; each with further variables."""
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "FWBENCH_"))}
+
+    def start(*fields, **more):
+        return subprocess.Popen(
+            [sys.executable, "-m", "fwbench", "measure", *fields],
+            env=variables | more,
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    return start
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ranks are started by hand on Linux")
+def test_ranks_that_somebody_has_started_write_one_record(by_hand, tmp_path):
+    told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
+    fields = ("lane=noop", "model=mlp", "mode=train_step", "batch_size=4", "--output=record.json")
+    ranks = [by_hand(*fields, **told, RANK=str(rank), LOCAL_RANK=str(rank)) for rank in range(2)]
+    said = [rank.communicate(timeout=120) for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], said
+    assert said[0][0].endswith("written: record.json\n")
+    assert said[1][0] == ""
+    (found,) = read(tmp_path / "record.json").measurements
+    assert found.workload == Workload("noop", "mlp", "train_step", 4, device=machine().device, devices=2)
+    assert [rank.rank for rank in found.ranks] == [0, 1]
+    assert found.samples
+
+
+@pytest.mark.parametrize(
+    ("fields", "variables", "sentence"),
+    [
+        (["mlp"], {}, "'mlp' is not FIELD=VALUE, as in model=mlp."),
+        (["lane=torch", "model=mlp", "batch=8"], {}, "a workload has no field 'batch': choose from accumulate, "),
+        (["lane=torch"], {}, "a workload needs a model: give model=NAME."),
+        (["lane=troch", "model=mlp"], {}, "unknown lane 'troch': choose from torch, "),
+        (["lane=torch", "model=mlp", "mode=train"], {}, "unknown mode 'train': choose from inference, "),
+        (["lane=torch", "model=mlp", "batch_size=x"], {}, "batch_size='x' is not a number."),
+        (["lane=torch", "model=mlp", "remat=1"], {}, "remat='1' is not true or false."),
+        (
+            ["lane=torch", "model=mlp", "batch_size=3", "devices=2"],
+            {},
+            "a batch of 3 cannot be cut into 2 equal parts.",
+        ),
+        (["lane=torch", "model=mlp", "batch_size=2", "devices=2"], {}, "devices=2 needs as many ranks, and this proc"),
+        (["lane=torch", "model=mlp", "batch_size=8", "devices=2"], TORCHRUN, "torchrun started 4 ranks, and devices=2"),
+        (["lane=torch", "model=mlp"], {**TORCHRUN, "RANK": ""}, "torchrun sets RANK to '', which is no rank's number"),
+    ],
+)
+def test_what_measures_nothing_by_hand_is_one_sentence(monkeypatch, capsys, fields, variables, sentence):
+    for name in [name for name in os.environ if name.startswith(("SLURM_", "FWBENCH_"))]:
+        monkeypatch.delenv(name)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert main(["measure", *fields]) == UserError.EXIT_CODE
+    assert capsys.readouterr().err.startswith(f"fwbench: {sentence}")
+
+
+def speeds(devices, batch_size, *rates, **fields):
+    return [
+        recorded.measured(
+            "torch",
+            "mlp",
+            "train_step",
+            batch_size,
+            throughput=rate,
+            devices=devices,
+            settings={"cpus": [0, 1]},
+            **fields,
+        )
+        for rate in rates
+    ]
+
+
+def scaling_of(*runs):
+    """The rows of the table of several devices, over runs of one measurement each."""
+    found = {}
+    for number, measurements in enumerate(runs):
+        for case in cases(measurements, number):
+            known = found.get(case.workload, Case(case.workload))
+            found[case.workload] = dataclasses.replace(known, replicates=(*known.replicates, *case.replicates))
+    shown = scaling.table(scaling.scaled(list(found.values())))
+    names = [column.name for column in shown.columns]
+    return [dict(zip(names, shown.texts(row), strict=True)) for row in shown.rows]
+
+
+def test_efficiency_is_throughput_over_as_many_times_that_of_one_device():
+    (weak,) = scaling_of([*speeds(1, 8, 100.0), *speeds(2, 16, 150.0)])
+    assert (weak["scaling"], weak["efficiency"], weak["per device/s"], weak["batch"]) == ("weak", "75%", "75.0", "16")
+    (strong,) = scaling_of([*speeds(1, 8, 100.0), *speeds(2, 8, 120.0)])
+    assert (strong["scaling"], strong["efficiency"]) == ("strong", "60%")
+    both = scaling_of([*speeds(1, 8, 100.0), *speeds(1, 4, 80.0), *speeds(2, 8, 120.0)])
+    assert [(row["scaling"], row["efficiency"]) for row in both] == [("weak", "75%"), ("strong", "60%")]
+
+
+def test_efficiency_has_the_interval_of_pairs_of_processes():
+    runs = [[*speeds(1, 8, 100.0), *speeds(2, 16, rate)] for rate in (150.0, 160.0, 170.0)]
+    (row,) = scaling_of(*runs)
+    assert (row["from"], row["to"], row["at"], row["efficiency"]) == ("75%", "85%", "75%", "80%")
+
+
+def test_efficiency_is_absent_with_its_reason():
+    (row,) = scaling_of([*speeds(2, 16, 150.0), *speeds(1, 4, 80.0)])
+    assert row["efficiency"] == "no record of one device at batch 8 or 16"
+    (row,) = scaling_of([*speeds(2, 16, 150.0, parity={"weights": "other"}), *speeds(1, 8, 80.0)])
+    assert row["efficiency"] == "other weights"
+
+
+def test_threads_that_ranks_share_do_not_keep_them_from_being_compared():
+    alone = recorded.measured("torch", batch_size=8, settings={"OMP_NUM_THREADS": "2", "cpus": [0, 1]})
+    ranks = recorded.measured("torch", batch_size=16, devices=2, settings={"OMP_NUM_THREADS": "1", "cpus": [0, 1]})
+    (row,) = scaling_of([alone, ranks])
+    assert row["efficiency"] == "50%"
+
+
+def test_several_devices_stand_beside_no_other_lanes_single_one():
+    one = recorded.measured("torch", batch_size=8)
+    two = recorded.measured("jax", batch_size=8, devices=2)
+    assert [set(comparison.lanes) for comparison in comparisons(cases([one, two]))] == [{"torch"}, {"jax"}]
+    assert ratios.ratios(cases([one, two]), "torch") == []
+    table = tables_of_calls.table("calls", "", cases([one, two]), "torch")
+    assert [column.name for column in table.columns][:4] == ["model", "mode", "batch", "devices"]
+    # Beside one device alone the table is what it was.
+    assert "devices" not in [
+        column.name for column in tables_of_calls.table("calls", "", cases([one]), "torch").columns
+    ]
+
+
+def test_a_report_of_several_devices_is_whole(tmp_path):
+    measurements = [*speeds(1, 8, 100.0), *speeds(2, 16, 150.0), *[recorded.fitted(devices=2), recorded.fitted()]]
+    settings = Setting(recorded.MACHINE, 1, "quick", {}, (), tuple(cases(measurements)))
+    keys = [table.key for table in contents.tables(settings, "torch")]
+    assert "scaling" in keys
+    assert contents.remarks(settings)
+
+
+def test_of_what_several_devices_draw_each_has_its_share():
+    clock = FakeClock()
+    one, two = Counting(clock), Counting(clock)
+    two.read = lambda: 3 * clock.now
+    summed = SummedCounter([one, two])
+    assert summed.read() == 0.0
+    clock.advance(2.0)
+    assert summed.read() == 8.0
+    assert summed.shares == [0.25, 0.75]
+    two.fault = "it fell"
+    assert summed.fault == "it fell"
+
+
+def test_one_process_over_several_gpus_tells_of_each(protocol, monkeypatch):
+    monkeypatch.setattr("fwbench.machine.nvml.find", lambda number=0: FakeGpu())
+    workload = dataclasses.replace(MLP, device="gpu")
+    program = FakeProgram(FakeClock())
+    program.peak_memories = lambda: [Metric(3.0, "allocator"), Metric(4.0, "allocator")]
+    measuring = Measuring(workload, LANES["torch"], CATALOG["mlp"], protocol, lambda _: None, program.clock)
+    assert measuring._attempt(FakeFramework(program)) is None
+    found = measuring._devices()
+    assert [(rank.rank, rank.device, rank.metrics) for rank in found] == [
+        (0, "fake", {"device_peak_memory": 3.0}),
+        (1, "fake", {"device_peak_memory": 4.0}),
+    ]
+    # The state of each is noted, too.
+    assert len(measuring._watches[0].moments) == len(measuring._watches[1].moments) > 1
+
+
+@pytest.mark.parametrize(
+    ("codes", "first"),
+    [
+        ({0: 0, 1: 0}, None),
+        ({0: -15, 1: -9}, (1, -9)),  # the launcher has ended the other one
+        ({0: 3, 1: -9}, (1, -9)),
+        ({0: -15, 1: 70}, None),  # which has told why
+        ({0: 75, 1: 3}, (1, 3)),
+        ({0: -15, 1: -15}, (0, -15)),  # somebody else has
+    ],
+)
+def test_the_rank_that_ended_by_itself_is_found_among_those_that_a_launcher_ended(codes, first):
+    assert first_ended(codes) == first

@@ -8,6 +8,7 @@ import fwbench
 from fwbench.machine import machine
 from fwbench.models import CATALOG, Model
 from fwbench.models.inputs import normal
+from fwbench.plugin import selecting
 from fwbench.plugin.selecting import select
 from fwbench.record.workload import MODES
 from fwbench.suite.profiles import PROFILES
@@ -166,6 +167,20 @@ def test_a_variant_keeps_what_it_is_about(chosen):
 
 
 @pytest.mark.parametrize(
+    ("scaling", "batches"), [((), {(1, 4), (2, 8)}), (("--fwbench-scaling=strong",), {(1, 4), (2, 4)})]
+)
+def test_batches_follow_the_number_of_devices_or_stay(chosen, monkeypatch, scaling, batches):
+    monkeypatch.setattr(selecting, "allocated", lambda environment: True)
+    options = ("--fwbench-devices=1,2", "--fwbench-batch-sizes=4", "--fwbench-models=mlp", *scaling)
+    found = chosen(*options).workloads("train_step", CATALOG)
+    assert {(w.devices, w.batch_size) for w in found} == batches
+    # Of one device the names are what they were.
+    assert {w.id for w in found if w.devices == 1} == {
+        w.id for w in chosen(*options[1:3]).workloads("train_step", CATALOG)
+    }
+
+
+@pytest.mark.parametrize(
     ("options", "sentence"),
     [
         (["--fwbench-data=cifar"], "unknown data 'cifar'"),
@@ -176,6 +191,19 @@ def test_a_variant_keeps_what_it_is_about(chosen):
         (["--fwbench-accumulate=3"], "a batch of 2 cannot be cut into 3 equal parts"),
         (["--fwbench-epochs=0"], "epochs 0 is not a whole number of at least 1"),
         (["--fwbench-learning-rate=-1"], "learning rate -1.0 is not above 0"),
+        (["--fwbench-devices=0"], "number of devices '0' in --fwbench-devices is not a whole number of at least 1"),
+        (["--fwbench-devices=1000"], "--fwbench-devices 1000: this machine has .* ask for no more devices"),
+        (["--fwbench-devices=2", "--fwbench-against=HEAD"], "--fwbench-against looks at one device alone: leave --fwb"),
+        (
+            ["--fwbench-devices=2", "--fwbench-programs-only"],
+            "--fwbench-programs-only looks at one device alone: leave --fwbench-devices 2 out",
+        ),
+        (["--fwbench-devices=2", "--fwbench-frameworks=tensorflow"], "the lane tensorflow runs on one device alone"),
+        (
+            ["--fwbench-devices=1,2", "--fwbench-scaling=strong", "--fwbench-batch-sizes=3"],
+            "--fwbench-scaling strong: a batch of 3 has no 2 equal parts; choose others by --fwbench-batch-sizes",
+        ),
+        (["--fwbench-coordinator=here"], "--fwbench-coordinator: 'here' is no address of a coordinator: write HOST:"),
     ],
 )
 def test_a_wrong_value_is_one_sentence(chosen, options, sentence):

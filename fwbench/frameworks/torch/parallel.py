@@ -8,12 +8,17 @@ statistics included: those of the first rank are every rank's when a forward pas
 import contextlib
 import datetime
 import os
+import re
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, distributed
 from torch.nn.parallel import DistributedDataParallel
 
 from fwbench.frameworks.contract import Ranks
+
+# As NCCL's kernels are called.
+_KERNEL = re.compile(r"nccl(Dev)?Kernel")
 
 # Seconds for the ranks' first meeting, which have met before: of a port that is closed to them nothing else tells.
 _MEETING = 60.0
@@ -67,3 +72,24 @@ def summed(ranks: Ranks | None, tensor: Tensor) -> Tensor:
     if ranks is not None:
         distributed.all_reduce(tensor)
     return tensor
+
+
+def exchanged(
+    step: Callable[[], None], wait: Callable[[], None], steps: int, device: torch.device
+) -> tuple[float, str]:
+    """Make steps under PyTorch's profiler: seconds in which the ranks exchanged gradients, and by which library.
+
+    On a GPU the time of NCCL's kernels, on a CPU of gloo's operations, which wait for the slowest rank, too.
+    """
+    kinds = [torch.profiler.ProfilerActivity.CPU]
+    if device.type == "cuda":
+        kinds.append(torch.profiler.ProfilerActivity.CUDA)
+    with torch.profiler.profile(activities=kinds) as profiled:
+        for _ in range(steps):
+            step()
+            wait()
+    if device.type == "cuda":
+        spent = [event.self_device_time_total for event in profiled.events() or () if _KERNEL.match(event.name)]
+        return sum(spent) / 1e6, "NCCL"
+    spent = [event.time_range.elapsed_us() for event in profiled.events() or () if event.name.startswith("gloo:")]
+    return sum(spent) / 1e6, "gloo"

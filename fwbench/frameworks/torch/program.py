@@ -25,6 +25,7 @@ from fwbench.frameworks.torch.networks import (
     place_inputs,
     select_output,
 )
+from fwbench.frameworks.torch.parallel import exchanged
 from fwbench.models import Model
 from fwbench.models.inputs import draw
 from fwbench.models.weights import Weights
@@ -34,6 +35,9 @@ from fwbench.record.workload import Workload
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+# Steps that the profiler looks at.
+_PROFILED = 3
 
 DTYPE = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
 
@@ -45,6 +49,9 @@ class Placed(Program):
         dtype: of the weights and of inputs of floating point.
         ranks: the processes that each run the program on their own slice of the batch; None: this one alone.
     """
+
+    # Whether a step exchanges anything between ranks.
+    communicates = False
 
     def __init__(
         self, workload: Workload, model: Model, weights: Weights, dtype: torch.dtype, ranks: Ranks | None = None
@@ -179,6 +186,13 @@ class Placed(Program):
 
     def program_memory(self) -> Metric:
         return unavailable("compiler", "PyTorch states no memory need of a program")
+
+    def communication(self) -> Metric:
+        source = f"torch.profiler over {_PROFILED} steps"
+        if self.ranks is None or not self.communicates:
+            return unavailable(source, "a forward pass exchanges nothing")
+        seconds, library = exchanged(self.step, self.wait, _PROFILED, self.device)
+        return Metric(seconds / _PROFILED, f"{source}: {library}'s all-reduces, some during the backward pass")
 
     def compilations(self) -> int | None:
         if self.lane != "torch-compile":

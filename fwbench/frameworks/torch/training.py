@@ -36,6 +36,8 @@ class TrainStep(Placed, Trainer):
             the loss of this rank's slice; `curve` and `scores` are the whole batch's.
     """
 
+    communicates = True
+
     def __init__(
         self,
         workload: Workload,

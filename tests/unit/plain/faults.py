@@ -182,3 +182,36 @@ class Preloading(Plain):
 
 
 FRAMEWORK = Preloading()
+
+
+def of_the_second_rank():
+    """Whether this process is that; the first one waits for it, as for what a network exchanges."""
+    if os.environ["FWBENCH_RANK"] == "1":
+        return True
+    time.sleep(3600)
+    return False
+
+
+class SecondRankIsKilled(Net):
+    def __call__(self):
+        if of_the_second_rank():
+            sleeper(start_new_session=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class SecondRankStops(Stops):
+    def __call__(self):
+        if of_the_second_rank():
+            super().__call__()
+
+
+class SecondRankRaises(Net):
+    def __call__(self):
+        if of_the_second_rank():
+            raise RuntimeError("this batch is cursed")
+
+
+class SecondRankExits(Net):
+    def __call__(self):
+        if of_the_second_rank():
+            os._exit(3)

@@ -15,15 +15,20 @@ LANE = Lane(
     title="no framework",
     adapter="plain_lane:FRAMEWORK",
     distributions=("numpy",),
+    processes={"cpu": "device"},
 )
 
 
 class Call(Program):
     """Calls a network, which returns what it has computed and names the operators that it has run."""
 
-    def __init__(self, network):
+    def __init__(self, network, ranks=None):
         self.settings = {}
         self.network = network
+        self.ranks = ranks
+
+    def agree(self, value):
+        return self.ranks.agree(value) if self.ranks else value
 
     def compile(self):
         return CompileTimes(None, None, "nothing is compiled")
@@ -54,6 +59,9 @@ class Call(Program):
 
 
 class Plain(Framework):
+    def join(self, ranks):
+        self.ranks = ranks
+
     def unavailable(self, workload, model):
         return None if "plain" in model.networks else f"{model.name} names no network in the plain lane"
 
@@ -61,7 +69,7 @@ class Plain(Framework):
         return {}
 
     def build(self, workload, model, weights, horizon=HORIZON):
-        return Call(load(model.networks["plain"])())
+        return Call(load(model.networks["plain"])(), self.ranks)
 
     def probe(self, workload, operands):
         return reference(operands)

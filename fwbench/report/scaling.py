@@ -1,0 +1,119 @@
+"""How throughput scales: a workload over several devices against the same lane on one of them."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fwbench.report import units
+from fwbench.report.cases import Case, apart, over_seeds
+from fwbench.report.tables import Column, Table, tabulate
+from fwbench.report.weighing import Weighed, weigh
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """A workload over several devices.
+
+    Attributes:
+        kind: `weak`: beside one device with the batch that each of them has; `strong`: with the batch of all; empty
+            where neither was measured.
+        weighed: its throughput over that of one device; None where there is none to set it against.
+        why: there is none.
+    """
+
+    case: Case
+    kind: str
+    weighed: Weighed | None
+    why: str
+
+    @property
+    def efficiency(self) -> float | None:
+        """1 where N devices do N times the work of one; of disturbed rows the ends between which it lies."""
+        if self.weighed is None:
+            return None
+        devices, bracket = self.case.workload.devices, self.weighed.bracket
+        ratio = self.weighed.ratio / devices
+        return units.Within(ratio, *(end / devices for end in bracket)) if bracket else ratio
+
+    def end(self, of: str) -> float | None:
+        """An end of the interval over pairs of processes, as efficiency: `low` or `high`."""
+        interval = self.weighed.interval if self.weighed else None
+        return getattr(interval, of) / self.case.workload.devices if interval else None
+
+
+def scaled(cases: Sequence[Case]) -> list[Scaled]:
+    """One of each workload over several devices, or two where one device was measured with both batches."""
+    merged = over_seeds(case for case in cases if case.replicates and not case.internal)
+    alone = {case.workload: case for case in merged if case.workload.devices == 1 and case.value("throughput")}
+    found = []
+    for case in merged:
+        workload = case.workload
+        if workload.devices == 1 or not case.value("throughput"):
+            continue
+        batches = {"weak": workload.batch_size // workload.devices, "strong": workload.batch_size}
+        beside = {
+            kind: one
+            for kind, batch in batches.items()
+            if (one := alone.get(dataclasses.replace(workload, devices=1, batch_size=batch)))
+        }
+        if not beside:
+            why = f"no record of one device at batch {batches['weak']} or {batches['strong']}"
+            found.append(Scaled(case, "", None, why))
+        for kind, one in beside.items():
+            # Each of several processes has its part of the threads.
+            why = apart(case, one, threads=False)
+            found.append(Scaled(case, kind, None if why else weigh(case, one), why))
+    return found
+
+
+def table(found: Sequence[Scaled]) -> Table:
+    """One row a workload over several devices and what it is set against."""
+
+    def metric(name: str, metric: str, unit: str, show: Callable[[float], str]) -> Column[Scaled]:
+        return Column(name, lambda one: one.case.value(metric), unit, show)
+
+    def level(one: Scaled) -> float | None:
+        return one.weighed.interval.level if one.weighed and one.weighed.interval else None
+
+    return tabulate(
+        "scaling",
+        "Several devices",
+        "Throughput of all devices and of each; efficiency is throughput over that of one device in the same lane, "
+        "divided by the number of devices: weak beside one device with as large a batch as each has, strong beside one "
+        "with the whole batch. From two pairs of processes on, the ends of its interval; an efficiency from one number "
+        "to another is of rows that were disturbed. Spread is by how much the "
+        "slowest rank's median call is above the fastest one's; exchange is the time in communication in a step, part "
+        "of which passes while gradients are computed; joining is from the start of the processes until the last has "
+        "joined, and no part of any other time. Ranks on a CPU share its memory and its caches: their rows prove that "
+        "the lanes compute the same, and tell nothing of scaling.",
+        (
+            Column("model", lambda one: one.case.workload.subject),
+            Column("mode", lambda one: one.case.workload.mode),
+            Column("batch", lambda one: one.case.workload.batch_size, "1"),
+            Column("devices", lambda one: one.case.workload.devices, "1"),
+            Column("lane", lambda one: one.case.lane),
+            metric("throughput/s", "throughput", "1/s", units.rate),
+            Column(
+                "per device/s",
+                lambda one: (one.case.value("throughput") or 0.0) / one.case.workload.devices,
+                "1/s",
+                units.rate,
+            ),
+            Column("scaling", lambda one: one.kind, absent="-"),
+            Column("efficiency", lambda one: one.why or one.efficiency, "1", units.share),
+            Column("from", lambda one: one.end("low"), "1", units.share),
+            Column("to", lambda one: one.end("high"), "1", units.share),
+            Column("at", level, "1", units.share),
+            metric("spread", "rank_spread", "1", "{:.1%}".format),
+            metric("exchange", "communication_time", "s", units.seconds),
+            metric("joining", "join_time", "s", units.seconds),
+        ),
+        found,
+        _missing(found),
+    )
+
+
+def _missing(found: Sequence[Scaled]) -> list[str]:
+    if any(one.case.workload.device == "cpu" for one in found):
+        return ["scaling of any accelerator: these devices are parts of one CPU"]
+    return []
