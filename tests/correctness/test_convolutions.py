@@ -80,6 +80,14 @@ def test_value_and_gradients_are_xlas(case, groups, size):
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-13)
 
 
+def test_gradients_outside_jit_are_those_within():
+    """Outside, a loop counts in another type of whole numbers than within."""
+    strides, padding, groups, *arrays = drawn("3x3", CHANNELS, (8, 6))
+    given = (convolution, strides, padding, groups, *(jnp.asarray(array, jnp.float32) for array in arrays))
+    for outside, within in zip(*map(jax.tree.leaves, (answers.__wrapped__(*given), answers(*given))), strict=True):
+        np.testing.assert_allclose(outside, within, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("channels", [96, 1152], ids=str)
 def test_sums_over_more_outputs_than_one_tile_are_whole(channels):
     """Several tiles of outputs, in height and in width, the last ones not full."""

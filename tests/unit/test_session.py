@@ -28,7 +28,14 @@ def test_processes_of_another_batch_or_with_other_flags_are_measured_again(tmp_p
     made = iter([plain, changed, changed, changed, None])
     monkeypatch.setattr(Session, "run", lambda self, *_: next(made))
     selection = SimpleNamespace(
-        processes=3, pythons={}, device="cpu", fallback=True, fit_batch=True, patience=0.0, protocol=PROFILES["quick"]
+        processes=3,
+        pythons={},
+        device="cpu",
+        fallback=True,
+        fit_batch=True,
+        coordinator="",
+        patience=0.0,
+        protocol=PROFILES["quick"],
     )
     found = Session(selection, MACHINE, tmp_path, None, {}).measure(plain.workload, PROFILES["quick"], lambda _: None)
     assert (len(found.processes), found.workload, found.fallback) == (3, changed.workload, changed.fallback)

@@ -10,6 +10,7 @@ from fwbench.models import CATALOG, Model
 from fwbench.models.inputs import normal
 from fwbench.plugin import selecting
 from fwbench.plugin.selecting import select
+from fwbench.record import lanes
 from fwbench.record.workload import MODES
 from fwbench.suite.profiles import PROFILES
 from fwbench.suite.studies import STUDIES
@@ -198,7 +199,6 @@ def test_batches_follow_the_number_of_devices_or_stay(chosen, monkeypatch, scali
             ["--fwbench-devices=2", "--fwbench-programs-only"],
             "--fwbench-programs-only looks at one device alone: leave --fwbench-devices 2 out",
         ),
-        (["--fwbench-devices=2", "--fwbench-frameworks=tensorflow"], "the lane tensorflow runs on one device alone"),
         (
             ["--fwbench-devices=1,2", "--fwbench-scaling=strong", "--fwbench-batch-sizes=3"],
             "--fwbench-scaling strong: a batch of 3 has no 2 equal parts; choose others by --fwbench-batch-sizes",
@@ -209,3 +209,10 @@ def test_batches_follow_the_number_of_devices_or_stay(chosen, monkeypatch, scali
 def test_a_wrong_value_is_one_sentence(chosen, options, sentence):
     with pytest.raises((pytest.UsageError, ValueError), match=sentence):
         ids(chosen(*options))
+
+
+def test_a_lane_that_says_nothing_of_several_devices_runs_on_one(chosen, monkeypatch):
+    monkeypatch.setitem(lanes.OWN, "jax", dataclasses.replace(lanes.OWN["jax"], processes={}))
+    assert ids(chosen("--fwbench-frameworks=jax"))
+    with pytest.raises(ValueError, match="the lane jax runs on one device alone; choose other lanes"):
+        ids(chosen("--fwbench-frameworks=jax", "--fwbench-devices=1,2"))

@@ -266,6 +266,8 @@ def _kernel_gradient(x: Array, cotangent: Array, shape: tuple[int, ...], strides
     zero = jnp.uint32(0)
 
     def add_image(image: Array, total: Array) -> Array:
+        # Outside `jit` the loop counts in another type than it was given.
+        image = jnp.asarray(image, jnp.uint32)
         padded = lax.dynamic_slice_in_dim(x, image, 1)
         padded = lax.pad(padded, jnp.zeros((), x.dtype), ((0, 0, 0), *edges, (0, 0, 0)))
 
