@@ -7,6 +7,7 @@ own, in which no Ray is.
 import os
 import secrets
 import signal
+import socket
 import threading
 from collections.abc import Collection, Hashable, Sequence
 from typing import Any
@@ -43,6 +44,9 @@ _STORE = 80 * 2**20
 # Bytes that a socket's path may have, less what Ray adds to its folder's.
 _LONGEST = 107 - 66
 
+# Seconds in which a cluster answers.
+_ANSWERS = 10.0
+
 _ASIDE = "aside"
 
 
@@ -62,6 +66,8 @@ class Ray(Engine):
                 f"RAY_ADDRESS={address}: run pytest on a node of the cluster, and let RAY_ADDRESS be auto or its "
                 "HOST:PORT"
             )
+        if address:
+            _reach(address)
         self._before = {name: os.environ.get(name) for name in (*_QUIET, *_LOCAL, "RAY_AUTH_TOKEN")}
         self._scratch: Scratch | None = None
         self._ray: Any = None
@@ -169,6 +175,24 @@ class Ray(Engine):
         if self._scratch:
             self._scratch.close()
         _set(self._before)
+
+
+def _reach(address: str) -> None:
+    """See whether anybody listens at an address, for whom Ray would wait for minutes.
+
+    Raises:
+        UserError: nobody does.
+    """
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWERS).close()
+    except OSError as error:
+        raise UserError(
+            f"no Ray cluster answers at RAY_ADDRESS={address} ({error}): start one by `ray start --head`, or unset "
+            "RAY_ADDRESS to use this machine alone"
+        ) from None
 
 
 def _actor() -> Any:

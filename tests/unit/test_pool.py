@@ -3,6 +3,8 @@
 import dataclasses
 import itertools
 import os
+import re
+import socket
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -23,6 +25,7 @@ from fwbench.suite.profiles import PROFILES
 from fwbench.worker import pool as pools
 from fwbench.worker import slot as slots
 from fwbench.worker.pool import Engine, LostError, NoSlotsError, Pool, places, variables
+from fwbench.worker.ray import Ray
 from fwbench.worker.slot import Setup, Slot
 from tests.unit.fakes import NO_PROJECT, FakeClock
 from tests.unit.recorded import MACHINE, measured
@@ -555,6 +558,24 @@ def test_without_ray_one_sentence_says_what_to_install(suite, monkeypatch):  # n
     done = in_process(suite, "--fwbench-workers=ray")
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     done.stderr.fnmatch_lines(['ERROR: --fwbench-workers ray needs Ray*`pip install "fwbench?ray?"`, on every node.'])
+
+
+@pytest.mark.parametrize(
+    ("address", "sentence"),
+    [
+        ("ray://127.0.0.1:10001", "run pytest on a node of the cluster"),
+        ("127.0.0.1:{free}", "no Ray cluster answers at RAY_ADDRESS=127.0.0.1:{free} ("),
+    ],
+)
+def test_a_cluster_that_cannot_be_joined_is_one_sentence(monkeypatch, address, sentence):
+    """Before Ray is imported, which would wait for minutes."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        free = probe.getsockname()[1]
+    monkeypatch.setenv("RAY_ADDRESS", address.format(free=free))
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UserError, match=re.escape(sentence.format(free=free))):
+        Ray()
 
 
 def test_a_run_that_is_not_spread_imports_no_ray():
