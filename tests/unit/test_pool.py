@@ -455,7 +455,8 @@ def spread(suite, monkeypatch):  # noqa: F811
         found = answer(ticket)
         if engine._tickets[ticket][2] == "measure":
             _, workload, protocol = engine._tickets[ticket][3]
-            found = measured("noop", "noop", batch_size=workload["batch_size"], protocol=protocol).to_json()
+            size = workload["batch_size"]
+            found = measured(workload["lane"], workload["model"], batch_size=size, protocol=protocol).to_json()
         return found
 
     engine.answer = of_noop
@@ -478,6 +479,20 @@ def test_a_run_is_spread_and_its_records_name_their_nodes(spread):
     assert engine.closed == 1
     (journal,) = suite.path.glob(".benchmarks/journal/*.jsonl")
     assert len(read(journal).measurements) == 3
+
+
+def test_a_saved_baseline_is_of_the_nodes_kind(spread):
+    """Not of the kind of the machine that pytest runs on: another kind of nodes is not compared."""
+    suite, engine = spread  # noqa: F811
+    suite.makepyfile(test_suite=benchmarks("mlp", "torch"))
+    gate = ("--fwbench-gate", "--benchmark-compare=base.json")
+    spread_run(suite, "--benchmark-json=base.json")
+    engine.closed = 0
+    assert spread_run(suite, *gate).ret == 0
+    engine.machines = dict.fromkeys("ab", dataclasses.replace(MACHINE, cpu="Another CPU"))
+    done = spread_run(suite, *gate)
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    done.stderr.fnmatch_lines(["ERROR: base.json is not comparable: cpu differs: Some CPU in *, Another CPU here.*"])
 
 
 def test_k_leaves_out_and_x_cancels_the_rest_yet_keeps_what_came(spread):
