@@ -75,6 +75,11 @@ def table(found: Sequence[Scaled]) -> Table:
     def level(one: Scaled) -> float | None:
         return one.weighed.interval.level if one.weighed and one.weighed.interval else None
 
+    intervals = (
+        Column[Scaled]("from", lambda one: one.end("low"), "1", units.share),
+        Column[Scaled]("to", lambda one: one.end("high"), "1", units.share),
+        Column[Scaled]("at", level, "1", units.share),
+    )
     return tabulate(
         "scaling",
         "Several devices",
@@ -101,9 +106,7 @@ def table(found: Sequence[Scaled]) -> Table:
             ),
             Column("scaling", lambda one: one.kind, absent="-"),
             Column("efficiency", lambda one: one.why or one.efficiency, "1", units.share),
-            Column("from", lambda one: one.end("low"), "1", units.share),
-            Column("to", lambda one: one.end("high"), "1", units.share),
-            Column("at", level, "1", units.share),
+            *(intervals if any(one.weighed and one.weighed.interval for one in found) else ()),
             metric("spread", "rank_spread", "1", "{:.1%}".format),
             metric("exchange", "communication_time", "s", units.seconds),
             metric("joining", "join_time", "s", units.seconds),

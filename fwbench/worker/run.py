@@ -268,6 +268,7 @@ class Measuring:
             **{f"the source of {module}": digest for module, digest in own.items()},
         }
         self._same(facts)
+        self._apart(ranks)
         try:
             framework.join(ranks)
         except OSError as error:
@@ -277,6 +278,21 @@ class Measuring:
         self.metrics["join_time"] = Metric(
             self._clock() - self._began, "from the start of the process, imports of the framework included"
         )
+
+    def _apart(self, ranks: Ranks) -> None:
+        """See that each rank has a GPU of its own.
+
+        Raises:
+            _DisagreementError: two have the same; the sentence says which.
+        """
+        gpu = nvml.find(number=self._gpu) if self.workload.device == "gpu" else None
+        owners: dict[str, int] = {}
+        for rank, uuid in enumerate(ranks.gather(gpu.uuid if isinstance(gpu, nvml.Gpu) else None)):
+            if uuid is not None and owners.setdefault(uuid, rank) != rank:
+                raise _DisagreementError(
+                    f"ranks {owners[uuid]} and {rank} have the same GPU ({uuid}), so there are fewer devices than the "
+                    f"{ranks.size} that were asked for: ask for fewer, or let the launcher give each rank its own"
+                )
 
     def _same(self, facts: Mapping[str, Any]) -> None:
         """See that all ranks have the same facts.

@@ -534,3 +534,18 @@ def test_one_process_over_several_gpus_tells_of_each(protocol, monkeypatch):
 )
 def test_the_rank_that_ended_by_itself_is_found_among_those_that_a_launcher_ended(codes, first):
     assert first_ended(codes) == first
+
+
+def test_two_ranks_on_one_gpu_are_told_apart(protocol, monkeypatch):
+    monkeypatch.setattr("fwbench.machine.nvml.find", lambda number=0: FakeGpu() if number == 0 else "no more")
+    workload = dataclasses.replace(MLP, device="gpu")
+
+    def do(star):
+        framework = Joining(error=RuntimeError("was built"))
+        given = Measuring(workload, LANES["torch"], CATALOG["mlp"], protocol, lambda _: None, FakeClock(), ranks=star)
+        return given._attempt(framework)
+
+    for failure in everybody(2, do):
+        assert failure.message.startswith(
+            "ranks 0 and 1 have the same GPU (GPU-0), so there are fewer devices than the 2"
+        )

@@ -47,7 +47,7 @@ class Torch(Framework):
             return f"this machine has a GPU, but torch {torch.__version__} cannot use it: {reason}"
         if workload.devices > 1 and self.ranks is None:
             return "PyTorch runs a process for each device, and this one is alone: start the ranks together"
-        if workload.device == "gpu" and self.ranks and self.ranks.local >= torch.cuda.device_count():
+        if workload.device == "gpu" and self.ranks and self.ranks.local >= torch.cuda.device_count() > 1:
             return f"PyTorch sees {torch.cuda.device_count()} GPUs on this host, and one is needed for each rank"
         if workload.target and workload.mode in TRAINING:
             return target.TRAINING

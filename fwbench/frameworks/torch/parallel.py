@@ -32,7 +32,7 @@ def join(ranks: Ranks) -> None:
     """
     backend = "gloo"
     if torch.cuda.is_available():
-        torch.cuda.set_device(ranks.local)
+        torch.cuda.set_device(own_gpu(ranks))
         backend = "cpu:gloo,cuda:nccl"
     # Of torchrun's, which would say that somebody else listens at the address already.
     os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
@@ -47,6 +47,11 @@ def join(ranks: Ranks) -> None:
     except (distributed.DistError, RuntimeError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise OSError(f"PyTorch's process group does not come about at {ranks.address} ({reason})") from error
+
+
+def own_gpu(ranks: Ranks) -> int:
+    """The number of the rank's GPU among those that it sees: its own, where its launcher shows it no other."""
+    return ranks.local if torch.cuda.device_count() > 1 else 0
 
 
 def leave() -> None:

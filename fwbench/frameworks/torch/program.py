@@ -25,7 +25,7 @@ from fwbench.frameworks.torch.networks import (
     place_inputs,
     select_output,
 )
-from fwbench.frameworks.torch.parallel import exchanged
+from fwbench.frameworks.torch.parallel import exchanged, own_gpu
 from fwbench.models import Model
 from fwbench.models.inputs import draw
 from fwbench.models.weights import Weights
@@ -290,7 +290,7 @@ def device_of(workload: Workload, ranks: Ranks | None = None) -> torch.device:
     """The device that computes; of several ranks on a host each has its own."""
     if workload.device == "cpu":
         return torch.device("cpu")
-    return torch.device("cuda", ranks.local) if ranks else torch.device("cuda")
+    return torch.device("cuda", own_gpu(ranks)) if ranks else torch.device("cuda")
 
 
 def compile_mode(device: torch.device) -> str:
