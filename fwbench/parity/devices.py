@@ -1,0 +1,403 @@
+"""Proof that a training step over N devices is that of one device: the lanes' own programs, in float64.
+
+Data parallelism gives each device an equal slice of the batch, runs the one-device program there, and takes the
+optimizer's step with the mean of the gradients. That is exactly what one device does that accumulates the gradients of
+as many parts: batch normalisation sees the same slices. Without batch normalisation it is also what one device does
+with the whole batch. Running statistics are those of the first device, as of one that is given the first slice alone.
+
+The ranks are real processes on this machine, which run this file, with their job as a line of JSON on standard input.
+With one process its framework must have been told to show it as many devices.
+"""
+
+import dataclasses
+import hashlib
+import importlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fwbench import frameworks
+from fwbench.frameworks.contract import Framework, Ranks, Trainer
+from fwbench.frameworks.training import HORIZON, LEARNING_RATE, targets
+from fwbench.models import Model
+from fwbench.models.inputs import draw as draw_inputs
+from fwbench.models.weights import Weights, draw
+from fwbench.parity.case import STEPS, Array, Case, Optimizer, is_statistic
+from fwbench.parity.proof import Errors, NotTheSame, Quantity, check, gradient_errors, relative_l2
+from fwbench.record.lanes import OWN
+from fwbench.record.workload import Workload
+
+# What N devices are compared with: one device that accumulates N parts, one with the whole batch, and, for running
+# statistics, one with the first slice.
+PARTS, WHOLE, FIRST = "parts", "whole batch", "first slice"
+
+# Samples of each device: batch normalisation needs some.
+_SAMPLES, _NORMALISED = 2, 8
+
+OPTIMIZERS: tuple[Optimizer, ...] = ("sgd", "adam")
+
+State = dict[str, Array]
+# By the number of steps.
+Walk = dict[int, State]
+# A program in float64 without randomness, or with the same; the last argument: of one device that takes the place of
+# the first of so many.
+Build = Callable[[Workload, Model, Weights, Ranks | None, int | None], Trainer]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One proof.
+
+    Attributes:
+        mistake: the name of a function in `fwbench.parity.devices_mutations` that spoils the program over several
+            devices; empty: it is as it is.
+        optimizers: those whose steps are taken, SGD's among them.
+    """
+
+    model: Model
+    mistake: str = ""
+    optimizers: tuple[Optimizer, ...] = OPTIMIZERS
+
+
+@dataclass(frozen=True)
+class Found:
+    """What came of a trial.
+
+    Attributes:
+        errors: of each tensor, by what the devices are compared with and by quantity. `gradients` are the change of the
+            weights in one SGD step over the learning rate; `sgd` and `adam` the change of the weights in five steps;
+            all of them relative to their length, as `gradient_errors` takes it.
+        apart: after what the ranks do not hold the same weights, bit for bit; empty where they always do.
+    """
+
+    trial: Trial
+    errors: Mapping[str, Mapping[Quantity, Errors]]
+    apart: tuple[str, ...]
+
+    def check(self) -> dict[str, dict[Quantity, float]]:
+        """The largest errors.
+
+        Raises:
+            NotTheSame: one of them exceeds its bound, or ranks do not hold the same weights.
+        """
+        model = self.trial.model
+        case = Case(model, "train", axes=tuple(model.proof_axes.items()))
+        worst = {
+            against: {quantity: check(quantity, errors, case) for quantity, errors in of.items()}
+            for against, of in self.errors.items()
+        }
+        if self.apart:
+            raise NotTheSame(f"{model.name}: the ranks do not hold the same weights after {', '.join(self.apart)}")
+        return worst
+
+
+def found(
+    lane: str,
+    trials: Sequence[Trial],
+    devices: int = 2,
+    *,
+    processes: int | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> list[Found]:
+    """Make trials, all of them in the same processes.
+
+    Args:
+        lane: `torch` or `jax`.
+        processes: default: one for each device.
+        environment: further variables of the processes.
+
+    Raises:
+        RuntimeError: a process failed; the message ends with what it said.
+    """
+    size = processes or devices
+    job = {
+        "lane": lane,
+        "trials": [{**vars(trial), "model": trial.model.to_json()} for trial in trials],
+        "devices": devices,
+        "size": size,
+        "address": f"127.0.0.1:{_free_port()}",
+        "path": sys.path,
+    }
+    variables = {**os.environ, **OWN[lane].variables(1, "cpu"), "OMP_NUM_THREADS": "1", **(environment or {})}
+    with tempfile.TemporaryDirectory(prefix="fwbench-") as folder:
+        ranks = [_Rank(Path(folder), {**job, "rank": rank, "folder": folder}, variables) for rank in range(size)]
+        try:
+            told = _told(ranks)
+        finally:
+            for rank in ranks:
+                rank.end()
+    answers = []
+    for number, trial in enumerate(trials):
+        digests = [rank[number]["digests"] for rank in told]
+        apart = tuple(after for after in digests[0] if any(other[after] != digests[0][after] for other in digests))
+        answers.append(Found(trial, told[0][number]["errors"], apart))
+    return answers
+
+
+class _Rank:
+    """A process that this one has started."""
+
+    def __init__(self, folder: Path, job: Mapping[str, Any], variables: Mapping[str, str]) -> None:
+        self.number = job["rank"]
+        self._files = [folder / f"{self.number}.{name}" for name in ("job", "answer", "said")]
+        self._files[0].write_text(json.dumps(job), encoding="utf-8")
+        with self._files[0].open() as given, self._files[1].open("w") as answer, self._files[2].open("w") as said:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", __name__], env=dict(variables), stdin=given, stdout=answer, stderr=said
+            )
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    @property
+    def answer(self) -> Any:
+        return json.loads(self._files[1].read_text(encoding="utf-8"))
+
+    @property
+    def said(self) -> str:
+        return self._files[2].read_text(encoding="utf-8", errors="replace").strip()
+
+
+def _told(ranks: Sequence[_Rank]) -> list[Any]:
+    """What the ranks answer; one that failed would leave the others waiting."""
+    while any(rank.process.poll() is None for rank in ranks):
+        if any(rank.process.returncode for rank in ranks):
+            break
+        time.sleep(0.05)
+    failed = [rank for rank in ranks if rank.process.returncode]
+    if failed:
+        code = failed[0].process.returncode
+        raise RuntimeError(f"rank {failed[0].number} of {len(ranks)} failed ({code}):\n{failed[0].said[-2000:]}")
+    return [rank.answer for rank in ranks]
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+class _Neighbours(Ranks):
+    """Ranks that meet in a folder; nothing is measured meanwhile."""
+
+    def __init__(self, rank: int, size: int, address: str, folder: Path) -> None:
+        self.rank, self.size, self.local, self.address = rank, size, rank, address
+        self._folder, self._meetings = folder, 0
+
+    def agree(self, value: float) -> float:
+        first: float = self.gather(value)[0]
+        return first
+
+    def gather(self, value: Any) -> list[Any]:
+        values = [self._folder / f"{rank}.said.{self._meetings}" for rank in range(self.size)]
+        self._meetings += 1
+        own = values[self.rank]
+        unfinished = own.with_suffix(".unfinished")
+        unfinished.write_text(json.dumps(value), encoding="utf-8")
+        unfinished.rename(own)
+        # Whoever started the ranks ends them all where one has failed.
+        while not all(path.exists() for path in values):
+            time.sleep(0.005)
+        return [json.loads(path.read_text(encoding="utf-8")) for path in values]
+
+
+def _answer(job: Mapping[str, Any]) -> list[Any]:
+    """One rank's part of all trials: digests of its weights, and the first rank's errors."""
+    lane, ranks = job["lane"], None
+    build = _BUILDERS[lane]
+    framework = frameworks.load(OWN[lane].adapter)
+    if job["size"] > 1:
+        ranks = _Neighbours(job["rank"], job["size"], job["address"], Path(job["folder"]))
+        framework.join(ranks)
+    trials = [Trial(**{**trial, "model": Model.from_json(trial["model"])}) for trial in job["trials"]]
+    problems = [_Problem(framework, lane, trial.model, job["devices"]) for trial in trials]
+    taken: list[dict[Optimizer, Walk]] = []
+    answers: list[Any] = []
+    for trial, problem in zip(trials, problems, strict=True):
+        with pytest.MonkeyPatch.context() as patch:
+            if trial.mistake:
+                mutations = importlib.import_module("fwbench.parity.devices_mutations")
+                getattr(mutations, trial.mistake)(lane, patch)
+            walks = {optimizer: problem.walk(build, optimizer, ranks) for optimizer in trial.optimizers}
+        digests = {
+            f"step {step} of {optimizer}": _digest(weights)
+            for optimizer, walk in walks.items()
+            for step, weights in walk.items()
+        }
+        answers.append({"digests": digests, "errors": {}})
+        # ViT-B/16's weights take most of a gigabyte.
+        taken.append(walks if job["rank"] == 0 else {})
+        del walks
+    # The others end here, and the first one goes on alone.
+    framework.leave()
+    if job["rank"] == 0:
+        for model in dict.fromkeys(trial.model for trial in trials):
+            chosen = [number for number, trial in enumerate(trials) if trial.model == model]
+            # A model's first trial has all the optimizers of those that follow.
+            for against, optimizer, walk in problems[chosen[0]].references(build, trials[chosen[0]].optimizers):
+                for number in chosen:
+                    if optimizer in taken[number]:
+                        found = problems[number].errors(against, optimizer, taken[number][optimizer], walk)
+                        answers[number]["errors"].setdefault(against, {}).update(found)
+    return answers
+
+
+class _Problem:
+    """What is computed of one model."""
+
+    def __init__(self, framework: Framework, lane: str, model: Model, devices: int) -> None:
+        self.model, self.devices, self._lane = model, devices, lane
+        self._sizes = model.sizes(tuple(model.proof_axes.items()))
+        self.start = draw(model, framework.weight_shapes(model, self._sizes), seed=0)
+        self._normalises = any(map(is_statistic, self.start))
+        self.batch_size = devices * (model.proof_batch or (_NORMALISED if self._normalises else _SAMPLES))
+
+    def walk(self, build: Build, optimizer: Optimizer, ranks: Ranks | None) -> Walk:
+        """The weights over several devices."""
+        return _walk(self._built(build, optimizer, ranks, devices=self.devices))
+
+    def references(self, build: Build, optimizers: Sequence[Optimizer]) -> Iterator[tuple[str, Optimizer, Walk]]:
+        """The weights on one device, by what it is given and by optimizer, one after the other."""
+        for optimizer in optimizers:
+            yield PARTS, optimizer, _walk(self._built(build, optimizer, None, accumulate=self.devices))
+            if not self._normalises:
+                yield WHOLE, optimizer, _walk(self._built(build, optimizer, None))
+        if self._normalises:
+            yield FIRST, "sgd", _walk(self._of_first_slice(build), steps=1)
+
+    def errors(self, against: str, optimizer: Optimizer, taken: Walk, reference: Walk) -> dict[Quantity, Errors]:
+        """Of one optimizer's steps."""
+        if against == FIRST:
+            expected = reference[1]
+            return {
+                "statistics": {
+                    name: relative_l2(taken[1][name], expected[name]) for name in filter(is_statistic, expected)
+                }
+            }
+        errors: dict[Quantity, Errors] = {optimizer: self._apart(taken[STEPS], reference[STEPS])}
+        if optimizer == "sgd":
+            errors["gradients"] = self._apart(taken[1], reference[1], LEARNING_RATE["sgd"])
+        return errors
+
+    def _apart(self, actual: State, expected: State, rate: float = 1.0) -> Errors:
+        """The errors of the change of each parameter."""
+
+        def change(weights: State) -> State:
+            return {
+                name: (array - self.start[name]) / rate for name, array in weights.items() if not is_statistic(name)
+            }
+
+        return gradient_errors(change(actual), change(expected))
+
+    def _built(self, build: Build, optimizer: Optimizer, ranks: Ranks | None, **fields: int) -> Trainer:
+        return build(self._workload(optimizer, **fields), self.model, self.start, ranks, None)
+
+    def _of_first_slice(self, build: Build) -> Trainer:
+        """A program of one device that is given the slice of the first of several."""
+        samples = self.batch_size // self.devices
+        workload = dataclasses.replace(self._workload("sgd"), batch_size=samples)
+        program = build(workload, self.model, self.start, None, self.devices)
+        whole = self._workload("sgd")
+        (images,) = draw_inputs(self.model.inputs, self.batch_size, whole.seed, self._sizes).values()
+        labels = targets(whole, self.model, (self.batch_size, self.model.classes))
+        assert labels is not None
+        program.feed(images[:samples], labels[:samples])
+        return program
+
+    def _workload(self, optimizer: Optimizer, **fields: int) -> Workload:
+        axes = tuple(self.model.proof_axes.items())
+        return Workload(
+            self._lane,
+            self.model.name,
+            "train_step",
+            self.batch_size,
+            optimizer=optimizer,
+            axes=axes,
+            **fields,  # type: ignore[arg-type]
+        )
+
+
+def _walk(program: Trainer, steps: int = STEPS) -> Walk:
+    """The weights after the first step and after the last."""
+    found: Walk = {}
+    with program.session():
+        program.compile()
+        for step in range(1, steps + 1):
+            program.step()
+            program.wait()
+            if step in (1, steps):
+                # Copies: what JAX shows may be given up by the next step.
+                found[step] = {name: np.array(array) for name, array in program.weights().items()}
+    return found
+
+
+def _digest(weights: State) -> str:
+    """Of the parameters' bits; running statistics are the first rank's."""
+    sha = hashlib.sha256()
+    for name in sorted(weights):
+        if not is_statistic(name):
+            sha.update(weights[name].tobytes())
+    return sha.hexdigest()
+
+
+def _of_torch(workload: Workload, model: Model, weights: Weights, ranks: Ranks | None, first_of: int | None) -> Trainer:
+    import torch
+    from torchvision.ops import StochasticDepth
+
+    from fwbench.frameworks.torch.training import TrainStep
+
+    program = TrainStep(workload, model, weights, HORIZON, torch.float64, ranks)
+    for layer in program.module.modules():
+        # Ranks draw other numbers than one process that makes their parts one after the other.
+        if isinstance(layer, (torch.nn.Dropout, StochasticDepth)):
+            layer.p = 0.0
+    return program
+
+
+def _of_jax(workload: Workload, model: Model, weights: Weights, ranks: Ranks | None, first_of: int | None) -> Trainer:
+    import jax
+    import jax.numpy as jnp
+
+    from fwbench.frameworks.jax.parallel import One
+    from fwbench.frameworks.jax.training import TrainStep
+
+    class First(One):
+        """One device, with the random keys of the first of several."""
+
+        def keys(self, key: Any, parts: int) -> Any:
+            return jax.random.split(key, (first_of or 1) * parts)[:parts]
+
+    config: Any = jax.config
+    config.update("jax_enable_x64", True)
+    # Less than it would take to optimise what runs a few times; but see `_HEAVY` in fwbench/parity/jax.py.
+    config.update("jax_disable_most_optimizations", model.name != "resnet50")
+    program = TrainStep(workload, model, weights, HORIZON, jnp.float64, ranks)
+    if first_of:
+        program.devices = First(program.device)
+    return program
+
+
+_BUILDERS: Mapping[str, Build] = {"torch": _of_torch, "jax": _of_jax}
+
+
+if __name__ == "__main__":
+    # A library in C may print, as gloo does.
+    answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    given = json.load(sys.stdin)
+    sys.path[:] = given["path"]
+    json.dump(_answer(given), answer)
+    answer.flush()
