@@ -220,7 +220,8 @@ def fingerprint(setting: Setting) -> Table:
     }
     for m in setting.measurements:
         if not m.failure:
-            lines |= {f"{m.workload.lane}: {name}": value for name, value in m.settings.items()}
+            devices = f" over {m.workload.devices} devices" if m.workload.devices > 1 else ""
+            lines |= {f"{m.workload.lane}{devices}: {name}": value for name, value in m.settings.items()}
     return tabulate(
         "fingerprint",
         "The machine and the settings",

@@ -104,7 +104,7 @@ def table(found: Sequence[Scaled]) -> Table:
                 "1/s",
                 units.rate,
             ),
-            Column("scaling", lambda one: one.kind, absent="-"),
+            Column("scaling", lambda one: one.kind or None),
             Column("efficiency", lambda one: one.why or one.efficiency, "1", units.share),
             *(intervals if any(one.weighed and one.weighed.interval for one in found) else ()),
             metric("spread", "rank_spread", "1", "{:.1%}".format),
