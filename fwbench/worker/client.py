@@ -90,7 +90,7 @@ class Workers:
         self._pythons = pythons
         self._fallback = fallback and device == "gpu"
         self._fit_batch = fit_batch
-        self._servers: dict[tuple[str, int], Server] = {}
+        self._servers: dict[str, Server] = {}
         # Seconds that measurements may still wait for other load to end.
         self.patience = 0.0
         # Where the first rank of a workload over several devices listens, `HOST:PORT`; empty: at a free port.
@@ -174,10 +174,11 @@ class Workers:
         if lane.in_ranks(workload.devices, self._device):
             return self._together(lane, job, workload, tell)
         # One that sees other devices is another.
-        server = self._servers.get((lane.name, workload.devices))
+        name = lane.name if workload.devices == 1 else f"{lane.name} over {workload.devices} devices"
+        server = self._servers.get(name)
         if server is None or not server.alive:
             server = Server(self._python(lane), lane, self._machine.cpus, self._variables(lane, workload.devices))
-            self._servers[lane.name, workload.devices] = server
+            self._servers[name] = server
         found = _measured(functools.partial(server.measure, job, workload, tell, waited))
         found = self._with_ceilings(found)
         self.told(found)
