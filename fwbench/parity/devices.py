@@ -28,7 +28,7 @@ import numpy as np
 import pytest
 
 from fwbench import frameworks
-from fwbench.frameworks.contract import Framework, Ranks, Trainer
+from fwbench.frameworks.contract import CompileTimes, Framework, Ranks, Trainer
 from fwbench.frameworks.training import HORIZON, LEARNING_RATE, targets
 from fwbench.models import Model
 from fwbench.models.inputs import draw as draw_inputs
@@ -113,7 +113,7 @@ def found(
     """Make trials, all of them in the same processes.
 
     Args:
-        lane: `torch` or `jax`.
+        lane: `torch`, `jax` or `tensorflow`.
         processes: default: one for each device.
         environment: further variables of the processes.
 
@@ -390,7 +390,25 @@ def _of_jax(workload: Workload, model: Model, weights: Weights, ranks: Ranks | N
     return program
 
 
-_BUILDERS: Mapping[str, Build] = {"torch": _of_torch, "jax": _of_jax}
+def _of_tensorflow(
+    workload: Workload, model: Model, weights: Weights, ranks: Ranks | None, first_of: int | None
+) -> Trainer:
+    from fwbench.frameworks.tensorflow.adapter import FRAMEWORK
+    from fwbench.frameworks.tensorflow.imported import tf
+    from fwbench.frameworks.tensorflow.training import TrainStep
+
+    class Traced(TrainStep):
+        """Makes no step while it compiles."""
+
+        def compile(self) -> CompileTimes:
+            return CompileTimes(self.trace(), None, "TensorFlow compiles within the first training step")
+
+    program = Traced(workload, model, weights, HORIZON, tf.float64, FRAMEWORK.replicas if ranks else None)
+    program.network.without_randomness()
+    return program
+
+
+_BUILDERS: Mapping[str, Build] = {"torch": _of_torch, "jax": _of_jax, "tensorflow": _of_tensorflow}
 
 
 if __name__ == "__main__":

@@ -23,14 +23,18 @@ _NODE = re.compile(r"(?<=: )\{\{.*?\}\} ?")
 
 
 class TensorFlow(Framework):
-    """Both lanes; a workload over several devices has a process for each."""
+    """Both lanes; a workload over several devices has a process for each.
+
+    Attributes:
+        replicas: the ranks, as TensorFlow has them; None: this process is alone.
+    """
 
     def __init__(self) -> None:
-        self._replicas: parallel.Replicas | None = None
+        self.replicas: parallel.Replicas | None = None
 
     def join(self, ranks: Ranks) -> None:
         self.ranks = ranks
-        self._replicas = parallel.Replicas(ranks)
+        self.replicas = parallel.Replicas(ranks)
 
     def unavailable(self, workload: Workload, model: Model) -> str | None:
         if "tensorflow" not in model.networks:
@@ -63,8 +67,8 @@ class TensorFlow(Framework):
 
     def build(self, workload: Workload, model: Model, weights: Weights, horizon: int = HORIZON) -> Program:
         if workload.mode == "inference":
-            return Forward(workload, model, weights, self._replicas)
-        return TrainStep(workload, model, weights, horizon, replicas=self._replicas)
+            return Forward(workload, model, weights, self.replicas)
+        return TrainStep(workload, model, weights, horizon, replicas=self.replicas)
 
     def probe(self, workload: Workload, operands: Operands) -> Products:
         def products(left: Any, right: Any, images: Any, kernel: Any) -> tuple[Any, Any]:

@@ -9,7 +9,7 @@ import contextlib
 import datetime
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, distributed
@@ -70,6 +70,13 @@ def averaging(module: torch.nn.Module, ranks: Ranks | None, device: torch.device
 def apart(network: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
     """A context in which a network's forward and backward pass communicate nothing."""
     return network.no_sync() if isinstance(network, DistributedDataParallel) else contextlib.nullcontext()
+
+
+def first(ranks: Ranks | None, tensors: Iterable[Tensor]) -> None:
+    """Give every rank the first one's values of these tensors."""
+    if ranks is not None:
+        for tensor in tensors:
+            distributed.broadcast(tensor, 0)
 
 
 def summed(ranks: Ranks | None, tensor: Tensor) -> Tensor:

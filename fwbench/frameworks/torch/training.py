@@ -14,7 +14,7 @@ from fwbench.frameworks.contract import CompileTimes, Ranks, Scores, Trainer
 from fwbench.frameworks.faults import faults
 from fwbench.frameworks.slices import share
 from fwbench.frameworks.torch.networks import called_with, place, select_output
-from fwbench.frameworks.torch.parallel import apart, averaging, summed
+from fwbench.frameworks.torch.parallel import apart, averaging, first, summed
 from fwbench.frameworks.torch.program import Placed
 from fwbench.frameworks.torch.rematerialise import rematerialise
 from fwbench.frameworks.training import MOMENTUM, classifies, cosine, learning_rate, targets
@@ -158,6 +158,9 @@ class TrainStep(Placed, Trainer):
         # Only when it changes: it walks through every layer, and would be paid for at every step.
         if self.module.training != train:
             self.module.train(train)
+            if not train:
+                # DDP's forward pass would begin with them, and the evaluation has none.
+                first(self.ranks, self.module.buffers())
 
     def _samples(self, images: Images) -> dict[str, Tensor]:
         """A batch of data for the model's only input."""
