@@ -63,8 +63,10 @@ class Placed(Program):
         self.settings: dict[str, Any] = {"precision_mode": workload.precision}
         module = network(model, model.sizes(workload.axes))
         load_weights(module, weights)
-        if dtype in (torch.bfloat16, torch.float64):
-            module = module.to(dtype)
+        if dtype is torch.bfloat16:
+            module = module.bfloat16()
+        elif dtype is torch.float64:
+            module = module.double()
         module = module.to(self.device)
         if any(given.image for given in model.inputs.values()):
             # cuDNN's and oneDNN's own layout.
