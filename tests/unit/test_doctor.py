@@ -388,8 +388,9 @@ def test_every_metric_that_is_made_is_listed_and_no_other(clock, protocol):
     measuring._measure_program(FakeFramework(offered=offered), FakeProgram(clock))
     epoch = Epoch(3.0, 2.0, 0.5, 1.5, 1.0, 64, 0.1, 0.9, SimpleNamespace(loss=0.1, top1=0.9, top5=1.0), None)
     made = measuring.metrics | fitting([epoch, epoch], None, "none", Metric(0.1, "polled"))
-    # A duet makes the one, a benchmark of the harness the other.
-    assert {*made, "cpu_time", "bare_loop_ratio"} == set(METRICS)
+    # A duet makes the first, a benchmark of the harness the second, and several ranks the rest.
+    others = {"cpu_time", "bare_loop_ratio", "join_time", "rank_spread", "communication_time"}
+    assert {*made, *others} == set(METRICS)
 
 
 @pytest.mark.parametrize("command", ["list", "doctor"])

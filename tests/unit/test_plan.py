@@ -66,7 +66,7 @@ class Meter:
 )
 def test_a_plan_has_the_time_that_a_worker_spends(monkeypatch, clock, protocol, seconds, metered):
     monkeypatch.setattr(frameworks, "load", lambda adapter: FakeFramework(FakeProgram(clock, seconds)))
-    monkeypatch.setattr(worker, "counter", lambda device: Meter(clock) if metered else "no counter")
+    monkeypatch.setattr(worker, "counter", lambda device, **_: Meter(clock) if metered else "no counter")
     monkeypatch.setattr(worker, "energy", lambda *arguments: energy(*arguments, sleep=clock.sleep))
     measurement = Measuring(
         Workload("noop", "noop"), LANES["noop"], CATALOG["noop"], protocol, lambda stage: None, clock

@@ -394,7 +394,7 @@ def test_what_tells_of_the_machine_is_not_measured_again_in_a_lane_that_was_take
     workers = Workers(HERE, "cpu", {}, Project(Path(), ()))
 
     def asks(lane):
-        return workers._job(Workload(lane, "mlp"), QUICK)["machine"]
+        return workers.job(Workload(lane, "mlp"), QUICK)["machine"]
 
     workers.told(measured("torch", stages={"ceilings": 0.1}))
     workers.told(measured("jax", stages={"latency": 0.1}))
