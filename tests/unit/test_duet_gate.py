@@ -187,10 +187,10 @@ def test_the_options_reach_pairs_and_workers(run, monkeypatch, options, asked):
         kind = getattr(importlib.import_module(module), name)
         monkeypatch.setattr(f"{module}.{name}", lambda *of, kind=kind, **how: made.append(how) or kind(*of, **how))
     run({2: "new"}, *options)
-    pairs, workers = made
+    workers, pairs = made
     # Of a duet nobody asks how near its sides come to what the machine can do.
     assert workers.pop("ceilings")
-    assert [pairs, workers] == [asked, asked]
+    assert [workers, pairs] == [asked, asked]
 
 
 def test_changed_programs_are_told_first_and_fail_nothing(run):
