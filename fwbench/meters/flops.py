@@ -24,6 +24,8 @@ def model_flops(workload: Workload, model: Model, program: Program) -> Metric:
         flops = 2.0 * model.macs * workload.batch_size
         return Metric(flops * passes, f"the model's multiply-accumulates, two operations each{times}")
     source = f"matrix products, convolutions and attention of the traced forward pass{times}"
+    if workload.devices > 1:
+        return unavailable(source, "a program over several devices is not traced; state the model's macs")
     try:
         counted = program.forward_flops()
     except Exception as error:

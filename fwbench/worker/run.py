@@ -426,7 +426,11 @@ class Measuring:
             else:
                 self._time(program, begun)
         self._fingerprint(program)
-        if self._machine and not protocol.programs:
+        if protocol.programs:
+            return
+        if workload.mode in PASSES:
+            self.metrics["model_flops"] = model_flops(workload, self.model, program)
+        if self._machine:
             with self._stage(CEILING):
                 self.metrics.update(ceilings(framework, workload, self._clock))
 
@@ -537,8 +541,6 @@ class Measuring:
             if "warm-up" in self._compilations:
                 found = found.counted(self._compilations["warm-up"], self._compilations.get("steady"))
             self.program = found
-            if self.workload.mode in PASSES and not self.protocol.programs:
-                self.metrics["model_flops"] = model_flops(self.workload, self.model, program)
 
     @contextmanager
     def _compiling(self, program: Program, phase: str) -> Iterator[None]:

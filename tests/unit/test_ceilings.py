@@ -239,10 +239,14 @@ def test_operations_are_the_models_own_whatever_a_lane_counts(clock):
 def test_operations_of_a_model_without_a_figure_are_counted_in_the_traced_program(clock):
     own = Model("mlp", inputs=normal("n"), axes={"n": (4, 8)}, torch="a:b")
     assert model_flops(MLP, own, Counted(clock, 100.0)).value == 100.0
+    # A rank's program has a slice of the batch alone.
+    spread = model_flops(dataclasses.replace(MLP, batch_size=2, devices=2), own, Counted(clock, 100.0))
+    assert spread.reason == "a program over several devices is not traced; state the model's macs"
     assert model_flops(dataclasses.replace(MLP, mode="train_step"), own, Counted(clock, 100.0)).value == 300.0
     # A figure is of the first sizes alone.
     stated = Model("mlp", inputs=normal("n"), axes={"n": (4, 8)}, torch="a:b", macs=7)
     assert model_flops(MLP, stated, Counted(clock, 100.0)).value == 14.0
+    assert model_flops(dataclasses.replace(MLP, batch_size=2, devices=2), stated, Counted(clock, 100.0)).value == 28.0
     assert model_flops(dataclasses.replace(MLP, axes=(("n", 8),)), stated, Counted(clock, 100.0)).value == 100.0
     for flops, reason in [
         (None, "state the model's macs"),
