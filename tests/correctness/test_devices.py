@@ -21,6 +21,7 @@ from fwbench.parity.devices_mutations import MISTAKES, STATISTICAL
 from fwbench.parity.proof import NotTheSame
 from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
+from tests.tensorflow import needs_tensorflow
 
 LANES = ("torch", "jax")
 NORMALISED = Model(
@@ -55,6 +56,16 @@ def test_two_devices_make_the_steps_of_one(lane, model):
     normalised = {PARTS: {"gradients", "sgd"}, FIRST: {"statistics"}}
     compared = normalised if model == "normalised" else {PARTS: steps, WHOLE: steps}
     assert {against: set(of) for against, of in errors.items()} == compared
+
+
+@needs_tensorflow
+def test_two_devices_of_tensorflow_make_the_steps_of_one():
+    for proof in found("tensorflow", [Trial(CATALOG["mlp"]), Trial(CNN)]):
+        errors = proof.check()
+        assert max(error for of in errors.values() for error in of.values()) < 1e-12
+        assert {against: set(of) for against, of in errors.items()} == {
+            against: {"gradients", "sgd", "adam"} for against in (PARTS, WHOLE)
+        }
 
 
 @pytest.mark.parametrize(("model", "mistake"), [(model.name, mistake) for model, mistake in WRONG])
