@@ -32,6 +32,7 @@ class Jitted(Compiled):
     """A function of arrays, compiled as a network's is."""
 
     def __init__(self, function, *arguments, **options):
+        self.ranks = None
         self.settings = {}
         self.options = {}
         self.device = jax.devices("cpu")[0]
@@ -52,6 +53,7 @@ class Dispatched(Placed):
     """A function of tensors, eager or compiled as a network is; without Inductor, whose kernels take seconds."""
 
     def __init__(self, function, *arguments, compiled=False):
+        self.ranks = None
         self.settings = {}
         self.device = torch.device("cpu")
         self.lane = "torch-compile" if compiled else "torch"
