@@ -4,6 +4,7 @@ import ctypes
 import dataclasses
 import os
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,19 @@ _PROC = Path("/proc/self")
 # Linux keeps resident memory in a counter that each CPU updates in steps of up to 64 pages (lib/percpu_counter.c).
 _IMPRECISION = 64 * os.sysconf("SC_PAGE_SIZE") * (os.cpu_count() or 1)
 
+# Seconds. A thread of XLA's gives a call's buffer back only after its result is ready; what it still held when the heap
+# was trimmed would count beside the next call's own.
+_GIVEN_BACK = 0.05
+
 
 def memory(
-    program: Program, device: str, work: Callable[[], Any], proc: Path = _PROC, number: int = 0, count: int = 1
+    program: Program,
+    device: str,
+    work: Callable[[], Any],
+    proc: Path = _PROC,
+    number: int = 0,
+    count: int = 1,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> dict[str, Metric]:
     """Do some work and read the peaks.
 
@@ -27,6 +38,7 @@ def memory(
         work: what to do, to its end: a step in a pass of its own, or a whole training.
         number: of the GPU among those that CUDA sees.
         count: of GPUs from there on, where several compute; a metric is then the largest of any of them.
+        sleep: for so many seconds, until threads of the program have given back what they hold.
 
     Returns, all in bytes:
         `device_initial_memory`, `device_peak_memory`: what the framework had of its device allocator before, and at
@@ -39,6 +51,7 @@ def memory(
     Raises:
         ArithmeticError: a peak below its initial value, which no true meter shows.
     """
+    sleep(_GIVEN_BACK)
     trim_heap()
     program.reset_peak_memory()
     not_reset = _reset_host_peak(proc)

@@ -7,6 +7,7 @@
 Frameworks divide this time differently: what one tunes and records while it compiles, another does in its first calls.
 """
 
+import itertools
 import statistics
 from collections.abc import Sequence
 
@@ -60,17 +61,18 @@ class Start:
             self._calls.append(seconds)
         return seconds
 
-    def time_to_steady(self, samples: Sequence[float]) -> Metric:
+    def time_to_steady(self, passes: Sequence[Sequence[float]]) -> Metric:
         """Seconds from the start of compiling to the end of the first steady call.
 
         A call is steady if it and the next two take at most twice the median latency, and neither they nor any later
         call before the latency pass compile anything.
 
         Args:
-            samples: seconds of the calls of the latency pass, which follow on those made here.
+            passes: seconds of the calls of the latency pass, which follow on those made here, and before them of those
+                of each pass that was made again.
         """
-        limit = _FACTOR * statistics.median(samples)
-        calls = self._calls if len(self._calls) == MAX_ROUNDS else [*self._calls, *samples]
+        limit = _FACTOR * statistics.median(passes[-1])
+        calls = self._calls if len(self._calls) == MAX_ROUNDS else [*self._calls, *itertools.chain(*passes)]
         for first in range(self._last_compiling + 1, len(calls) - _IN_A_ROW + 1):
             if max(calls[first : first + _IN_A_ROW]) <= limit:
                 source = f"compiling and {first + 1} calls, cold caches, fresh process"

@@ -31,6 +31,7 @@ from fwbench.meters.ceilings import ceilings
 from fwbench.meters.energy import Counter, SummedCounter, counter, energy, period
 from fwbench.meters.epochs import Epochs, fitting
 from fwbench.meters.flops import PASSES, model_flops
+from fwbench.meters.heap import settle
 from fwbench.meters.latency import Clock, drift, latencies, percentiles
 from fwbench.meters.memory import memory, process_device_memories
 from fwbench.meters.steady import Start
@@ -440,19 +441,19 @@ class Measuring:
             self._warm_up(program, begun, protocol.warmup_iterations)
         self._note("before the latency pass")
         load = OtherLoad()
+        passes: list[list[float]] = []
         with self._stage("latency"):
-            self.samples = latencies(program, protocol, self._clock)
+            settle(program, lambda: passes.append(latencies(program, protocol, self._clock)), self._clock)
+        self.samples = passes[-1]
         self.metrics.update(percentiles(self.samples))
         self.metrics["latency_drift"] = drift(self.samples)
-        self.metrics["time_to_steady"] = begun.time_to_steady(self.samples)
+        self.metrics["time_to_steady"] = begun.time_to_steady(passes)
         self._note("after the latency pass")
         typical = sorted(self.samples)[len(self.samples) // 2]
         depth = int(program.agree(queue_depth(typical, protocol.throughput_time)))
         load.lap()
         with self._stage("throughput"):
-            self.metrics["throughput"] = throughput(
-                program, workload.batch_size, depth, protocol.throughput_time, self._clock
-            )
+            settle(program, lambda: self._throughput(program, depth), self._clock)
         self.metrics["other_load"] = load.read()
         self._note("after the throughput pass")
         with self._stage("memory"):
@@ -467,6 +468,10 @@ class Measuring:
         if workload.devices > 1:
             with self._stage("communication"):
                 self.metrics["communication_time"] = program.communication()
+
+    def _throughput(self, program: Program, depth: int) -> None:
+        window = self.protocol.throughput_time
+        self.metrics["throughput"] = throughput(program, self.workload.batch_size, depth, window, self._clock)
 
     def _counter(self) -> Counter | str:
         """Of this process's device; a CPU's is the whole host's, so that one of its ranks reads it."""

@@ -53,6 +53,9 @@ _USED = ("fwbench.frameworks", "fwbench.machine", "fwbench.models", "fwbench.mod
 _WARM_SECONDS = 0.05
 _WARM_CALLS = 3
 
+# Seconds in which threads of the program give back what a call has held, before the heap is trimmed.
+_GIVEN_BACK = 0.05
+
 # A unit of extra work is timed so many at a time, so many times; the fastest counts.
 _UNITS = 100
 
@@ -292,6 +295,7 @@ class Player:
 
     def memory(self) -> dict[str, float]:
         """Peaks in bytes, by metric; what this machine cannot tell is left out."""
+        time.sleep(_GIVEN_BACK)
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL("libc.so.6").malloc_trim(0)
         with contextlib.suppress(OSError):

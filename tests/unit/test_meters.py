@@ -1,4 +1,5 @@
 import dataclasses
+import mmap
 import os
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import pytest
 
 from fwbench.machine.load import OtherLoad, family, family_time, wait_for_quiet
 from fwbench.meters.energy import RaplCounter, counter, energy, period
+from fwbench.meters.heap import PASSES, page_faults, settle
 from fwbench.meters.latency import MAX_ROUNDS, SAMPLES_NEEDED, latencies, percentiles
 from fwbench.meters.latency import drift as latency_drift
 from fwbench.meters.memory import memory
@@ -96,6 +98,45 @@ def test_throughput_fills_the_window_when_pipelining_is_faster_than_latency_said
     assert clock.now >= 1.0
 
 
+@pytest.mark.parametrize(
+    ("pages", "passes"),
+    [
+        ((0,), 1),
+        ((40_000, 0), 2),
+        ((40_000, 80_000, 4_000), 3),  # of a second: too few to matter
+        ((40_000,) * PASSES, PASSES),  # maps fresh memory at every call
+    ],
+)
+def test_a_pass_is_made_again_while_the_process_grows(clock, pages, passes):
+    given = [0]
+
+    def measure():
+        given.append(given[-1] + pages[len(given) - 1])
+        clock.advance(1.0)
+
+    settle(FakeProgram(clock), measure, clock, faults=lambda: given[-1])
+    assert len(given) - 1 == passes
+
+
+def test_the_first_of_several_ranks_decides_whether_a_pass_is_made_again(clock):
+    class Second(FakeProgram):
+        def agree(self, value):
+            return False  # what the first rank says
+
+    passes = []
+    grown = iter(range(0, 10**9, 10**6))
+    settle(Second(clock), lambda: passes.append(1), clock, faults=lambda: next(grown))
+    assert len(passes) == 1
+
+
+def test_fresh_memory_is_seen_as_page_faults():
+    before = page_faults()
+    with mmap.mmap(-1, 64 * MIB) as block:
+        block.write(bytes(64 * MIB))
+    # Of huge pages, which are the fewest.
+    assert page_faults() - before >= 32
+
+
 class AllocatingProgram(FakeProgram):
     """Its step raises the peak in a fake /proc."""
 
@@ -119,6 +160,15 @@ def test_memory_reads_the_peak_after_the_step_and_the_initial_before(clock, tmp_
     assert found["host_initial_memory"].value == 30 * MIB
     assert found["host_peak_memory"].value == 90 * MIB
     assert (tmp_path / "clear_refs").read_text() == "5"
+
+
+def test_what_a_thread_gives_back_after_the_call_does_not_count(clock):
+    held = [mmap.mmap(-1, 64 * MIB)]
+    held[0].write(bytes(64 * MIB))
+    with_it = memory(FakeProgram(clock), "cpu", lambda: None, sleep=lambda seconds: None)
+    without = memory(FakeProgram(clock), "cpu", lambda: None, sleep=lambda seconds: held.pop().close())
+    for name in ("host_initial_memory", "host_peak_memory"):
+        assert with_it[name].value - without[name].value > 60 * MIB
 
 
 def test_memory_that_cannot_be_had_has_a_reason(clock, tmp_path):

@@ -12,6 +12,7 @@ import pytest
 from fwbench import frameworks
 from fwbench.frameworks.precision import Operands, Products, operands, reference
 from fwbench.machine import load, nvml
+from fwbench.meters import heap
 from fwbench.models import CATALOG, ModelError
 from fwbench.models.weights import digest
 from fwbench.parity.store import stamp
@@ -337,6 +338,16 @@ def steady(run, clock, durations, compiling=(), total=None, samples=1.0):
 )
 def test_the_start_ends_with_the_first_steady_call(run, clock, durations, compiling, seconds):
     assert steady(run, clock, durations, compiling).value == seconds
+
+
+def test_calls_of_a_pass_that_is_made_again_are_part_of_the_start(run, clock, monkeypatch):
+    # Seven calls warm up, five are the first latency pass, in which the process grows.
+    program = FakeProgram(clock, duration=lambda call: 9.0 if call < 12 else 1.0)
+    pages = lambda who: SimpleNamespace(ru_minflt=10**6 * (program.calls == 12))  # noqa: E731
+    monkeypatch.setattr(heap.resource, "getrusage", pages)
+    measurement, _ = run(FakeFramework(program), warmup_iterations=6, throughput_time=0.0)
+    assert measurement.samples == (1.0,) * 5
+    assert measurement.value("time_to_steady") == 3 + 12 * 9 + 1
 
 
 def test_what_only_the_harness_does_while_compiling_is_no_part_of_the_start(run, clock):

@@ -1,0 +1,43 @@
+"""A heap that still grows: what is measured meanwhile is no steady state."""
+
+import resource
+from collections.abc import Callable
+from typing import Any
+
+from fwbench.frameworks.contract import Program
+from fwbench.meters.latency import Clock
+
+# A pass is made so many times at most: a program that maps fresh memory at every call never settles.
+PASSES = 4
+
+# Page faults that do not matter, a second and at all: 20 MiB of fresh memory, and 1 MiB. A page of it took 6 us on a
+# virtual machine, so that 5,000 of them take 3 % of a second.
+_FAULTS, _FEW = 5000, 256
+
+
+def page_faults() -> int:
+    """Pages that this process has been given so far, for want of which it had to wait."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
+def settle(program: Program, measure: Callable[[], Any], clock: Clock, faults: Callable[[], int] = page_faults) -> None:
+    """Measure, and once more while the process grew meanwhile.
+
+    XLA takes a call's buffer on a CPU when the call is enqueued, and gives it back some time after its result is ready,
+    so that a process holds several. glibc may not find the next one's place in what the last one left, either: it cuts
+    an aligned block out of a larger one, and the few bytes that remain lie in a thread's cache, so that the two do not
+    become one again. The heap grows by up to six buffers before it grows no more, and half a gigabyte of fresh memory
+    can take as long as the call that computes in it.
+
+    Args:
+        program: compiled and warm.
+        measure: a pass, of which the last one counts.
+        clock: seconds.
+        faults: page faults of this process so far.
+    """
+    for _ in range(PASSES):
+        before, begun = faults(), clock()
+        measure()
+        grown = faults() - before > max(_FEW, _FAULTS * (clock() - begun))
+        if not program.agree(grown):
+            return
