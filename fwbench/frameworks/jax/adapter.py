@@ -70,7 +70,7 @@ class Jax(Framework):
         return TrainStep(workload, model, weights, horizon, ranks=self.ranks)
 
     def probe(self, workload: Workload, operands: Operands) -> Products:
-        device = jax.local_devices(backend=workload.device)[0]
+        device = _device(workload)
 
         @functools.partial(jax.jit, compiler_options=chosen(workload, device.platform))
         def products(left: jax.Array, right: jax.Array, images: jax.Array, kernel: jax.Array) -> list[jax.Array]:
@@ -87,7 +87,7 @@ class Jax(Framework):
 
     def copy(self, workload: Workload, numbers: int) -> Offered:
         # XLA's own copy on a CPU takes one thread.
-        ones = jax.device_put(np.ones(numbers, np.float32), jax.devices(workload.device)[0])
+        ones = jax.device_put(np.ones(numbers, np.float32), _device(workload))
         return _compiled(workload, jnp.negative, ones), "XLA"
 
     def preload(self, lane: str) -> None:
@@ -99,10 +99,15 @@ class Jax(Framework):
         return isinstance(error, jax.errors.JaxRuntimeError) and not self.is_out_of_memory(error)
 
 
+def _device(workload: Workload) -> jax.Device:
+    """The first of this process's own; of several processes each sees all devices."""
+    return jax.local_devices(backend=workload.device)[0]
+
+
 def _placed(workload: Workload, *arrays: NDArray[np.float32]) -> list[jax.Array]:
     """Arrays in the workload's precision on its device."""
     cast = [jnp.asarray(array, DTYPE[workload.precision]) for array in arrays]
-    return jax.device_put(cast, jax.devices(workload.device)[0])
+    return jax.device_put(cast, _device(workload))
 
 
 def _convolve(images: jax.Array, kernel: jax.Array) -> jax.Array:
@@ -114,7 +119,7 @@ def _convolve(images: jax.Array, kernel: jax.Array) -> jax.Array:
 
 def _compiled(workload: Workload, function: Callable[..., jax.Array], *arrays: jax.Array) -> Callable[[], jax.Array]:
     """A call of a function that is compiled as the workload's programs are, which waits for its result."""
-    options = chosen(workload, jax.devices(workload.device)[0].platform)
+    options = chosen(workload, _device(workload).platform)
     compiled = jax.jit(function, compiler_options=options).lower(*arrays).compile()
     return lambda: compiled(*arrays).block_until_ready()
 

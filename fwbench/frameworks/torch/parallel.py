@@ -9,6 +9,7 @@ import contextlib
 import datetime
 import os
 import re
+import time
 from collections.abc import Callable, Iterable
 
 import torch
@@ -22,6 +23,10 @@ _KERNEL = re.compile(r"nccl(Dev)?Kernel")
 
 # Seconds for the ranks' first meeting, which have met before: of a port that is closed to them nothing else tells.
 _MEETING = 60.0
+
+# Seconds in which gloo's threads note the end of the last operation, which they do after its result is there; a
+# profiler that has ended by then crashes the process.
+_NOTED = 0.1
 
 
 def join(ranks: Ranks) -> None:
@@ -100,6 +105,7 @@ def exchanged(
         for _ in range(steps):
             step()
             wait()
+        time.sleep(_NOTED)
     if device.type == "cuda":
         spent = [event.self_device_time_total for event in profiled.events() or () if _KERNEL.match(event.name)]
         return sum(spent) / 1e6, "NCCL"
