@@ -37,11 +37,12 @@ def outputs(program, steps):
 @pytest.mark.parametrize("lane", ["torch", "torch-compile", "jax", TENSORFLOW, XLA])
 def test_relocated_programs_compute_the_same(lane, mode):
     workload = Workload(lane, "cnn", mode, batch_size=4)
-    stayed, moved = built(workload), built(workload)
-    expected = outputs(stayed, 6)
+    moved = built(workload)
     first = outputs(moved, 3)
     moved.relocate()
-    assert np.array_equal(np.concatenate([first, outputs(moved, 3)]), expected)
+    # A forward pass has no state: one that stays makes the same output again.
+    expected = outputs(built(workload), 6) if mode == "train_step" else [*first, *first]
+    assert np.array_equal([*first, *outputs(moved, 3)], expected)
 
 
 @pytest.mark.parametrize("mode", ["inference", "train_step"])
