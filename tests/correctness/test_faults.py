@@ -289,7 +289,7 @@ def test_jax_says_itself_why_it_cannot_use_a_gpu(monkeypatch, tmp_path, installe
     monkeypatch.setattr(
         "importlib.util.find_spec", lambda name: SimpleNamespace(submodule_search_locations=[tmp_path / name])
     )
-    monkeypatch.setattr("fwbench.frameworks.jax.plugins.entry_points", lambda group: [])
+    monkeypatch.setattr("fwbench.frameworks.jax.plugins.registered", frozenset)
     own = str(error).partition("\n")[0] or "AssertionError"
     told = own if installed else "it has no CUDA plugin; install fwbench[cuda]"
     assert reason("jax") == f"this machine has a GPU, but jax {jax.__version__} cannot use it: {told}"
