@@ -1,11 +1,13 @@
 """A heap that still grows: what is measured meanwhile is no steady state."""
 
+import dataclasses
 import resource
 from collections.abc import Callable
 from typing import Any
 
 from fwbench.frameworks.contract import Program
 from fwbench.meters.latency import Clock
+from fwbench.record.measurement import Metric
 
 # A pass is made so many times at most: a program that maps fresh memory at every call never settles.
 PASSES = 4
@@ -20,7 +22,7 @@ def page_faults() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
-def settle(program: Program, measure: Callable[[], Any], clock: Clock, faults: Callable[[], int] = page_faults) -> None:
+def settle(program: Program, measure: Callable[[], Any], clock: Clock, faults: Callable[[], int] = page_faults) -> int:
     """Measure, and once more while the process grew meanwhile.
 
     XLA takes a call's buffer on a CPU when the call is enqueued, and gives it back some time after its result is ready,
@@ -34,10 +36,22 @@ def settle(program: Program, measure: Callable[[], Any], clock: Clock, faults: C
         measure: a pass, of which the last one counts.
         clock: seconds.
         faults: page faults of this process so far.
+
+    Returns:
+        How many passes were made.
     """
-    for _ in range(PASSES):
+    passes = 0
+    grown = True
+    while grown and passes < PASSES:
         before, begun = faults(), clock()
         measure()
-        grown = faults() - before > max(_FEW, _FAULTS * (clock() - begun))
-        if not program.agree(grown):
-            return
+        passes += 1
+        grown = bool(program.agree(faults() - before > max(_FEW, _FAULTS * (clock() - begun))))
+    return passes
+
+
+def noted(metric: Metric, passes: int) -> Metric:
+    """The metric, whose source tells how many passes were made where that is more than one."""
+    if passes == 1:
+        return metric
+    return dataclasses.replace(metric, source=f"{metric.source}, pass {passes}, as memory grew before")

@@ -31,7 +31,7 @@ from fwbench.meters.ceilings import ceilings
 from fwbench.meters.energy import Counter, SummedCounter, counter, energy, period
 from fwbench.meters.epochs import Epochs, fitting
 from fwbench.meters.flops import PASSES, model_flops
-from fwbench.meters.heap import settle
+from fwbench.meters.heap import noted, settle
 from fwbench.meters.latency import Clock, drift, latencies, percentiles
 from fwbench.meters.memory import memory, process_device_memories
 from fwbench.meters.steady import Start
@@ -445,7 +445,8 @@ class Measuring:
         with self._stage("latency"):
             settle(program, lambda: passes.append(latencies(program, protocol, self._clock)), self._clock)
         self.samples = passes[-1]
-        self.metrics.update(percentiles(self.samples))
+        for name, metric in percentiles(self.samples).items():
+            self.metrics[name] = noted(metric, len(passes))
         self.metrics["latency_drift"] = drift(self.samples)
         self.metrics["time_to_steady"] = begun.time_to_steady(passes)
         self._note("after the latency pass")
@@ -453,7 +454,8 @@ class Measuring:
         depth = int(program.agree(queue_depth(typical, protocol.throughput_time)))
         load.lap()
         with self._stage("throughput"):
-            settle(program, lambda: self._throughput(program, depth), self._clock)
+            made = settle(program, lambda: self._throughput(program, depth), self._clock)
+            self.metrics["throughput"] = noted(self.metrics["throughput"], made)
         self.metrics["other_load"] = load.read()
         self._note("after the throughput pass")
         with self._stage("memory"):

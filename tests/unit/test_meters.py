@@ -114,8 +114,7 @@ def test_a_pass_is_made_again_while_the_process_grows(clock, pages, passes):
         given.append(given[-1] + pages[len(given) - 1])
         clock.advance(1.0)
 
-    settle(FakeProgram(clock), measure, clock, faults=lambda: given[-1])
-    assert len(given) - 1 == passes
+    assert settle(FakeProgram(clock), measure, clock, faults=lambda: given[-1]) == len(given) - 1 == passes
 
 
 def test_the_first_of_several_ranks_decides_whether_a_pass_is_made_again(clock):

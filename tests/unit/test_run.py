@@ -348,6 +348,8 @@ def test_calls_of_a_pass_that_is_made_again_are_part_of_the_start(run, clock, mo
     measurement, _ = run(FakeFramework(program), warmup_iterations=6, throughput_time=0.0)
     assert measurement.samples == (1.0,) * 5
     assert measurement.value("time_to_steady") == 3 + 12 * 9 + 1
+    assert measurement.metrics["latency_p50"].source == "synchronised calls, n=5, pass 2, as memory grew before"
+    assert "pass" not in measurement.metrics["throughput"].source
 
 
 def test_what_only_the_harness_does_while_compiling_is_no_part_of_the_start(run, clock):
