@@ -153,6 +153,8 @@ class Keeper:
 
     def _end(self, *_: Any) -> None:
         """The client is gone."""
+        # The pipe and the signal both tell: whichever comes second must not end this process before it is done.
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
         job, self._job = self._job, 0
         if job:
             self._clear(job)
