@@ -2,9 +2,9 @@
 # ARGS goes to pytest: ARGS=--fwbench-profile=paper measures by the paper's protocol, for over an hour on a GPU.
 # FRAMEWORKS names the lanes that are measured, as --fwbench-frameworks does: FRAMEWORKS=torch,jax,tensorflow installs
 # TensorFlow, too, which otherwise only `make test` needs.
-# The newest Python that all lanes run on and that is here and works; PYTHON=/path/to/it names another.
-PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
-	if $$python -c 'import ensurepip' 2>/dev/null; then echo $$python; break; fi; done)
+# The newest Python that all lanes run on (TensorFlow has no wheels for 3.14), that is here and works, also in pyenv and
+# uv; PYTHON=/path/to/it names another.
+PYTHON ?= $(shell .ci/python 3.13 3.12 3.11 3)
 VENV := .venv
 RUN := $(VENV)/bin/python -m
 INSTALL := -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable

@@ -8,19 +8,27 @@ import pytest
 
 MAKEFILE = Path(__file__).parents[2] / "Makefile"
 RUNS, NOT_FOUND = "exit 0", "echo 'pyenv: command not found' >&2; exit 127"
+# As Debian's without python3-venv.
+NO_ENSUREPIP = 'case "$2" in *"import ensurepip"*) exit 1; esac'
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 
 
-def chosen(folder, *arguments, **pythons):
-    """What `make` chooses where only these are found, each a shell script under a name without its dots."""
-    for name, script in pythons.items():
-        path = folder / name.replace("_", ".")
-        path.write_text(f"#!/bin/sh\n{script}\n")
-        path.chmod(0o755)
+def script(path, text):
+    """A shell script, which stands for a program."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def chosen(folder, *arguments, variables=None, **pythons):
+    """What `make` chooses where only these are on the path, each a shell script under a name without its dots."""
+    for name, text in pythons.items():
+        script(folder / name.replace("_", "."), text)
     done = subprocess.run(
-        [shutil.which("make"), "-f", MAKEFILE, "--eval", "chosen: ; @/bin/echo $(PYTHON)", "chosen", *arguments],
-        env={"PATH": str(folder)},
+        [shutil.which("make"), "--eval", "chosen: ; @/bin/echo $(PYTHON)", "chosen", *arguments],
+        cwd=MAKEFILE.parent,
+        env={"PATH": str(folder), "HOME": str(folder / "home"), **(variables or {})},
         capture_output=True,
         text=True,
         check=True,
@@ -32,12 +40,45 @@ def test_the_newest_is_chosen(tmp_path):
     assert chosen(tmp_path, python3=RUNS, python3_11=RUNS, python3_12=RUNS, python3_13=RUNS) == "python3.13"
 
 
-def test_one_that_does_not_run_is_passed_over(tmp_path):
-    assert chosen(tmp_path, python3=RUNS, python3_12=RUNS, python3_13=NOT_FOUND) == "python3.12"
+@pytest.mark.parametrize("fault", [NOT_FOUND, NO_ENSUREPIP])
+def test_one_that_makes_no_virtual_environment_is_passed_over(tmp_path, fault):
+    assert chosen(tmp_path, python3=RUNS, python3_12=RUNS, python3_13=fault) == "python3.12"
 
 
 def test_without_a_known_version_it_is_python3(tmp_path):
     assert chosen(tmp_path, python3=RUNS) == "python3"
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_one_of_pyenvs_is_chosen_though_its_command_on_the_path_fails(tmp_path, named):
+    root = tmp_path / ("elsewhere" if named else "home/.pyenv")
+    for version in ("3.11.7", "3.12.1", "3.13.0", "3.13.0t"):
+        script(root / "versions" / version / "bin/python", RUNS)
+    shims = {"python3": RUNS, "python3_11": RUNS, "python3_12": NOT_FOUND, "python3_13": NOT_FOUND}
+    variables = {"PYENV_ROOT": str(root)} if named else {}
+    assert chosen(tmp_path, variables=variables, **shims) == f"{root}/versions/3.13.0/bin/python"
+    # No wheel of a framework is for Python without its global lock.
+    shutil.rmtree(root / "versions/3.13.0")
+    assert chosen(tmp_path, variables=variables) == f"{root}/versions/3.12.1/bin/python"
+
+
+def test_one_of_uvs_is_chosen(tmp_path):
+    script(tmp_path / "uvs/python3.13", RUNS)
+    # `--system`: not the one of a virtual environment, as this clone's own.
+    found = f'[ "$*" = "python find --system 3.13" ] && echo {tmp_path}/uvs/python3.13'
+    assert chosen(tmp_path, uv=found, python3=RUNS, python3_12=RUNS) == f"{tmp_path}/uvs/python3.13"
+    script(tmp_path / "uvs/python3.13", NOT_FOUND)
+    assert chosen(tmp_path) == "python3.12"
+
+
+def test_the_first_of_the_named_versions_is_found(tmp_path):
+    """As .ci/run asks for another one than that which `make` has chosen."""
+    for name in ("python3.11", "python3.13"):
+        script(tmp_path / name, RUNS)
+    command = [MAKEFILE.parent / ".ci" / "python"]
+    for versions, told in ((("3.11", "3.13"), "python3.11"), (("3.12", "3.13"), "python3.13"), (("3.12",), "")):
+        done = subprocess.run([*command, *versions], env={"PATH": str(tmp_path)}, capture_output=True, text=True)
+        assert (done.returncode, done.stdout.strip()) == (0, told)
 
 
 def test_a_given_one_is_taken(tmp_path):
@@ -61,8 +102,7 @@ def test_without_a_python_that_works_it_says_what_is_needed(tmp_path, pythons):
 def done_by(folder, *arguments, gpu=False):
     """The commands that `make` would run where nothing is set up yet: what pip installs in which folder, and pytest."""
     for name in ("python3.13", *(["nvidia-smi"] if gpu else [])):
-        (folder / name).write_text(f"#!/bin/sh\n{RUNS}\n")
-        (folder / name).chmod(0o755)
+        script(folder / name, RUNS)
     told = subprocess.run(
         [shutil.which("make"), "--dry-run", "--always-make", "-f", MAKEFILE, "VENV=v", *arguments],
         env={"PATH": str(folder)},
