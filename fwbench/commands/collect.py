@@ -1,8 +1,8 @@
 """Run by `start`, with pytest's arguments: collects the project's tests and tells which models they name.
 
 On what was standard output it writes one JSON object: `root`, `path` (the folders of the user's modules), `models` as
-JSON primitives, and `suite`, whether a test measures the suite's own models by naming none. All that pytest and the
-user's tests print goes to standard error.
+JSON primitives, `suite`, whether a test measures the suite's own models by naming none, and `pythons`, what pytest's
+settings say in `--fwbench-python`. All that pytest and the user's tests print goes to standard error.
 """
 
 import json
@@ -55,6 +55,7 @@ def collect(arguments: list[str]) -> dict[str, Any]:
         "path": [str(folder) for folder in (*config.getini("pythonpath"), config.rootpath)],
         "models": [model.to_json() for model in collector.named.values()],
         "suite": collector.suite,
+        "pythons": config.getoption("fwbench_python"),
     }
 
 

@@ -151,7 +151,7 @@ def _value(name: str, text: str, kind: Any) -> Any:
 def _project(workload: Workload) -> Project:
     if workload.model in CATALOG:
         return Project(Path.cwd(), (Path.cwd(),))
-    project, _ = collected()
+    project, *_ = collected()
     if workload.model not in project.models:
         known = ", ".join(name for name, model in project.models.items() if complete(model).networks)
         raise UserError(f"unknown model {workload.model!r}: choose from {known}.")

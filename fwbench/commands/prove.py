@@ -4,7 +4,7 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from fwbench.errors import UserError
@@ -15,8 +15,9 @@ from fwbench.parity import report
 from fwbench.parity.store import DISTRIBUTIONS, Proved, of_suite
 from fwbench.record import files
 from fwbench.record.lanes import LANES
+from fwbench.suite.selection import pythons
 from fwbench.worker.client import PACKAGE, command
-from fwbench.worker.prove import prove
+from fwbench.worker.prove import interpreter, prove
 
 _COLLECT = PACKAGE / "commands" / "collect.py"
 
@@ -39,6 +40,14 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="names of models that the project's tests name, or of the suite's own. Default: all that the tests name",
     )
     parser.add_argument(
+        "--python",
+        metavar="FRAMEWORK=PATH",
+        action="append",
+        default=[],
+        help="interpreter that proves a framework's networks, as pytest's --fwbench-python names the one that measures "
+        "them; it needs the reference's framework, too. May be repeated. Default: what pytest's own settings name",
+    )
+    parser.add_argument(
         "--docs",
         type=Path,
         metavar="PATH",
@@ -49,28 +58,34 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    if options.docs and options.models:
-        raise UserError("--docs is about all of the suite's own models: leave out the names, or leave out --docs.")
+    if options.docs and (options.models or options.python):
+        raise UserError(
+            "--docs is about all of the suite's own models in this interpreter: leave out names and --python, or leave "
+            "out --docs."
+        )
+    given = _pythons(options.python)
     # The suite's own models are known without looking at any test.
     names = None if options.docs else options.models
-    project, named = collected(collecting=names is not None and not (names and set(names) <= set(CATALOG)))
+    project, named, settings = collected(collecting=names is not None and not (names and set(names) <= set(CATALOG)))
+    others = {} if options.docs else {**_pythons(settings), **given}
     if options.docs:
         models = [model for model in CATALOG.values() if model.networks]
     else:
         models = _chosen(options.models, project, named)
     code = 0
     rows: list[report.Row] = []
-    mutations = {}
+    mutations: dict[tuple[str, str], Mapping[str, float]] = {}
     for model in map(complete, models):
         candidates = [name for name in model.networks if name != model.reference]
         if not candidates:
             print(f"{model.name}: only in {model.reference}, so there is nothing to prove")
         for candidate in candidates:
-            if not options.docs and of_suite(model, candidate) and not _is_installed(candidate):
+            here = interpreter(model, candidate, others) == sys.executable
+            if here and not options.docs and of_suite(model, candidate) and not _is_installed(candidate):
                 print(f"{model.name}: {candidate} is not installed here, so its network is not proved")
                 continue
             try:
-                proved = prove(model, candidate, project, _tell, full=bool(options.docs))
+                proved = prove(model, candidate, project, _tell, full=bool(options.docs), pythons=others)
             except UserError as error:
                 print(f"fwbench: {error}", file=sys.stderr)
                 code = code or UserError.EXIT_CODE
@@ -82,19 +97,30 @@ def _run(options: argparse.Namespace) -> int:
                 rows += map(report.Row.from_json, proved.full.rows)
                 mutations[model.name, candidate] = proved.full.mutations
     if options.docs and not code:
-        distributions = tuple(dict.fromkeys(name for of in DISTRIBUTIONS.values() for name in of))
-        page = report.render(rows, mutations, versions(distributions), machine().device)
-        try:
-            files.write(options.docs, page)
-        except OSError as error:
-            raise UserError(
-                f"{error.filename} cannot be written ({error.strerror}): choose another file with --docs"
-            ) from None
+        _write_page(options.docs, rows, mutations)
     return code
 
 
-def collected(*, collecting: bool = True) -> tuple[Project, list[Model]]:
-    """The project in whose folder we are, and the models that its tests name, where they are to be collected.
+def _write_page(path: Path, rows: list[report.Row], mutations: dict[tuple[str, str], Mapping[str, float]]) -> None:
+    distributions = tuple(dict.fromkeys(name for of in DISTRIBUTIONS.values() for name in of))
+    try:
+        files.write(path, report.render(rows, mutations, versions(distributions), machine().device))
+    except OSError as error:
+        raise UserError(
+            f"{error.filename} cannot be written ({error.strerror}): choose another file with --docs"
+        ) from None
+
+
+def _pythons(entries: Iterable[str]) -> dict[str, str]:
+    try:
+        return pythons(entries)
+    except ValueError as error:
+        raise UserError(f"--python {error}.") from None
+
+
+def collected(*, collecting: bool = True) -> tuple[Project, list[Model], list[str]]:
+    """The project in whose folder we are, the models that its tests name, where they are to be collected, and what
+    its settings of pytest say in `--fwbench-python`.
 
     In a process of its own, for tests may import anything.
     """
@@ -112,7 +138,7 @@ def collected(*, collecting: bool = True) -> tuple[Project, list[Model]]:
     except ValueError as error:
         raise UserError(f"{error}.") from None
     suite = [model for model in CATALOG.values() if model.networks and model not in models]
-    return project, [*models, *(suite if found["suite"] else [])]
+    return project, [*models, *(suite if found["suite"] else [])], found["pythons"]
 
 
 def _chosen(names: Iterable[str], project: Project, named: list[Model]) -> list[Model]:
@@ -137,14 +163,23 @@ def _is_installed(framework: str) -> bool:
 
 
 def _line(proved: Proved) -> str:
+    pair = f"{proved.candidate} {{}} the same as {proved.reference}"
     if proved.state != "proved":
-        return f"{proved.model}: {proved.candidate} does not compute the same as {proved.reference}: {proved.sentence}"
-    worst = max(proved.errors, key=lambda quantity: proved.errors[quantity] / proved.bounds[quantity])
-    line = (
-        f"{proved.model}: {proved.candidate} computes the same as {proved.reference} (closest to its bound: {worst} "
-        f"{proved.errors[worst]:.1e}, at most {proved.bounds[worst]:.0e})"
-    )
-    return f"{line}. {proved.sentence}" if proved.sentence else line
+        return f"{proved.model}: {pair.format('does not compute')}: {proved.sentence}"
+    at = f" at {len(proved.points)} points ({'; '.join(proved.points)})" if proved.points else ""
+    line = f"{proved.model}: {pair.format('computes')}{at} (closest to its bound: {_nearest(proved)})"
+    left_out = [f"not compared at {point}: {reason}" for point, reason in proved.left_out.items()]
+    power = proved.power and f"The proof {proved.power.sentence}"
+    return ". ".join(filter(None, [line, *left_out, power, proved.sentence]))
+
+
+def _nearest(proved: Proved) -> str:
+    nearest = proved.nearest
+    if nearest is None:
+        worst = max(proved.errors, key=lambda quantity: proved.errors[quantity] / proved.bounds[quantity])
+        return f"{worst} {proved.errors[worst]:.1e}, at most {proved.bounds[worst]:.0e}"
+    tensor = "" if nearest.tensor == nearest.quantity else f" of {nearest.tensor}"
+    return f"{nearest.quantity}{tensor} {nearest.error:.1e}, at most {nearest.bound:.0e}, in {nearest.mode} mode"
 
 
 def _tell(stage: str) -> None:

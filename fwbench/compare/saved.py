@@ -25,7 +25,7 @@ from fwbench.compare.statistics import TOLERATED, holm
 from fwbench.machine import Machine
 from fwbench.machine.disturbances import Cause, disturbances, lengthening
 from fwbench.record.lanes import LANES, PLACES
-from fwbench.record.measurement import Measurement
+from fwbench.record.measurement import ALSO_IMPORTED, Measurement
 from fwbench.record.reading import Record
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
@@ -434,8 +434,9 @@ def _told(workload: Workload) -> dict[str, Any]:
 
 
 def _chosen(settings: Mapping[str, Any]) -> dict[str, Any]:
-    # How many cores a run was given is the machine's `threads`.
-    return {name: value for name, value in settings.items() if name not in PLACES and name != "cpus"}
+    # How many cores a run was given is the machine's `threads`; what its networks import is a change of the code.
+    left_out = (*PLACES, "cpus", ALSO_IMPORTED)
+    return {name: value for name, value in settings.items() if name not in left_out}
 
 
 def _nothing_shared(base: Mapping[str, Benchmark], head: Mapping[str, Benchmark]) -> str:

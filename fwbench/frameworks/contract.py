@@ -112,6 +112,31 @@ class Program(ABC):
         Called between sessions. What has been compiled stays.
         """
 
+    def restart(self, weights: Weights, draw: int = 0) -> None:
+        """Begin again at these weights, as right after the build, with what has been compiled.
+
+        An optimizer's state is zero and the next step is its first one. Called within a session, when all timing is
+        over.
+
+        Args:
+            weights: in canonical form; those of the build or others of their shapes.
+            draw: which random numbers random layers get in the next steps; 0: those after the build.
+
+        Raises:
+            NotImplementedError: the lane cannot do it, so nothing shows what its training steps compute.
+        """
+        raise NotImplementedError
+
+    def gradients(self) -> Weights | None:
+        """The gradient of each trained parameter in the first step since `restart`, in canonical form.
+
+        Called right after that step, on a program that trains. The optimizer's first moment tells it.
+
+        Returns:
+            None where the lane cannot tell.
+        """
+        return None
+
     def reset_peak_memory(self) -> None:  # noqa: B027 (a default, not an obligation)
         """Start the device allocator's peak afresh where that is possible."""
 
@@ -234,6 +259,19 @@ class Framework(ABC):
         Raises:
             ModelError: its network cannot be built as it is described.
         """
+
+    def initial(self, model: Model, sizes: Mapping[str, int], seed: int) -> Weights:
+        """The values that the network's own constructor sets, in canonical form.
+
+        Args:
+            sizes: of the model's axes.
+            seed: of what the constructor draws.
+
+        Raises:
+            ModelError: its network cannot be built as it is described.
+            NotImplementedError: the framework does not tell them.
+        """
+        raise NotImplementedError("the framework does not tell a network's initial values")
 
     @abstractmethod
     def build(self, workload: Workload, model: Model, weights: Weights, horizon: int = HORIZON) -> Program:

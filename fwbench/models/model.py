@@ -52,6 +52,8 @@ class Model:
         published: whether torchvision publishes weights under the model's name.
         proof_axes: values of axes in proofs that differentiate, where the usual ones would take too long.
         proof_batch: samples in proofs in training mode. Default: 8 for a network with running statistics, else 2.
+        checkpoint: a file in the format safetensors, by its path from the project's root, with weights under the
+            reference's names: the networks are compared at these too.
         networks: import paths by framework: `torch="mine.net:Net", jax="mine.flax_net:Net"`.
 
     Raises:
@@ -79,6 +81,7 @@ class Model:
         published: bool = False,
         proof_axes: Mapping[str, int] = MappingProxyType({}),
         proof_batch: int | None = None,
+        checkpoint: str | None = None,
         **networks: str,
     ) -> None:
         self.name = name
@@ -103,6 +106,7 @@ class Model:
         self.published = published
         self.proof_axes = dict(proof_axes)
         self.proof_batch = proof_batch
+        self.checkpoint = checkpoint
         try:
             self._check()
         except ValueError as error:

@@ -15,6 +15,9 @@ changes that keep a comparison of two networks from being vacuous:
   `python -m fwbench.frameworks.torch.calibrate`. Running variances
   are drawn around it and means within a tenth of its root, so activations keep their scale through the depth (and no
   subnormal numbers slow a CPU down), whatever the seed.
+
+A proof compares networks at other weights too: at those that the reference's constructor sets (`initial` in each
+framework's `networks.py`), at `draw_unit`'s, and at those of a file (`fwbench.models.checkpoint`).
 """
 
 import functools
@@ -53,17 +56,70 @@ def draw(
     return {name: _tensor(model, name, tuple(shape), seed, scale) for name, shape in shapes.items()}
 
 
-def canonical(source: str, model: Model, shapes: Mapping[str, Shape], seed: int) -> Weights:
+def draw_unit(model: Model, shapes: Mapping[str, Shape], seed: int) -> Weights:
+    """Draw every weight at unit scale: what a network computes far from where it starts.
+
+    Returns:
+        The float32 array of each name: standard normal; 1 + 0.5 N(0, 1) for scales (`weight` of one axis); between 0.5
+        and 1.5 for running variances.
+    """
+    weights = {}
+    for name, shape in shapes.items():
+        rng = np.random.default_rng([seed, zlib.crc32(f"{model.name}/{name}/unit".encode())])
+        leaf = name.rpartition(".")[2]
+        if leaf == "running_var":
+            weights[name] = rng.random(shape, dtype=np.float32) + np.float32(0.5)
+            continue
+        weights[name] = rng.standard_normal(shape, dtype=np.float32)
+        if leaf == "weight" and len(shape) == 1:
+            weights[name] = np.float32(1) + np.float32(0.5) * weights[name]
+    return weights
+
+
+def canonical(source: str, model: Model, shapes: Mapping[str, Shape], seed: int, initial: str | None = None) -> Weights:
     """The weights from which every framework starts.
 
     Args:
         source: `drawn`, or `pretrained` for torchvision's published ones.
         model, shapes, seed: as for `draw`.
+        initial: a file of NumPy's with the values that the reference's constructor sets, which then take the place of
+            drawn ones. None: `draw`, whose rules are torchvision's for the suite's own models.
 
     Raises:
         FileNotFoundError: the pretrained weights are not on this machine; the sentence says how to get them.
     """
-    return pretrained.load(model) if source == "pretrained" else draw(model, shapes, seed)
+    if source == "pretrained":
+        return pretrained.load(model)
+    if initial is None:
+        return draw(model, shapes, seed)
+    with np.load(initial) as stored:
+        values = {name: stored[name] for name in shapes if name in stored and stored[name].shape == tuple(shapes[name])}
+    # Another framework's network may have weights of other names, which the digest of all will show.
+    others = draw(model, {name: shape for name, shape in shapes.items() if name not in values}, seed)
+    return {
+        name: _without_constants(model, name, values[name], seed) if name in values else others[name] for name in shapes
+    }
+
+
+def _without_constants(model: Model, name: str, values: NDArray[np.float32], seed: int) -> NDArray[np.float32]:
+    """Initial values as they are, but for a tensor that is constant: that is moved, so that no part is without effect.
+
+    Zeros become 0.02 N(0, 1); another constant c becomes c (1 + 0.1 N(0, 1)), and a running variance c (1 +- 0.2).
+    """
+    values = values.astype(np.float32)
+    if not values.size or np.ptp(values):
+        return values
+    rng = np.random.default_rng([seed, zlib.crc32(f"{model.name}/{name}".encode())])
+    constant = values.flat[0]
+    if name.endswith("running_var"):
+        return constant * (1 + np.float32(0.4) * (rng.random(values.shape, dtype=np.float32) - np.float32(0.5)))
+    noise = rng.standard_normal(values.shape, dtype=np.float32)
+    return constant * (1 + np.float32(0.1) * noise) if constant else np.float32(0.02) * noise
+
+
+def is_statistic(name: str) -> bool:
+    """Whether a canonical name is a running statistic: state, but no parameter."""
+    return name.endswith(("running_mean", "running_var"))
 
 
 def digest(weights: Mapping[str, NDArray[np.float32]]) -> str:

@@ -195,7 +195,8 @@ def _add_selection(group: pytest.OptionGroup) -> None:
     group.addoption(
         "--fwbench-strict",
         action="store_true",
-        help="Fail what stays disturbed, by other load or by a throttled GPU, instead of noting it.",
+        help="Fail what stays disturbed, by other load or by a throttled GPU, and a run in which two lanes do not "
+        "compute the same, instead of noting it.",
     )
     group.addoption(
         "--fwbench-fit-batch",
@@ -213,8 +214,8 @@ def _add_selection(group: pytest.OptionGroup) -> None:
         metavar="FRAMEWORK=PATH",
         action="append",
         default=[],
-        help="Interpreter of a framework's workers, such as jax=/opt/jax/bin/python, where its packages have an "
-        "environment of their own. May be repeated.",
+        help="Interpreter of a framework's workers and proofs, such as jax=/opt/jax/bin/python, where its packages "
+        "have an environment of their own. May be repeated.",
     )
     group.addoption(
         "--fwbench-workers",

@@ -34,6 +34,8 @@ from fwbench.record.lanes import LANES
 from fwbench.record.measurement import WAITING, Failure, Measurement
 from fwbench.record.workload import Workload
 from fwbench.report import summary
+from fwbench.report.cases import cases
+from fwbench.report.evidence import differ
 from fwbench.suite.profiles import Protocol
 from fwbench.worker import interrupts
 from fwbench.worker.prove import prove as prove_model
@@ -448,7 +450,8 @@ class Run:
 
         def prove() -> Proved:
             try:
-                proved = prove_model(candidate.model, candidate.framework, self.project)
+                pythons = self.selection.pythons
+                proved = prove_model(candidate.model, candidate.framework, self.project, pythons=pythons)
             except UserError as error:
                 pytest.fail(str(error), pytrace=False)
             if proved.state != "proved":
@@ -496,6 +499,8 @@ class Run:
                 session.exitstatus = self.gate.finish(int(session.exitstatus))
             except OSError as error:
                 self._unwritten.append(f"{error.filename} cannot be written ({error.strerror})")
+        if self._strict and session.exitstatus == pytest.ExitCode.OK and differ(cases(self._measurements)):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
         if self._unwritten and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             session.exitstatus = pytest.ExitCode.USAGE_ERROR
         if "session" in vars(self):

@@ -4,7 +4,6 @@ import dataclasses
 import math
 import os
 import shlex
-import shutil
 import subprocess
 from collections.abc import Collection, Iterable
 from typing import Any
@@ -17,7 +16,7 @@ from fwbench.models import CATALOG, Model, pretrained
 from fwbench.record.lanes import LANES, Lane
 from fwbench.record.workload import PRECISIONS, Workload
 from fwbench.suite.profiles import PROFILES, Protocol
-from fwbench.suite.selection import Selection
+from fwbench.suite.selection import Selection, pythons
 from fwbench.suite.studies import STUDIES, SUITES
 from fwbench.worker.client import PACKAGE, allocated, command
 from fwbench.worker.ranks import RankError, address
@@ -280,16 +279,7 @@ def _lanes() -> list[Lane]:
 
 
 def _pythons(config: pytest.Config) -> dict[str, str]:
-    pythons = {}
-    frameworks = dict.fromkeys(lane.framework for lane in _lanes())
-    for entry in config.getoption("fwbench_python"):
-        framework, equals, path = entry.partition("=")
-        if not equals or framework not in frameworks:
-            raise pytest.UsageError(
-                f"--fwbench-python {entry!r} is not FRAMEWORK=PATH with a framework of {', '.join(frameworks)}."
-            )
-        found = shutil.which(path)
-        if found is None:
-            raise pytest.UsageError(f"--fwbench-python {framework}: there is no interpreter {path!r}; give its path.")
-        pythons[framework] = os.path.abspath(found)
-    return pythons
+    try:
+        return pythons(config.getoption("fwbench_python"))
+    except ValueError as error:
+        raise pytest.UsageError(f"--fwbench-python {error}.") from None

@@ -92,6 +92,8 @@ WAITING = "waiting for quiet"
 CEILING = "ceilings"
 # The setting that states the fallback flags that a lane ran with after a crash, as a shell would set them.
 FALLBACK = "fallback_flags"
+# The setting that names the other lanes' frameworks that the process has imported besides its own.
+ALSO_IMPORTED = "also_imported"
 
 # The first moment: this process has not yet used the accelerator.
 BEFORE = "before the build"

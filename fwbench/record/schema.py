@@ -41,6 +41,7 @@ _Integer = Annotated[int, Meta(ge=-(2**53), le=2**53)]
 _Size = Annotated[int, Meta(ge=1, le=2**31)]
 _Name = Annotated[str, Meta(max_length=1_000)]
 _Text = Annotated[str, Meta(max_length=1_000_000)]
+_Base64 = Annotated[str, Meta(max_length=100_000, pattern="^[A-Za-z0-9+/]*={0,2}$")]
 _Samples = Annotated[list[_Amount], Meta(max_length=10_000_000)]
 _Open = dict[_Name, Any]
 
@@ -136,6 +137,7 @@ class Settings(msgspec.Struct):
 
     cpus: list[_Count] = []
     caution: _Text = ""
+    also_imported: list[_Name] = []
 
 
 class Probe(msgspec.Struct):
@@ -150,8 +152,38 @@ class Proof(msgspec.Struct):
     framework: _Name | UnsetType = UNSET
     state: _Name | UnsetType = UNSET
     reason: _Text | None = None
+    python: _Text | None = None
     errors: dict[_Name, _Number | None] | UnsetType = UNSET
     versions: dict[_Name, _Name] | UnsetType = UNSET
+
+
+class Sketch(msgspec.Struct):
+    """Arrays that the timed program computed, folded into a few numbers (`fwbench.record.sketch`)."""
+
+    names: Annotated[_Base64, Meta(description="a name for each group of arrays, lines packed by zlib")]
+    slots: Annotated[_Base64, Meta(description="sums of numbers with random signs, float32: as many for each group")]
+    norms: Annotated[_Base64, Meta(description="L2 length of each group, the upper halves of float32")]
+    moved: Annotated[
+        _Base64,
+        Meta(description="how far each group moved with every weight moved by a rounding unit, as norms; NaN: unknown"),
+    ]
+
+
+class Check(msgspec.Struct):
+    """What the timed program computed: sketches, or the reason why there are none."""
+
+    reason: _Text | UnsetType = UNSET
+    output: Sketch | UnsetType = UNSET
+    losses: Sketch | UnsetType = UNSET
+    gradients: Sketch | UnsetType = UNSET
+    statistics: Sketch | UnsetType = UNSET
+    draws: (
+        Annotated[
+            list[_Number],
+            Meta(min_length=2, description="first loss of a random training step, drawn several times"),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class Parity(msgspec.Struct):
@@ -160,6 +192,7 @@ class Parity(msgspec.Struct):
     weights: _Name | None = None
     probe: dict[_Name, Probe] | None = None
     proof: Proof | None = None
+    check: Check | None = None
 
 
 class Scores(msgspec.Struct):

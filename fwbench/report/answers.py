@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from fwbench.machine.disturbances import lengthening
 from fwbench.record.measurement import Measurement
 from fwbench.report import units
-from fwbench.report.cases import Case, Comparison, apart, axis_columns, comparisons, in_words, title
+from fwbench.report.cases import Case, Comparison, axis_columns, comparisons, in_words, title
+from fwbench.report.evidence import WORDS, apart, word
 from fwbench.report.tables import Column, Table, tabulate
 from fwbench.report.weighing import UNCHANGED_CODE, Weighed, weigh
 
@@ -26,13 +27,14 @@ class Answer:
         ratio: throughput of the fastest over the second.
             None where these must not be compared.
         confidence: `clear` (an interval of at least 95 % excludes equality), `likely`, or `undecided`; in place of
-            these, why there is no ratio (`fwbench.report.cases.apart`).
+            these, why there is no ratio (`fwbench.report.evidence.apart`).
         reason: what the confidence rests on, and which lanes are left out.
         quickest, leanest, cheapest: the lanes whose synchronised call takes least time (p50), and that take least
             memory and energy, each with the next one's multiple of it; None where fewer than two lanes have the metric.
         shared: of an undecided one, the lanes that share first place because every other lane is slower; empty where
             nothing is known to be slower.
         weighed: what the ratio and its confidence come from; None where there is no ratio.
+        evidence: the word for what shows that the two compute the same; empty where there is no ratio.
     """
 
     comparison: Comparison
@@ -46,6 +48,7 @@ class Answer:
     cheapest: tuple[str, float] | None
     shared: tuple[str, ...] = ()
     weighed: Weighed | None = None
+    evidence: str = ""
 
     @property
     def winner(self) -> str:
@@ -85,7 +88,8 @@ def answers(cases: Sequence[Case]) -> list[Answer]:
         if shared:
             reason = f"{reason}; every other lane is slower"
         best = (quickest, leanest, cheapest)
-        found.append(Answer(comparison, fastest, second, ratio, confidence, reason, *best, shared, weighed))
+        shown = word(comparison.lanes[fastest], comparison.lanes[second])
+        found.append(Answer(comparison, fastest, second, ratio, confidence, reason, *best, shared, weighed, shown))
     return found
 
 
@@ -189,8 +193,8 @@ def table(found: Sequence[Answer]) -> Table:
         "other load, and lies somewhere between them. Each row stands by itself. Least latency (p50), memory and "
         "energy have no interval. No lane has the least latency or energy where what disturbed another one explains "
         "the difference, or the least memory where one's is only known to be at most so much (<=). A lane can have "
-        "the higher throughput and the longer call, where it runs calls side by side. Unproved: nothing "
-        "shows that the two compute the same thing, so there is no answer; an unproved lane beside others is left out.",
+        "the higher throughput and the longer call, where it runs calls side by side. Evidence that the two "
+        f"compute the same: {WORDS}. A lane without evidence is left out.",
         (
             Column("model", lambda answer: answer.comparison.workload.model),
             Column("mode", lambda answer: answer.comparison.workload.mode),
@@ -203,6 +207,7 @@ def table(found: Sequence[Answer]) -> Table:
             ),
             Column("before", lambda answer: None if answer.shared else title(answer.second)),
             Column("confidence", lambda answer: answer.confidence),
+            Column("evidence", lambda answer: answer.evidence or answer.confidence),
             Column("which rests on", lambda answer: answer.reason),
             Column("least latency", functools.partial(_lane, "quickest")),
             Column("by, of latency", functools.partial(_multiple, "quickest"), "1", units.ratio),

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from fwbench.record.workload import Workload
 from fwbench.report import units
-from fwbench.report.cases import FALLBACK_MARK, Case, Comparison, apart, axis_columns, comparisons, title
+from fwbench.report.cases import FALLBACK_MARK, Case, Comparison, axis_columns, comparisons, title
+from fwbench.report.evidence import WORDS, apart, word
 from fwbench.report.tables import Column, Table, tabulate
 from fwbench.report.weighing import Weighed, weigh
 
@@ -28,6 +29,10 @@ def columns(cases: Sequence[Case], baseline: str | None) -> tuple[Column[Case], 
     def speed_up(case: Case) -> float | str | None:
         return _speed_up(case, baselines.get(_across(case.workload)))
 
+    def shown(case: Case) -> str:
+        beside = baselines.get(_across(case.workload))
+        return word(case, beside) if beside and beside is not case and speed_up(case) else ""
+
     return (
         *_workload(cases),
         Column("throughput/s", lambda case: case.value("throughput"), "1/s", units.rate),
@@ -40,6 +45,7 @@ def columns(cases: Sequence[Case], baseline: str | None) -> tuple[Column[Case], 
         Column("compile", lambda case: case.compile_seconds, "s", units.seconds),
         Column("to steady", lambda case: case.value("time_to_steady"), "s", units.seconds),
         Column("speed-up", speed_up, "1", units.ratio, ""),
+        *((Column("evidence", shown),) if baseline else ()),
         *(_SPREAD if any(len(case.throughputs) > 1 for case in cases) else ()),
     )
 
@@ -53,8 +59,8 @@ _SPREAD = (
 def table(key: str, name: str, cases: Sequence[Case], baseline: str | None) -> Table:
     """All rows of some calls."""
     relative = (
-        f"; speed-up is throughput relative to {title(baseline)}, and unproved where nothing shows that both compute "
-        "the same thing"
+        f"; speed-up is throughput relative to {title(baseline)}, and evidence what shows that both compute the same: "
+        f"{WORDS}"
         if baseline
         else ""
     )

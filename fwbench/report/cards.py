@@ -53,4 +53,5 @@ def _card(answer: Answer) -> Card:
         verdict, ratio = "Undecided", f"{answer.winner} {ratio}"
     best = {"least latency": answer.quickest, "least memory": answer.leanest, "least energy": answer.cheapest}
     others = tuple(f"{what}: {title(least[0])}, {units.ratio(least[1])}" for what, least in best.items() if least)
-    return Card(name, kind, verdict, ratio, answer.reason, answer.weighed.disturbed, others)
+    rests = f"{answer.reason}; {answer.evidence} to compute the same"
+    return Card(name, kind, verdict, ratio, rests, answer.weighed.disturbed, others)

@@ -2,13 +2,11 @@
 
 import dataclasses
 import functools
-import itertools
 import json
-import shlex
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fwbench.machine import Machine
 from fwbench.record.lanes import BASELINE, LANES, PLACES, RECORDED
@@ -20,27 +18,8 @@ from fwbench.report.units import AtMost
 
 Row = TypeVar("Row")
 
-# What stands in the place of a ratio of two lanes that must not be compared.
-UNPROVED = "unproved"
-STALE = "proof is stale"
-OTHER_WEIGHTS = "other weights"
-OTHER_ARITHMETIC = "other arithmetic"
-OTHER_SETTINGS = "other settings"
-MIXED = "mixed flags"
-
 # Beside a lane that ran with fallback flags after a crash.
 FALLBACK_MARK = "(fallback)"
-
-# Why, where no proof would help.
-_WRONG = {
-    OTHER_WEIGHTS: "began with different weights",
-    OTHER_ARITHMETIC: "computed in another arithmetic than the one asked for, as the precision probe found,",
-    OTHER_SETTINGS: "ran on other numbers of CPUs or under other variables of the environment",
-    MIXED: "did not each run with the same fallback flags in all processes",
-}
-
-# Of a lane's proof: it was made against the reference, or the lane is the reference itself.
-_COMPARABLE = ("proved", "reference")
 
 
 @dataclass(frozen=True)
@@ -79,12 +58,6 @@ class Case:
         """Whether it prices the harness instead of measuring a framework."""
         lane = LANES.get(self.workload.lane)
         return self.workload.mode in HARNESS_MODES or (lane is not None and lane.internal)
-
-    @property
-    def proof(self) -> Mapping[str, Any]:
-        """What the records say of the proof of this lane's network; the worst where they differ."""
-        stamps = [m.parity.get("proof") or {} for m in self.measurements]
-        return min(stamps, key=lambda stamp: stamp.get("state") in _COMPARABLE, default={})
 
     @property
     def as_asked(self) -> bool:
@@ -233,64 +206,6 @@ class Setting:
         if machine.power_limit is not None:
             found["power limit"] = f"{machine.power_limit} W"
         return found
-
-
-def apart(one: Case, other: Case, *, threads: bool = True) -> str:
-    """Why two lanes' numbers must not be set against each other, in the place of their ratio; empty where they may.
-
-    Lanes of one framework run the same network. Those of two need a proof that their networks compute the same thing.
-
-    Args:
-        threads: whether they must have had as many threads and CPUs.
-    """
-    digests: list[dict[tuple[int, str], object]] = [
-        {(m.workload.seed, m.workload.weights): m.parity.get("weights") for m in case.measurements}
-        for case in (one, other)
-    ]
-    if any(digests[0][draw] != digests[1][draw] for draw in digests[0].keys() & digests[1].keys()):
-        return OTHER_WEIGHTS
-    if not (one.as_asked and other.as_asked):
-        return OTHER_ARITHMETIC
-    if one.surroundings(threads=threads) != other.surroundings(threads=threads):
-        return OTHER_SETTINGS
-    if len(one.fallbacks) > 1 or len(other.fallbacks) > 1:
-        return MIXED
-    proofs = one.proof, other.proof
-    frameworks = {case.proof.get("framework", case.workload.lane) for case in (one, other)}
-    if len(frameworks) == 1:
-        return ""
-    for proof, beside in zip(proofs, (other, one), strict=True):
-        if proof.get("state") not in _COMPARABLE:
-            return STALE if proof.get("state") == "stale" else UNPROVED
-        # Each lane may have an interpreter of its own, so a proof's versions are looked for on both records.
-        proved = proof.get("versions", {})
-        if any(
-            proved.get(name, version) != version for m in beside.measurements for name, version in m.versions.items()
-        ):
-            return STALE
-    return ""
-
-
-def doubts(given: Iterable[Case]) -> list[str]:
-    """Why some lanes have no speed-up, and what to do: a sentence each."""
-    wrong: dict[str, None] = {}
-    unproved: dict[str, str] = {}
-    for comparison in comparisons(given):
-        lanes = list(comparison.lanes.items())
-        for (one, case), (other, beside) in itertools.combinations(lanes, 2):
-            model, why = comparison.workload.model, apart(case, beside)
-            if why in _WRONG:
-                wrong[f"error: {one} and {other} {_WRONG[why]} in {model}, so their numbers cannot be compared"] = None
-            elif why:
-                reasons = [found.proof.get("reason", "") for found in (case, beside)]
-                unproved[model] = next(filter(None, reasons), "") or unproved.get(model, "")
-    if unproved:
-        named = ", ".join(f"{model} ({reason})" if reason else model for model, reason in unproved.items())
-        wrong[
-            f"no speed-up where it is not proved that the frameworks compute the same thing: {named}. "
-            f"`fwbench prove {shlex.join(unproved)}` proves it, or says what differs."
-        ] = None
-    return list(wrong)
 
 
 def settings(records: Sequence[Record]) -> list[Setting]:

@@ -11,7 +11,8 @@ from fwbench.record.metrics import METRICS
 from fwbench.record.reading import Plain, Record
 from fwbench.record.workload import MODES
 from fwbench.report import answers, calls, fits, limits, published, ratios, scaling, summary, units
-from fwbench.report.cases import Case, Setting, doubts
+from fwbench.report.cases import Case, Setting
+from fwbench.report.evidence import WORDS, doubts, tally
 from fwbench.report.tables import Column, Table, tabulate
 
 
@@ -164,14 +165,17 @@ def parity(setting: Setting) -> Table:
     def error(name: str, part: str) -> Column[_Stamp]:
         return Column(name, lambda stamp: stamp.error(part), "1", "{:.1e}".format)
 
+    shown = tally(setting.cases)
     return tabulate(
         "parity",
         "Why these numbers may be compared",
-        "Largest float64 error between the frameworks' networks, as `fwbench prove` found it, and whether that proof "
-        "is of the networks that were measured (reference: the one that the others are proved against); the weights "
-        "that the lanes started from; the arithmetic that a numeric probe found in the process that measured.",
+        f"Evidence: for how many pairs of lanes the evidence is {WORDS}. Largest float64 error between the frameworks' "
+        "networks, as `fwbench prove` found it, and whether that proof is of the networks that were measured "
+        "(reference: the one that the others are proved against); the weights that the lanes started from; the "
+        "arithmetic that a numeric probe found in the process that measured.",
         (
             Column("model", lambda stamp: stamp.model),
+            Column("evidence", lambda stamp: shown.get(stamp.model, "")),
             error("output", "output"),
             error("gradients", "gradients"),
             Column("proof", _Stamp.state),

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fwbench.report import units
-from fwbench.report.cases import Case, Comparison, apart, axis_columns, comparisons, in_words, title
+from fwbench.report.cases import Case, Comparison, axis_columns, comparisons, in_words, title
+from fwbench.report.evidence import WORDS, apart, word
 from fwbench.report.tables import Column, Table, tabulate
 from fwbench.report.weighing import UNCHANGED_CODE, Weighed, weigh
 
@@ -17,13 +18,15 @@ class Ratio:
 
     Attributes:
         weighed: the lane's throughput over the baseline's; None where the two must not be compared.
-        why: they must not (`fwbench.report.cases.apart`); empty where they may.
+        why: they must not (`fwbench.report.evidence.apart`); empty where they may.
+        evidence: the word for what shows that both compute the same; empty where `why` stands.
     """
 
     comparison: Comparison
     case: Case
     weighed: Weighed | None
     why: str
+    evidence: str
 
     @property
     def confidence(self) -> str:
@@ -41,7 +44,8 @@ def ratios(cases: Sequence[Case], baseline: str | None) -> list[Ratio]:
         for lane, case in comparison.lanes.items():
             if lane != baseline and case.value("throughput"):
                 why = apart(case, beside)
-                found.append(Ratio(comparison, case, None if why else weigh(case, beside), why))
+                weighed = None if why else weigh(case, beside)
+                found.append(Ratio(comparison, case, weighed, why, word(case, beside)))
     return found
 
 
@@ -89,7 +93,7 @@ def table(found: Sequence[Ratio], baseline: str) -> Table:
         f"Throughput over that of {title(baseline)} on the same workload: above 1x the lane is faster. From two pairs "
         "of processes on, the ends of the interval over the pairs, and its confidence, which six pairs bring to 95 %. "
         f"One process each has no interval: unchanged code has differed by up to {UNCHANGED_CODE - 1:.0%}. A ratio "
-        "from one number to another was disturbed, and lies somewhere between them.",
+        f"from one number to another was disturbed, and lies somewhere between them. Evidence: {WORDS}.",
         (
             Column("model", lambda ratio: ratio.comparison.workload.model),
             Column("mode", lambda ratio: ratio.comparison.workload.mode),
@@ -102,6 +106,7 @@ def table(found: Sequence[Ratio], baseline: str) -> Table:
             number("at", lambda weighed: weighed.interval.level if weighed.interval else None, "{:.0%}".format),
             number("pairs", lambda weighed: len(weighed.pairs), "{:.0f}".format),
             Column("confidence", lambda ratio: ratio.confidence),
+            Column("evidence", lambda ratio: ratio.evidence or ratio.why),
             Column("disturbed by", lambda ratio: ratio.weighed.disturbed if ratio.weighed else ""),
         ),
         found,

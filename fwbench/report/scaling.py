@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fwbench.report import units
-from fwbench.report.cases import Case, apart, over_seeds
+from fwbench.report.cases import Case, over_seeds
+from fwbench.report.evidence import apart
 from fwbench.report.tables import Column, Table, tabulate
 from fwbench.report.weighing import Weighed, weigh
 

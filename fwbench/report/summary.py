@@ -5,9 +5,10 @@ from collections.abc import Sequence
 
 from fwbench.machine.disturbances import CAUSES, disturbances
 from fwbench.record.lanes import BASELINE
-from fwbench.record.measurement import WAITING, Measurement, fitting
+from fwbench.record.measurement import ALSO_IMPORTED, WAITING, Measurement, fitting
 from fwbench.report import calls, fits, products, scaling, units
-from fwbench.report.cases import baseline, cases, doubts, title
+from fwbench.report.cases import baseline, cases, title
+from fwbench.report.evidence import doubts
 from fwbench.report.limits import above
 from fwbench.report.tables import Table
 from fwbench.text import line
@@ -119,6 +120,15 @@ def cautions(measured: Sequence[Measurement]) -> list[str]:
         if caution := m.settings.get("caution"):
             cautioned.setdefault(caution, []).append(m.workload.id)
     lines.extend(f"{', '.join(names)}: {caution}" for caution, names in cautioned.items())
+    beside: dict[tuple[str, str], list[str]] = {}
+    for m in measured:
+        if others := m.settings.get(ALSO_IMPORTED):
+            beside.setdefault((m.workload.lane, " and ".join(others)), []).append(m.workload.id)
+    lines.extend(
+        f"{', '.join(names)}: the process of {lane} also imported {others}, whose memory is in the host memory shown, "
+        "so no lane is said to have the least"
+        for (lane, others), names in beside.items()
+    )
     for m in measured:
         p95 = m.value("latency_p95")
         if p95 is not None and m.samples and statistics.fmean(m.samples) > p95:

@@ -2,7 +2,9 @@
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+import os
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +17,25 @@ from fwbench.suite.studies import Part
 
 # How batches follow the number of devices: as many samples for each, or as many in all.
 SCALINGS = ("weak", "strong")
+
+
+def pythons(entries: Iterable[str]) -> dict[str, str]:
+    """Interpreters by framework, from texts that each say `FRAMEWORK=PATH`; a later one wins.
+
+    Raises:
+        ValueError: a text says something else, or names no interpreter; one sentence, without the option's name.
+    """
+    found = {}
+    frameworks = dict.fromkeys(lane.framework for lane in LANES.values() if not lane.internal)
+    for entry in entries:
+        framework, equals, path = entry.partition("=")
+        if not equals or framework not in frameworks:
+            raise ValueError(f"{entry!r} is not FRAMEWORK=PATH with a framework of {', '.join(frameworks)}")
+        interpreter = shutil.which(path)
+        if interpreter is None:
+            raise ValueError(f"{framework}: there is no interpreter {path!r}; give its path")
+        found[framework] = os.path.abspath(interpreter)
+    return found
 
 
 @dataclass(frozen=True)

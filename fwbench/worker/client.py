@@ -17,6 +17,7 @@ from typing import Any
 
 from fwbench.machine import Machine, nvml, oom
 from fwbench.machine.ceilings import Kept, Kind, kind
+from fwbench.models import CATALOG
 from fwbench.models.project import Project, complete
 from fwbench.record.lanes import LANES, Lane
 from fwbench.record.measurement import CEILING, FALLBACK, Failure, Measurement
@@ -105,6 +106,9 @@ class Workers:
         self._needed: dict[Workload, tuple[Flags, str]] = {}
         # Of a workload, the batches that did not fit.
         self._unfit: dict[Workload, tuple[int, ...]] = {}
+        # The file of a model's initial values, by a workload that says no more than what they depend on.
+        self._starts: dict[Workload, str | None] = {}
+        self._scratch: Scratch | None = None
 
     def measure(self, workload: Workload, protocol: Protocol, tell: Callable[[str], None]) -> Measurement:
         """Measure in a fresh process; every fault of that process is a failure of this one workload.
@@ -136,6 +140,7 @@ class Workers:
     def _attempt(self, workload: Workload, protocol: Protocol, tell: Callable[[str], None]) -> Measurement:
         """Measure a workload as it is, with as many fallback flags as it needs."""
         lane, job = LANES[workload.lane], self.job(workload, protocol)
+        job["start"] = self._start(workload, job)
         needed, why = self._needed.get(workload, ((), ""))
         first: Measurement | None = None
         if not needed:
@@ -173,16 +178,47 @@ class Workers:
         waited = time.monotonic() - begun
         if lane.in_ranks(workload.devices, self._device):
             return self._together(lane, job, workload, tell)
-        # One that sees other devices is another.
-        name = lane.name if workload.devices == 1 else f"{lane.name} over {workload.devices} devices"
-        server = self._servers.get(name)
-        if server is None or not server.alive:
-            server = Server(self._python(lane), lane, self._machine.cpus, self._variables(lane, workload.devices))
-            self._servers[name] = server
+        server = self._server(lane, workload.devices)
         found = _measured(functools.partial(server.measure, job, workload, tell, waited))
         found = self._with_ceilings(found)
         self.told(found)
         return found
+
+    def _server(self, lane: Lane, devices: int = 1) -> "Server":
+        """The lane's server; one that sees other devices is another."""
+        name = lane.name if devices == 1 else f"{lane.name} over {devices} devices"
+        server = self._servers.get(name)
+        if server is None or not server.alive:
+            server = Server(self._python(lane), lane, self._machine.cpus, self._variables(lane, devices))
+            self._servers[name] = server
+        return server
+
+    def _start(self, workload: Workload, job: Mapping[str, Any]) -> str | None:
+        """The file with the initial values of a user's network, which every lane starts from; None: there is none.
+
+        The reference writes it, or else the first of the model's other frameworks that can. Under Slurm the ranks of
+        one workload run on several hosts, which need not share a folder.
+        """
+        model = self._project.models[workload.model]
+        if not model.networks or model.name in CATALOG or workload.weights != "drawn" or allocated(os.environ):
+            return None
+        start = Workload(model.reference, workload.model, seed=workload.seed, axes=workload.axes)
+        if start not in self._starts:
+            self._scratch = self._scratch or Scratch()
+            file = str(self._scratch.path / f"initial-{len(self._starts)}.npz")
+            candidates = (
+                next((lane for lane in LANES.values() if lane.framework == framework), None)
+                for framework in dict.fromkeys((model.reference, *model.networks))
+            )
+            written = (self._wrote(lane, start, {**job, "save": file}) for lane in candidates if lane)
+            self._starts[start] = file if any(written) else None
+        return self._starts[start]
+
+    def _wrote(self, lane: Lane, start: Workload, job: Mapping[str, Any]) -> bool:
+        """Whether a lane has written its network's initial values."""
+        workload = dataclasses.replace(start, lane=lane.name)
+        own = {**job, "workload": workload.to_json()}
+        return self._server(lane).measure(own, workload, lambda stage: None).failure is None
 
     def _together(
         self, lane: Lane, job: dict[str, Any], workload: Workload, tell: Callable[[str], None]
@@ -249,6 +285,8 @@ class Workers:
             "model": complete(self._project.models[workload.model]).to_json(),
             "path": [str(folder) for folder in self._project.path],
             "proofs": str(self._project.root / PROOFS),
+            # Which has to prove as well, for its versions are measured.
+            "python": self._pythons.get(LANES[workload.lane].framework),
             "protocol": protocol.to_json(),
             "machine": self._tells(workload),
             # What prices the harness nobody compares with another lane.
@@ -266,6 +304,8 @@ class Workers:
     def close(self) -> None:
         """End every server, the others also where Ctrl-C keeps one from it."""
         with ExitStack() as stack:
+            if self._scratch:
+                stack.callback(self._scratch.close)
             for server in self._servers.values():
                 stack.callback(server.close)
 

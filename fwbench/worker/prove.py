@@ -3,9 +3,10 @@
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from fwbench.errors import UserError
 from fwbench.machine import machine
@@ -34,6 +35,7 @@ def prove(
     deadline: float = DEADLINE,
     *,
     full: bool = False,
+    pythons: Mapping[str, str] | None = None,
 ) -> Proved:
     """Prove a framework's network against the model's reference, and keep the proof.
 
@@ -42,6 +44,7 @@ def prove(
         project: whose modules these are, and among whose records the proof is kept.
         tell: told what is compared next.
         full: of one of the suite's own models: its float32 results and mutations too, as of those that ship.
+        pythons: interpreter by framework, for those that do not run under this one.
 
     Returns:
         The proof, in state `proved` or `failed`.
@@ -60,35 +63,23 @@ def prove(
     for lane in LANES.values():
         if lane.framework in (model.reference, candidate):
             variables = environment(variables, threads, device, lane)
-    until = time.monotonic() + deadline
+    python = interpreter(model, candidate, pythons or {})
+    no_proof = f"{model.name}: no proof of {candidate}"
     with Scratch() as scratch, ExitStack() as stack:
-        channel = Channel(command(sys.executable, _PROCESS), {**variables, "TMPDIR": str(scratch.path)})
+        channel = Channel(command(python, _PROCESS), {**variables, "TMPDIR": str(scratch.path)})
         # It reads no pipe while it proves, and has nothing to lose.
         stack.callback(channel.close, patience=0.0)
         channel.send(job)
-        while True:
-            try:
-                message = channel.receive(until)
-            except TimeoutError:
-                raise UserError(
-                    f"{model.name}: no proof of {candidate} within {deadline:g} s, so its process was ended"
-                    f"{channel.stacks().where}: proof_axes= of the model makes proofs smaller"
-                ) from None
-            except GarbledError as error:
-                raise UserError(
-                    f"{model.name}: no proof of {candidate}: what its process sent is no message: {error}"
-                ) from None
-            if message is None:
-                said = channel.said().strip().rpartition("\n")[2]
-                ending = describe_exit(channel.wait()).replace("the worker", "its process", 1)
-                raise UserError(f"{model.name}: no proof of {candidate}: {ending}" + (f" ({said})" if said else ""))
-            if "stage" in message:
-                tell(message["stage"])
-            elif "unavailable" in message:
-                raise UserError(f"{model.name}: no proof of {candidate}: {message['unavailable']}")
-            elif "proved" in message:
-                proved = Proved.from_json(message["proved"])
-                break
+        answer = _answer(channel, deadline, tell, no_proof)
+    if "missing" in answer:
+        raise UserError(
+            f"{no_proof}: it needs {model.reference} and {candidate} in one process, and {python} has no "
+            f"{answer['missing']}: install that there, or name an interpreter that has both by --fwbench-python "
+            f"{candidate}=PATH (--python of fwbench prove)"
+        )
+    if "unavailable" in answer:
+        raise UserError(f"{no_proof}: {answer['unavailable']}")
+    proved = Proved.from_json(answer["proved"])
     try:
         store.write(proved, kept)
     except OSError as error:
@@ -97,6 +88,44 @@ def prove(
             "make room there, and prove it again"
         ) from None
     return proved
+
+
+def _answer(channel: Channel, deadline: float, tell: Callable[[str], None], no_proof: str) -> dict[str, Any]:
+    """What the process that proves says last.
+
+    Args:
+        no_proof: how the sentence begins where it says nothing.
+
+    Raises:
+        UserError: it died, said what is no message, or was not done after `deadline` seconds.
+    """
+    until = time.monotonic() + deadline
+    while True:
+        try:
+            message = channel.receive(until)
+        except TimeoutError:
+            raise UserError(
+                f"{no_proof} within {deadline:g} s, so its process was ended{channel.stacks().where}: proof_axes= of "
+                "the model makes proofs smaller"
+            ) from None
+        except GarbledError as error:
+            raise UserError(f"{no_proof}: what its process sent is no message: {error}") from None
+        if message is None:
+            said = channel.said().strip().rpartition("\n")[2]
+            ending = describe_exit(channel.wait()).replace("the worker", "its process", 1)
+            raise UserError(f"{no_proof}: {ending}" + (f" ({said})" if said else ""))
+        if "stage" not in message:
+            return message
+        tell(message["stage"])
+
+
+def interpreter(model: Model, candidate: str, pythons: Mapping[str, str]) -> str:
+    """The interpreter that proves: the candidate's, whose versions are to be proved, else the reference's, else this.
+
+    Args:
+        pythons: by framework, for those that do not run under this one.
+    """
+    return pythons.get(candidate) or pythons.get(model.reference) or sys.executable
 
 
 def folder(model: Model, candidate: str, project: Project) -> Path:

@@ -32,26 +32,39 @@ from fwbench.meters.energy import Counter, SummedCounter, counter, energy, perio
 from fwbench.meters.epochs import Epochs, fitting
 from fwbench.meters.flops import PASSES, model_flops
 from fwbench.meters.heap import noted, settle
+from fwbench.meters.imported import also_imported, with_others
 from fwbench.meters.latency import Clock, drift, latencies, percentiles
 from fwbench.meters.memory import memory, process_device_memories
+from fwbench.meters.sketching import of_inference, of_training
 from fwbench.meters.steady import Start
 from fwbench.meters.throughput import queue_depth, throughput
 from fwbench.models import CATALOG, Model, ModelError
 from fwbench.models.importing import described
-from fwbench.models.weights import canonical, digest
+from fwbench.models.weights import Shape, Weights, canonical, digest
 from fwbench.parity.sources import sources
 from fwbench.parity.store import stamp
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.lanes import RECORDED, Lane
-from fwbench.record.measurement import BEFORE, CEILING, WAITING, Failure, Measurement, Metric, Rank, unavailable
-from fwbench.record.workload import Workload
+from fwbench.record.measurement import (
+    ALSO_IMPORTED,
+    BEFORE,
+    CEILING,
+    WAITING,
+    Failure,
+    Measurement,
+    Metric,
+    Rank,
+    unavailable,
+)
+from fwbench.record.workload import HARNESS_MODES, Workload
 from fwbench.suite.profiles import Protocol
+from fwbench.worker.initial import save
 from fwbench.worker.memory import told as memory_told
 from fwbench.worker.ranks import LostError
 from fwbench.worker.together import ELSEWHERE
 
 # Of inference and single training steps; `fit` has its own after the probe.
-STAGES = ("build", "compile", "probe", "warm-up", "latency", "throughput", "memory", "energy", "program")
+STAGES = ("build", "compile", "probe", "warm-up", "latency", "throughput", "memory", "energy", "check", "program")
 
 # Where programs alone are looked at: calls after the warm-up, to see whether they compile anything.
 _STEADY_CALLS = 2
@@ -75,7 +88,10 @@ def prepare(lane: Lane) -> None:
 def run(lane: Lane, job: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]) -> None:
     """Run a lane's job and send what comes of it; never raises for what the measured code does."""
     send({"started": os.getpid()})
-    measurement, _ = measure(lane, job, lambda stage: send({"stage": stage}))
+    if "save" in job:
+        measurement = save(lane, job)
+    else:
+        measurement, _ = measure(lane, job, lambda stage: send({"stage": stage}))
     send({"measurement": measurement.to_json()})
 
 
@@ -108,6 +124,7 @@ def measure(
         patience=job["patience"],
         ranks=ranks,
         began=began,
+        start=job.get("start"),
     )
     # What a compiler's helper still writes there can keep it from being removed; the measurement is made by then.
     with tempfile.TemporaryDirectory(prefix="fwbench-", ignore_cleanup_errors=True) as folder:
@@ -116,6 +133,8 @@ def measure(
         measurement = measuring.run()
     # Here, for the proof is of the source files and versions that this process sees.
     proof = stamp(model, lane.framework, Path(job["proofs"]))
+    if python := job.get("python"):
+        proof["python"] = python
     measurement = dataclasses.replace(
         measurement, parity={**measurement.parity, "proof": proof}, settings={**measurement.settings, **job["user"]}
     )
@@ -130,6 +149,7 @@ class Measuring:
         patience: seconds that it may wait for other load to end before it times anything.
         ranks: the processes that measure together; None: this one alone.
         began: when this process was started, by `clock`.
+        start: the file with the initial values of the reference's network; None: weights are drawn by rule.
 
     Attributes:
         agreed: whether a failure is known to all ranks.
@@ -147,7 +167,9 @@ class Measuring:
         patience: float = 0.0,
         ranks: Ranks | None = None,
         began: float = 0.0,
+        start: str | None = None,
     ) -> None:
+        self._start = start
         self.workload = workload
         self.lane = lane
         self._ranks = ranks
@@ -168,6 +190,7 @@ class Measuring:
         self.training: dict[str, Any] = {}
         self.program: Fingerprint | None = None
         self._compilations: dict[str, int] = {}
+        self._shapes: Mapping[str, Shape] = {}
         self._gpu = own_gpu(ranks)
         # One process may compute on several GPUs.
         self._gpus = workload.devices if ranks is None and workload.device == "gpu" else 1
@@ -190,7 +213,11 @@ class Measuring:
             sentence = f"the adapter of {self.lane.name} cannot be loaded: {described(error)}"
             failure = Failure("error", sentence, detail=traceback.format_exc())
         else:
+            before = frozenset(sys.modules)
             failure = self._attempt(framework)
+            if others := also_imported(self.lane, before, sys.modules):
+                self.settings = {**self.settings, ALSO_IMPORTED: others}
+                self.metrics = with_others(self.metrics, others)
         return Measurement(
             workload=self.workload,
             samples=tuple(self.samples) if failure is None else (),
@@ -344,8 +371,8 @@ class Measuring:
 
     def _build(self, framework: Framework, horizon: int) -> Program:
         model, workload = self.model, self.workload
-        shapes = framework.weight_shapes(model, model.sizes(workload.axes))
-        weights = canonical(workload.weights, model, shapes, workload.seed)
+        self._shapes = framework.weight_shapes(model, model.sizes(workload.axes))
+        weights = self._weights()
         self.parity["weights"] = digest(weights)
         self._same({"the digest of the weights": self.parity["weights"]})
         program = framework.build(workload, model, weights, horizon)
@@ -356,6 +383,10 @@ class Measuring:
         if self.protocol.disable_gc:
             gc.disable()
         return program
+
+    def _weights(self) -> Weights:
+        """The weights that every lane starts from."""
+        return canonical(self.workload.weights, self.model, self._shapes, self.workload.seed, self._start)
 
     def _fit(self, framework: Framework, program: Trainer, data: Data) -> None:
         workload = self.workload
@@ -392,6 +423,7 @@ class Measuring:
         self.samples = [epoch.seconds for epoch in training.epochs]
         self.metrics.update(fitting(training.epochs, tested, meter, moves))
         self.training |= dataclasses.asdict(training)
+        self._sketch(program, lambda: program.feed(*next(iter(data.batches("train", workload.batch_size)))))
         self._fingerprint(program)
 
     def _train(self, program: Trainer, epochs: Epochs) -> None:
@@ -426,6 +458,8 @@ class Measuring:
                     _one_step(program)
             else:
                 self._time(program, begun)
+        if not protocol.programs:
+            self._sketch(program)
         self._fingerprint(program)
         if protocol.programs:
             return
@@ -529,6 +563,35 @@ class Measuring:
             if self._ranks:
                 self._ranks.agree(0.0)
         return True
+
+    def _sketch(self, program: Program, feed: Callable[[], None] = lambda: None) -> None:
+        """Read back what the program computes; what has been timed must not be lost with it.
+
+        Args:
+            feed: gives the program the batch that every lane begins with, where it does not hold that already.
+        """
+        if self.workload.mode in HARNESS_MODES or self.lane.internal:
+            return
+        with self._stage("check"):
+            precision = self.workload.precision
+            sketches: dict[str, Any]
+            try:
+                feed()
+                if self.workload.mode == "inference":
+                    sketches = of_inference(program, precision)
+                else:
+                    sketches = of_training(program, self._weights(), precision, self._mean)
+            except NotImplementedError:
+                sketches = {"reason": f"the lane {self.lane.name} cannot start its training steps again"}
+            except Exception as error:
+                sketches = {
+                    "reason": f"reading back what it computes failed: {type(error).__name__}: {first_line(error)}"
+                }
+            self.parity["check"] = sketches
+
+    def _mean(self, value: float) -> float:
+        """The mean of a value over all ranks."""
+        return sum(values := self._ranks.gather(value)) / len(values) if self._ranks else value
 
     def _fingerprint(self, program: Program) -> None:
         """Last of all, so that it disturbs nothing; what has been timed must not be lost with it."""

@@ -1,9 +1,14 @@
-"""TensorFlow in an environment of its own: the same session and table, the same weights and batches."""
+"""TensorFlow in an environment of its own: the same session and table, the same weights and batches.
+
+And what another interpreter proves, or cannot.
+"""
 
 import json
 import re
 import subprocess
 import sys
+import textwrap
+from importlib.metadata import version
 from importlib.util import find_spec
 
 import pytest
@@ -45,7 +50,7 @@ def test_the_other_environment_has_tensorflow_alone(tensorflow_alone):
     assert told.stdout.strip() == str(["tensorflow", "keras", "numpy"])
 
 
-def test_calls_in_the_other_environment(measured, stranger, request):
+def test_calls_in_the_other_environment(measured, stranger, tensorflow_alone, request):
     """A proof that was made here holds there, where PyTorch's network is not; and docs/your-model.md's Keras model."""
     key = Key.of(CATALOG["mlp"], "tensorflow")
     proof = Proved("mlp", "tensorflow", "torch", "proved", "", {"output": 1e-14}, {"output": 1e-10}, key)
@@ -63,7 +68,65 @@ def test_calls_in_the_other_environment(measured, stranger, request):
             record = records["tensorflow", model, mode]
             assert {found["arithmetic"] for found in record["parity"]["probe"].values()} == {"fp32"}
             assert record["versions"].keys() >= {"tensorflow", "keras"}
+            assert record["parity"]["proof"]["python"] == str(tensorflow_alone)
             assert record["parity"]["proof"]["state"] == ("proved" if model == "mlp" else "alone")
+
+
+PAIR = {
+    "nets.py": """
+        def Torch():
+            from torch import nn
+
+            return nn.Linear(4, 2)
+
+
+        def Jax(rngs):
+            from flax import nnx
+
+            return nnx.Linear(4, 2, rngs=rngs)
+        """,
+    "test_same.py": """
+        import fwbench
+
+        pair = fwbench.Model("pair", torch="nets:Torch", jax="nets:Jax", inputs=fwbench.normal(4))
+        apart = fwbench.Model("apart", torch="nets:Torch", tensorflow="nets:Keras", inputs=fwbench.normal(4))
+
+        @fwbench.proof(pair)
+        def test_pair(fwbench_prove):
+            fwbench_prove()
+
+        @fwbench.proof(apart)
+        def test_apart(fwbench_prove):
+            fwbench_prove()
+        """,
+}
+
+
+@pytest.fixture
+def pair(stranger):
+    """A project with two models: a pair in PyTorch and JAX, and another one in PyTorch and TensorFlow."""
+    for name, source in PAIR.items():
+        (stranger.path / name).write_text(textwrap.dedent(source))
+    return stranger
+
+
+def test_the_named_interpreter_proves_where_pytests_own_has_no_framework(pair, core):
+    outcome = pair.run(core, "-m", "pytest", *ALONE, "-k", "test_pair", f"--fwbench-python=jax={sys.executable}")
+    outcome.assert_outcomes(passed=1, deselected=1)
+    (proved,) = json.loads((pair.path / PROOFS / "pair.json").read_text())
+    assert proved["state"] == "proved"
+    assert proved["key"]["versions"].keys() == {"torch", "jax"}
+    assert proved["key"]["versions"]["jax"]["jax"] == version("jax")
+
+
+def test_an_interpreter_without_the_other_framework_is_named_with_what_it_lacks(pair, tensorflow_alone):
+    told = pair.run(sys.executable, "-m", "fwbench", "prove", "apart", "--python", f"tensorflow={tensorflow_alone}")
+    assert told.ret == 4
+    assert told.errlines == [
+        "fwbench: apart: no proof of tensorflow: it needs torch and tensorflow in one process, and "
+        f"{tensorflow_alone} has no torch: install that there, or name an interpreter that has both by "
+        "--fwbench-python tensorflow=PATH (--python of fwbench prove)"
+    ]
 
 
 def test_the_three_framework_study_in_two_environments(measured, request):

@@ -67,8 +67,8 @@ def test_a_language_model_is_proved_measured_and_reported(repository):
     assert [(row[1], row[3], row[4]) for row in found] == [
         (mode, "16", lane) for mode in ("inference", "train_step") for lane in ("torch", "jax")
     ]
-    # A ratio; beside other load, as of other tests, it may be anything, but not unproved.
-    assert all(row[-1].endswith("x") or row[-1] == "unknown" for row in found), output
+    # A ratio, whatever other load makes of it, and its evidence. The baseline's own row has none.
+    assert [row[-1] for row in found if row[4] == "jax"] == ["proved", "proved"], output
     code, output = repository.run("fwbench", "report", "--format=markdown,csv", "--out=report")
     assert code == 0, output
     pages = "".join(path.read_text() for path in (repository.folder / "report").rglob("*") if path.is_file())
@@ -84,7 +84,17 @@ def test_a_wrong_twin_has_numbers_and_no_speed_up(repository):
     only = ("--benchmark-only", "-k", "speed and inference and length16")
     code, output = repository.run("pytest", "benchmarks/test_gpt.py", *only, *QUICK)
     assert code == 0, output
-    assert [row[-1] for row in rows(output, "tiny-gpt")] == ["1.00x", "unproved"], output
+    assert [row[-1] for row in rows(output, "tiny-gpt")] == ["1.00x", "different"], output
+    assert "error: torch and jax do not compute the same in inference of tiny-gpt: outputs differ by" in output
+
+
+def test_right_twins_are_checked_in_the_first_run_without_a_proof(repository):
+    only = ("--benchmark-only", "-k", "speed and length16")
+    code, output = repository.run("pytest", "benchmarks/test_gpt.py", *only, *QUICK)
+    assert code == 0, output
+    lanes = [(row[1], row[-1]) for row in rows(output, "tiny-gpt") if row[4] == "jax"]
+    assert lanes == [("inference", "checked"), ("train_step", "checked")], output
+    assert "checked in this run, and not proved for these versions: tiny-gpt (it has never been proved)" in output
 
 
 def test_a_slowdown_of_the_strangers_own_fails_the_gate_and_is_named(repository):

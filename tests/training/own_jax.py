@@ -218,3 +218,16 @@ class Heads:
     def __init__(self, first: jax.Array, second: jax.Array) -> None:
         self.first = first
         self.second = second
+
+
+class Decay(nnx.Module):
+    """The twin of `torch_networks.Decay`, which starts from other values."""
+
+    def __init__(self, rngs: nnx.Rngs):
+        self.log_rates = nnx.Param(jnp.full(16, 0.5))
+        self.gain = nnx.Param(jnp.ones(16))
+        self.shift = nnx.Param(jnp.ones(16))
+        self.fc = nnx.Linear(16, 5, rngs=rngs)
+
+    def __call__(self, x):
+        return self.fc(x * jnp.exp(-jnp.exp(self.log_rates[...])) * self.gain[...] + self.shift[...])

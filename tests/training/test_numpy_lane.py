@@ -5,32 +5,73 @@ from pathlib import Path
 import pytest
 
 from fwbench import frameworks
+from fwbench.compare.agreement import agreement
+from fwbench.meters.sketching import of_inference, of_training
 from fwbench.models import CATALOG, Model
 from fwbench.models.weights import draw
 from fwbench.record.lanes import OWN
+from fwbench.record.measurement import Measurement
 from fwbench.record.workload import Workload
 
 PACKAGE = Path(__file__).parents[2] / "docs" / "numpy-lane"
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_both_take_the_same_steps(monkeypatch, optimizer):
-    """Both see the same weights, batch, targets, optimizer and learning rate: so the losses agree."""
+@pytest.fixture
+def both(monkeypatch):
+    """The programs of a workload in both lanes: each lane's name, with its workload, weights and program."""
     monkeypatch.syspath_prepend(PACKAGE)
     from numpy_lane import LANE
 
     model = CATALOG["mlp"]
     model = Model.from_json({**model.to_json(), "networks": {**model.networks, "numpy": LANE.networks["mlp"]}})
-    losses = {}
-    for name, lane in (("torch", OWN["torch"]), ("numpy", LANE)):
-        framework = frameworks.load(lane.adapter)
-        weights = draw(model, framework.weight_shapes(model, {}), 0)
-        program = framework.build(Workload(name, "mlp", "train_step", 8, optimizer=optimizer), model, weights, 10)
-        program.compile()
-        losses[name] = []
-        for _ in range(5):
+
+    def built(mode="train_step", **fields):
+        for name, lane in (("torch", OWN["torch"]), ("numpy", LANE)):
+            framework, workload = frameworks.load(lane.adapter), Workload(name, "mlp", mode, 8, **fields)
+            weights = draw(model, framework.weight_shapes(model, {}), 0)
+            program = framework.build(workload, model, weights, 10)
+            program.compile()
+            yield workload, weights, program
+
+    return built
+
+
+def losses(program, steps=5):
+    found = []
+    for _ in range(steps):
+        program.step()
+        program.wait()
+        found.append(float(program.output()[0]))
+    return found
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_both_take_the_same_steps(both, optimizer):
+    """Both see the same weights, batch, targets, optimizer and learning rate: so the losses agree."""
+    torch, numpy = (losses(program) for *_, program in both(optimizer=optimizer))
+    assert numpy == pytest.approx(torch, rel=1e-5)
+    assert torch[0] > torch[4] > 0
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_a_restart_leads_to_the_same_steps(both, optimizer):
+    _, (_, weights, numpy) = both(optimizer=optimizer)
+    first = losses(numpy)
+    numpy.restart(weights)
+    assert losses(numpy) == first
+
+
+@pytest.mark.parametrize("mode", ["inference", "train_step"])
+def test_what_both_compute_agrees_with_outputs_losses_and_gradients(both, mode):
+    measured = []
+    for workload, weights, program in both(mode):
+        with program.session():
             program.step()
             program.wait()
-            losses[name].append(float(program.output()[0]))
-    assert losses["numpy"] == pytest.approx(losses["torch"], rel=1e-5)
-    assert losses["torch"][0] > losses["torch"][4] > 0
+            check = of_inference(program, "fp32") if mode == "inference" else of_training(program, weights, "fp32")
+        assert check.keys() == ({"output"} if mode == "inference" else {"losses", "gradients"})
+        measured.append(Measurement(workload, parity={"check": check}))
+    found = agreement(*measured)
+    assert found.agrees, found
+    # A loss that rounds alike in both differs by nothing, hence the largest of all that were held against each other.
+    assert 0 < found.difference <= found.bound < 1e-3

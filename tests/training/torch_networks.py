@@ -235,3 +235,17 @@ class Hungry(nn.Module):
 
 def frozen():
     return nn.Linear(8, 3).requires_grad_(False)
+
+
+class Decay(nn.Module):
+    """Starts from log 1..16, ones and zeros, as a state-space layer does."""
+
+    def __init__(self):
+        super().__init__()
+        self.log_rates = nn.Parameter(torch.log(torch.arange(1.0, 17.0)))
+        self.gain = nn.Parameter(torch.ones(16))
+        self.shift = nn.Parameter(torch.zeros(16))
+        self.fc = nn.Linear(16, 5)
+
+    def forward(self, x):
+        return self.fc(x * torch.exp(-torch.exp(self.log_rates)) * self.gain + self.shift)

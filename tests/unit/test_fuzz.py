@@ -60,7 +60,7 @@ def rich(lane, **fields):
     return measured(
         lane,
         processes=({"latency": 0.25, "throughput": 100.0}, {"latency": 0.26, "throughput": 98.0}),
-        settings={"cpus": [0, 1], "layout": "NHWC", "OMP_NUM_THREADS": "2", "caution": "slow path"},
+        settings={"cpus": [0, 1], "OMP_NUM_THREADS": "2", "caution": "slow path", "also_imported": ["jax"]},
         parity={
             "weights": "abc",
             "probe": {"matmul": {"error": 1e-7, "arithmetic": "fp32"}},

@@ -10,7 +10,7 @@ import fwbench
 from fwbench.models import CATALOG
 from fwbench.parity import store
 from fwbench.parity.sources import sources
-from fwbench.parity.store import Key, Proved, stamp
+from fwbench.parity.store import Key, Nearest, Proved, stamp
 from fwbench.record.reading import PROOFS, runs
 
 
@@ -120,6 +120,25 @@ def test_a_failed_proof_says_what_differs(networks, tmp_path):
     store.write(proved(state="failed", sentence="gradients differ"), tmp_path)
     found = stamp(MODEL, "jax", tmp_path)
     assert (found["state"], found["reason"]) == ("failed", "gradients differ")
+
+
+def test_a_proof_is_read_as_it_was_written(networks, tmp_path):
+    nearest = Nearest("gradients", "norm.weight", "unit weights, inputs times 0.25", "train", 2e-9, 1e-8)
+    left_out = {"initial weights, inputs times 4 (eval)": "the reference's own numbers are not finite there"}
+    written = dataclasses.replace(proved(), points=("drawn weights",), left_out=left_out, nearest=nearest)
+    store.write(written, tmp_path)
+    assert store._read(tmp_path, "mine") == [written]
+    assert nearest.ratio == pytest.approx(0.2)
+
+
+def test_another_checkpoint_has_not_been_proved(networks, tmp_path):
+    model = fwbench.Model.from_json({**MODEL.to_json(), "checkpoint": "trained.safetensors"})
+    (networks / "trained.safetensors").write_bytes(b"some")
+    store.write(proved(model), tmp_path)
+    assert stamp(model, "jax", tmp_path)["state"] == "proved"
+    (networks / "trained.safetensors").write_bytes(b"others")
+    found = stamp(model, "jax", tmp_path)
+    assert (found["state"], found["reason"]) == ("stale", "trained.safetensors has changed")
 
 
 def test_without_a_proof_it_is_missing_and_no_promise(networks, tmp_path):

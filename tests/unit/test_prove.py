@@ -58,7 +58,7 @@ def proofs(monkeypatch):
     """What each proof comes to, by model; the models proved, in order, with their projects."""
     asked, states = [], {}
 
-    def prove(model, candidate, project, tell, full):
+    def prove(model, candidate, project, tell, full, pythons):
         asked.append((model, candidate, project))
         state = states.get(model.name, "proved")
         if isinstance(state, Exception):
@@ -143,7 +143,17 @@ def test_of_the_suites_own_models_only_installed_frameworks_are_proved(project, 
         (
             TESTS,
             ["mlp", "--docs", "x.md"],
-            "fwbench: --docs is about all of the suite's own models: leave out the names",
+            "fwbench: --docs is about all of the suite's own models in this interpreter: leave out names and --python",
+        ),
+        (
+            TESTS,
+            ["--python", "jxa=python3"],
+            "fwbench: --python 'jxa=python3' is not FRAMEWORK=PATH with a framework of torch, jax, tensorflow",
+        ),
+        (
+            TESTS,
+            ["--python", "jax=/nowhere/python"],
+            "fwbench: --python jax: there is no interpreter '/nowhere/python'; give its path.",
         ),
     ],
 )
@@ -154,6 +164,27 @@ def test_what_cannot_be_proved_is_one_sentence(project, proofs, capsys, tests, a
     assert said.startswith(sentence)
     assert said.count("\n") == 1
     assert proofs[0] == []
+
+
+def test_a_framework_is_proved_by_the_interpreter_that_pytests_settings_or_the_command_name(
+    project, proofs, monkeypatch, tmp_path
+):
+    """Also one of the suite's own models in a framework that this interpreter does not have."""
+    monkeypatch.setattr(command, "_is_installed", lambda framework: False)
+    prove, passed = command.prove, []
+
+    def noted(*given, pythons, **others):
+        passed.append(pythons)
+        return prove(*given, pythons=pythons, **others)
+
+    monkeypatch.setattr(command, "prove", noted)
+    for name in ("settings", "option"):
+        (tmp_path / name).symlink_to(sys.executable)
+    root = project()
+    (root / "pytest.ini").write_text((root / "pytest.ini").read_text() + f" --fwbench-python jax={root}/settings\n")
+    assert cli.main(["prove", "pair"]) == 0
+    assert cli.main(["prove", "pair", "mlp", "--python", f"jax={root}/option"]) == 0
+    assert passed == [{"jax": f"{root}/settings"}, *[{"jax": f"{root}/option"}] * 2]
 
 
 def test_a_mark_without_models_means_the_suites_own(project, proofs):
@@ -171,11 +202,11 @@ PAIR = fwbench.Model("pair", torch="nets:Torch", jax="nets:Jax", inputs=fwbench.
 def process(tmp_path, monkeypatch):
     """Proves with another script in the place of the one that proves."""
 
-    def run(script, deadline=60.0):
+    def run(script, deadline=60.0, pythons=None):
         path = tmp_path / "script.py"
         path.write_text(textwrap.dedent(script))
         monkeypatch.setattr(proving, "_PROCESS", path)
-        return proving.prove(PAIR, "jax", Project(tmp_path, (tmp_path,)), stages.append, deadline)
+        return proving.prove(PAIR, "jax", Project(tmp_path, (tmp_path,)), stages.append, deadline, pythons=pythons)
 
     stages = []
     run.stages = stages
@@ -221,6 +252,31 @@ def test_what_becomes_of_a_process_without_a_proof_is_one_sentence(process, tmp_
         process(f"import sys; sys.stdin.readline()\n{script}\n", deadline=deadline)
     assert sentence in str(caught.value)
     assert not (tmp_path / PROOFS).exists()
+
+
+@pytest.mark.parametrize(
+    ("pythons", "proves"),
+    [
+        ({}, sys.executable),
+        ({"torch": "/a"}, "/a"),
+        ({"torch": "/a", "jax": "/b"}, "/b"),
+        ({"numpy": "/c"}, sys.executable),
+    ],
+)
+def test_the_candidates_interpreter_proves_or_else_the_references(pythons, proves):
+    assert proving.interpreter(PAIR, "jax", pythons) == proves
+
+
+def test_what_an_interpreter_lacks_is_one_sentence_that_names_it(process, tmp_path):
+    (tmp_path / "other").symlink_to(sys.executable)
+    script = "import sys; sys.stdin.readline(); print('{\"missing\": \"' + sys.executable + '\"}')"
+    with pytest.raises(UserError) as caught:
+        process(script, pythons={"jax": f"{tmp_path}/other"})
+    assert str(caught.value) == (
+        f"pair: no proof of jax: it needs torch and jax in one process, and {tmp_path}/other has no {tmp_path}/other: "
+        "install that there, or name an interpreter that has both by --fwbench-python jax=PATH (--python of fwbench "
+        "prove)"
+    )
 
 
 def test_the_suites_own_proofs_ship_with_its_checkout_alone(tmp_path):

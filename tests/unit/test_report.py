@@ -47,32 +47,33 @@ def test_units_are_humane(text, expected):
 def test_speed_up_is_relative_to_eager_pytorch():
     _, (torch, jax) = rows([measured("torch", 100.0), measured("jax", 250.0)])
     assert torch[-1] == "1.00x"
-    assert jax[-1] == "2.50x"
+    assert jax[-2:] == ["2.50x", "proved"]
 
 
 def test_a_lane_alone_has_no_speed_up():
     _, (jax,) = rows([measured("jax", 250.0)])
-    assert not jax[-1].endswith("x")
+    assert not any(re.fullmatch(r"[\d.]+x", text) for text in jax)
+    assert not {"proved", "checked", "different", "unchecked"} & set(jax)
 
 
 def test_without_eager_pytorch_the_speed_up_is_relative_to_the_first_lane_and_says_so():
     measurements = [measured("jax", 100.0), measured("tensorflow", 150.0)]
     _, (jax, other) = rows(measurements)
-    assert (jax[-1], other[-1]) == ("1.00x", "1.50x")
+    assert (jax[-1], other[-2:]) == ("1.00x", ["1.50x", "proved"])
     assert summary.notes(measurements) == ["speed-up is relative to JAX (jit)"]
     assert summary.notes([measured("torch"), *measurements]) == []
 
 
-def test_without_a_proof_the_numbers_stand_and_the_speed_up_does_not():
+def test_without_a_proof_or_a_check_the_numbers_stand_and_the_speed_up_does_not():
     missing = {"proof": proof("jax", "missing", reason="it has never been proved")}
     measurements = [measured("torch"), dataclasses.replace(measured("jax", 250.0), parity=missing)]
     _, (torch, jax) = rows(measurements)
     assert torch[-1] == "1.00x"
-    assert jax[-1] == "unproved"
+    assert jax[-1] == "unchecked"
     assert "250" in jax
     assert summary.notes(measurements) == [
-        "no speed-up where it is not proved that the frameworks compute the same thing: mlp (it has never been "
-        "proved). `fwbench prove mlp` proves it, or says what differs."
+        "no speed-up where nothing shows that the lanes compute the same: mlp (torch: the record does not say what was "
+        "computed; it has never been proved). `fwbench prove mlp` proves it, or says what differs"
     ]
 
 
@@ -114,6 +115,16 @@ def test_a_lanes_caution_is_told_once_for_all_that_it_is_true_of():
     larger = dataclasses.replace(said, workload=dataclasses.replace(said.workload, batch_size=32))
     (note,) = [note for note in summary.notes([said, measured("jax"), larger]) if "one thread" in note]
     assert note == "torch-mlp-inference-b8, torch-mlp-inference-b32: one thread"
+
+
+def test_notes_tell_of_another_framework_that_a_process_holds():
+    said = dataclasses.replace(measured("jax"), settings={"also_imported": ["torch", "tensorflow"]})
+    larger = dataclasses.replace(said, workload=dataclasses.replace(said.workload, batch_size=32))
+    (note,) = [note for note in summary.notes([measured("torch"), said, larger]) if "imported" in note]
+    assert note == (
+        "jax-mlp-inference-b8, jax-mlp-inference-b32: the process of jax also imported torch and tensorflow, whose "
+        "memory is in the host memory shown, so no lane is said to have the least"
+    )
 
 
 def test_notes_tell_of_recompilation_while_measuring():
@@ -282,10 +293,12 @@ def test_a_models_axes_are_columns_and_rows_of_their_own():
         [at("torch", 16, 100.0), at("jax", 16, 200.0), at("torch", 64, 10.0), at("jax", 64, 50.0), plain]
     )
     assert header.split()[:5] == ["model", "mode", "batch", "length", "lane"]
-    assert [(line[3], line[4], line[-1]) for line in lines if line[:1] == ["mlp"]] == [
-        ("16", "torch", "1.00x"),
-        ("16", "jax", "2.00x"),
-        ("64", "torch", "1.00x"),
-        ("64", "jax", "5.00x"),
-        ("-", "torch", "1.00x"),
+    speed_ups = [next(text for text in line if re.fullmatch(r"[\d.]+x", text)) for line in lines if line[0] == "mlp"]
+    assert [(line[3], line[4]) for line in lines if line[0] == "mlp"] == [
+        ("16", "torch"),
+        ("16", "jax"),
+        ("64", "torch"),
+        ("64", "jax"),
+        ("-", "torch"),
     ]
+    assert speed_ups == ["1.00x", "2.00x", "1.00x", "5.00x", "1.00x"]

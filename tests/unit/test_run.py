@@ -7,6 +7,7 @@ import tempfile
 from importlib import metadata
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from fwbench import frameworks
@@ -19,7 +20,9 @@ from fwbench.parity.store import stamp
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.lanes import LANES, OWN
 from fwbench.record.measurement import WAITING
+from fwbench.record.sketch import Sketch
 from fwbench.record.workload import Workload
+from fwbench.worker import run as worker_run
 from fwbench.worker.run import STAGES, Measuring, _versions, prepare
 from fwbench.worker.run import run as whole_run
 from tests.unit.fakes import FakeData, FakeFramework, FakeGpu, FakeProgram, FakeTrainer, round_mantissa
@@ -40,10 +43,98 @@ def run(monkeypatch, clock, protocol):
     return measure
 
 
-def test_stages_come_in_order_and_are_all_timed(run, clock):
-    measurement, stages = run(FakeFramework(FakeProgram(clock)))
+# Of the harness' own lanes, whose programs compute nothing.
+UNCHECKED = tuple(stage for stage in STAGES if stage != "check")
+
+
+@pytest.mark.parametrize(("lane", "expected"), [("torch", STAGES), ("noop", UNCHECKED)])
+def test_stages_come_in_order_and_are_all_timed(run, clock, lane, expected):
+    measurement, stages = run(FakeFramework(FakeProgram(clock)), lane)
     assert measurement.failure is None
-    assert tuple(stages) == STAGES == tuple(measurement.stages)
+    assert tuple(stages) == expected == tuple(measurement.stages)
+    assert ("check" in measurement.parity) is (lane == "torch")
+    assert STAGES.index("energy") < STAGES.index("check") < STAGES.index("program")
+
+
+class Restarting(FakeTrainer):
+    """Begins again; its losses rise from 1 on, and its output in inference is its call's number."""
+
+    def __init__(self, clock, fault=None):
+        super().__init__(clock, losses=range(1, 10**6))
+        self.fault = fault
+
+    def restart(self, weights, draw=0):
+        self.log.append("restart")
+        if self.fault:
+            raise self.fault
+        self.losses = iter(range(1, 10**6))
+
+    def output(self):
+        self.log.append("output")
+        return np.array([self.made[-1][0] if self.made else 0.0])
+
+
+@pytest.mark.parametrize("mode", ["inference", "train_step", "fit"])
+def test_what_the_timed_program_computes_is_read_back_when_all_is_timed(monkeypatch, clock, protocol, mode):
+    program = Restarting(clock)
+    found = checked(monkeypatch, clock, protocol, program, mode)
+    assert found.failure is None
+    assert found.parity["check"].keys() == {"output" if mode == "inference" else "losses"}
+    if mode != "inference":
+        losses = Sketch.from_json(found.parity["check"]["losses"])
+        assert np.abs(losses.slots[0]).tolist() == [1.0, 2.0]
+    # Nothing is timed after the first restart: of calls there are the check's alone.
+    after = program.log[program.log.index("restart") :]
+    assert after.count("step") == after.count("wait") == (1 if mode == "inference" else 4)
+    if mode == "fit":
+        # Each lane's first batch, and no more of the training's.
+        assert program.log[program.log.index("restart") - 1] == "feed"
+
+
+def checked(monkeypatch, clock, protocol, program, mode="inference", **changes):
+    """Measure a program in a lane that is not the harness' own."""
+    monkeypatch.setattr(frameworks, "load", lambda adapter: FakeFramework(program))
+    monkeypatch.setattr(worker_run, "open_data", lambda *given, **named: FakeData(clock, {"train": 12}))
+    workload = Workload("noop", "noop", mode, batch_size=4, epochs=1)
+    amounts = dataclasses.replace(protocol, **changes)
+    return Measuring(workload, LANES["torch"], CATALOG["noop"], amounts, lambda stage: None, clock).run()
+
+
+@pytest.mark.parametrize("mode", ["inference", "train_step", "fit"])
+def test_what_fails_while_it_is_read_back_loses_nothing_that_was_timed(monkeypatch, clock, protocol, mode):
+    fault = MemoryError("no room\nfor two")
+    found = checked(monkeypatch, clock, protocol, Restarting(clock, fault), mode)
+    assert found.failure is None
+    assert found.samples
+    assert found.value("first_epoch_time" if mode == "fit" else "throughput") > 0
+    assert found.parity["check"] == {"reason": "reading back what it computes failed: MemoryError: no room"}
+
+
+def test_a_batch_that_cannot_be_had_again_loses_no_training(monkeypatch, clock, protocol):
+    class Once(Restarting):
+        def feed(self, images, labels):
+            if self.log.count("feed") == 3:
+                raise OSError("the disk is gone")
+            super().feed(images, labels)
+
+    found = checked(monkeypatch, clock, protocol, Once(clock), "fit")
+    assert found.failure is None
+    assert found.parity["check"] == {"reason": "reading back what it computes failed: OSError: the disk is gone"}
+
+
+def test_a_lane_that_cannot_begin_again_says_so_of_training_and_tells_its_output(monkeypatch, clock, protocol):
+    training = checked(monkeypatch, clock, protocol, FakeTrainer(clock), "train_step")
+    assert training.parity["check"] == {"reason": "the lane torch cannot start its training steps again"}
+    assert checked(monkeypatch, clock, protocol, FakeProgram(clock, output=2.0)).parity["check"].keys() == {"output"}
+
+
+@pytest.mark.parametrize("changes", [{"smoke": True}, {"programs": True}])
+@pytest.mark.parametrize("mode", ["inference", "fit"])
+def test_where_nothing_is_timed_nothing_is_read_back(monkeypatch, clock, protocol, changes, mode):
+    found = checked(monkeypatch, clock, protocol, program := Restarting(clock), mode, **changes)
+    assert found.failure is None
+    assert "check" not in {*found.parity, *found.stages}
+    assert "restart" not in program.log
 
 
 def test_compile_is_timed_apart_from_the_first_call(run, clock):
@@ -478,7 +569,7 @@ def test_what_tells_of_the_machine_comes_last_and_on_request(run, clock):
     found, stages = run(framework, machine=True)
     assert found.metrics["matrix_product_rate"].value == pytest.approx(1e9)
     assert found.metrics["matrix_product_rate"].source.startswith("a product's library on ")
-    assert tuple(stages) == (*STAGES, "ceilings")
+    assert tuple(stages) == (*UNCHECKED, "ceilings")
     for options in ({}, {"machine": True, "smoke": True}, {"machine": True, "programs": True}):
         found, stages = run(framework, **options)
         assert (found.failure, "matrix_product_rate" in found.metrics) == (None, False)

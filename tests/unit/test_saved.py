@@ -560,6 +560,8 @@ def test_times_tell_nothing_while_somebody_else_is_on_the_gpu(record):
         ({}, {"protocol": {**QUICK, "least_warmup_time": 0.0}}),
         # What one side does not tell.
         ({"parity": {}}, {"parity": {"weights": "abc", "probe": {"matmul": {"arithmetic": "fp32"}}}}),
+        # What the code of a network does.
+        ({}, {"settings": {"also_imported": ["torch"]}}),
     ],
 )
 def test_what_makes_no_other_benchmark_is_compared(record, base, head):

@@ -34,6 +34,10 @@ class Inference(Program):
     def weights(self):
         return {name: array.copy() for name, array in self.held.items()}
 
+    def restart(self, weights, draw=0):
+        for name, array in weights.items():
+            self.held[name][:] = array
+
     def relocate(self):
         # All copies before the first is let go, or one array would come to lie where another was.
         self.held, self.x = self.weights(), self.x.copy()
@@ -45,14 +49,22 @@ class TrainStep(Inference):
     def __init__(self, workload, model, weights, horizon):
         super().__init__(workload, model, weights)
         self.labels = targets(workload, model, (workload.batch_size, model.classes))
-        self.optimizer = SGD(self.held, MOMENTUM) if workload.optimizer == "sgd" else Adam(self.held)
-        self.rate, self.horizon, self.steps = learning_rate(workload), horizon, 0
+        self.descent, self.rate, self.horizon = workload.optimizer, learning_rate(workload), horizon
+        self.restart(weights)
+
+    def restart(self, weights, draw=0):
+        super().restart(weights)
+        self.optimizer = SGD(self.held, MOMENTUM) if self.descent == "sgd" else Adam(self.held)
+        self.steps = 0
 
     def step(self):
-        self.result, gradients = self.network.backward(self.held, self.x, self.labels)
+        self.result, self.latest = self.network.backward(self.held, self.x, self.labels)
         rate = np.float32(self.rate * cosine(self.steps, self.horizon))
-        self.optimizer.step(self.held, gradients, rate)
+        self.optimizer.step(self.held, self.latest, rate)
         self.steps += 1
+
+    def gradients(self):
+        return self.latest
 
     def output(self):
         return np.array([self.result])

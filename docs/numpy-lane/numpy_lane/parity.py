@@ -2,45 +2,49 @@
 
 import numpy as np
 
-from fwbench.parity.case import ADAM, SGD, STEPS, Backward, Forward, Side
+from fwbench.parity.case import ADAM, MAIN, SGD, STEPS, Backward, Forward, Side
 from numpy_lane import mlp
 from numpy_lane.adapter import network
 
 
 class NumPySide(Side):
-    """The network at the canonical weights."""
+    """The network at the weights and inputs of any point."""
 
     def __init__(self, case):
         super().__init__(case)
         self.network = network(case.model)
-        self.weights = case.weights(self.network.shapes())
-        self.x = case.inputs()[""]
 
     @staticmethod
     def shapes(model, sizes):
         return network(model).shapes()
 
     def losses(self, optimizer):
-        weights = {name: array.copy() for name, array in self.weights.items()}
+        weights, x = self._at(MAIN)
         if optimizer == "sgd":
             descent, rate = mlp.SGD(weights, SGD["momentum"]), SGD["learning_rate"]
         else:
             descent, rate = mlp.Adam(weights), ADAM["learning_rate"]
         losses = []
         for _ in range(STEPS):
-            loss, gradients = self.network.backward(weights, self.x, self._labels())
+            loss, gradients = self.network.backward(weights, x, self._labels())
             losses.append(loss)
             descent.step(weights, gradients, rate)
         return np.array(losses)
 
-    def _forward(self):
-        logits = self.network.forward(self.weights, self.x)
+    def _forward(self, point):
+        weights, x = self._at(point)
+        logits = self.network.forward(weights, x)
         loss, _ = self.network.loss(logits, self._labels())
         return Forward(logits, float(loss), statistics={})
 
-    def _backward(self):
-        loss, gradients = self.network.backward(self.weights, self.x, self._labels())
-        return Backward(float(loss), gradients)
+    def _backward(self, point):
+        weights, x = self._at(point)
+        loss, gradients = self.network.backward(weights, x, self._labels())
+        return self._forward(point), Backward(float(loss), gradients)
+
+    def _at(self, point):
+        weights = self.case.weights(self.network.shapes(), point)
+        return weights, self.case.inputs(point)[""]
 
     def _labels(self):
         return self.case.targets((self.case.batch_size, self.case.model.classes))

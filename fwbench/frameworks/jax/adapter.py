@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fwbench.frameworks.contract import Framework, Offered, Program, Ranks
 from fwbench.frameworks.faults import first_line
 from fwbench.frameworks.jax import parallel, plugins
-from fwbench.frameworks.jax.networks import network
+from fwbench.frameworks.jax.networks import initial, network
 from fwbench.frameworks.jax.options import chosen
 from fwbench.frameworks.jax.program import DTYPE, Dispatch, Forward
 from fwbench.frameworks.jax.training import TrainStep
@@ -63,6 +63,9 @@ class Jax(Framework):
 
     def weight_shapes(self, model: Model, sizes: Mapping[str, int]) -> dict[str, Shape]:
         return network(model, sizes).shapes
+
+    def initial(self, model: Model, sizes: Mapping[str, int], seed: int) -> Weights:
+        return initial(model, sizes, seed)
 
     def build(self, workload: Workload, model: Model, weights: Weights, horizon: int = HORIZON) -> Program:
         if workload.mode in _FORWARD:

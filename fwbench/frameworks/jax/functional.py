@@ -1,7 +1,7 @@
 """A model's network in JAX as a function of flat leaves, whatever the library it is written in."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -71,6 +71,13 @@ class Network(ABC):
         own, others = iter(self._layout.own(weights)), iter(self._others())
         return [next(own) if leaf.is_weight else next(others) for leaf in self.leaves]
 
+    def replaced_weights(self, leaves: Sequence[Any], weights: Mapping[str, Any]) -> list[Any]:
+        """All leaves, with these canonical weights in the place of their own."""
+        replacements = iter(self._layout.own(weights))
+        return [
+            next(replacements) if leaf.is_weight else array for leaf, array in zip(self.leaves, leaves, strict=True)
+        ]
+
     def canonical(self, leaves: Sequence[Any]) -> dict[str, Any]:
         """The weights among all leaves under canonical names, in canonical layouts."""
         chosen = zip(self.leaves, leaves, strict=True)
@@ -139,8 +146,30 @@ class Network(ABC):
     def _call(self, leaves: Sequence[Any], inputs: Mapping[str, Any], train: bool, key: Any) -> tuple[Any, list[Any]]:
         """What the network returns, and all leaves afterwards."""
 
+    def initial(self, seed: int) -> Weights:
+        """The weights as the user's code draws them, in canonical form on the host."""
+        return self.export(self._values(seed, lambda leaf: True))
+
     def _others(self) -> list[Any]:
         """The values of buffers and random streams, as the user's code sets them."""
+        if all(leaf.is_weight for leaf in self.leaves):
+            return []
+        return self._values(0, lambda leaf: not leaf.is_weight)
+
+    def _values(self, seed: int, wanted: Callable[[Leaf], bool]) -> list[Any]:
+        """The wanted leaves of a state that is built; the compiler leaves out the drawing of all others."""
+
+        def values() -> list[Any]:
+            built = zip(self.leaves, jax.tree.leaves(self._drawn(seed)), strict=True)
+            return [array for leaf, array in built if wanted(leaf)]
+
+        # Ahead of time, so that it runs here and now even while a program is traced.
+        with faults(f"the network of {self.model.name}"):
+            found: list[Any] = jax.jit(values).lower().compile()()
+        return found
+
+    def _drawn(self, seed: int) -> Any:
+        """A state as the user's code sets it: a tree with the arrays of `leaves`, in their order."""
         return []
 
 

@@ -23,11 +23,11 @@ _MODES: dict[str, Callable[[bool], bool]] = {"train": lambda train: train, "dete
 class Nnx(Network):
     """A module of Flax NNX. Its random streams, where it keeps any, advance with its state."""
 
-    def __init__(self, model: Model, module: nnx.Module, build: Callable[[], Any]) -> None:
+    def __init__(self, model: Model, module: nnx.Module, build: Callable[[int], Any]) -> None:
         """
         Args:
             module: with abstract or any other weights.
-            build: builds such a module with the values of its buffers and random streams.
+            build: builds such a module with the values of its own from a seed.
         """
         self._build = build
         for _, part in nnx.iter_graph(module):
@@ -69,8 +69,8 @@ class Nnx(Network):
         after = dict(nnx.to_flat_state(nnx.state(module)))
         return returned, [jax.tree.leaves(after[path])[0] for path in self._paths]
 
-    def _others(self) -> list[Any]:
-        return _values(self.leaves, lambda: nnx.split(self._build())[1])
+    def _drawn(self, seed: int) -> Any:
+        return nnx.split(self._build(seed))[1]
 
 
 class Linen(Network):
@@ -85,10 +85,10 @@ class Linen(Network):
         leaves, self._structure = _flat(variables, lambda path: kinds.get(path[0].key, "buffer"), skip=1)
         super().__init__(model, leaves)
 
-    def _init(self, inputs: Mapping[str, Any]) -> Any:
+    def _init(self, inputs: Mapping[str, Any], seed: int = 0) -> Any:
         positional, named = _arguments(inputs)
         modes = _modes(type(self._module).__call__, inputs, False)
-        return self._module.init(jax.random.key(0), *positional, **named, **modes)
+        return self._module.init(jax.random.key(seed), *positional, **named, **modes)
 
     def _call(self, leaves: Sequence[Any], inputs: Mapping[str, Any], train: bool, key: Any) -> tuple[Any, list[Any]]:
         variables = jax.tree.unflatten(self._structure, leaves)
@@ -111,8 +111,8 @@ class Linen(Network):
             )
         return returned, jax.tree.leaves({**variables, **changed})
 
-    def _others(self) -> list[Any]:
-        return _values(self.leaves, lambda: self._init(_zeros(self._inputs)))
+    def _drawn(self, seed: int) -> Any:
+        return self._init(_zeros(self._inputs), seed)
 
 
 class Equinox(Network):
@@ -120,11 +120,11 @@ class Equinox(Network):
 
     images = "NCHW"
 
-    def __init__(self, model: Model, static: Any, arrays: Any, build: Callable[[], Any]) -> None:
+    def __init__(self, model: Model, static: Any, arrays: Any, build: Callable[[int], Any]) -> None:
         """
         Args:
             static, arrays: the module's two parts, arrays as shapes.
-            build: builds such a module with the values of its arrays.
+            build: builds such a module with the values of its arrays from a seed.
         """
         self._static = static
         self._build = build
@@ -142,9 +142,9 @@ class Equinox(Network):
 
         return jax.vmap(sample, in_axes=(0, None if keys is None else 0))(inputs, keys), list(leaves)
 
-    def _others(self) -> list[Any]:
+    def _drawn(self, seed: int) -> Any:
         equinox = sys.modules["equinox"]
-        return _values(self.leaves, lambda: equinox.filter(self._build(), equinox.is_array))
+        return equinox.filter(self._build(seed), equinox.is_array)
 
 
 class Pair(Network):
@@ -158,17 +158,17 @@ class Pair(Network):
         leaves, self._structure = _flat(jax.eval_shape(self._parameters, self._inputs), lambda path: "parameter")
         super().__init__(model, leaves)
 
-    def _parameters(self, inputs: Mapping[str, Any]) -> Any:
+    def _parameters(self, inputs: Mapping[str, Any], seed: int = 0) -> Any:
         required = [one for one in (parameters(self._init) or {}).values() if one.default is one.empty]
         positional, named = _arguments(inputs) if len(required) > 1 else ((), {})
-        return self._init(jax.random.key(0), *positional, **named)
+        return self._init(jax.random.key(seed), *positional, **named)
 
     def _call(self, leaves: Sequence[Any], inputs: Mapping[str, Any], train: bool, key: Any) -> tuple[Any, list[Any]]:
         positional, named = _arguments(inputs)
         return self._apply(jax.tree.unflatten(self._structure, leaves), *positional, **named), list(leaves)
 
-    def _others(self) -> list[Any]:
-        return _values(self.leaves, lambda: self._parameters(_zeros(self._inputs)))
+    def _drawn(self, seed: int) -> Any:
+        return self._parameters(_zeros(self._inputs), seed)
 
 
 class Function(Network):
@@ -246,17 +246,3 @@ def _without_window(leaf: Leaf) -> Leaf:
     if not leaf.name.endswith("bias") or len(leaf.shape) < 2 or set(leaf.shape[1:]) != {1}:
         return leaf
     return Leaf(leaf.name, leaf.shape, leaf.kind, leaf.shape[:1])
-
-
-def _values(leaves: Sequence[Leaf], state: Callable[[], Any]) -> list[Any]:
-    """Of a state that is built, the leaves that are no weights; the compiler leaves out the drawing of weights."""
-    if all(leaf.is_weight for leaf in leaves):
-        return []
-
-    def others() -> list[Any]:
-        built = zip(leaves, jax.tree.leaves(state()), strict=True)
-        return [array for leaf, array in built if not leaf.is_weight]
-
-    # Ahead of time, so that it runs here and now even while a program is traced.
-    values: list[Any] = jax.jit(others).lower().compile()()
-    return values

@@ -14,6 +14,7 @@ from fwbench.frameworks.jax.functional import Network
 from fwbench.frameworks.jax.kinds import Equinox, Function, Linen, Nnx, Pair
 from fwbench.models import Model
 from fwbench.models.importing import ModelError, arguments, load, parameters
+from fwbench.models.weights import Weights
 
 _KINDS = "a module of Flax NNX, Flax Linen or Equinox, an object with init and apply, or a function of the inputs"
 
@@ -30,13 +31,26 @@ def network(model: Model, sizes: Mapping[str, int]) -> Network:
     return _network(model, tuple(sizes.items()))
 
 
+def initial(model: Model, sizes: Mapping[str, int], seed: int = 0) -> Weights:
+    """The values that the network's own constructor sets, in canonical form.
+
+    Args:
+        sizes: of the model's axes.
+        seed: of the key, or the streams, that the network is built with.
+
+    Raises:
+        ModelError: the model's import path does not lead to a network.
+    """
+    return network(model, sizes).initial(seed)
+
+
 @functools.cache
 def _network(model: Model, sizes: tuple[tuple[str, int], ...]) -> Network:
     """Built once: Flax takes most of a second for a large one."""
     path = model.networks["jax"]
     found = load(path)
     if _is_module(found) or (not inspect.isclass(found) and _pair(found)):
-        return _built(model, dict(sizes), lambda: found)
+        return _built(model, dict(sizes), lambda seed=0: found)
     if not callable(found):
         raise ModelError(f"{path!r} is an object of type {type(found).__name__} instead of {_KINDS}")
     given = arguments(found, dict(sizes))
@@ -44,18 +58,18 @@ def _network(model: Model, sizes: tuple[tuple[str, int], ...]) -> Network:
         return Function(model, functools.partial(found, **given))
     known = parameters(found) or {}
 
-    def build() -> Any:
+    def build(seed: int = 0) -> Any:
         random: dict[str, Any] = {}
         if "rngs" in known:
-            random["rngs"] = nnx.Rngs(0)
+            random["rngs"] = nnx.Rngs(seed)
         if "key" in known:
-            random["key"] = jax.random.key(0)
+            random["key"] = jax.random.key(seed)
         return found(**given, **random)
 
     return _built(model, dict(sizes), build)
 
 
-def _built(model: Model, sizes: Mapping[str, int], build: Callable[[], Any]) -> Network:
+def _built(model: Model, sizes: Mapping[str, int], build: Callable[..., Any]) -> Network:
     """The network that a builder builds."""
     path = model.networks["jax"]
     seen: list[Any] = []

@@ -80,6 +80,7 @@ class Compiled(Program):
             **({"compiler_options": self.options} if self.options else {}),
             **({"data_parallel": f"shard_map over {workload.devices} devices"} if workload.devices > 1 else {}),
         }
+        self.dtype = dtype
         leaves = [_cast(leaf, dtype) for leaf in self.network.load(weights)]
         self.leaves: Leaves = self.devices.everywhere(leaves)
         drawn = draw(model.inputs, workload.batch_size, workload.seed, sizes)
@@ -186,6 +187,13 @@ class Forward(Compiled):
         # outputs would count as the program's memory.
         self.pending: deque[Any] = deque(maxlen=None if self.device.platform == "cpu" else 1)
         self.out: Any = (jnp.zeros(()), [])
+
+    def restart(self, weights: Weights, draw: int = 0) -> None:
+        # Cast by NumPy: JAX would compile a conversion for each shape.
+        cast = {name: array.astype(self.dtype) for name, array in weights.items()}
+        present = [None if leaf is None else self.devices.own(leaf) for leaf in self.leaves]
+        self.leaves = self.devices.everywhere(self.network.replaced_weights(present, cast))
+        self.arguments = (self.leaves, self.inputs)
 
     def step(self) -> None:
         self.out = self.compiled(self.leaves, self.inputs)

@@ -14,10 +14,13 @@ from fwbench.frameworks.jax.flops import counted
 from fwbench.frameworks.jax.losses import loss_of
 from fwbench.frameworks.jax.parallel import copied
 from fwbench.frameworks.jax.program import DTYPE, Compiled, Leaves
-from fwbench.frameworks.training import MOMENTUM, classifies, learning_rate, targets
+from fwbench.frameworks.training import FIRST_MOMENT, MOMENTUM, classifies, learning_rate, targets
 from fwbench.models import Model
-from fwbench.models.weights import Weights
+from fwbench.models.weights import Weights, is_statistic
 from fwbench.record.workload import Workload
+
+# What optax keeps a first moment in.
+_MOMENTS = (optax.ScaleByAdamState, optax.TraceState)
 
 
 class TrainStep(Compiled, Trainer):
@@ -37,6 +40,8 @@ class TrainStep(Compiled, Trainer):
         ranks: the processes that run the program together; None: this one alone.
     """
 
+    state: Leaves
+
     def __init__(
         self,
         workload: Workload,
@@ -47,7 +52,6 @@ class TrainStep(Compiled, Trainer):
         ranks: Ranks | None = None,
     ) -> None:
         super().__init__(workload, model, weights, dtype, ranks)
-        self.dtype = dtype
         self.compute = DTYPE[workload.precision] if dtype == jnp.float32 else dtype
         self.parts = workload.accumulate
         self.fits = workload.mode == "fit"
@@ -60,10 +64,8 @@ class TrainStep(Compiled, Trainer):
         parameters, rest = self._divided(self.devices.own(self.leaves))
         # Jitted for the sake of time: one program in place of one for every shape.
         memory = jax.jit(self.optimizer.init)(parameters)
-        started = (parameters, rest, memory, jnp.zeros((), jnp.int32))
-        leaves, self.state_structure = jax.tree.flatten(started)
-        # Copies: two leaves must not share a buffer that is given up.
-        self.state: Leaves = self.devices.everywhere(copied(leaves))
+        self.moment = FIRST_MOMENT[workload.optimizer]
+        self._begin(parameters, rest, memory, np.int32(0))
         # Targets that the model declares, and a loss without any, do not depend on the shape of the output.
         known = classifies(model) or bool(model.targets) or isinstance(model.loss, dict)
         wanted = targets(workload, model, (workload.batch_size, model.classes) if known else self._output_shape())
@@ -92,6 +94,25 @@ class TrainStep(Compiled, Trainer):
     def weights(self) -> Weights:
         parameters, rest, *_ = self._parts(self.state)
         return self.network.export(self._united(parameters, rest))
+
+    def restart(self, weights: Weights, draw: int = 0) -> None:
+        parameters, rest, memory, _ = self._parts(self.devices.own(self.state))
+        leaves = self.network.replaced_weights(self._united(parameters, rest), weights)
+        memory = jax.tree.map(lambda array: np.zeros(array.shape, array.dtype), memory)
+        # Before the new state is placed, for a device may not hold both.
+        self.state = []
+        # The step's number decides on random layers' numbers, and hardly on the learning rate.
+        self._begin(*self._divided(leaves), memory, np.int32(draw))
+        self.arguments = (self.state, self.inputs, self.targets)
+
+    def gradients(self) -> Weights | None:
+        _, rest, memory, _ = self._parts(self.devices.own(self.state))
+        states = jax.tree.leaves(memory, is_leaf=lambda part: isinstance(part, _MOMENTS))
+        state = next(part for part in states if isinstance(part, _MOMENTS))
+        moment = state.mu if isinstance(state, optax.ScaleByAdamState) else state.trace
+        exported = self.network.export(self._united(moment, rest))
+        trained = {name: array for name, array in exported.items() if not is_statistic(name)}
+        return {name: array * np.float32(self.moment) for name, array in trained.items()}
 
     def forward_flops(self) -> float:
         def forward(state: Leaves, inputs: Any) -> jax.Array:
@@ -137,6 +158,12 @@ class TrainStep(Compiled, Trainer):
         output = jax.eval_shape(lambda leaves, inputs: self.network.apply(leaves, inputs)[0], self.leaves, self.inputs)
         jax.clear_caches()
         return tuple(output.shape)
+
+    def _begin(self, parameters: Leaves, rest: Leaves, memory: Any, number: Any) -> None:
+        """Set the state: parameters, other state of the network, the optimizer's, and the number of steps made."""
+        leaves, self.state_structure = jax.tree.flatten((parameters, rest, memory, number))
+        # Copies: two leaves must not share a buffer that is given up.
+        self.state = self.devices.everywhere(copied(leaves))
 
     def _divided(self, leaves: Leaves) -> tuple[Leaves, Leaves]:
         """Parameters, and the other state of the network."""

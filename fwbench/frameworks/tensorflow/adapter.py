@@ -11,7 +11,7 @@ from fwbench.frameworks.contract import Framework, Offered, Program, Ranks
 from fwbench.frameworks.precision import Operands, Products
 from fwbench.frameworks.tensorflow import parallel
 from fwbench.frameworks.tensorflow.imported import tf
-from fwbench.frameworks.tensorflow.networks import Network
+from fwbench.frameworks.tensorflow.networks import Network, initial
 from fwbench.frameworks.tensorflow.program import CPU, DTYPE, Forward, device_of
 from fwbench.frameworks.tensorflow.training import TrainStep
 from fwbench.frameworks.training import HORIZON, classifies
@@ -64,6 +64,9 @@ class TensorFlow(Framework):
 
     def weight_shapes(self, model: Model, sizes: Mapping[str, int]) -> dict[str, Shape]:
         return Network(model, sizes).shapes
+
+    def initial(self, model: Model, sizes: Mapping[str, int], seed: int) -> Weights:
+        return initial(model, sizes, seed)
 
     def build(self, workload: Workload, model: Model, weights: Weights, horizon: int = HORIZON) -> Program:
         if workload.mode == "inference":

@@ -39,18 +39,19 @@ class Network:
         trained: names of those that training changes by their gradients.
     """
 
-    def __init__(self, model: Model, sizes: Mapping[str, int], policy: str = "float32") -> None:
+    def __init__(self, model: Model, sizes: Mapping[str, int], policy: str = "float32", seed: int = 0) -> None:
         """
         Args:
             sizes: of the model's axes.
             policy: Keras's name of the number formats: `float32`, `float64`, `bfloat16`, or `mixed_bfloat16`, in which
                 weights are float32 and all else is bfloat16.
+            seed: of the values that the network's constructor draws.
 
         Raises:
             ModelError: the model's import path does not lead to a network.
         """
         self.model = model
-        self.module = _built(model, sizes, policy)
+        self.module = _built(model, sizes, policy, seed)
         for number, layer in enumerate(self.layers()):
             if isinstance(layer, Dropout):
                 layer.number = number
@@ -134,11 +135,12 @@ class Network:
             for name, array in inputs.items()
         }
 
-    def without_randomness(self) -> None:
-        """Switch dropout and its like off, in training mode too."""
-        for layer in self.layers():
-            if hasattr(layer, "rate"):
-                layer.rate = 0.0
+    def without_randomness(self) -> dict[Any, float]:
+        """Switch dropout and its like off, in training mode too; the rates that the layers had."""
+        rates = {layer: layer.rate for layer in self.layers() if hasattr(layer, "rate")}
+        for layer in rates:
+            layer.rate = 0.0
+        return rates
 
     def layers(self) -> Iterator[Any]:
         """All layers of the network."""
@@ -203,7 +205,20 @@ class Network:
             self._variables[name] = variable, axes
 
 
-def _built(model: Model, sizes: Mapping[str, int], policy: str) -> Any:
+def initial(model: Model, sizes: Mapping[str, int], seed: int = 0) -> Weights:
+    """The values that the network's own constructor sets, in canonical form.
+
+    Args:
+        sizes: of the model's axes.
+        seed: of Keras's generators while the network is built.
+
+    Raises:
+        ModelError: the model's import path does not lead to a network.
+    """
+    return Network(model, sizes, seed=seed).export()
+
+
+def _built(model: Model, sizes: Mapping[str, int], policy: str, seed: int) -> Any:
     """A Keras layer with its weights to come, or a function of the inputs."""
     path = model.networks["tensorflow"]
     found = load(path)
@@ -219,7 +234,7 @@ def _built(model: Model, sizes: Mapping[str, int], policy: str) -> Any:
     try:
         with faults(repr(path)):
             # Random values are the same in every process.
-            keras.utils.set_random_seed(0)
+            keras.utils.set_random_seed(seed)
             built = found(**given)
     finally:
         keras.config.set_dtype_policy(before)

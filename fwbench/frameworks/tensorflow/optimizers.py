@@ -19,11 +19,13 @@ class Optimizer(ABC):
 
     Attributes:
         held: its own variables.
+        first: of these, each parameter's first moment.
     """
 
     def __init__(self, parameters: Sequence[Any]) -> None:
         self.parameters = list(parameters)
         self.held: list[Any] = []
+        self.first = self._zeros()
 
     @abstractmethod
     def apply(self, gradients: Sequence[Tensor], rate: Tensor, step: Tensor) -> None:
@@ -46,10 +48,9 @@ class Sgd(Optimizer):
     def __init__(self, parameters: Sequence[Any], momentum: float) -> None:
         super().__init__(parameters)
         self._momentum = momentum
-        self._velocity = self._zeros()
 
     def apply(self, gradients: Sequence[Tensor], rate: Tensor, step: Tensor) -> None:
-        for parameter, velocity, gradient in zip(self.parameters, self._velocity, gradients, strict=True):
+        for parameter, velocity, gradient in zip(self.parameters, self.first, gradients, strict=True):
             tf.raw_ops.ResourceApplyMomentum(
                 var=parameter.handle,
                 accum=velocity.handle,
@@ -67,14 +68,14 @@ class Adam(Optimizer):
 
     def __init__(self, parameters: Sequence[Any]) -> None:
         super().__init__(parameters)
-        self._first, self._second = self._zeros(), self._zeros()
+        self._second = self._zeros()
 
     def apply(self, gradients: Sequence[Tensor], rate: Tensor, step: Tensor) -> None:
         # The operator divides by sqrt(v) + epsilon and multiplies with the root of the second moment's correction:
         # PyTorch's sqrt(v / correction) + epsilon, where epsilon is multiplied by that root too.
         powers = [tf.pow(tf.constant(beta, rate.dtype), tf.cast(step + 1, rate.dtype)) for beta in self.betas]
         epsilon = self.epsilon * tf.sqrt(1 - powers[1])
-        for parameter, *moments, gradient in zip(self.parameters, self._first, self._second, gradients, strict=True):
+        for parameter, *moments, gradient in zip(self.parameters, self.first, self._second, gradients, strict=True):
             kind = parameter.dtype
             tf.raw_ops.ResourceApplyAdam(
                 var=parameter.handle,

@@ -112,6 +112,10 @@ class Traced(Program):
     def weights(self) -> Weights:
         return self.network.export()
 
+    def restart(self, weights: Weights, draw: int = 0) -> None:
+        with tf.device(self.device):
+            self.network.load(weights)
+
     def relocate(self) -> None:
         with tf.device(self.device):
             variables = self._held()

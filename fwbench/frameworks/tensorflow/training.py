@@ -16,7 +16,7 @@ from fwbench.frameworks.tensorflow.losses import loss_of
 from fwbench.frameworks.tensorflow.optimizers import Adam, Optimizer, Sgd, cosine
 from fwbench.frameworks.tensorflow.parallel import Replicas
 from fwbench.frameworks.tensorflow.program import Traced
-from fwbench.frameworks.training import MOMENTUM, classifies, learning_rate, targets
+from fwbench.frameworks.training import FIRST_MOMENT, MOMENTUM, classifies, learning_rate, targets
 from fwbench.models import Model
 from fwbench.models.weights import Weights
 from fwbench.record.workload import Workload
@@ -52,6 +52,7 @@ class TrainStep(Traced, Trainer):
         # Each rank's own dropout; the first one's is that of a single process.
         self.seed = workload.seed ^ (self.ranks.rank << 24 if self.ranks else 0)
         self.rate, self.horizon = learning_rate(workload), horizon
+        self.moment = FIRST_MOMENT[workload.optimizer]
         self.settings |= {"optimizer": f"{workload.optimizer}, fused", "mixed_precision": mixed}
         if replicas:
             self.settings["data_parallel"] = "MultiWorkerMirroredStrategy"
@@ -92,6 +93,21 @@ class TrainStep(Traced, Trainer):
 
     def output(self) -> NDArray[Any]:
         return self.out[0].numpy().reshape(1)
+
+    def restart(self, weights: Weights, draw: int = 0) -> None:
+        super().restart(weights, draw)
+        with tf.device(self.device):
+            for variable in self.optimizer.held:
+                variable.assign(tf.zeros_like(variable))
+            # The step's number decides on random layers' numbers, and hardly on the learning rate.
+            self.steps.assign(draw)
+        self._in_step = True
+
+    def gradients(self) -> Weights:
+        moments = zip(self.network.trained, self.optimizer.first, strict=True)
+        scale = np.float32(self.moment)
+        frozen = {name: np.zeros(shape, np.float32) for name, shape in self.network.frozen.items()}
+        return frozen | {name: self.network.canonical(name, variable.numpy()) * scale for name, variable in moments}
 
     def relocate(self) -> None:
         super().relocate()

@@ -15,7 +15,7 @@ from fwbench.frameworks.contract import Framework, Offered, Program, Ranks
 from fwbench.frameworks.faults import first_line
 from fwbench.frameworks.precision import Operands, Products
 from fwbench.frameworks.torch import compiling, parallel, target
-from fwbench.frameworks.torch.networks import network, shapes
+from fwbench.frameworks.torch.networks import initial, network, shapes
 from fwbench.frameworks.torch.program import DTYPE, Inference, compile_mode, device_of
 from fwbench.frameworks.torch.training import TrainStep
 from fwbench.frameworks.training import HORIZON, classifies
@@ -64,6 +64,9 @@ class Torch(Framework):
 
     def weight_shapes(self, model: Model, sizes: Mapping[str, int]) -> dict[str, Shape]:
         return shapes(network(model, sizes))
+
+    def initial(self, model: Model, sizes: Mapping[str, int], seed: int) -> Weights:
+        return initial(model, sizes, seed)
 
     def build(self, workload: Workload, model: Model, weights: Weights, horizon: int = HORIZON) -> Program:
         threads = os.environ.get("OMP_NUM_THREADS")

@@ -45,6 +45,26 @@ def network(model: Model, sizes: Mapping[str, int]) -> torch.nn.Module:
         KeyError: the model has no network in PyTorch.
         ModelError: its import path does not lead to one.
     """
+    with Deferred() as deferred:
+        built = _built(model, sizes, seed=0)
+    deferred.finish(_state(built).values())
+    return built
+
+
+def initial(model: Model, sizes: Mapping[str, int], seed: int = 0) -> Weights:
+    """The values that the module's own constructor sets, in canonical form.
+
+    Args:
+        sizes: of the model's axes.
+        seed: of PyTorch's generator while the module is built.
+
+    Raises:
+        ModelError: the model's import path does not lead to a network.
+    """
+    return export_weights(_built(model, sizes, seed))
+
+
+def _built(model: Model, sizes: Mapping[str, int], seed: int) -> torch.nn.Module:
     path = model.networks["torch"]
     found = load(path)
     if not callable(found) or isinstance(found, torch.nn.Module):
@@ -53,8 +73,8 @@ def network(model: Model, sizes: Mapping[str, int]) -> torch.nn.Module:
     if _takes_inputs(found, model, sizes):
         return Function(call)
     # Random buffers are the same in every process.
-    torch.manual_seed(0)
-    with faults(f"{path!r}"), Deferred() as deferred:
+    torch.manual_seed(seed)
+    with faults(f"{path!r}"):
         built = call()
     if not isinstance(built, torch.nn.Module):
         if callable(built) and not inspect.isclass(built):
@@ -68,7 +88,6 @@ def network(model: Model, sizes: Mapping[str, int]) -> torch.nn.Module:
             )
         if tensor.is_meta:
             raise ModelError(f"{path!r} leaves {name!r} without numbers on the meta device: build it on the CPU")
-    deferred.finish(_state(built).values())
     return built
 
 

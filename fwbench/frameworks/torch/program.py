@@ -142,6 +142,12 @@ class Placed(Program):
     def weights(self) -> Weights:
         return export_weights(self.module)
 
+    def restart(self, weights: Weights, draw: int = 0) -> None:
+        tensors = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+        for name, array in weights.items():
+            # In place, where CUDA graphs look for it.
+            tensors[name].data.copy_(torch.from_numpy(array))
+
     def relocate(self) -> None:
         tensors = self._held()
         # All copies before the first move, or one tensor would come to lie where another was.

@@ -17,7 +17,7 @@ from fwbench.frameworks.torch.networks import called_with, place, select_output
 from fwbench.frameworks.torch.parallel import apart, averaging, first, summed
 from fwbench.frameworks.torch.program import Placed
 from fwbench.frameworks.torch.rematerialise import rematerialise
-from fwbench.frameworks.training import MOMENTUM, classifies, cosine, learning_rate, targets
+from fwbench.frameworks.training import FIRST_MOMENT, MOMENTUM, classifies, cosine, learning_rate, targets
 from fwbench.models import Model
 from fwbench.models.importing import ModelError, load
 from fwbench.models.weights import Weights
@@ -60,7 +60,8 @@ class TrainStep(Placed, Trainer):
             self.optimizer = torch.optim.Adam(parameters, lr=rate, fused=True)
         else:
             self.optimizer = torch.optim.SGD(parameters, lr=rate, momentum=MOMENTUM, fused=True)
-        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: cosine(step, horizon))
+        self.horizon = horizon
+        self._schedule()
         self.settings |= {"optimizer": f"{workload.optimizer}, fused", "mixed_precision": self.mixed}
         self.module.train()
         self.network = averaging(self.module, ranks, self.device)
@@ -74,7 +75,9 @@ class TrainStep(Placed, Trainer):
         wanted = targets(workload, model, (workload.batch_size, *shape))
         self.targets: tuple[Tensor, ...] = () if wanted is None else (self._wanted(wanted),)
         # Each rank's own dropout; the first one's is that of a single process.
-        torch.manual_seed(workload.seed + ((ranks.rank if ranks else 0) << 32))
+        self.seed = workload.seed + ((ranks.rank if ranks else 0) << 32)
+        self.moment = FIRST_MOMENT[workload.optimizer]
+        torch.manual_seed(self.seed)
         self.call = self._compiled(self._loss)
         self.evaluate = self._compiled(self._totals)
         # A CUDA graph's gradients lie where the next part's will: parts are added to tensors of our own.
@@ -123,6 +126,32 @@ class TrainStep(Placed, Trainer):
 
     def output(self) -> NDArray[Any]:
         return np.array([self.loss.item()])
+
+    def restart(self, weights: Weights, draw: int = 0) -> None:
+        self._switch(train=True)
+        super().restart(weights, draw)
+        for state in self.optimizer.state.values():
+            for tensor in state.values():
+                tensor.zero_()
+        self._schedule()
+        torch.manual_seed(self.seed + (draw << 16))
+
+    def gradients(self) -> Weights:
+        def moment(parameter: Tensor) -> Tensor:
+            state = self.optimizer.state.get(parameter, {})
+            # A frozen parameter has none.
+            return state.get("exp_avg", state.get("momentum_buffer", torch.zeros_like(parameter)))
+
+        return {
+            name: (moment(parameter).float() * self.moment).cpu().contiguous().numpy()
+            for name, parameter in self.module.named_parameters()
+            if parameter.is_floating_point()
+        }
+
+    def _schedule(self) -> None:
+        """Start the learning rate's schedule."""
+        horizon = self.horizon
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: cosine(step, horizon))
 
     def _held(self) -> list[Tensor]:
         memory = [tensor for state in self.optimizer.state.values() for tensor in state.values()]

@@ -7,7 +7,8 @@ import pytest
 from fwbench.report import calls, units
 from fwbench.report.answers import answers, headline, table
 from fwbench.report.calls import break_evens
-from fwbench.report.cases import cases, doubts, settings
+from fwbench.report.cases import cases, settings
+from fwbench.report.evidence import doubts
 from fwbench.report.weighing import weigh
 from tests.unit.recorded import measured, metric, proof
 from tests.unit.report.test_cases import measurement, record
@@ -242,12 +243,12 @@ def test_what_changes_no_other_lanes_numbers_keeps_none_apart(jax):
 @pytest.mark.parametrize(
     ("jax", "why"),
     [
-        (beside("jax", 300.0, "missing"), "unproved"),
-        (beside("jax", 300.0, "failed"), "unproved"),
-        (beside("jax", 300.0, "stale"), "proof is stale"),
+        (beside("jax", 300.0, "missing"), "unchecked"),
+        (beside("jax", 300.0, "failed"), "different"),
+        (beside("jax", 300.0, "stale"), "unchecked"),
         (beside("jax", 300.0, weights="def"), "other weights"),
-        (beside("jax", 300.0, versions={"torch": "2.0"}), "proof is stale"),
-        (measured("jax", throughput=300.0, parity={"weights": "abc"}), "unproved"),
+        (beside("jax", 300.0, versions={"torch": "2.0"}), "unchecked"),
+        (measured("jax", throughput=300.0, parity={"weights": "abc"}), "unchecked"),
         (probed("tf32"), "other arithmetic"),
         (set_to(OMP_NUM_THREADS="64"), "other settings"),
         (set_to(cpus=[0]), "other settings"),
@@ -260,7 +261,7 @@ def test_lanes_that_may_not_be_compared_have_no_answer(jax, why):
     assert (answer.fastest, answer.ratio, answer.confidence) == ("jax", None, why)
     assert (answer.quickest, answer.leanest, answer.cheapest) == (None, None, None)
     (row,) = [dict(zip((c.name for c in t.columns), t.rows[0].values, strict=True)) for t in [table([answer])]]
-    assert row["by"] == why
+    assert row["by"] == row["evidence"] == why
     assert headline([answer]) == [
         "1 of 1 workloads cannot be answered (mlp b1): their lanes may not be compared, as the notes say."
     ]
@@ -292,18 +293,18 @@ def test_a_batch_that_was_halved_is_compared_with_its_like_alone():
     assert answers(cases([beside("torch", 100.0), halved]))[0].ratio == 3.0
 
 
-def test_an_unproved_lane_is_left_out_of_an_answer_about_others():
+def test_an_unchecked_lane_is_left_out_of_an_answer_about_others():
     compiled = beside("torch-compile", 200.0)
     (answer,) = answers(cases([beside("torch", 100.0), beside("jax", 300.0, "missing"), compiled]))
     assert (answer.fastest, answer.second, answer.ratio) == ("torch-compile", "torch", 2.0)
-    assert answer.reason.endswith("; without JAX (jit) (unproved)")
+    assert answer.reason.endswith("; without JAX (jit) (unchecked)")
 
 
 def test_one_replicate_without_a_proof_is_enough():
     given = [beside("torch", 100.0), beside("torch", 100.0), beside("jax", 300.0), beside("jax", 300.0, "stale")]
     given = [dataclasses.replace(m, workload=dataclasses.replace(m.workload, seed=n % 2)) for n, m in enumerate(given)]
     (answer,) = answers(cases(given))
-    assert answer.confidence == "proof is stale"
+    assert answer.confidence == "unchecked"
 
 
 def test_compiling_pays_off_only_where_the_lanes_may_be_compared():
@@ -331,9 +332,11 @@ def test_what_is_the_fastest_by_its_pairs_pays_off_and_has_a_speed_up():
     assert (answer.fastest, answer.confidence) == ("jax", "clear")
     (found,) = break_evens(given, "torch")
     assert found.calls is not None
-    (torch, jax) = calls.table("inference", "", given, "torch").rows
-    assert jax.values[-3] == answer.ratio == found.weighed.ratio
-    assert torch.values[-3] == 1.0
+    shown = calls.table("inference", "", given, "torch")
+    speed_up = [column.name for column in shown.columns].index("speed-up")
+    torch, jax = (row.values[speed_up] for row in shown.rows)
+    assert jax == answer.ratio == found.weighed.ratio
+    assert torch == 1.0
 
 
 def drifting(rate, noise=0.0):

@@ -41,7 +41,7 @@ def test_a_card_of_six_pairs_is_clear_and_has_its_interval():
     ]
     _, found = card(*given)
     assert (found.kind, found.verdict) == ("clear", "JAX (jit)")
-    assert found.rests == "6 pairs of processes: 1.48x to 1.50x at 97%"
+    assert found.rests == "6 pairs of processes: 1.48x to 1.50x at 97%; proved to compute the same"
 
 
 def test_lanes_that_may_not_be_compared_have_no_winner():
@@ -49,7 +49,7 @@ def test_lanes_that_may_not_be_compared_have_no_winner():
     assert (found.kind, found.verdict, found.ratio) == (
         "apart",
         "Not comparable",
-        "JAX (jit) and PyTorch (eager): unproved",
+        "JAX (jit) and PyTorch (eager): unchecked",
     )
 
 

@@ -215,7 +215,7 @@ def test_disturbed_and_incomparable_ratios_are_marked():
     ]
     other = measured("mxnet", parity={"weights": "abc"})
     axes = forest(cases([measured("torch"), measured("jax", throughput=300.0), other]))
-    assert [text.get_text() for text in axes.texts] == ["3.00x (n=1)", "unproved"]
+    assert [text.get_text() for text in axes.texts] == ["3.00x (n=1)", "unchecked"]
 
 
 @pytest.mark.parametrize("ratio", [1.0, 1.01, 1.9, 4.0, 60.0, 1e-4, 1e7])

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fwbench.meters.imported import with_others
 from fwbench.record.measurement import Metric
 from tests.unit.recorded import MACHINE, failed, fitted, journal, measured, metric, plain, saved, write
 from tests.unit.report import parsing
@@ -172,6 +173,19 @@ def test_a_peak_that_is_at_most_so_much_is_shown_so_and_ranked_with_no_other(rep
     assert (answer["least memory"], answer["least latency"]) == ("", "PyTorch (eager)")
     out = report(saved(gpu("torch", 3 * 2**30), gpu("jax", 2**31)))
     assert tables(out)["answers"].dicts()[0]["least memory"] == "JAX (jit)"
+
+
+def test_a_process_that_holds_another_framework_has_not_the_least_memory_nor_has_any_other(report):
+    """The lane that a stray import makes the larger one."""
+
+    def lane(name, peak, others=()):
+        metrics = {"host_peak_memory": metric(peak), "latency_p50": metric(1.0)}
+        return measured(name, metrics=with_others(metrics, others) if others else metrics)
+
+    for others, least in (((), "PyTorch (eager)"), (("torch",), "")):
+        out = report(saved(lane("torch", 2**30), lane("jax", 2**31, others)))
+        assert tables(out)["answers"].dicts()[0]["least memory"] == least
+    assert "&lt;= 2.00 GiB" in text(out)
 
 
 def test_compiling_costs_what_a_lane_is_ready_later(report):

@@ -1,0 +1,142 @@
+"""Whether the programs that two lanes were timed with computed the same, by the sketches on their records.
+
+A right twin differs by rounding alone, and a program tells by itself how much that is: `moved`, by how much its result
+changes when every weight moves by one rounding unit. Two lanes agree where their results are no further apart than a
+stated number of such movements, or than rounding explains in a program that hardly moves at all.
+"""
+
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fwbench.record.measurement import Measurement
+from fwbench.record.sketch import UNIT, Sketch
+
+QUANTITIES = ("output", "losses", "gradients", "statistics")
+
+# How many movements two right programs may be apart, and how many rounding units where they hardly move.
+# `docs/evidence/checks.md` has the largest distances of right twins and the smallest of wrong ones.
+MOVEMENTS = 8.0
+UNITS = 16.0
+# A quantity that may differ by a larger share shows nothing.
+_BLUNT = 0.25
+# What moves by more units than this in a random training step is taken to depend on random layers.
+_REACHED = 64.0
+# Standard errors by which the mean losses of two random training steps may differ: with 8 draws each, Student's t
+# exceeds it once in 5,000 pairs.
+_ERRORS = 5.0
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What two programs' sketches say.
+
+    Attributes:
+        agrees: None where they say nothing.
+        quantity: of `QUANTITIES`, in which they come nearest to their bound or exceed it.
+        name: of the array in which they do; empty where the quantity is a single one.
+        difference: relative L2 there.
+        bound: on it.
+        reason: why they say nothing, or what differs besides numbers; else empty.
+    """
+
+    agrees: bool | None
+    quantity: str = ""
+    name: str = ""
+    difference: float = 0.0
+    bound: float = 0.0
+    reason: str = ""
+
+    def __str__(self) -> str:
+        """Half a sentence."""
+        if self.reason:
+            return self.reason
+        what = f"{_WORDS[self.quantity]}{f' of {self.name}' if self.name else ''}"
+        verb = "agree" if self.agrees else "differ"
+        return f"{what} {verb} {'within' if self.agrees else 'by'} {self.difference:.1e} (bound {self.bound:.0e})"
+
+
+_WORDS = {
+    "output": "outputs",
+    "losses": "the first losses",
+    "draws": "mean losses over several random draws",
+    "gradients": "gradients",
+    "statistics": "running statistics",
+}
+
+
+_SILENT = "the record does not say what was computed"
+
+
+def agreement(one: Measurement, other: Measurement) -> Agreement:
+    """Hold two lanes' measurements of one workload against each other."""
+    first, second = (measurement.parity.get("check") or {"reason": _SILENT} for measurement in (one, other))
+    for measurement, check in ((one, first), (other, second)):
+        if "reason" in check:
+            return Agreement(None, reason=f"{measurement.workload.lane}: {check['reason']}")
+    try:
+        return _judged(one, other, first, second)
+    except ValueError as error:
+        return Agreement(None, reason=str(error))
+
+
+def _judged(one: Measurement, other: Measurement, first: Mapping[str, Any], second: Mapping[str, Any]) -> Agreement:
+    precision = one.workload.precision
+    random = ["draws" in check for check in (first, second)]
+    if any(random) and not all(random):
+        which = (one, other)[random.index(True)].workload.lane
+        return Agreement(False, reason=f"the training step has random layers in {which} alone")
+    judged = []
+    if all(random):
+        judged.append(_draws(first["draws"], second["draws"], UNIT[precision]))
+    for quantity in QUANTITIES:
+        if quantity in first and quantity in second and not (quantity == "losses" and all(random)):
+            pair = Sketch.from_json(first[quantity]), Sketch.from_json(second[quantity])
+            judged += _groups(quantity, *pair, UNIT[precision], random=all(random))
+    if not judged:
+        return Agreement(None, reason="what they computed is zero everywhere, or moves too far to be compared")
+    # One that is no number is the worst of all.
+    return max(judged, key=lambda part: np.nan_to_num(part.difference / part.bound, nan=math.inf))
+
+
+def _draws(first: list[float], second: list[float], unit: float) -> Agreement:
+    """Mean losses of random training steps."""
+    means = [statistics.fmean(draws) for draws in (first, second)]
+    error = math.sqrt(sum(statistics.variance(draws) / len(draws) for draws in (first, second)))
+    size = max(map(abs, means)) or 1.0
+    difference, bound = abs(means[0] - means[1]) / size, max(UNITS * unit, _ERRORS * error / size)
+    return Agreement(difference <= bound, "draws", "", difference, bound)
+
+
+def _groups(quantity: str, one: Sketch, other: Sketch, unit: float, *, random: bool) -> list[Agreement]:
+    """Every group that can be compared closely, or that differs."""
+    if one.names != other.names or one.slots.shape != other.slots.shape:
+        raise ValueError(f"{_WORDS[quantity]} have other names or shapes")
+    sizes = np.maximum(one.norms, other.norms).astype(np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        differences = np.linalg.norm(one.slots.astype(np.float64) - other.slots, axis=1) / sizes
+        moved = _moved(one, other) / sizes
+    bounds = np.maximum(UNITS * unit, MOVEMENTS * np.nan_to_num(moved, posinf=np.inf))
+    names = ("" if name == quantity else name for name in one.names)
+    groups = zip(names, sizes, differences.tolist(), bounds.tolist(), moved, strict=True)
+    return [
+        Agreement(difference <= bound, quantity, name, difference, bound)
+        for name, size, difference, bound, movement in groups
+        if size != 0 and not (random and movement > _REACHED * unit) and (bound <= _BLUNT or not difference <= bound)
+    ]
+
+
+def _moved(one: Sketch, other: Sketch) -> NDArray[np.float64]:
+    """How far a group moves: the geometric mean of both programs, or one of them where the other cannot tell.
+
+    Of a single number each program's movement may be small by chance. The mean of two seldom is, and a wrong program
+    that moves a thousand times as far as the right one still hides no more than thirty times as much.
+    """
+    first, second = (np.asarray(sketch.moved, np.float64) for sketch in (one, other))
+    both = np.sqrt(first * second)
+    return np.where(np.isnan(both), np.fmax(first, second), both)

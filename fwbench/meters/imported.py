@@ -1,0 +1,38 @@
+"""Frameworks of other lanes that a process has imported, as a stray `import torch` in a network of JAX's does."""
+
+import dataclasses
+from collections.abc import Container, Mapping, Sequence
+
+from fwbench.record.lanes import LANES, Lane
+from fwbench.record.measurement import Metric
+
+# What such a framework takes counts in these; a device's allocator counts the lane's own framework alone.
+_HOLDING = ("host_initial_memory", "host_peak_memory")
+
+
+def also_imported(lane: Lane, before: Container[str], now: Container[str]) -> list[str]:
+    """The frameworks of other lanes that a lane's process has imported.
+
+    Args:
+        before: names of the modules that it had before any of the user's. A framework may import another one wherever
+            that is installed, as TensorFlow does JAX.
+        now: names of those that it has now.
+    """
+    others = {
+        other.framework: (other.framework, other.distributions[0].replace("-", "_"))
+        for other in LANES.values()
+        if not other.internal and other.framework != lane.framework and other.distributions[0] not in lane.distributions
+    }
+    return [
+        framework for framework, names in others.items() if any(name in now and name not in before for name in names)
+    ]
+
+
+def with_others(metrics: Mapping[str, Metric], others: Sequence[str]) -> dict[str, Metric]:
+    """The metrics of a process that holds other frameworks, too: what its own one takes is at most what was read."""
+    return {
+        name: dataclasses.replace(metric, source=f"{metric.source}, {' and '.join(others)} among them", at_most=True)
+        if name in _HOLDING and metric.value is not None
+        else metric
+        for name, metric in metrics.items()
+    }

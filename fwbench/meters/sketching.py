@@ -1,0 +1,174 @@
+"""What the program that was timed computes: read back when all timing is over, and folded into sketches.
+
+    inference    output of the last call             restart, weights moved: output
+    training     restart: loss, gradients, statistics, loss     restart, weights moved: the same
+
+The second run tells how far another right program may be away. Every weight moves by about one rounding unit, which
+does to a result what another order of summing does, and random layers draw other numbers. What moves far by that
+cannot be compared closely; what hardly moves must agree closely.
+"""
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fwbench.frameworks.contract import Program
+from fwbench.models.weights import Weights, is_statistic
+from fwbench.record.sketch import UNIT, Sketch
+
+Array = NDArray[Any]
+
+# Slots of an output or of losses, and of each group of gradients or statistics. With so many groups at most, a record
+# grows by less than 8 KiB.
+_WIDE, _NARROW = 256, 3
+_GROUPS = {"output": 1, "losses": 1, "gradients": 192, "statistics": 48}
+# Slots in which movements are measured before they are folded to fewer: a multiple of both counts.
+_FINE = 768
+# Numbers that are given signs at once.
+_CHUNK = _FINE << 12
+
+# First losses of a random training step that are averaged.
+DRAWS = 8
+# Where a loss moves by a larger share than this, the training step may be random.
+_SUSPICIOUS = 2.0**-16
+
+
+def of_inference(program: Program, precision: str) -> dict[str, Any]:
+    """Sketch the output of the last call.
+
+    Args:
+        program: after a call; its weights are others afterwards.
+        precision: of the workload.
+
+    Returns:
+        `output`, a sketch as JSON.
+    """
+    output = {"output": program.output()}
+    try:
+        program.restart(_moved(program.weights(), precision), draw=1)
+    except NotImplementedError:
+        return _sketches(output, {})
+    program.step()
+    program.wait()
+    return _sketches(output, {"output": program.output()})
+
+
+def of_training(
+    program: Program, weights: Weights, precision: str, mean: Callable[[float], float] = float
+) -> dict[str, Any]:
+    """Sketch the first two training steps from these weights.
+
+    Args:
+        program: compiled; its state is another one afterwards.
+        weights: that it was built with.
+        precision: of the workload.
+        mean: of a value over all ranks.
+
+    Returns:
+        `losses`, and where there are any `gradients` and `statistics`: sketches as JSON. Where the first loss is
+        random, `draws`: that of several draws at the same weights.
+
+    Raises:
+        NotImplementedError: the lane cannot start again.
+    """
+
+    def first_loss(weights: Weights, draw: int) -> float:
+        program.restart(weights, draw=draw)
+        program.step()
+        program.wait()
+        return mean(program.output().item())
+
+    def run(weights: Weights, draw: int) -> dict[str, Any]:
+        losses = [first_loss(weights, draw)]
+        gradients = program.gradients()
+        running = any(map(is_statistic, weights))
+        after = {name: array for name, array in program.weights().items() if is_statistic(name)} if running else {}
+        program.step()
+        program.wait()
+        losses.append(mean(program.output().item()))
+        return {"losses": np.array(losses), "gradients": gradients, "statistics": after}
+
+    steps = run(weights, 0)
+    moved = run(_moved(weights, precision), 1)
+    sketches = _sketches(steps, moved)
+    first = float(steps["losses"][0])
+    if np.abs(moved["losses"] - steps["losses"]).max() > _SUSPICIOUS * abs(first):
+        draws = [first, first_loss(weights, 1)]
+        if abs(draws[1] - first) > UNIT["fp32"] * abs(first):
+            sketches["draws"] = draws + [first_loss(weights, draw) for draw in range(2, DRAWS)]
+    return sketches
+
+
+def _moved(weights: Mapping[str, Array], precision: str) -> Weights:
+    """Each weight one unit of rounding larger or smaller; the same in every lane."""
+    signs = np.random.default_rng(0).choice(np.array([-1, 1], np.float32), _CHUNK)
+    factors = 1 + np.float32(UNIT[precision]) * signs
+    moved = {}
+    for name, array in weights.items():
+        repeated = np.resize(factors, array.size) if array.size > len(factors) else factors[: array.size]
+        moved[name] = array * repeated.reshape(array.shape)
+    return moved
+
+
+@dataclass(frozen=True)
+class _Folded:
+    """Groups of arrays, each in `_FINE` slots."""
+
+    names: tuple[str, ...]
+    slots: NDArray[np.float64]
+    norms: NDArray[np.float64]
+
+
+# A wrong program may have computed infinities.
+@np.errstate(invalid="ignore", over="ignore")
+def _sketches(results: Mapping[str, Any], moved: Mapping[str, Any]) -> dict[str, Any]:
+    """A sketch as JSON of each result: an array, or arrays by their names."""
+    sketches = {}
+    for name, result in results.items():
+        if result is None or not len(result):
+            continue
+        folded = _folded(name, result)
+        distance = np.full(len(folded.names), np.nan)
+        if moved.get(name) is not None:
+            distance = np.linalg.norm(folded.slots - _folded(name, moved[name]).slots, axis=1)
+        width = _NARROW if isinstance(result, Mapping) else _WIDE
+        slots = folded.slots.reshape(len(folded.names), -1, width).sum(1)
+        if not isinstance(result, Mapping):
+            # Further slots are empty.
+            slots = slots[:, : result.size]
+        short = (array.astype(np.float32) for array in (slots, folded.norms, distance))
+        sketches[name] = Sketch(folded.names, *short).to_json()
+    return sketches
+
+
+def _folded(quantity: str, result: Mapping[str, Array] | Array) -> _Folded:
+    arrays = result if isinstance(result, Mapping) else {quantity: result}
+    parts = [list(group) for group in np.array_split(sorted(arrays), min(len(arrays), _GROUPS[quantity]))]
+    names = tuple(group[0] if len(group) == 1 else f"{group[0]} ... {group[-1]}" for group in parts)
+    # The sum of two groups' slots is that of both together.
+    slots = np.array([sum(_slots(name, arrays[name]) for name in group) for group in parts])
+    squares = [sum(float(np.vdot(flat, flat)) for flat in _flat(arrays, group)) for group in parts]
+    return _Folded(names, slots, np.sqrt(squares))
+
+
+def _flat(arrays: Mapping[str, Array], group: Sequence[str]) -> list[Array]:
+    return [arrays[name].ravel().astype(np.float64, copy=False) for name in group]
+
+
+def _slots(name: str, array: Array) -> NDArray[np.float64]:
+    """One array's numbers with random signs, summed slot by slot."""
+    flat = array.ravel()
+    rng = np.random.default_rng([zlib.crc32(name.encode()), flat.size])
+    slots = np.zeros(_FINE)
+    for start in range(0, flat.size, _CHUNK):
+        part = flat[start : start + _CHUNK]
+        bits = np.unpackbits(np.frombuffer(rng.bytes(-(-part.size // 8)), np.uint8), count=part.size)
+        signed = np.where(bits, part, -part)
+        whole = part.size // _FINE * _FINE
+        slots += signed[:whole].reshape(-1, _FINE).sum(0, dtype=np.float64)
+        slots[: part.size - whole] += signed[whole:]
+    return slots

@@ -1,0 +1,226 @@
+"""What shows that two lanes compute the same function, and why some lanes must not be compared."""
+
+import itertools
+import shlex
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from fwbench.compare.agreement import Agreement, agreement
+from fwbench.record.measurement import Measurement
+from fwbench.report.cases import Case, comparisons, in_words
+
+Word = Literal["proved", "checked", "different", "unchecked"]
+
+# The four words, for the text beside a table.
+WORDS = (
+    "proved (in float64, with these versions, in the mode that was timed), checked (the outputs or losses of the timed "
+    "programs agree in this run), different (they do not, so there is no speed-up) or unchecked (nothing shows it)"
+)
+
+# What stands in the place of a ratio of two lanes whose records say that they were not measured alike.
+OTHER_WEIGHTS = "other weights"
+OTHER_ARITHMETIC = "other arithmetic"
+OTHER_SETTINGS = "other settings"
+MIXED = "mixed flags"
+
+_WRONG = {
+    OTHER_WEIGHTS: "began with different weights",
+    OTHER_ARITHMETIC: "computed in another arithmetic than the one asked for, as the precision probe found,",
+    OTHER_SETTINGS: "ran on other numbers of CPUs or under other variables of the environment",
+    MIXED: "did not each run with the same fallback flags in all processes",
+}
+
+# A lane's proof holds: it was made against the reference, or the lane is the reference itself.
+_HOLDS = ("proved", "reference")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What shows that two lanes compute the same function.
+
+    Attributes:
+        word: `proved` (in float64, with these versions, in the mode that was timed), `checked` (this run's results
+            agree), `different` (they do not), or `unchecked`.
+        detail: half a sentence: what agrees or differs and by how much, or why nothing was checked.
+        stale: why a proof that exists does not hold for what was measured; empty where it holds or there is none.
+    """
+
+    word: Word
+    detail: str
+    stale: str = ""
+
+    @property
+    def admits(self) -> bool:
+        """Whether a speed-up may be stated."""
+        return self.word in ("proved", "checked")
+
+
+def evidence(one: Case, other: Case) -> Evidence:
+    """The evidence for two lanes of one workload.
+
+    The run's own check can refute a proof. A proof of other versions takes nothing away from a check.
+    """
+    check = _check(one, other)
+    if check.agrees is False:
+        return Evidence("different", str(check))
+    doubt, refuted = _doubt(one, other)
+    if refuted:
+        return Evidence("different", doubt)
+    if not doubt:
+        return Evidence("proved", str(check) if check.agrees else "by a proof in float64, or one network in both")
+    if check.agrees:
+        return Evidence("checked", str(check), doubt)
+    return Evidence("unchecked", str(check), doubt)
+
+
+def _check(one: Case, other: Case) -> Agreement:
+    """What the sketches of the two lanes' processes say; the worst, where several processes began alike."""
+    pairs = [
+        agreement(first, second)
+        for first, second in itertools.product(one.measurements, other.measurements)
+        if _start(first) == _start(second) and first.workload.batch_size == second.workload.batch_size
+    ]
+    nothing = Agreement(None, reason="no two processes of theirs began alike")
+    refuted = next((pair for pair in pairs if pair.agrees is False), None)
+    return refuted or next((pair for pair in pairs if pair.agrees), pairs[0] if pairs else nothing)
+
+
+def _start(measurement: Measurement) -> tuple[int, str]:
+    return measurement.workload.seed, measurement.workload.weights
+
+
+def _doubt(one: Case, other: Case) -> tuple[str, bool]:
+    """Why no proof stands behind two lanes, empty where one does; and whether a proof that holds has refuted them."""
+    proofs = _proof(one), _proof(other)
+    if len({proof.get("framework", case.workload.lane) for proof, case in zip(proofs, (one, other), strict=True)}) == 1:
+        return "", False
+    for proof, beside in zip(proofs, (other, one), strict=True):
+        state = proof.get("state")
+        if state not in _HOLDS:
+            return proof.get("reason") or "it has never been proved", state == "failed"
+        # Each lane may have an interpreter of its own, so a proof's versions are looked for on both records.
+        proved = proof.get("versions", {})
+        for name, version in ((name, version) for m in beside.measurements for name, version in m.versions.items()):
+            if proved.get(name, version) != version:
+                return f"{name} was {proved[name]} and is {version}", False
+    return "", False
+
+
+def _proof(case: Case) -> Mapping[str, Any]:
+    """What the records say of the proof of this lane's network; the worst where they differ."""
+    stamps = [m.parity.get("proof") or {} for m in case.measurements]
+    return min(stamps, key=lambda stamp: stamp.get("state") in _HOLDS, default={})
+
+
+def apart(one: Case, other: Case, *, threads: bool = True) -> str:
+    """Why two lanes' numbers must not be set against each other, in the place of their ratio; empty where they may.
+
+    Args:
+        threads: whether they must have had as many threads and CPUs.
+    """
+    digests: list[dict[tuple[int, str], object]] = [
+        {_start(m): m.parity.get("weights") for m in case.measurements} for case in (one, other)
+    ]
+    if any(digests[0][start] != digests[1][start] for start in digests[0].keys() & digests[1].keys()):
+        return OTHER_WEIGHTS
+    if not (one.as_asked and other.as_asked):
+        return OTHER_ARITHMETIC
+    if one.surroundings(threads=threads) != other.surroundings(threads=threads):
+        return OTHER_SETTINGS
+    if len(one.fallbacks) > 1 or len(other.fallbacks) > 1:
+        return MIXED
+    if one.workload.lane == other.workload.lane:
+        return ""
+    shown = evidence(one, other)
+    return "" if shown.admits else shown.word
+
+
+def word(one: Case, other: Case) -> str:
+    """The word that stands beside two lanes' ratio; empty where `apart` stands in its place."""
+    return "" if apart(one, other) else evidence(one, other).word
+
+
+def doubts(given: Iterable[Case]) -> list[str]:
+    """What is wrong or missing in the evidence, and what to do: a sentence each."""
+    return [*_wrong(given), *_unchecked(given), *_unproved(given)]
+
+
+def tally(given: Iterable[Case]) -> dict[str, str]:
+    """By model, how many pairs of lanes each word stands beside: `proved 4, checked 2`."""
+    words: dict[str, Counter[str]] = {}
+    for one, other in _pairs(given):
+        words.setdefault(one.workload.model, Counter())[evidence(one, other).word] += 1
+    return {
+        model: ", ".join(f"{name} {counts[name]}" for name in get_args(Word) if counts[name])
+        for model, counts in words.items()
+    }
+
+
+def differ(given: Iterable[Case]) -> bool:
+    """Whether any two lanes do not compute the same."""
+    return any(evidence(one, other).word == "different" for one, other in _pairs(given))
+
+
+def _pairs(given: Iterable[Case]) -> Iterator[tuple[Case, Case]]:
+    for comparison in comparisons(given):
+        yield from itertools.combinations(comparison.lanes.values(), 2)
+
+
+def _wrong(given: Iterable[Case]) -> list[str]:
+    sentences: dict[str, None] = {}
+    for one, other in _pairs(given):
+        lanes, model = f"{one.workload.lane} and {other.workload.lane}", one.workload.model
+        why = apart(one, other)
+        if why in _WRONG:
+            sentences[f"error: {lanes} {_WRONG[why]} in {model}, so their numbers cannot be compared"] = None
+        elif why == "different":
+            detail = evidence(one, other).detail
+            sentences[
+                f"error: {lanes} do not compute the same in {in_words(one.workload.mode)} of {model}: {detail}. They "
+                f"have no speed-up; `fwbench prove {shlex.quote(model)}` tells more"
+            ] = None
+    return list(sentences)
+
+
+def _unchecked(given: Iterable[Case]) -> list[str]:
+    reasons: dict[str, str] = {}
+    for one, other in _pairs(given):
+        if apart(one, other) == "unchecked":
+            shown = evidence(one, other)
+            reasons[one.workload.model] = "; ".join(filter(None, (shown.detail, shown.stale)))
+    if not reasons:
+        return []
+    named = ", ".join(f"{model} ({reason})" for model, reason in reasons.items())
+    return [
+        f"no speed-up where nothing shows that the lanes compute the same: {named}. `{_command(reasons, given)}` "
+        "proves it, or says what differs"
+    ]
+
+
+def _unproved(given: Iterable[Case]) -> list[str]:
+    reasons = {
+        one.workload.model: evidence(one, other).stale for one, other in _pairs(given) if word(one, other) == "checked"
+    }
+    if not reasons:
+        return []
+    by_reason: dict[str, list[str]] = {}
+    for model, reason in reasons.items():
+        by_reason.setdefault(reason, []).append(model)
+    named = "; ".join(f"{', '.join(models)} ({reason})" for reason, models in by_reason.items())
+    return [
+        f"checked in this run, and not proved for these versions: {named}. `{_command(reasons, given)}` proves them in "
+        "float64"
+    ]
+
+
+def _command(models: Collection[str], given: Iterable[Case]) -> str:
+    """The command that proves models, with the interpreters that `--fwbench-python` named where they were measured."""
+    pythons = dict.fromkeys(
+        f"{proof['framework']}={proof['python']}"
+        for case in given
+        if case.workload.model in models and (proof := _proof(case)).get("python")
+    )
+    options = itertools.chain.from_iterable(("--python", python) for python in pythons)
+    return shlex.join(["fwbench", "prove", *models, *options])

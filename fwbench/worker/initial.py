@@ -1,0 +1,34 @@
+"""The measured side: write down the values that a network's own constructor sets, for every lane to start from."""
+
+import sys
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fwbench import frameworks
+from fwbench.models import Model, ModelError
+from fwbench.record.lanes import Lane
+from fwbench.record.measurement import Failure, Measurement
+from fwbench.record.workload import Workload
+
+
+def save(lane: Lane, job: Mapping[str, Any]) -> Measurement:
+    """Write the initial values of the lane's network to the file that the job names as `save`.
+
+    Returns:
+        A measurement without samples; its failure says why there is no such file.
+    """
+    workload = Workload.from_json(job["workload"])
+    sys.path[:0] = job["path"]
+    model = Model.from_json(job["model"])
+    try:
+        framework = frameworks.load(lane.adapter)
+        values = framework.initial(model, model.sizes(workload.axes), workload.seed)
+        np.savez(job["save"], **values)  # type: ignore[arg-type, unused-ignore]
+    except (ImportError, ModelError, NotImplementedError, OSError) as error:
+        return Measurement(workload, failure=Failure("unavailable", str(error)))
+    except Exception as error:
+        return Measurement(workload, failure=Failure("error", str(error), detail=traceback.format_exc()))
+    return Measurement(workload)

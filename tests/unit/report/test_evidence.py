@@ -1,0 +1,291 @@
+"""What shows that two lanes compute the same: four words, the speed-up beside two of them, and the notes."""
+
+import re
+
+import numpy as np
+import pytest
+
+from fwbench.meters.sketching import _sketches
+from fwbench.report import calls, ratios, summary
+from fwbench.report.answers import answers, table
+from fwbench.report.cards import cards
+from fwbench.report.cases import cases, over_seeds, settings
+from fwbench.report.evidence import apart, doubts, evidence, word
+from tests.unit.recorded import measured, proof
+from tests.unit.report.test_cases import record
+
+OUTPUT = np.linspace(1.0, 2.0, 8)
+CHECKS = {
+    "agrees": _sketches({"output": OUTPUT}, {"output": OUTPUT * (1 + 1e-6)}),
+    "differs": _sketches({"output": OUTPUT * 1.01}, {"output": OUTPUT * 1.01 * (1 + 1e-6)}),
+    "fails": {"reason": "reading back what it computes failed: ValueError: no"},
+    "absent": None,
+}
+
+
+def lane(name, check="agrees", state="", throughput=100.0, weights="abc", versions=None, stamp=None, **fields):
+    """A lane's measurement with this check and a proof in this state; `stamp` is what else the proof says."""
+    parity = {"weights": weights}
+    if state is not None:
+        parity["proof"] = proof(name, state, **(stamp or {}))
+    if CHECKS[check] is not None:
+        parity["check"] = CHECKS[check]
+    return measured(name, throughput=throughput, parity=parity, versions=versions or {}, **fields)
+
+
+def both(*jax, torch=None):
+    """The evidence for PyTorch and JAX, each a list of processes or one."""
+    first, second = over_seeds(cases([*(torch or [lane("torch")]), *jax]))
+    return evidence(first, second)
+
+
+REASON = "it has never been proved"
+
+
+@pytest.mark.parametrize(
+    ("state", "check", "word", "doubt"),
+    [
+        ("proved", "agrees", "proved", ""),
+        ("proved", "absent", "proved", ""),
+        ("proved", "fails", "proved", ""),
+        # This run's own check can refute a proof.
+        ("proved", "differs", "different", ""),
+        ("missing", "agrees", "checked", REASON),
+        ("missing", "absent", "unchecked", REASON),
+        ("missing", "fails", "unchecked", REASON),
+        ("missing", "differs", "different", ""),
+        ("stale", "agrees", "checked", "jax was 0.12.0 and is 0.12.1"),
+        ("stale", "absent", "unchecked", "jax was 0.12.0 and is 0.12.1"),
+        ("stale", "differs", "different", ""),
+        # What float64 refutes, this run's check is too blunt to defend.
+        ("failed", "agrees", "different", ""),
+        ("failed", "absent", "different", ""),
+        ("failed", "differs", "different", ""),
+        (None, "agrees", "checked", REASON),
+        (None, "absent", "unchecked", REASON),
+    ],
+)
+def test_a_proof_and_a_check_make_a_word(state, check, word, doubt):
+    reasons = {"missing": REASON, "stale": "jax was 0.12.0 and is 0.12.1", "failed": "gradients differ"}
+    shown = both(lane("jax", check, state, stamp={"reason": reasons[state]} if state in reasons else {}))
+    assert shown.word == word
+    assert shown.stale == doubt
+    assert shown.detail
+    assert shown.admits is (word in ("proved", "checked"))
+    if state == "failed" and check != "differs":
+        assert shown.detail == "gradients differ"
+    if check == "differs":
+        assert shown.detail.startswith("outputs differ by 9.9e-03")
+
+
+@pytest.mark.parametrize(("check", "word"), [("agrees", "checked"), ("absent", "unchecked"), ("differs", "different")])
+def test_a_proof_of_other_versions_is_named_and_takes_nothing_away_from_a_check(check, word):
+    """Each lane has an interpreter of its own: JAX's proof was made beside another PyTorch than the one measured."""
+    jax = lane("jax", check, stamp={"versions": {"torch": "2.0"}}, versions={"jax": "0.12.1"})
+    shown = both(jax, torch=[lane("torch", versions={"torch": "2.1"})])
+    assert shown.word == word
+    assert shown.stale == ("" if word == "different" else "torch was 2.0 and is 2.1")
+
+
+def test_lanes_of_one_framework_run_one_network():
+    compiled, eager = cases([lane("torch"), lane("torch-compile", "absent")])
+    assert evidence(compiled, eager).word == "proved"
+    # Whether it has been proved against another one or not.
+    unproved = [lane(name, "absent", "missing") for name in ("torch", "torch-compile")]
+    assert evidence(*cases(unproved)).word == "proved"
+    # And what a compiler breaks is found all the same.
+    assert evidence(*cases([lane("torch"), lane("torch-compile", "differs")])).word == "different"
+
+
+def test_two_lanes_without_a_framework_on_their_proofs_are_two():
+    """Also those of a package that cannot prove anything."""
+    given = [
+        measured(name, parity={"weights": "abc", "check": CHECKS["agrees"], "proof": {"state": "missing"}})
+        for name in ("numpy", "jax")
+    ]
+    assert evidence(*cases(given)).word == "checked"
+
+
+@pytest.mark.parametrize(
+    ("checks", "word"),
+    [
+        (("agrees", "agrees"), "checked"),
+        (("agrees", "differs"), "different"),
+        (("differs", "agrees"), "different"),
+        (("agrees", "absent"), "checked"),
+        (("absent", "absent"), "unchecked"),
+    ],
+)
+@pytest.mark.parametrize("seeds", [(0, 0), (0, 1)])
+def test_of_several_processes_one_that_differs_is_enough(checks, word, seeds):
+    torch = [lane("torch", seed=seed) for seed in seeds]
+    jax = [lane("jax", check, "missing", seed=seed) for check, seed in zip(checks, seeds, strict=True)]
+    assert both(*jax, torch=torch).word == word
+
+
+def test_processes_of_other_seeds_are_not_held_against_each_other():
+    """They began with other weights, so their outputs differ."""
+    torch = [lane("torch", seed=0), lane("torch", "differs", seed=1)]
+    jax = [lane("jax", state="missing", seed=0), lane("jax", "differs", "missing", seed=1)]
+    assert both(*jax, torch=torch).word == "checked"
+    shown = both(lane("jax", state="missing", seed=1), torch=[lane("torch", seed=0)])
+    assert (shown.word, shown.detail) == ("unchecked", "no two processes of theirs began alike")
+
+
+def test_one_process_without_a_proof_is_enough_to_lose_it():
+    shown = both(lane("jax"), lane("jax", state="missing", stamp={"reason": REASON}))
+    assert (shown.word, shown.stale) == ("checked", REASON)
+
+
+def test_what_was_not_measured_alike_comes_before_every_word():
+    torch, jax = cases([lane("torch"), lane("jax", "differs", weights="def")])
+    assert apart(torch, jax) == "other weights"
+    assert word(torch, jax) == ""
+    torch, jax = cases([lane("torch"), lane("jax")])
+    assert (apart(torch, jax), word(torch, jax)) == ("", "proved")
+    torch, jax = cases([lane("torch"), lane("jax", "absent", "missing")])
+    assert (apart(torch, jax), word(torch, jax)) == ("unchecked", "")
+
+
+# Each word, and how a lane comes by it.
+WORDS = {
+    "proved": {},
+    "checked": {"state": "missing", "stamp": {"reason": REASON}},
+    "different": {"check": "differs"},
+    "unchecked": {"check": "absent", "state": "missing", "stamp": {"reason": REASON}},
+}
+
+
+def beside(expected):
+    return cases([lane("torch"), lane("jax", throughput=300.0, **WORDS[expected])])
+
+
+def cells(shown, row=-1):
+    return dict(zip((column.name for column in shown.columns), shown.texts(shown.rows[row]), strict=True))
+
+
+@pytest.mark.parametrize("expected", WORDS)
+def test_every_table_has_the_word_and_a_speed_up_beside_two_of_them(expected):
+    given, admits = beside(expected), expected in ("proved", "checked")
+    # The terminal's, and those of the report.
+    row = cells(calls.table("inference", "", given, "torch"))
+    assert row["speed-up"] == ("3.00x" if admits else expected)
+    assert row["evidence"].strip(" -") == (expected if admits else "")
+    torch = cells(calls.table("inference", "", given, "torch"), 0)
+    assert (torch["speed-up"], torch["evidence"].strip(" -")) == ("1.00x", "")
+
+    found = ratios.ratios(given, "torch")
+    row = cells(ratios.table(found, "torch"))
+    assert row["ratio"] == ("3.00x" if admits else expected)
+    assert row["evidence"] == expected
+
+    (answer,) = answers(given)
+    assert answer.ratio == (3.0 if admits else None)
+    row = cells(table([answer]))
+    assert (row["by"], row["evidence"]) == ("3.00x" if admits else expected, expected)
+
+    ((card,),) = cards([answer]).values()
+    if admits:
+        assert card.rests.endswith(f"; {expected} to compute the same")
+    else:
+        assert (card.kind, card.ratio) == ("apart", f"JAX (jit) and PyTorch (eager): {expected}")
+
+
+@pytest.mark.parametrize("expected", WORDS)
+def test_the_terminals_table_has_the_word(expected):
+    measurements = [lane("torch"), lane("jax", throughput=300.0, **WORDS[expected])]
+    header, *lines = summary.table(measurements)
+    assert re.split(r"\s{2,}", header.strip())[-1] == "evidence"
+    (torch, jax) = (line.split() for line in lines)
+    assert torch[-1] == "1.00x"
+    assert jax[-2:] == ["3.00x", expected] if expected in ("proved", "checked") else jax[-1] == expected
+
+
+def test_a_lane_alone_has_no_column_of_evidence():
+    header, _ = summary.table([lane("jax")])
+    assert "evidence" not in header
+
+
+def test_every_table_says_what_the_words_mean():
+    given = beside("checked")
+    for shown in (calls.table("inference", "x", given, "torch"), ratios.table(ratios.ratios(given, "torch"), "torch")):
+        text = repr(shown)
+        assert all(re.search(rf"{name} \(", text) for name in WORDS if name != "unchecked"), text
+        assert "unchecked (" in text
+
+
+def test_what_is_proved_raises_no_doubt():
+    assert doubts(beside("proved")) == []
+
+
+def test_what_is_checked_alone_is_named_once_with_the_command_that_proves_it():
+    given = [
+        lane(name, model=model, batch_size=batch_size, **(WORDS["checked"] if name == "jax" else {}))
+        for model in ("mlp", "my net")
+        for batch_size in (1, 8)
+        for name in ("torch", "jax")
+    ]
+    stale = lane("jax", model="cnn", state="stale", stamp={"reason": "jax was 0.12.0 and is 0.12.1"})
+    assert doubts(cases([*given, lane("torch", model="cnn"), stale])) == [
+        "checked in this run, and not proved for these versions: mlp, my net (it has never been proved); cnn (jax was "
+        "0.12.0 and is 0.12.1). `fwbench prove mlp 'my net' cnn` proves them in float64"
+    ]
+
+
+def test_the_command_names_the_interpreter_that_has_to_prove():
+    """The one that `--fwbench-python` named, where the versions are that were measured."""
+    named = {"python": "/opt/jax 1/bin/python", "reason": "jax was 0.12.0 and is 0.12.1"}
+    for words, says in ((WORDS["checked"], "proves them in float64"), (WORDS["unchecked"], "proves it, or says")):
+        given = [
+            lane(name, model=model, **({**words, "stamp": named} if name == "jax" else {}))
+            for model in ("mlp", "cnn")
+            for name in ("torch", "jax")
+        ]
+        given.append(lane("jax", model="vit", stamp={"python": "/not/of/these"}))
+        (doubt,) = doubts(cases(given))
+        assert f"`fwbench prove mlp cnn --python 'jax=/opt/jax 1/bin/python'` {says}" in doubt
+
+
+def test_what_is_unchecked_is_named_once_with_its_reason_and_the_command():
+    given = [lane("torch"), lane("torch-compile"), lane("jax", **WORDS["unchecked"])]
+    (doubt,) = doubts(cases(given))
+    assert doubt == (
+        "no speed-up where nothing shows that the lanes compute the same: mlp (jax: the record does not say what was "
+        "computed; it has never been proved). `fwbench prove mlp` proves it, or says what differs"
+    )
+    (doubt,) = doubts(cases([lane("torch"), lane("jax", "fails", "missing", stamp={"reason": REASON})]))
+    assert "jax: reading back what it computes failed: ValueError: no; it has never been proved" in doubt
+
+
+def test_what_differs_is_an_error_that_says_what_and_by_how_much_and_where_to_look():
+    (doubt,) = doubts(beside("different"))
+    assert re.fullmatch(
+        r"error: torch and jax do not compute the same in inference of mlp: outputs differ by 9\.9e-03 \(bound "
+        r"\de-0\d\)\. They have no speed-up; `fwbench prove mlp` tells more",
+        doubt,
+    )
+    # A refuted proof is told in its own words.
+    (doubt,) = doubts(cases([lane("torch"), lane("jax", state="failed", stamp={"reason": "gradients differ"})]))
+    assert "do not compute the same in inference of mlp: gradients differ. They have no speed-up" in doubt
+
+
+def test_each_kind_of_doubt_has_one_sentence():
+    given = [
+        lane(name, model=model, **fields)
+        for model, how in WORDS.items()
+        for name, fields in (("torch", {}), ("jax", how))
+    ]
+    given += [lane("torch", model="light"), lane("jax", "differs", model="light", weights="def")]
+    told = doubts(cases(given))
+    assert [line.partition(" ")[0] for line in told] == ["error:", "error:", "no", "checked"]
+    assert "inference of different" in told[0]
+    assert "began with different weights in light" in told[1]
+    assert "`fwbench prove unchecked`" in told[2]
+    assert "`fwbench prove checked`" in told[3]
+
+
+def test_runs_of_several_records_keep_their_word():
+    jax = lane("jax", state="stale", stamp={"reason": "torch was 2.0 and is 2.1"})
+    given = settings([record(lane("torch"), jax) for _ in range(3)])[0].cases
+    (answer,) = answers(given)
+    assert answer.evidence == "checked"

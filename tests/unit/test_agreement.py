@@ -1,0 +1,291 @@
+"""Whether two lanes computed the same, by what their records hold: no right twin refuted, no wrong one let through."""
+
+import math
+
+import numpy as np
+import pytest
+
+from fwbench.compare.agreement import MOVEMENTS, UNITS, agreement
+from fwbench.meters.sketching import _sketches
+from fwbench.record.sketch import UNIT
+from tests.unit.recorded import measured
+
+NAMES = [f"layer{n}.{kind}" for n in range(40) for kind in ("weight", "bias")]
+SHAPES = {name: (30, 20) if name.endswith("weight") else (30,) for name in NAMES}
+
+
+def drawn(seed=0):
+    """A training step's quantities."""
+    rng = np.random.default_rng(seed)
+    gradients = {name: rng.standard_normal(shape) * 10.0 ** -(n % 5) for n, (name, shape) in enumerate(SHAPES.items())}
+    statistics = {f"norm{n}.running_{what}": rng.random(30) for n in range(4) for what in ("mean", "var")}
+    return {"losses": np.array([2.31, 2.29]), "gradients": gradients, "statistics": statistics}
+
+
+def rounded(result, unit, seed):
+    """Each number a little off, as another order of summing makes it."""
+    if isinstance(result, dict):
+        return {name: rounded(array, unit, [seed, n]) for n, (name, array) in enumerate(result.items())}
+    return result * (1 + unit * np.random.default_rng(seed).standard_normal(result.shape))
+
+
+def lane(name, results, moved=None, precision="fp32", mode="train_step", **others):
+    """A measurement with the sketches of these results, which moved so far."""
+    check = {**_sketches(results, moved or {}), **others}
+    return measured(name, mode=mode, precision=precision, parity={"weights": "abc", "check": check})
+
+
+def step(name, results, seed, unit=UNIT["fp32"], **fields):
+    """A training step whose results moved by some rounding units."""
+    return lane(name, results, {what: rounded(part, 4 * unit, seed) for what, part in results.items()}, **fields)
+
+
+def twins(change=lambda results: results, precision="fp32", **fields):
+    """What is said of a training step in two lanes, the second one rounded differently and then changed."""
+    unit = UNIT[precision]
+    results = drawn()
+    others = change({name: rounded(part, 2 * unit, 7) for name, part in results.items()})
+    return agreement(
+        step("torch", results, 1, unit, precision=precision, **fields),
+        step("jax", others, 2, unit, precision=precision, **fields),
+    )
+
+
+def changed(quantity, name, array):
+    """One array of a quantity changed by a function of it."""
+
+    def change(results):
+        return {**results, quantity: {**results[quantity], name: array(results[quantity][name])}}
+
+    return change
+
+
+@pytest.mark.parametrize("precision", UNIT)
+def test_right_twins_agree(precision):
+    found = twins(precision=precision)
+    assert found.agrees is True
+    assert 0 < found.difference <= found.bound < 1e4 * UNIT[precision]
+    assert found.reason == ""
+
+
+def test_a_lane_agrees_with_itself():
+    found = twins(lambda results: drawn())
+    assert (found.agrees, found.difference) == (True, 0.0)
+
+
+@pytest.mark.parametrize("name", ["layer0.weight", "layer17.bias", "layer39.weight"])
+def test_one_gradient_among_many_that_is_three_thousandths_too_large_is_found(name):
+    """Also of a tensor whose gradient is ten thousand times as small as another's."""
+    found = twins(changed("gradients", name, lambda array: array * 1.003))
+    assert (found.agrees, found.quantity, found.name) == (False, "gradients", name)
+    assert 5e-4 < found.difference < 2e-2
+    assert str(found) == f"gradients of {name} differ by {found.difference:.1e} (bound {found.bound:.0e})"
+
+
+def test_a_gradient_that_is_cut_off_is_found():
+    found = twins(changed("gradients", "layer3.weight", np.zeros_like))
+    assert (found.agrees, found.quantity, found.name) == (False, "gradients", "layer3.weight")
+    assert found.difference > 0.1
+
+
+@pytest.mark.parametrize("share", [1e-3, 0.5])
+def test_running_statistics_that_differ_are_found(share):
+    found = twins(changed("statistics", "norm2.running_var", lambda array: array * (1 + share)))
+    assert (found.agrees, found.quantity, found.name) == (False, "statistics", "norm2.running_var")
+    assert str(found).startswith("running statistics of norm2.running_var differ by ")
+
+
+def test_losses_that_differ_are_found():
+    found = twins(lambda results: {**results, "losses": results["losses"] * np.array([1.0, 1.001])})
+    assert (found.agrees, found.quantity, found.name) == (False, "losses", "")
+    assert str(found).startswith("the first losses differ by ")
+
+
+def inference(change=lambda array: array, moved=True, unit=UNIT["fp32"], **fields):
+    output = np.random.default_rng(3).standard_normal((8, 1000))
+    lanes = []
+    for name, array in (("torch", output), ("jax", change(rounded(output, unit, 5)))):
+        shifted = {"output": rounded(array, 3 * unit, 11)} if moved else None
+        lanes.append(lane(name, {"output": array}, shifted, mode="inference", **fields))
+    return agreement(*lanes)
+
+
+def test_an_output_that_differs_is_found():
+    assert inference().agrees is True
+    found = inference(lambda array: array + 1e-3 * (array > 1))
+    assert (found.agrees, found.quantity, found.name) == (False, "output", "")
+    assert str(found) == f"outputs differ by {found.difference:.1e} (bound {found.bound:.0e})"
+    assert str(inference()).startswith("outputs agree within ")
+
+
+def test_one_number_of_an_output_is_enough():
+    def change(array):
+        array[3, 500] += 0.5
+        return array
+
+    assert inference(change).agrees is False
+
+
+def test_what_is_small_beside_the_programs_own_movement_is_no_difference():
+    """As in a network that multiplies rounding a thousandfold."""
+    assert inference(lambda array: array * (1 + 2e-4)).agrees is False
+    output = np.random.default_rng(3).standard_normal((8, 100))
+    far = {"output": output * (1 + 1e-4)}
+    lanes = [
+        lane(name, {"output": array}, far, mode="inference") for name, array in (("torch", output), ("jax", output + 0))
+    ]
+    assert agreement(*lanes).agrees is True
+    assert agreement(*lanes).bound == pytest.approx(MOVEMENTS * 1e-4, rel=0.02)
+
+
+def test_the_bound_is_a_few_units_where_nothing_moves():
+    output = {"output": np.ones(4)}
+    still = lane("torch", output, output, mode="inference"), lane("jax", output, output, mode="inference")
+    assert agreement(*still).bound == UNITS * UNIT["fp32"]
+
+
+def test_one_program_that_cannot_be_moved_is_judged_by_the_others_movement():
+    output = np.random.default_rng(4).standard_normal(50)
+    near, far = ({"output": output * (1 + share)} for share in (1e-5, 3e-4))
+    own = lane("torch", {"output": output}, near, mode="inference")
+    unmoved = [lane("numpy", given, mode="inference") for given in ({"output": output}, near, far)]
+    assert [agreement(own, other).agrees for other in unmoved] == [True, True, False]
+    # Nor does the order of the two matter.
+    assert agreement(unmoved[2], own).agrees is False
+    # Two of them: by rounding units alone.
+    assert agreement(unmoved[0], unmoved[2]).bound == UNITS * UNIT["fp32"]
+
+
+def test_a_wrong_program_that_moves_far_does_not_hide_behind_that():
+    """The geometric mean of both movements, not the larger one."""
+    output = np.random.default_rng(4).standard_normal(50)
+    right = lane("torch", {"output": output}, {"output": output * (1 + 1e-6)}, mode="inference")
+    wrong = lane("jax", {"output": output * 1.01}, {"output": output * 1.02}, mode="inference")
+    assert agreement(right, wrong).agrees is False
+
+
+def test_what_moves_too_far_is_not_compared_closely_and_still_refuted_by_more():
+    output = np.random.default_rng(4).standard_normal(50)
+
+    def wild(name, array):
+        return lane(name, {"output": array}, {"output": array * 1.2}, mode="inference")
+
+    found = agreement(wild("torch", output), wild("jax", output * 1.001))
+    assert found.agrees is None
+    assert str(found) == "what they computed is zero everywhere, or moves too far to be compared"
+    assert agreement(wild("torch", output), wild("jax", output * math.nan)).agrees is False
+
+
+def test_zero_everywhere_says_nothing():
+    nothing = {"output": np.zeros(8)}
+    found = agreement(*(lane(name, nothing, nothing, mode="inference") for name in ("torch", "jax")))
+    assert found.agrees is None
+    assert "zero everywhere" in str(found)
+
+
+def test_a_tensor_without_a_gradient_says_nothing_and_hides_nothing():
+    """A bias before batch normalisation has none, at these weights and at others."""
+    none = changed("gradients", "layer5.bias", np.zeros_like)
+    results = none(drawn())
+    both = [step(name, results, seed) for seed, name in enumerate(("torch", "jax"))]
+    assert agreement(*both).agrees is True
+    # In one lane alone it is the largest difference there is.
+    found = agreement(both[0], step("jax", drawn(), 3))
+    assert (found.agrees, found.name) == (False, "layer5.bias")
+
+
+def test_what_is_zero_and_moves_away_from_it_is_passed_over():
+    """Where a unit dies exactly at these weights."""
+    results = changed("gradients", "layer5.bias", np.zeros_like)(drawn())
+    moved = changed("gradients", "layer5.bias", np.ones_like)(results)
+    assert agreement(*(lane(name, results, moved) for name in ("torch", "jax"))).agrees is True
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("quantity", ["gradients", "statistics", "losses", "output"])
+def test_no_number_agrees_with_nothing(value, quantity):
+    if quantity == "output":
+        found = inference(lambda array: array * value)
+    elif quantity == "losses":
+        found = twins(lambda results: {**results, "losses": np.array([2.31, value])})
+    else:
+        name = "layer2.weight" if quantity == "gradients" else "norm0.running_var"
+        found = twins(changed(quantity, name, lambda array: array * value))
+        assert found.name == name
+    assert (found.agrees, found.quantity) == (False, quantity)
+
+
+def test_the_sentence_is_of_what_comes_nearest_to_its_bound():
+    def change(results):
+        worse = changed("gradients", "layer9.weight", lambda array: array * 1.1)(results)
+        return changed("statistics", "norm1.running_mean", lambda array: array * 1.001)(worse)
+
+    found = twins(change)
+    assert (found.quantity, found.name) == ("gradients", "layer9.weight")
+
+
+DRAWS = [2.30, 2.34, 2.28, 2.31, 2.33, 2.29, 2.32, 2.27]
+
+
+def random(name, draws, results=None, seed=1):
+    """A step with dropout: gradients behind it are others in every draw."""
+    results = results or drawn()
+    moved = changed("gradients", "layer7.weight", lambda array: array * 1.02)(
+        {what: rounded(part, UNIT["fp32"], seed) for what, part in results.items()}
+    )
+    return lane(name, {**results, "losses": np.array([draws[0], 2.2])}, moved, draws=draws)
+
+
+def test_random_layers_on_one_side_alone_are_a_difference():
+    for pair in ((random("torch", DRAWS), step("jax", drawn(), 2)), (step("jax", drawn(), 2), random("torch", DRAWS))):
+        found = agreement(*pair)
+        assert found.agrees is False
+        assert str(found) == "the training step has random layers in torch alone"
+
+
+def test_random_layers_on_both_sides_are_compared_by_their_means_and_by_what_is_not_random():
+    other = changed("gradients", "layer7.weight", lambda array: array * 0.3)(drawn())
+    found = agreement(random("torch", DRAWS), random("jax", [draw + 0.01 for draw in DRAWS[::-1]], other, 2))
+    assert found.agrees is True
+    found = agreement(random("torch", DRAWS), random("jax", [draw + 0.3 for draw in DRAWS], other, 2))
+    assert (found.agrees, found.quantity) == (False, "draws")
+    assert str(found).startswith("mean losses over several random draws differ by ")
+    # A tensor that the random layer does not reach is held as closely as ever.
+    wrong = changed("gradients", "layer8.bias", lambda array: array * 1.003)(drawn())
+    found = agreement(random("torch", DRAWS), random("jax", DRAWS, wrong, 2))
+    assert (found.agrees, found.name) == (False, "layer8.bias")
+
+
+def test_losses_that_are_zero_in_every_draw_agree():
+    assert agreement(random("torch", [0.0] * 8), random("jax", [0.0] * 8)).agrees is True
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_reason_in_the_place_of_sketches_is_told_with_its_lane(side):
+    pair = [step("torch", drawn(), 1), step("jax", drawn(), 2)]
+    name = ("torch", "jax")[side]
+    pair[side] = measured(name, mode="train_step", parity={"check": {"reason": "it cannot start again"}})
+    found = agreement(*pair)
+    assert (found.agrees, str(found)) == (None, f"{name}: it cannot start again")
+    pair[side] = measured(name, mode="train_step", parity={})
+    assert str(agreement(*pair)) == f"{name}: the record does not say what was computed"
+
+
+def test_other_names_and_damage_are_reasons():
+    other = drawn()
+    other["gradients"] = {f"module.{name}": array for name, array in other["gradients"].items()}
+    found = agreement(step("torch", drawn(), 1), step("jax", other, 2))
+    assert (found.agrees, str(found)) == (None, "gradients have other names or shapes")
+    damaged = step("jax", drawn(), 2)
+    damaged.parity["check"]["losses"]["slots"] = "AAAA"
+    found = agreement(step("torch", drawn(), 1), damaged)
+    assert found.agrees is None
+    assert found.reason
+
+
+def test_a_quantity_that_one_lane_does_not_tell_is_left_out():
+    without = drawn()
+    del without["gradients"]
+    assert agreement(step("torch", drawn(), 1), step("numpy", without, 2)).agrees is True
+    wrong = changed("statistics", "norm1.running_mean", lambda array: array * 1.01)(without)
+    assert agreement(step("torch", drawn(), 1), step("numpy", wrong, 2)).agrees is False

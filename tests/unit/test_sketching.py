@@ -1,0 +1,182 @@
+"""What is read back of a program: two runs that begin alike, and what its weights and its random layers change."""
+
+import numpy as np
+import pytest
+
+from fwbench.frameworks.contract import CompileTimes, Program
+from fwbench.meters.sketching import DRAWS, of_inference, of_training
+from fwbench.record.sketch import UNIT, Sketch
+
+RNG = np.random.default_rng(1)
+X, Y = RNG.standard_normal((8, 5)), RNG.standard_normal(8)
+WEIGHTS = {"w": RNG.standard_normal(5).astype(np.float32), "norm.running_mean": np.zeros(5, np.float32)}
+
+
+class Regression(Program):
+    """Least squares by gradient descent, in float64; all that is asked of it is in `log`.
+
+    Args:
+        dropout: the share of inputs that each step drops, at random.
+        told: whether it tells its gradients.
+    """
+
+    def __init__(self, dropout=0.0, told=True):
+        self.dropout, self.told = dropout, told
+        self.settings, self.log, self.given = {}, [], []
+        self.held = {name: array.astype(np.float64) for name, array in WEIGHTS.items()}
+        self.draws = np.random.default_rng(99)
+
+    def compile(self):
+        return CompileTimes(None, None, "nothing is compiled")
+
+    def restart(self, weights, draw=0):
+        self.log.append(f"restart {draw}")
+        self.given.append(weights)
+        self.held = {name: array.astype(np.float64) for name, array in weights.items()}
+        self.draws = np.random.default_rng(draw)
+
+    def step(self):
+        self.log.append("step")
+        x = X * (self.draws.random(X.shape) >= self.dropout)
+        error = x @ self.held["w"] - Y
+        self.result = np.array([np.mean(error**2)])
+        self.gradient = 2 * x.T @ error / len(x)
+        self.held["w"] = self.held["w"] - 0.1 * self.gradient
+        self.held["norm.running_mean"] = self.held["norm.running_mean"] + 0.1 * x.mean(0)
+
+    def wait(self):
+        self.log.append("wait")
+
+    def output(self):
+        self.log.append("output")
+        return self.result
+
+    def gradients(self):
+        self.log.append("gradients")
+        return {"w": self.gradient} if self.told else None
+
+    def weights(self):
+        return {name: array.astype(np.float32) for name, array in self.held.items()}
+
+    def relocate(self):
+        raise AssertionError
+
+
+class Forward(Regression):
+    def step(self):
+        self.log.append("step")
+        self.result = X @ self.held["w"]
+
+
+class Fixed(Forward):
+    """Cannot begin again."""
+
+    def restart(self, weights, draw=0):
+        return Program.restart(self, weights, draw)
+
+
+def called(program):
+    program.step()
+    program.wait()
+    program.log.clear()
+    return program
+
+
+def test_the_output_that_is_told_is_that_of_the_last_timed_call():
+    program = called(Forward())
+    expected = program.result
+    found = of_inference(program, "fp32")
+    assert found.keys() == {"output"}
+    sketch = Sketch.from_json(found["output"])
+    # Eight numbers fit into the slots, each with a sign.
+    np.testing.assert_allclose(np.abs(sketch.slots[0]), np.abs(expected), rtol=1e-6)
+    assert program.log == ["output", "restart 1", "step", "wait", "output"]
+
+
+@pytest.mark.parametrize("precision", UNIT)
+def test_every_weight_moves_by_one_unit_and_the_output_by_what_comes_of_it(precision):
+    program = called(Forward())
+    before = program.result
+    sketch = Sketch.from_json(of_inference(program, precision)["output"])
+    (moved,) = program.given
+    shares = moved["w"].astype(np.float64) / WEIGHTS["w"] - 1
+    np.testing.assert_allclose(np.abs(shares), UNIT[precision], rtol=0.3)
+    assert {1, -1} == set(np.sign(shares))
+    assert sketch.moved == pytest.approx(np.linalg.norm(program.result - before), rel=2**-6)
+    assert moved["w"].dtype == np.float32
+
+
+def test_a_program_that_cannot_begin_again_tells_its_output_without_a_movement():
+    program = called(Fixed())
+    sketch = Sketch.from_json(of_inference(program, "fp32")["output"])
+    assert np.isnan(sketch.moved).all()
+    assert np.linalg.norm(sketch.slots) == pytest.approx(np.linalg.norm(program.result), rel=1e-6)
+    with pytest.raises(NotImplementedError):
+        of_training(called(Fixed()), WEIGHTS, "fp32")
+
+
+def test_training_steps_are_told_from_these_weights_on():
+    program = called(Regression())
+    for _ in range(7):
+        called(program)
+    found = of_training(program, WEIGHTS, "fp32")
+    assert found.keys() == {"losses", "gradients", "statistics"}
+    run = ["step", "wait", "output", "gradients", "step", "wait", "output"]
+    assert program.log == ["restart 0", *run, "restart 1", *run]
+    assert program.given[0] is WEIGHTS
+
+    fresh = Regression()
+    fresh.restart(WEIGHTS)
+    fresh.step()
+    first, gradient = fresh.result[0], fresh.gradient
+    mean = fresh.held["norm.running_mean"]
+    fresh.step()
+    losses, gradients, statistics = (Sketch.from_json(found[name]) for name in ("losses", "gradients", "statistics"))
+    np.testing.assert_allclose(np.abs(losses.slots[0]), [first, fresh.result[0]], rtol=1e-6)
+    assert (gradients.names, statistics.names) == (("w",), ("norm.running_mean",))
+    assert gradients.norms == pytest.approx(np.linalg.norm(gradient), rel=2**-7)
+    # After the first step.
+    assert statistics.norms == pytest.approx(np.linalg.norm(mean), rel=2**-7)
+    assert (gradients.moved > 0).all()
+
+
+def test_what_a_lane_does_not_tell_is_left_out():
+    without = {"w": WEIGHTS["w"], "norm.running_mean": WEIGHTS["norm.running_mean"]}
+    assert of_training(Regression(told=False), without, "fp32").keys() == {"losses", "statistics"}
+
+    class Plain(Regression):
+        def step(self):
+            self.held["norm.running_mean"] = 0.0
+            super().step()
+
+    found = of_training(Plain(), {"w": WEIGHTS["w"]}, "fp32")
+    assert found.keys() == {"losses", "gradients"}
+
+
+def test_a_random_step_tells_the_losses_of_several_draws_at_the_same_weights():
+    program = Regression(dropout=0.5)
+    draws = of_training(program, WEIGHTS, "fp32")["draws"]
+    assert len(draws) == len(set(draws)) == DRAWS
+    restarts = [entry for entry in program.log if entry.startswith("restart")]
+    # The second run has moved weights and other numbers; then each draw once.
+    assert restarts == ["restart 0", "restart 1", *(f"restart {draw}" for draw in range(1, DRAWS))]
+    assert all(np.array_equal(given["w"], WEIGHTS["w"]) for given in program.given[2:])
+    expected = []
+    for draw in range(DRAWS):
+        program.restart(WEIGHTS, draw)
+        program.step()
+        expected.append(program.result[0])
+    assert draws == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_step_that_only_moves_far_is_not_random():
+    """In bfloat16 a loss moves by more than a random layer may move it."""
+    program = Regression()
+    assert "draws" not in of_training(program, WEIGHTS, "bf16")
+    assert [entry for entry in program.log if entry.startswith("restart")] == ["restart 0", "restart 1", "restart 1"]
+
+
+def test_losses_are_means_over_all_ranks():
+    whole, half = (of_training(Regression(), WEIGHTS, "fp32", mean) for mean in (float, lambda loss: loss / 2))
+    slots = [Sketch.from_json(found["losses"]).slots for found in (whole, half)]
+    np.testing.assert_allclose(slots[1], slots[0] / 2, rtol=1e-6)
