@@ -3,17 +3,17 @@
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fwbench.frameworks.training import targets
-from fwbench.models import CATALOG, Model
+from fwbench.models import CATALOG, Model, checkpoint
 from fwbench.models.importing import ModelError, load
 from fwbench.models.inputs import draw as draw_inputs
-from fwbench.models.weights import Shape, Weights, draw
+from fwbench.models.weights import Shape, Weights, draw, draw_unit
 from fwbench.record.lanes import LANES
 from fwbench.record.workload import Workload
 
@@ -26,19 +26,47 @@ Optimizer = Literal["sgd", "adam"]
 MODELS = tuple(name for name, model in CATALOG.items() if model.parameters)
 MODES: tuple[Mode, ...] = ("eval", "train")
 
+Draw = Literal["drawn", "initial", "unit", "checkpoint"]
+
 STEPS = 5
 # What users choose. The rest is each framework's default, and the same: Adam's 0.9, 0.999 and 1e-8.
 SGD = {"learning_rate": 1e-2, "momentum": 0.9}
 ADAM = {"learning_rate": 1e-4}
 
+# Two outputs of one program that are further apart come of other random numbers.
+CHANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where the two functions are compared: which weights they have, and how large their inputs are.
+
+    Attributes:
+        weights: `drawn`, the canonical draw; `initial`, the values that the reference's constructor sets; `unit`,
+            standard-normal ones; `checkpoint`, those of the file that the model names.
+        scale: factor on inputs of floating point.
+        moved: 0, or the seed of a perturbation that moves every weight and input by one unit in the last place.
+    """
+
+    weights: Draw = "drawn"
+    scale: float = 1.0
+    moved: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.weights} weights" + ("" if self.scale == 1 else f", inputs times {self.scale:g}")
+
+
+# Where every quantity is compared, trajectories included.
+MAIN = Point()
+
 
 @dataclass(frozen=True)
 class Case:
-    """One model at its canonical weights, without randomness.
+    """One model in one mode and one number format, without randomness: what is built once and asked at many points.
 
     Attributes:
         model: what is built.
-        mode: whether batch normalisation uses its running statistics (`eval`) or the batch's own (`train`).
+        mode: whether the network is in inference mode (`eval`) or in training mode (`train`).
         dtype: of weights, inputs of floating point and all arithmetic.
         axes: values of the model's axes, where these are not the first ones.
         batch_size: at least 2, so that a batch has a variance.
@@ -57,9 +85,10 @@ class Case:
         """The model's axes."""
         return self.model.sizes(self.axes)
 
-    def inputs(self) -> dict[str, Array]:
+    def inputs(self, point: Point = MAIN) -> dict[str, Array]:
         """By the input's name samples of shape (batch_size, *sizes); images are NHWC."""
-        return self._cast(draw_inputs(self.model.inputs, self.batch_size, 0, self.sizes))
+        drawn = draw_inputs(self.model.inputs, self.batch_size, 0, self.sizes)
+        return self._cast(drawn, point.scale, point.moved)
 
     def targets(self, output: tuple[int, ...]) -> Array | None:
         """What the loss compares an output of this shape with; None where the loss takes nothing."""
@@ -67,14 +96,35 @@ class Case:
         found = targets(workload, self.model, output)
         return None if found is None else self._cast({"": found})[""]
 
-    def weights(self, shapes: Mapping[str, Shape]) -> dict[str, Array]:
-        """The canonical weights in this case's number format."""
-        return self._cast(_drawn(self.model, tuple(sorted(shapes.items()))))
+    def weights(self, shapes: Mapping[str, Shape], point: Point = MAIN) -> dict[str, Array]:
+        """The weights of a point in this case's number format.
 
-    def _cast(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """Floating point in this case's number format; whole numbers as they are."""
-        floats = {name: array for name, array in arrays.items() if np.issubdtype(array.dtype, np.floating)}
-        return {**arrays, **{name: array.astype(self.dtype) for name, array in floats.items()}}
+        Raises:
+            InitialUnknownError: the reference cannot tell its initial values.
+            ModelError: the checkpoint does not fit.
+        """
+        weights = _weights(self.model, self.axes, point.weights, tuple(sorted(shapes.items())))
+        return self._cast(weights, moved=point.moved)
+
+    def _cast(self, arrays: Mapping[str, Array], scale: float = 1.0, moved: int = 0) -> dict[str, Array]:
+        """Floating point in this case's number format, scaled and moved; whole numbers as they are."""
+        rng = np.random.default_rng(moved)
+        cast = {}
+        for name in sorted(arrays):
+            array = arrays[name]
+            if np.issubdtype(array.dtype, np.floating):
+                array = array.astype(self.dtype)
+                if scale != 1:
+                    array *= scale
+                if moved:
+                    signs = rng.integers(0, 2, array.shape, np.int8) * 2 - 1
+                    array *= 1 + np.finfo(self.dtype).eps * signs.astype(self.dtype)
+            cast[name] = array
+        return {name: cast[name] for name in arrays}
+
+
+class InitialUnknownError(ModelError):
+    """A framework's side of a proof cannot tell which values a network starts from."""
 
 
 @dataclass(frozen=True)
@@ -97,11 +147,30 @@ class Backward:
     gradients: dict[str, Array]
 
 
+@dataclass(frozen=True)
+class Rounding:
+    """How far each result of a side moves when every weight and input moves by one unit in the last place of float64.
+
+    Each is the length of a difference, not relative to anything; gradients and statistics by name.
+    """
+
+    output: float
+    loss: float
+    statistics: Mapping[str, float]
+    gradients: Mapping[str, float]
+
+
 class Side(ABC):
-    """One framework's answers to a case. Each starts from the canonical weights; none changes another."""
+    """One framework's answers to a case, at any point of it. No answer depends on another.
+
+    Outputs and losses are kept, but the gradients of the last point alone: ViT-B/16's take 0.7 GB in float64.
+    """
 
     def __init__(self, case: Case) -> None:
         self.case = case
+        self._forward_passes: dict[Point, Forward] = {}
+        self._backward_passes: dict[Point, Backward] = {}
+        self._roundings: dict[Point, Rounding] = {}
 
     @staticmethod
     @abstractmethod
@@ -112,25 +181,102 @@ class Side(ABC):
             ModelError: the framework's network cannot be built as the model describes it.
         """
 
-    @functools.cached_property
-    def forward(self) -> Forward:
-        """One forward pass without gradients."""
-        return self._forward()
+    @staticmethod
+    def initial(model: Model, sizes: Mapping[str, int]) -> Weights:
+        """The values that the network's own constructor sets, in canonical form.
+
+        Raises:
+            InitialUnknownError: it cannot tell.
+        """
+        raise InitialUnknownError(
+            f"the lane that {model.name}'s reference runs in cannot tell the network's initial values"
+        )
 
     @functools.cached_property
-    def backward(self) -> Backward:
+    def _has_weights(self) -> bool:
+        return bool(self.shapes(self.case.model, self.case.sizes))
+
+    def forward(self, point: Point = MAIN) -> Forward:
+        """One forward pass without gradients."""
+        if point not in self._forward_passes:
+            self._forward_passes[point] = self._forward(point)
+        return self._forward_passes[point]
+
+    def backward(self, point: Point = MAIN) -> Backward:
         """One forward and one backward pass."""
-        return self._backward()
+        if point not in self._backward_passes:
+            # Before the new ones come: there is no room for both.
+            self._backward_passes.clear()
+            self._forward_passes[point], self._backward_passes[point] = self._backward(point)
+        return self._backward_passes[point]
+
+    def rounding(self, point: Point = MAIN) -> Rounding:
+        """What float64's rounding alone does to this side's answers at a point."""
+        if point not in self._roundings:
+            elsewhere = replace(point, moved=1)
+            gradients: Mapping[str, Array] = {}
+            moved_gradients: Mapping[str, Array] = {}
+            if self._has_weights:
+                gradients = self.backward(point).gradients
+                moved, backward = self._backward(elsewhere)
+                moved_gradients = backward.gradients
+            else:
+                moved = self._forward(elsewhere)
+            forward = self.forward(point)
+            self._roundings[point] = Rounding(
+                distance(moved.output, forward.output),
+                abs(moved.loss - forward.loss),
+                {name: distance(moved.statistics[name], array) for name, array in forward.statistics.items()},
+                {name: distance(moved_gradients[name], array) for name, array in gradients.items()},
+            )
+        return self._roundings[point]
+
+    def trains_as_it_infers(self) -> bool:
+        """Whether this side of a case in training mode computes, to the last bit, what it does in inference mode."""
+        twin = type(self)(replace(self.case, mode="eval"))
+        one, other = self.backward(), twin.backward()
+        return np.array_equal(self.forward().output, twin.forward().output) and all(
+            np.array_equal(one.gradients[name], array) for name, array in other.gradients.items()
+        )
+
+    def is_random(self) -> bool:
+        """Whether in training mode two keys give two outputs; default: the lane has no random layers."""
+        return False
+
+    def is_steady(self) -> bool:
+        """Whether without randomness, as in all other answers of a side, two keys give one output."""
+        return True
+
+    def draws(self, keys: int) -> Array:
+        """The outputs in training mode with randomness on, for as many keys: shape (keys, numbers of an output)."""
+        raise NotImplementedError
 
     @abstractmethod
     def losses(self, optimizer: Optimizer) -> Array:
-        """The loss that each of `STEPS` optimizer steps on the same batch starts from, shape (STEPS,)."""
+        """The loss that each of `STEPS` optimizer steps on the same batch starts from at `MAIN`, shape (STEPS,)."""
 
     @abstractmethod
-    def _forward(self) -> Forward: ...
+    def _forward(self, point: Point) -> Forward: ...
 
     @abstractmethod
-    def _backward(self) -> Backward: ...
+    def _backward(self, point: Point) -> tuple[Forward, Backward]:
+        """Both, as what differentiates goes forward, too."""
+
+
+def length(array: Array) -> float:
+    """L2 norm, in float64."""
+    return float(np.linalg.norm(np.ravel(array).astype(np.float64, copy=False)))
+
+
+def distance(one: Array, other: Array) -> float:
+    """Length of the difference, in float64."""
+    return length(one.astype(np.float64, copy=False) - other)
+
+
+def relative(one: Array, other: Array) -> float:
+    """The difference relative to the longer of two arrays; 0 of two that are 0."""
+    size = max(length(one), length(other))
+    return distance(one, other) / size if size else 0.0
 
 
 def side(framework: str) -> type[Side]:
@@ -148,10 +294,11 @@ def side(framework: str) -> type[Side]:
 
 # One: the sides of a proof ask for the same in turn, and ViT-B/16's take a third of a gigabyte.
 @functools.lru_cache(maxsize=1)
-def _drawn(model: Model, shapes: tuple[tuple[str, Shape], ...]) -> Weights:
-    return draw(model, dict(shapes), seed=0)
-
-
-def is_statistic(name: str) -> bool:
-    """Whether a canonical name is a running statistic: state, but no parameter."""
-    return name.endswith(("running_mean", "running_var"))
+def _weights(
+    model: Model, axes: tuple[tuple[str, int], ...], kind: Draw, shapes: tuple[tuple[str, Shape], ...]
+) -> Weights:
+    if kind == "initial":
+        return side(model.reference).initial(model, model.sizes(axes))
+    if kind == "checkpoint":
+        return checkpoint.load(model, dict(shapes))
+    return draw_unit(model, dict(shapes), seed=0) if kind == "unit" else draw(model, dict(shapes), seed=0)

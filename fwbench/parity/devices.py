@@ -32,9 +32,9 @@ from fwbench.frameworks.contract import CompileTimes, Framework, Ranks, Trainer
 from fwbench.frameworks.training import HORIZON, LEARNING_RATE, targets
 from fwbench.models import Model
 from fwbench.models.inputs import draw as draw_inputs
-from fwbench.models.weights import Weights, draw
-from fwbench.parity.case import STEPS, Array, Case, Optimizer, is_statistic
-from fwbench.parity.proof import Errors, NotTheSame, Quantity, check, gradient_errors, relative_l2
+from fwbench.models.weights import Weights, draw, is_statistic
+from fwbench.parity.case import STEPS, Array, Case, Optimizer
+from fwbench.parity.errors import Errors, NotTheSame, Quantity, check, gradient_errors, relative_l2
 from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
 

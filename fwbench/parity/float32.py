@@ -9,7 +9,8 @@ import torch
 
 from fwbench.models import Model
 from fwbench.parity.case import Array, Case, Device, Mode, Side, side
-from fwbench.parity.proof import Proof, relative_l2
+from fwbench.parity.errors import relative_l2
+from fwbench.parity.proof import Proof
 from fwbench.parity.report import ROOM, Rounding, Row
 from fwbench.parity.torch import TorchSide
 
@@ -113,11 +114,12 @@ def tolerance(own: Sequence[float]) -> float:
 @functools.cache
 def _gradients(exact: Case, case: Case, candidate: type[Side]) -> Rounding:
     """A side's gradients of a float32 case against PyTorch's of the same in float64."""
-    expected = TorchSide(exact).backward.gradients
+    expected = TorchSide(exact).backward().gradients
     # PyTorch in both memory layouts: the larger error is the less likely to be luck.
-    own = [global_error(TorchSide(case, channels_last=layout).backward.gradients, expected) for layout in (True, False)]
-    return Rounding(max(own), tolerance(own), global_error(candidate(case).backward.gradients, expected))
+    references = (TorchSide(case, channels_last=layout) for layout in (True, False))
+    own = [global_error(reference.backward().gradients, expected) for reference in references]
+    return Rounding(max(own), tolerance(own), global_error(candidate(case).backward().gradients, expected))
 
 
 def _logits(side: Callable[..., Side], case: Case, **options: bool) -> Array:
-    return side(case, **options).forward.output
+    return side(case, **options).forward().output

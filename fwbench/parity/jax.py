@@ -2,21 +2,38 @@
 
 import contextlib
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax  # type: ignore[import-untyped, unused-ignore]
+from jax.interpreters import partial_eval
 
 from fwbench.frameworks.jax import convolutions, networks
 from fwbench.frameworks.jax.functional import Leaf, Network
 from fwbench.frameworks.jax.losses import loss_of
 from fwbench.frameworks.jax.options import faster, known
 from fwbench.models import Model
-from fwbench.models.weights import Shape
-from fwbench.parity.case import ADAM, SGD, STEPS, Array, Backward, Case, Forward, Optimizer, Side, is_statistic
+from fwbench.models.weights import Shape, Weights, is_statistic
+from fwbench.parity.case import (
+    ADAM,
+    CHANCE,
+    MAIN,
+    SGD,
+    STEPS,
+    Array,
+    Backward,
+    Case,
+    Forward,
+    Optimizer,
+    Point,
+    Side,
+    relative,
+)
 
 State = dict[str, jax.Array]
 
@@ -46,23 +63,88 @@ class JaxSide(Side):
         self.network = networks.network(case.model, case.sizes) if network is None else network
         self._criterion = loss_of(case.model)
         self._others = self._buffers()
-        with self._arithmetic():
-            device = jax.devices(case.device)[0]
-            weights = jax.device_put(case.weights(self.network.shapes))
-            self._inputs = self.network.place(case.inputs(), case.dtype, device)
-        self._parameters = {name: value for name, value in weights.items() if not is_statistic(name)}
-        self._statistics = {name: value for name, value in weights.items() if is_statistic(name)}
-        differentiate = jax.value_and_grad(self._loss, has_aux=True)
+        device = jax.devices(case.device)[0]
+        differentiate = jax.value_and_grad(self.answer, has_aux=True)
         # float32 is compiled as a lane compiles it.
         forward, backward = faster(device.platform), {}
         if case.dtype == "float64":
             forward = backward = {} if case.model.name in _HEAVY else known(_AS_WRITTEN)
-        self._apply = self._loss if eager else jax.jit(self._loss, compiler_options=forward)
+        self._apply = self.answer if eager else jax.jit(self.answer, compiler_options=forward)
         self._differentiate = differentiate if eager else jax.jit(differentiate, compiler_options=backward)
 
     @staticmethod
     def shapes(model: Model, sizes: Mapping[str, int]) -> dict[str, Shape]:
         return networks.network(model, sizes).shapes
+
+    @staticmethod
+    def initial(model: Model, sizes: Mapping[str, int]) -> Weights:
+        return networks.initial(model, sizes)
+
+    def arguments(self, point: Point = MAIN) -> tuple[State, State, State]:
+        """Parameters, running statistics and inputs on the device, as `answer` takes them."""
+        with self.arithmetic():
+            weights = jax.device_put(self.case.weights(self.network.shapes, point))
+            device = jax.devices(self.case.device)[0]
+            inputs = self.network.place(self.case.inputs(point), self.case.dtype, device)
+        parameters = {name: value for name, value in weights.items() if not is_statistic(name)}
+        return parameters, {name: value for name, value in weights.items() if is_statistic(name)}, inputs
+
+    def answer(
+        self, parameters: State, statistics: State, inputs: State, streams: Any = None, key: Any = None
+    ) -> tuple[jax.Array, tuple[jax.Array, State]]:
+        """The loss, the output and the running statistics after the call: the pure function, not transformed yet.
+
+        Args:
+            streams: a number that random streams, where the network keeps its own, are advanced by.
+            key: switches random layers on.
+        """
+        leaves = self.network.load({**parameters, **statistics})
+        others = iter(self._others)
+        leaves = [array if leaf.is_weight else _advanced(next(others), streams) for leaf, array in self._named(leaves)]
+        output, leaves = self.network.apply(leaves, inputs, train=self.case.mode == "train", key=key)
+        after = {name: array for name, array in self.network.canonical(leaves).items() if is_statistic(name)}
+        if not self.network.shapes:
+            return jnp.array(jnp.nan), (output, after)
+        wanted = self.case.targets(output.shape)
+        return self._criterion(output, *(() if wanted is None else (jnp.asarray(wanted),))), (output, after)
+
+    def is_random(self) -> bool:
+        return self._depends_on_key(self._drawn) and relative(*self.draws(2)) > CHANCE
+
+    def is_steady(self) -> bool:
+        return not self._depends_on_key(functools.partial(self._drawn, randomness=False))
+
+    def draws(self, keys: int) -> Array:
+        arguments = self.arguments()
+        with self.arithmetic():
+            drawn = jax.jit(self._drawn, compiler_options=known(_AS_WRITTEN))
+            return np.stack([np.ravel(drawn(*arguments, np.uint32(key))) for key in range(keys)])
+
+    def _drawn(self, *arguments: Any, randomness: bool = True) -> jax.Array:
+        """The output for a key, which is the last argument."""
+        parameters, statistics, inputs, key = arguments
+        switched_on = jax.random.key(key) if randomness else None
+        return self.answer(parameters, statistics, inputs, streams=key, key=switched_on)[1][0]
+
+    def _depends_on_key(self, function: Callable[..., jax.Array]) -> bool:
+        """Whether an output depends on the key at all, as the traced program shows without being compiled."""
+        arguments = self.arguments()
+        with self.arithmetic():
+            program = jax.make_jaxpr(function)(*arguments, np.uint32(0))
+        _, used = partial_eval.dce_jaxpr(program.jaxpr, [True])
+        return bool(used[-1])
+
+    def trains_as_it_infers(self) -> bool:
+        """Whether the programs that differentiate are the same in both modes, as they are traced."""
+        return self._traced() == JaxSide(replace(self.case, mode="eval"), network=self.network)._traced()
+
+    def _traced(self) -> tuple[str, list[bytes]]:
+        arguments = self.arguments()
+        with self.arithmetic():
+            program = jax.make_jaxpr(jax.value_and_grad(self.answer, has_aux=True))(*arguments)
+            constants = [np.asarray(constant).tobytes() for constant in program.consts]
+        # Addresses of the functions that stand behind rules of differentiation, which are applied here.
+        return re.sub(r" at 0x[0-9a-f]+", "", str(program)), constants
 
     def losses(self, optimizer: Optimizer) -> Array:
         descent = optax.sgd(**SGD) if optimizer == "sgd" else optax.adam(**ADAM)
@@ -73,43 +155,28 @@ class JaxSide(Side):
             update, memory = descent.update(gradients, memory, parameters)
             return optax.apply_updates(parameters, update), memory
 
-        (loss, (_, statistics)), gradients = self._first
-        losses, parameters = [float(loss)], self._parameters
-        with self._arithmetic():
+        losses, gradients = [self.backward().loss], self.backward().gradients
+        parameters, _, inputs = self.arguments()
+        with self.arithmetic():
+            statistics = jax.device_put(self.forward().statistics)
             memory = compiled(descent.init)(parameters)
             for _ in range(STEPS - 1):
                 parameters, memory = step(gradients, memory, parameters)
-                (loss, (_, statistics)), gradients = self._differentiate(parameters, statistics)
+                (loss, (_, statistics)), gradients = self._differentiate(parameters, statistics, inputs)
                 losses.append(float(loss))
         return np.array(losses)
 
-    def _forward(self) -> Forward:
-        with self._arithmetic():
-            # What differentiates has gone forward: no second program for a side that was asked for both.
-            answers = self._first[0] if "_first" in vars(self) else self._apply(self._parameters, self._statistics)
-            loss, (output, statistics) = answers
-            return Forward(np.asarray(output), float(loss), jax.tree.map(np.asarray, statistics))
+    def _forward(self, point: Point) -> Forward:
+        arguments = self.arguments(point)
+        with self.arithmetic():
+            return _on_host(self._apply(*arguments))
 
-    def _backward(self) -> Backward:
-        (loss, _), gradients = self._first
-        return Backward(float(loss), jax.tree.map(np.asarray, gradients))
-
-    @functools.cached_property
-    def _first(self) -> Any:
-        """((loss, (output, statistics)), gradients) at the canonical weights, where every trajectory starts."""
-        with self._arithmetic():
-            return self._differentiate(self._parameters, self._statistics)
-
-    def _loss(self, parameters: State, statistics: State) -> tuple[jax.Array, tuple[jax.Array, State]]:
-        leaves = self.network.load({**parameters, **statistics})
-        others = iter(self._others)
-        leaves = [array if leaf.is_weight else next(others) for leaf, array in self._named(leaves)]
-        output, leaves = self.network.apply(leaves, self._inputs, train=self.case.mode == "train")
-        after = {name: array for name, array in self.network.canonical(leaves).items() if is_statistic(name)}
-        if not self.network.shapes:
-            return jnp.array(jnp.nan), (output, after)
-        wanted = self.case.targets(output.shape)
-        return self._criterion(output, *(() if wanted is None else (jnp.asarray(wanted),))), (output, after)
+    def _backward(self, point: Point) -> tuple[Forward, Backward]:
+        arguments = self.arguments(point)
+        with self.arithmetic():
+            answer, gradients = self._differentiate(*arguments)
+            forward = _on_host(answer)
+        return forward, Backward(forward.loss, jax.tree.map(np.asarray, gradients))
 
     def _buffers(self) -> list[Any]:
         """What the network brings along besides its weights, as it is measured: computed in float32."""
@@ -118,14 +185,14 @@ class JaxSide(Side):
         weights = {name: np.zeros(shape, np.float32) for name, shape in self.network.shapes.items()}
         with jax.enable_x64(False), jax.default_device(jax.devices(self.case.device)[0]):
             found = [array for leaf, array in self._named(self.network.load(weights)) if not leaf.is_weight]
-        with self._arithmetic():
+        with self.arithmetic():
             return [array.astype(self.case.dtype) if array.dtype == np.float32 else array for array in found]
 
     def _named(self, leaves: Sequence[Any]) -> Iterator[tuple[Leaf, Any]]:
         return zip(self.network.leaves, leaves, strict=True)
 
     @contextlib.contextmanager
-    def _arithmetic(self) -> Iterator[None]:
+    def arithmetic(self) -> Iterator[None]:
         """This case's device and number format, without changing JAX's settings for anybody else."""
         device = jax.devices(self.case.device)[0]
         before = convolutions.choose(convolutions.Choice(device.platform))
@@ -138,3 +205,14 @@ class JaxSide(Side):
                 yield
         finally:
             convolutions.choose(before)
+
+
+def _advanced(array: Any, streams: Any) -> Any:
+    """Another key in the place of a random stream's; any other array as it is."""
+    is_key = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
+    return jax.random.fold_in(array, streams) if is_key and streams is not None else array
+
+
+def _on_host(answer: tuple[jax.Array, tuple[jax.Array, State]]) -> Forward:
+    loss, (output, statistics) = answer
+    return Forward(np.asarray(output), float(loss), jax.tree.map(np.asarray, statistics))

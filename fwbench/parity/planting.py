@@ -14,7 +14,7 @@ import pytest
 
 from fwbench.models import CATALOG
 from fwbench.parity.case import Case, Mode, Side
-from fwbench.parity.proof import Quantity, bound, measure, prove
+from fwbench.parity.errors import Quantity, bound, measure, prove
 from fwbench.parity.torch import TorchSide
 
 Patch = pytest.MonkeyPatch

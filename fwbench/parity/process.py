@@ -4,7 +4,8 @@ The job is a line of JSON on standard input: `model`, `candidate`, and `path`, t
 `device`, a proof of one of the suite's own models is a full one, and float32 runs there.
 
 On what was standard output it tells, line by line, {"stage"} of what comes next, and {"proved"} or, where there can be
-no proof, {"unavailable"} with a sentence. All that the user's code prints goes to standard error.
+no proof, {"unavailable"} with a sentence, or {"missing"} with a module that this interpreter lacks. All that the user's
+code prints goes to standard error.
 """
 
 import gc
@@ -12,15 +13,16 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
 from fwbench.models import Model, ModelError
 from fwbench.models.importing import described
-from fwbench.parity.case import Device
-from fwbench.parity.proof import NotTheSame, Proof, bound, modes
-from fwbench.parity.store import MUTATIONS, Full, Key, Proved, made_with
+from fwbench.parity.case import Device, side
+from fwbench.parity.errors import NotTheSame, bound
+from fwbench.parity.proof import Proof, modes, modes_apart
+from fwbench.parity.store import MUTATIONS, Full, Key, Nearest, Proved, made_with
 
 Send = Callable[[Mapping[str, Any]], None]
 
@@ -29,6 +31,9 @@ def run(job: Mapping[str, Any], send: Send) -> None:
     """Prove, and send what comes of it."""
     sys.path[:0] = job["path"]
     model, candidate = Model.from_json(job["model"]), job["candidate"]
+    if missing := _missing((model.reference, candidate)):
+        send({"missing": missing})
+        return
     try:
         proved = _of_suite(model, candidate, job["device"], send) if "device" in job else _of(model, candidate, send)
         send({"proved": asdict(proved)})
@@ -38,11 +43,26 @@ def run(job: Mapping[str, Any], send: Send) -> None:
         send({"unavailable": f"{model.name} cannot be proved: {described(error)}"})
 
 
+def _missing(frameworks: Iterable[str]) -> str | None:
+    """A module that a proof of these frameworks needs and that this interpreter does not have."""
+    for framework in frameworks:
+        try:
+            side(framework)
+        except ModelError as error:
+            if isinstance(error.__cause__, ModuleNotFoundError):
+                return error.__cause__.name
+    return None
+
+
 def _of(model: Model, candidate: str, send: Send) -> Proved:
     # Before the proof: whatever is edited meanwhile has not been proved.
     key = Key.of(model, candidate)
     errors: dict[str, float] = {}
     bounds: dict[str, float] = {}
+    notes: list[str] = []
+    points: dict[str, None] = {}
+    left_out: dict[str, str] = {}
+    nearest: list[Nearest] = []
     state, sentence = "proved", ""
     try:
         for mode in modes(model):
@@ -52,11 +72,28 @@ def _of(model: Model, candidate: str, send: Send) -> Proved:
                 bounds[quantity] = bound(model, quantity)
                 # Of both modes the larger one.
                 errors[quantity] = max(proof.prove(quantity), errors.get(quantity, 0.0))
-            sentence = proof.note or sentence
+            notes.append(proof.note)
+            points |= dict.fromkeys(proof.points)
+            left_out |= {f"{point} ({mode})": reason for point, reason in proof.left_out.items()}
+            nearest.append(proof.nearest)
             gc.collect()
+        sentence = " ".join(dict.fromkeys(filter(None, notes)))
     except NotTheSame as error:
         state, sentence = "failed", str(error)
-    return Proved(model.name, candidate, model.reference, state, sentence, errors, bounds, key)
+    closest = max(nearest, key=lambda tensor: tensor.ratio, default=None)
+    return Proved(
+        model.name,
+        candidate,
+        model.reference,
+        state,
+        sentence,
+        errors,
+        bounds,
+        key,
+        points=tuple(points),
+        left_out=left_out,
+        nearest=closest,
+    )
 
 
 def _of_suite(model: Model, candidate: str, device: Device, send: Send) -> Proved:
@@ -69,7 +106,7 @@ def _of_suite(model: Model, candidate: str, device: Device, send: Send) -> Prove
 
     mutations = importlib.import_module(MUTATIONS[candidate])
     rows, errors = [], {}
-    for mode in modes(model):
+    for mode in modes_apart(model):
         send({"stage": f"{mode}: float32"})
         rows.append(SuiteProof(model, mode, device, candidate).row().to_json())
         gc.collect()

@@ -12,13 +12,14 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from fwbench.machine import machine, versions
-from fwbench.models import CATALOG, Model
+from fwbench.models import CATALOG, Model, ModelError, checkpoint
+from fwbench.parity.power import Power
 from fwbench.parity.sources import Sources, sources
 from fwbench.record import files
 from fwbench.record.lanes import LANES
@@ -59,7 +60,7 @@ class Key:
         found = _sources(model, candidate)
         return cls(
             _definition(model, candidate),
-            _files(found),
+            _files(found) | _checkpoint(model),
             {
                 framework: versions(
                     tuple(
@@ -85,7 +86,7 @@ class Key:
         """
         if self.definition != _definition(model, framework):
             return "the model's definition has changed"
-        present = _files(_sources(model, framework))
+        present = _files(_sources(model, framework)) | _checkpoint(model)
         edited = [name for name in {**self.files, **present} if self.files.get(name) != present.get(name)]
         if edited:
             return f"{', '.join(sorted(edited)[:3])} {'has' if len(edited) == 1 else 'have'} changed"
@@ -113,6 +114,28 @@ class Full:
 
 
 @dataclass(frozen=True)
+class Nearest:
+    """The tensor whose error is nearest to its bound.
+
+    Attributes:
+        tensor: its name, or that of the quantity, where that is one number or array.
+        point: where it was compared.
+    """
+
+    quantity: str
+    tensor: str
+    point: str
+    mode: str
+    error: float
+    bound: float
+
+    @property
+    def ratio(self) -> float:
+        """The error in bounds."""
+        return self.error / self.bound
+
+
+@dataclass(frozen=True)
 class Proved:
     """What a proof of a framework's network against the reference's came to.
 
@@ -121,7 +144,11 @@ class Proved:
         sentence: of a failed one, what differs.
         errors: the largest float64 error of each quantity, as far as the proof came.
         bounds: on these errors.
+        points: where the networks were compared: which weights, and inputs of which scale.
+        left_out: where they could not be, by point and mode, and why.
+        nearest: of a proved one, the tensor that is nearest to its bound.
         full: of a full proof, what it found besides.
+        power: how many mistakes, planted in the candidate's program, the proof would have found; None: none could be.
     """
 
     model: str
@@ -133,12 +160,22 @@ class Proved:
     bounds: Mapping[str, float]
     key: Key
     full: Full | None = None
+    points: Sequence[str] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    nearest: Nearest | None = None
+    power: Power | None = None
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Proved":
         """The inverse of `dataclasses.asdict`."""
-        full = data.get("full")
-        return cls(**{**data, "key": Key(**data["key"]), "full": full and Full(**full)})
+        full, nearest, power = data.get("full"), data.get("nearest"), data.get("power")
+        parts = {
+            "key": Key(**data["key"]),
+            "full": full and Full(**full),
+            "nearest": nearest and Nearest(**nearest),
+            "power": power and Power.from_json(power),
+        }
+        return cls(**{**data, **parts, "points": tuple(data.get("points", ()))})
 
 
 def write(proved: Proved, folder: Path) -> None:
@@ -256,6 +293,15 @@ def _sources(model: Model, candidate: str) -> dict[str, Sources]:
 
 def _files(found: Mapping[str, Sources]) -> dict[str, str]:
     return {module: digest for of in found.values() for module, digest in of.files.items()}
+
+
+def _checkpoint(model: Model) -> dict[str, str]:
+    """Digest of the file of weights that the model names, by its path; none where there is no such file here."""
+    try:
+        with checkpoint.find(model).open("rb") as file:
+            return {str(model.checkpoint): hashlib.file_digest(file, "sha256").hexdigest()[:16]}
+    except (OSError, ModelError):
+        return {}
 
 
 def _loss(model: Model, framework: str) -> str:

@@ -1,7 +1,6 @@
 """TensorFlow's side of a proof."""
 
 import contextlib
-import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -11,12 +10,26 @@ from fwbench.frameworks.tensorflow import convolutions
 from fwbench.frameworks.tensorflow.imported import tf
 from fwbench.frameworks.tensorflow.layers import training
 from fwbench.frameworks.tensorflow.losses import loss_of
-from fwbench.frameworks.tensorflow.networks import Network
+from fwbench.frameworks.tensorflow.networks import Network, initial
 from fwbench.frameworks.tensorflow.optimizers import Adam, Sgd
 from fwbench.frameworks.tensorflow.program import CPU, GPU, set_precision
 from fwbench.models import Model
-from fwbench.models.weights import Shape
-from fwbench.parity.case import ADAM, SGD, STEPS, Array, Backward, Case, Forward, Optimizer, Side
+from fwbench.models.weights import Shape, Weights
+from fwbench.parity.case import (
+    ADAM,
+    CHANCE,
+    MAIN,
+    SGD,
+    STEPS,
+    Array,
+    Backward,
+    Case,
+    Forward,
+    Optimizer,
+    Point,
+    Side,
+    relative,
+)
 
 
 class TensorFlowSide(Side):
@@ -42,12 +55,10 @@ class TensorFlowSide(Side):
         self._criterion = loss_of(case.model)
         with tf.device(self._device):
             self.network = Network(case.model, case.sizes, case.dtype)
-            self.network.without_randomness()
+            self._rates = self.network.without_randomness()
             change(self.network.module)
-            self._weights = case.weights(self.network.shapes)
-            self._inputs = self.network.place(case.inputs(), case.dtype)
 
-        def compiled(call: Callable[[], Any]) -> Any:
+        def compiled(call: Callable[..., Any]) -> Any:
             return call if eager else tf.function(call, autograph=False, jit_compile=True if xla else None)
 
         self._apply, self._differentiate = compiled(self._forwards), compiled(self._both_ways)
@@ -56,67 +67,89 @@ class TensorFlowSide(Side):
     def shapes(model: Model, sizes: Mapping[str, int]) -> dict[str, Shape]:
         return Network(model, sizes).shapes
 
+    @staticmethod
+    def initial(model: Model, sizes: Mapping[str, int]) -> Weights:
+        return initial(model, sizes)
+
+    def is_random(self) -> bool:
+        return relative(*self.draws(2)) > CHANCE
+
+    def is_steady(self) -> bool:
+        return relative(*self._outputs(2)) <= CHANCE
+
+    def draws(self, keys: int) -> Array:
+        for layer, rate in self._rates.items():
+            layer.rate = rate
+        try:
+            return self._outputs(keys)
+        finally:
+            self.network.without_randomness()
+
+    def _outputs(self, keys: int) -> Array:
+        inputs = self._begin(MAIN)
+
+        def output(key: Any) -> Any:
+            # New running statistics are not assigned.
+            with training(seed=tf.stack([key, 0])):
+                return self.network.apply(inputs, train=True)
+
+        call = tf.function(output, autograph=False)
+        with tf.device(self._device):
+            return np.stack([call(tf.constant(key)).numpy().ravel() for key in range(keys)])
+
     def losses(self, optimizer: Optimizer) -> Array:
-        self._begin()
+        inputs = self._begin(MAIN)
         losses = []
         with tf.device(self._device):
             parameters = self.network.parameters
             descent = Sgd(parameters, SGD["momentum"]) if optimizer == "sgd" else Adam(parameters)
             rate = tf.constant((SGD if optimizer == "sgd" else ADAM)["learning_rate"], self.case.dtype)
             for step in range(STEPS):
-                loss, _, gradients = self._differentiate()
+                loss, _, gradients = self._differentiate(inputs)
                 losses.append(float(loss))
                 if gradients and step < STEPS - 1:
                     descent.apply(gradients, rate, tf.constant(step, tf.int64))
         return np.array(losses)
 
-    def _forward(self) -> Forward:
-        # What differentiates has gone forward: no second program for a side that was asked for both.
-        if "_first" not in vars(self):
-            return self._told(*self._run(self._apply))
-        return self._first[0]
+    def _forward(self, point: Point) -> Forward:
+        inputs = self._begin(point)
+        with tf.device(self._device):
+            return self._on_host(*self._apply(inputs))
 
-    def _backward(self) -> Backward:
-        return self._first[1]
-
-    @functools.cached_property
-    def _first(self) -> tuple[Forward, Backward]:
-        """At the canonical weights, where every trajectory starts."""
-        loss, output, gradients = self._run(self._differentiate)
+    def _backward(self, point: Point) -> tuple[Forward, Backward]:
+        inputs = self._begin(point)
+        with tf.device(self._device):
+            loss, output, gradients = self._differentiate(inputs)
         named = zip(self.network.trained, gradients, strict=True)
         found = {name: self.network.canonical(name, gradient.numpy()) for name, gradient in named}
-        # Of what is frozen.
+        # Zero where a weight is frozen.
         rest = {name: np.zeros(shape, self.case.dtype) for name, shape in self.network.frozen.items()}
-        return self._told(loss, output), Backward(float(loss), {**rest, **found})
+        return self._on_host(loss, output), Backward(float(loss), {**rest, **found})
 
-    def _told(self, loss: Any, output: Any) -> Forward:
+    def _on_host(self, loss: Any, output: Any) -> Forward:
         return Forward(output.numpy(), float(loss), self.network.statistics())
 
-    def _run(self, call: Callable[[], Any]) -> Any:
-        self._begin()
-        with tf.device(self._device):
-            return call()
-
-    def _begin(self) -> None:
-        """Set the network to the canonical weights, which a call or a step changes."""
+    def _begin(self, point: Point) -> dict[str, Any]:
+        """Set the network to a point's weights, which a call or a step changes; its inputs."""
         convolutions.choose(self._form)
         with tf.device(self._device):
-            self.network.load(self._weights)
+            self.network.load(self.case.weights(self.network.shapes, point))
+            return self.network.place(self.case.inputs(point), self.case.dtype)
 
-    def _forwards(self) -> tuple[Any, Any]:
+    def _forwards(self, inputs: Any) -> tuple[Any, Any]:
         with self._mode():
-            return self._answers()
+            return self._answers(inputs)
 
-    def _both_ways(self) -> tuple[Any, Any, list[Any]]:
+    def _both_ways(self, inputs: Any) -> tuple[Any, Any, list[Any]]:
         parameters = self.network.parameters
         with self._mode():
             with tf.GradientTape() as tape:
-                loss, output = self._answers()
+                loss, output = self._answers(inputs)
             gradients = tape.gradient(loss, parameters, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         return loss, output, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
-    def _answers(self) -> tuple[Any, Any]:
-        output = self.network.apply(self._inputs, train=self.case.mode == "train")
+    def _answers(self, inputs: Any) -> tuple[Any, Any]:
+        output = self.network.apply(inputs, train=self.case.mode == "train")
         return self._loss(output), output
 
     @contextlib.contextmanager

@@ -1,7 +1,6 @@
 """PyTorch's side of a proof."""
 
 import contextlib
-import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -9,9 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.modules.dropout import _DropoutNd
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fwbench.frameworks.torch.networks import (
     called_with,
+    initial,
     load_weights,
     network,
     place,
@@ -22,8 +24,24 @@ from fwbench.frameworks.torch.networks import (
 from fwbench.frameworks.torch.program import set_precision
 from fwbench.frameworks.torch.training import criterion
 from fwbench.models import Model
-from fwbench.models.weights import Shape
-from fwbench.parity.case import ADAM, SGD, STEPS, Array, Backward, Case, Forward, Optimizer, Side, is_statistic
+from fwbench.models.weights import Shape, Weights, is_statistic
+from fwbench.parity.case import (
+    ADAM,
+    CHANCE,
+    MAIN,
+    SGD,
+    STEPS,
+    Array,
+    Backward,
+    Case,
+    Forward,
+    Optimizer,
+    Point,
+    Side,
+    relative,
+)
+
+aten = torch.ops.aten
 
 _DTYPE = {"float64": torch.float64, "float32": torch.float32}
 
@@ -39,6 +57,26 @@ class Hardsigmoid(torch.nn.Module):
         return F.relu6(x + 3) / 6
 
 
+class Expected(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignore]
+    """Gives the expectation of each Bernoulli variable in the place of a draw.
+
+    Dropout and stochastic depth multiply by a draw over its expectation, whoever wrote them: by 1 then. Not for
+    `torch.inference_mode`, in which dropout comes here as a whole.
+    """
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func is aten.bernoulli_.float:
+            # Without a probability it is one half.
+            return args[0].fill_(args[1] if len(args) > 1 else (kwargs or {}).get("p", 0.5))
+        if func is aten.bernoulli_.Tensor:
+            return args[0].copy_(args[1])
+        if func is aten.bernoulli.p:
+            return torch.full_like(args[0], args[1])
+        return args[0].clone() if func is aten.bernoulli.default else func(*args, **(kwargs or {}))
+
+
 class TorchSide(Side):
     """PyTorch's module, run eagerly or through `torch.compile`."""
 
@@ -50,81 +88,108 @@ class TorchSide(Side):
         """
         super().__init__(case)
         set_precision("fp32")
-        device, dtype = torch.device("cuda" if case.device == "gpu" else "cpu"), _DTYPE[case.dtype]
-        module = network(case.model, case.sizes)
-        load_weights(module, case.weights(shapes(module)))
-        if case.dtype == "float64":
-            # Buffers of a function without weights too.
-            module.double()
-        inputs = place_inputs(case.model, case.inputs(), device, dtype)
-        if any(given.image for given in case.model.inputs.values()):
-            layout = torch.channels_last if channels_last else torch.contiguous_format
-            module = module.to(memory_format=layout)
-            for name, given in case.model.inputs.items():
-                if given.image:
-                    inputs[name] = inputs[name].contiguous(memory_format=layout)
-        # Batch normalisation alone trains. All else that computes otherwise while training is random: dropout,
-        # stochastic depth.
-        for layer in module.eval().modules():
-            if any(is_statistic(name) for name, _ in layer.named_buffers(recurse=False)):
-                layer.training = case.mode == "train"
-            for name, child in layer.named_children():
-                if isinstance(child, torch.nn.Hardsigmoid) and case.dtype == "float64":
-                    setattr(layer, name, Hardsigmoid())
-        self._module = module.to(device)
-        self._positional, self._named = called_with(inputs)
+        self._device = torch.device("cuda" if case.device == "gpu" else "cpu")
+        self._dtype = _DTYPE[case.dtype]
+        self._layout = torch.channels_last if channels_last else torch.contiguous_format
+        self._images = {name for name, given in case.model.inputs.items() if given.image}
         self._criterion = criterion(case.model)
-        self._dtype = dtype
         self._compiled = compiled
 
     @staticmethod
     def shapes(model: Model, sizes: Mapping[str, int]) -> dict[str, Shape]:
         return shapes(network(model, sizes))
 
-    def losses(self, optimizer: Optimizer) -> Array:
-        with self._arithmetic():
-            return self._losses(optimizer)
+    @staticmethod
+    def initial(model: Model, sizes: Mapping[str, int]) -> Weights:
+        return initial(model, sizes)
 
-    def _losses(self, optimizer: Optimizer) -> Array:
-        module, call = self._fresh()
+    def losses(self, optimizer: Optimizer) -> Array:
+        module, inputs = self._at(MAIN)
         descent: torch.optim.Optimizer
         if optimizer == "sgd":
             descent = torch.optim.SGD(module.parameters(), lr=SGD["learning_rate"], momentum=SGD["momentum"])
         else:
             descent = torch.optim.Adam(module.parameters(), lr=ADAM["learning_rate"])
         losses = []
-        for step in range(1, STEPS + 1):
-            loss = self._loss(self._output(call))
-            losses.append(loss.item())
-            if step < STEPS:
-                descent.zero_grad()
-                _backward(loss)
-                descent.step()
+        with self._arithmetic():
+            for step in range(1, STEPS + 1):
+                loss = self._loss(self._output(module, inputs))
+                losses.append(loss.item())
+                if step < STEPS:
+                    descent.zero_grad()
+                    _differentiate(loss)
+                    descent.step()
         return np.array(losses)
 
-    def _forward(self) -> Forward:
-        module, call = self._fresh()
-        with torch.inference_mode(), self._arithmetic():
-            found = self._output(call)
-            loss = self._loss(found).item() if shapes(module) else float("nan")
-        statistics = {name: _numpy(value) for name, value in module.named_buffers() if is_statistic(name)}
-        return Forward(_numpy(found), loss, statistics)
+    def is_random(self) -> bool:
+        one, other = self.draws(2)
+        return relative(one, other) > CHANCE
 
-    def _backward(self) -> Backward:
-        module, call = self._fresh()
+    def is_steady(self) -> bool:
+        one, other = self._outputs(2, randomness=False)
+        return relative(one, other) <= CHANCE
+
+    def draws(self, keys: int) -> Array:
+        return self._outputs(keys, randomness=True)
+
+    def _outputs(self, keys: int, *, randomness: bool) -> Array:
+        outputs = []
+        module, inputs = self._at(MAIN, randomness=randomness)
+        with torch.no_grad(), self._arithmetic(randomness=randomness):
+            for key in range(keys):
+                torch.manual_seed(key)
+                outputs.append(_numpy(self._output(module, inputs)).ravel())
+        return np.stack(outputs)
+
+    def _forward(self, point: Point) -> Forward:
+        module, inputs = self._at(point)
+        with torch.no_grad(), self._arithmetic():
+            output = self._output(torch.compile(module) if self._compiled else module, inputs)
+            loss = self._loss(output).item() if shapes(module) else float("nan")
+        return Forward(_numpy(output), loss, _statistics(module))
+
+    def _backward(self, point: Point) -> tuple[Forward, Backward]:
+        module, inputs = self._at(point)
         with self._arithmetic():
-            loss = self._loss(self._output(call))
-            _backward(loss)
+            output = self._output(module, inputs)
+            loss = self._loss(output)
+            _differentiate(loss)
         gradients = {
             # None of what is frozen, or takes no part in the output.
             name: _numpy(torch.zeros_like(value) if value.grad is None else value.grad)
             for name, value in module.named_parameters()
             if value.is_floating_point()
         }
-        return Backward(loss.item(), gradients)
+        return Forward(_numpy(output), loss.item(), _statistics(module)), Backward(loss.item(), gradients)
 
-    def _output(self, call: Any) -> Tensor:
-        found: Tensor = select_output(self.case.model, call(*self._positional, **self._named), self.case.batch_size)
+    def _at(self, point: Point, *, randomness: bool = False) -> tuple[torch.nn.Module, dict[str, Tensor]]:
+        """A module of its own and the inputs of a point: what an answer changes, no other answer sees.
+
+        Args:
+            randomness: leave dropout on in training mode.
+        """
+        module = network(self.case.model, self.case.sizes)
+        load_weights(module, self.case.weights(shapes(module), point))
+        if self.case.dtype == "float64":
+            # Buffers of a function without weights too.
+            module.double()
+        inputs = place_inputs(self.case.model, self.case.inputs(point), self._device, self._dtype)
+        if self._images:
+            module = module.to(memory_format=self._layout)
+            for name in self._images:
+                inputs[name] = inputs[name].contiguous(memory_format=self._layout)
+        module.train(self.case.mode == "train")
+        for layer in module.modules():
+            if isinstance(layer, _DropoutNd):
+                layer.training &= randomness
+            for name, child in layer.named_children():
+                if isinstance(child, torch.nn.Hardsigmoid) and self.case.dtype == "float64":
+                    setattr(layer, name, Hardsigmoid())
+        return module.to(self._device), inputs
+
+    def _output(self, call: Any, inputs: Mapping[str, Tensor]) -> Tensor:
+        positional, named = called_with(inputs)
+        found: Tensor = select_output(self.case.model, call(*positional, **named), self.case.batch_size)
         return found
 
     def _loss(self, found: Tensor) -> Tensor:
@@ -132,25 +197,29 @@ class TorchSide(Side):
         return self._criterion(found, *(() if wanted is None else (place(wanted, found.device, self._dtype),)))
 
     @contextlib.contextmanager
-    def _arithmetic(self) -> Iterator[None]:
-        """The number format of what the network makes itself while it runs, such as numbers of positions."""
+    def _arithmetic(self, *, randomness: bool = False) -> Iterator[None]:
+        """The number format of what the network makes itself while it runs, such as numbers of positions.
+
+        Args:
+            randomness: let draws be draws.
+        """
         before = torch.get_default_dtype()
         torch.set_default_dtype(self._dtype)
         try:
-            yield
+            with contextlib.nullcontext() if randomness or self.case.mode == "eval" else Expected():  # type: ignore[no-untyped-call, unused-ignore]
+                yield
         finally:
             torch.set_default_dtype(before)
 
-    def _fresh(self) -> tuple[torch.nn.Module, Any]:
-        """A copy of the module to run and change, and the function that calls it."""
-        module = copy.deepcopy(self._module)
-        return module, torch.compile(module) if self._compiled else module
 
-
-def _backward(loss: Tensor) -> None:
+def _differentiate(loss: Tensor) -> None:
     """Differentiate, unless every parameter is frozen."""
     if loss.requires_grad:
         torch.autograd.backward(loss)
+
+
+def _statistics(module: torch.nn.Module) -> dict[str, Array]:
+    return {name: _numpy(value) for name, value in module.named_buffers() if is_statistic(name)}
 
 
 def _numpy(tensor: Tensor) -> Array:

@@ -4,7 +4,7 @@ import pytest
 
 from fwbench.models import CATALOG
 from fwbench.parity.case import MODELS
-from fwbench.parity.proof import modes
+from fwbench.parity.proof import modes_apart
 from tests.tensorflow import needs_tensorflow
 
 
@@ -16,7 +16,7 @@ def over(cases):
 
 
 FRAMEWORKS = ("jax", "tensorflow")
-EVERY = [(model, framework, mode) for model in MODELS for framework in FRAMEWORKS for mode in modes(CATALOG[model])]
+EVERY = [(name, framework, mode) for name in MODELS for framework in FRAMEWORKS for mode in modes_apart(CATALOG[name])]
 
 every_mode = over(EVERY)
 inference = over([case for case in EVERY if case[2] == "eval"])

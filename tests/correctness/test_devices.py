@@ -18,7 +18,7 @@ from fwbench.models import CATALOG, Model
 from fwbench.models.inputs import image
 from fwbench.parity.devices import FIRST, PARTS, WHOLE, Trial, found
 from fwbench.parity.devices_mutations import MISTAKES, STATISTICAL
-from fwbench.parity.proof import NotTheSame
+from fwbench.parity.errors import NotTheSame
 from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
 from tests.tensorflow import needs_tensorflow

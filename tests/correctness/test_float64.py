@@ -11,8 +11,9 @@ import torch
 from fwbench.frameworks.jax.options import faster, known
 from fwbench.models import CATALOG
 from fwbench.parity.case import MODELS, MODES, Case
+from fwbench.parity.errors import BOUNDS, prove
 from fwbench.parity.jax import _AS_WRITTEN, JaxSide
-from fwbench.parity.proof import BOUNDS, modes, prove
+from fwbench.parity.proof import modes_apart
 from fwbench.parity.torch import Hardsigmoid, TorchSide
 from tests.correctness.proofs import EVERY, every_mode, over
 
@@ -24,7 +25,7 @@ def sides(request):
     case = Case(model, axes=tuple(model.proof_axes.items()))
     reference, candidate = TorchSide(case), JaxSide(case)
     # First: it has gone forward too.
-    assert candidate.backward.gradients
+    assert candidate.backward().gradients
     return reference, candidate
 
 
@@ -39,18 +40,18 @@ def test_at_full_length(proof, quantity):
     proof.prove(quantity)
 
 
-@over([case for case in EVERY if len(modes(CATALOG[case[0]])) > 1])
+@over([case for case in EVERY if len(modes_apart(CATALOG[case[0]])) > 1])
 def test_statistics(proof):
     proof.prove("statistics")
 
 
 @pytest.mark.parametrize("side", [TorchSide, JaxSide])
-@pytest.mark.parametrize("model", [model for model in MODELS if len(modes(CATALOG[model])) == 1])
+@pytest.mark.parametrize("model", [model for model in MODELS if len(modes_apart(CATALOG[model])) == 1])
 def test_without_batch_normalisation_both_modes_are_one(model, side, quickly_compiled):
     """Why such a model is proved in mode `eval` alone: its gradients are the same in both, to the last bit."""
     model = CATALOG[model]
     sides = [side(Case(model, mode, "float32", tuple(model.proof_axes.items()))) for mode in MODES]
-    one, other = (answer.backward.gradients for answer in sides)
+    one, other = (answer.backward().gradients for answer in sides)
     assert one.keys() == other.keys()
     assert all(np.array_equal(one[name], other[name]) for name in one)
 

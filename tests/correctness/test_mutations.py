@@ -5,9 +5,9 @@ import pytest
 
 from fwbench.models import CATALOG
 from fwbench.parity.case import MODELS
+from fwbench.parity.errors import bound
 from fwbench.parity.mutations import MUTATIONS, find
 from fwbench.parity.planting import Mutation
-from fwbench.parity.proof import bound
 from tests.tensorflow import needs_tensorflow
 
 

@@ -8,8 +8,9 @@ import pytest
 
 from fwbench.models import CATALOG
 from fwbench.parity.case import MODELS
+from fwbench.parity.errors import BOUNDS
 from fwbench.parity.mutations import MUTATIONS
-from fwbench.parity.proof import BOUNDS, modes
+from fwbench.parity.proof import modes_apart
 from fwbench.parity.report import Rounding, Row, render
 from fwbench.parity.store import stamp
 from tests.tensorflow import TENSORFLOW, needs_tensorflow
@@ -79,14 +80,14 @@ def test_a_row_holds_within_all_of_its_bounds(change):
 def test_the_page_in_the_repository_covers_every_model_and_property_within_its_bounds():
     float64, float32, compiled, mistakes = tables(Path("docs/parity.md").read_text(encoding="utf-8"))
     frameworks = {"JAX": MUTATIONS, "TensorFlow": planted_in_tensorflow()}
-    every = [[model, mode, name] for model in MODELS for name in frameworks for mode in modes(CATALOG[model])]
+    every = [[model, mode, name] for model in MODELS for name in frameworks for mode in modes_apart(CATALOG[model])]
     heading, bounds, *rows = float64
     assert len(heading) == 3 + len(BOUNDS)
     assert [row[:3] for row in rows] == every == [row[:3] for row in float32[1:]]
     for row in rows:
         assert all(cell == "-" or float(cell) <= float(bound.strip("*")) for cell, bound in pairs(row, bounds))
         missing = [name for name, cell in zip(heading, row, strict=True) if cell == "-"]
-        assert missing == ([] if len(modes(CATALOG[row[0]])) > 1 else ["running statistics"])
+        assert missing == ([] if len(modes_apart(CATALOG[row[0]])) > 1 else ["running statistics"])
     for *_, logits, _, logits_bound, gradients, _, gradients_bound in float32[1:]:
         assert float(logits) <= float(logits_bound)
         assert float(gradients) <= float(gradients_bound)
@@ -122,5 +123,5 @@ def test_the_proof_on_every_record_is_of_these_networks(model, framework):
     """Fails after a network was edited: run `fwbench prove --docs docs/parity.md`."""
     proof = stamp(CATALOG[model], framework, folder=None)
     assert (proof["state"], proof["reason"]) == ("proved", "")
-    assert proof["errors"].keys() == {q for q in BOUNDS if q != "statistics" or len(modes(CATALOG[model])) > 1}
+    assert proof["errors"].keys() == {q for q in BOUNDS if q != "statistics" or len(modes_apart(CATALOG[model])) > 1}
     assert all(error <= BOUNDS[quantity] for quantity, error in proof["errors"].items())

@@ -10,7 +10,8 @@ import torch
 from fwbench.frameworks.jax import networks as jax_networks
 from fwbench.frameworks.torch import networks as torch_networks
 from fwbench.models import CATALOG
-from fwbench.parity.case import MODELS, is_statistic, side
+from fwbench.models.weights import is_statistic
+from fwbench.parity.case import MODELS, side
 from tests.tensorflow import TENSORFLOW
 
 every_model = pytest.mark.parametrize("model", MODELS)

@@ -7,7 +7,7 @@ import torchvision  # noqa: F401 (before TensorFlow, whose LLVM its compiler's w
 from fwbench.compare.programs import compare
 from fwbench.models import CATALOG
 from fwbench.parity.case import MODELS, Case
-from fwbench.parity.proof import BOUNDS, measure, prove
+from fwbench.parity.errors import BOUNDS, measure, prove
 from fwbench.parity.torch import TorchSide
 from tests.tensorflow import needs_tensorflow
 
@@ -30,7 +30,7 @@ def sides(request):
     case = Case(model, axes=tuple(model.proof_axes.items()))
     reference, candidate = TorchSide(case), TensorFlowSide(case)
     # First: it has gone forward too.
-    assert candidate.backward.gradients
+    assert candidate.backward().gradients
     return reference, candidate
 
 

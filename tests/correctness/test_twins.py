@@ -13,8 +13,9 @@ import fwbench
 from fwbench.models import ModelError
 from fwbench.models.model import LOSSES
 from fwbench.models.project import Project
-from fwbench.parity.case import is_statistic
-from fwbench.parity.proof import BOUNDS, NotTheSame, Proof, modes
+from fwbench.models.weights import is_statistic
+from fwbench.parity.errors import BOUNDS, NotTheSame
+from fwbench.parity.proof import Proof, modes
 from fwbench.parity.store import stamp
 from fwbench.record.reading import PROOFS
 from fwbench.worker import prove as proving
@@ -200,13 +201,13 @@ def test_flaxs_own_batch_norm_differs_in_its_statistics_by_name(twins):
     assert "in 'bn.running_var'" in str(caught.value)
     assert "jax updates them with the biased estimate of a batch's variance, as Flax's own" in str(caught.value)
     assert "use fwbench.frameworks.jax.layers.BatchNorm" in str(caught.value)
-    assert 'accept it with tolerance={"statistics": 0.001}' in str(caught.value)
+    assert 'accept it with tolerance={"statistics": 0.01}' in str(caught.value)
 
 
 def test_flaxs_own_batch_norm_can_be_accepted_and_the_proof_says_so(twins):
-    model = twins(flax=FLAXS_OWN, tolerance={"statistics": 0.001})
+    model = twins(flax=FLAXS_OWN, tolerance={"statistics": 0.01})
     errors = prove(model)
-    assert BOUNDS["statistics"] < errors["statistics"] < 0.001
+    assert BOUNDS["statistics"] < errors["statistics"] < 0.01
     assert Proof(model, "jax", "train").note.startswith("The running variances differ because jax updates them")
 
 
@@ -224,17 +225,17 @@ def test_another_difference_of_statistics_has_not_that_name(twins, flax):
     assert "biased" not in str(caught.value)
 
 
-def test_a_model_without_running_statistics_has_one_mode(twins):
+def test_a_model_without_running_statistics_is_proved_in_both_modes(twins):
     torch, flax = (source.replace("self.bn(self.conv(x))", "self.conv(x)") for source in (TORCH, FLAX))
     torch = torch.replace("self.bn = nn.BatchNorm2d(8)", "self.drop = nn.Dropout(0.5)")
     model = twins(torch, flax.replace("self.bn = BatchNorm(8, rngs=rngs)", "self.drop = nnx.Dropout(0.5)"))
-    assert modes(model) == ("eval",)
+    assert modes(model) == ("eval", "train")
     assert "statistics" not in prove(model)
 
 
 def test_dropout_is_off_while_batch_norm_trains(twins):
     torch = TORCH.replace("self.bn(self.conv(x))", "nn.functional.dropout(self.bn(self.conv(x)), 0.5, self.training)")
-    flax = FLAX.replace("rngs=rngs)\n\n", "rngs=rngs)\n        self.drop = nnx.Dropout(0.5)\n\n")
+    flax = FLAX.replace("rngs=rngs)\n\n", "rngs=rngs)\n        self.drop = nnx.Dropout(0.5, rngs=rngs)\n\n")
     prove(twins(torch, flax.replace("self.bn(self.conv(x))", "self.drop(self.bn(self.conv(x)))")))
 
 

@@ -1,0 +1,156 @@
+"""How far results of two sides are apart, and how far they may be."""
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from fwbench.models import Model
+from fwbench.parity.case import MAIN, Array, Case, Point, Side, distance, length
+
+Quantity = Literal["output", "loss", "gradients", "statistics", "sgd", "adam"]
+
+FORWARD: tuple[Quantity, ...] = ("output", "loss", "statistics")
+
+# By the name of a tensor, or of the quantity where it is one number or array.
+Errors = dict[str, float]
+
+# Largest admissible error in float64, unless the model has a tolerance of its own. A right port reaches 1e-13 where
+# nothing amplifies rounding; every mutation in tests/correctness/test_mutations.py is above 1e-9. Trajectories do
+# amplify: batch normalisation over the few numbers that a small image leaves at the end of a network makes training
+# chaotic. Over ResNet-50's eight numbers (64 pixels, batch of 2) five SGD steps carry PyTorch 1e-5 away from itself
+# when each input moves by one unit in the last place of float64; over 16 (32 pixels, batch of 16) 3e-9, where JAX was
+# 4e-8 away with one thread; over 32 less than 1e-9, as EfficientNet over eight. Hence the catalog's `proof_batch`.
+BOUNDS: dict[Quantity, float] = {
+    "output": 1e-10,
+    "loss": 1e-10,
+    "gradients": 1e-8,
+    "statistics": 1e-10,
+    "sgd": 1e-7,
+    "adam": 1e-7,
+}
+
+# How many times as far as one unit in the last place of all weights and inputs carries a result, rounding may carry it:
+# a sum of n terms taken one after the other errs up to about sqrt(n) times as much as its terms do, and the longest
+# have a million.
+ROUNDINGS = 1e3
+
+# What underflows in float64 has no digits to compare.
+_UNDERFLOW = 1e-290
+
+# Between these lie the errors of networks that are the same but for a part that rounds to float32.
+_OF_FLOAT32 = (1e-9, 1e-6)
+
+
+class NotTheSame(AssertionError):  # noqa: N818 (a finding about two networks rather than an error in a program)
+    """Two sides are further apart than a bound allows, or do not have the same weights."""
+
+
+def bound(model: Model, quantity: Quantity) -> float:
+    """The model's own, or the usual one."""
+    return model.tolerance.get(quantity, BOUNDS[quantity])
+
+
+def prove(quantity: Quantity, reference: Side, candidate: Side) -> float:
+    """The largest error of a quantity over its tensors.
+
+    Raises:
+        NotTheSame: it exceeds its bound; the sentence names the tensor.
+    """
+    return check(quantity, measure(quantity, reference, candidate), reference.case)
+
+
+def check(quantity: Quantity, errors: Errors, case: Case, point: Point = MAIN) -> float:
+    """The largest error.
+
+    Raises:
+        NotTheSame: it exceeds its bound; the sentence names the tensor.
+    """
+    worst = max(errors, key=lambda name: np.nan_to_num(errors[name], nan=np.inf))
+    if not errors[worst] <= bound(case.model, quantity):
+        where = "" if worst == quantity else f" in {worst!r}"
+        at = "" if point == MAIN else f" at {point}"
+        low, high = _OF_FLOAT32
+        hint = (
+            ". Errors of this size come from a part that computes in float32 whatever its input; tolerance= of the "
+            "model admits them where both networks have it"
+            if low < errors[worst] < high
+            else ""
+        )
+        raise NotTheSame(
+            f"{case.model.name} ({case.mode}): the difference in {quantity} is {errors[worst]:.1e}{where}{at}, "
+            f"more than {bound(case.model, quantity):.0e}{hint}"
+        )
+    return errors[worst]
+
+
+def measure(quantity: Quantity, reference: Side, candidate: Side, point: Point = MAIN) -> Errors:
+    """The error of each of a quantity's tensors by name; not a number where a result is not.
+
+    Each is relative to the tensor's own length. A tensor that is shorter than what float64's rounding can explain of it
+    (a gradient that cancels out, such as that of a bias just before batch normalisation) is taken to be as long as that
+    is over the bound, so that the bound admits `ROUNDINGS` times the rounding that the reference itself shows there.
+    """
+    if quantity in ("sgd", "adam"):
+        pairs = zip(candidate.losses(quantity), reference.losses(quantity), strict=True)
+        return {f"step {step}": _ratio(abs(float(a - b)), abs(float(b))) for step, (a, b) in enumerate(pairs, start=1)}
+    admitted = bound(reference.case.model, quantity)
+    if quantity == "gradients":
+        return gradient_errors(
+            candidate.backward(point).gradients,
+            reference.backward(point).gradients,
+            reference.rounding(point).gradients,
+            admitted,
+        )
+    actual, expected = (_answers(quantity, answers.forward(point)) for answers in (candidate, reference))
+    # At the canonical weights nothing saturates, and a forward pass of full size is made once.
+    rounding = _answers(quantity, reference.rounding(point)) if point != MAIN else dict.fromkeys(expected, 0.0)
+    return {
+        name: relative_l2(actual[name], array, _floor(rounding[name], admitted)) for name, array in expected.items()
+    }
+
+
+def _answers(quantity: Quantity, answers: Any) -> dict[str, Any]:
+    """What is compared of a forward pass, or of its rounding, by name."""
+    values = getattr(answers, quantity)
+    return dict(values) if quantity == "statistics" else {quantity: np.asarray(values)}
+
+
+def _floor(rounding: float, admitted: float) -> float:
+    """The least length that a tensor is taken to have."""
+    return max(float(rounding) * ROUNDINGS, _UNDERFLOW) / admitted
+
+
+def relative_l2(actual: Array, expected: Array, floor: float = 0.0) -> float:
+    """Length of the difference over the expected length, or over the floor, in float64. Shapes must be equal."""
+    if actual.shape != expected.shape:
+        raise NotTheSame(f"a result has the shape {actual.shape}, and {expected.shape} in the reference")
+    return _ratio(distance(actual, expected), max(length(expected), floor))
+
+
+def gradient_errors(
+    actual: Mapping[str, Array],
+    expected: Mapping[str, Array],
+    rounding: Mapping[str, float] | None = None,
+    admitted: float = BOUNDS["gradients"],
+) -> Errors:
+    """Relative L2 of each tensor, by its own length.
+
+    Args:
+        rounding: how far one unit in the last place of float64 carries each tensor; default: nobody has found out, and
+            each tensor is taken to be at least as long as its share of the length of all would make it.
+        admitted: the bound on these errors.
+    """
+    if rounding is None:
+        size = sum(array.size for array in expected.values())
+        typical = math.sqrt(sum(length(array) ** 2 for array in expected.values()) / size)
+        floors = {name: typical * math.sqrt(array.size) for name, array in expected.items()}
+    else:
+        floors = {name: _floor(rounding[name], admitted) for name in expected}
+    return {name: relative_l2(actual[name], array, floors[name]) for name, array in expected.items()}
+
+
+def _ratio(difference: float, size: float) -> float:
+    """A difference relative to a size, which may be 0: then any difference at all is infinitely large."""
+    return difference / size if size else (math.inf if difference else 0.0)

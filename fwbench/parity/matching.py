@@ -1,0 +1,49 @@
+"""Whether the weights of two networks are the same by name and shape."""
+
+import difflib
+import functools
+
+from fwbench.models import Model
+from fwbench.models.weights import Shape, is_statistic
+from fwbench.parity.case import side
+from fwbench.parity.errors import NotTheSame
+
+# Unmatched weights that a sentence lists.
+_LISTED = 6
+
+
+@functools.cache
+def shapes(model: Model, framework: str) -> dict[str, Shape]:
+    return side(framework).shapes(model, model.sizes())
+
+
+def match(model: Model, candidate: str) -> None:
+    """Raises NotTheSame where a weight of one network has no counterpart of its shape in the other."""
+    reference = model.reference
+    expected, actual = shapes(model, reference), shapes(model, candidate)
+    both = {reference: expected, candidate: actual}
+    unmatched = [name for name in {**actual, **expected} if actual.get(name) != expected.get(name)]
+    if not unmatched:
+        return
+
+    def line(name: str) -> str:
+        if name in actual and name in expected:
+            return f"{name!r} is {actual[name]} in {candidate} and {expected[name]} in {reference}"
+        one, other = (candidate, reference) if name in actual else (reference, candidate)
+        shape = both[one][name]
+        left = {n: both[other][n] for n in unmatched if n in both[other]}
+        alike = [n for n, of in left.items() if of == shape] or list(left)
+        near = difflib.get_close_matches(name, alike, n=1, cutoff=0.0)
+        nearest = f"; the nearest in {other} is {near[0]!r} {left[near[0]]}" if near else ""
+        return f"{name!r} {shape} is in {one} alone{nearest}"
+
+    more = [f"and {len(unmatched) - _LISTED} more"] if len(unmatched) > _LISTED else []
+    raise NotTheSame(
+        f"{model.name}: the weights of {candidate} and {reference} do not all have the same names and shapes. "
+        "Rename them, or map names with weights={...} of the model:\n  "
+        + "\n  ".join([*map(line, unmatched[:_LISTED]), *more])
+    )
+
+
+def has_statistics(model: Model) -> bool:
+    return any(map(is_statistic, shapes(model, model.reference)))

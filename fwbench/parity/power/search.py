@@ -1,0 +1,165 @@
+"""Plants mistakes in a candidate's program of JAX, and counts those that its proof would find."""
+
+import functools
+import itertools
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from fwbench.frameworks.jax.options import known
+from fwbench.parity.case import Backward, Forward, Point, Side
+from fwbench.parity.errors import FORWARD, Errors, Quantity, bound, gradient_errors, measure
+from fwbench.parity.jax import _AS_WRITTEN, _HEAVY, JaxSide, State
+from fwbench.parity.power import Power
+from fwbench.parity.power.mistakes import KINDS
+from fwbench.parity.power.program import NONE, Planted
+from fwbench.parity.power.sites import Site, sites
+
+_MOST = 120
+_GOLDEN = (math.sqrt(5) - 1) / 2
+
+
+def power(side: JaxSide, points: Sequence[Point], most: int = _MOST, seconds: float = math.inf) -> Power:
+    """How many of the mistakes that are planted in a side's program its proof would find.
+
+    Each is held against the program without it, at one point after the other, until an error exceeds its bound.
+
+    Args:
+        points: of the proof; clips stand beyond the values seen at the first.
+        most: mistakes to plant, evenly over their kinds and the program's depth.
+        seconds: after which no more are tried; those count that were tried at every point they needed.
+    """
+    programs = _Programs(side, points[0], most)
+    end = time.monotonic() + seconds
+    tried = [number for number in range(len(programs.sites)) if not programs.is_harmless(number)]
+    missed = tried
+    for point in points:
+        right, left = _Mistaken(programs, NONE), []
+        for position, number in enumerate(missed):
+            if missed is tried and time.monotonic() > end:
+                tried = tried[:position]
+                break
+            if not _differs(_Mistaken(programs, number), right, point):
+                left.append(number)
+        missed = left
+    return Power(len(tried), len(tried) - len(missed), tuple(map(programs.name, missed)), programs.possible)
+
+
+class _Programs:
+    """A side's programs with the mistakes that were chosen.
+
+    Attributes:
+        sites: the mistakes, by their numbers.
+        possible: mistakes that could have been chosen.
+        apply: a forward pass, given arguments, the number of a mistake and where clips stand.
+        differentiate: one with gradients.
+        limits: by its number, where a clip stands.
+    """
+
+    def __init__(self, side: JaxSide, first: Point, most: int) -> None:
+        self.side = side
+        arguments = side.arguments(first)
+        with side.arithmetic():
+            program, shape = jax.make_jaxpr(side.answer, return_shape=True)(*arguments)
+        structure = jax.tree.structure(shape)
+        names = [str(path[-1].key) for path, _ in jax.tree_util.tree_flatten_with_path(arguments)[0]]
+        # A loss that has a name is fwbench's.
+        every = sites(program, names, len(arguments[0]), loss=not isinstance(side.case.model.loss, str))
+        self.sites, self.possible = _spread(every, most), len(every)
+        self.limits = np.zeros(len(self.sites))
+        planted = Planted(program, self.sites)
+
+        def answer(parameters: State, statistics: State, inputs: State, which: Any, limits: Any) -> Any:
+            outputs, ranges = planted(which, limits, jax.tree.leaves((parameters, statistics, inputs)))
+            loss, rest = jax.tree.unflatten(structure, outputs)
+            return loss, (rest, ranges)
+
+        options = {} if side.case.model.name in _HEAVY else known(_AS_WRITTEN)
+        self.apply = jax.jit(answer, compiler_options=options)
+        self.differentiate = jax.jit(jax.value_and_grad(answer, has_aux=True), compiler_options=options)
+        # The last point's, and the same moved by one unit in the last place.
+        self.arguments = functools.lru_cache(maxsize=1)(side.arguments)
+        self._place_clips(first)
+
+    def name(self, number: int) -> str:
+        """A mistake and its place."""
+        return self.sites[number].name(self.limits[number])
+
+    def is_harmless(self, number: int) -> bool:
+        """Whether it is a clip where no value comes, or where none makes a difference, whatever the weights."""
+        site, limit = self.sites[number], self.limits[number]
+        low, high = site.range
+        return site.mistake.clips and bool(limit <= low if site.mistake.low else limit >= high)
+
+    def _place_clips(self, point: Point) -> None:
+        with self.side.arithmetic():
+            _, (_, ranges) = self.apply(*self.arguments(point), NONE, self.limits)
+        for number, (low, high) in ranges.items():
+            self.limits[number] = self.sites[number].mistake.limit(float(low), float(high))
+
+
+class _Mistaken(JaxSide):
+    """A side with one of the mistakes, or with none.
+
+    Attributes:
+        changes_values: whether its forward pass may be another one.
+    """
+
+    def __init__(self, programs: _Programs, number: int) -> None:
+        Side.__init__(self, programs.side.case)
+        self._programs, self._number = programs, number
+        self.changes_values = number == NONE or programs.sites[number].mistake.forward
+
+    def _forward(self, point: Point) -> Forward:
+        answer = self._run(self._programs.apply, point)
+        return _on_host(answer)
+
+    def _backward(self, point: Point) -> tuple[Forward, Backward]:
+        answer, gradients = self._run(self._programs.differentiate, point)
+        forward = _on_host(answer)
+        return forward, Backward(forward.loss, jax.tree.map(np.asarray, gradients))
+
+    def _run(self, program: Any, point: Point) -> Any:
+        with self.arithmetic():
+            return program(*self._programs.arguments(point), self._number, self._programs.limits)
+
+
+def _on_host(answer: Any) -> Forward:
+    loss, ((output, statistics), _) = answer
+    return Forward(np.asarray(output), float(loss), jax.tree.map(np.asarray, statistics))
+
+
+def _differs(wrong: _Mistaken, right: _Mistaken, point: Point) -> bool:
+    """Whether an error exceeds its bound, the cheapest ones first."""
+    model = right.case.model
+
+    def exceeds(quantity: Quantity, errors: Errors) -> bool:
+        # What is no number is beyond every bound.
+        return not all(error <= bound(model, quantity) for error in errors.values())
+
+    # A gradient's mistake leaves the forward pass as it is.
+    forward = FORWARD if wrong.changes_values else ()
+    if any(exceeds(quantity, measure(quantity, right, wrong, point)) for quantity in forward):
+        return True
+    actual, expected = wrong.backward(point).gradients, right.backward(point).gradients
+    rounding = right.rounding(point).gradients
+    for name in sorted(expected, key=lambda name: expected[name].size):
+        errors = gradient_errors(
+            {name: actual[name]}, {name: expected[name]}, {name: rounding[name]}, bound(model, "gradients")
+        )
+        if exceeds("gradients", errors):
+            return True
+    return False
+
+
+def _spread(everything: Sequence[Site], most: int) -> list[Site]:
+    """So many of the sites, evenly over their kinds and, within one, over the program; any number of the first, too."""
+    kinds = [[site for site in everything if site.mistake.kind == kind] for kind in KINDS]
+    # Steps of the golden ratio around a circle: wherever they end, they are spread evenly.
+    ordered = [[kind[i] for i in sorted(range(len(kind)), key=lambda i: i * _GOLDEN % 1)] for kind in kinds]
+    turns = itertools.chain.from_iterable(itertools.zip_longest(*ordered))
+    return [site for site in turns if site is not None][:most]

@@ -1,0 +1,249 @@
+"""Where in a program of JAX mistakes can be planted so that they change something."""
+
+import math
+import sysconfig
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any, Literal
+
+import numpy as np
+from jax._src import source_info_util
+
+from fwbench.parity.power import mistakes
+from fwbench.parity.power.facts import (
+    CALLS,
+    COMPARING,
+    EVERYWHERE,
+    INLINED,
+    LAYOUT,
+    LOOPS,
+    NOTHING,
+    Known,
+    Open,
+    Range,
+    behind,
+    even,
+    inner_programs,
+    is_real,
+    is_variable,
+    known_numbers,
+    reached,
+    results,
+    windows,
+)
+from fwbench.parity.power.mistakes import Mistake
+
+Path = tuple[int, ...]
+
+_CLIPPED = {"dot_general", "conv_general_dilated", "custom_vjp_call", "add", "neg", "exp", "log"}
+# No results of their own to change: what they move or choose is changed where it was made.
+_NEUTRAL = LAYOUT | set(INLINED) | set(LOOPS) | {"select_n", "concatenate", "pad", "split"}
+
+
+@dataclass(frozen=True)
+class Site:
+    """One mistake at one place of the program.
+
+    Attributes:
+        path: the operation, as its number in the program; before it stand the operations that it is inside of, each
+            with the number of its inner program. Empty: the whole program.
+        at: whether an operand, a result, an argument or a constant is changed, and which.
+        place: where the user's code computes it.
+        range: the values beyond which a clip changes nothing whatever the weights.
+    """
+
+    path: Path
+    at: Literal["operand", "result", "argument", "constant"]
+    index: int
+    mistake: Mistake
+    place: str
+    range: Range = EVERYWHERE
+
+    def name(self, limit: float) -> str:
+        """For a sentence, given where a clip stands."""
+        what = f"clip at {limit:.3g}" if self.mistake.clips else self.mistake.what
+        return f"{what} ({self.place})" if self.place else what
+
+
+@dataclass(frozen=True)
+class _Scope:
+    """How the operations of one inner program stand to the whole.
+
+    Attributes:
+        alive: the variables on which an answer depends.
+        sloped: those through which the loss's gradient flows.
+        windows: by variable the values beyond which it makes no difference how large it is.
+        seen: whether values can be looked at from outside, and gradients changed: not inside loops and rules.
+    """
+
+    path: Path
+    place: str
+    alive: set[Any]
+    sloped: set[Any]
+    windows: dict[Any, Range]
+    seen: bool = True
+
+    @classmethod
+    def of(
+        cls, path: Path, place: str, jaxpr: Any, alive: list[bool], sloped: list[bool], seen: bool, ends: Any
+    ) -> "_Scope":
+        """Of a program, given which of its outputs matter, whose gradients do, and their windows."""
+        return cls(
+            path,
+            place,
+            reached(jaxpr, alive, by_gradients=False),
+            reached(jaxpr, sloped, by_gradients=True),
+            windows(jaxpr, ends),
+            seen,
+        )
+
+
+def sites(closed: Any, names: Sequence[str], parameters: int, *, loss: bool = True) -> list[Site]:
+    """All places at which a mistake can change something, in the order of the program.
+
+    Args:
+        closed: the program; its first output is the loss, its second one the network's output.
+        names: of its arguments; the first ones are the parameters.
+        loss: whether the loss is the candidate's own, so that mistakes are planted in what follows the output, too.
+    """
+    program = Open(closed)
+    jaxpr = program.jaxpr
+    walk = _Walk(set() if loss else behind(jaxpr, jaxpr.outvars[1]))
+    count = len(jaxpr.outvars)
+    first = [index == 0 for index in range(count)]
+    scope = _Scope.of((), "", jaxpr, [True] * count, first, True, [EVERYWHERE] * count)
+    known = []
+    for index, (variable, name) in enumerate(zip(jaxpr.invars, names, strict=True)):
+        known.append(Known(slope=is_real(variable.aval) and index < parameters))
+        if not is_real(variable.aval) or variable not in scope.alive:
+            continue
+        window = scope.windows.get(variable, EVERYWHERE)
+        walk.add(
+            Site((), "argument", index, mistake, name or "input", window) for mistake in mistakes.of_values(given=True)
+        )
+        if index < parameters and variable in scope.sloped:
+            walk.add(Site((), "argument", index, mistake, "") for mistake in mistakes.of_gradient(name))
+    for index, (variable, value) in enumerate(zip(jaxpr.constvars, program.consts, strict=True)):
+        if variable in scope.alive and is_real(variable.aval):
+            walk.add(Site((), "constant", index, mistake, "") for mistake in mistakes.of_constant(value, False))
+    walk.program(jaxpr, [*(Known(varies=False) for _ in program.consts), *known], scope)
+    return walk.sites
+
+
+@dataclass
+class _Walk:
+    """Goes through a program once, and keeps what can be planted.
+
+    Attributes:
+        others: the variables that are computed by somebody else's code.
+    """
+
+    others: set[Any]
+    sites: list[Site] = field(default_factory=list)
+
+    def add(self, more: Iterable[Site]) -> None:
+        self.sites.extend(more)
+
+    def program(self, jaxpr: Any, arguments: Sequence[Known], scope: _Scope) -> list[Known]:
+        """What is known of its outputs."""
+        known: dict[Any, Known] = dict(zip([*jaxpr.constvars, *jaxpr.invars], arguments, strict=True))
+
+        def read(atom: Any) -> Known:
+            if is_variable(atom):
+                return known.get(atom, Known())
+            return Known((float(atom.val),) * 2 if np.ndim(atom.val) == 0 else EVERYWHERE, varies=False)
+
+        unsigned, stable = even(jaxpr), known_numbers(jaxpr)
+        for number, eqn in enumerate(jaxpr.eqns):
+            if self.others.issuperset(eqn.outvars):
+                continue
+            given = [read(atom) for atom in eqn.invars]
+            here, place = (*scope.path, number), _place(eqn, scope.place)
+            made = self._inside(eqn, given, here, place, scope) or results(eqn, given, number in stable)
+            known.update(zip(eqn.outvars, made, strict=True))
+            if any(variable in scope.alive for variable in eqn.outvars):
+                self._operands(eqn, given, here, place)
+                self._results(eqn, made, here, place, scope, unsigned)
+        return [read(atom) for atom in jaxpr.outvars]
+
+    def _inside(self, eqn: Any, given: Sequence[Known], path: Path, place: str, scope: _Scope) -> list[Known]:
+        """What is known of the results of an operation with an inner program; of others nothing."""
+        name = eqn.primitive.name
+        if name in LOOPS:
+            unknown = Known(slope=any(each.slope for each in given))
+            for number, inner in enumerate(inner_programs(eqn)):
+                jaxpr = inner.jaxpr
+                count = len(jaxpr.outvars)
+                every, none, open_ = [True] * count, [False] * count, [EVERYWHERE] * count
+                deeper = _Scope.of((*path, number), "", jaxpr, every, none, False, open_)
+                self.program(jaxpr, [unknown] * len([*jaxpr.constvars, *jaxpr.invars]), deeper)
+            return [unknown] * len(eqn.outvars)
+        if name not in CALLS:
+            return []
+        jaxpr = inner_programs(eqn)[0].jaxpr
+        alive, sloped = ([variable in each for variable in eqn.outvars] for each in (scope.alive, scope.sloped))
+        ends = [scope.windows.get(variable, EVERYWHERE) for variable in eqn.outvars]
+        place = "" if _is_users(eqn, jaxpr) else place
+        deeper = _Scope.of((*path, 0), place, jaxpr, alive, sloped, scope.seen and name in INLINED, ends)
+        return self.program(jaxpr, [*(Known(varies=False) for _ in jaxpr.constvars), *given], deeper)
+
+    def _operands(self, eqn: Any, given: Sequence[Known], path: Path, place: str) -> None:
+        name = eqn.primitive.name
+        if name in COMPARING and not any(each.varies for each in given):
+            return
+        for index, atom in enumerate(eqn.invars):
+            if not is_real(atom.aval):
+                continue
+            planted = [] if given[index].range == NOTHING else mistakes.of_operand(name, index, atom.aval)
+            if not is_variable(atom) and _is_number(atom):
+                planted = [*planted, *mistakes.of_constant(atom.val, name == "add")]
+            self.add(Site(path, "operand", index, mistake, place) for mistake in planted)
+
+    def _results(
+        self, eqn: Any, made: Sequence[Known], path: Path, place: str, scope: _Scope, unsigned: set[Any]
+    ) -> None:
+        name = eqn.primitive.name
+        if name in _NEUTRAL:
+            return
+        operands = [atom.aval for atom in eqn.invars]
+        for index, (variable, known) in enumerate(zip(eqn.outvars, made, strict=True)):
+            if variable not in scope.alive or not known.varies or not is_real(variable.aval):
+                continue
+            clips = scope.seen and name in _CLIPPED and variable.aval.size > 1
+            planted = [each for each in mistakes.of_values() if clips or not each.clips]
+            planted += mistakes.of_result(name, operands, variable.aval)
+            if variable in unsigned:
+                planted = [each for each in planted if each.kind != "difference swapped"]
+            if scope.seen and known.slope and variable in scope.sloped:
+                planted += mistakes.of_gradient()
+            low, high = scope.windows.get(variable, EVERYWHERE)
+            ends = max(low, known.range[0]), min(high, known.range[1])
+            self.add(Site(path, "result", index, mistake, place, ends) for mistake in planted)
+
+
+def _is_number(atom: Any) -> bool:
+    """Whether a constant of the program is one finite real number."""
+    return np.ndim(atom.val) == 0 and is_real(atom.aval) and math.isfinite(atom.val)
+
+
+def _place(eqn: Any, outer: str) -> str:
+    """File and line of the user's code, or where the enclosing operation is."""
+    frames = _frames(eqn)
+    return outer or (f"{PurePath(frames[0].file_name).name}:{frames[0].start_line}" if frames else "")
+
+
+def _frames(eqn: Any) -> list[Any]:
+    """The calls that led to an operation, innermost first: the user's, or else those of an installed library."""
+    frames = list(source_info_util.user_frames(eqn.source_info.traceback))
+    installed = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib")})
+    return [frame for frame in frames if not frame.file_name.startswith(installed)] or frames
+
+
+def _is_users(eqn: Any, jaxpr: Any) -> bool:
+    """Whether the program inside an operation is a function of the user's code.
+
+    A function of JAX's own is traced once, for its first caller: the operations inside then name that one.
+    """
+    functions = {frame.function_name.split(".")[-1] for inner in jaxpr.eqns[:1] for frame in _frames(inner)}
+    return eqn.params.get("name") in functions

@@ -1,0 +1,148 @@
+"""The twins of `small_torch` in JAX. A name such as `attention_mask` is that of a twin with one mistake, `mask`."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.nn import gelu, relu, sigmoid, softmax, softplus
+
+from fwbench.frameworks.jax.layers import BatchNorm
+
+
+class Plain:
+    """A network as `init` and `apply`, under PyTorch's names and in its layouts."""
+
+    def __init__(self, shapes, apply):
+        self._shapes, self.apply = shapes, apply
+
+    def init(self, key):
+        tree = {}
+        for name, shape in self._shapes.items():
+            layer, dot, leaf = name.partition(".")
+            (tree.setdefault(layer, {}) if dot else tree)[leaf or layer] = jnp.zeros(shape)
+        return tree
+
+
+def linear(layer, x):
+    return x @ layer["weight"].T + layer["bias"]
+
+
+def _decay(mistake, states=16):
+    def apply(p, x):
+        dt, log = p["dt"], p["A_log"]
+        if mistake == "clip":
+            log = jnp.minimum(log, 4)
+        if mistake == "scaled_gradient":
+            dt = 1.003 * dt - jax.lax.stop_gradient(0.003 * dt)
+        if mistake == "stopped_gradient":
+            dt = jax.lax.stop_gradient(dt)
+        if mistake == "scaled_log_gradient":
+            log = 1.003 * log - jax.lax.stop_gradient(0.003 * log)
+        if mistake == "bfloat16":
+            log = log.astype(jnp.bfloat16).astype(x.dtype)
+        x = linear(p["fc"], x)
+        a = -jnp.exp(log)
+        if mistake == "maximum":
+            a = jnp.maximum(a, -2)
+        steps = (relu if mistake == "relu" else softplus)(x + dt)
+        if mistake == "clipped_steps":
+            steps = jnp.minimum(steps, 3.0)
+        head = dict(p["head"], bias=0 * p["head"]["bias"]) if mistake == "no_bias" else p["head"]
+        return linear(head, x * jnp.exp(a * steps / 8))
+
+    names = {"A_log": (states,), "dt": (states,), "fc.weight": (states, 8), "fc.bias": (states,)}
+    return Plain({**names, "head.weight": (5, states), "head.bias": (5,)}, apply)
+
+
+def _attention(mistake):
+    def rotated(x):
+        angles = jnp.outer(jnp.arange(x.shape[-2], dtype=x.dtype), 10.0 ** -jnp.arange(4, dtype=x.dtype))
+        cos, sin = jnp.cos(angles), jnp.sin(-angles if mistake == "rotary" else angles)
+        one, other = jnp.split(x, 2, -1)
+        return jnp.concatenate([one * cos - other * sin, other * cos + one * sin], -1)
+
+    def attended(p, x):
+        heads = (part.reshape(*x.shape[:2], 2, 8).swapaxes(1, 2) for part in jnp.split(linear(p["qkv"], x), 3, -1))
+        q, k, v = heads
+        if mistake == "values_first":
+            q, k, v = v, q, k
+        scores = rotated(q) @ (k if mistake == "key_unrotated" else rotated(k)).swapaxes(-1, -2)
+        scores = scores if mistake == "scale" else scores / 8**0.5
+        seen = jnp.tril(jnp.ones(scores.shape[-2:], bool), 1 if mistake == "mask" else 0)
+        y = softmax(jnp.where(seen, scores, -jnp.inf), -1) @ v
+        return y.swapaxes(1, 2).reshape(x.shape)
+
+    def normalised(p, x):
+        x = x - x.mean(-1, keepdims=True)
+        epsilon = 1e-5 if mistake == "epsilon" else 1e-6
+        count = x.shape[-1] - (1 if mistake == "unbiased" else 0)
+        return x / jnp.sqrt((x**2).sum(-1, keepdims=True) / count + epsilon) * p["weight"] + p["bias"]
+
+    def apply(p, tokens):
+        table = p["table"]["weight"]
+        if mistake == "table":
+            table = table.astype(jnp.bfloat16).astype(table.dtype)
+        x = table[tokens]
+        y = attended(p, x)
+        x = normalised(p["norm"], x + y if mistake != "residual" else y)
+        gate, value = jnp.split(linear(p["up"], x), 2, -1)
+        if mistake == "halves":
+            gate, value = value, gate
+        gate = gate * sigmoid(1.702 * gate) if mistake == "quick_gelu" else gelu(gate, approximate=mistake == "tanh")
+        return linear(p["head"], (x + linear(p["down"], gate * value)).mean(1))
+
+    widths = {"qkv": (48, 16), "up": (32, 16), "down": (16, 16), "head": (5, 16)}
+    names = {f"{name}.weight": shape for name, shape in widths.items()}
+    names |= {f"{name}.bias": shape[:1] for name, shape in widths.items()}
+    return Plain({"table.weight": (11, 16), "norm.weight": (16,), "norm.bias": (16,), **names}, apply)
+
+
+class Conv(nnx.Module):
+    def __init__(self, mistake, rate, *, rngs):
+        self.conv = nnx.Conv(3, 8, (3, 3), strides=2, padding="SAME" if mistake == "padding" else 1, rngs=rngs)
+        if mistake in ("biased", "frozen"):
+            self.norm = nnx.BatchNorm(8, momentum=0.9, use_fast_variance=False, rngs=rngs)
+        else:
+            eps, momentum = 1e-6 if mistake == "epsilon" else 1e-5, 0.9 if mistake == "momentum" else 0.1
+            self.norm = BatchNorm(8, eps=eps, momentum=momentum, rngs=rngs)
+        self.fc = nnx.Linear(8, 5, rngs=rngs)
+        self.drop = nnx.Dropout(rate)
+        self.frozen = mistake == "frozen"
+
+    def __call__(self, x, rngs=None):
+        average = {"use_running_average": True} if self.frozen else {}
+        x = relu(self.norm(self.conv(x), **average)).mean((1, 2))
+        return self.fc(self.drop(x, rngs=rngs))
+
+
+def _conv(mistake, rngs):
+    return Conv(mistake, {"rate_half": 0.5, "rate_third": 0.3}.get(mistake, 0.0), rngs=rngs)
+
+
+class Dense(nnx.Module):
+    def __init__(self, rate, *, rngs):
+        self.up = nnx.Linear(8, 32, rngs=rngs)
+        self.drop = nnx.Dropout(rate)
+        self.down = nnx.Linear(32, 5, rngs=rngs)
+
+    def __call__(self, x, rngs=None):
+        return self.down(self.drop(relu(self.up(x)), rngs=rngs))
+
+
+def _dense(mistake, rngs):
+    return Dense({"rate_half": 0.5, "rate_third": 0.3}.get(mistake, 0.0), rngs=rngs)
+
+
+_NETWORKS = {"decay": _decay, "attention": _attention, "conv": _conv, "dense": _dense}
+
+
+def __getattr__(name):
+    network, _, mistake = name.partition("_")
+    if name.startswith("many_states"):
+        return lambda: _decay(name.removeprefix("many_states").lstrip("_"), 64)
+    if network in ("decay", "attention"):
+        return lambda: _NETWORKS[network](mistake)
+    if network in _NETWORKS:
+        return functools.partial(_NETWORKS[network], mistake)
+    raise AttributeError(name)

@@ -1,0 +1,178 @@
+"""Small pairs of networks of which one is wrong in one way: a proof finds each, and passes its right twin."""
+
+import json
+
+import numpy as np
+import pytest
+
+import fwbench
+from fwbench.models import ModelError, inputs
+from fwbench.parity.errors import BOUNDS, NotTheSame, gradient_errors
+from fwbench.parity.proof import Proof, modes
+from fwbench.parity.randomness import KEYS, compare
+
+NUMBERS, IMAGE = inputs.normal(8), inputs.image(8, 8, 3)
+TOKENS = inputs.integers(6, high=11)
+
+# By the network in PyTorch: its input, the right twins in JAX, and by each wrong one what the proof says of it.
+PAIRS = {
+    "Decay": (
+        NUMBERS,
+        ["decay"],
+        {
+            "decay_maximum": "output",
+            "decay_relu": "output",
+            "decay_no_bias": "output",
+            "decay_bfloat16": "output",
+            "decay_clipped_steps": "inputs times 4",
+            "decay_scaled_gradient": "'dt'",
+            "decay_scaled_log_gradient": "'A_log'",
+            "decay_stopped_gradient": "'dt'",
+        },
+    ),
+    "many_states": (NUMBERS, ["many_states"], {"many_states_clip": "initial weights"}),
+    "Attention": (
+        TOKENS,
+        ["attention"],
+        {
+            f"attention_{mistake}": "output"
+            for mistake in (
+                "rotary",
+                "values_first",
+                "key_unrotated",
+                "scale",
+                "mask",
+                "epsilon",
+                "unbiased",
+                "table",
+                "residual",
+                "halves",
+                "quick_gelu",
+                "tanh",
+            )
+        },
+    ),
+    "Conv": (
+        IMAGE,
+        ["conv"],
+        {
+            "conv_padding": "output",
+            "conv_epsilon": "output",
+            "conv_momentum": "running_",
+            "conv_biased": "biased estimate",
+            "conv_frozen": "train",
+            "conv_rate_half": "jax is random in training mode",
+        },
+    ),
+    "Frozen": (IMAGE, ["conv_frozen"], {"conv": "train"}),
+    "dropping": (
+        IMAGE,
+        ["conv_rate_half"],
+        {"conv_rate_third": "compare the rates", "conv": "torch is random in training mode"},
+    ),
+    "Dense": (
+        NUMBERS,
+        ["dense_rate_half"],
+        {"dense_rate_third": "compare the rates", "dense": "torch is random in training mode"},
+    ),
+    "dense": (NUMBERS, ["dense"], {"dense_rate_half": "jax is random in training mode"}),
+}
+
+
+def prove(torch, jax, **settings):
+    """What each mode's proof of a pair reaches."""
+    networks = {"torch": f"tests.correctness.small_torch:{torch}", "jax": f"tests.correctness.small_jax:{jax}"}
+    model = fwbench.Model(f"{torch}-{jax}", inputs=PAIRS[torch][0], **networks, **settings)
+    proofs = [Proof(model, "jax", mode) for mode in modes(model)]
+    for proof in proofs:
+        for quantity in proof.quantities:
+            proof.prove(quantity)
+    return proofs
+
+
+@pytest.mark.parametrize(("torch", "jax"), [(torch, jax) for torch, (_, right, _) in PAIRS.items() for jax in right])
+def test_right_twins_pass(torch, jax):
+    evaluated, trained = prove(torch, jax)
+    assert evaluated.points == trained.points
+    assert evaluated.points == ("drawn weights", "initial weights, inputs times 4", "unit weights, inputs times 0.25")
+    assert ("random in training mode" in trained.note) == (torch in ("dropping", "Dense"))
+    assert 0 <= trained.nearest.ratio < 1
+
+
+@pytest.mark.parametrize(
+    ("torch", "jax", "says"), [(torch, jax, says) for torch, (_, _, of) in PAIRS.items() for jax, says in of.items()]
+)
+def test_wrong_ones_are_found(torch, jax, says):
+    with pytest.raises(NotTheSame, match=says):
+        prove(torch, jax)
+
+
+@pytest.fixture
+def checkpoint(tmp_path, monkeypatch):
+    """Writes weights of `Decay` with this value in A_log to a file of the project, and names it."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def write(value, shape=(16,)):
+        shapes = {"A_log": shape, "dt": (16,), "fc.weight": (16, 8), "fc.bias": (16,)}
+        rng = np.random.default_rng(0)
+        arrays = {
+            name: rng.normal(size=of) for name, of in {**shapes, "head.weight": (5, 16), "head.bias": (5,)}.items()
+        }
+        arrays["A_log"][:] = value
+        header, data = {"__metadata__": {"format": "pt"}}, b""
+        for name, array in arrays.items():
+            content = array.astype(np.float32).tobytes()
+            header[name] = {"dtype": "F32", "shape": array.shape, "data_offsets": [len(data), len(data) + len(content)]}
+            data += content
+        head = json.dumps(header).encode()
+        # A name of its own, as a process proves a model at a file once.
+        name = f"trained{value}.safetensors"
+        (tmp_path / name).write_bytes(len(head).to_bytes(8, "little") + head + data)
+        return name
+
+    return write
+
+
+def test_a_checkpoint_reaches_what_no_other_point_does(checkpoint):
+    # log 1..16 ends below the clip at 4.
+    prove("Decay", "decay_clip")
+    prove("Decay", "decay_clip", checkpoint=checkpoint(3.5))
+    *_, trained = prove("Decay", "decay", checkpoint=checkpoint(4.5))
+    assert trained.points[-1] == "checkpoint weights"
+    with pytest.raises(NotTheSame, match="checkpoint weights"):
+        prove("Decay", "decay_clip", checkpoint=checkpoint(4.6))
+
+
+def test_a_checkpoint_that_does_not_fit_is_told(checkpoint, tmp_path):
+    with pytest.raises(ModelError, match=r"'A_log' has the shape \(15,\) in the checkpoint 'trained"):
+        prove("Decay", "decay", checkpoint=checkpoint(1.0, shape=(15,)))
+    (tmp_path / "other.safetensors").write_bytes(b"no tensors")
+    with pytest.raises(ModelError, match=r"'other\.safetensors' cannot be read as safetensors"):
+        prove("Decay", "decay", checkpoint="other.safetensors")
+    with pytest.raises(ModelError, match=r"there is no checkpoint 'none\.safetensors'"):
+        prove("Decay", "decay", checkpoint="none.safetensors")
+
+
+def test_gradients_are_held_to_their_own_length():
+    expected = {"large": np.full(4, 1e6), "small": np.full(4, 1e-6), "rounding": np.full(4, 1e-17)}
+    rounding = {"large": 1e-10, "small": 1e-22, "rounding": 2e-17}
+    actual = expected | {"small": expected["small"] * 1.003, "rounding": -expected["rounding"]}
+    errors = gradient_errors(actual, expected, rounding)
+    assert errors["small"] == pytest.approx(3e-3)
+    # Twice its own length, and well within a thousand of its roundings.
+    assert errors["rounding"] < BOUNDS["gradients"] < errors["small"]
+    assert errors["large"] == 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rates_are_told_apart(seed):
+    rng = np.random.default_rng(seed)
+
+    def outputs(rate):
+        return (rng.random((KEYS, 64)) > rate).astype(float) @ weights / (1 - rate)
+
+    weights = rng.normal(size=(64, 16))
+    assert compare(outputs(0.5), outputs(0.5)).alike
+    unlike = compare(outputs(0.5), outputs(0.3))
+    assert not unlike.alike
+    assert unlike.spread < 0.9
