@@ -169,7 +169,7 @@ def _line(proved: Proved) -> str:
     at = f" at {len(proved.points)} points ({'; '.join(proved.points)})" if proved.points else ""
     line = f"{proved.model}: {pair.format('computes')}{at} (closest to its bound: {_nearest(proved)})"
     left_out = [f"not compared at {point}: {reason}" for point, reason in proved.left_out.items()]
-    power = proved.power and f"The proof {proved.power.sentence}"
+    power = f"The proof {proved.power.sentence}" if proved.power else ""
     return ". ".join(filter(None, [line, *left_out, power, proved.sentence]))
 
 

@@ -59,20 +59,23 @@ def draw(
 def draw_unit(model: Model, shapes: Mapping[str, Shape], seed: int) -> Weights:
     """Draw every weight at unit scale: what a network computes far from where it starts.
 
+    Biases and normalisations spread wide, so that activations pass what a clip or a branch would change.
+
     Returns:
-        The float32 array of each name: standard normal; 1 + 0.5 N(0, 1) for scales (`weight` of one axis); between 0.5
-        and 1.5 for running variances.
+        The float32 array of each name: standard normal; of one axis 1 + N(0, 1) for scales (`weight`), 4 N(0, 1) for
+        all else, as biases are; between 0.1 and 50, evenly in their logarithm, for running variances.
     """
     weights = {}
     for name, shape in shapes.items():
         rng = np.random.default_rng([seed, zlib.crc32(f"{model.name}/{name}/unit".encode())])
         leaf = name.rpartition(".")[2]
         if leaf == "running_var":
-            weights[name] = rng.random(shape, dtype=np.float32) + np.float32(0.5)
+            weights[name] = np.exp(rng.uniform(math.log(0.1), math.log(50), shape)).astype(np.float32)
             continue
-        weights[name] = rng.standard_normal(shape, dtype=np.float32)
-        if leaf == "weight" and len(shape) == 1:
-            weights[name] = np.float32(1) + np.float32(0.5) * weights[name]
+        normal = rng.standard_normal(shape, dtype=np.float32)
+        if len(shape) == 1:
+            normal = 1 + normal if leaf == "weight" else 4 * normal
+        weights[name] = normal
     return weights
 
 

@@ -2,7 +2,7 @@
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ from fwbench.models import CATALOG, Model, checkpoint
 from fwbench.models.importing import ModelError, load
 from fwbench.models.inputs import draw as draw_inputs
 from fwbench.models.weights import Shape, Weights, draw, draw_unit
+from fwbench.parity.power import Power
 from fwbench.record.lanes import LANES
 from fwbench.record.workload import Workload
 
@@ -238,6 +239,18 @@ class Side(ABC):
         return np.array_equal(self.forward().output, twin.forward().output) and all(
             np.array_equal(one.gradients[name], array) for name, array in other.gradients.items()
         )
+
+    def power(self, points: Sequence[Point], seconds: float) -> Power | None:
+        """How many mistakes, planted in this side's program, a proof at these points would find.
+
+        Args:
+            points: the main one first.
+            seconds: after which no more are planted.
+
+        Returns:
+            None where none can be planted in the framework's programs, which is the default.
+        """
+        return None
 
     def is_random(self) -> bool:
         """Whether in training mode two keys give two outputs; default: the lane has no random layers."""

@@ -34,6 +34,7 @@ from fwbench.parity.case import (
     Side,
     relative,
 )
+from fwbench.parity.power import Power
 
 State = dict[str, jax.Array]
 
@@ -165,6 +166,12 @@ class JaxSide(Side):
                 (loss, (_, statistics)), gradients = self._differentiate(parameters, statistics, inputs)
                 losses.append(float(loss))
         return np.array(losses)
+
+    def power(self, points: Sequence[Point], seconds: float) -> Power | None:
+        # It plants mistakes in what this class runs.
+        from fwbench.parity.power.search import power
+
+        return power(self, points, seconds=seconds) if self.network.shapes else None
 
     def _forward(self, point: Point) -> Forward:
         arguments = self.arguments(point)

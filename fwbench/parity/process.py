@@ -8,11 +8,14 @@ no proof, {"unavailable"} with a sentence, or {"missing"} with a module that thi
 code prints goes to standard error.
 """
 
+import functools
 import gc
 import importlib
 import json
+import operator
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
@@ -21,6 +24,7 @@ from fwbench.models import Model, ModelError
 from fwbench.models.importing import described
 from fwbench.parity.case import Device, side
 from fwbench.parity.errors import NotTheSame, bound
+from fwbench.parity.power import Power
 from fwbench.parity.proof import Proof, modes, modes_apart
 from fwbench.parity.store import MUTATIONS, Full, Key, Nearest, Proved, made_with
 
@@ -63,6 +67,8 @@ def _of(model: Model, candidate: str, send: Send) -> Proved:
     points: dict[str, None] = {}
     left_out: dict[str, str] = {}
     nearest: list[Nearest] = []
+    powers: list[Power] = []
+    begun = time.monotonic()
     state, sentence = "proved", ""
     try:
         for mode in modes(model):
@@ -78,6 +84,12 @@ def _of(model: Model, candidate: str, send: Send) -> Proved:
             nearest.append(proof.nearest)
             gc.collect()
         sentence = " ".join(dict.fromkeys(filter(None, notes)))
+        # As long as the proof took, at most.
+        seconds = (time.monotonic() - begun) / len(modes_apart(model))
+        for mode in modes_apart(model):
+            send({"stage": f"{mode}: planted mistakes"})
+            powers += filter(None, [Proof(model, candidate, mode).power(seconds)])
+            gc.collect()
     except NotTheSame as error:
         state, sentence = "failed", str(error)
     closest = max(nearest, key=lambda tensor: tensor.ratio, default=None)
@@ -93,6 +105,7 @@ def _of(model: Model, candidate: str, send: Send) -> Proved:
         points=tuple(points),
         left_out=left_out,
         nearest=closest,
+        power=functools.reduce(operator.add, powers) if powers else None,
     )
 
 

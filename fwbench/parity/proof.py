@@ -23,6 +23,7 @@ from fwbench.parity.errors import (
     relative_l2,
 )
 from fwbench.parity.matching import has_statistics, match, shapes
+from fwbench.parity.power import Power
 from fwbench.parity.store import Nearest
 
 # Where else output, loss, gradients and statistics are compared: where the network starts, and far from there. What
@@ -115,6 +116,18 @@ class Proof:
             for tensor, error in tensors.items()
         )
         return max(every, key=lambda nearest: nearest.ratio)
+
+    def power(self, seconds: float) -> Power | None:
+        """How many mistakes, planted in the candidate's program, the proof at its points would have found.
+
+        Args:
+            seconds: after which no more are planted.
+
+        Returns:
+            None where none can be planted in the framework's programs.
+        """
+        points = [MAIN, *(point for point in elsewhere(self.model) if str(point) not in self.left_out)]
+        return side(self.candidate)(self._backward).power(points, seconds)
 
     def _findings(self, quantity: Quantity) -> "list[tuple[Case, _Findings]]":
         """By the cases that a quantity is compared in: forward passes at full size, and all else on small inputs."""

@@ -278,3 +278,13 @@ def test_the_sentence():
 def test_power_goes_through_json():
     answer = Power(2, 1, ("clip at -2 (mixer.py:2)",), 9)
     assert Power.from_json(json.loads(json.dumps(dataclasses.asdict(answer)))) == answer
+
+
+def test_a_kernel_s_taps_that_read_padding_alone_are_left_alone():
+    def shifted(x):
+        padded = jnp.pad(x, ((0, 0), (2, 2)))
+        return sum(weight * jax.lax.slice(padded, (0, i), (2, i + 1)) for i, weight in enumerate((0.1, 0.2, 0.3))).sum()
+
+    found = of(shifted, jnp.ones((2, 1)))[1]
+    # One tap of the three reads the image: nothing is added to it, and it is added to nothing.
+    assert len(kinds(found, "term dropped")) == 1

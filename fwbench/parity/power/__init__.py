@@ -34,6 +34,12 @@ class Power:
         more = [f"and {len(self.missed) - _LISTED} more"] if len(self.missed) > _LISTED else []
         return counted + ("; not found: " + ", ".join([*self.missed[:_LISTED], *more]) if self.missed else "")
 
+    def __add__(self, other: "Power") -> "Power":
+        """Of two modes together."""
+        missed = (*self.missed, *other.missed)
+        counts = self.planted + other.planted, self.found + other.found
+        return Power(*counts, tuple(dict.fromkeys(missed)), self.possible + other.possible)
+
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "Power":
         """From what `dataclasses.asdict` and JSON make of it."""
