@@ -157,6 +157,8 @@ class JaxSide(Side):
             return optax.apply_updates(parameters, update), memory
 
         losses, gradients = [self.backward().loss], self.backward().gradients
+        # They are given up step by step: kept, those of a large network would fill the memory.
+        self._backward_passes.clear()
         parameters, _, inputs = self.arguments()
         with self.arithmetic():
             statistics = jax.device_put(self.forward().statistics)
