@@ -15,14 +15,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fwbench.record.measurement import Measurement
-from fwbench.record.sketch import UNIT, Sketch
+from fwbench.record.sketch import STEPS, UNIT, Sketch
 
 QUANTITIES = ("output", "losses", "gradients", "statistics")
 
-# How many movements two right programs may be apart, and how many rounding units where they hardly move.
-# `docs/evidence/checks.md` has the largest distances of right twins and the smallest of wrong ones.
+# How many movements, of one rounding unit of the weights, two right programs may be apart, and how many rounding units
+# where they hardly move. `docs/evidence/checks.md` has the distances of right twins and of wrong ones.
 MOVEMENTS = 8.0
 UNITS = 16.0
+# Gradients jump where a unit passes the kink of a ReLU or of a maximum, which one program may do and the other not. So
+# they may be twice as far apart as the whole movement carries them, which passes many; and in bf16, in which frameworks
+# sum gradients in different formats, by half their length.
+KINKS = 2.0
+COARSE = 0.5
 # A quantity that may differ by a larger share shows nothing.
 _BLUNT = 0.25
 # What moves by more units than this in a random training step is taken to depend on random layers.
@@ -97,7 +102,7 @@ def _judged(one: Measurement, other: Measurement, first: Mapping[str, Any], seco
     for quantity in QUANTITIES:
         if quantity in first and quantity in second and not (quantity == "losses" and all(random)):
             pair = Sketch.from_json(first[quantity]), Sketch.from_json(second[quantity])
-            judged += _groups(quantity, *pair, UNIT[precision], random=all(random))
+            judged += _groups(quantity, *pair, precision, random=all(random))
     if not judged:
         return Agreement(None, reason="what they computed is zero everywhere, or moves too far to be compared")
     # One that is no number is the worst of all.
@@ -113,30 +118,37 @@ def _draws(first: list[float], second: list[float], unit: float) -> Agreement:
     return Agreement(difference <= bound, "draws", "", difference, bound)
 
 
-def _groups(quantity: str, one: Sketch, other: Sketch, unit: float, *, random: bool) -> list[Agreement]:
+def _groups(quantity: str, one: Sketch, other: Sketch, precision: str, *, random: bool) -> list[Agreement]:
     """Every group that can be compared closely, or that differs."""
     if one.names != other.names or one.slots.shape != other.slots.shape:
         raise ValueError(f"{_WORDS[quantity]} have other names or shapes")
     sizes = np.maximum(one.norms, other.norms).astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         differences = np.linalg.norm(one.slots.astype(np.float64) - other.slots, axis=1) / sizes
-        moved = _moved(one, other) / sizes
-    bounds = np.maximum(UNITS * unit, MOVEMENTS * np.nan_to_num(moved, posinf=np.inf))
+        moved = np.nan_to_num(_moved(quantity, one, other) / sizes, posinf=np.inf)
+    unit = UNIT[precision]
+    least, share = UNITS * unit, MOVEMENTS / STEPS[precision]
+    if quantity == "gradients":
+        least, share = (COARSE if STEPS[precision] == 1 else least), KINKS
+    bounds = np.maximum(least, share * moved)
     names = ("" if name == quantity else name for name in one.names)
     groups = zip(names, sizes, differences.tolist(), bounds.tolist(), moved, strict=True)
     return [
         Agreement(difference <= bound, quantity, name, difference, bound)
         for name, size, difference, bound, movement in groups
-        if size != 0 and not (random and movement > _REACHED * unit) and (bound <= _BLUNT or not difference <= bound)
+        if size != 0
+        and not (random and movement > _REACHED * STEPS[precision] * unit)
+        and (bound <= _BLUNT or not difference <= bound)
     ]
 
 
-def _moved(one: Sketch, other: Sketch) -> NDArray[np.float64]:
+def _moved(quantity: str, one: Sketch, other: Sketch) -> NDArray[np.float64]:
     """How far a group moves: the geometric mean of both programs, or one of them where the other cannot tell.
 
     Of a single number each program's movement may be small by chance. The mean of two seldom is, and a wrong program
-    that moves a thousand times as far as the right one still hides no more than thirty times as much.
+    that moves a thousand times as far as the right one still hides no more than thirty times as much. A gradient that
+    vanishes is rounding alone, which one framework may sum more coarsely than the other: there the larger one counts.
     """
     first, second = (np.asarray(sketch.moved, np.float64) for sketch in (one, other))
-    both = np.sqrt(first * second)
+    both = np.fmax(first, second) if quantity == "gradients" else np.sqrt(first * second)
     return np.where(np.isnan(both), np.fmax(first, second), both)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fwbench.frameworks.contract import Program
 from fwbench.models.weights import Weights, is_statistic
-from fwbench.record.sketch import UNIT, Sketch
+from fwbench.record.sketch import STEPS, UNIT, Sketch
 
 Array = NDArray[Any]
 
@@ -98,15 +98,15 @@ def of_training(
     first = float(steps["losses"][0])
     if np.abs(moved["losses"] - steps["losses"]).max() > _SUSPICIOUS * abs(first):
         draws = [first, first_loss(weights, 1)]
-        if abs(draws[1] - first) > UNIT["fp32"] * abs(first):
+        if abs(draws[1] - first) > 4 * UNIT["fp32"] * abs(first):
             sketches["draws"] = draws + [first_loss(weights, draw) for draw in range(2, DRAWS)]
     return sketches
 
 
 def _moved(weights: Mapping[str, Array], precision: str) -> Weights:
-    """Each weight one unit of rounding larger or smaller; the same in every lane."""
+    """Each weight some units of rounding larger or smaller; the same in every lane."""
     signs = np.random.default_rng(0).choice(np.array([-1, 1], np.float32), _CHUNK)
-    factors = 1 + np.float32(UNIT[precision]) * signs
+    factors = 1 + np.float32(STEPS[precision] * UNIT[precision]) * signs
     moved = {}
     for name, array in weights.items():
         repeated = np.resize(factors, array.size) if array.size > len(factors) else factors[: array.size]

@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# The share by which a program's weights are moved, by precision: some of float32's last places, and one of TF32's and
-# of bfloat16's.
+# A rounding unit of each precision, as a share of a number; and by how many of them a program's weights are moved.
+# Many in fp32, so that a network with kinks (ReLU, a maximum) passes some of them: rounding seldom does, and then turns
+# the gradient of a whole unit on or off.
 UNIT = {"fp32": 2.0**-22, "tf32": 2.0**-11, "bf16": 2.0**-8}
+STEPS = {"fp32": 64, "tf32": 8, "bf16": 1}
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,8 +31,8 @@ class Sketch:
         names: a name for each group.
         slots: sums, float32 of shape (groups, slots).
         norms: length (L2) of each group's numbers, shape (groups,).
-        moved: length by which each group moved when every weight moved by one rounding unit of the precision and random
-            layers drew again, shape (groups,). Not a number where the program's weights could not be moved.
+        moved: length by which each group moved when every weight moved by `STEPS` rounding units of the precision and
+            random layers drew again, shape (groups,). Not a number where the program's weights could not be moved.
     """
 
     names: tuple[str, ...]

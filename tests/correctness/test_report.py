@@ -41,7 +41,7 @@ def test_rendering():
     other = dataclasses.replace(SAMPLE, candidate="tensorflow", torch_compile=None, xla=7e-8)
     mutations = {("resnet50", "jax"): {"one_epsilon-output": 2e-3}}
     page = render([SAMPLE, other], mutations, {"torch": "2.15.0", "jax": "0.10.2"}, "cpu")
-    float64, float32, compiled, mistakes = tables(page)
+    _covered, float64, float32, compiled, mistakes = tables(page)
     titles = ["logits", "loss", "every gradient", "running statistics", "5 SGD steps", "5 Adam steps"]
     assert float64 == [
         ["model", "mode", "framework", *titles],

@@ -5,7 +5,7 @@ import pytest
 
 from fwbench.frameworks.contract import CompileTimes, Program
 from fwbench.meters.sketching import DRAWS, of_inference, of_training
-from fwbench.record.sketch import UNIT, Sketch
+from fwbench.record.sketch import STEPS, UNIT, Sketch
 
 RNG = np.random.default_rng(1)
 X, Y = RNG.standard_normal((8, 5)), RNG.standard_normal(8)
@@ -94,13 +94,13 @@ def test_the_output_that_is_told_is_that_of_the_last_timed_call():
 
 
 @pytest.mark.parametrize("precision", UNIT)
-def test_every_weight_moves_by_one_unit_and_the_output_by_what_comes_of_it(precision):
+def test_every_weight_moves_by_some_units_and_the_output_by_what_comes_of_it(precision):
     program = called(Forward())
     before = program.result
     sketch = Sketch.from_json(of_inference(program, precision)["output"])
     (moved,) = program.given
     shares = moved["w"].astype(np.float64) / WEIGHTS["w"] - 1
-    np.testing.assert_allclose(np.abs(shares), UNIT[precision], rtol=0.3)
+    np.testing.assert_allclose(np.abs(shares), STEPS[precision] * UNIT[precision], rtol=0.3)
     assert {1, -1} == set(np.sign(shares))
     assert sketch.moved == pytest.approx(np.linalg.norm(program.result - before), rel=2**-6)
     assert moved["w"].dtype == np.float32
