@@ -138,12 +138,11 @@ def test_a_network_errs_as_bfloat16_rounds():
         return jax.tree.map(lambda array: array.astype(dtype), tree)
 
     def loss(parameters, statistics, inputs):
-        side._inputs = cast(inputs)
-        return side._loss(cast(parameters), cast(statistics))
+        return side.answer(cast(parameters), cast(statistics), cast(inputs))
 
     differentiate = compiled(jax.value_and_grad(loss, has_aux=True))
     with jax.default_matmul_precision("highest"):
-        (_, (logits, _)), gradients = differentiate(side._parameters, side._statistics, side._inputs)
+        (_, (logits, _)), gradients = differentiate(*side.arguments())
     assert logits.dtype == dtype
     coarser = float(jnp.finfo(dtype).eps / jnp.finfo("float32").eps)
     expected = exact.forward().output
