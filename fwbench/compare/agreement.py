@@ -20,7 +20,7 @@ from fwbench.record.sketch import STEPS, UNIT, Sketch
 QUANTITIES = ("output", "losses", "gradients", "statistics")
 
 # How many movements, of one rounding unit of the weights, two right programs may be apart, and how many rounding units
-# where they hardly move. `docs/evidence/checks.md` has the distances of right twins and of wrong ones.
+# where they hardly move. `docs/evidence/checks.py` measures the distances of right twins and of wrong ones.
 MOVEMENTS = 8.0
 UNITS = 16.0
 # Gradients jump where a unit passes the kink of a ReLU or of a maximum, which one program may do and the other not. So
