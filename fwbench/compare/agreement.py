@@ -1,8 +1,8 @@
 """Whether the programs that two lanes were timed with computed the same, by the sketches on their records.
 
-A right twin differs by rounding alone, and a program tells by itself how much that is: `moved`, by how much its result
-changes when every weight moves by one rounding unit. Two lanes agree where their results are no further apart than a
-stated number of such movements, or than rounding explains in a program that hardly moves at all.
+A right twin differs by rounding alone. How much that can be, each program shows by itself: `moved` is how far its
+result moves when every weight moves by some rounding units. Two lanes agree where their results are no further apart
+than a stated number of such movements or, where a program hardly moves, than a stated number of rounding units.
 """
 
 import math
@@ -19,18 +19,18 @@ from fwbench.record.sketch import STEPS, UNIT, Sketch
 
 QUANTITIES = ("output", "losses", "gradients", "statistics")
 
-# How many movements, of one rounding unit of the weights, two right programs may be apart, and how many rounding units
-# where they hardly move. `docs/evidence/checks.py` measures the distances of right twins and of wrong ones.
+# Two right programs may be apart by as many times as one rounding unit of the weights moves them, and where they hardly
+# move by as many rounding units. `docs/evidence/checks.py` measures the distances of right lanes and of wrong ones.
 MOVEMENTS = 8.0
 UNITS = 16.0
-# Gradients jump where a unit passes the kink of a ReLU or of a maximum, which one program may do and the other not. So
-# they may be twice as far apart as the whole movement carries them, which passes many; and in bf16, in which frameworks
-# sum gradients in different formats, by half their length.
+# A gradient jumps where a unit passes the kink of a ReLU or of a maximum, and rounding may carry one program past it
+# and the other not. So two gradients may be twice as far apart as the whole movement carries them, as that passes many
+# kinks. In bf16 frameworks sum gradients in different formats: there they may differ by half their length.
 KINKS = 2.0
 COARSE = 0.5
 # A quantity that may differ by a larger share shows nothing.
 _BLUNT = 0.25
-# What moves by more units than this in a random training step is taken to depend on random layers.
+# In a random training step, what moves by more rounding units than this is taken to depend on random layers.
 _REACHED = 64.0
 # Standard errors by which the mean losses of two random training steps may differ: with 8 draws each, Student's t
 # exceeds it once in 5,000 pairs.
@@ -73,7 +73,6 @@ _WORDS = {
     "gradients": "gradients",
     "statistics": "running statistics",
 }
-
 
 _SILENT = "the record does not say what was computed"
 
@@ -119,7 +118,7 @@ def _draws(first: list[float], second: list[float], unit: float) -> Agreement:
 
 
 def _groups(quantity: str, one: Sketch, other: Sketch, precision: str, *, random: bool) -> list[Agreement]:
-    """Every group that can be compared closely, or that differs."""
+    """One agreement for each group that can be compared closely, and for each other group that differs by more."""
     if one.names != other.names or one.slots.shape != other.slots.shape:
         raise ValueError(f"{_WORDS[quantity]} have other names or shapes")
     sizes = np.maximum(one.norms, other.norms).astype(np.float64)
@@ -143,11 +142,12 @@ def _groups(quantity: str, one: Sketch, other: Sketch, precision: str, *, random
 
 
 def _moved(quantity: str, one: Sketch, other: Sketch) -> NDArray[np.float64]:
-    """How far a group moves: the geometric mean of both programs, or one of them where the other cannot tell.
+    """How far each group moves: the geometric mean of both programs' movements, or the one that is known.
 
-    Of a single number each program's movement may be small by chance. The mean of two seldom is, and a wrong program
-    that moves a thousand times as far as the right one still hides no more than thirty times as much. A gradient that
-    vanishes is rounding alone, which one framework may sum more coarsely than the other: there the larger one counts.
+    A single number may by chance move little in one program, and seldom does in both. The larger movement would let a
+    wrong program that moves a thousand times as far hide a thousand times as much; the mean lets it hide thirty times
+    as much. For gradients the larger one counts: one that vanishes is rounding alone, which one framework may sum more
+    coarsely than the other.
     """
     first, second = (np.asarray(sketch.moved, np.float64) for sketch in (one, other))
     both = np.fmax(first, second) if quantity == "gradients" else np.sqrt(first * second)

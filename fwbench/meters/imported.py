@@ -6,7 +6,7 @@ from collections.abc import Container, Mapping, Sequence
 from fwbench.record.lanes import LANES, Lane
 from fwbench.record.measurement import Metric
 
-# What such a framework takes counts in these; a device's allocator counts the lane's own framework alone.
+# Metrics in which the memory of such a framework counts. A device's allocator counts the lane's own framework alone.
 _HOLDING = ("host_initial_memory", "host_peak_memory")
 
 
@@ -29,7 +29,7 @@ def also_imported(lane: Lane, before: Container[str], now: Container[str]) -> li
 
 
 def with_others(metrics: Mapping[str, Metric], others: Sequence[str]) -> dict[str, Metric]:
-    """The metrics of a process that holds other frameworks, too: what its own one takes is at most what was read."""
+    """The metrics of a process that holds other frameworks too: its own framework needs at most the memory read."""
     return {
         name: dataclasses.replace(metric, source=f"{metric.source}, {' and '.join(others)} among them", at_most=True)
         if name in _HOLDING and metric.value is not None

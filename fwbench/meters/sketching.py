@@ -1,11 +1,10 @@
 """What the program that was timed computes: read back when all timing is over, and folded into sketches.
 
-    inference    output of the last call             restart, weights moved: output
-    training     restart: loss, gradients, statistics, loss     restart, weights moved: the same
+    inference    output of the last call                        then restart with moved weights: output
+    training     restart: loss, gradients, statistics, loss     then restart with moved weights: the same
 
-The second run tells how far another right program may be away. Every weight moves by about one rounding unit, which
-does to a result what another order of summing does, and random layers draw other numbers. What moves far by that
-cannot be compared closely; what hardly moves must agree closely.
+The second run shows how far rounding can carry a right program: every weight moves by some rounding units, and random
+layers draw other numbers. What moves far by that cannot be compared closely; what hardly moves must agree closely.
 """
 
 import zlib
@@ -22,8 +21,8 @@ from fwbench.record.sketch import STEPS, UNIT, Sketch
 
 Array = NDArray[Any]
 
-# Slots of an output or of losses, and of each group of gradients or statistics. With so many groups at most, a record
-# grows by less than 8 KiB.
+# Slots of an output or of losses, and of each group of gradients or statistics; and the most groups of each quantity:
+# so many that a record grows by less than 8 KiB.
 _WIDE, _NARROW = 256, 3
 _GROUPS = {"output": 1, "losses": 1, "gradients": 192, "statistics": 48}
 # Slots in which movements are measured before they are folded to fewer: a multiple of both counts.
@@ -31,7 +30,7 @@ _FINE = 768
 # Numbers that are given signs at once.
 _CHUNK = _FINE << 12
 
-# First losses of a random training step that are averaged.
+# Where a training step is random, the first losses of so many draws are averaged.
 DRAWS = 8
 # Where a loss moves by a larger share than this, the training step may be random.
 _SUSPICIOUS = 2.0**-16
@@ -104,7 +103,7 @@ def of_training(
 
 
 def _moved(weights: Mapping[str, Array], precision: str) -> Weights:
-    """Each weight some units of rounding larger or smaller; the same in every lane."""
+    """Make each weight some rounding units larger or smaller, the same ones in every lane."""
     signs = np.random.default_rng(0).choice(np.array([-1, 1], np.float32), _CHUNK)
     factors = 1 + np.float32(STEPS[precision] * UNIT[precision]) * signs
     moved = {}

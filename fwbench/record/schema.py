@@ -165,7 +165,7 @@ class Sketch(msgspec.Struct):
     norms: Annotated[_Base64, Meta(description="L2 length of each group, the upper halves of float32")]
     moved: Annotated[
         _Base64,
-        Meta(description="how far each group moved with every weight moved by a rounding unit, as norms; NaN: unknown"),
+        Meta(description="how far each group moved with every weight moved by rounding units, as norms; NaN: unknown"),
     ]
 
 

@@ -2,7 +2,6 @@
 
 import itertools
 import shlex
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -43,8 +42,8 @@ class Evidence:
     Attributes:
         word: `proved` (in float64, with these versions, in the mode that was timed), `checked` (this run's results
             agree), `different` (they do not), or `unchecked`.
-        detail: half a sentence: what agrees or differs and by how much, or why nothing was checked.
-        stale: why a proof that exists does not hold for what was measured; empty where it holds or there is none.
+        detail: half a sentence: what agrees or differs and by how much, or why the run's check says nothing.
+        stale: why no proof holds for what was measured; empty where one does.
     """
 
     word: Word
@@ -69,14 +68,12 @@ def evidence(one: Case, other: Case) -> Evidence:
     if refuted:
         return Evidence("different", doubt)
     if not doubt:
-        return Evidence("proved", str(check) if check.agrees else "by a proof in float64, or one network in both")
-    if check.agrees:
-        return Evidence("checked", str(check), doubt)
-    return Evidence("unchecked", str(check), doubt)
+        return Evidence("proved", str(check))
+    return Evidence("checked" if check.agrees else "unchecked", str(check), doubt)
 
 
 def _check(one: Case, other: Case) -> Agreement:
-    """What the sketches of the two lanes' processes say; the worst, where several processes began alike."""
+    """What the sketches of two lanes say. Of several pairs of processes, one that differs comes before all others."""
     pairs = [
         agreement(first, second)
         for first, second in itertools.product(one.measurements, other.measurements)
@@ -92,7 +89,7 @@ def _start(measurement: Measurement) -> tuple[int, str]:
 
 
 def _doubt(one: Case, other: Case) -> tuple[str, bool]:
-    """Why no proof stands behind two lanes, empty where one does; and whether a proof that holds has refuted them."""
+    """Why no proof holds for two lanes, empty where one does; and whether a proof has found that they differ."""
     proofs = _proof(one), _proof(other)
     if len({proof.get("framework", case.workload.lane) for proof, case in zip(proofs, (one, other), strict=True)}) == 1:
         return "", False
@@ -148,13 +145,18 @@ def doubts(given: Iterable[Case]) -> list[str]:
 
 
 def tally(given: Iterable[Case]) -> dict[str, str]:
-    """By model, how many pairs of lanes each word stands beside: `proved 4, checked 2`."""
-    words: dict[str, Counter[str]] = {}
+    """By model, how many pairs of lanes each word stands beside, with the details: `checked 2 (outputs agree ...)`."""
+    details: dict[str, dict[Word, list[str]]] = {}
     for one, other in _pairs(given):
-        words.setdefault(one.workload.model, Counter())[evidence(one, other).word] += 1
+        shown = evidence(one, other)
+        details.setdefault(one.workload.model, {}).setdefault(shown.word, []).append(shown.detail)
     return {
-        model: ", ".join(f"{name} {counts[name]}" for name in get_args(Word) if counts[name])
-        for model, counts in words.items()
+        model: "; ".join(
+            f"{name} {len(by_word[name])} ({', '.join(dict.fromkeys(by_word[name]))})"
+            for name in get_args(Word)
+            if name in by_word
+        )
+        for model, by_word in details.items()
     }
 
 

@@ -106,7 +106,7 @@ class Workers:
         self._needed: dict[Workload, tuple[Flags, str]] = {}
         # Of a workload, the batches that did not fit.
         self._unfit: dict[Workload, tuple[int, ...]] = {}
-        # The file of a model's initial values, by a workload that says no more than what they depend on.
+        # The files of models' initial values. A key is a workload that holds only what the values depend on.
         self._starts: dict[Workload, str | None] = {}
         self._scratch: Scratch | None = None
 
@@ -285,7 +285,7 @@ class Workers:
             "model": complete(self._project.models[workload.model]).to_json(),
             "path": [str(folder) for folder in self._project.path],
             "proofs": str(self._project.root / PROOFS),
-            # Which has to prove as well, for its versions are measured.
+            # The interpreter that has to prove, as its versions are measured.
             "python": self._pythons.get(LANES[workload.lane].framework),
             "protocol": protocol.to_json(),
             "machine": self._tells(workload),
