@@ -134,13 +134,13 @@ def checkpoint(tmp_path, monkeypatch):
 
 
 def test_a_checkpoint_reaches_what_no_other_point_does(checkpoint):
-    # log 1..16 ends below the clip at 4.
+    # The smallest of sixteen draws at unit scale lies above the clip at -12.
     prove("Decay", "decay_clip")
-    prove("Decay", "decay_clip", checkpoint=checkpoint(3.5))
-    *_, trained = prove("Decay", "decay", checkpoint=checkpoint(4.5))
+    prove("Decay", "decay_clip", checkpoint=checkpoint(-11.0))
+    *_, trained = prove("Decay", "decay", checkpoint=checkpoint(-14.0))
     assert trained.points[-1] == "checkpoint weights"
     with pytest.raises(NotTheSame, match="checkpoint weights"):
-        prove("Decay", "decay_clip", checkpoint=checkpoint(4.6))
+        prove("Decay", "decay_clip", checkpoint=checkpoint(-14.1))
 
 
 def test_a_checkpoint_that_does_not_fit_is_told(checkpoint, tmp_path):

@@ -6,7 +6,7 @@ import torchvision  # noqa: F401 (before TensorFlow, whose LLVM its compiler's w
 
 from fwbench.compare.programs import compare
 from fwbench.models import CATALOG
-from fwbench.parity.case import MODELS, Case
+from fwbench.parity.case import MAIN, MODELS, Case
 from fwbench.parity.errors import BOUNDS, measure, prove
 from fwbench.parity.torch import TorchSide
 from tests.tensorflow import needs_tensorflow
@@ -145,7 +145,7 @@ def test_rematerialisation_computes_every_block_again_and_changes_no_result(tf):
     rematerialise(again.network)
     for quantity in ("gradients", "statistics", "output"):
         assert max(measure(quantity, kept, again).values()) < BOUNDS[quantity]
-    nodes = [side._differentiate.get_concrete_function().graph.as_graph_def().node for side in (kept, again)]
+    nodes = [side._differentiate.get_concrete_function(side._begin(MAIN)).graph.as_graph_def().node for side in (kept, again)]
     assert [[node.op for node in of].count("DepthwiseConv2dNative") for of in nodes] == [11, 22]
 
 
