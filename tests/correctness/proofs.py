@@ -4,8 +4,16 @@ import pytest
 
 from fwbench.models import CATALOG
 from fwbench.parity.case import MODELS
-from fwbench.parity.proof import modes_apart
+from fwbench.parity.proof import Proof, modes_apart
 from tests.tensorflow import needs_tensorflow
+
+
+class WithoutSteps(Proof):
+    """Optimizers' steps, which no mistake in a network needs to be seen, take two thirds of a small proof's time."""
+
+    @property
+    def quantities(self):
+        return tuple(quantity for quantity in super().quantities if quantity not in ("sgd", "adam"))
 
 
 def over(cases):
@@ -14,6 +22,9 @@ def over(cases):
     parameters = [pytest.param(case, id="-".join(case), marks=marks.get(case[1], [])) for case in cases]
     return pytest.mark.parametrize("proof", parameters, indirect=True)
 
+
+# What every run proves again, proofs on record or not. The others' gradients take gigabytes in float64.
+SMALL = [name for name in MODELS if CATALOG[name].parameters < 10e6]
 
 FRAMEWORKS = ("jax", "tensorflow")
 EVERY = [(name, framework, mode) for name in MODELS for framework in FRAMEWORKS for mode in modes_apart(CATALOG[name])]

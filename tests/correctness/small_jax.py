@@ -32,6 +32,8 @@ def _decay(mistake, states=16):
     def apply(p, x):
         dt, log = p["dt"], p["A_log"]
         if mistake == "clip":
+            log = jnp.minimum(log, 4)
+        if mistake == "floor":
             log = jnp.maximum(log, -12)
         if mistake == "scaled_gradient":
             dt = 1.003 * dt - jax.lax.stop_gradient(0.003 * dt)

@@ -6,9 +6,10 @@ import torchvision  # noqa: F401 (before TensorFlow, whose LLVM its compiler's w
 
 from fwbench.compare.programs import compare
 from fwbench.models import CATALOG
-from fwbench.parity.case import MAIN, MODELS, Case
+from fwbench.parity.case import MAIN, Case
 from fwbench.parity.errors import BOUNDS, measure, prove
 from fwbench.parity.torch import TorchSide
+from tests.correctness.proofs import SMALL
 from tests.tensorflow import needs_tensorflow
 
 pytestmark = needs_tensorflow
@@ -21,9 +22,9 @@ def tf():
     return tf
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(scope="module", params=SMALL)
 def sides(request):
-    """PyTorch's and TensorFlow's answers on small images, in inference, which every run proves."""
+    """PyTorch's and TensorFlow's answers on small images, in inference."""
     from fwbench.parity.tensorflow import TensorFlowSide
 
     model = CATALOG[request.param]
@@ -145,8 +146,9 @@ def test_rematerialisation_computes_every_block_again_and_changes_no_result(tf):
     rematerialise(again.network)
     for quantity in ("gradients", "statistics", "output"):
         assert max(measure(quantity, kept, again).values()) < BOUNDS[quantity]
-    nodes = [side._differentiate.get_concrete_function(side._begin(MAIN)).graph.as_graph_def().node for side in (kept, again)]
-    assert [[node.op for node in of].count("DepthwiseConv2dNative") for of in nodes] == [11, 22]
+    graphs = [side._differentiate.get_concrete_function(side._begin(MAIN)).graph for side in (kept, again)]
+    convolutions = [[node.op for node in graph.as_graph_def().node].count("DepthwiseConv2dNative") for graph in graphs]
+    assert convolutions == [11, 22]
 
 
 @pytest.fixture(params=[False, True], ids=["graph", "xla"])

@@ -19,6 +19,7 @@ from fwbench.parity.proof import Proof, modes
 from fwbench.parity.store import stamp
 from fwbench.record.reading import PROOFS
 from fwbench.worker import prove as proving
+from tests.correctness.proofs import WithoutSteps
 
 TORCH = """
 import torch
@@ -123,11 +124,11 @@ def nothing_left():
     gc.collect()
 
 
-def prove(model):
+def prove(model, kind=WithoutSteps):
     """The largest error of each quantity over all modes."""
     errors = {}
     for mode in modes(model):
-        proof = Proof(model, "jax", mode)
+        proof = kind(model, "jax", mode)
         for quantity in proof.quantities:
             errors[quantity] = max(errors.get(quantity, 0.0), proof.prove(quantity))
     return errors
@@ -136,7 +137,7 @@ def prove(model):
 def test_a_right_port_is_proved(twins):
     model = twins()
     assert modes(model) == ("eval", "train")
-    errors = prove(model)
+    errors = prove(model, Proof)
     assert errors.keys() == BOUNDS.keys()
     assert all(errors[quantity] < BOUNDS[quantity] / 100 for quantity in errors)
 
@@ -208,7 +209,7 @@ def test_flaxs_own_batch_norm_can_be_accepted_and_the_proof_says_so(twins):
     model = twins(flax=FLAXS_OWN, tolerance={"statistics": 0.01})
     errors = prove(model)
     assert BOUNDS["statistics"] < errors["statistics"] < 0.01
-    assert Proof(model, "jax", "train").note.startswith("The running variances differ because jax updates them")
+    assert WithoutSteps(model, "jax", "train").note.startswith("The running variances differ because jax updates them")
 
 
 @pytest.mark.parametrize(
