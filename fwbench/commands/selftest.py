@@ -24,7 +24,7 @@ from typing import Any
 
 from fwbench.compare import duet, evidence
 from fwbench.compare.criteria import CRITERIA
-from fwbench.compare.statistics import LOOKS, SCREENING
+from fwbench.compare.statistics import RULE
 from fwbench.errors import UserError
 from fwbench.machine import Machine, machine
 from fwbench.machine.load import OtherLoad
@@ -187,7 +187,7 @@ def _selftest(options: argparse.Namespace) -> int:
         here = dataclasses.replace(here, threads=1)
     benchmarks = workloads(here.device)
     # What both sides are asked to do, and what is made of it.
-    asked = [*(workload.id for workload in benchmarks), repr((LOOKS, SCREENING, CRITERIA, pairs.PARAMETERS))]
+    asked = [*(workload.id for workload in benchmarks), repr((RULE, CRITERIA, pairs.PARAMETERS))]
     header = {
         "definition": hashlib.sha256("\n".join(asked).encode()).hexdigest()[:16],
         # As it will be read back.

@@ -14,7 +14,7 @@ from fwbench.compare.criteria import CRITERIA, Threshold
 from fwbench.compare.findings import ORDER, Decision, Finding, Kind, Outcome, Verdict
 from fwbench.compare.programs import changes
 from fwbench.compare.programs import compare as compare_programs
-from fwbench.compare.statistics import Confirmation, Suspect, cleared, screen, screening_pairs
+from fwbench.compare.statistics import Confirmation, Suspect, cleared, screen, screening_pairs, unfinished
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Failure, fitting
 from fwbench.record.workload import Workload
@@ -127,31 +127,44 @@ def compare(
         thresholds: by workload and metric.
         tell: called with each step as it begins.
     """
-    work = _Work(thresholds)
-    while wanted := work.to_screen():
-        tell(f"screening {len(wanted)}, pair {1 + len(work.screening[wanted[0]])}")
-        work.take(play(wanted), work.screening)
-    confirmation = Confirmation(work.suspects())
-    while confirmation.wanted:
-        asked = tuple(dict.fromkeys(workload for workload, _ in confirmation.open))
-        while wanted := work.to_confirm(asked, confirmation.wanted):
-            tell(f"confirming {len(wanted)}, pair {1 + len(work.confirmation[wanted[0]])}")
-            work.take(play(wanted), work.confirmation)
-        for name in confirmation.open:
-            if name[0] in work.failed:
-                confirmation.withdraw(name)
-        confirmation.judge({name: work.differences(name, confirmation.wanted) for name in confirmation.open})
-    return work.comparisons(confirmation.verdicts)
+    duet = Duet(thresholds)
+    duet.play(play, tell)
+    return duet.comparisons()
 
 
-class _Work:
-    """What is to do, and what was found."""
+class Duet:
+    """What is to be played of these workloads, and what was found, also where that ends early.
 
-    def __init__(self, workloads: Mapping[Workload, Mapping[str, Threshold]]) -> None:
-        self.thresholds = workloads
-        self.screening: dict[Workload, list[Pair]] = {workload: [] for workload in workloads}
-        self.confirmation: dict[Workload, list[Pair]] = {workload: [] for workload in workloads}
+    Args:
+        thresholds: by workload and metric.
+    """
+
+    def __init__(self, thresholds: Mapping[Workload, Mapping[str, Threshold]]) -> None:
+        self.thresholds = thresholds
+        self.screening: dict[Workload, list[Pair]] = {workload: [] for workload in thresholds}
+        self.confirmation: dict[Workload, list[Pair]] = {workload: [] for workload in thresholds}
         self.failed: dict[Workload, Fault] = {}
+        self._verdicts: Mapping[tuple[Workload, str], Verdict] = {}
+        self._open: tuple[tuple[Workload, str], ...] = ()
+
+    def play(self, play: Play, tell: Callable[[str], None] = lambda _: None) -> None:
+        """Take the workloads through both stages."""
+        while wanted := self.to_screen():
+            tell(f"screening {len(wanted)}, pair {1 + len(self.screening[wanted[0]])}")
+            self.take(play(wanted), self.screening)
+        confirmation = Confirmation(self.suspects())
+        self._verdicts = confirmation.verdicts
+        while asked := confirmation.open:
+            self._open = asked
+            workloads = tuple(dict.fromkeys(workload for workload, _ in asked))
+            while wanted := self.to_confirm(workloads, confirmation.wanted):
+                tell(f"confirming {len(wanted)}, pair {1 + len(self.confirmation[wanted[0]])}")
+                self.take(play(wanted), self.confirmation)
+            for name in asked:
+                if name[0] in self.failed:
+                    confirmation.withdraw(name)
+            confirmation.judge({name: self.differences(name, confirmation.wanted) for name in confirmation.open})
+        self._open = ()
 
     def take(self, played: Mapping[Workload, Pair | Fault], into: Mapping[Workload, list[Pair]]) -> None:
         """Keep a round's pairs with those of their stage."""
@@ -199,18 +212,20 @@ class _Work:
         workload, metric = name
         return [pair.differences[metric] for pair in self.confirmation[workload][:pairs]]
 
-    def comparisons(self, verdicts: Mapping[tuple[Workload, str], Verdict]) -> dict[Workload, Comparison]:
-        """What became of each workload."""
+    def comparisons(self) -> dict[Workload, Comparison]:
+        """What became of each workload that was played at all."""
         found = {}
+        unscreened = self.to_screen()
         for workload in self.thresholds:
             pairs = self.screening[workload]
             fault = self.failed.get(workload)
             if fault:
                 found[workload] = _failed(workload, fault, built=bool(pairs))
                 continue
+            if not pairs:
+                continue
             of_metrics = {
-                metric: verdicts.get((workload, metric))
-                or cleared([p.differences[metric] for p in pairs], self.threshold(workload, metric, pairs))
+                metric: self._verdict(workload, metric, workload in unscreened)
                 for of, metric in self._decided_by_pairs()
                 if of == workload
             }
@@ -227,6 +242,15 @@ class _Work:
                 else "",
             )
         return found
+
+    def _verdict(self, workload: Workload, metric: str, unscreened: bool) -> Verdict:
+        pairs = self.screening[workload]
+        screened = [pair.differences[metric] for pair in pairs]
+        if (workload, metric) in self._verdicts:
+            return self._verdicts[workload, metric]
+        if unscreened or (workload, metric) in self._open:
+            return unfinished([p.differences[metric] for p in self.confirmation[workload]] or screened)
+        return cleared(screened, self.threshold(workload, metric, pairs))
 
     def _decided_by_pairs(self) -> Iterator[tuple[Workload, str]]:
         for workload, thresholds in self.thresholds.items():

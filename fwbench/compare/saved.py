@@ -30,8 +30,7 @@ from fwbench.record.reading import Record
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
 
-# The suite's false-alarm rate, and the confidence of intervals.
-_ALPHA = 0.01
+# Of intervals.
 _CONFIDENCE = 0.95
 
 # A field of the protocol that a record lacks was not there when it was made: everything was done as by default.
@@ -470,7 +469,7 @@ def _judged(cases: Sequence[_Compared]) -> list[Finding]:
         if not case.exact and not case.alone and math.isfinite(case.certain):
             excess = case.certain - case.worse_by(TOLERATED * case.threshold)
             p_values[at] = min(1.0, (case.best.choices if case.best else 1) * _p_value(excess, *case.spread))
-    fallen = holm(p_values, _ALPHA)
+    fallen = holm(p_values)
     found = [(case, _finding(case, p_values.get(at), at in fallen)) for at, case in enumerate(cases)]
     # Beside the best only what is worse counts; it then stands for what was found beside the baseline.
     worse = {(f.benchmark, f.metric): f for case, f in found if case.best and f.kind == "regressed"}

@@ -4,11 +4,13 @@ The replicate is a pair of processes, one of each side, alive together and takin
 process are not independent, and tests on them find a change in two of three runs in which nothing changed.
 
     screening      3 pairs of each benchmark (4 where they scatter)      estimate beyond the threshold: a suspect
-    confirmation   fresh pairs of the suspects; after 4, 10 and 16       cleared, or an exact test, or inconclusive
+    confirmation   fresh pairs of the suspects, one at a time            until one is cleared, confirmed, or has 64
 
-Screening alone errs in every fourth suite; its pairs are not used again, so what confirms a suspect owes nothing to the
+Screening alone errs in every fourth suite; its pairs do not count again, so what confirms a suspect owes nothing to the
 luck that made it one. As both sides of a pair run in random order, unchanged code makes its difference symmetric about
-zero, and the signed-rank test is valid whatever the noise.
+zero: given how large a difference is, its sign is a fair coin. Confirmation bets on these signs, at odds that what was
+seen before decides (`evidence`). Unchanged code multiplies the stake by 1/alpha with a chance of at most alpha,
+whatever the noise and whenever one stops, so that more pairs can be played for as long as the answer is open.
 
 A difference is the logarithm of head over base of a metric that is better when lower: above zero, head is worse.
 """
@@ -16,13 +18,12 @@ A difference is the logarithm of head over base of a metric that is better when 
 import functools
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from statistics import median
+from dataclasses import dataclass, field
+from statistics import NormalDist
 from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from fwbench.compare.findings import Decision, Verdict
 
@@ -39,22 +40,24 @@ THRESHOLD = 0.02
 TOLERATED = 0.25
 
 
-@dataclass(frozen=True)
-class Look:
-    """A moment at which confirmation decides.
+# The share of unchanged suites that may fail.
+ALPHA = 0.01
 
-    Attributes:
-        pairs: fresh pairs that each suspect has by then.
-        alpha: the share of the suite's false-alarm rate that is spent here, 0 for none.
-        clear_below: an estimated change below this share of the threshold clears the suspect.
-    """
+# From so many pairs on, an estimated change below this share of the threshold clears a suspect.
+CLEARING = {4: 0.25, 10: 0.5, 16: 1.0}
 
-    pairs: int
-    alpha: float
-    clear_below: float
+# Fresh pairs after which an open suspect is left inconclusive.
+MOST = 64
 
+# What a change and the scatter between pairs may be, in thresholds: all of them are bet on in proportion to how well
+# they have foretold the pairs before.
+_CHANGES, _SCATTERS = (grid.ravel() for grid in np.meshgrid(2.0 ** np.arange(5), 4.0 ** np.arange(-2, 2)))
 
-LOOKS = (Look(4, 0.0, 0.25), Look(10, 0.004, 0.5), Look(16, 0.006, 1.0))
+# Of a smaller threshold, or none, they are counted in this.
+_FINEST = 0.001
+
+# All that a verdict rests on.
+RULE = (SCREENING, THRESHOLD, TOLERATED, ALPHA, CLEARING, MOST, _CHANGES.tolist(), _SCATTERS.tolist())
 
 
 @dataclass(frozen=True)
@@ -64,16 +67,17 @@ class Suspect:
     Attributes:
         direction: 1 of being worse, -1 of being better.
         threshold: the smallest change that counts for it.
+        screened: the differences that made it a suspect.
     """
 
     direction: int
     threshold: float = THRESHOLD
+    screened: Sequence[float] = field(default=(), repr=False)
 
 
 def estimate(differences: Sequence[float]) -> float:
     """The median of all pairwise means: Hodges and Lehmann (1963), Annals of Mathematical Statistics 34, 598-611."""
-    # By the standard library, which needs a quarter of NumPy's time for so few.
-    return float(median(_walsh(differences).tolist()))
+    return float(np.median(_walsh(differences)))
 
 
 def interval(differences: Sequence[float], confidence: float = 0.95) -> tuple[float, float, float]:
@@ -89,19 +93,34 @@ def interval(differences: Sequence[float], confidence: float = 0.95) -> tuple[fl
     return float(walsh[cut]), float(walsh[-1 - cut]), float(1 - 2 * below[cut])
 
 
-def p_values(differences: Sequence[Sequence[float]], tolerated: Sequence[float]) -> list[float]:
-    """Exact one-sided signed-rank tests (Wilcoxon 1945) of "head is worse by at most `tolerated`".
+def evidence(differences: Sequence[float], before: Sequence[float], threshold: float = THRESHOLD) -> list[float]:
+    """What a stake of 1 has become after each pair, by bets against "head is worse by at most a quarter of it".
+
+    Given how large a difference is, its sign is bet on: the share of the stake on each sign is its chance under a
+    mixture of changes and scatters, in proportion to how well each of these has foretold the earlier pairs. Pairs
+    scatter by Cauchy's law in it, as machines have heavy tails: a wild pair then costs half of the stake, where a rank
+    or a mean would give it the greatest weight. If the hypothesis holds, no bet gains on average, and the stake comes
+    to 1/alpha at any time with a chance of at most alpha (Ville 1939; Ramdas et al. 2023, "Game-theoretic statistics
+    and safe anytime-valid inference", Statistical Science 38).
 
     Args:
-        differences: of shape (tests, pairs).
-        tolerated: of each test.
+        differences: of fresh pairs in their order, above zero where head is worse.
+        before: of other pairs, which only teach which changes to bet on.
+        threshold: the smallest change that counts, as a share of base.
     """
-    shifted = np.asarray(differences) - np.log1p(tolerated)[:, np.newaxis]
-    found: list[float] = stats.wilcoxon(shifted, alternative="greater", method="exact", axis=1).pvalue.tolist()
+    unit, tolerated = math.log1p(max(threshold, _FINEST)), math.log1p(TOLERATED * threshold)
+    pairs = (np.array([*before, *differences])[:, np.newaxis] - tolerated) / unit
+    as_seen, mirrored = (1 / (_SCATTERS + (sign * pairs - _CHANGES + TOLERATED) ** 2 / _SCATTERS) for sign in (1, -1))
+    learned = np.log(as_seen)
+    foretold = np.cumsum(learned, axis=0) - learned
+    trust = np.exp(foretold - foretold.max(axis=1, keepdims=True))
+    for_sign, against = ((trust * chance).sum(axis=1) for chance in (as_seen, mirrored))
+    gains = 2 * for_sign / (for_sign + against)
+    found: list[float] = np.cumprod(gains[len(before) :]).tolist()
     return found
 
 
-def holm(p_values: Mapping[Name, float], alpha: float) -> set[Name]:
+def holm(p_values: Mapping[Name, float], alpha: float = ALPHA) -> set[Name]:
     """Which hypotheses fall, with a chance of at most `alpha` that any true one does (Holm 1979)."""
     rejected: set[Name] = set()
     for name in sorted(p_values, key=lambda name: p_values[name]):
@@ -123,46 +142,48 @@ def screen(differences: Sequence[float], threshold: float = THRESHOLD) -> Suspec
     found = estimate(differences)
     if abs(found) <= math.log1p(threshold):
         return None
-    return Suspect(1 if found > 0 else -1, threshold)
+    return Suspect(1 if found > 0 else -1, threshold, tuple(differences))
 
 
-def cleared(differences: Sequence[float], threshold: float = THRESHOLD, p: float | None = None) -> Verdict:
+def cleared(differences: Sequence[float], threshold: float = THRESHOLD) -> Verdict:
     """The verdict on what seems not to have changed: inconclusive where the pairs scatter too much to say so.
 
     Where they tell the change no better than to within the threshold (its standard error), one of two and a half times
     the threshold has a chance of one in fourteen or more to look like none.
     """
-    error = float(np.std(differences, ddof=1)) / math.sqrt(len(differences))
+    low, high, confidence = interval(differences)
+    error = (high - low) / 2 / NormalDist().inv_cdf((1 + confidence) / 2)
     if error <= math.log1p(threshold):
-        return _verdict("unchanged", differences, p)
-    return _verdict("inconclusive", differences, p, _untold(differences))
+        return _verdict("unchanged", differences)
+    return _verdict("inconclusive", differences, note=_untold(differences))
+
+
+def unfinished(differences: Sequence[float]) -> Verdict:
+    """The verdict where no more pairs can be played: what these say, without a decision."""
+    return _verdict("inconclusive", differences, note=f"the run ended after {_spread(differences)}: run it again")
 
 
 class Confirmation(Generic[Name]):
-    """The second stage: fresh pairs of the suspects, judged together at each look.
+    """The second stage: fresh pairs of the suspects, judged together after each.
 
     Args:
         suspects: by name.
 
     Attributes:
         verdicts: on the suspects that are decided.
+        wanted: fresh pairs that each open suspect needs before the next `judge`.
     """
 
     def __init__(self, suspects: Mapping[Name, Suspect]) -> None:
         self.verdicts: dict[Name, Verdict] = {}
+        self.wanted = min(CLEARING)
         self._suspects = dict(suspects)
         self._withdrawn: set[Name] = set()
-        self._looks = list(LOOKS)
 
     @property
     def open(self) -> tuple[Name, ...]:
         """The suspects that are not decided."""
         return tuple(name for name in self._suspects if name not in self.verdicts and name not in self._withdrawn)
-
-    @property
-    def wanted(self) -> int:
-        """Fresh pairs that each open suspect needs before the next `judge`; 0 when all are decided."""
-        return self._looks[0].pairs if self.open else 0
 
     def withdraw(self, name: Name) -> None:
         """No more pairs can be had of this suspect. It still counts among the hypotheses."""
@@ -170,24 +191,34 @@ class Confirmation(Generic[Name]):
 
     def judge(self, differences: Mapping[Name, Sequence[float]]) -> None:
         """Look at the open suspects' fresh pairs, `wanted` of each."""
-        look = self._looks.pop(0)
-        towards = {name: [self._suspects[name].direction * d for d in differences[name]] for name in self.open}
-        # Whoever was cleared still counts among the hypotheses, as one that does not fall.
-        chances = dict.fromkeys(self._suspects, 1.0)
-        if look.alpha and towards:
-            tolerated = [TOLERATED * self._suspects[name].threshold for name in towards]
-            chances |= zip(towards, p_values(list(towards.values()), tolerated), strict=True)
-        fallen = holm(chances, look.alpha)
-        for name, pairs in towards.items():
-            suspect = self._suspects[name]
-            found, p = estimate(pairs), chances[name] if look.alpha else None
-            if name in fallen and found > math.log1p(suspect.threshold):
+        clear_below = max(share for pairs, share in CLEARING.items() if pairs <= self.wanted)
+        changes = {name: self._suspects[name].direction * estimate(differences[name]) for name in self.open}
+        # All others count among the hypotheses, too: the confirmed ones as fallen, the rest as standing.
+        chances = {
+            name: self._chance(name, differences[name])
+            for name, change in changes.items()
+            if change > math.log1p(self._suspects[name].threshold)
+        }
+        fallen = holm({name: chances.get(name, 0.0 if self._is_confirmed(name) else 1.0) for name in self._suspects})
+        for name, change in changes.items():
+            suspect, pairs = self._suspects[name], differences[name]
+            if name in fallen:
                 kind: Decision = "regressed" if suspect.direction > 0 else "improved"
-                self.verdicts[name] = _verdict(kind, differences[name], p)
-            elif found < math.log1p(look.clear_below * suspect.threshold):
-                self.verdicts[name] = cleared(differences[name], suspect.threshold, p)
-            elif not self._looks:
-                self.verdicts[name] = _verdict("inconclusive", differences[name], p, _untold(differences[name]))
+                self.verdicts[name] = _verdict(kind, pairs, chances[name])
+            elif change < math.log1p(clear_below * suspect.threshold):
+                self.verdicts[name] = cleared(pairs, suspect.threshold)
+            elif self.wanted >= MOST:
+                self.verdicts[name] = _verdict("inconclusive", pairs, chances.get(name), _untold(pairs))
+        self.wanted += 1
+
+    def _chance(self, name: Name, differences: Sequence[float]) -> float:
+        """A p-value that holds whenever one stops: the chance of such evidence at any time, without a change."""
+        suspect = self._suspects[name]
+        fresh, before = ([suspect.direction * d for d in pairs] for pairs in (differences, suspect.screened))
+        return min(1.0, 1 / max(evidence(fresh, before, suspect.threshold)))
+
+    def _is_confirmed(self, name: Name) -> bool:
+        return name in self.verdicts and self.verdicts[name].kind in ("regressed", "improved")
 
 
 def _verdict(kind: Decision, differences: Sequence[float], p: float | None = None, note: str = "") -> Verdict:
@@ -197,8 +228,14 @@ def _verdict(kind: Decision, differences: Sequence[float], p: float | None = Non
 
 
 def _untold(differences: Sequence[float]) -> str:
+    return f"{_spread(differences)}, do not decide: measure again with less load"
+
+
+def _spread(differences: Sequence[float]) -> str:
     low, high = math.expm1(min(differences)), math.expm1(max(differences))
-    return f"{len(differences)} pairs, from {low:+.0%} to {high:+.0%}, do not decide: measure again with less load"
+    return (
+        f"{len(differences)} pairs, from {low:+.0%} to {high:+.0%}" if len(differences) > 1 else f"1 pair, {low:+.0%}"
+    )
 
 
 def _walsh(differences: Sequence[float]) -> NDArray[np.float64]:

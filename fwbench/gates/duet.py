@@ -134,14 +134,22 @@ class DuetGate(Gate):
                 fallback=self._selection.fallback,
                 fit_batch=self._selection.fit_batch,
             )
-            self._found |= duet.compare(missing, pairs.play, tell)
+            played = duet.Duet(missing)
+            try:
+                played.play(pairs.play, tell)
+            except KeyboardInterrupt:
+                # No further test will ask for what is known by now.
+                self._asked |= played.comparisons()
+                raise
+            self._found |= played.comparisons()
         except UserError as error:
             pytest.exit(str(error), pytest.ExitCode.USAGE_ERROR)
         except Exception as error:
             # Minutes of pairs: the next test must not start them again.
             self._fault = type(error).__name__
             raise
-        self._seconds += time.monotonic() - begun
+        finally:
+            self._seconds += time.monotonic() - begun
 
     def _title(self, name: str) -> str:
         return next((side.title for side in self._sides or () if side.name == name), self._against)

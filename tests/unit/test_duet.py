@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fwbench.compare.criteria import CRITERIA, Threshold
-from fwbench.compare.duet import compare, outcome
+from fwbench.compare.duet import Duet, compare, outcome
 from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.record.workload import Workload
@@ -258,14 +258,43 @@ def test_a_batch_that_may_not_or_cannot_be_smaller_is_not_comparable(play, room,
     assert found.note == f"memory must hold both sides at once; the base: {told}"
 
 
-def test_a_slower_head_is_confirmed_by_ten_fresh_pairs_of_it_alone(play):
+def test_a_slower_head_is_confirmed_by_fresh_pairs_of_it_alone(play):
     script = Script(slower(1.05, 2))
     found = play(script, ONE, TWO)
     assert {w.batch_size: c.kind for w, c in found.items()} == {1: "unchanged", 2: "regressed"}
     verdict = found[TWO].verdicts["latency"]
     assert verdict.ratio == pytest.approx(1.05)
-    assert (len(found[TWO].screening), len(found[TWO].confirmation), verdict.pairs) == (3, 10, 10)
+    assert (len(found[TWO].screening), len(found[TWO].confirmation), verdict.pairs) == (3, 8, 8)
     assert not found[ONE].confirmation
+
+
+@pytest.mark.parametrize(
+    ("ends", "known", "note"),
+    [(1, None, ""), (2, 1, "the run ended after 1 pair"), (6, 2, "the run ended after 2 pairs, from +5% to +5%")],
+)
+def test_a_duet_that_is_ended_tells_what_it_knows(monkeypatch, ends, known, note):
+    """At its first pairs, in screening, and after two confirming pairs of the one suspect."""
+    script = Script(slower(1.05, 2))
+    monkeypatch.setattr(pairs, "_Partner", script.partner)
+    played, rounds = Pairs(BASE, HEAD, CATALOG, machine(), "cpu", 60.0, seed=0), itertools.count(1)
+
+    def playing(workloads):
+        if next(rounds) == ends:
+            raise KeyboardInterrupt
+        return played.play(workloads)
+
+    duet = Duet(dict.fromkeys((ONE, TWO), THRESHOLDS))
+    with pytest.raises(KeyboardInterrupt):
+        duet.play(playing)
+    found = duet.comparisons()
+    if known is None:
+        assert found == {}
+        return
+    verdict = found[TWO].verdicts["latency"]
+    assert (verdict.kind, verdict.pairs) == ("inconclusive", known)
+    assert verdict.ratio == pytest.approx(1.05)
+    assert verdict.note.startswith(note)
+    assert found[ONE].verdicts["latency"].kind == ("unchanged" if ends > 3 else "inconclusive")
 
 
 def test_a_faster_head_is_improved(play):
@@ -367,14 +396,14 @@ def test_what_a_compiler_chose_by_measuring_on_a_gpu_is_decided_by_pairs(play):
     assert found.confirmation
     grown = Script(same, memory=lambda side, size: {"program_memory": 2e9 if side == "head" else 1e9})
     found = play(grown, workload)[workload]
-    assert (found.verdicts["program_memory"].kind, len(found.confirmation)) == ("regressed", 10)
+    assert (found.verdicts["program_memory"].kind, len(found.confirmation)) == ("regressed", 9)
 
 
 def test_a_growing_peak_is_found_by_pairs(play):
     script = Script(same, memory=lambda side, size: {"host_peak_memory": 5e8 if side == "head" else 4e8})
     found = play(script, ONE)[ONE]
     assert found.verdicts["peak_memory"].kind == "regressed"
-    assert len(found.confirmation) == 10
+    assert len(found.confirmation) == 8
 
 
 def test_thresholds_are_a_benchmarks_own(play, monkeypatch):

@@ -4,6 +4,7 @@ import dataclasses
 import importlib
 import json
 import shutil
+import signal
 import subprocess
 
 import pytest
@@ -13,7 +14,7 @@ from fwbench.compare.duet import Comparison, Fault, Pair
 from fwbench.compare.findings import Verdict
 from fwbench.plugin.session import Session
 from fwbench.record.measurement import Failure, Measurement, Metric
-from fwbench.worker import sides
+from fwbench.worker import interrupts, sides
 from fwbench.worker.client import PACKAGE
 from tests.unit.shared import ONE_PAIR
 from tests.unit.suites import benchmarks, in_process
@@ -56,22 +57,28 @@ class Given:
     def __init__(self):
         self.kinds, self.error, self.asked = {}, None, []
 
-    def compare(self, workloads, play, tell):
+    def duet(self, workloads):
+        self.workloads = workloads
+        return self
+
+    def play(self, play, tell):
         self.asked.append(
             {
                 workload.batch_size: sorted((metric, limit.share) for metric, limit in limits.items())
-                for workload, limits in workloads.items()
+                for workload, limits in self.workloads.items()
             }
         )
         if self.error:
             raise self.error
+
+    def comparisons(self):
         return {
             workload: compared(
                 workload,
                 self.kinds.get(workload.batch_size, "unchanged"),
                 self.kinds.get("program") == workload.batch_size,
             )
-            for workload in workloads
+            for workload in self.workloads
         }
 
 
@@ -79,7 +86,7 @@ class Given:
 def given(monkeypatch):
     """Duets that find what they are told, and measurements that take no time."""
     found = Given()
-    monkeypatch.setattr(duet, "compare", found.compare)
+    monkeypatch.setattr(duet, "Duet", found.duet)
     ordinary = {"throughput": Metric(1.0, "ordinary")}
     monkeypatch.setattr(
         Session, "run", lambda self, workload, protocol, tell=None: Measurement(workload, (0.5,) * 5, ordinary)
@@ -150,17 +157,17 @@ def test_unchanged_code_passes_and_heads_rounds_are_the_benchmarks(run, project)
 
 
 def test_a_batch_that_both_sides_had_to_halve_stands_under_the_one_that_was_played(run, project, given, monkeypatch):
-    play = given.compare
+    comparisons = given.comparisons
 
-    def halving(*of):
-        found = play(*of)
+    def halving():
+        found = comparisons()
         return {workload: halved(one) if workload.batch_size == 3 else one for workload, one in found.items()}
 
     def halved(one):
         pairs = [dataclasses.replace(pair, unfit=(3,)) for pair in one.screening]
         return dataclasses.replace(one, workload=one.workload.fitted((3,)), screening=pairs)
 
-    monkeypatch.setattr(duet, "compare", halving)
+    monkeypatch.setattr(given, "comparisons", halving)
     project.makepyfile(test_suite=benchmarks("mlp", "torch", sizes=(2, 3)))
     result = run({3: "regressed"}, "--benchmark-json=x.json")
     result.assert_outcomes(passed=1, failed=1)
@@ -319,6 +326,13 @@ def test_a_duet_that_broke_is_not_started_again(run, given):
     result.assert_outcomes(failed=3)
     assert len(given.asked) == 1
     assert result.outlines.count("the duet ended with ZeroDivisionError, as its first test tells") == 2
+
+
+def test_a_duet_that_is_ended_by_a_signal_tells_what_it_knows(run, given):
+    given.error = interrupts.Ended(signal.SIGTERM)
+    result = run({2: "inconclusive"})
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.fnmatch_lines(["3 benchmarks: 1 inconclusive, 2 unchanged*"])
 
 
 def test_a_base_that_cannot_be_had_ends_the_run_in_one_sentence(run, given, monkeypatch):

@@ -13,6 +13,7 @@ from scipy import stats
 from fwbench.compare import evidence, saved
 from fwbench.compare.criteria import CRITERIA, Threshold
 from fwbench.compare.saved import compare
+from fwbench.compare.statistics import ALPHA
 from fwbench.machine import disturbances, load
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.machine import AcceleratorProcess, AcceleratorState
@@ -357,7 +358,7 @@ def between(case):
             0.15,
         ),
         # No control over the suite's many benchmarks.
-        ("holm", lambda p_values, alpha: {name for name, p in p_values.items() if p <= alpha}, 0.2, 0.0),
+        ("holm", lambda p_values: {name for name, p in p_values.items() if p <= ALPHA}, 0.2, 0.0),
         # Certain of everything, as a test on rounds is.
         ("_p_value", lambda excess, error, degrees: 1e-9, 0.1, 0.0),
     ],
