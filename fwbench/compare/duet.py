@@ -133,7 +133,7 @@ def compare(
 
 
 class Duet:
-    """What is to be played of these workloads, and what was found, also where that ends early.
+    """The state of a comparison: which pairs are still to be played, and what was found, even if play stops early.
 
     Args:
         thresholds: by workload and metric.
@@ -167,7 +167,7 @@ class Duet:
         self._open = ()
 
     def take(self, played: Mapping[Workload, Pair | Fault], into: Mapping[Workload, list[Pair]]) -> None:
-        """Keep a round's pairs with those of their stage."""
+        """Add fresh pairs to their stage, drop earlier ones with other flags or another batch, and note faults."""
         for workload, found in played.items():
             if isinstance(found, Fault):
                 self.failed[workload] = found
@@ -208,7 +208,7 @@ class Duet:
         return found
 
     def differences(self, name: tuple[Workload, str], pairs: int) -> list[float]:
-        """Of the first so many confirming pairs."""
+        """The metric's differences in the first so many confirming pairs."""
         workload, metric = name
         return [pair.differences[metric] for pair in self.confirmation[workload][:pairs]]
 

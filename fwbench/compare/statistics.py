@@ -7,10 +7,10 @@ process are not independent, and tests on them find a change in two of three run
     confirmation   fresh pairs of the suspects, one at a time            until one is cleared, confirmed, or has 64
 
 Screening alone errs in every fourth suite; its pairs do not count again, so what confirms a suspect owes nothing to the
-luck that made it one. As both sides of a pair run in random order, unchanged code makes its difference symmetric about
-zero: given how large a difference is, its sign is a fair coin. Confirmation bets on these signs, at odds that what was
-seen before decides (`evidence`). Unchanged code multiplies the stake by 1/alpha with a chance of at most alpha,
-whatever the noise and whenever one stops, so that more pairs can be played for as long as the answer is open.
+luck that made it one. As both sides of a pair run in random order, unchanged code makes the pair's difference symmetric
+about zero: given the size of a difference, its sign is a fair coin. Confirmation bets on these signs (`evidence`).
+Unchanged code multiplies the stake by 1/alpha with a chance of at most alpha, whatever the noise and whenever one
+stops, so that more pairs can be played for as long as the answer is open.
 
 A difference is the logarithm of head over base of a metric that is better when lower: above zero, head is worse.
 """
@@ -36,28 +36,29 @@ SCREENING = 3
 # The smallest change that counts, as a share of base.
 THRESHOLD = 0.02
 
-# The test's null hypothesis is a change of at most this share of the threshold.
+# A saved record's null hypothesis is a change of at most this share of the threshold.
 TOLERATED = 0.25
-
 
 # The share of unchanged suites that may fail.
 ALPHA = 0.01
 
-# From so many pairs on, an estimated change below this share of the threshold clears a suspect.
+# From so many pairs on, an estimated change below this share of the threshold ends the confirmation of a suspect.
 CLEARING = {4: 0.25, 10: 0.5, 16: 1.0}
 
 # Fresh pairs after which an open suspect is left inconclusive.
 MOST = 64
 
-# What a change and the scatter between pairs may be, in thresholds: all of them are bet on in proportion to how well
-# they have foretold the pairs before.
+# Possible changes and scatters, in thresholds; the bets trust each as far as it has foretold earlier pairs.
 _CHANGES, _SCATTERS = (grid.ravel() for grid in np.meshgrid(2.0 ** np.arange(5), 4.0 ** np.arange(-2, 2)))
 
-# Of a smaller threshold, or none, they are counted in this.
+# Their unit where the threshold is smaller, or zero.
 _FINEST = 0.001
 
-# All that a verdict rests on.
-RULE = (SCREENING, THRESHOLD, TOLERATED, ALPHA, CLEARING, MOST, _CHANGES.tolist(), _SCATTERS.tolist())
+# The share of the stake that no bet risks: on a shared machine the surest sign can be wrong.
+_KEPT = 0.1
+
+# The settings that decide a verdict.
+RULE = (SCREENING, THRESHOLD, ALPHA, CLEARING, MOST, _CHANGES.tolist(), _SCATTERS.tolist(), _FINEST, _KEPT)
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Suspect:
     """What screening suspects of a benchmark.
 
     Attributes:
-        direction: 1 of being worse, -1 of being better.
+        direction: 1 if head seems worse, -1 if better.
         threshold: the smallest change that counts for it.
         screened: the differences that made it a suspect.
     """
@@ -94,28 +95,29 @@ def interval(differences: Sequence[float], confidence: float = 0.95) -> tuple[fl
 
 
 def evidence(differences: Sequence[float], before: Sequence[float], threshold: float = THRESHOLD) -> list[float]:
-    """What a stake of 1 has become after each pair, by bets against "head is worse by at most a quarter of it".
+    """What a stake of 1 has become after each pair, by bets against "nothing has changed".
 
-    Given how large a difference is, its sign is bet on: the share of the stake on each sign is its chance under a
-    mixture of changes and scatters, in proportion to how well each of these has foretold the earlier pairs. Pairs
-    scatter by Cauchy's law in it, as machines have heavy tails: a wild pair then costs half of the stake, where a rank
-    or a mean would give it the greatest weight. If the hypothesis holds, no bet gains on average, and the stake comes
-    to 1/alpha at any time with a chance of at most alpha (Ville 1939; Ramdas et al. 2023, "Game-theoretic statistics
-    and safe anytime-valid inference", Statistical Science 38).
+    Each bet is on the sign of a difference, given its size. Nine tenths of the stake are split between the two signs as
+    a mixture of changes and scatters would split the chances; the mixture gives most weight to those that foretold the
+    earlier pairs best. In it pairs scatter by Cauchy's law, as machines have heavy tails: a wild pair far outside the
+    others says little, and costs half of the stake or less, where a rank or a mean would give it the greatest weight.
+
+    Where differences are symmetric about zero, no bet gains on average, and the stake comes to 1/alpha at any time with
+    a chance of at most alpha (Ville 1939; Ramdas et al. 2023, "Game-theoretic statistics and safe anytime-valid
+    inference", Statistical Science 38).
 
     Args:
-        differences: of fresh pairs in their order, above zero where head is worse.
-        before: of other pairs, which only teach which changes to bet on.
+        differences: of fresh pairs in their order, above zero where they speak for the suspected change.
+        before: of other pairs, which only teach what to bet on.
         threshold: the smallest change that counts, as a share of base.
     """
-    unit, tolerated = math.log1p(max(threshold, _FINEST)), math.log1p(TOLERATED * threshold)
-    pairs = (np.array([*before, *differences])[:, np.newaxis] - tolerated) / unit
-    as_seen, mirrored = (1 / (_SCATTERS + (sign * pairs - _CHANGES + TOLERATED) ** 2 / _SCATTERS) for sign in (1, -1))
+    pairs = np.array([*before, *differences])[:, np.newaxis] / math.log1p(max(threshold, _FINEST))
+    as_seen, mirrored = (1 / (_SCATTERS + (side - _CHANGES) ** 2 / _SCATTERS) for side in (pairs, -pairs))
     learned = np.log(as_seen)
     foretold = np.cumsum(learned, axis=0) - learned
     trust = np.exp(foretold - foretold.max(axis=1, keepdims=True))
     for_sign, against = ((trust * chance).sum(axis=1) for chance in (as_seen, mirrored))
-    gains = 2 * for_sign / (for_sign + against)
+    gains = _KEPT + (1 - _KEPT) * 2 * for_sign / (for_sign + against)
     found: list[float] = np.cumprod(gains[len(before) :]).tolist()
     return found
 
@@ -131,7 +133,7 @@ def holm(p_values: Mapping[Name, float], alpha: float = ALPHA) -> set[Name]:
 
 
 def screening_pairs(differences: Sequence[float], threshold: float = THRESHOLD) -> int:
-    """How many pairs the first stage needs of a benchmark that has these."""
+    """How many pairs the first stage needs of a benchmark with these differences."""
     first = differences[:SCREENING]
     scattered = len(first) == SCREENING and float(np.std(first, ddof=1)) > threshold
     return SCREENING + scattered
@@ -148,8 +150,8 @@ def screen(differences: Sequence[float], threshold: float = THRESHOLD) -> Suspec
 def cleared(differences: Sequence[float], threshold: float = THRESHOLD) -> Verdict:
     """The verdict on what seems not to have changed: inconclusive where the pairs scatter too much to say so.
 
-    Where they tell the change no better than to within the threshold (its standard error), one of two and a half times
-    the threshold has a chance of one in fourteen or more to look like none.
+    If the change's standard error exceeds the threshold, a change of two and a half thresholds looks like none with a
+    chance of one in fourteen or more. The standard error is the interval's, which wild pairs do not move.
     """
     low, high, confidence = interval(differences)
     error = (high - low) / 2 / NormalDist().inv_cdf((1 + confidence) / 2)
@@ -186,14 +188,14 @@ class Confirmation(Generic[Name]):
         return tuple(name for name in self._suspects if name not in self.verdicts and name not in self._withdrawn)
 
     def withdraw(self, name: Name) -> None:
-        """No more pairs can be had of this suspect. It still counts among the hypotheses."""
+        """Stop asking for pairs of this suspect. It still counts among the hypotheses."""
         self._withdrawn.add(name)
 
     def judge(self, differences: Mapping[Name, Sequence[float]]) -> None:
         """Look at the open suspects' fresh pairs, `wanted` of each."""
         clear_below = max(share for pairs, share in CLEARING.items() if pairs <= self.wanted)
         changes = {name: self._suspects[name].direction * estimate(differences[name]) for name in self.open}
-        # All others count among the hypotheses, too: the confirmed ones as fallen, the rest as standing.
+        # The other suspects count among the hypotheses, too: the confirmed ones as fallen, the rest as standing.
         chances = {
             name: self._chance(name, differences[name])
             for name, change in changes.items()

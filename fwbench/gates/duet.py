@@ -138,7 +138,7 @@ class DuetGate(Gate):
             try:
                 played.play(pairs.play, tell)
             except KeyboardInterrupt:
-                # No further test will ask for what is known by now.
+                # The run ends here: whatever is known is told.
                 self._asked |= played.comparisons()
                 raise
             self._found |= played.comparisons()
@@ -155,7 +155,7 @@ class DuetGate(Gate):
         return next((side.title for side in self._sides or () if side.name == name), self._against)
 
     def _told(self, comparison: Comparison) -> dict[str, Any]:
-        """For the record."""
+        """What the benchmark's record says of its comparison."""
 
         def pairs(name: str) -> list[dict[str, Any]]:
             return [

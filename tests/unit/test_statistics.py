@@ -14,7 +14,6 @@ from fwbench.compare.statistics import (
     MOST,
     SCREENING,
     THRESHOLD,
-    TOLERATED,
     Confirmation,
     Suspect,
     cleared,
@@ -57,8 +56,13 @@ def _decay(n):
 
 
 def wild(rng, n):
-    """One pair in eight says nothing: in units of a scatter of 1.2 %, it lies within 30 %, on either side."""
-    return np.where(rng.random(n) < 1 / 8, rng.uniform(-0.3, 0.3, n) / 0.012, rng.standard_normal(n))
+    """One pair in eight says nothing: it lies within 25 scatters of zero (30 %, where the scatter is 1.2 %)."""
+    return np.where(rng.random(n) < 1 / 8, rng.uniform(-25, 25, n), rng.standard_normal(n))
+
+
+def two_peaks(rng, n):
+    """Whoever runs first is faster by one and the same amount."""
+    return rng.choice([-1.0, 1.0], n) + 0.01 * rng.standard_normal(n)
 
 
 NOISES = [gaussian, heavy_tails, storms, autocorrelated, wild]
@@ -94,7 +98,7 @@ def confirm(suspects, fresh):
 def failed_suites(noise, scale, seed=0):
     """How many of the suites with unchanged code fail.
 
-    As `decide` has it, which says of each suite what it says of benchmarks that are no suspects, too.
+    The steps are those of `decide`, without the verdicts on benchmarks that are no suspects.
     """
     rng = np.random.default_rng(seed)
     failed = 0
@@ -112,13 +116,13 @@ def at_least(failures):
     return stats.beta.ppf(0.001, failures, SUITES - failures + 1) if failures else 0.0
 
 
-@pytest.mark.parametrize(("noise", "scale"), [*itertools.product(NOISES, (0.01, 0.05)), (gaussian, 0.3)])
+@pytest.mark.parametrize(("noise", "scale"), [*itertools.product([*NOISES, two_peaks], (0.01, 0.05)), (gaussian, 0.3)])
 def test_unchanged_suites_fail_once_in_a_hundred_at_most(noise, scale):
     assert at_least(failed_suites(noise, scale)) <= 0.01
 
 
 def certain(differences, before, threshold):
-    """As a test on rounds is."""
+    """Evidence that is always overwhelming, as that of a test on rounds is."""
     return [1e9] * len(differences)
 
 
@@ -126,11 +130,11 @@ def certain(differences, before, threshold):
     "broken",
     [
         {"evidence": certain},
-        # No control over the suite's many benchmarks, nor over the many looks.
+        # No control over the suite's many suspects, and an alpha of 0.2.
         {"holm": lambda p_values: {name for name, p in p_values.items() if p <= 0.2}},
         # The most extreme pair for the typical one.
         {"estimate": max, "evidence": certain},
-        # A coin that is paid for as if one side came up in two of three throws.
+        # Bets that pay half as much again as is fair.
         {"evidence": lambda *given: [stake * 1.5 ** (1 + n) for n, stake in enumerate(evidence(*given))]},
     ],
     ids=["certain", "no Holm", "extremes", "odds"],
@@ -199,7 +203,7 @@ def test_without_regard_to_scatter_a_hidden_slowdown_is_called_unchanged(monkeyp
         # The same scatter is averaged out by more pairs.
         (np.linspace(-0.06, 0.06, 4), 0.02, "inconclusive"),
         (np.linspace(-0.06, 0.06, 16), 0.02, "unchanged"),
-        # However wild single ones are.
+        # Two wild ones do not change that.
         ([*np.linspace(-0.02, 0.02, 14), -0.25, 0.3], 0.02, "unchanged"),
     ],
 )
@@ -240,7 +244,7 @@ def test_noise_that_hides_a_change_is_inconclusive_and_never_silently_green():
     assert verdict.kind == "inconclusive"
     assert "measure again" in verdict.note
     assert verdict.pairs == MOST
-    # What is inconclusive holds both.
+    # It contains both no change and the threshold.
     assert verdict.interval[0] < 1 < 1 + THRESHOLD < verdict.interval[1]
 
 
@@ -253,7 +257,7 @@ def test_a_suspect_is_cleared_at_the_first_look_that_shows_nothing():
 
 
 def test_pairs_are_played_until_the_answer_is_known():
-    """Fifteen of sixteen pairs once told the change, and what was wild about the other one left it undecided."""
+    """Fifteen of sixteen pairs once told the change, and the other, wild one left the verdict open."""
     pairs = [0.08, 0.075, 0.085, 0.078, -0.23, 0.081, 0.079] + [0.08 + index / 1000 for index in range(20)]
     verdict = judged(dict.fromkeys(range(5), Suspect(1)), dict.fromkeys(range(5), pairs)).verdicts[0]
     assert verdict.kind == "regressed"
@@ -262,14 +266,14 @@ def test_pairs_are_played_until_the_answer_is_known():
 
 
 def test_cleared_suspects_still_count_among_the_hypotheses():
-    """Each pair doubles the stake at best: seven make 128, enough for one suspect, and ten 1024, for up to ten."""
+    """Each pair nearly doubles the stake at best, so that more suspects need more pairs."""
     changed = [0.05 + index / 1000 for index in range(MOST)]
     pairs = {}
     for suspects in (1, 5, 10, 20):
         fresh = {name: [0.0, 0.001, -0.001, 0.0] if name else changed for name in range(suspects)}
         verdict = judged({name: Suspect(1, screened=[0.05] * 3) for name in range(suspects)}, fresh).verdicts[0]
         assert verdict.kind == "regressed"
-        assert 2**verdict.pairs >= suspects / ALPHA
+        assert 1.9**verdict.pairs >= suspects / ALPHA
         pairs[suspects] = verdict.pairs
     assert list(pairs.values()) == sorted(set(pairs.values()))
 
@@ -300,7 +304,7 @@ def test_the_estimate_withstands_a_storm():
 
 @pytest.mark.parametrize("n", [3, 6, 10, 16])
 def test_the_interval_is_the_tests_own(n):
-    """Shifted to its ends, the differences are at the limit of what the two-sided exact test accepts."""
+    """With either end subtracted, the differences are at the limit of what the two-sided exact test accepts."""
     differences = np.random.default_rng(n).standard_normal(n)
     low, high, confidence = interval(differences)
     best = 1 - 2 * 0.5**n
@@ -324,9 +328,8 @@ def test_intervals_cover_as_often_as_they_say():
 def test_the_hypothesis_gains_nothing_by_any_pattern_of_signs():
     """Over all signs that pairs of these sizes can have, the stake stays 1 on average: the bets are fair."""
     sizes = [0.011, 0.004, 0.3, 0.017, 0.031]
-    tolerated = math.log1p(TOLERATED * THRESHOLD)
     stakes = [
-        evidence([tolerated + sign * size for sign, size in zip(signs, sizes, strict=True)], [0.04, 0.05, -0.01])
+        evidence([sign * size for sign, size in zip(signs, sizes, strict=True)], [0.04, 0.05, -0.01])
         for signs in itertools.product((1, -1), repeat=len(sizes))
     ]
     assert np.mean(stakes, axis=0) == pytest.approx([1.0] * len(sizes))
@@ -340,17 +343,16 @@ def test_pairs_from_before_teach_and_gain_nothing():
     assert 2**4 > taught[-1] > untaught[-1] > mistaught[-1] > 1
 
 
-def test_a_wild_pair_costs_half_of_the_stake_and_no_more():
+@pytest.mark.parametrize(("wild", "left"), [(-0.3, 0.4), (-0.15, 0.2), (-0.08, 0.1), (-1.0, 0.7)])
+def test_a_pair_that_contradicts_costs_the_less_the_wilder_it_is(wild, left):
     pairs = [0.08] * 8
-    stakes = evidence([*pairs, -0.3, *pairs], [0.08] * 3)
-    assert 0.3 < stakes[8] / stakes[7] < 1
-    # The next one gains as before.
-    assert stakes[9] / stakes[8] > 1.9
+    stakes = evidence([*pairs, wild, *pairs], [0.08] * 3)
+    assert left < stakes[8] / stakes[7] < 1
+    assert stakes[9] / stakes[8] > 1.7
 
 
-def test_a_difference_of_nothing_has_no_sign():
-    tolerated = math.log1p(TOLERATED * THRESHOLD)
-    assert evidence([tolerated, 0.05], []) == pytest.approx([1.0, evidence([0.05], [tolerated])[0]])
+def test_a_difference_of_nothing_wins_and_loses_nothing():
+    assert evidence([0.0, 0.05], []) == pytest.approx([1.0, evidence([0.05], [0.0])[0]])
 
 
 def test_holm():
