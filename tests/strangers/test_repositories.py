@@ -78,9 +78,6 @@ def test_a_language_model_is_proved_measured_and_reported(repository):
 
 def test_a_wrong_twin_has_numbers_and_no_speed_up(repository):
     repository.edit("mine/jax_gpt.py", "approximate=True", "approximate=False")
-    code, output = repository.run("pytest", "benchmarks/test_gpt.py", *ALONE, "--benchmark-disable", "-k", "parity")
-    assert code == 1
-    assert "tiny-gpt (eval): the difference in output is" in output
     only = ("--benchmark-only", "-k", "speed and inference and length16")
     code, output = repository.run("pytest", "benchmarks/test_gpt.py", *only, *QUICK)
     assert code == 0, output
