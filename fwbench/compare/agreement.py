@@ -24,8 +24,9 @@ QUANTITIES = ("output", "losses", "gradients", "statistics")
 MOVEMENTS = 8.0
 UNITS = 16.0
 # A gradient jumps where a unit passes the kink of a ReLU or of a maximum, and rounding may carry one program past it
-# and the other not. So two gradients may be twice as far apart as the whole movement carries them, as that passes many
-# kinks. In bf16 frameworks sum gradients in different formats: there they may differ by half their length.
+# and the other not. So two gradients, and the losses after a step along them, may be twice as far apart as the whole
+# movement carries them, as that passes many kinks. In bf16 frameworks sum gradients in different formats: there they
+# may differ by half their length.
 KINKS = 2.0
 COARSE = 0.5
 # A quantity that may differ by a larger share shows nothing.
@@ -68,7 +69,7 @@ class Agreement:
 
 _WORDS = {
     "output": "outputs",
-    "losses": "the first losses",
+    "losses": "losses",
     "draws": "mean losses over several random draws",
     "gradients": "gradients",
     "statistics": "running statistics",
@@ -124,11 +125,15 @@ def _groups(quantity: str, one: Sketch, other: Sketch, precision: str, *, random
     sizes = np.maximum(one.norms, other.norms).astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         differences = np.linalg.norm(one.slots.astype(np.float64) - other.slots, axis=1) / sizes
-        moved = np.nan_to_num(_moved(quantity, one, other) / sizes, posinf=np.inf)
+        typical, larger = (np.nan_to_num(moved / sizes, posinf=np.inf) for moved in _moved(one, other))
     unit = UNIT[precision]
-    least, share = UNITS * unit, MOVEMENTS / STEPS[precision]
+    least, share = UNITS * unit, np.full(len(sizes), MOVEMENTS / STEPS[precision])
     if quantity == "gradients":
-        least, share = (COARSE if STEPS[precision] == 1 else least), KINKS
+        least, share = (COARSE if STEPS[precision] == 1 else least), np.full(len(sizes), KINKS)
+    if quantity == "losses":
+        share[1:] = KINKS
+    # What moves by chance more or less in one of them, as single numbers do and what vanishes but for rounding.
+    moved = larger if random or quantity in ("gradients", "losses") else typical
     bounds = np.maximum(least, share * moved)
     names = ("" if name == quantity else name for name in one.names)
     groups = zip(names, sizes, differences.tolist(), bounds.tolist(), moved, strict=True)
@@ -141,14 +146,12 @@ def _groups(quantity: str, one: Sketch, other: Sketch, precision: str, *, random
     ]
 
 
-def _moved(quantity: str, one: Sketch, other: Sketch) -> NDArray[np.float64]:
-    """How far each group moves: the geometric mean of both programs' movements, or the one that is known.
+def _moved(one: Sketch, other: Sketch) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """How far each group moves: the geometric mean of both programs' movements, and the larger one.
 
-    A single number may by chance move little in one program, and seldom does in both. The larger movement would let a
-    wrong program that moves a thousand times as far hide a thousand times as much; the mean lets it hide thirty times
-    as much. For gradients the larger one counts: one that vanishes is rounding alone, which one framework may sum more
-    coarsely than the other.
+    The larger movement lets a wrong program that moves a thousand times as far hide a thousand times as much; the mean
+    lets it hide thirty times as much. But a single number may by chance move little in one program.
     """
     first, second = (np.asarray(sketch.moved, np.float64) for sketch in (one, other))
-    both = np.fmax(first, second) if quantity == "gradients" else np.sqrt(first * second)
-    return np.where(np.isnan(both), np.fmax(first, second), both)
+    both, larger = np.sqrt(first * second), np.fmax(first, second)
+    return np.where(np.isnan(both), larger, both), larger

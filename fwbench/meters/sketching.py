@@ -21,10 +21,10 @@ from fwbench.record.sketch import STEPS, UNIT, Sketch
 
 Array = NDArray[Any]
 
-# Slots of an output or of losses, and of each group of gradients or statistics; and the most groups of each quantity:
+# Slots of an output, and of each group of losses, gradients or statistics; and the most groups of each quantity:
 # so many that a record grows by less than 8 KiB.
 _WIDE, _NARROW = 256, 3
-_GROUPS = {"output": 1, "losses": 1, "gradients": 192, "statistics": 48}
+_GROUPS = {"output": 1, "losses": 2, "gradients": 192, "statistics": 48}
 # Slots in which movements are measured before they are folded to fewer: a multiple of both counts.
 _FINE = 768
 # Numbers that are given signs at once.
@@ -50,10 +50,10 @@ def of_inference(program: Program, precision: str) -> dict[str, Any]:
     try:
         program.restart(_moved(program.weights(), precision), draw=1)
     except NotImplementedError:
-        return _sketches(output, {})
+        return _sketches(output, [])
     program.step()
     program.wait()
-    return _sketches(output, {"output": program.output()})
+    return _sketches(output, [_all_folded({"output": program.output()})])
 
 
 def of_training(
@@ -81,25 +81,33 @@ def of_training(
         program.wait()
         return mean(program.output().item())
 
-    def run(weights: Weights, draw: int) -> dict[str, Any]:
-        losses = [first_loss(weights, draw)]
-        gradients = program.gradients()
+    def reached() -> dict[str, Any]:
+        """What the first step has computed besides its loss."""
         running = any(map(is_statistic, weights))
         after = {name: array for name, array in program.weights().items() if is_statistic(name)} if running else {}
+        return {"gradients": program.gradients(), "statistics": after}
+
+    def run(weights: Weights, draw: int) -> dict[str, Any]:
+        losses = {"the first step": np.array([first_loss(weights, draw)])}
+        results = reached()
         program.step()
         program.wait()
-        losses.append(mean(program.output().item()))
-        return {"losses": np.array(losses), "gradients": gradients, "statistics": after}
+        losses["the second step"] = np.array([mean(program.output().item())])
+        return {"losses": losses, **results}
 
     steps = run(weights, 0)
     moved = run(_moved(weights, precision), 1)
-    sketches = _sketches(steps, moved)
-    first = float(steps["losses"][0])
-    if np.abs(moved["losses"] - steps["losses"]).max() > _SUSPICIOUS * abs(first):
+    elsewhere, draws = [_all_folded(moved)], []
+    first = float(steps["losses"]["the first step"][0])
+    if any(abs(moved["losses"][name] - loss) > _SUSPICIOUS * abs(first) for name, loss in steps["losses"].items()):
         draws = [first, first_loss(weights, 1)]
-        if abs(draws[1] - first) > 4 * UNIT["fp32"] * abs(first):
-            sketches["draws"] = draws + [first_loss(weights, draw) for draw in range(2, DRAWS)]
-    return sketches
+        if abs(draws[1] - first) <= 4 * UNIT["fp32"] * abs(first):
+            draws = []
+    for draw in range(2, DRAWS) if draws else ():
+        draws.append(first_loss(weights, draw))
+        # By chance two draws may leave a layer alone, and six more hardly ever do.
+        elsewhere.append(_all_folded(reached()))
+    return _sketches(steps, elsewhere) | ({"draws": draws} if draws else {})
 
 
 def _moved(weights: Mapping[str, Array], precision: str) -> Weights:
@@ -124,21 +132,27 @@ class _Folded:
 
 # A wrong program may have computed infinities.
 @np.errstate(invalid="ignore", over="ignore")
-def _sketches(results: Mapping[str, Any], moved: Mapping[str, Any]) -> dict[str, Any]:
-    """A sketch as JSON of each result: an array, or arrays by their names."""
+def _all_folded(results: Mapping[str, Any]) -> dict[str, _Folded]:
+    """Each result that there is: an array, or arrays by their names."""
+    return {name: _folded(name, result) for name, result in results.items() if result is not None and len(result)}
+
+
+@np.errstate(invalid="ignore")
+def _sketches(results: Mapping[str, Any], elsewhere: Sequence[Mapping[str, _Folded]]) -> dict[str, Any]:
+    """A sketch as JSON of each result.
+
+    Args:
+        elsewhere: the same of other runs, of which the furthest says how far each group moves.
+    """
     sketches = {}
-    for name, result in results.items():
-        if result is None or not len(result):
-            continue
-        folded = _folded(name, result)
-        distance = np.full(len(folded.names), np.nan)
-        if moved.get(name) is not None:
-            distance = np.linalg.norm(folded.slots - _folded(name, moved[name]).slots, axis=1)
-        width = _NARROW if isinstance(result, Mapping) else _WIDE
+    for name, folded in _all_folded(results).items():
+        distances = [np.linalg.norm(folded.slots - moved[name].slots, axis=1) for moved in elsewhere if name in moved]
+        distance = np.max(distances, axis=0) if distances else np.full(len(folded.names), np.nan)
+        width = _NARROW if isinstance(results[name], Mapping) else _WIDE
         slots = folded.slots.reshape(len(folded.names), -1, width).sum(1)
-        if not isinstance(result, Mapping):
+        if not isinstance(results[name], Mapping):
             # Further slots are empty.
-            slots = slots[:, : result.size]
+            slots = slots[:, : results[name].size]
         short = (array.astype(np.float32) for array in (slots, folded.norms, distance))
         sketches[name] = Sketch(folded.names, *short).to_json()
     return sketches

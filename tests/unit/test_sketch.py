@@ -15,7 +15,8 @@ RNG = np.random.default_rng(0)
 
 def sketch(quantity="gradients", moved=None, **arrays):
     """The sketch of these arrays, as it lies on a record."""
-    (packed,) = sketching._sketches({quantity: arrays}, {} if moved is None else {quantity: moved}).values()
+    elsewhere = [] if moved is None else [sketching._all_folded({quantity: moved})]
+    (packed,) = sketching._sketches({quantity: arrays}, elsewhere).values()
     return json.loads(json.dumps(packed))
 
 
@@ -82,7 +83,10 @@ def test_what_fits_into_the_slots_is_told_exactly(size):
     other = one + 1e-3 * RNG.standard_normal(size)
     quantity = "gradients" if size <= 3 else "output"
     arrays = [{"x": array} if quantity == "gradients" else array for array in (one, other)]
-    packed = [sketching._sketches({quantity: given}, {quantity: arrays[1]})[quantity] for given in arrays]
+    packed = [
+        sketching._sketches({quantity: given}, [sketching._all_folded({quantity: arrays[1]})])[quantity]
+        for given in arrays
+    ]
     expected = np.linalg.norm(one - other) / np.linalg.norm(one)
     assert distance(*packed) == pytest.approx(expected, rel=1e-3)
     assert Sketch.from_json(packed[0]).moved == pytest.approx(expected * np.linalg.norm(one), rel=2**-7)
@@ -140,7 +144,8 @@ def test_what_a_large_network_adds_to_a_record_stays_small():
     names = [f"backbone.stages.{n // 20}.blocks.{n % 20}.attention.projection.weight" for n in range(600)]
     gradients = {name: RNG.standard_normal(8) for name in names}
     running = {f"{name}.running_{what}": np.ones(8) for name in names[:200] for what in ("mean", "var")}
-    given = {"losses": np.array([2.3, 2.2]), "gradients": gradients, "statistics": running}
-    packed = sketching._sketches(given, given)
+    losses = {"the first step": np.array([2.3]), "the second step": np.array([2.2])}
+    given = {"losses": losses, "gradients": gradients, "statistics": running}
+    packed = sketching._sketches(given, [sketching._all_folded(given)])
     assert packed.keys() == given.keys()
     assert len(json.dumps(packed)) < 8 * 1024

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from fwbench.meters.sketching import _sketches
+from fwbench.meters.sketching import _all_folded, _sketches
 from fwbench.report import calls, ratios, summary
 from fwbench.report.answers import answers, table
 from fwbench.report.cards import cards
@@ -16,8 +16,8 @@ from tests.unit.report.test_cases import record
 
 OUTPUT = np.linspace(1.0, 2.0, 8)
 CHECKS = {
-    "agrees": _sketches({"output": OUTPUT}, {"output": OUTPUT * (1 + 1e-6)}),
-    "differs": _sketches({"output": OUTPUT * 1.01}, {"output": OUTPUT * 1.01 * (1 + 1e-6)}),
+    "agrees": _sketches({"output": OUTPUT}, [_all_folded({"output": OUTPUT * (1 + 1e-6)})]),
+    "differs": _sketches({"output": OUTPUT * 1.01}, [_all_folded({"output": OUTPUT * 1.01 * (1 + 1e-6)})]),
     "fails": {"reason": "reading back what it computes failed: ValueError: no"},
     "absent": None,
 }
