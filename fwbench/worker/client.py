@@ -173,8 +173,7 @@ class Workers:
     def _plainly(self, lane: Lane, job: dict[str, Any], workload: Workload, tell: Callable[[str], None]) -> Measurement:
         """Measure a workload in its lane's own server, or over several devices in ranks of its own."""
         begun = time.monotonic()
-        for running in self._servers.values():
-            running.settle()
+        self._settle()
         waited = time.monotonic() - begun
         if lane.in_ranks(workload.devices, self._device):
             return self._together(lane, job, workload, tell)
@@ -183,6 +182,11 @@ class Workers:
         found = self._with_ceilings(found)
         self.told(found)
         return found
+
+    def _settle(self) -> None:
+        """Wait until the last job's worker has ended, in whichever server."""
+        for running in self._servers.values():
+            running.settle()
 
     def _server(self, lane: Lane, devices: int = 1) -> "Server":
         """The lane's server; one that sees other devices is another."""
@@ -218,6 +222,8 @@ class Workers:
         """Whether a lane has written its network's initial values."""
         workload = dataclasses.replace(start, lane=lane.name)
         own = {**job, "workload": workload.to_json()}
+        # A worker that hangs at its end would keep this job waiting for its whole deadline.
+        self._settle()
         return self._server(lane).measure(own, workload, lambda stage: None).failure is None
 
     def _together(

@@ -259,10 +259,19 @@ def test_a_worker_that_does_not_keep_to_its_messages_fails_alone(harness, monkey
 
 def test_a_worker_that_hangs_at_its_end_has_given_its_record(harness, monkeypatch):
     monkeypatch.setattr(client, "END_DEADLINE", 0.3)
+    converse, behind = client.Server._converse, []
+
+    def watched(server, *job):
+        behind.append(server._ending)
+        return converse(server, *job)
+
+    monkeypatch.setattr(client.Server, "_converse", watched)
     assert harness.measure("HangsAtItsEnd").failure is None
     pid = harness.worker
     assert harness.works
     assert not alive(pid)
+    # No job was sent behind a worker that was ending, nor one for initial values: it would wait for its deadline.
+    assert behind == [False] * 4
 
 
 def test_processes_that_a_worker_leaves_behind_end_with_it(harness):
