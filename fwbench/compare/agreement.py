@@ -123,6 +123,9 @@ def _groups(quantity: str, one: Sketch, other: Sketch, precision: str, *, random
     if one.names != other.names or one.slots.shape != other.slots.shape:
         raise ValueError(f"{_WORDS[quantity]} have other names or shapes")
     sizes = np.maximum(one.norms, other.norms).astype(np.float64)
+    if quantity == "losses":
+        # A step may bring a loss close to zero, and a loss is no more exact than the outputs that it is made of.
+        sizes = np.full(len(sizes), np.max(sizes))
     with np.errstate(divide="ignore", invalid="ignore"):
         differences = np.linalg.norm(one.slots.astype(np.float64) - other.slots, axis=1) / sizes
         typical, larger = (np.nan_to_num(moved / sizes, posinf=np.inf) for moved in _moved(one, other))
