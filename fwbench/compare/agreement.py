@@ -134,8 +134,9 @@ def _groups(quantity: str, one: Sketch, other: Sketch, precision: str, *, random
     if quantity == "gradients":
         least, share = (COARSE if STEPS[precision] == 1 else least), np.full(len(sizes), KINKS)
     if quantity == "losses":
-        share[1:] = KINKS
-    # What moves by chance more or less in one of them, as single numbers do and what vanishes but for rounding.
+        # Of the second step. One rounding unit in bf16 is the whole movement.
+        share[1:] = max(KINKS, share[0])
+    # A single number, or a gradient that vanishes but for rounding, may by chance move little in one program.
     moved = larger if random or quantity in ("gradients", "losses") else typical
     bounds = np.maximum(least, share * moved)
     names = ("" if name == quantity else name for name in one.names)
@@ -153,7 +154,7 @@ def _moved(one: Sketch, other: Sketch) -> tuple[NDArray[np.float64], NDArray[np.
     """How far each group moves: the geometric mean of both programs' movements, and the larger one.
 
     The larger movement lets a wrong program that moves a thousand times as far hide a thousand times as much; the mean
-    lets it hide thirty times as much. But a single number may by chance move little in one program.
+    lets it hide thirty times as much.
     """
     first, second = (np.asarray(sketch.moved, np.float64) for sketch in (one, other))
     both, larger = np.sqrt(first * second), np.fmax(first, second)

@@ -144,18 +144,15 @@ class Duet:
         self.screening: dict[Workload, list[Pair]] = {workload: [] for workload in thresholds}
         self.confirmation: dict[Workload, list[Pair]] = {workload: [] for workload in thresholds}
         self.failed: dict[Workload, Fault] = {}
-        self._verdicts: Mapping[tuple[Workload, str], Verdict] = {}
-        self._open: tuple[tuple[Workload, str], ...] = ()
+        self._stage: Confirmation[tuple[Workload, str]] = Confirmation({})
 
     def play(self, play: Play, tell: Callable[[str], None] = lambda _: None) -> None:
         """Take the workloads through both stages."""
         while wanted := self.to_screen():
             tell(f"screening {len(wanted)}, pair {1 + len(self.screening[wanted[0]])}")
             self.take(play(wanted), self.screening)
-        confirmation = Confirmation(self.suspects())
-        self._verdicts = confirmation.verdicts
+        self._stage = confirmation = Confirmation(self.suspects())
         while asked := confirmation.open:
-            self._open = asked
             workloads = tuple(dict.fromkeys(workload for workload, _ in asked))
             while wanted := self.to_confirm(workloads, confirmation.wanted):
                 tell(f"confirming {len(wanted)}, pair {1 + len(self.confirmation[wanted[0]])}")
@@ -164,7 +161,6 @@ class Duet:
                 if name[0] in self.failed:
                     confirmation.withdraw(name)
             confirmation.judge({name: self.differences(name, confirmation.wanted) for name in confirmation.open})
-        self._open = ()
 
     def take(self, played: Mapping[Workload, Pair | Fault], into: Mapping[Workload, list[Pair]]) -> None:
         """Add fresh pairs to their stage, drop earlier ones with other flags or another batch, and note faults."""
@@ -246,9 +242,9 @@ class Duet:
     def _verdict(self, workload: Workload, metric: str, unscreened: bool) -> Verdict:
         pairs = self.screening[workload]
         screened = [pair.differences[metric] for pair in pairs]
-        if (workload, metric) in self._verdicts:
-            return self._verdicts[workload, metric]
-        if unscreened or (workload, metric) in self._open:
+        if (workload, metric) in self._stage.verdicts:
+            return self._stage.verdicts[workload, metric]
+        if unscreened or (workload, metric) in self._stage.open:
             return unfinished([p.differences[metric] for p in self.confirmation[workload]] or screened)
         return cleared(screened, self.threshold(workload, metric, pairs))
 

@@ -21,7 +21,7 @@ from fwbench.compare import programs
 from fwbench.compare.best import Best, Earlier
 from fwbench.compare.criteria import CRITERIA, Threshold, values
 from fwbench.compare.findings import ALL, Decision, Finding, Outcome, Verdict
-from fwbench.compare.statistics import TOLERATED, holm
+from fwbench.compare.statistics import holm
 from fwbench.machine import Machine
 from fwbench.machine.disturbances import Cause, disturbances, lengthening
 from fwbench.record.lanes import LANES, PLACES
@@ -32,6 +32,9 @@ from fwbench.suite.profiles import Protocol
 
 # Of intervals.
 _CONFIDENCE = 0.95
+
+# The null hypothesis is a change of at most this share of the threshold.
+_TOLERATED = 0.25
 
 # A field of the protocol that a record lacks was not there when it was made: everything was done as by default.
 _PROTOCOL = {field.name: field.default for field in dataclasses.fields(Protocol) if field.default is not MISSING}
@@ -467,7 +470,7 @@ def _judged(cases: Sequence[_Compared]) -> list[Finding]:
     p_values = {}
     for at, case in enumerate(cases):
         if not case.exact and not case.alone and math.isfinite(case.certain):
-            excess = case.certain - case.worse_by(TOLERATED * case.threshold)
+            excess = case.certain - case.worse_by(_TOLERATED * case.threshold)
             p_values[at] = min(1.0, (case.best.choices if case.best else 1) * _p_value(excess, *case.spread))
     fallen = holm(p_values)
     found = [(case, _finding(case, p_values.get(at), at in fallen)) for at, case in enumerate(cases)]

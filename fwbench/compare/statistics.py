@@ -36,9 +36,6 @@ SCREENING = 3
 # The smallest change that counts, as a share of base.
 THRESHOLD = 0.02
 
-# A saved record's null hypothesis is a change of at most this share of the threshold.
-TOLERATED = 0.25
-
 # The share of unchanged suites that may fail.
 ALPHA = 0.01
 

@@ -9,7 +9,10 @@ from tests.tensorflow import needs_tensorflow
 
 
 class WithoutSteps(Proof):
-    """Optimizers' steps, which no mistake in a network needs to be seen, take two thirds of a small proof's time."""
+    """A proof that makes no optimizers' steps: they take two thirds of a small proof's time.
+
+    A mistake in a network shows without them.
+    """
 
     @property
     def quantities(self):

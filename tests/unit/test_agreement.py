@@ -117,6 +117,13 @@ def test_the_loss_after_a_step_may_jump_as_gradients_do():
     assert (found.agrees, found.name) == (False, "the first step")
 
 
+def test_in_bf16_the_loss_after_a_step_may_differ_by_as_many_movements_as_the_first():
+    results = {"losses": losses(7.0, 6.0)}, {"losses": losses(7.0, 6.3)}
+    moved = {"losses": losses(7.0, 6.06)}, {"losses": losses(7.0, 6.36)}
+    pair = [lane(name, *given, "bf16") for name, *given in zip(("torch", "jax"), results, moved, strict=True)]
+    assert agreement(*pair).agrees is True
+
+
 def test_a_loss_that_a_step_brings_close_to_zero_is_held_against_the_first_one():
     """ViT-B/16's: of 8.09 a step leaves 0.0046, whose last digits are those of the outputs."""
     results = {"losses": losses(8.0925045, 4.6236254e-3)}, {"losses": losses(8.092504, 4.62389e-3)}

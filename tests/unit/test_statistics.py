@@ -3,12 +3,15 @@
 import functools
 import itertools
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from fwbench.compare import statistics
+from fwbench.compare.criteria import CRITERIA
+from fwbench.compare.evidence import read
 from fwbench.compare.statistics import (
     ALPHA,
     MOST,
@@ -24,6 +27,8 @@ from fwbench.compare.statistics import (
     screen,
     screening_pairs,
 )
+
+EVIDENCE = Path(__file__).parents[2] / "docs" / "evidence" / "duet.jsonl"
 
 BENCHMARKS = 12
 SUITES = 300
@@ -168,6 +173,38 @@ def test_one_wild_pair_in_eight_hides_no_slowdown():
     for changed in (0, 1):
         assert sum(of[changed] == "regressed" for of in kinds) >= 0.95 * SUITES
     assert sum("regressed" in of[2:] for of in kinds) <= 0.01 * SUITES
+
+
+def test_the_recorded_suites_replayed():
+    """The pairs behind docs/evidence/duet.md, which says these figures.
+
+    What needs more pairs than were played stays open.
+    """
+    planted, found, pairs = {}, {}, []
+    for suite in read(EVIDENCE).suites:
+        shares = {benchmark["id"]: benchmark["planted"] for benchmark in suite["benchmarks"]}
+        fresh, suspects = {}, {}
+        for benchmark in suite["benchmarks"]:
+            planted[benchmark["planted"]] = planted.get(benchmark["planted"], 0) + 1
+            for metric, screened in benchmark["screening"].items():
+                suspect = screen(screened, CRITERIA[metric].duet.share)
+                if suspect and benchmark["confirmation"].get(metric):
+                    suspects[benchmark["id"], metric] = suspect
+                    fresh[benchmark["id"], metric] = benchmark["confirmation"][metric]
+        confirmation = Confirmation(suspects)
+        while confirmation.open:
+            for name in confirmation.open:
+                if len(fresh[name]) < confirmation.wanted:
+                    confirmation.withdraw(name)
+            confirmation.judge({name: fresh[name][: confirmation.wanted] for name in confirmation.open})
+        for name, planted_share in shares.items():
+            needed = [v.pairs for (of, _), v in confirmation.verdicts.items() if of == name and v.kind == "regressed"]
+            if needed:
+                found[planted_share] = found.get(planted_share, 0) + 1
+                pairs.append(min(needed))
+    assert planted == {0.0: 320, 0.03: 10, 0.05: 20, 0.1: 10}
+    assert found == {0.03: 7, 0.05: 19, 0.1: 10}
+    assert (min(pairs), max(pairs)) == (9, 14)
 
 
 RUNS = 150
