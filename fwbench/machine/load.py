@@ -82,6 +82,15 @@ class OtherLoad:
             return unavailable(_SOURCE, "this system has no /proc/stat")
         return Metric(max(0.0, *itertools.starmap(self._share, itertools.pairwise(moments))), _SOURCE)
 
+    def taken(self) -> tuple[float, float]:
+        """CPU seconds that there have been, and how many of them others took: 0 where this system does not tell.
+
+        By the kernel's clock, others may seem to have taken some hundredths less than nothing; sums of many are right.
+        """
+        start, end = self._moments[0], self._now()
+        there = (end.clock - start.clock) * self.cpus
+        return there, 0.0 if start.busy is None else self._share(start, end) * there
+
     @property
     def cpus(self) -> int:
         """How many are watched."""

@@ -34,7 +34,7 @@ from fwbench.worker.client import PACKAGE
 _TOLD = frozenset(
     {
         *("protocol", "suite", "asked", "precisions", "study", "pythons", "weights", "device", "training"),
-        *("data_path", "threads", "plain", "target", "patience", "devices", "scaling", "coordinator"),
+        *("data_path", "threads", "plain", "target", "patience", "minutes", "devices", "scaling", "coordinator"),
     }
 )
 

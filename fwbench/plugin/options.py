@@ -193,6 +193,13 @@ def _add_selection(group: pytest.OptionGroup) -> None:
         "measures disturbed ones again at its end. Default: 60; with 0 it does neither.",
     )
     group.addoption(
+        "--fwbench-minutes",
+        type=float,
+        metavar="MINUTES",
+        help="The run's minutes. When all is measured, the lanes of a workload take turns in fresh processes, until "
+        "they are told apart or are equal within 5%%, or these minutes are over. Default: no turns.",
+    )
+    group.addoption(
         "--fwbench-strict",
         action="store_true",
         help="Fail what stays disturbed, by other load or by a throttled GPU, and a run in which two lanes do not "

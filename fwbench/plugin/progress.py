@@ -49,6 +49,10 @@ class Progress:
         """It cannot be, as other load goes on."""
         self._write("other load goes on")
 
+    def line(self, text: str) -> None:
+        """Something that is about no benchmark alone."""
+        self._write(f"\n[{text}]")
+
     def stage(self, name: str) -> None:
         """The benchmark enters a stage."""
         self._write(f"{name}, ")

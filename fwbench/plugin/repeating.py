@@ -1,4 +1,4 @@
-"""What was disturbed, measured a second time at the end of a run: which of the two counts, and where it goes."""
+"""What is found of a test's workload after the test has passed: a second measurement of what was disturbed, turns."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 from pytest_benchmark.stats import Stats
 
-from fwbench.machine.disturbances import Disturbance, lengthening
+from fwbench.machine.disturbances import Disturbance, disturbances, lengthening
+from fwbench.plugin.replaying import extra_info
 from fwbench.record.measurement import Measurement
 from fwbench.suite.profiles import Protocol
 
 
 @dataclass
-class Disturbed:
-    """A test whose measurement was disturbed; it has passed.
+class Made:
+    """A test that has passed, and its measurement.
 
     Attributes:
         protocol: its amounts.
@@ -26,8 +27,14 @@ class Disturbed:
     benchmark: Any
     measurement: Measurement
 
+    @property
+    def disturbed(self) -> bool:
+        """Whether it is to be measured again; once is enough."""
+        return bool(disturbances([self.measurement])) and not self.measurement.attempts
+
     def renew(self) -> None:
-        """Make the measurement's samples the rounds that pytest-benchmark shows and stores."""
+        """Make pytest-benchmark show and store the measurement."""
+        self.benchmark.extra_info.update(extra_info(self.measurement))
         self.benchmark.stats.stats = Stats()  # type: ignore[no-untyped-call]
         for seconds in self.measurement.samples:
             self.benchmark.stats.stats.update(seconds)

@@ -4,8 +4,10 @@ enter pytest-benchmark's.
 pytest's own process imports no framework; a worker measures, and its samples are replayed as the benchmark's rounds.
 """
 
+import contextlib
 import dataclasses
 import functools
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -24,8 +26,9 @@ from fwbench.models.project import Project
 from fwbench.parity.store import Proved
 from fwbench.plugin import plan, pooling, replaying, resuming, saving, spreading
 from fwbench.plugin.conditions import conditions
+from fwbench.plugin.deciding import Contest, contests, decide
 from fwbench.plugin.progress import Progress
-from fwbench.plugin.repeating import Disturbed, better, fail_late
+from fwbench.plugin.repeating import Made, better, fail_late
 from fwbench.plugin.selecting import fetch_weights, select, steered_by_marker
 from fwbench.plugin.session import Session
 from fwbench.record import files
@@ -38,7 +41,11 @@ from fwbench.report.cases import cases
 from fwbench.report.evidence import differ
 from fwbench.suite.profiles import Protocol
 from fwbench.worker import interrupts
+from fwbench.worker.client import PACKAGE
+from fwbench.worker.lanes import Lanes
 from fwbench.worker.prove import prove as prove_model
+from fwbench.worker.scratch import Scratch
+from fwbench.worker.sides import Side
 from fwbench.worker.slot import Setup
 
 # Of pytest-benchmark's, what means nothing where benchmarks do not run.
@@ -83,7 +90,8 @@ class Run:
         self._measures = False  # whether any selected test does
         self._left: list[tuple[Workload, Protocol]] = []  # that a pool has not yet been asked for
         self._spent: dict[str, float] = {}  # seconds that a pool took for a test's measurement
-        self._disturbed: list[Disturbed] = []
+        self._made: list[Made] = []
+        self._begun = time.monotonic()
         self._strict: bool = config.getoption("fwbench_strict")
         self._digests: dict[Workload, tuple[str, str]] = {}
 
@@ -299,6 +307,7 @@ class Run:
         with interrupts.in_order():
             done = yield
             self._measure_again()
+            self._take_turns()
             return done
 
     # Measuring
@@ -326,8 +335,7 @@ class Run:
                 replaying.rename(benchmark, measurement)
                 benchmark.extra_info.update(replaying.extra_info(measurement))
                 replaying.replay(measurement, benchmark, item.stash[_CLOCK])
-                if disturbances([measurement]) and not measurement.attempts:
-                    self._disturbed.append(Disturbed(item, protocol, benchmark, measurement))
+                self._made.append(Made(item, protocol, benchmark, measurement))
             if self.gate:
                 self.gate.judge(measurement, item.nodeid)
             if measurement.failure:
@@ -346,20 +354,64 @@ class Run:
 
     def _measure_again(self) -> None:
         """Measure what was disturbed a second time, now that all else is done, where the machine becomes quiet."""
-        if self._disturbed and self.session.patient:
-            again = [(one.measurement, one.protocol) for one in self._disturbed]
+        found = [one for one in self._made if one.disturbed]
+        if found and self.session.patient:
+            again = [(one.measurement, one.protocol) for one in found]
             self.session.ask_again([(m.asked, protocol) for m, protocol in again if self._is_made_again(m.workload)])
-        for one in self._disturbed:
+        for one in found:
             if self.session.patient and self._is_made_again(one.measurement.workload):
                 self._replace(one)
-            if self._strict and (found := disturbances([one.measurement])):
-                fail_late(one.item, found)
+            if self._strict and (still := disturbances([one.measurement])):
+                fail_late(one.item, still)
 
     def _is_made_again(self, workload: Workload) -> bool:
         """Not a fit, which may take hours; nor what prices the harness, whose nanoseconds nobody compares."""
         return workload.mode != "fit" and not LANES[workload.lane].internal
 
-    def _replace(self, one: Disturbed) -> None:
+    def _take_turns(self) -> None:
+        """Let lanes take turns in what is left of the run's minutes; what they have played is kept, however it ends."""
+
+        def left() -> float:
+            return 60 * self.selection.minutes - (time.monotonic() - self._begun)
+
+        found = (
+            contests([one.measurement for one in self._made], len(self.machine.cpus)) if self.selection.minutes else []
+        )
+        if not found:
+            return
+        tell = self._progress.line if self._progress else _say_nothing
+        try:
+            with self._lanes(found) as lanes:
+                decide(found, lanes.play, left, tell)
+        except UserError as error:
+            raise pytest.Session.Interrupted(str(error)) from None
+        finally:
+            for contest in found:
+                self._keep_turns(contest)
+
+    @contextlib.contextmanager
+    def _lanes(self, found: Sequence[Contest]) -> Iterator[Lanes]:
+        asked = self.selection
+        with Scratch() as scratch:
+            # Compiled programs are kept there from round to round.
+            here = Side("here", "this run", PACKAGE, scratch.path, self.project.root, self.project.path)
+            here = dataclasses.replace(here, pythons=asked.pythons)
+            names = {contest.workload: contest.lanes for contest in found}
+            yield Lanes(here, names, self.project.models, self.machine, asked.device, asked.protocol.deadline)
+
+    def _keep_turns(self, contest: Contest) -> None:
+        for one in self._made:
+            first = one.measurement
+            turns = contest.turns.get(first.workload.lane, ())
+            if dataclasses.replace(first.workload, lane="") == contest.workload and len(turns) > len(first.turns):
+                one.measurement = dataclasses.replace(first, turns=tuple(turns))
+                one.renew()
+                try:
+                    self.session.replace(first, one.measurement)
+                except OSError as error:
+                    raise pytest.Session.Interrupted(_unkept(error)) from None
+
+    def _replace(self, one: Made) -> None:
         """Put the better one of two measurements in the place of the first."""
         first = one.measurement
         tell = self._progress.stage if self._progress else _say_nothing
@@ -378,7 +430,6 @@ class Run:
         if self._progress:
             self._progress.end(second)
         one.measurement = better(first, second)
-        one.benchmark.extra_info.update(replaying.extra_info(one.measurement))
         one.renew()
         try:
             self.session.replace(first, one.measurement)

@@ -80,6 +80,7 @@ def select(config: pytest.Config, machine: Machine) -> Selection:
         threads=_threads(config, machine),
         processes=_at_least_one(config, "--fwbench-processes"),
         patience=_patience(config),
+        minutes=_minutes(config),
         plain=config.getoption("fwbench_plain"),
         target=target,
         fallback=not config.getoption("fwbench_no_fallback"),
@@ -238,6 +239,21 @@ def _patience(config: pytest.Config) -> float:
         raise pytest.UsageError(f"--fwbench-patience {given:g} is not a number of seconds: give 0 or more.")
     steady = config.getoption("fwbench_against") is not None or config.getoption("fwbench_programs_only")
     return 0.0 if steady else _PATIENCE if given is None else given
+
+
+def _minutes(config: pytest.Config) -> float:
+    given: float | None = config.getoption("fwbench_minutes")
+    if given is None:
+        return 0.0
+    if not 0 <= given < math.inf:
+        raise pytest.UsageError(f"--fwbench-minutes {given:g} is not a number of minutes: give 0 or more.")
+    for name in ("against", "programs_only", "workers"):
+        if config.getoption(f"fwbench_{name}"):
+            raise pytest.UsageError(
+                f"--fwbench-minutes cannot work with --fwbench-{name.replace('_', '-')}, with which no lanes take "
+                "turns: leave one of them out."
+            )
+    return given
 
 
 def _data(config: pytest.Config) -> tuple[str | None, str | None]:

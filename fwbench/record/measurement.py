@@ -189,6 +189,9 @@ class Measurement:
             `accuracies` with one number a step, and `batches`, a digest of the first ones.
         processes: where several measured the workload one after another: of each, the values that a gate decides over,
             by `fwbench.compare.criteria`'s names. `samples` and `metrics` are then all processes' together.
+        turns: of each round in which fresh processes of several lanes took turns at the workload, when it was (`begun`,
+            in seconds since 1970, the same number for each of them) and, one number a block, the seconds of a
+            `call` among calls back to back.
         duet: of a duet with another revision or environment: `base`, `verdicts` and `pairs`.
         ranks: of a workload over several devices, each of them in order; `metrics` are then of all together.
         program: what the program is made of; None where the run did not come so far.
@@ -216,6 +219,7 @@ class Measurement:
     parity: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
     processes: tuple[Mapping[str, float], ...] = ()
+    turns: tuple[Mapping[str, Any], ...] = ()
     duet: Mapping[str, Any] = field(default_factory=dict)
     ranks: tuple[Rank, ...] = ()
     program: Fingerprint | None = None
@@ -267,6 +271,7 @@ class Measurement:
         fields["workload"] = Workload.from_json(fields["workload"])
         fields["samples"] = tuple(fields.get("samples", ()))
         fields["processes"] = tuple(fields.get("processes", ()))
+        fields["turns"] = tuple(fields.get("turns", ()))
         fields["attempts"] = tuple(fields.get("attempts", ()))
         fields["unfit"] = tuple(fields.get("unfit", ()))
         fields["ranks"] = tuple(map(Rank.from_json, fields.get("ranks", ())))

@@ -310,10 +310,11 @@ def _journal(path: Path, text: str) -> Record:
 
 
 def _newest(measurements: Iterable[Measurement]) -> tuple[Measurement, ...]:
-    """A journal's measurements; one that was made again, as the first had been disturbed, in the place of the first."""
+    """A journal's measurements; one that was made again, or took turns, in the place of the first."""
     found: list[Measurement] = []
     for m in measurements:
-        attempts = [m.samples, *(tuple(attempt["samples"]) for attempt in m.attempts)] if m.attempts else []
+        again = m.attempts or m.turns
+        attempts = [m.samples, *(tuple(attempt["samples"]) for attempt in m.attempts)] if again else []
         place = next((n for n, one in enumerate(found) if one.workload == m.workload and one.samples in attempts), None)
         if place is None:
             found.append(m)

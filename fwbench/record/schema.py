@@ -110,6 +110,15 @@ WORKLOAD = _BOUNDS[Workload] = _shape(
     },
     strict=True,
 )
+
+
+class _Turns(typing.TypedDict):
+    """A round in which lanes took turns."""
+
+    begun: _Amount
+    call: Annotated[list[_Positive], Meta(min_length=1, max_length=1_000)]
+
+
 MEASUREMENT = _shape(
     Measurement,
     {
@@ -117,6 +126,7 @@ MEASUREMENT = _shape(
         # Each by its own shape.
         "metrics": _Open,
         "processes": list[dict[_Name, _Positive]],
+        "turns": list[_Turns],
         "attempts": list[_Open],
         "unfit": list[_Size],
         "stages": dict[_Name, _Amount],

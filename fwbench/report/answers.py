@@ -9,6 +9,7 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from fwbench.compare.statistics import EQUAL
 from fwbench.machine.disturbances import lengthening
 from fwbench.record.measurement import Measurement
 from fwbench.report import units
@@ -26,7 +27,8 @@ class Answer:
         fastest, second: lanes by throughput, the two best.
         ratio: throughput of the fastest over the second.
             None where these must not be compared.
-        confidence: `clear` (an interval of at least 95 % excludes equality), `likely`, or `undecided`; in place of
+        confidence: `clear` (an interval of at least 95 % excludes equality), `likely`, `equal` (within 5 %), or
+            `undecided`; in place of
             these, why there is no ratio (`fwbench.report.evidence.apart`).
         reason: what the confidence rests on, and which lanes are left out.
         quickest, leanest, cheapest: the lanes whose synchronised call takes least time (p50), and that take least
@@ -63,29 +65,26 @@ def answers(cases: Sequence[Case]) -> list[Answer]:
         speeds = {lane: speed for lane, case in comparison.lanes.items() if (speed := case.value("throughput"))}
         if len(speeds) < 2:
             continue
-        together = _together(comparison, list(speeds))
-        left_out = [lane for lane in speeds if lane not in together]
-        fastest, second = sorted(together if len(together) > 1 else speeds, key=lambda lane: -speeds[lane])[:2]
-        if len(together) < 2:
+        comparable = together(comparison, list(speeds))
+        left_out = [lane for lane in speeds if lane not in comparable]
+        if len(comparable) < 2:
+            fastest, second = sorted(speeds, key=lambda lane: -speeds[lane])[:2]
             why = apart(comparison.lanes[fastest], comparison.lanes[second])
             found.append(Answer(comparison, fastest, second, None, why, "no comparison", None, None, None))
             continue
-        weighed = weigh(comparison.lanes[fastest], comparison.lanes[second])
-        if weighed.ratio < 1:
-            fastest, second = second, fastest
-            weighed = weigh(comparison.lanes[fastest], comparison.lanes[second])
+        fastest, second, weighed = _first_two(comparison, comparable)
         ratio, confidence, reason = weighed.ratio, weighed.confidence, weighed.reason
-        marked = [title(lane) for lane in together if any(comparison.lanes[lane].fallbacks)]
+        marked = [title(lane) for lane in comparable if any(comparison.lanes[lane].fallbacks)]
         if marked:
             reason = f"{reason}; {' and '.join(marked)} with fallback flags, as it crashed without"
         if left_out:
             why = apart(comparison.lanes[left_out[0]], comparison.lanes[fastest])
             reason = f"{reason}; without {', '.join(map(title, left_out))} ({why})"
-        quickest = _least(comparison, together, _latency, lengthening)
-        leanest = _least(comparison, together, _memory)
-        cheapest = _least(comparison, together, _energy, lengthening)
-        shared = _shared(comparison, together, fastest) if confidence == "undecided" else ()
-        if shared:
+        quickest = _least(comparison, comparable, _latency, lengthening)
+        leanest = _least(comparison, comparable, _memory)
+        cheapest = _least(comparison, comparable, _energy, lengthening)
+        shared = _shared(comparison, comparable, fastest) if confidence in _NOT_APART else ()
+        if len(shared) < len(comparable) and shared:
             reason = f"{reason}; every other lane is slower"
         best = (quickest, leanest, cheapest)
         shown = word(comparison.lanes[fastest], comparison.lanes[second])
@@ -113,6 +112,9 @@ def headline(found: Sequence[Answer]) -> list[str]:
 
 
 _QUESTIONS = {"quickest": "lowest latency (p50)", "leanest": "least memory", "cheapest": "least energy"}
+# A confidence with which no lane is faster.
+_NOT_APART = ("undecided", "equal")
+
 # In sentences they stand behind networks that people deploy.
 _TOYS = ("mlp", "cnn")
 
@@ -121,7 +123,7 @@ def _fastest(mode: str, answered: Sequence[Answer]) -> str:
     """Which lanes have the highest throughput, and how sure that is."""
     wins: dict[tuple[str, str], list[Answer]] = {}
     for answer in answered:
-        if answer.confidence != "undecided":
+        if answer.confidence not in _NOT_APART:
             wins.setdefault((title(answer.fastest), "" if answer.confidence == "clear" else "likely "), []).append(
                 answer
             )
@@ -129,11 +131,14 @@ def _fastest(mode: str, answered: Sequence[Answer]) -> str:
         f"{sure}{lane} in {len(won)} of {len(answered)} workloads, by {_span(won)} ({_named(won)})"
         for (lane, sure), won in sorted(wins.items(), key=lambda item: -len(item[1]))
     ]
-    shared: dict[tuple[str, ...], list[Answer]] = {}
+    shared: dict[tuple[str, tuple[str, ...]], list[Answer]] = {}
     for answer in answered:
-        if answer.confidence == "undecided":
-            shared.setdefault(answer.shared, []).append(answer)
-    for lanes, of in shared.items():
+        if answer.confidence in _NOT_APART:
+            shared.setdefault((answer.confidence, answer.shared), []).append(answer)
+    for (confidence, lanes), of in shared.items():
+        if confidence == "equal":
+            told.append(f"{_listed(lanes)} equal within {EQUAL:.0%} in {len(of)} of {len(answered)} ({_named(of)})")
+            continue
         first = f"first place shared by {_listed(lanes)}" if lanes else "undecided"
         told.append(f"{first} in {len(of)} of {len(answered)}, where the two best are {_span(of)} apart ({_named(of)})")
     return f"Highest throughput, {in_words(mode)}: {'; '.join(told)}."
@@ -185,7 +190,8 @@ def table(found: Sequence[Answer]) -> Table:
     return tabulate(
         "answers",
         "Which framework, by how much, with which confidence",
-        "Fastest by throughput, and its multiple of the next lane's. Several runs, seeds or processes give an "
+        "Fastest by throughput, and its multiple of its nearest rival's. Rounds in which lanes took turns "
+        "(--fwbench-minutes) decide where there are some: clear, or equal within 5 %, or undecided. Several runs, seeds or processes give an "
         "interval over pairs of processes: clear when one of at least 95 % excludes equality (6 pairs can), "
         "likely when one of at least 75 % does (3 pairs can). One process each cannot show how far processes "
         f"differ: likely when the difference is beyond the {UNCHANGED_CODE - 1:.0%} by which unchanged code has "
@@ -227,14 +233,26 @@ def table(found: Sequence[Answer]) -> Table:
     )
 
 
+def _first_two(comparison: Comparison, lanes: Sequence[str]) -> tuple[str, str, Weighed]:
+    """The fastest lane and its nearest rival: one that may be as fast comes before one that is known to be slower."""
+    cases = comparison.lanes
+    anchor, *others = lanes
+    speeds = {anchor: 1.0} | {lane: weigh(cases[lane], cases[anchor]).ratio for lane in others}
+    fastest, *others = sorted(lanes, key=lambda lane: -speeds[lane])
+    weighed = {lane: weigh(cases[fastest], cases[lane]) for lane in others}
+    rival = next((lane for lane in others if weighed[lane].confidence in _NOT_APART), others[0])
+    if weighed[rival].ratio < 1:
+        return rival, fastest, weigh(cases[rival], cases[fastest])
+    return fastest, rival, weighed[rival]
+
+
 def _shared(comparison: Comparison, lanes: Sequence[str], fastest: str) -> tuple[str, ...]:
-    """The lanes that nothing tells from the fastest; empty where that are all."""
-    beside = [
-        lane
-        for lane in lanes
-        if lane == fastest or weigh(comparison.lanes[fastest], comparison.lanes[lane]).confidence == "undecided"
-    ]
-    return tuple(beside) if len(beside) < len(lanes) else ()
+    """The lanes that nothing tells from the fastest; empty where that are all, and these not known to be equal."""
+    rivals = [lane for lane in lanes if lane != fastest]
+    weighed = {lane: weigh(comparison.lanes[fastest], comparison.lanes[lane]).confidence for lane in rivals}
+    beside = [lane for lane in lanes if lane == fastest or weighed[lane] in _NOT_APART]
+    known = len(beside) < len(lanes) or all(confidence == "equal" for confidence in weighed.values())
+    return tuple(beside) if known else ()
 
 
 def _latency(case: Case) -> float | None:
@@ -249,7 +267,7 @@ def _energy(case: Case) -> float | None:
     return case.value("energy_per_sample")
 
 
-def _together(comparison: Comparison, lanes: Sequence[str]) -> list[str]:
+def together(comparison: Comparison, lanes: Sequence[str]) -> list[str]:
     """The largest set of lanes that may be compared with one of them; of two as large, the first."""
     cases = comparison.lanes
     return max(([lane for lane in lanes if not apart(cases[lane], cases[one])] for one in lanes), key=len)

@@ -47,7 +47,9 @@ def _card(answer: Answer) -> Card:
         return Card(name, "apart", "Not comparable", why, "", "", ())
     by = units.ratio(answer.weighed.shown)
     kind, verdict, ratio = answer.confidence, answer.winner, f"{by} before {second}"
-    if answer.shared:
+    if kind == "equal":
+        kind, verdict, ratio = "shared", f"{answer.winner} equal", f"the two best are {by} apart"
+    elif answer.shared:
         kind, verdict, ratio = "shared", f"Shared by {answer.winner}", f"the two best are {by} apart"
     elif kind == "undecided":
         verdict, ratio = "Undecided", f"{answer.winner} {ratio}"

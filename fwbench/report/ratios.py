@@ -66,7 +66,8 @@ def sentences(found: Sequence[Ratio], baseline: str) -> list[str]:
 
 def _tally(found: Sequence[Ratio]) -> str:
     known = [ratio.weighed for ratio in found if ratio.weighed]
-    decided = [weighed for weighed in known if weighed.confidence != "undecided"]
+    decided = [weighed for weighed in known if weighed.confidence not in ("undecided", "equal")]
+    equal = sum(weighed.confidence == "equal" for weighed in known)
     higher = [weighed.ends for weighed in decided if weighed.ratio > 1]
     lower = [tuple(1 / end if end else math.inf for end in weighed.ends) for weighed in decided if weighed.ratio <= 1]
     counts = [
@@ -75,7 +76,8 @@ def _tally(found: Sequence[Ratio]) -> str:
             for word, of in (("higher", higher), ("lower", lower))
             if of
         ),
-        ("undecided", len(known) - len(decided), ""),
+        ("equal", equal, ""),
+        ("undecided", len(known) - len(decided) - equal, ""),
         ("not comparable", len(found) - len(known), ""),
     ]
     return ", ".join(f"{word} in {count} of {len(found)}{span}" for word, count, span in counts if count)
@@ -90,8 +92,8 @@ def table(found: Sequence[Ratio], baseline: str) -> Table:
     return tabulate(
         "ratios",
         f"Every lane against {title(baseline)}",
-        f"Throughput over that of {title(baseline)} on the same workload: above 1x the lane is faster. From two pairs "
-        "of processes on, the ends of the interval over the pairs, and its confidence, which six pairs bring to 95 %. "
+        f"Throughput over that of {title(baseline)} on the same workload: above 1x the lane is faster. From two rounds "
+        "of turns, or pairs of processes, on, the ends of the interval over the pairs, and its confidence, which six pairs bring to 95 %. "
         f"One process each has no interval: unchanged code has differed by up to {UNCHANGED_CODE - 1:.0%}. A ratio "
         f"from one number to another was disturbed, and lies somewhere between them. Evidence: {WORDS}.",
         (

@@ -1,7 +1,9 @@
 """Two lanes' throughputs against each other: how many times as high, how sure, and what that rests on."""
 
 import math
+import statistics
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fwbench.machine.disturbances import disturbances, lengthening
@@ -37,9 +39,10 @@ class Weighed:
 
     Attributes:
         ratio: of the first lane's over the second's.
-        confidence: in which is larger: `clear` (an interval of at least 95 % excludes equality), `likely`, `undecided`.
+        confidence: in which is larger: `clear` (an interval of at least 95 % excludes equality), `likely`, `undecided`;
+            `equal`, where rounds of turns show that the two differ by 5 % or less.
         reason: what the confidence rests on.
-        pairs: the ratios of processes of one run, seed and number.
+        pairs: the ratios of rounds of turns, or else of processes of one run, seed and number.
         interval: over the pairs; None with fewer than two.
         bracket: between which the ratio would lie if what disturbed either lane explains as much of it as it can; None
             where nothing did.
@@ -66,7 +69,12 @@ class Weighed:
 
 
 def weigh(first: Case, second: Case) -> Weighed:
-    """Weigh two lanes that may be compared (`fwbench.report.cases.apart`) and have a throughput each."""
+    """Weigh two lanes that may be compared (`fwbench.report.cases.apart`) and have a throughput each.
+
+    Rounds in which both took turns decide, where there are at least two; else what their own processes found.
+    """
+    if len(rounds := _rounds(first, second)) > 1:
+        return _of_rounds(rounds)
     one, other = _speeds(first), _speeds(second)
     shared = [place for place in one if place in other]
     pairs = [_Pair(one[place], other[place]) for place in shared]
@@ -77,23 +85,24 @@ def weigh(first: Case, second: Case) -> Weighed:
     interval = bracket = None
     if len(pairs) >= 2:
         # They need SciPy, whose import takes a second that the terminal's table of single processes shall not cost.
-        from fwbench.compare import statistics
+        from fwbench.compare.statistics import estimate
+        from fwbench.compare.statistics import interval as interval_of
         from fwbench.report.replicates import unlike
 
-        low, high, level = statistics.interval([pair.difference for pair in pairs], CLEAR)
+        low, high, level = interval_of([pair.difference for pair in pairs], CLEAR)
         interval = Interval(math.exp(low), math.exp(high), level)
-        ratio = math.exp(statistics.estimate([pair.difference for pair in pairs]))
+        ratio = math.exp(estimate([pair.difference for pair in pairs]))
         if found:
             ends = (
-                statistics.estimate([pair.least for pair in pairs]),
-                statistics.estimate([pair.most for pair in pairs]),
+                estimate([pair.least for pair in pairs]),
+                estimate([pair.most for pair in pairs]),
             )
             bracket = math.exp(ends[0]), math.exp(ends[1])
         reason = f"{len(pairs)} pairs of processes: {interval.low:.2f}x to {interval.high:.2f}x at {level:.0%}"
         doubt = unlike((first, second), [run for run, _, _ in shared], [pair.difference for pair in pairs])
         if level >= _SAYS_SOMETHING and not doubt:
-            least, _, _ = statistics.interval([pair.least for pair in pairs], CLEAR)
-            _, most, _ = statistics.interval([pair.most for pair in pairs], CLEAR)
+            least, _, _ = interval_of([pair.least for pair in pairs], CLEAR)
+            _, most, _ = interval_of([pair.most for pair in pairs], CLEAR)
             excludes = least > 0 or most < 0
             confidence = ("clear" if level >= CLEAR else "likely") if excludes else "undecided"
             return Weighed(ratio, confidence, reason + among, ratios, interval, bracket, met)
@@ -116,6 +125,34 @@ def weigh(first: Case, second: Case) -> Weighed:
         beyond = f"; beyond {UNCHANGED_CODE - 1:.0%}{f' and what comes of {met}' if met else ''}"
         confidence, reason = "likely", f"{reason}{beyond}"
     return Weighed(ratio, confidence, reason, ratios, interval, bracket, met)
+
+
+def _of_rounds(differences: Sequence[float]) -> Weighed:
+    """What rounds of turns say. Other load has met both lanes alike, and its scatter is in the interval."""
+    from fwbench.compare.statistics import EQUAL, between, told_apart
+
+    mean, low, high = between(differences)
+    interval = Interval(math.exp(low), math.exp(high), CLEAR)
+    told = told_apart(low, high)
+    confidence = "clear" if told == "faster" else told
+    reason = f"{len(differences)} rounds of turns: {interval.low:.2f}x to {interval.high:.2f}x"
+    if confidence == "equal":
+        reason += f", equal within {EQUAL:.0%}"
+    ratios = tuple(map(math.exp, differences))
+    return Weighed(math.exp(mean), confidence, reason, ratios, interval, None, "")
+
+
+def _rounds(first: Case, second: Case) -> list[float]:
+    """Of each round that two lanes played together the logarithm of the ratio of their throughputs."""
+    of_first, of_second = (
+        {(run, turns["begun"]): turns["call"] for run, m in case.replicates for turns in m.turns}
+        for case in (first, second)
+    )
+    return [
+        statistics.median(math.log(theirs / own) for own, theirs in zip(calls, of_second[round_], strict=False))
+        for round_, calls in of_first.items()
+        if round_ in of_second
+    ]
 
 
 @dataclass(frozen=True)

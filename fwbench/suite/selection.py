@@ -56,6 +56,7 @@ class Selection:
         threads: of every lane.
         processes: that measure each workload.
         patience: seconds that the run may wait for other load to end.
+        minutes: of the run, in what is left of which lanes take turns.
         plain: whether networks run with their framework's own operators alone.
         target: the GPU that programs are compiled for, where none is run.
         fallback: whether a lane that crashes on a GPU is run again with its fallback flags.
@@ -78,6 +79,7 @@ class Selection:
     threads: int
     processes: int
     patience: float
+    minutes: float
     plain: bool
     target: str | None
     fallback: bool = True

@@ -19,10 +19,13 @@ import shutil
 import statistics
 import tempfile
 import time
+from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from fwbench.compare.duet import Fault, Pair
 from fwbench.errors import UserError
@@ -65,17 +68,186 @@ _ENVIRONMENT = 4096
 PARAMETERS = (_PLACINGS, _BLOCKS, _TURN, _SLOW, _PAIR, _PADDINGS, _ENVIRONMENT)
 
 
-class Pairs:
-    """Plays pairs of a base and a head.
+@dataclass(frozen=True)
+class Seat:
+    """Who takes turns.
+
+    Attributes:
+        name: unlike that of all who take turns with it.
+        side: whose fwbench and modules it runs.
+        flags: fallback flags of its lane.
+    """
+
+    name: str
+    side: Side
+    lane: Lane
+    flags: Flags = ()
+
+
+Played = TypeVar("Played")
+
+
+class Rounds(ABC, Generic[Played]):
+    """Plays rounds: a fresh process of each seat, alive together, which take turns.
 
     Args:
         models: by name.
-        machine: gives the CPUs and the thread count, the same for both sides.
-        deadline: seconds after which a side that does not answer has failed.
-        planted: shares by which a workload's head is slowed down on purpose, by real work.
+        machine: gives the CPUs and the thread count, the same for all.
+        deadline: seconds after which a process that does not answer has failed.
+        planted: shares by which a workload is slowed down on purpose, by real work; not at the seat `base`.
         seed: of everything that is drawn.
+    """
+
+    placings = _PLACINGS
+
+    def __init__(
+        self,
+        models: Mapping[str, Model],
+        machine: Machine,
+        device: str,
+        deadline: float,
+        planted: Mapping[Workload, float] | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self._models = models
+        self._machine = machine
+        self._device = device
+        self._deadline = deadline
+        self._planted = planted or {}
+        self._random = random.Random(seed)
+        self._fingerprinted: set[Workload] = set()
+        # Of a workload, the batches that did not fit into memory.
+        self._unfit: dict[Workload, tuple[int, ...]] = {}
+
+    @abstractmethod
+    def seats(self, workload: Workload) -> tuple[Seat, ...]:
+        """Who takes turns at a workload."""
+
+    @abstractmethod
+    def _result(self, taken: "_Taken", seconds: float) -> Played:
+        """What a round comes to that took so many seconds."""
+
+    @abstractmethod
+    def _failed(self, workload: Workload, error: "SideError") -> Fault | None:
+        """What to keep in place of a round; None: it is to be played once more, in another way."""
+
+    def _own(self, model: str) -> list[str]:
+        """The modules that must be the seat's own side's."""
+        return []
+
+    def play(self, workloads: Sequence[Workload]) -> dict[Workload, Played | Fault]:
+        """One fresh round of each workload, those with the same seats forked from servers that they share."""
+        shuffled = self._random.sample(workloads, len(workloads))
+        played: dict[Workload, Played | Fault] = {}
+        while left := [workload for workload in shuffled if workload not in played]:
+            seats = self.seats(left[0])
+            self._share(seats, [each for each in left if self.seats(each) == seats], played)
+        return played
+
+    def _share(self, seats: Sequence[Seat], pending: list[Workload], played: dict[Workload, Played | Fault]) -> None:
+        """Rounds of the pending workloads from fresh servers, until one process fails or all are done."""
+        begun = time.monotonic()
+        workload = pending[0]
+        try:
+            with ExitStack() as stack:
+                partners = self._partners(seats, stack)
+                share = (time.monotonic() - begun) / len(pending)
+                while pending:
+                    workload = pending.pop(0)
+                    begun = time.monotonic()
+                    taken = self._play(workload, partners)
+                    played[workload] = self._result(taken, share + time.monotonic() - begun)
+        except SideError as error:
+            if workload in pending:
+                # A server that does not come up, and never will.
+                played.update(dict.fromkeys(pending, error.fault))
+                pending.clear()
+            elif fault := self._failed(workload, error):
+                played[workload] = fault
+            else:
+                # Another program, which has not been described.
+                self._fingerprinted.discard(workload)
+
+    def _partners(self, seats: Sequence[Seat], stack: ExitStack) -> dict[str, "_Partner"]:
+        noise = {
+            "PYTHONHASHSEED": str(self._random.randrange(1 << 32)),
+            "FWBENCH_PADDING": "x" * self._random.randrange(_ENVIRONMENT),
+        }
+        partners = {
+            seat.name: stack.enter_context(
+                contextlib.closing(_Partner(seat, self._machine, self._device, self._deadline, noise))
+            )
+            for seat in self._random.sample(seats, len(seats))
+        }
+        _all(partners, lambda partner: partner.await_ready())
+        return partners
+
+    def _play(self, workload: Workload, partners: Mapping[str, "_Partner"]) -> "_Taken":
+        unfit = self._unfit.get(workload, ())
+        jobs = {}
+        for name, partner in partners.items():
+            side, played = partner.side, dataclasses.replace(workload, lane=partner.seat.lane.name)
+            jobs[name] = {
+                "workload": _fields(played.fitted(unfit)),
+                "model": complete(self._models[workload.model]).to_json(),
+                "path": [str(folder) for folder in side.path],
+                "side": side.name,
+                "root": str(side.root),
+                "tree": str(side.tree) if side.tree else None,
+                "own": self._own(workload.model),
+                "extra": self._planted.get(played, 0.0) if name != "base" else 0.0,
+            }
+        taken = _Taken(self._ask(partners, jobs, "built"), unfit)
+        order = self._random.sample(sorted(partners), len(partners))
+        for placing in range(self.placings):
+            self._place(partners, taken, placing, order if placing % 2 == 0 else order[::-1])
+        # Once more, as a call may have imported something.
+        _all(partners, lambda partner: partner.ask({"modules": None}, "modules"))
+        first = workload not in self._fingerprinted
+        for name, partner in partners.items():
+            finished = partner.ask({"finish": {"program": first}}, "finished")
+            taken.memory[name] = finished["finished"]
+            if first:
+                taken.described[name] |= {of: finished[of] for of in ("program", "settings")}
+            if flags := partner.seat.flags:
+                taken.described[name]["settings"][FALLBACK] = stated(flags)
+            partner.receive("exited")
+        self._fingerprinted.add(workload)
+        return taken
+
+    def _place(self, partners: Mapping[str, "_Partner"], taken: "_Taken", placing: int, order: Sequence[str]) -> None:
+        paddings = {name: {"place": [self._random.randrange(size) for size in _PADDINGS]} for name in partners}
+        latencies = self._ask(partners, paddings, "placed")
+        if not placing:
+            taken.plan(max(latencies.values()), self.placings)
+        for block in range(taken.blocks):
+            for name in (*order, *reversed(order)):
+                self._turn(partners[name], taken, placing, block)
+
+    def _turn(self, partner: "_Partner", taken: "_Taken", placing: int, block: int) -> None:
+        answer = partner.ask({"rounds": taken.rounds}, "rounds")
+        taken.turn(placing, block, partner.seat.name, answer["rounds"][1:], answer["cpu_time"])
+
+    def _ask(self, partners: Mapping[str, "_Partner"], messages: Mapping[str, Any], answer: str) -> dict[str, Any]:
+        """All answers of this name; on a GPU one partner is asked after the other, in random order.
+
+        Compilers and libraries choose a GPU's kernels by timing them, and another process would disturb that.
+        """
+        shuffled = {name: partners[name] for name in self._random.sample(sorted(partners), len(partners))}
+        if self._device == "gpu":
+            return _all(shuffled, lambda partner: partner.ask(messages[partner.seat.name], answer)[answer])
+        for name, partner in shuffled.items():
+            partner.send(messages[name])
+        return _all(shuffled, lambda partner: partner.receive(answer)[answer])
+
+
+class Pairs(Rounds[Pair]):
+    """Plays pairs of a base and a head.
+
+    Args:
         fallback: whether lanes whose compilers fail on a GPU get their fallback flags.
         fit_batch: whether a batch that does not fit into memory is halved until it does.
+        models, machine, device, deadline, planted, seed: as `Rounds` has them.
     """
 
     def __init__(
@@ -92,63 +264,42 @@ class Pairs:
         fallback: bool = True,
         fit_batch: bool = False,
     ) -> None:
+        super().__init__(models, machine, device, deadline, planted, seed)
         self._sides = (base, head)
-        self._models = models
-        self._machine = machine
-        self._device = device
-        self._deadline = deadline
-        self._planted = planted or {}
-        self._random = random.Random(seed)
         self._fallback = fallback and device == "gpu"
         self._fit_batch = fit_batch
-        self._fingerprinted: set[Workload] = set()
         # The fallback flags of each lane that both sides know.
         self._ladders: dict[str, list[Flags]] = {}
         # Of workloads that both sides' compilers fail on, and what the first such failure was.
         self._flags: dict[Workload, Flags] = {}
         self._crashes: dict[Workload, str] = {}
-        # Of a workload, the batches that one side or both had no memory for.
-        self._unfit: dict[Workload, tuple[int, ...]] = {}
         self._modules: dict[str, list[str]] = {}
 
-    def play(self, workloads: Sequence[Workload]) -> dict[Workload, Pair | Fault]:
-        """One fresh pair of each workload, those of a lane forked from servers that they share.
+    def seats(self, workload: Workload) -> tuple[Seat, ...]:
+        lane, flags = LANES[workload.lane], self._flags.get(workload, ())
+        return tuple(Seat(side.name, side, lane, flags) for side in self._sides)
+
+    def _result(self, taken: "_Taken", seconds: float) -> Pair:
+        return taken.pair(self._device, seconds)
+
+    def _play(self, workload: Workload, partners: Mapping[str, "_Partner"]) -> "_Taken":
+        taken = super()._play(workload, partners)
+        if flags := self._flags.get(workload, ()):
+            taken.flags = stated(flags)
+            for described in taken.described.values():
+                described["after_crash"] = f"{self._crashes[workload]}, so {again(flags)}"
+        return taken
+
+    def _failed(self, workload: Workload, error: "SideError") -> Fault | None:
+        """Play once more with flags, or a batch, that may help both sides.
 
         Where the compilers of both sides fail on a GPU, both get ever more of the lane's fallback flags, in this and
         all later pairs of the workload. Where that of one side fails, it is that side's fault. Where either side runs
         out of memory and the batch may be halved, both get the smaller one from then on.
         """
-        shuffled = self._random.sample(workloads, len(workloads))
-        played: dict[Workload, Pair | Fault] = {}
-        while left := [workload for workload in shuffled if workload not in played]:
-            lane, flags = left[0].lane, self._flags.get(left[0], ())
-            alike = [each for each in left if (each.lane, self._flags.get(each, ())) == (lane, flags)]
-            self._share(LANES[lane], flags, alike, played)
-        return played
-
-    def _share(self, lane: Lane, flags: Flags, pending: list[Workload], played: dict[Workload, Pair | Fault]) -> None:
-        """Pairs of the pending workloads from fresh servers, until one side fails or all are done."""
-        begun = time.monotonic()
-        workload = pending[0]
-        try:
-            with ExitStack() as stack:
-                partners = self._partners(lane, flags, stack)
-                share = (time.monotonic() - begun) / len(pending)
-                while pending:
-                    workload = pending.pop(0)
-                    begun = time.monotonic()
-                    taken = self._play(workload, partners)
-                    played[workload] = taken.pair(self._device, share + time.monotonic() - begun)
-        except SideError as error:
-            if workload in pending:
-                # A server that does not come up, and never will.
-                played.update(dict.fromkeys(pending, error.fault))
-                pending.clear()
-            elif self._retreat(lane, workload, error) or self._shrink(workload, error):
-                # Another program, which has not been described.
-                self._fingerprinted.discard(workload)
-            else:
-                played[workload] = self._advised(workload, error.fault)
+        if self._retreat(LANES[workload.lane], workload, error) or self._shrink(workload, error):
+            return None
+        return self._advised(workload, error.fault)
 
     def _retreat(self, lane: Lane, workload: Workload, error: "SideError") -> bool:
         """Whether there are more fallback flags, which the workload is played with from now on."""
@@ -184,79 +335,6 @@ class Pairs:
         failure = unfitting(fault.failure, tried) if self._fit_batch else advised(fault.failure, workload)
         return dataclasses.replace(fault, failure=failure)
 
-    def _partners(self, lane: Lane, flags: Flags, stack: ExitStack) -> dict[str, "_Partner"]:
-        noise = {
-            "PYTHONHASHSEED": str(self._random.randrange(1 << 32)),
-            "FWBENCH_PADDING": "x" * self._random.randrange(_ENVIRONMENT),
-        }
-        partners = {
-            side.name: stack.enter_context(
-                contextlib.closing(_Partner(side, lane, self._machine, self._device, self._deadline, noise, flags))
-            )
-            for side in self._shuffled()
-        }
-        _both(partners, lambda partner: partner.await_ready())
-        return partners
-
-    def _play(self, workload: Workload, partners: Mapping[str, "_Partner"]) -> "_Taken":
-        flags, unfit = self._flags.get(workload, ()), self._unfit.get(workload, ())
-        jobs = {
-            side.name: {
-                "workload": _fields(workload.fitted(unfit)),
-                "model": complete(self._models[workload.model]).to_json(),
-                "path": [str(folder) for folder in side.path],
-                "side": side.name,
-                "root": str(side.root),
-                "tree": str(side.tree) if side.tree else None,
-                "own": self._own(workload.model),
-                "extra": self._planted.get(workload, 0.0) if side.name == "head" else 0.0,
-            }
-            for side in self._sides
-        }
-        taken = _Taken(self._ask(partners, jobs, "built"), stated(flags), unfit)
-        if flags:
-            for described in taken.described.values():
-                described["after_crash"] = f"{self._crashes[workload]}, so {again(flags)}"
-        order = self._random.sample(("base", "head"), 2)
-        for placing in range(_PLACINGS):
-            self._place(partners, taken, placing, order if placing % 2 == 0 else order[::-1])
-        # Once more, as a call may have imported something.
-        _both(partners, lambda partner: partner.ask({"modules": None}, "modules"))
-        first = workload not in self._fingerprinted
-        for name, partner in partners.items():
-            finished = partner.ask({"finish": {"program": first}}, "finished")
-            taken.memory[name] = finished["finished"]
-            if first:
-                taken.described[name] |= {of: finished[of] for of in ("program", "settings")}
-            if flags:
-                taken.described[name]["settings"][FALLBACK] = stated(flags)
-            partner.receive("exited")
-        self._fingerprinted.add(workload)
-        return taken
-
-    def _place(self, partners: Mapping[str, "_Partner"], taken: "_Taken", placing: int, order: Sequence[str]) -> None:
-        paddings = {name: {"place": [self._random.randrange(size) for size in _PADDINGS]} for name in partners}
-        latencies = self._ask(partners, paddings, "placed")
-        if not placing:
-            taken.plan(max(latencies.values()))
-        one, other = order
-        for block in range(taken.blocks):
-            for name in (one, other, other, one):
-                answer = partners[name].ask({"rounds": taken.rounds}, "rounds")
-                taken.turn(placing, block, name, answer["rounds"][1:], answer["cpu_time"])
-
-    def _ask(self, partners: Mapping[str, "_Partner"], messages: Mapping[str, Any], answer: str) -> dict[str, Any]:
-        """Both sides' answers of this name; on a GPU the second is asked only then, in random order.
-
-        Compilers and libraries choose a GPU's kernels by timing them, and the other side's would disturb that.
-        """
-        shuffled = {side.name: partners[side.name] for side in self._shuffled()}
-        if self._device == "gpu":
-            return _both(shuffled, lambda partner: partner.ask(messages[partner.side.name], answer)[answer])
-        for name, partner in shuffled.items():
-            partner.send(messages[name])
-        return _both(shuffled, lambda partner: partner.receive(answer)[answer])
-
     def _own(self, name: str) -> list[str]:
         """Of the modules that the model of this name names, those that the user's repository has on either side."""
         if self._sides[0].tree is None:
@@ -269,15 +347,12 @@ class Pairs:
             self._modules[name] = [module for module in named if any(side.has(module) for side in self._sides)]
         return self._modules[name]
 
-    def _shuffled(self) -> list[Side]:
-        return self._random.sample(self._sides, len(self._sides))
 
-
-def _both(partners: Mapping[str, "_Partner"], ask: Callable[["_Partner"], Any]) -> dict[str, Any]:
-    """What both sides answer, asked in the order given.
+def _all(partners: Mapping[str, "_Partner"], ask: Callable[["_Partner"], Any]) -> dict[str, Any]:
+    """What all partners answer, asked in the order given.
 
     Raises:
-        SideError: a side has no answer; head, where neither has.
+        SideError: one has no answer; head, where neither side of a pair has.
     """
     answers: dict[str, Any] = {}
     errors: dict[str, SideError] = {}
@@ -288,8 +363,8 @@ def _both(partners: Mapping[str, "_Partner"], ask: Callable[["_Partner"], Any]) 
             errors[name] = error
     if not errors:
         return answers
-    told = errors.get("head") or errors["base"]
-    told.shared = len(errors) == 2 and all(each.compilers for each in errors.values())
+    told = errors.get("head") or next(iter(errors.values()))
+    told.shared = len(errors) == len(partners) and all(each.compilers for each in errors.values())
     if told.lacking and "base" in answers:
         # Head has lost something.
         told.fault = dataclasses.replace(told.fault, lost=True)
@@ -328,19 +403,12 @@ class SideError(Exception):
 
 
 class _Partner:
-    """A side's server for the workloads of one lane."""
+    """A seat's server for the workloads of its lane."""
 
-    def __init__(
-        self,
-        side: Side,
-        lane: Lane,
-        machine: Machine,
-        device: str,
-        deadline: float,
-        noise: Mapping[str, str],
-        flags: Flags = (),
-    ) -> None:
-        self.side = side
+    def __init__(self, seat: Seat, machine: Machine, device: str, deadline: float, noise: Mapping[str, str]) -> None:
+        self.seat = seat
+        self.side = side = seat.side
+        lane = seat.lane
         self._deadline = deadline
         side.caches.mkdir(exist_ok=True)
         self._own = Path(tempfile.mkdtemp(dir=side.caches))
@@ -351,7 +419,7 @@ class _Partner:
         caches = side.caches if device == "cpu" else self._own
         folders = {variable: str(caches / name) for variable, name in lane.caches.items()} | {"TMPDIR": str(scratch)}
         variables = {**environment(os.environ, machine.threads, device, lane), **noise, **lane.sharing, **folders}
-        variables = added(variables, flags)
+        variables = added(variables, seat.flags)
         python = side.interpreter(lane.framework)
         config = json.dumps(configuration(lane, machine.cpus, str(scratch)))
         server = command(python, Path(turns.__file__).resolve(), config, package=side.package)
@@ -460,34 +528,48 @@ class _Partner:
 
 
 class _Taken:
-    """The turns of a pair.
+    """The turns of a round.
 
     Args:
-        described: settings and versions by side.
-        flags: of the fallback, that both sides ran with.
+        described: settings and versions by the seat's name.
         unfit: batches that did not fit before.
+
+    Attributes:
+        flags: of the fallback, that all ran with.
+        cpu, others: CPU seconds that there were during the turns of lanes, and those that others took.
     """
 
-    def __init__(self, described: dict[str, Any], flags: str = "", unfit: tuple[int, ...] = ()) -> None:
+    def __init__(self, described: dict[str, Any], unfit: tuple[int, ...] = ()) -> None:
         self.described = described
-        self._flags, self._unfit = flags, unfit
+        self.flags = ""
+        self.cpu = self.others = 0.0
+        self._unfit = unfit
         self.rounds = self.blocks = 0
         self.memory: dict[str, Mapping[str, float]] = {}
-        self._kept: dict[str, list[float]] = {"base": [], "head": []}
-        # By metric, placing and block, then by side: logarithms of each turn.
-        self._turns: dict[tuple[str, int, int], dict[str, list[float]]] = {}
+        self._kept: dict[str, list[float]] = defaultdict(list)
+        # By metric, placing and block, then by the seat's name: logarithms of each turn.
+        self._turns: dict[tuple[str, int, int], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
 
-    def plan(self, latency: float) -> None:
-        """Choose how many rounds a turn has, and how many blocks a placing, for calls of so many seconds."""
+    def plan(self, latency: float, placings: int = _PLACINGS) -> None:
+        """Choose how many calls a turn has, and how many blocks a placing, for calls of so many seconds."""
         self.rounds = 1 + max(1 if latency > _SLOW else 2, math.ceil(_TURN / latency))
-        self.blocks = min(_BLOCKS, max(1, int(_PAIR / (_PLACINGS * 4 * self.rounds * latency))))
+        self.blocks = min(_BLOCKS, max(1, int(_PAIR / (placings * 4 * self.rounds * latency))))
 
     def turn(self, placing: int, block: int, name: str, rounds: Sequence[float], cpu_time: float) -> None:
         """Keep a turn of the side of this name: seconds of its rounds, mean CPU seconds of one."""
         self._kept[name].extend(rounds[:_KEPT])
         for metric, value in (("latency", min(rounds)), ("cpu_time", cpu_time)):
-            sides = self._turns.setdefault((metric, placing, block), {"base": [], "head": []})
-            sides[name].append(math.log(max(value, 1e-9)))
+            self.keep(metric, placing, block, name, value)
+
+    def keep(self, metric: str, placing: int, block: int, name: str, value: float) -> None:
+        """Keep what a turn found of a metric."""
+        self._turns[metric, placing, block][name].append(math.log(max(value, 1e-9)))
+
+    def blocks_of(self, metric: str, name: str) -> tuple[float, ...]:
+        """By placing and block the geometric mean of a seat's turns."""
+        return tuple(
+            math.exp(statistics.mean(seats[name])) for (of, *_), seats in sorted(self._turns.items()) if of == metric
+        )
 
     def pair(self, device: str, seconds: float) -> Pair:
         """What the turns say."""
@@ -503,7 +585,7 @@ class _Taken:
         for metric in memory["base"].keys() & memory["head"].keys():
             differences[metric] = math.log(memory["head"][metric] / memory["base"][metric])
         values = {name: self._times(name) | found for name, found in memory.items()}
-        return Pair(differences, self._kept, values, self.described, self._drift(), seconds, self._flags, self._unfit)
+        return Pair(differences, self._kept, values, self.described, self._drift(), seconds, self.flags, self._unfit)
 
     def _times(self, name: str) -> dict[str, float]:
         """The side's median round, and its median turn's CPU time, in seconds."""

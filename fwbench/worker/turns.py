@@ -10,6 +10,8 @@ lines. Of the fwbench that it measures it uses what builds and steps a program, 
       | <-- {"placed": latency} -------------------------------- |
       | -- {"rounds": n} --------------------------------------> |  a turn
       | <-- {"rounds": [...], "cpu_time"} ---------------------- |
+      | -- {"calls": n} ---------------------------------------> |  a turn of calls back to back
+      | <-- {"calls": seconds of one, "cpu", "others"} --------- |
       | -- {"modules"} ----------------------------------------> |
       | <-- {"modules"} ---------------------------------------- |  all of the user's are this side's
       | -- {"finish": {"program": whether to tell it}} --------> |
@@ -157,7 +159,12 @@ def _take_turns(player: "Player", job: dict[str, Any], send: Send, receive: Rece
         with player.program.session():
             send({"placed": player.warm_up()})
             while (message := receive()) is not None and not message.keys() & {"place", "finish"}:
-                send(player.turn(message["rounds"]) if "rounds" in message else _stray(job) or {"modules": "own"})
+                if "rounds" in message:
+                    send(player.turn(message["rounds"]))
+                elif "calls" in message:
+                    send(player.back_to_back(message["calls"]))
+                else:
+                    send(_stray(job) or {"modules": "own"})
             if message is not None and "finish" in message:
                 finished: dict[str, Any] = {"finished": player.memory()}
                 if message["finish"]["program"]:
@@ -292,6 +299,25 @@ class Player:
         later = list(timed)
         cpu_time = (time.process_time() - begun) / len(later)
         return {"rounds": [first, *later], "cpu_time": cpu_time}
+
+    def back_to_back(self, calls: int) -> dict[str, float]:
+        """Enqueue so many calls, after one that pays for what others left in the caches, and wait for the last.
+
+        Returns:
+            `calls`: seconds of one; `cpu`: CPU seconds that there were meanwhile; `others`: those that others took.
+        """
+        from fwbench.machine.load import OtherLoad
+
+        next(self._timed(1))
+        load, start = OtherLoad(), time.perf_counter()
+        for _ in range(calls):
+            self.program.step()
+            for _ in range(self._units):
+                _unit()
+        self.program.wait()
+        seconds = (time.perf_counter() - start) / calls
+        there, others = load.taken()
+        return {"calls": seconds, "cpu": there, "others": others}
 
     def memory(self) -> dict[str, float]:
         """Peaks in bytes, by metric; what this machine cannot tell is left out."""

@@ -49,14 +49,14 @@ class Script:
         self.servers = Counter()
         self.noises = []
 
-    def partner(self, side, lane, machine, device, deadline, noise, flags):
-        return ScriptedPartner(self, side, noise, flags)
+    def partner(self, seat, machine, device, deadline, noise):
+        return ScriptedPartner(self, seat, noise)
 
 
 class ScriptedPartner:
-    def __init__(self, script, side, noise, flags):
-        self.script, self.side, self.answers, self.flags = script, side, [], flags
-        self.script.servers[side.name] += 1
+    def __init__(self, script, seat, noise):
+        self.script, self.seat, self.side, self.answers, self.flags = script, seat, seat.side, [], seat.flags
+        self.script.servers[self.side.name] += 1
         self.script.noises.append(noise)
 
     def await_ready(self):
@@ -503,10 +503,10 @@ def test_what_both_sides_have_run_is_never_skipped(play, names, kind):
     script = Script(slower(1.05, 1))
     pairs = itertools.count()
 
-    def partner(side, *arguments):
+    def partner(seat, *arguments):
         if next(pairs) == 2 * 4:
             script.faults = {(name, 1): ("built", "unavailable", "the GPU is lost") for name in names}
-        return ScriptedPartner(script, side, {}, ())
+        return ScriptedPartner(script, seat, {})
 
     script.partner = partner
     assert play(script, ONE)[ONE].kind == kind
@@ -554,6 +554,6 @@ def test_a_warm_up_that_is_too_short_is_told(play):
                 self.answers[-1]["rounds"] = [0.001 * 0.98**self.turns] * message["rounds"]
 
     script = Script(same)
-    script.partner = lambda side, *_: Warming(script, side, {}, ())
+    script.partner = lambda seat, *_: Warming(script, seat, {})
     assert "warm-up is too short" in play(script, ONE)[ONE].note
     assert play(Script(same), ONE)[ONE].note == ""

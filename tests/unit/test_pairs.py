@@ -63,7 +63,7 @@ def test_pairs_share_what_is_compiled_on_a_cpu_alone(tmp_path, monkeypatch, devi
         environments.clear()
         for name in ("base", "head", "base", "head"):
             side = Side(name, name, tmp_path, tmp_path / f"caches-{name}", tmp_path)
-            pairs._Partner(side, LANES[lane], machine(), device, 60.0, {})
+            pairs._Partner(pairs.Seat(name, side, LANES[lane]), machine(), device, 60.0, {})
         for cache in LANES[lane].caches:
             base, head, again, _ = (variables[cache] for variables in environments)
             assert base != head
@@ -116,7 +116,7 @@ def test_a_base_without_the_workload_is_new(tmp_path):
 def test_a_killed_side_is_told_by_its_signal(tmp_path, monkeypatch):
     plan = pairs._Taken.plan
 
-    def kill(self, latency):
+    def kill(self, latency, placings):
         os.kill(statistics.median_low(grandchildren(os.getpid())), signal.SIGSEGV)
         plan(self, latency)
 

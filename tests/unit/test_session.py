@@ -35,6 +35,7 @@ def test_processes_of_another_batch_or_with_other_flags_are_measured_again(tmp_p
         fit_batch=True,
         coordinator="",
         patience=0.0,
+        minutes=0.0,
         protocol=PROFILES["quick"],
     )
     found = Session(selection, MACHINE, tmp_path, None, {}).measure(plain.workload, PROFILES["quick"], lambda _: None)

@@ -382,3 +382,52 @@ def test_runs_of_several_commits_are_no_replicates():
     answer = of(*"aaaabb")
     assert answer.confidence == "undecided"
     assert "no replicates, as the runs are of 2 commits; `fwbench history` shows them apart" in answer.reason
+
+
+def in_turns(**ratios):
+    """The answer over lanes that found 100 samples/s each, and in six rounds were so many times as fast as PyTorch."""
+    found = []
+    for lane, ratio in {"torch": 1.0, **ratios}.items():
+        jitters = (1.0, 1.002, 0.998, 1.001, 0.999, 1.0)
+        turns = tuple({"begun": float(n), "call": [0.1 * jitter / ratio] * 4} for n, jitter in enumerate(jitters))
+        found.append(measured(lane.replace("_", "-"), turns=turns))
+    return answers(cases(found))
+
+
+def test_rounds_of_turns_decide_whatever_processes_of_their_own_found():
+    (answer,) = in_turns(jax=1.2)
+    assert (answer.fastest, answer.second, answer.confidence) == ("jax", "torch", "clear")
+    assert answer.ratio == pytest.approx(1.2)
+    low, high = answer.weighed.interval.low, answer.weighed.interval.high
+    assert 1.1 < low < 1.2 < high < 1.3
+    assert answer.reason == f"6 rounds of turns: {low:.2f}x to {high:.2f}x"
+    (line,) = headline([answer])
+    assert line == "Highest throughput, inference: JAX (jit) in 1 of 1 workloads, by 1.20x (mlp b1)."
+
+
+def test_lanes_can_be_equal():
+    (answer,) = in_turns(jax=1.005)
+    assert (answer.confidence, answer.shared) == ("equal", ("torch", "jax"))
+    assert "equal within 5%" in answer.reason
+    assert (
+        headline([answer])[0]
+        == "Highest throughput, inference: PyTorch (eager) and JAX (jit) equal within 5% in 1 of 1 (mlp b1)."
+    )
+
+
+def test_no_lane_is_the_fastest_while_a_third_may_be():
+    """Whichever of the others seems the nearer."""
+    torch, compiled, jax = (
+        measured(lane, throughput=speed, metrics={"other_load": metric(load)})
+        for lane, speed, load in (("torch", 100.0, 0.0), ("torch-compile", 150.0, 0.0), ("jax", 50.0, 0.6))
+    )
+    (answer,) = answers(cases([torch, compiled]))
+    assert (answer.fastest, answer.confidence) == ("torch-compile", "likely")
+    (answer,) = answers(cases([torch, compiled, jax]))
+    assert (answer.confidence, answer.shared) == ("undecided", ("torch-compile", "jax"))
+
+
+def test_rounds_that_only_one_lane_played_decide_nothing():
+    turns = tuple({"begun": float(n), "call": [0.1]} for n in range(3))
+    (answer,) = answers(cases([measured("torch", turns=turns), measured("jax", throughput=300.0)]))
+    assert answer.reason.startswith("one process each")

@@ -1,0 +1,157 @@
+"""When all else is measured, lanes take turns: rounds until they are told apart, or the run's minutes are over."""
+
+import dataclasses
+import itertools
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fwbench.compare.duet import Fault
+from fwbench.compare.statistics import LOOKS, between, told_apart
+from fwbench.machine.load import busy
+from fwbench.record.measurement import Measurement
+from fwbench.record.workload import Workload
+from fwbench.report import units
+from fwbench.report.answers import together
+from fwbench.report.cases import cases, comparisons
+from fwbench.worker.lanes import Round
+
+Play = Callable[[Sequence[Workload]], Mapping[Workload, Round | Fault]]
+
+# Calls that warm a program up and take turns in a round, and seconds that its servers take to start.
+_CALLS, _START = 20, 3.0
+
+
+@dataclass
+class Contest:
+    """A workload in several lanes.
+
+    Attributes:
+        workload: its own lane is empty.
+        lanes: names.
+        seconds: that its next round will take.
+        turns: of each lane, as a measurement has them.
+        cpus: that they take turns on.
+        over: whether its lanes are told apart, or one of them cannot take turns.
+        disturbed: rounds that do not count, as others used the CPUs meanwhile.
+    """
+
+    workload: Workload
+    lanes: tuple[str, ...]
+    seconds: float
+    turns: Mapping[str, list[Mapping[str, Any]]]
+    cpus: int = 1
+    over: bool = False
+    disturbed: int = 0
+    fault: Fault | None = field(default=None, repr=False)
+
+    @property
+    def played(self) -> int:
+        """Rounds."""
+        return len(next(iter(self.turns.values())))
+
+    @property
+    def doubt(self) -> float:
+        """How wide the widest interval is that does not tell two lanes apart; 0 where there is none."""
+        if self.played < 2:
+            return math.inf
+        ends = [between(self._differences(*two))[1:] for two in itertools.combinations(self.lanes, 2)]
+        return max((high - low for low, high in ends if told_apart(low, high) == "undecided"), default=0.0)
+
+    def add(self, found: Round | Fault) -> None:
+        """One more round."""
+        if isinstance(found, Fault):
+            self.fault, self.over = found, True
+            return
+        self.seconds = found.seconds
+        if found.load > busy(self.cpus):
+            self.disturbed += 1
+            return
+        for lane, turns in self.turns.items():
+            turns.append({"begun": found.begun, "call": list(found.calls[lane])})
+
+    def _differences(self, one: str, other: str) -> list[float]:
+        rounds = zip(self.turns[one], self.turns[other], strict=True)
+        return [
+            statistics.median(math.log(theirs / own) for own, theirs in zip(first["call"], second["call"], strict=True))
+            for first, second in rounds
+        ]
+
+
+def contests(measured: Sequence[Measurement], cpus: int) -> list[Contest]:
+    """The workloads that two lanes or more have a throughput of and may be compared in.
+
+    Left out are fits, whose epochs are too long to take turns, and what ran over several devices or with other flags
+    than it was asked for.
+    """
+    usual = [m for m in measured if m.workload.mode != "fit" and m.workload.devices == 1 and not m.fallback]
+    found = []
+    for comparison in comparisons(cases(usual)):
+        speeds = [lane for lane, case in comparison.lanes.items() if case.value("throughput")]
+        lanes = tuple(together(comparison, speeds)) if speeds else ()
+        # Of several seeds the first.
+        own = {lane: comparison.lanes[lane].measurements[0] for lane in lanes}
+        if len(own) < 2:
+            continue
+        seconds = sum(
+            m.stages.get("build", 0.0) + m.stages.get("compile", 0.0) + _CALLS * (m.value("latency_p50") or 0.0)
+            for m in own.values()
+        )
+        # Rounds of an earlier part of the run that all of them played.
+        shared = set.intersection(*({turns["begun"] for turns in m.turns} for m in own.values()))
+        turns = {lane: [each for each in m.turns if each["begun"] in shared] for lane, m in own.items()}
+        workload = dataclasses.replace(own[lanes[0]].workload, lane="")
+        found.append(Contest(workload, lanes, _START + seconds, turns, cpus))
+    return found
+
+
+def decide(found: Sequence[Contest], play: Play, left: Callable[[], float], tell: Callable[[str], None]) -> None:
+    """Play rounds of the contests, the most doubtful first, until all are over or none fits into the time left.
+
+    Args:
+        play: one round of each workload.
+        left: seconds that may still be spent.
+        tell: called with a line on each batch of rounds before it begins, and on what came of all.
+    """
+    for look in LOOKS:
+        for contest in found:
+            contest.over = contest.over or (contest.played >= LOOKS[0] and contest.doubt == 0)
+        while waiting := [contest for contest in found if not contest.over and contest.played < look]:
+            chosen = _fitting(sorted(waiting, key=lambda contest: -contest.doubt), left())
+            if not chosen:
+                break
+            tell(
+                f"lanes take turns: {len(chosen)} workloads, about "
+                f"{units.duration(sum(contest.seconds for contest in chosen))}, {units.duration(left())} left"
+            )
+            rounds = play([contest.workload for contest in chosen])
+            for contest in chosen:
+                contest.add(rounds[contest.workload])
+    tell(_outcome(found))
+
+
+def _fitting(waiting: Sequence[Contest], seconds: float) -> list[Contest]:
+    """Those that fit into so many seconds together, the first ones first."""
+    chosen = []
+    for contest in waiting:
+        if contest.seconds <= seconds:
+            seconds -= contest.seconds
+            chosen.append(contest)
+    return chosen
+
+
+def _outcome(found: Sequence[Contest]) -> str:
+    decided = sum(contest.fault is None and contest.played > 1 and contest.doubt == 0 for contest in found)
+    faults = [
+        f"{contest.workload.model} {contest.workload.mode}: {contest.fault.failure.message}"
+        for contest in found
+        if contest.fault
+    ]
+    rounds = sum(contest.played for contest in found)
+    disturbed = sum(contest.disturbed for contest in found)
+    open_ = len(found) - decided - len(faults)
+    others = f"{disturbed} more do not count, as other processes used the CPUs" if disturbed else ""
+    parts = [f"{decided} of {len(found)} workloads decided", f"{open_} open" if open_ else "", others, *faults]
+    return f"after {rounds} rounds of turns {'; '.join(filter(None, parts))}"

@@ -1,0 +1,74 @@
+"""Lanes of a workload in rounds of fresh processes, one of each lane, that take turns."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fwbench.compare.duet import Fault
+from fwbench.machine import Machine
+from fwbench.models import Model
+from fwbench.record.lanes import LANES
+from fwbench.record.workload import Workload
+from fwbench.worker.pairs import Rounds, Seat, SideError, _Partner, _Taken
+from fwbench.worker.sides import Side
+
+
+@dataclass(frozen=True)
+class Round:
+    """What a round found.
+
+    Attributes:
+        begun: when it was, in seconds since 1970.
+        calls: by lane the seconds of a call among calls back to back, one number a block of turns.
+        load: the share of the CPUs that others took during the turns.
+        seconds: that it took.
+    """
+
+    begun: float
+    calls: Mapping[str, tuple[float, ...]]
+    load: float
+    seconds: float
+
+
+class Lanes(Rounds[Round]):
+    """Plays rounds of the lanes of workloads, whose own lane is empty.
+
+    Args:
+        side: where all of them find fwbench, the user's modules and their interpreters.
+        lanes: names, by workload.
+        models, machine, device, deadline, planted, seed: as `Rounds` has them.
+    """
+
+    # Rounds are the replicates, and each has new memory.
+    placings = 1
+
+    def __init__(
+        self,
+        side: Side,
+        lanes: Mapping[Workload, Sequence[str]],
+        models: Mapping[str, Model],
+        machine: Machine,
+        device: str,
+        deadline: float,
+        planted: Mapping[Workload, float] | None = None,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__(models, machine, device, deadline, planted, seed)
+        self._side = side
+        self._lanes = lanes
+
+    def seats(self, workload: Workload) -> tuple[Seat, ...]:
+        return tuple(Seat(name, self._side, LANES[name]) for name in self._lanes[workload])
+
+    def _turn(self, partner: _Partner, taken: _Taken, placing: int, block: int) -> None:
+        answer = partner.ask({"calls": taken.rounds - 1}, "calls")
+        taken.keep("call", placing, block, partner.seat.name, answer["calls"])
+        taken.cpu += answer["cpu"]
+        taken.others += answer["others"]
+
+    def _result(self, taken: _Taken, seconds: float) -> Round:
+        calls = {name: taken.blocks_of("call", name) for name in taken.described}
+        return Round(time.time(), calls, taken.others / taken.cpu, seconds)
+
+    def _failed(self, workload: Workload, error: SideError) -> Fault:
+        return error.fault

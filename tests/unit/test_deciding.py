@@ -1,0 +1,250 @@
+"""Lanes in turns: when rounds are played, what they decide, and where that is kept."""
+
+import dataclasses
+import json
+import math
+import random
+import sys
+
+import pytest
+
+from fwbench.compare.duet import Fault
+from fwbench.compare.statistics import LOOKS, between, told_apart
+from fwbench.machine import machine
+from fwbench.models import CATALOG
+from fwbench.plugin.deciding import contests, decide
+from fwbench.plugin.session import Session
+from fwbench.record.measurement import Failure, Metric
+from fwbench.record.reading import read
+from fwbench.record.workload import Workload
+from fwbench.worker.client import PACKAGE
+from fwbench.worker.lanes import Lanes, Round
+from fwbench.worker.sides import Side
+from tests.unit.recorded import measured
+from tests.unit.suites import FAST, in_process
+from tests.unit.suites import suite as noops
+
+__all__ = ["noops"]
+
+
+class Played:
+    """Rounds in which JAX is so many times as fast as PyTorch, by batch size, each of which takes 10 s.
+
+    Attributes:
+        left: seconds of the run.
+        asked: the batch sizes of each call.
+        load: of the next rounds, that others took; 0 when there are none.
+        faults: batch sizes that JAX fails at.
+    """
+
+    def __init__(self, ratios, left=1e6, scatter=0.0):
+        self.ratios, self.left, self.scatter = ratios, left, scatter
+        self.asked, self.load, self.faults = [], [], ()
+        self._random = random.Random(0)
+        self._begun = 0.0
+
+    def play(self, workloads):
+        self.asked.append([workload.batch_size for workload in workloads])
+        return {workload: self._round(workload) for workload in workloads}
+
+    def _round(self, workload):
+        self.left -= 10
+        self._begun += 1
+        if workload.batch_size in self.faults:
+            return Fault("here", "this run", Failure("crashed", "it was killed by SIGSEGV"))
+        ratio = self.ratios[workload.batch_size] * math.exp(self._random.gauss(0, self.scatter))
+        load = self.load.pop(0) if self.load else 0.0
+        return Round(self._begun, {"torch": (0.02, 0.03), "jax": (0.02 / ratio, 0.03 / ratio)}, load, 10.0)
+
+
+def of(sizes, **fields):
+    """The contests of PyTorch and JAX at these batch sizes."""
+    found = [
+        measured(lane, batch_size=size, stages={"build": 5.0}, **fields) for size in sizes for lane in ("torch", "jax")
+    ]
+    return contests(found, cpus=2)
+
+
+def run(found, played):
+    lines = []
+    decide(found, played.play, lambda: played.left, lines.append)
+    return lines
+
+
+def test_lanes_that_are_far_apart_are_decided_at_the_first_look_and_near_ones_later():
+    found, played = of([1, 2, 3]), Played({1: 1.5, 2: 1.0, 3: 1.045}, scatter=0.001)
+    last = run(found, played)[-1]
+    assert [contest.played for contest in found] == [LOOKS[0], LOOKS[1], LOOKS[1]]
+    assert last == "after 15 rounds of turns 3 of 3 workloads decided"
+
+
+def test_what_scatters_is_left_open_when_the_last_look_has_been_taken():
+    found = of([1])
+    last = run(found, Played({1: 1.02}, scatter=0.2))[-1]
+    assert found[0].played == LOOKS[-1]
+    assert last == f"after {LOOKS[-1]} rounds of turns 0 of 1 workloads decided; 1 open"
+
+
+def test_no_round_is_begun_that_does_not_fit_and_the_most_doubtful_come_first():
+    found, played = of([1, 2, 3]), Played({1: 1.0, 2: 1.0, 3: 2.0}, left=115, scatter=0.02)
+    run(found, played)
+    assert played.asked[:3] == [[1, 2, 3]] * 3
+    # 25 s are left, and two may be as fast.
+    assert [sorted(sizes) for sizes in played.asked[3:]] == [[1, 2]]
+    assert played.left == 5
+    nothing = Played({1: 1.0}, left=5)
+    assert run(of([1]), nothing) == ["after 0 rounds of turns 0 of 1 workloads decided; 1 open"]
+    assert not nothing.asked
+
+
+def test_a_round_beside_other_load_does_not_count():
+    found, played = of([1]), Played({1: 2.0})
+    played.load = [0.3, 0.04, 0.06]
+    assert "2 more do not count, as other processes used the CPUs" in run(found, played)[-1]
+    assert (found[0].played, len(played.asked)) == (3, 5)
+
+
+def test_lanes_that_cannot_take_turns_do_not_keep_the_others_from_it():
+    found, played = of([1, 2]), Played({1: 2.0, 2: 2.0})
+    played.faults = (1,)
+    assert run(found, played)[-1].endswith("1 of 2 workloads decided; mlp inference: it was killed by SIGSEGV")
+    assert played.asked == [[1, 2], [2], [2]]
+
+
+def test_rounds_of_an_earlier_part_of_the_run_count():
+    turns = tuple({"begun": begun, "call": [0.01]} for begun in (-2.0, -1.0))
+    found = of([1], turns=turns)
+    played = Played({1: 1.0}, left=15)
+    run(found, played)
+    assert (found[0].played, len(played.asked)) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"mode": "fit"},
+        {"devices": 2},
+        {"settings": {"fallback_flags": "XLA_FLAGS=--x"}},
+        {"metrics": {"throughput": Metric(None, "given", "not known")}},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_these_take_no_turns(change):
+    assert len(of([2])) == 1
+    assert not of([2], **change)
+
+
+def looked(truth, scatter, seed, wild=0.0):
+    """What the looks come to for rounds about this logarithm, of which a share is wild."""
+    rng, rounds = random.Random(seed), []
+    while len(rounds) < LOOKS[-1]:
+        rounds.append(truth + rng.gauss(0, scatter) + (rng.uniform(-0.3, 0.3) if rng.random() < wild else 0.0))
+        if len(rounds) in LOOKS:
+            _, low, high = between(rounds)
+            if told_apart(low, high) != "undecided":
+                return told_apart(low, high), low <= truth <= high
+    return "undecided", True
+
+
+@pytest.mark.parametrize("wild", [0.0, 0.125])
+@pytest.mark.parametrize("scatter", [0.005, 0.02, 0.05])
+def test_at_most_one_in_400_comparisons_is_wrong(scatter, wild):
+    """Of 2000, 12 or more would come by chance once in 10,000 times, if one in 400 were."""
+    for truth in (0.0, math.log(1.05)):
+        found = [looked(truth, scatter, seed, wild) for seed in range(2000)]
+        assert sum(not holds for _, holds in found) < 14
+        assert sum(said == "faster" for said, _ in found) < 14 or truth
+
+
+def test_a_tenth_is_found_and_no_difference_is_bounded_where_rounds_agree_within_2_percent():
+    assert sum(looked(math.log(1.1), 0.02, seed)[0] == "faster" for seed in range(400)) >= 380
+    assert sum(looked(0.0, 0.02, seed)[0] == "equal" for seed in range(400)) >= 380
+
+
+def test_two_rounds_that_agree_prove_little():
+    mean, low, high = between([math.log(1.1)] * 2)
+    assert mean == pytest.approx(math.log(1.1))
+    assert low < 0 < high
+
+
+TEST = """
+import fwbench
+
+@fwbench.benchmark("mlp", lanes=["torch", "jax"], batch_sizes=[1, 2])
+def test_speed(fwbench_measure):
+    fwbench_measure()
+"""
+
+
+@pytest.fixture
+def suite(noops, monkeypatch):
+    """A user's suite in two lanes that find the same throughput; in turns JAX is twice as fast."""
+    noops.makepyfile(test_suite=TEST)
+    noops.played = Played({1: 2.0, 2: 2.0})
+
+    def measure(self, workload, protocol, tell=None):
+        found = measured(workload.lane, samples=(1.0,) * 7, protocol=dataclasses.asdict(protocol))
+        return dataclasses.replace(found, workload=workload)
+
+    monkeypatch.setattr(Session, "run", measure)
+    monkeypatch.setattr(Lanes, "play", lambda lanes, workloads: noops.played.play(workloads))
+    return noops
+
+
+def test_turns_are_kept_on_the_record_and_in_the_journal(suite):
+    result = in_process(suite, "--benchmark-only", "--benchmark-json=run.json", "--fwbench-minutes=5", *FAST)
+    result.assert_outcomes(passed=4)
+    assert suite.played.asked == [[1, 2]] * 3
+    result.stdout.fnmatch_lines(["[[]after 6 rounds of turns 2 of 2 workloads decided]"])
+    saved = json.loads(suite.path.joinpath("run.json").read_text())["benchmarks"]
+    journal = read(next(suite.path.glob(".benchmarks/journal/*.jsonl")))
+    kept = {m.workload.id: m.turns for m in journal.measurements}
+    assert len(kept) == len(journal.measurements) == len(saved) == 4
+    for benchmark in saved:
+        turns = benchmark["extra_info"]["turns"]
+        assert [each["begun"] for each in turns] == sorted({each["begun"] for each in turns})
+        assert list(kept[Workload.from_json(benchmark["extra_info"]["workload"]).id]) == turns
+
+
+def test_without_minutes_no_lanes_take_turns(suite):
+    result = in_process(suite, "--benchmark-only", *FAST)
+    result.assert_outcomes(passed=4)
+    assert not suite.played.asked
+
+
+def test_what_was_played_is_kept_when_the_run_is_ended(suite, monkeypatch):
+    def once(lanes, workloads):
+        if suite.played.asked:
+            raise KeyboardInterrupt
+        return suite.played.play(workloads)
+
+    monkeypatch.setattr(Lanes, "play", once)
+    with pytest.raises(KeyboardInterrupt):
+        in_process(suite, "--benchmark-only", "--fwbench-minutes=5", *FAST)
+    journal = read(next(suite.path.glob(".benchmarks/journal/*.jsonl")))
+    assert [len(m.turns) for m in journal.measurements] == [1] * 4
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--fwbench-minutes=-1"], "--fwbench-minutes -1 is not a number of minutes: give 0 or more."),
+        (["--fwbench-minutes=nan"], "--fwbench-minutes nan is not a number of minutes: give 0 or more."),
+        (["--fwbench-minutes=5", "--fwbench-programs-only"], "cannot work with --fwbench-programs-only"),
+    ],
+)
+def test_wrong_minutes_are_one_sentence(suite, options, told):
+    result = in_process(suite, "--benchmark-only", *options)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert told in result.stderr.str()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks")
+def test_real_processes_take_turns(tmp_path):
+    here = Side("here", "this run", PACKAGE, tmp_path, PACKAGE.parent)
+    workload = Workload("", "noop", mode="fixed")
+    played = Lanes(here, {workload: ["noop"]}, CATALOG, machine(), "cpu", 60.0).play([workload])[workload]
+    assert isinstance(played, Round)
+    assert len(played.calls["noop"]) == 4
+    assert all(1e-7 < seconds < 1 for seconds in played.calls["noop"])
+    assert -0.5 < played.load < 1
