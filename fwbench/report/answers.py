@@ -190,17 +190,17 @@ def table(found: Sequence[Answer]) -> Table:
     return tabulate(
         "answers",
         "Which framework, by how much, with which confidence",
-        "Fastest by throughput, and its multiple of its nearest rival's. Rounds in which lanes took turns "
-        "(--fwbench-minutes) decide where there are some: clear, or equal within 5 %, or undecided. Several runs, seeds or processes give an "
-        "interval over pairs of processes: clear when one of at least 95 % excludes equality (6 pairs can), "
-        "likely when one of at least 75 % does (3 pairs can). One process each cannot show how far processes "
-        f"differ: likely when the difference is beyond the {UNCHANGED_CODE - 1:.0%} by which unchanged code has "
-        "differed on a shared machine, else undecided. A multiple from one number to another was disturbed, as by "
-        "other load, and lies somewhere between them. Each row stands by itself. Least latency (p50), memory and "
+        "Fastest by throughput, and its multiple of its nearest rival's. Rounds in which lanes took turns (--fwbench-"
+        "minutes) decide where there are some: clear, or equal within 5 %, or undecided. Several runs, seeds or "
+        "processes give an interval over pairs of processes: clear when one of at least 95 % excludes equality (6 "
+        "pairs can), likely when one of at least 75 % does (3 pairs can). One process each cannot show how far "
+        f"processes differ: likely when the difference is beyond the {UNCHANGED_CODE - 1:.0%} by which unchanged code "
+        "has differed on a shared machine, else undecided. A multiple from one number to another was disturbed, as by"
+        " other load, and lies somewhere between them. Each row stands by itself. Least latency (p50), memory and "
         "energy have no interval. No lane has the least latency or energy where what disturbed another one explains "
         "the difference, or the least memory where one's is only known to be at most so much (<=). A lane can have "
-        "the higher throughput and the longer call, where it runs calls side by side. Evidence that the two "
-        f"compute the same: {WORDS}. A lane without evidence is left out.",
+        "the higher throughput and the longer call, where it runs calls side by side. Evidence that the two compute "
+        f"the same: {WORDS}. A lane without evidence is left out.",
         (
             Column("model", lambda answer: answer.comparison.workload.model),
             Column("mode", lambda answer: answer.comparison.workload.mode),
