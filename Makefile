@@ -23,7 +23,7 @@ endif
 .PHONY: bench test check clean
 
 bench: $(VENV)/.installed $(TENSORFLOW)
-	$(RUN) pytest tests/benchmarks --benchmark-only --benchmark-autosave --benchmark-save-data $(SELECTED) $(ARGS)
+	$(RUN) pytest tests/benchmarks --benchmark-only --benchmark-autosave --benchmark-save-data --benchmark-quiet $(SELECTED) $(ARGS)
 
 test: $(VENV)/.tensorflow
 	$(RUN) pytest tests/strangers tests/unit -n 2 $(ARGS)

@@ -635,6 +635,8 @@ def _write_summary(terminal: Any, session: Session) -> None:
     terminal.section(f"fwbench: {session.selection.protocol.profile} profile on {where}")
     study = session.selection.study
     found = session.measurements
+    for line in summary.sentences(found):
+        terminal.write_line(line)
     for lines in (summary.table(found), summary.epochs(found, study), summary.devices(found)):
         for line in (*lines, "") if lines else ():
             terminal.write_line(line)

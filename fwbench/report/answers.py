@@ -93,22 +93,38 @@ def answers(cases: Sequence[Case]) -> list[Answer]:
 
 
 def headline(found: Sequence[Answer]) -> list[str]:
-    """The answers in sentences: of each mode one for each question that a reader may have."""
+    """The answers in sentences: of each mode which lanes are faster, then one sentence for each other question."""
     if not found:
         return ["No workload was measured in two lanes, so there is nothing to compare."]
     lines = []
-    for mode in dict.fromkeys(answer.comparison.workload.mode for answer in found):
-        answered = [answer for answer in found if answer.comparison.workload.mode == mode and answer.ratio is not None]
-        if answered:
-            lines.append(_fastest(mode, answered))
+    for mode, answered in _by_mode(found).items():
+        lines += _fastest(mode, answered)
         lines += filter(None, (_best(question, mode, answered) for question in _QUESTIONS))
+    return [*lines, *_unanswered(found)]
+
+
+def fastest(found: Sequence[Answer]) -> list[str]:
+    """Those of the headline's sentences that tell which lanes are faster."""
+    return [line for mode, answered in _by_mode(found).items() for line in _fastest(mode, answered)]
+
+
+def _by_mode(found: Sequence[Answer]) -> dict[str, list[Answer]]:
+    """The answers of each mode that have a ratio."""
+    modes: dict[str, list[Answer]] = {}
+    for answer in found:
+        if answer.ratio is not None:
+            modes.setdefault(answer.comparison.workload.mode, []).append(answer)
+    return modes
+
+
+def _unanswered(found: Sequence[Answer]) -> list[str]:
     uncompared = [answer for answer in found if answer.ratio is None]
-    if uncompared:
-        lines.append(
-            f"{len(uncompared)} of {len(found)} workloads cannot be answered ({_named(uncompared)}): their lanes may "
-            "not be compared, as the notes say."
-        )
-    return lines
+    if not uncompared:
+        return []
+    return [
+        f"{len(uncompared)} of {len(found)} workloads cannot be answered ({_named(uncompared)}): their lanes may "
+        "not be compared, as the notes say."
+    ]
 
 
 _QUESTIONS = {"quickest": "lowest latency (p50)", "leanest": "least memory", "cheapest": "least energy"}
@@ -119,29 +135,29 @@ _NOT_APART = ("undecided", "equal")
 _TOYS = ("mlp", "cnn")
 
 
-def _fastest(mode: str, answered: Sequence[Answer]) -> str:
-    """Which lanes have the highest throughput, and how sure that is."""
-    wins: dict[tuple[str, str], list[Answer]] = {}
+def _fastest(mode: str, answered: Sequence[Answer]) -> list[str]:
+    """Which lanes have the highest throughput, and how sure that is: the sentence on most workloads first."""
+    said: dict[str, list[Answer]] = {}
     for answer in answered:
-        if answer.confidence not in _NOT_APART:
-            wins.setdefault((title(answer.fastest), "" if answer.confidence == "clear" else "likely "), []).append(
-                answer
-            )
-    told = [
-        f"{sure}{lane} in {len(won)} of {len(answered)} workloads, by {_span(won)} ({_named(won)})"
-        for (lane, sure), won in sorted(wins.items(), key=lambda item: -len(item[1]))
+        said.setdefault(_verdict(answer), []).append(answer)
+    what = in_words(mode).capitalize()
+    return [
+        f"{what}: {verdict.format(span=_span(of))} in {len(of)} of {len(answered)} workloads ({_named(of)})."
+        for verdict, of in sorted(said.items(), key=lambda item: -len(item[1]))
     ]
-    shared: dict[tuple[str, tuple[str, ...]], list[Answer]] = {}
-    for answer in answered:
-        if answer.confidence in _NOT_APART:
-            shared.setdefault((answer.confidence, answer.shared), []).append(answer)
-    for (confidence, lanes), of in shared.items():
-        if confidence == "equal":
-            told.append(f"{_listed(lanes)} equal within {EQUAL:.0%} in {len(of)} of {len(answered)} ({_named(of)})")
-            continue
-        first = f"first place shared by {_listed(lanes)}" if lanes else "undecided"
-        told.append(f"{first} in {len(of)} of {len(answered)}, where the two best are {_span(of)} apart ({_named(of)})")
-    return f"Highest throughput, {in_words(mode)}: {'; '.join(told)}."
+
+
+def _verdict(answer: Answer) -> str:
+    """What an answer says, the same for all with the same lanes and confidence; `{span}` stands for the ratios."""
+    lanes = _listed(answer.shared)
+    if answer.confidence == "equal":
+        return f"{lanes} are equal within {EQUAL:.0%}"
+    if lanes:
+        return f"{lanes} are ahead of all others and {{span}} apart, which decides nothing between them,"
+    if answer.confidence == "undecided":
+        return "undecided, as the two best are {span} apart,"
+    sure = "is" if answer.confidence == "clear" else "is likely"
+    return f"{title(answer.fastest)} {sure} faster than {title(answer.second)}, by {{span}},"
 
 
 def _best(question: str, mode: str, answered: Sequence[Answer]) -> str:
@@ -165,6 +181,8 @@ def _surely(multiple: float) -> float:
 
 
 def _listed(lanes: Sequence[str]) -> str:
+    if not lanes:
+        return ""
     *others, last = map(title, lanes)
     return f"{', '.join(others)} and {last}" if others else last
 

@@ -7,6 +7,7 @@ from fwbench.machine.disturbances import CAUSES, disturbances
 from fwbench.record.lanes import BASELINE
 from fwbench.record.measurement import ALSO_IMPORTED, WAITING, Measurement, fitting
 from fwbench.report import calls, fits, products, scaling, units
+from fwbench.report.answers import answers, fastest
 from fwbench.report.cases import baseline, cases, title
 from fwbench.report.evidence import doubts
 from fwbench.report.limits import above
@@ -19,6 +20,12 @@ _OF_STUDIES = {"simple-cnn": fits.training_times}
 _NAMED = 6  # benchmarks in a note
 
 _LEFT = 4  # columns of text; numbers after them are set flush right
+
+
+def sentences(measurements: Sequence[Measurement]) -> list[str]:
+    """Which lanes are faster, and an empty line after it; nothing where no two lanes have measured the same."""
+    lines = fastest(answers(cases(m for m in measurements if m.workload.mode != "fit")))
+    return [*lines, ""] if lines else []
 
 
 def table(measurements: Sequence[Measurement]) -> list[str]:

@@ -173,20 +173,21 @@ def test_the_headline_counts_and_does_not_claim_more_than_likely():
         lanes(8, "vit_b_16", torch=100.0, jax=400.0),
     ]
     assert headline(found) == [
-        "Highest throughput, inference: likely JAX (jit) in 2 of 4 workloads, by 2.00x to 4.00x (vit_b_16 b8, mlp b1); "
-        "likely PyTorch (eager) in 1 of 4 workloads, by 3.00x (mlp b8); undecided in 1 of 4, where the two best are "
-        "1.01x apart (mlp b16)."
+        "Inference: JAX (jit) is likely faster than PyTorch (eager), by 2.00x to 4.00x, in 2 of 4 workloads "
+        "(vit_b_16 b8, mlp b1).",
+        "Inference: PyTorch (eager) is likely faster than JAX (jit), by 3.00x, in 1 of 4 workloads (mlp b8).",
+        "Inference: undecided, as the two best are 1.01x apart, in 1 of 4 workloads (mlp b16).",
     ]
     assert headline([runs(*((100.0, 104.0 + n) for n in range(6)))]) == [
-        "Highest throughput, inference: JAX (jit) in 1 of 1 workloads, by 1.06x (mlp b1)."
+        "Inference: JAX (jit) is faster than PyTorch (eager), by 1.06x, in 1 of 1 workloads (mlp b1)."
     ]
 
 
 def test_each_mode_has_its_own_sentences():
     found = [lanes(torch=100.0, jax=200.0), lanes(mode="train_step", torch=200.0, jax=100.0)]
-    assert [line.partition(" in ")[0] for line in headline(found)] == [
-        "Highest throughput, inference: likely JAX (jit)",
-        "Highest throughput, training steps: likely PyTorch (eager)",
+    assert [line.partition(" than ")[0] for line in headline(found)] == [
+        "Inference: JAX (jit) is likely faster",
+        "Training steps: PyTorch (eager) is likely faster",
     ]
 
 
@@ -205,9 +206,9 @@ def test_two_lanes_that_both_beat_a_third_share_first_place():
     answer = lanes(torch=100.0, torch_compile=198.0, jax=200.0)
     assert (answer.confidence, answer.shared) == ("undecided", ("torch-compile", "jax"))
     assert answer.reason == "one process each; within 28%; every other lane is slower"
-    assert headline([answer])[0].endswith(
-        "first place shared by PyTorch (torch.compile) and JAX (jit) in 1 of 1, where the two best are 1.01x apart "
-        "(mlp b1)."
+    assert headline([answer])[0] == (
+        "Inference: PyTorch (torch.compile) and JAX (jit) are ahead of all others and 1.01x apart, which decides "
+        "nothing between them, in 1 of 1 workloads (mlp b1)."
     )
     # One that nothing tells from the fastest shares it, too; and where that are all, nothing is shared.
     assert lanes(torch=190.0, torch_compile=198.0, jax=200.0).shared == ()
@@ -402,7 +403,7 @@ def test_rounds_of_turns_decide_whatever_processes_of_their_own_found():
     assert 1.1 < low < 1.2 < high < 1.3
     assert answer.reason == f"6 rounds of turns: {low:.2f}x to {high:.2f}x"
     (line,) = headline([answer])
-    assert line == "Highest throughput, inference: JAX (jit) in 1 of 1 workloads, by 1.20x (mlp b1)."
+    assert line == "Inference: JAX (jit) is faster than PyTorch (eager), by 1.20x, in 1 of 1 workloads (mlp b1)."
 
 
 def test_lanes_can_be_equal():
@@ -411,7 +412,7 @@ def test_lanes_can_be_equal():
     assert "equal within 5%" in answer.reason
     assert (
         headline([answer])[0]
-        == "Highest throughput, inference: PyTorch (eager) and JAX (jit) equal within 5% in 1 of 1 (mlp b1)."
+        == "Inference: PyTorch (eager) and JAX (jit) are equal within 5% in 1 of 1 workloads (mlp b1)."
     )
 
 

@@ -55,7 +55,7 @@ def column(page, table, name):
 def test_it_opens_without_a_word_and_the_answers_come_first(golden, visit):
     page = visit(golden)
     first = page.locator("main p.lead").first
-    assert first.inner_text().startswith("Highest throughput, inference: ")
+    assert first.inner_text().startswith("Inference: ")
     assert page.locator("h1").count() == 1
     assert first.bounding_box()["y"] < 400
     assert page.locator("figure svg").count() == len(list((golden / "figures").glob("*.svg")))
