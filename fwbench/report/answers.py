@@ -128,22 +128,23 @@ def _unanswered(found: Sequence[Answer]) -> list[str]:
 
 
 _QUESTIONS = {"quickest": "lowest latency (p50)", "leanest": "least memory", "cheapest": "least energy"}
-# A confidence with which no lane is faster.
-_NOT_APART = ("undecided", "equal")
+# A confidence with which no lane is faster, and all of them, the surest first.
+_NOT_APART = ("equal", "undecided")
+_SURE = ("clear", "likely", *_NOT_APART)
 
 # In sentences they stand behind networks that people deploy.
 _TOYS = ("mlp", "cnn")
 
 
 def _fastest(mode: str, answered: Sequence[Answer]) -> list[str]:
-    """Which lanes have the highest throughput, and how sure that is: the sentence on most workloads first."""
+    """Which lanes have the highest throughput: the surest sentence first, of two alike the one on more workloads."""
     said: dict[str, list[Answer]] = {}
     for answer in answered:
         said.setdefault(_verdict(answer), []).append(answer)
     what = in_words(mode).capitalize()
     return [
         f"{what}: {verdict.format(span=_span(of))} in {len(of)} of {len(answered)} workloads ({_named(of)})."
-        for verdict, of in sorted(said.items(), key=lambda item: -len(item[1]))
+        for verdict, of in sorted(said.items(), key=lambda item: (_SURE.index(item[1][0].confidence), -len(item[1])))
     ]
 
 
