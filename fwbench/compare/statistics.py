@@ -60,8 +60,8 @@ LOOKS = (3, 6, 12)
 # Lanes are equal where their ratio certainly differs from 1 by no more than this share.
 EQUAL = 0.05
 
-# The standard deviation that rounds of two lanes are expected to have, as surely as so many more rounds would show it,
-# and the share of comparisons whose interval may miss the truth.
+# The expected standard deviation of a round's logarithm; how many rounds this expectation counts for; and the share of
+# comparisons whose interval may miss the truth.
 SCATTER, _SURE, _MISSED = 0.02, 2, 0.05 / 20
 
 # The settings that decide a verdict.

@@ -18,9 +18,9 @@ from fwbench.report.answers import together
 from fwbench.report.cases import cases, comparisons
 from fwbench.worker.lanes import Round
 
-Play = Callable[[Sequence[Workload]], Mapping[Workload, Round | Fault]]
+Play = Callable[[Sequence[Workload], Callable[[Workload, Round | Fault], None]], object]
 
-# Calls that warm a program up and take turns in a round, and seconds that its servers take to start.
+# A lane's calls in a round, to warm up and in its turns; and the seconds that the servers take to start.
 _CALLS, _START = 20, 3.0
 
 
@@ -55,7 +55,7 @@ class Contest:
     @property
     def doubt(self) -> float:
         """How wide the widest interval is that does not tell two lanes apart; 0 where there is none."""
-        if self.played < 2:
+        if self.played < LOOKS[0]:
             return math.inf
         ends = [between(self._differences(*two))[1:] for two in itertools.combinations(self.lanes, 2)]
         return max((high - low for low, high in ends if told_apart(low, high) == "undecided"), default=0.0)
@@ -71,6 +71,7 @@ class Contest:
             return
         for lane, turns in self.turns.items():
             turns.append({"begun": found.begun, "call": list(found.calls[lane])})
+        self.over = self.played >= LOOKS[-1] or (self.played in LOOKS and self.doubt == 0)
 
     def _differences(self, one: str, other: str) -> list[float]:
         rounds = zip(self.turns[one], self.turns[other], strict=True)
@@ -91,10 +92,12 @@ def contests(measured: Sequence[Measurement], cpus: int) -> list[Contest]:
     for comparison in comparisons(cases(usual)):
         speeds = [lane for lane, case in comparison.lanes.items() if case.value("throughput")]
         lanes = tuple(together(comparison, speeds)) if speeds else ()
-        # Of several seeds the first.
-        own = {lane: comparison.lanes[lane].measurements[0] for lane in lanes}
-        if len(own) < 2:
+        by_seed = [{m.workload.seed: m for m in comparison.lanes[lane].measurements} for lane in lanes]
+        # With several seeds, the lanes take turns with the first one that all of them have.
+        seed = next((seed for seed in by_seed[0] if all(seed in seeds for seeds in by_seed)), None) if lanes else None
+        if len(lanes) < 2 or seed is None:
             continue
+        own = {lane: seeds[seed] for lane, seeds in zip(lanes, by_seed, strict=True)}
         seconds = sum(
             m.stages.get("build", 0.0) + m.stages.get("compile", 0.0) + _CALLS * (m.value("latency_p50") or 0.0)
             for m in own.values()
@@ -111,24 +114,20 @@ def decide(found: Sequence[Contest], play: Play, left: Callable[[], float], tell
     """Play rounds of the contests, the most doubtful first, until all are over or none fits into the time left.
 
     Args:
-        play: one round of each workload.
+        play: one round of each workload; hands over each result as soon as it is there.
         left: seconds that may still be spent.
         tell: called with a line on each batch of rounds before it begins, and on what came of all.
     """
-    for look in LOOKS:
-        for contest in found:
-            contest.over = contest.over or (contest.played >= LOOKS[0] and contest.doubt == 0)
-        while waiting := [contest for contest in found if not contest.over and contest.played < look]:
-            chosen = _fitting(sorted(waiting, key=lambda contest: -contest.doubt), left())
-            if not chosen:
-                break
-            tell(
-                f"lanes take turns: {len(chosen)} workloads, about "
-                f"{units.duration(sum(contest.seconds for contest in chosen))}, {units.duration(left())} left"
-            )
-            rounds = play([contest.workload for contest in chosen])
-            for contest in chosen:
-                contest.add(rounds[contest.workload])
+    of = {contest.workload: contest for contest in found}
+    while waiting := [contest for contest in found if not contest.over]:
+        chosen = _fitting(sorted(waiting, key=lambda contest: -contest.doubt), left())
+        if not chosen:
+            break
+        tell(
+            f"lanes take turns: {len(chosen)} workloads, about "
+            f"{units.duration(sum(contest.seconds for contest in chosen))}, {units.duration(left())} left"
+        )
+        play([contest.workload for contest in chosen], lambda workload, result: of[workload].add(result))
     tell(_outcome(found))
 
 
@@ -143,9 +142,10 @@ def _fitting(waiting: Sequence[Contest], seconds: float) -> list[Contest]:
 
 
 def _outcome(found: Sequence[Contest]) -> str:
-    decided = sum(contest.fault is None and contest.played > 1 and contest.doubt == 0 for contest in found)
+    decided = sum(contest.fault is None and contest.doubt == 0 for contest in found)
     faults = [
-        f"{contest.workload.model} {contest.workload.mode}: {contest.fault.failure.message}"
+        f"{contest.workload.model} {contest.workload.mode} b{contest.workload.batch_size}, {contest.fault.title}: "
+        f"{contest.fault.failure.message}"
         for contest in found
         if contest.fault
     ]

@@ -1,4 +1,4 @@
-"""What is found of a test's workload after the test has passed: a second measurement of what was disturbed, turns."""
+"""Results that arrive after a test has passed: a second measurement of a disturbed workload, and rounds of turns."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

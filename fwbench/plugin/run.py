@@ -402,9 +402,10 @@ class Run:
     def _keep_turns(self, contest: Contest) -> None:
         for one in self._made:
             first = one.measurement
-            turns = contest.turns.get(first.workload.lane, ())
-            if dataclasses.replace(first.workload, lane="") == contest.workload and len(turns) > len(first.turns):
-                one.measurement = dataclasses.replace(first, turns=tuple(turns))
+            known = {turns["begun"] for turns in first.turns}
+            new = [turns for turns in contest.turns.get(first.workload.lane, ()) if turns["begun"] not in known]
+            if dataclasses.replace(first.workload, lane="") == contest.workload and new:
+                one.measurement = dataclasses.replace(first, turns=(*first.turns, *new))
                 one.renew()
                 try:
                     self.session.replace(first, one.measurement)

@@ -150,11 +150,10 @@ def _fastest(mode: str, answered: Sequence[Answer]) -> list[str]:
 
 def _verdict(answer: Answer) -> str:
     """What an answer says, the same for all with the same lanes and confidence; `{span}` stands for the ratios."""
-    lanes = _listed(answer.shared)
     if answer.confidence == "equal":
-        return f"{lanes} are equal within {EQUAL:.0%}"
-    if lanes:
-        return f"{lanes} are ahead of all others and {{span}} apart, which decides nothing between them,"
+        return f"{answer.winner} are equal within {EQUAL:.0%}"
+    if answer.shared:
+        return f"{answer.winner} are ahead of all others and {{span}} apart, which decides nothing between them,"
     if answer.confidence == "undecided":
         return "undecided, as the two best are {span} apart,"
     sure = "is" if answer.confidence == "clear" else "is likely"
@@ -182,8 +181,6 @@ def _surely(multiple: float) -> float:
 
 
 def _listed(lanes: Sequence[str]) -> str:
-    if not lanes:
-        return ""
     *others, last = map(title, lanes)
     return f"{', '.join(others)} and {last}" if others else last
 
@@ -253,25 +250,25 @@ def table(found: Sequence[Answer]) -> Table:
 
 
 def _first_two(comparison: Comparison, lanes: Sequence[str]) -> tuple[str, str, Weighed]:
-    """The fastest lane and its nearest rival: one that may be as fast comes before one that is known to be slower."""
+    """The fastest lane and its nearest rival: a lane that may be as fast comes before those that are slower."""
     cases = comparison.lanes
-    anchor, *others = lanes
-    speeds = {anchor: 1.0} | {lane: weigh(cases[lane], cases[anchor]).ratio for lane in others}
-    fastest, *others = sorted(lanes, key=lambda lane: -speeds[lane])
-    weighed = {lane: weigh(cases[fastest], cases[lane]) for lane in others}
-    rival = next((lane for lane in others if weighed[lane].confidence in _NOT_APART), others[0])
-    if weighed[rival].ratio < 1:
-        return rival, fastest, weigh(cases[rival], cases[fastest])
-    return fastest, rival, weighed[rival]
+    order = sorted(lanes, key=lambda lane: -(cases[lane].value("throughput") or 0.0))
+    weighed = {lane: {other: weigh(cases[lane], cases[other]) for other in order if other != lane} for lane in order}
+    fastest = next((lane for lane in order if all(one.ratio >= 1 for one in weighed[lane].values())), order[0])
+    rivals = weighed[fastest]
+    rival = max(rivals, key=lambda lane: (_SURE.index(rivals[lane].confidence), -rivals[lane].ratio))
+    if _SURE.index(rivals[rival].confidence) <= _SURE.index("likely"):
+        rival = min(rivals, key=lambda lane: rivals[lane].ratio)
+    return fastest, rival, rivals[rival]
 
 
 def _shared(comparison: Comparison, lanes: Sequence[str], fastest: str) -> tuple[str, ...]:
-    """The lanes that nothing tells from the fastest; empty where that are all, and these not known to be equal."""
-    rivals = [lane for lane in lanes if lane != fastest]
-    weighed = {lane: weigh(comparison.lanes[fastest], comparison.lanes[lane]).confidence for lane in rivals}
-    beside = [lane for lane in lanes if lane == fastest or weighed[lane] in _NOT_APART]
-    known = len(beside) < len(lanes) or all(confidence == "equal" for confidence in weighed.values())
-    return tuple(beside) if known else ()
+    """The fastest lane and each that may be as fast; empty where that is every lane, unless all are equal."""
+    cases = comparison.lanes
+    confidences = {lane: weigh(cases[fastest], cases[lane]).confidence for lane in lanes if lane != fastest}
+    beside = tuple(lane for lane in lanes if lane == fastest or confidences[lane] in _NOT_APART)
+    known = len(beside) < len(lanes) or set(confidences.values()) == {"equal"}
+    return beside if known else ()
 
 
 def _latency(case: Case) -> float | None:

@@ -92,11 +92,10 @@ def table(found: Sequence[Ratio], baseline: str) -> Table:
     return tabulate(
         "ratios",
         f"Every lane against {title(baseline)}",
-        f"Throughput over that of {title(baseline)} on the same workload: above 1x the lane is faster. From two rounds "
-        "of turns, or pairs of processes, on, the ends of the interval over the pairs, and its confidence, which six "
-        "pairs bring to 95 %. One process each has no interval: unchanged code has differed by up to "
-        f"{UNCHANGED_CODE - 1:.0%}. A ratio from one number to another was disturbed, and lies somewhere between them. "
-        f"Evidence: {WORDS}.",
+        f"Throughput over that of {title(baseline)} on the same workload: above 1x the lane is faster. Three rounds of "
+        "turns give an interval at 95 %; two pairs of processes give an interval, too, which six bring to 95 %. One "
+        f"process each has no interval: unchanged code has differed by up to {UNCHANGED_CODE - 1:.0%}. A ratio from "
+        f"one number to another was disturbed, and lies somewhere between them. Evidence: {WORDS}.",
         (
             Column("model", lambda ratio: ratio.comparison.workload.model),
             Column("mode", lambda ratio: ratio.comparison.workload.mode),

@@ -3,9 +3,11 @@
 import math
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fwbench.compare.statistics import EQUAL, LOOKS, between, estimate, told_apart
+from fwbench.compare.statistics import interval as interval_of
 from fwbench.machine.disturbances import disturbances, lengthening
 from fwbench.record.measurement import Measurement
 from fwbench.report.cases import Case
@@ -71,10 +73,12 @@ class Weighed:
 def weigh(first: Case, second: Case) -> Weighed:
     """Weigh two lanes that may be compared (`fwbench.report.cases.apart`) and have a throughput each.
 
-    Rounds in which both took turns decide, where there are at least two; else what their own processes found.
+    Three or more rounds in which both took turns decide, unless these rounds are of runs that are no replicates. Else
+    what the lanes' own processes have shown decides.
     """
-    if len(rounds := _rounds(first, second)) > 1:
-        return _of_rounds(rounds)
+    rounds = _rounds(first, second)
+    if len(rounds) >= LOOKS[0] and (len({run for run, _ in rounds}) == 1 or not _unlike(first, second, rounds)):
+        return _of_rounds(list(rounds.values()))
     one, other = _speeds(first), _speeds(second)
     shared = [place for place in one if place in other]
     pairs = [_Pair(one[place], other[place]) for place in shared]
@@ -85,8 +89,6 @@ def weigh(first: Case, second: Case) -> Weighed:
     interval = bracket = None
     if len(pairs) >= 2:
         # They need SciPy, whose import takes a second that the terminal's table of single processes shall not cost.
-        from fwbench.compare.statistics import estimate
-        from fwbench.compare.statistics import interval as interval_of
         from fwbench.report.replicates import unlike
 
         low, high, level = interval_of([pair.difference for pair in pairs], CLEAR)
@@ -129,8 +131,6 @@ def weigh(first: Case, second: Case) -> Weighed:
 
 def _of_rounds(differences: Sequence[float]) -> Weighed:
     """What rounds of turns say. Other load has met both lanes alike, and its scatter is in the interval."""
-    from fwbench.compare.statistics import EQUAL, between, told_apart
-
     mean, low, high = between(differences)
     interval = Interval(math.exp(low), math.exp(high), CLEAR)
     told = told_apart(low, high)
@@ -142,17 +142,23 @@ def _of_rounds(differences: Sequence[float]) -> Weighed:
     return Weighed(math.exp(mean), confidence, reason, ratios, interval, None, "")
 
 
-def _rounds(first: Case, second: Case) -> list[float]:
-    """Of each round that two lanes played together the logarithm of the ratio of their throughputs."""
+def _unlike(first: Case, second: Case, rounds: Mapping[tuple[int, float], float]) -> str:
+    from fwbench.report.replicates import unlike
+
+    return unlike((first, second), [run for run, _ in rounds], list(rounds.values()))
+
+
+def _rounds(first: Case, second: Case) -> dict[tuple[int, float], float]:
+    """The logarithm of the ratio of two lanes' throughputs, by run and time of each round that both played."""
     of_first, of_second = (
         {(run, turns["begun"]): turns["call"] for run, m in case.replicates for turns in m.turns}
         for case in (first, second)
     )
-    return [
-        statistics.median(math.log(theirs / own) for own, theirs in zip(calls, of_second[round_], strict=False))
+    return {
+        round_: statistics.median(math.log(theirs / own) for own, theirs in zip(calls, of_second[round_], strict=False))
         for round_, calls in of_first.items()
         if round_ in of_second
-    ]
+    }
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ class Selection:
         threads: of every lane.
         processes: that measure each workload.
         patience: seconds that the run may wait for other load to end.
-        minutes: of the run, in what is left of which lanes take turns.
+        minutes: the run's time limit: lanes take turns in the minutes that remain after measuring.
         plain: whether networks run with their framework's own operators alone.
         target: the GPU that programs are compiled for, where none is run.
         fallback: whether a lane that crashes on a GPU is run again with its fallback flags.

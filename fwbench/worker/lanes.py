@@ -1,5 +1,6 @@
 """Lanes of a workload in rounds of fresh processes, one of each lane, that take turns."""
 
+import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,8 @@ class Lanes(Rounds[Round]):
 
     # Rounds are the replicates, and each has new memory.
     placings = 1
+    # Long enough for the kernel's clock to tell other load.
+    turn = 0.05
 
     def __init__(
         self,
@@ -58,7 +61,8 @@ class Lanes(Rounds[Round]):
         self._lanes = lanes
 
     def seats(self, workload: Workload) -> tuple[Seat, ...]:
-        return tuple(Seat(name, self._side, LANES[name]) for name in self._lanes[workload])
+        names = self._lanes[workload]
+        return tuple(Seat(name, dataclasses.replace(self._side, title=name), LANES[name]) for name in names)
 
     def _turn(self, partner: _Partner, taken: _Taken, placing: int, block: int) -> None:
         answer = partner.ask({"calls": taken.rounds - 1}, "calls")
@@ -68,7 +72,7 @@ class Lanes(Rounds[Round]):
 
     def _result(self, taken: _Taken, seconds: float) -> Round:
         calls = {name: taken.blocks_of("call", name) for name in taken.described}
-        return Round(time.time(), calls, taken.others / taken.cpu, seconds)
+        return Round(time.time() - seconds, calls, taken.others / taken.cpu, seconds)
 
     def _failed(self, workload: Workload, error: SideError) -> Fault:
         return error.fault

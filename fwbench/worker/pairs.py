@@ -99,6 +99,8 @@ class Rounds(ABC, Generic[Played]):
     """
 
     placings = _PLACINGS
+    # Seconds of a turn, at least.
+    turn = _TURN
 
     def __init__(
         self,
@@ -125,7 +127,11 @@ class Rounds(ABC, Generic[Played]):
 
     @abstractmethod
     def _result(self, taken: "_Taken", seconds: float) -> Played:
-        """What a round comes to that took so many seconds."""
+        """The result of a round.
+
+        Args:
+            seconds: how long the round took.
+        """
 
     @abstractmethod
     def _failed(self, workload: Workload, error: "SideError") -> Fault | None:
@@ -135,16 +141,28 @@ class Rounds(ABC, Generic[Played]):
         """The modules that must be the seat's own side's."""
         return []
 
-    def play(self, workloads: Sequence[Workload]) -> dict[Workload, Played | Fault]:
-        """One fresh round of each workload, those with the same seats forked from servers that they share."""
+    def play(
+        self, workloads: Sequence[Workload], arrived: Callable[[Workload, Played | Fault], None] = lambda *_: None
+    ) -> dict[Workload, Played | Fault]:
+        """One fresh round of each workload, those with the same seats forked from servers that they share.
+
+        Args:
+            arrived: called with each result as soon as it is there.
+        """
         shuffled = self._random.sample(workloads, len(workloads))
         played: dict[Workload, Played | Fault] = {}
         while left := [workload for workload in shuffled if workload not in played]:
             seats = self.seats(left[0])
-            self._share(seats, [each for each in left if self.seats(each) == seats], played)
+            self._share(seats, [each for each in left if self.seats(each) == seats], played, arrived)
         return played
 
-    def _share(self, seats: Sequence[Seat], pending: list[Workload], played: dict[Workload, Played | Fault]) -> None:
+    def _share(
+        self,
+        seats: Sequence[Seat],
+        pending: list[Workload],
+        played: dict[Workload, Played | Fault],
+        arrived: Callable[[Workload, Played | Fault], None],
+    ) -> None:
         """Rounds of the pending workloads from fresh servers, until one process fails or all are done."""
         begun = time.monotonic()
         workload = pending[0]
@@ -156,14 +174,18 @@ class Rounds(ABC, Generic[Played]):
                     workload = pending.pop(0)
                     begun = time.monotonic()
                     taken = self._play(workload, partners)
-                    played[workload] = self._result(taken, share + time.monotonic() - begun)
+                    result = played[workload] = self._result(taken, share + time.monotonic() - begun)
+                    arrived(workload, result)
         except SideError as error:
             if workload in pending:
                 # A server that does not come up, and never will.
-                played.update(dict.fromkeys(pending, error.fault))
+                for each in pending:
+                    played[each] = error.fault
+                    arrived(each, error.fault)
                 pending.clear()
             elif fault := self._failed(workload, error):
                 played[workload] = fault
+                arrived(workload, fault)
             else:
                 # Another program, which has not been described.
                 self._fingerprinted.discard(workload)
@@ -219,7 +241,7 @@ class Rounds(ABC, Generic[Played]):
         paddings = {name: {"place": [self._random.randrange(size) for size in _PADDINGS]} for name in partners}
         latencies = self._ask(partners, paddings, "placed")
         if not placing:
-            taken.plan(max(latencies.values()), self.placings)
+            taken.plan(max(latencies.values()), self.placings, len(partners), self.turn)
         for block in range(taken.blocks):
             for name in (*order, *reversed(order)):
                 self._turn(partners[name], taken, placing, block)
@@ -550,10 +572,10 @@ class _Taken:
         # By metric, placing and block, then by the seat's name: logarithms of each turn.
         self._turns: dict[tuple[str, int, int], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
 
-    def plan(self, latency: float, placings: int = _PLACINGS) -> None:
+    def plan(self, latency: float, placings: int = _PLACINGS, seats: int = 2, turn: float = _TURN) -> None:
         """Choose how many calls a turn has, and how many blocks a placing, for calls of so many seconds."""
-        self.rounds = 1 + max(1 if latency > _SLOW else 2, math.ceil(_TURN / latency))
-        self.blocks = min(_BLOCKS, max(1, int(_PAIR / (placings * 4 * self.rounds * latency))))
+        self.rounds = 1 + max(1 if latency > _SLOW else 2, math.ceil(turn / latency))
+        self.blocks = min(_BLOCKS, max(1, int(_PAIR / (placings * 2 * seats * self.rounds * latency))))
 
     def turn(self, placing: int, block: int, name: str, rounds: Sequence[float], cpu_time: float) -> None:
         """Keep a turn of the side of this name: seconds of its rounds, mean CPU seconds of one."""

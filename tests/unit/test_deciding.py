@@ -43,15 +43,16 @@ class Played:
         self._random = random.Random(0)
         self._begun = 0.0
 
-    def play(self, workloads):
+    def play(self, workloads, arrived):
         self.asked.append([workload.batch_size for workload in workloads])
-        return {workload: self._round(workload) for workload in workloads}
+        for workload in workloads:
+            arrived(workload, self._round(workload))
 
     def _round(self, workload):
         self.left -= 10
         self._begun += 1
         if workload.batch_size in self.faults:
-            return Fault("here", "this run", Failure("crashed", "it was killed by SIGSEGV"))
+            return Fault("here", "jax", Failure("crashed", "it was killed by SIGSEGV"))
         ratio = self.ratios[workload.batch_size] * math.exp(self._random.gauss(0, self.scatter))
         load = self.load.pop(0) if self.load else 0.0
         return Round(self._begun, {"torch": (0.02, 0.03), "jax": (0.02 / ratio, 0.03 / ratio)}, load, 10.0)
@@ -97,6 +98,26 @@ def test_no_round_is_begun_that_does_not_fit_and_the_most_doubtful_come_first():
     assert not nothing.asked
 
 
+def test_a_workload_beside_other_load_does_not_keep_the_others_from_their_looks():
+    found, played = of([1, 2]), Played({1: 2.0, 2: 1.0}, left=160, scatter=0.001)
+    played.load = [0.3, 0.0] * 8
+    run(found, played)
+    assert [(contest.played, contest.disturbed) for contest in found] == [(2, 8), (6, 0)]
+
+
+def test_a_lane_that_was_measured_again_gets_its_rounds_beside_those_that_others_have():
+    turns = tuple({"begun": begun, "call": [0.01]} for begun in (-2.0, -1.0))
+    found = contests([measured("torch", turns=turns), measured("jax")], cpus=2)
+    assert found[0].played == 0
+
+
+def test_lanes_that_share_no_seed_take_no_turns():
+    torch, jax = measured("torch", seed=1), measured("jax", seed=2)
+    assert not contests([torch, jax], cpus=2)
+    (contest,) = contests([torch, jax, measured("jax", seed=1)], cpus=2)
+    assert contest.workload.seed == 1
+
+
 def test_a_round_beside_other_load_does_not_count():
     found, played = of([1]), Played({1: 2.0})
     played.load = [0.3, 0.04, 0.06]
@@ -107,7 +128,7 @@ def test_a_round_beside_other_load_does_not_count():
 def test_lanes_that_cannot_take_turns_do_not_keep_the_others_from_it():
     found, played = of([1, 2]), Played({1: 2.0, 2: 2.0})
     played.faults = (1,)
-    assert run(found, played)[-1].endswith("1 of 2 workloads decided; mlp inference: it was killed by SIGSEGV")
+    assert run(found, played)[-1].endswith("1 of 2 workloads decided; mlp inference b1, jax: it was killed by SIGSEGV")
     assert played.asked == [[1, 2], [2], [2]]
 
 
@@ -187,7 +208,7 @@ def suite(noops, monkeypatch):
         return dataclasses.replace(found, workload=workload)
 
     monkeypatch.setattr(Session, "run", measure)
-    monkeypatch.setattr(Lanes, "play", lambda lanes, workloads: noops.played.play(workloads))
+    monkeypatch.setattr(Lanes, "play", lambda lanes, workloads, arrived: noops.played.play(workloads, arrived))
     return noops
 
 
@@ -212,17 +233,16 @@ def test_without_minutes_no_lanes_take_turns(suite):
     assert not suite.played.asked
 
 
-def test_what_was_played_is_kept_when_the_run_is_ended(suite, monkeypatch):
-    def once(lanes, workloads):
-        if suite.played.asked:
-            raise KeyboardInterrupt
-        return suite.played.play(workloads)
+def test_what_was_played_is_kept_when_the_run_is_ended_within_a_batch_of_rounds(suite, monkeypatch):
+    def one(lanes, workloads, arrived):
+        suite.played.play(workloads[:1], arrived)
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr(Lanes, "play", once)
+    monkeypatch.setattr(Lanes, "play", one)
     with pytest.raises(KeyboardInterrupt):
         in_process(suite, "--benchmark-only", "--fwbench-minutes=5", *FAST)
     journal = read(next(suite.path.glob(".benchmarks/journal/*.jsonl")))
-    assert [len(m.turns) for m in journal.measurements] == [1] * 4
+    assert [len(m.turns) for m in journal.measurements] == [1, 1, 0, 0]
 
 
 @pytest.mark.parametrize(

@@ -116,9 +116,9 @@ def test_a_base_without_the_workload_is_new(tmp_path):
 def test_a_killed_side_is_told_by_its_signal(tmp_path, monkeypatch):
     plan = pairs._Taken.plan
 
-    def kill(self, latency, placings):
+    def kill(self, *amounts):
         os.kill(statistics.median_low(grandchildren(os.getpid())), signal.SIGSEGV)
-        plan(self, latency)
+        plan(self, *amounts)
 
     monkeypatch.setattr(pairs._Taken, "plan", kill)
     found = compare({FIXED: THRESHOLDS}, Pairs(*real(tmp_path), CATALOG, machine(), "cpu", 60.0, seed=0).play)[FIXED]

@@ -432,3 +432,16 @@ def test_rounds_that_only_one_lane_played_decide_nothing():
     turns = tuple({"begun": float(n), "call": [0.1]} for n in range(3))
     (answer,) = answers(cases([measured("torch", turns=turns), measured("jax", throughput=300.0)]))
     assert answer.reason.startswith("one process each")
+
+
+def test_of_lanes_that_are_equal_and_one_that_is_undecided_nothing_is_called_equal():
+    jitters = (1.0, 1.002, 0.998, 1.001, 0.999, 1.0)
+    turns = tuple({"begun": float(n), "call": [0.1 * jitter] * 4} for n, jitter in enumerate(jitters))
+    three = [measured("torch", turns=turns), measured("jax", turns=turns), measured("tensorflow", throughput=99.0)]
+    (answer,) = answers(cases(three))
+    assert (answer.confidence, answer.shared) == ("undecided", ())
+    (answer,) = answers(cases([*three, measured("torch-compile", throughput=10.0)]))
+    assert (answer.confidence, answer.shared) == ("undecided", ("torch", "jax", "tensorflow"))
+    assert headline([answer])[0].startswith(
+        "Inference: PyTorch (eager), JAX (jit) and TensorFlow (tf.function) are ahead"
+    )
