@@ -9,7 +9,7 @@ import pytest
 import fwbench
 from fwbench.models import CATALOG
 from fwbench.parity import store
-from fwbench.parity.sources import sources
+from fwbench.parity.sources import _digest, sources
 from fwbench.parity.store import Key, Nearest, Proved, stamp
 from fwbench.record.reading import PROOFS, runs
 
@@ -60,6 +60,43 @@ def test_an_edited_source_has_another_digest(networks, edited):
     path.write_text(f"{path.read_text()}\nEDITED = 1\n")
     after = sources(["zoo.jax_net:Net"]).files
     assert [name for name in before if before[name] != after[name]] == [edited.replace("/", ".")]
+
+
+WRITTEN = """
+class Net:
+    def __call__(self, x, *, scale=0.5):
+        return f"{x:>{9}}" if scale < 1 else -x
+"""
+
+
+@pytest.mark.parametrize(
+    ("again", "same"),
+    [
+        (f"# A comment.\n{WRITTEN}", True),
+        (WRITTEN.replace("Net:\n", 'Net:\n    """Documented."""\n\n'), True),
+        (f'"""A module."""\n{WRITTEN}', True),
+        (
+            WRITTEN.replace("scale < 1", "(scale\n            < 1)")
+            .replace("return ", "return (")
+            .replace("-x", "-x)"),
+            True,
+        ),
+        (WRITTEN.replace("0.5", "0.25"), False),
+        (WRITTEN.replace("0.5", "'0.5'"), False),
+        (WRITTEN.replace("<", "<="), False),
+        (WRITTEN.replace("-x", "+x"), False),
+        (WRITTEN.replace("*, ", ""), False),
+        (WRITTEN.replace("scale", "scales"), False),
+        (f"{WRITTEN}\n'an expression that documents nothing'", False),
+        ("def", False),
+    ],
+)
+def test_comments_docstrings_and_layout_have_no_part_in_a_digest(again, same):
+    assert (_digest(again.encode()) == _digest(WRITTEN.encode())) is same
+
+
+def test_a_digest_is_the_same_under_every_python():
+    assert _digest(WRITTEN.encode()) == "326ad26baa83c6db"
 
 
 def test_an_installed_network_stands_for_its_version():
