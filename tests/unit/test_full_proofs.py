@@ -94,8 +94,8 @@ def test_full_proofs_that_differ_in_numpy_alone_are_kept_side_by_side(kept):
     assert [proved.full for proved in store._read(kept.file.parent, "mlp")] == [older, now]
 
 
-# This bias lies before a 1x1 convolution and batch normalisation, which take any constant away: the gradient is 0 at all
-# weights, and 0.3 % of that is nothing.
+# This bias lies before a 1x1 convolution and batch normalisation, which take any constant away: its gradient is 0, and
+# 0.3 % of that is nothing.
 NOTHING = {("efficientnet_b0", "gradient of 'features.1.0.block.2.1.bias' 0.3 % too large")}
 
 
