@@ -281,7 +281,10 @@ class Run:
         """Say what is taken from a journal, and how long the rest will take."""
         resumed = [f"fwbench: {line}" for line in self._resumed.lines()] if self._resumed else []
         spread = [f"fwbench: {self._pool.told}"] if self._pool and self._measures else []
-        return [*spread, *resumed, *([self._plan.told()] if self._plan and self._plan.pending else [])]
+        planned = [self._plan.told()] if self._plan and self._plan.pending else []
+        minutes = self.selection.minutes
+        turns = [f"fwbench: lanes take turns in what is left of {minutes:g} min"] if planned and minutes else []
+        return [*spread, *resumed, *planned, *turns]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Renew the plan by what was taken; a test that is skipped beforehand has no call."""

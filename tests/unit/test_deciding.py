@@ -216,7 +216,14 @@ def test_turns_are_kept_on_the_record_and_in_the_journal(suite):
     result = in_process(suite, "--benchmark-only", "--benchmark-json=run.json", "--fwbench-minutes=5", *FAST)
     result.assert_outcomes(passed=4)
     assert suite.played.asked == [[1, 2]] * 3
-    result.stdout.fnmatch_lines(["[[]after 6 rounds of turns 2 of 2 workloads decided]"])
+    result.stdout.fnmatch_lines(
+        [
+            "fwbench: 4 benchmarks, about *",
+            "fwbench: lanes take turns in what is left of 5 min",
+            "[[]after 6 rounds of turns 2 of 2 workloads decided]",
+            "Inference: JAX (jit) is faster than PyTorch (eager), by 2.00x, in 2 of 2 workloads (mlp b1 b2).",
+        ]
+    )
     saved = json.loads(suite.path.joinpath("run.json").read_text())["benchmarks"]
     journal = read(next(suite.path.glob(".benchmarks/journal/*.jsonl")))
     kept = {m.workload.id: m.turns for m in journal.measurements}
