@@ -252,6 +252,24 @@ def test_what_was_played_is_kept_when_the_run_is_ended_within_a_batch_of_rounds(
     assert [len(m.turns) for m in journal.measurements] == [1, 1, 0, 0]
 
 
+def test_a_resumed_run_goes_on_with_the_rounds_that_were_played(suite, monkeypatch):
+    play = Lanes.play
+
+    def once(lanes, workloads, arrived):
+        play(lanes, workloads, arrived)
+        raise KeyboardInterrupt
+
+    options = ("--benchmark-only", "--fwbench-minutes=5", *FAST)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Lanes, "play", once)
+        in_process(suite, *options)
+    in_process(suite, *options, "--fwbench-resume").assert_outcomes(passed=4)
+    assert len(suite.played.asked) == 3
+    resumed = read(max(suite.path.glob(".benchmarks/journal/*.jsonl"), key=lambda path: path.stat().st_mtime))
+    begun = [[turns["begun"] for turns in m.turns] for m in resumed.measurements]
+    assert begun == [[1.0, 3.0, 5.0]] * 2 + [[2.0, 4.0, 6.0]] * 2
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
