@@ -27,7 +27,7 @@ class Sources:
     """What some import paths lead to.
 
     Attributes:
-        files: digest of each source file of the project, without comments and docstrings, by its module's name.
+        files: digest of each source file of the project by its module's name.
         distributions: names of the installed distributions that these files import, or that a path leads into.
     """
 
@@ -61,7 +61,7 @@ def sources(paths: Iterable[str], own: str | tuple[str, ...] = _NETWORKS) -> Sou
         # A package of fwbench's imports a framework's whole adapter, on which no network depends.
         elif file is not None and not (top == "fwbench" and file.name == "__init__.py"):
             text = file.read_bytes()
-            files[module] = _digest(text)
+            files[module] = hashlib.sha256(text).hexdigest()[:16]
             left += _imported(text, module if file.name == "__init__.py" else module.rpartition(".")[0])
     return Sources(dict(sorted(files.items())), tuple(sorted(distributions)))
 
@@ -84,44 +84,6 @@ def _file(module: str) -> Path | str | None:
         found = next((path for path in candidates if path.is_file()), None)
         folders = [folder / part for folder in folders if (folder / part).is_dir()]
     return found if found is not None and found.suffix == ".py" else None
-
-
-@functools.cache
-def _digest(text: bytes) -> str:
-    """Of a source's statements, the same under every version of Python; of all its text where it has a syntax error."""
-    try:
-        content = "".join(_written(ast.parse(text))).encode()
-    except (SyntaxError, ValueError):
-        content = text
-    return hashlib.sha256(content).hexdigest()[:16]
-
-
-def _written(node: object) -> Iterator[str]:
-    """A tree as text, without docstrings, places, and fields that are empty, as those of newer versions of Python."""
-    if isinstance(node, list):
-        yield "["
-        for each in node:
-            yield from _written(each)
-            yield ","
-        yield "]"
-    elif isinstance(node, ast.AST):
-        yield f"{type(node).__name__}("
-        for name, value in ast.iter_fields(node):
-            kept = value[1:] if name == "body" and _has_docstring(node) else value
-            if isinstance(node, ast.JoinedStr):
-                # Python 3.12 has empty pieces more.
-                kept = [piece for piece in node.values if getattr(piece, "value", None) != ""]
-            if kept is not None and kept != [] and not isinstance(kept, ast.expr_context):
-                yield f"{name}="
-                yield from _written(kept)
-        yield ")"
-    else:
-        yield f"{type(node).__name__}:{node!r}"
-
-
-def _has_docstring(node: ast.AST) -> bool:
-    documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-    return documented and ast.get_docstring(node, clean=False) is not None  # type: ignore[arg-type]
 
 
 @functools.cache

@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fwbench.frameworks.torch.networks import (
     called_with,
+    initial,
     load_weights,
     network,
     place,
@@ -23,7 +24,7 @@ from fwbench.frameworks.torch.networks import (
 from fwbench.frameworks.torch.program import set_precision
 from fwbench.frameworks.torch.training import criterion
 from fwbench.models import Model
-from fwbench.models.weights import Shape, is_statistic
+from fwbench.models.weights import Shape, Weights, is_statistic
 from fwbench.parity.case import (
     ADAM,
     CHANCE,
@@ -97,6 +98,10 @@ class TorchSide(Side):
     @staticmethod
     def shapes(model: Model, sizes: Mapping[str, int]) -> dict[str, Shape]:
         return shapes(network(model, sizes))
+
+    @staticmethod
+    def initial(model: Model, sizes: Mapping[str, int]) -> Weights:
+        return initial(model, sizes)
 
     def losses(self, optimizer: Optimizer) -> Array:
         module, inputs = self._at(MAIN)
