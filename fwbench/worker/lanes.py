@@ -1,6 +1,7 @@
 """Lanes of a workload in rounds of fresh processes, one of each lane, that take turns."""
 
 import dataclasses
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -42,8 +43,8 @@ class Lanes(Rounds[Round]):
 
     # Rounds are the replicates, and each has new memory.
     placings = 1
-    # Long enough for the kernel's clock to tell other load.
-    turn = 0.05
+    # Long enough for the kernel's clock, which counts hundredths of a second, to tell other load.
+    turn = 0.1
 
     def __init__(
         self,
@@ -65,8 +66,12 @@ class Lanes(Rounds[Round]):
         return tuple(Seat(name, dataclasses.replace(self._side, title=name), LANES[name]) for name in names)
 
     def _turn(self, partner: _Partner, taken: _Taken, placing: int, block: int) -> None:
-        answer = partner.ask({"calls": taken.rounds - 1}, "calls")
-        taken.keep("call", placing, block, partner.seat.name, answer["calls"])
+        name = partner.seat.name
+        # A lane's last turn tells how many calls fill one; the warm-up's few calls may have been slow.
+        calls = math.ceil(self.turn / taken.latest[name]) if name in taken.latest else 1
+        answer = partner.ask({"calls": max(calls, taken.rounds - 1)}, "calls")
+        taken.latest[name] = answer["calls"]
+        taken.keep("call", placing, block, name, answer["calls"])
         taken.cpu += answer["cpu"]
         taken.others += answer["others"]
 

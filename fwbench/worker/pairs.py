@@ -558,12 +558,14 @@ class _Taken:
 
     Attributes:
         flags: of the fallback, that all ran with.
+        latest: of lanes, the seconds of a call in the last turn, by the seat's name.
         cpu, others: CPU seconds that there were during the turns of lanes, and those that others took.
     """
 
     def __init__(self, described: dict[str, Any], unfit: tuple[int, ...] = ()) -> None:
         self.described = described
         self.flags = ""
+        self.latest: dict[str, float] = {}
         self.cpu = self.others = 0.0
         self._unfit = unfit
         self.rounds = self.blocks = 0
