@@ -19,7 +19,7 @@ import functools
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import NormalDist
+from statistics import NormalDist, median
 from typing import Generic, Literal, TypeVar
 
 import numpy as np
@@ -62,7 +62,7 @@ EQUAL = 0.05
 
 # The expected standard deviation of a round's logarithm; how many rounds this expectation counts for; and the share of
 # comparisons whose interval may miss the truth.
-SCATTER, _SURE, _MISSED = 0.02, 2, 0.05 / 20
+_SCATTER, _SURE, _MISSED = 0.02, 2, 0.05 / 20
 
 # The settings that decide a verdict.
 RULE = (SCREENING, THRESHOLD, ALPHA, CLEARING, MOST, _CHANGES.tolist(), _SCATTERS.tolist(), _FINEST, _KEPT)
@@ -129,11 +129,20 @@ def evidence(differences: Sequence[float], before: Sequence[float], threshold: f
     return found
 
 
+def round_difference(own: Sequence[float], theirs: Sequence[float]) -> float:
+    """The logarithm of how many times as fast a lane was as another in a round: the median over blocks.
+
+    Args:
+        own, theirs: seconds of a call, block by block.
+    """
+    return median(math.log(other / one) for one, other in zip(own, theirs, strict=False))
+
+
 def between(differences: Sequence[float]) -> tuple[float, float, float]:
     """Between which ends the logarithm of two lanes' ratio lies.
 
-    Student's interval over rounds, whose scatter is taken to be `SCATTER` as surely as two more rounds would show it:
-    two or three rounds that happen to agree prove little. Its ends miss the truth in one of 400 comparisons, so that of
+    Student's interval over rounds, with a scatter of `_SCATTER` expected beforehand, which counts for two rounds: a few
+    rounds that happen to agree prove little. Its ends miss the truth in one of 400 comparisons, so that of
     20 workloads all hold in 95 % of all runs, whichever of the looks after `LOOKS` rounds, or after the last one that
     the run had time for, ended it.
 
@@ -147,7 +156,7 @@ def between(differences: Sequence[float]) -> tuple[float, float, float]:
 
     count, mean = len(differences), float(np.mean(differences))
     freedom = _SURE + count - 1
-    square = (_SURE * SCATTER**2 + sum((each - mean) ** 2 for each in differences)) / freedom
+    square = (_SURE * _SCATTER**2 + sum((each - mean) ** 2 for each in differences)) / freedom
     reach = float(stdtrit(freedom, 1 - _MISSED / (len(LOOKS) + 1) / 2)) * math.sqrt(square / count)
     return mean, mean - reach, mean + reach
 

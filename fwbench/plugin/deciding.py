@@ -3,13 +3,12 @@
 import dataclasses
 import itertools
 import math
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from fwbench.compare.duet import Fault
-from fwbench.compare.statistics import LOOKS, between, told_apart
+from fwbench.compare.statistics import LOOKS, between, round_difference, told_apart
 from fwbench.machine.load import busy
 from fwbench.record.measurement import Measurement
 from fwbench.record.workload import Workload
@@ -75,10 +74,7 @@ class Contest:
 
     def _differences(self, one: str, other: str) -> list[float]:
         rounds = zip(self.turns[one], self.turns[other], strict=True)
-        return [
-            statistics.median(math.log(theirs / own) for own, theirs in zip(first["call"], second["call"], strict=True))
-            for first, second in rounds
-        ]
+        return [round_difference(first["call"], second["call"]) for first, second in rounds]
 
 
 def contests(measured: Sequence[Measurement], cpus: int) -> list[Contest]:

@@ -256,9 +256,9 @@ def _first_two(comparison: Comparison, lanes: Sequence[str]) -> tuple[str, str, 
     weighed = {lane: {other: weigh(cases[lane], cases[other]) for other in order if other != lane} for lane in order}
     fastest = next((lane for lane in order if all(one.ratio >= 1 for one in weighed[lane].values())), order[0])
     rivals = weighed[fastest]
-    rival = max(rivals, key=lambda lane: (_SURE.index(rivals[lane].confidence), -rivals[lane].ratio))
-    if _SURE.index(rivals[rival].confidence) <= _SURE.index("likely"):
-        rival = min(rivals, key=lambda lane: rivals[lane].ratio)
+    # Clear or likely, a slower lane is a slower lane.
+    doubts = {lane: max(_SURE.index("likely"), _SURE.index(one.confidence)) for lane, one in rivals.items()}
+    rival = max(rivals, key=lambda lane: (doubts[lane], -rivals[lane].ratio))
     return fastest, rival, rivals[rival]
 
 

@@ -1,12 +1,11 @@
 """Two lanes' throughputs against each other: how many times as high, how sure, and what that rests on."""
 
 import math
-import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fwbench.compare.statistics import EQUAL, LOOKS, between, estimate, told_apart
+from fwbench.compare.statistics import EQUAL, LOOKS, between, estimate, round_difference, told_apart
 from fwbench.compare.statistics import interval as interval_of
 from fwbench.machine.disturbances import disturbances, lengthening
 from fwbench.record.measurement import Measurement
@@ -155,9 +154,7 @@ def _rounds(first: Case, second: Case) -> dict[tuple[int, float], float]:
         for case in (first, second)
     )
     return {
-        round_: statistics.median(math.log(theirs / own) for own, theirs in zip(calls, of_second[round_], strict=False))
-        for round_, calls in of_first.items()
-        if round_ in of_second
+        round_: round_difference(calls, of_second[round_]) for round_, calls in of_first.items() if round_ in of_second
     }
 
 

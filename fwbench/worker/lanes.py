@@ -6,12 +6,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fwbench.compare.duet import Fault
 from fwbench.machine import Machine
 from fwbench.models import Model
 from fwbench.record.lanes import LANES
 from fwbench.record.workload import Workload
-from fwbench.worker.pairs import Rounds, Seat, SideError, _Partner, _Taken
+from fwbench.worker.pairs import Rounds, Seat, _Partner, _Taken
 from fwbench.worker.sides import Side
 
 
@@ -38,7 +37,7 @@ class Lanes(Rounds[Round]):
     Args:
         side: where all of them find fwbench, the user's modules and their interpreters.
         lanes: names, by workload.
-        models, machine, device, deadline, planted, seed: as `Rounds` has them.
+        models, machine, device, deadline: as `Rounds` has them.
     """
 
     # Rounds are the replicates, and each has new memory.
@@ -54,10 +53,8 @@ class Lanes(Rounds[Round]):
         machine: Machine,
         device: str,
         deadline: float,
-        planted: Mapping[Workload, float] | None = None,
-        seed: int | None = None,
     ) -> None:
-        super().__init__(models, machine, device, deadline, planted, seed)
+        super().__init__(models, machine, device, deadline)
         self._side = side
         self._lanes = lanes
 
@@ -68,9 +65,9 @@ class Lanes(Rounds[Round]):
     def _turn(self, partner: _Partner, taken: _Taken, placing: int, block: int) -> None:
         name = partner.seat.name
         # A lane's last turn tells how many calls fill one; the warm-up's few calls may have been slow.
-        calls = math.ceil(self.turn / taken.latest[name]) if name in taken.latest else 1
+        known = taken.blocks_of("call", name)
+        calls = math.ceil(self.turn / known[-1]) if known else 1
         answer = partner.ask({"calls": max(calls, taken.rounds - 1)}, "calls")
-        taken.latest[name] = answer["calls"]
         taken.keep("call", placing, block, name, answer["calls"])
         taken.cpu += answer["cpu"]
         taken.others += answer["others"]
@@ -78,6 +75,3 @@ class Lanes(Rounds[Round]):
     def _result(self, taken: _Taken, seconds: float) -> Round:
         calls = {name: taken.blocks_of("call", name) for name in taken.described}
         return Round(time.time() - seconds, calls, taken.others / taken.cpu, seconds)
-
-    def _failed(self, workload: Workload, error: SideError) -> Fault:
-        return error.fault

@@ -133,9 +133,9 @@ class Rounds(ABC, Generic[Played]):
             seconds: how long the round took.
         """
 
-    @abstractmethod
     def _failed(self, workload: Workload, error: "SideError") -> Fault | None:
         """What to keep in place of a round; None: it is to be played once more, in another way."""
+        return error.fault
 
     def _own(self, model: str) -> list[str]:
         """The modules that must be the seat's own side's."""
@@ -558,14 +558,12 @@ class _Taken:
 
     Attributes:
         flags: of the fallback, that all ran with.
-        latest: of lanes, the seconds of a call in the last turn, by the seat's name.
         cpu, others: CPU seconds that there were during the turns of lanes, and those that others took.
     """
 
     def __init__(self, described: dict[str, Any], unfit: tuple[int, ...] = ()) -> None:
         self.described = described
         self.flags = ""
-        self.latest: dict[str, float] = {}
         self.cpu = self.others = 0.0
         self._unfit = unfit
         self.rounds = self.blocks = 0
@@ -592,7 +590,9 @@ class _Taken:
     def blocks_of(self, metric: str, name: str) -> tuple[float, ...]:
         """By placing and block the geometric mean of a seat's turns."""
         return tuple(
-            math.exp(statistics.mean(seats[name])) for (of, *_), seats in sorted(self._turns.items()) if of == metric
+            math.exp(statistics.mean(seats[name]))
+            for (of, *_), seats in sorted(self._turns.items())
+            if of == metric and name in seats
         )
 
     def pair(self, device: str, seconds: float) -> Pair:

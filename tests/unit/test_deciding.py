@@ -170,7 +170,7 @@ def looked(truth, scatter, seed, wild=0.0):
 @pytest.mark.parametrize("wild", [0.0, 0.125])
 @pytest.mark.parametrize("scatter", [0.005, 0.02, 0.05])
 def test_at_most_one_in_400_comparisons_is_wrong(scatter, wild):
-    """Of 2000, 12 or more would come by chance once in 10,000 times, if one in 400 were."""
+    """If one in 400 were, 5 of 2000 would be, and 14 or more by chance less than once in 1000 times."""
     for truth in (0.0, math.log(1.05)):
         found = [looked(truth, scatter, seed, wild) for seed in range(2000)]
         assert sum(not holds for _, holds in found) < 14
