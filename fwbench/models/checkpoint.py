@@ -65,8 +65,8 @@ def load(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArr
 def _read(data: bytes) -> Iterator[tuple[str, NDArray[np.float32]]]:
     """Name and numbers of each tensor of floating point.
 
-    The format (https://github.com/huggingface/safetensors): the header's length in 8 bytes, the header in JSON, and the
-    numbers, at the offsets that the header names.
+    By hand, as safetensors.numpy has no bfloat16. The format (https://github.com/huggingface/safetensors): the header's
+    length in 8 bytes, the header in JSON, and the numbers, at the offsets that the header names.
     """
     start = 8 + int.from_bytes(data[:8], "little")
     header: dict[str, Any] = json.loads(data[8:start])

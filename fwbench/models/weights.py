@@ -79,6 +79,24 @@ def draw_unit(model: Model, shapes: Mapping[str, Shape], seed: int) -> Weights:
     return weights
 
 
+def perturbed(weights: Mapping[str, NDArray[np.float32]], seed: int) -> Weights:
+    """Move every weight by about as much as its neighbours are large, so that what is 0 or 1 at first no longer is.
+
+    Returns:
+        The float32 array of each name: with N(0, 1) added where it has one axis, and N(0, 1 / n) where a sum over n
+        of its numbers makes an output, n being the product of all axes but the first; running variances are multiplied
+        by exp(N(0, 1)).
+    """
+    moved = {}
+    for name, array in weights.items():
+        normal = np.random.default_rng([seed, zlib.crc32(name.encode())]).standard_normal(array.shape, dtype=np.float32)
+        if name.endswith("running_var"):
+            moved[name] = array * np.exp(normal)
+        else:
+            moved[name] = array + normal / np.float32(math.sqrt(math.prod(array.shape[1:])))
+    return moved
+
+
 def canonical(source: str, model: Model, shapes: Mapping[str, Shape], seed: int, initial: str | None = None) -> Weights:
     """The weights from which every framework starts.
 

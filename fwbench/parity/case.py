@@ -9,11 +9,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fwbench import frameworks
 from fwbench.frameworks.training import targets
 from fwbench.models import CATALOG, Model, checkpoint
 from fwbench.models.importing import ModelError, load
 from fwbench.models.inputs import draw as draw_inputs
-from fwbench.models.weights import Shape, Weights, draw, draw_unit
+from fwbench.models.weights import Shape, Weights, draw, draw_unit, perturbed
 from fwbench.parity.power import Power
 from fwbench.record.lanes import LANES
 from fwbench.record.workload import Workload
@@ -27,7 +28,7 @@ Optimizer = Literal["sgd", "adam"]
 MODELS = tuple(name for name, model in CATALOG.items() if model.parameters)
 MODES: tuple[Mode, ...] = ("eval", "train")
 
-Draw = Literal["drawn", "initial", "unit", "checkpoint"]
+Draw = Literal["drawn", "initial", "perturbed", "small", "unit", "checkpoint"]
 
 STEPS = 5
 # What users choose. The rest is each framework's default, and the same: Adam's 0.9, 0.999 and 1e-8.
@@ -43,8 +44,9 @@ class Point:
     """Where the two functions are compared: which weights they have, and how large their inputs are.
 
     Attributes:
-        weights: `drawn`, the canonical draw; `initial`, the values that the reference's constructor sets; `unit`,
-            standard-normal ones; `checkpoint`, those of the file that the model names.
+        weights: `drawn`, the canonical draw; `initial`, the values that the reference's constructor sets; `perturbed`,
+            these moved far away; `unit`, standard-normal ones; `small`, an eighth of the drawn ones; `checkpoint`,
+            those of the file that the model names.
         scale: factor on inputs of floating point.
         moved: 0, or the seed of a perturbation that moves every weight and input by one unit in the last place.
     """
@@ -125,7 +127,7 @@ class Case:
 
 
 class InitialUnknownError(ModelError):
-    """A framework's side of a proof cannot tell which values a network starts from."""
+    """The reference's framework cannot tell which values a network starts from."""
 
 
 @dataclass(frozen=True)
@@ -182,17 +184,6 @@ class Side(ABC):
             ModelError: the framework's network cannot be built as the model describes it.
         """
 
-    @staticmethod
-    def initial(model: Model, sizes: Mapping[str, int]) -> Weights:
-        """The values that the network's own constructor sets, in canonical form.
-
-        Raises:
-            InitialUnknownError: it cannot tell.
-        """
-        raise InitialUnknownError(
-            f"the lane that {model.name}'s reference runs in cannot tell the network's initial values"
-        )
-
     @functools.cached_property
     def _has_weights(self) -> bool:
         return bool(self.shapes(self.case.model, self.case.sizes))
@@ -240,10 +231,11 @@ class Side(ABC):
             np.array_equal(one.gradients[name], array) for name, array in other.gradients.items()
         )
 
-    def power(self, points: Sequence[Point], seconds: float) -> Power | None:
+    def power(self, reference: "Side", points: Sequence[Point], seconds: float) -> Power | None:
         """How many mistakes, planted in this side's program, a proof at these points would find.
 
         Args:
+            reference: the other side, whose rounding the proof admits.
             points: the main one first.
             seconds: after which no more are planted.
 
@@ -311,7 +303,15 @@ def _weights(
     model: Model, axes: tuple[tuple[str, int], ...], kind: Draw, shapes: tuple[tuple[str, Shape], ...]
 ) -> Weights:
     if kind == "initial":
-        return side(model.reference).initial(model, model.sizes(axes))
+        lane = next(lane for lane in LANES.values() if lane.framework == model.reference)
+        try:
+            return frameworks.load(lane.adapter).initial(model, model.sizes(axes), seed=0)
+        except NotImplementedError as error:
+            raise InitialUnknownError(str(error)) from None
+    if kind == "perturbed":
+        return perturbed(_weights(model, axes, "initial", shapes), seed=0)
+    if kind == "small":
+        return {name: array / np.float32(8) for name, array in _weights(model, axes, "drawn", shapes).items()}
     if kind == "checkpoint":
         return checkpoint.load(model, dict(shapes))
     return draw_unit(model, dict(shapes), seed=0) if kind == "unit" else draw(model, dict(shapes), seed=0)

@@ -14,6 +14,11 @@ _LISTED = 6
 
 @functools.cache
 def shapes(model: Model, framework: str) -> dict[str, Shape]:
+    """Canonical name to canonical shape of every weight and running statistic of a framework's network.
+
+    Raises:
+        ModelError: the network cannot be built as the model describes it.
+    """
     return side(framework).shapes(model, model.sizes())
 
 
@@ -46,4 +51,5 @@ def match(model: Model, candidate: str) -> None:
 
 
 def has_statistics(model: Model) -> bool:
+    """Whether the reference's network keeps running statistics, as batch normalisation does."""
     return any(map(is_statistic, shapes(model, model.reference)))

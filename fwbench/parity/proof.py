@@ -26,9 +26,10 @@ from fwbench.parity.matching import has_statistics, match, shapes
 from fwbench.parity.power import Power
 from fwbench.parity.store import Nearest
 
-# Where else output, loss, gradients and statistics are compared: where the network starts, and far from there. What
-# holds at the canonical weights alone may be a clip, or a branch, that they do not reach.
-ELSEWHERE = (Point("initial", 4.0), Point("unit", 0.25))
+# Where else output, loss, gradients and statistics are compared. What holds at the canonical weights alone may be a
+# clip, or a branch, that they do not reach (the wide ones do), or an epsilon that is lost beside them (not beside the
+# small ones).
+ELSEWHERE = (Point("initial"), Point("perturbed", 4.0), Point("unit", 0.25), Point("small"))
 _OF_FUNCTIONS = (Point(scale=4.0), Point(scale=0.25))
 
 # A point at which the reference knows its own output, loss or gradients less well than this tells nothing.
@@ -127,7 +128,8 @@ class Proof:
             None where none can be planted in the framework's programs.
         """
         points = [MAIN, *(point for point in elsewhere(self.model) if str(point) not in self.left_out)]
-        return side(self.candidate)(self._backward).power(points, seconds)
+        one, other = side(self.model.reference)(self._backward), side(self.candidate)(self._backward)
+        return other.power(one, points, seconds)
 
     def _findings(self, quantity: Quantity) -> "list[tuple[Case, _Findings]]":
         """By the cases that a quantity is compared in: forward passes at full size, and all else on small inputs."""

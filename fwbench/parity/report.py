@@ -134,16 +134,20 @@ points:
 | weights | inputs | compared |
 | --- | --- | --- |
 | drawn | standard | everything |
-| initial | times 4 | logits, loss, gradients, running statistics |
+| initial | standard | logits, loss, gradients, running statistics |
+| perturbed | times 4 | logits, loss, gradients, running statistics |
 | unit | times 0.25 | logits, loss, gradients, running statistics |
+| small | standard | logits, loss, gradients, running statistics |
 | checkpoint, where the model names a file by `checkpoint=` | standard | logits, loss, gradients, running statistics |
 
 *Drawn* weights are torchvision's initialisation without its constants, since a network whose last layer is zero proves
 nothing of all others: scales are 1 + 0.1 N(0, 1), biases and all else of one axis 0.02 N(0, 1), matrices and
 convolutions follow the rules of the model (`fwbench/models/weights.py`). *Initial* ones are those that the reference's
-own constructor sets, such as log 1..16. *Unit* ones are standard normal, scales 1 + N(0, 1), biases 4 N(0, 1), running
-variances between 0.1 and 50. A proof names the points that it covers. It leaves one out, and says why, where the
-reference's own numbers are not finite or where float64 is too coarse to tell its results.
+own constructor sets, such as log 1..16. *Perturbed* ones are these plus N(0, 1), of a matrix or convolution plus
+N(0, 1 / n) for n terms of a sum, so that no activation saturates and every bias counts. *Unit* ones are standard
+normal, scales 1 + N(0, 1), biases 4 N(0, 1), running variances between 0.1 and 50. *Small* ones are an eighth of the
+drawn ones, beside which an epsilon counts. A proof names the points that it covers. It leaves one out, and says why,
+where the reference's own numbers are not finite or where float64 is too coarse to tell its results.
 
 What no point reaches is not proved: a clip beyond all values that these weights and inputs lead to changes none of the
 results. Name a checkpoint, and the proof covers it too.

@@ -20,6 +20,8 @@ from fwbench.models.importing import split
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 # Of fwbench, only what a network can consist of: the suite's own networks and the layers that it offers.
 _NETWORKS = "fwbench.frameworks."
+# What `ast.parse` raises: also for a null byte, and for an expression of thousands of terms.
+_UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Sources:
     """What some import paths lead to.
 
     Attributes:
-        files: digest of each source file of the project by its module's name.
+        files: digest of each source file of the project, without comments and docstrings, by its module's name.
         distributions: names of the installed distributions that these files import, or that a path leads into.
     """
 
@@ -61,7 +63,7 @@ def sources(paths: Iterable[str], own: str | tuple[str, ...] = _NETWORKS) -> Sou
         # A package of fwbench's imports a framework's whole adapter, on which no network depends.
         elif file is not None and not (top == "fwbench" and file.name == "__init__.py"):
             text = file.read_bytes()
-            files[module] = hashlib.sha256(text).hexdigest()[:16]
+            files[module] = _digest(text)
             left += _imported(text, module if file.name == "__init__.py" else module.rpartition(".")[0])
     return Sources(dict(sorted(files.items())), tuple(sorted(distributions)))
 
@@ -87,6 +89,44 @@ def _file(module: str) -> Path | str | None:
 
 
 @functools.cache
+def _digest(text: bytes) -> str:
+    """Of a source's statements, the same under every version of Python; of all its text where it cannot be parsed."""
+    try:
+        content = "".join(_written(ast.parse(text))).encode()
+    except _UNREADABLE:
+        content = text
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _written(node: object) -> Iterator[str]:
+    """A tree as text, without docstrings, places, and fields that are empty, as those of newer versions of Python."""
+    if isinstance(node, list):
+        yield "["
+        for each in node:
+            yield from _written(each)
+            yield ","
+        yield "]"
+    elif isinstance(node, ast.AST):
+        yield f"{type(node).__name__}("
+        for name, value in ast.iter_fields(node):
+            kept = value[1:] if name == "body" and _has_docstring(node) else value
+            if isinstance(node, ast.JoinedStr):
+                # Python 3.12 has empty pieces more.
+                kept = [piece for piece in node.values if getattr(piece, "value", None) != ""]
+            if kept is not None and kept != [] and not isinstance(kept, ast.expr_context):
+                yield f"{name}="
+                yield from _written(kept)
+        yield ")"
+    else:
+        yield f"{type(node).__name__}:{node!r}"
+
+
+def _has_docstring(node: ast.AST) -> bool:
+    documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+    return documented and ast.get_docstring(node, clean=False) is not None  # type: ignore[arg-type]
+
+
+@functools.cache
 def _distribution(top: str) -> str | None:
     """The distribution that has installed a top-level module; most often it has the module's name."""
     try:
@@ -105,7 +145,7 @@ def _imported(text: bytes, package: str) -> tuple[str, ...]:
     """Names of the modules that a source may import; `from a import b` names `a.b`, which may be no module."""
     try:
         return tuple(_named(ast.parse(text), package))
-    except SyntaxError:
+    except _UNREADABLE:
         return ()
 
 

@@ -277,7 +277,12 @@ def _digest(data: Any) -> str:
 def _besides(one: Proved, proved: Proved) -> bool:
     """Whether a proof of the same two networks holds beside another, as it differs in versions alone."""
     sources = (one.key.definition, one.key.files) == (proved.key.definition, proved.key.files)
-    return sources and one.key.versions != proved.key.versions
+    return sources and _versions(one) != _versions(proved)
+
+
+def _versions(proved: Proved) -> tuple[Any, Any]:
+    """What the networks import, and of a full proof all that computes."""
+    return proved.key.versions, proved.full and proved.full.made_with["versions"]
 
 
 def _sources(model: Model, candidate: str) -> dict[str, Sources]:

@@ -10,11 +10,11 @@ from fwbench.frameworks.tensorflow import convolutions
 from fwbench.frameworks.tensorflow.imported import tf
 from fwbench.frameworks.tensorflow.layers import training
 from fwbench.frameworks.tensorflow.losses import loss_of
-from fwbench.frameworks.tensorflow.networks import Network, initial
+from fwbench.frameworks.tensorflow.networks import Network
 from fwbench.frameworks.tensorflow.optimizers import Adam, Sgd
 from fwbench.frameworks.tensorflow.program import CPU, GPU, set_precision
 from fwbench.models import Model
-from fwbench.models.weights import Shape, Weights
+from fwbench.models.weights import Shape
 from fwbench.parity.case import (
     ADAM,
     CHANCE,
@@ -66,10 +66,6 @@ class TensorFlowSide(Side):
     @staticmethod
     def shapes(model: Model, sizes: Mapping[str, int]) -> dict[str, Shape]:
         return Network(model, sizes).shapes
-
-    @staticmethod
-    def initial(model: Model, sizes: Mapping[str, int]) -> Weights:
-        return initial(model, sizes)
 
     def is_random(self) -> bool:
         return relative(*self.draws(2)) > CHANCE

@@ -13,7 +13,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fwbench.frameworks.torch.networks import (
     called_with,
-    initial,
     load_weights,
     network,
     place,
@@ -24,7 +23,7 @@ from fwbench.frameworks.torch.networks import (
 from fwbench.frameworks.torch.program import set_precision
 from fwbench.frameworks.torch.training import criterion
 from fwbench.models import Model
-from fwbench.models.weights import Shape, Weights, is_statistic
+from fwbench.models.weights import Shape, is_statistic
 from fwbench.parity.case import (
     ADAM,
     CHANCE,
@@ -77,6 +76,32 @@ class Expected(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignor
         return args[0].clone() if func is aten.bernoulli.default else func(*args, **(kwargs or {}))
 
 
+class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignore]
+    """Moves every number that an operation computes by one unit in the last place, as its rounding may.
+
+    What moved weights and inputs do not show: the digits that 1 - y loses where a sigmoid y is almost 1.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call, unused-ignore]
+        self._generator = torch.Generator().manual_seed(0)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        # Views, and what is computed in place, are other tensors' numbers.
+        if any(argument.alias_info for argument in func._schema.returns):
+            return result
+        return torch.utils._pytree.tree_map_only(Tensor, self._moved, result)
+
+    def _moved(self, tensor: Tensor) -> Tensor:
+        if not tensor.is_floating_point():
+            return tensor
+        signs = torch.randint(0, 2, tensor.shape, generator=self._generator, dtype=tensor.dtype) * 2 - 1
+        return tensor * (1 + torch.finfo(tensor.dtype).eps * signs.to(tensor.device))
+
+
 class TorchSide(Side):
     """PyTorch's module, run eagerly or through `torch.compile`."""
 
@@ -98,10 +123,6 @@ class TorchSide(Side):
     @staticmethod
     def shapes(model: Model, sizes: Mapping[str, int]) -> dict[str, Shape]:
         return shapes(network(model, sizes))
-
-    @staticmethod
-    def initial(model: Model, sizes: Mapping[str, int]) -> Weights:
-        return initial(model, sizes)
 
     def losses(self, optimizer: Optimizer) -> Array:
         module, inputs = self._at(MAIN)
@@ -143,14 +164,14 @@ class TorchSide(Side):
 
     def _forward(self, point: Point) -> Forward:
         module, inputs = self._at(point)
-        with torch.no_grad(), self._arithmetic():
+        with torch.no_grad(), self._arithmetic(rounded=bool(point.moved)):
             output = self._output(torch.compile(module) if self._compiled else module, inputs)
             loss = self._loss(output).item() if shapes(module) else float("nan")
         return Forward(_numpy(output), loss, _statistics(module))
 
     def _backward(self, point: Point) -> tuple[Forward, Backward]:
         module, inputs = self._at(point)
-        with self._arithmetic():
+        with self._arithmetic(rounded=bool(point.moved)):
             output = self._output(module, inputs)
             loss = self._loss(output)
             _differentiate(loss)
@@ -197,16 +218,21 @@ class TorchSide(Side):
         return self._criterion(found, *(() if wanted is None else (place(wanted, found.device, self._dtype),)))
 
     @contextlib.contextmanager
-    def _arithmetic(self, *, randomness: bool = False) -> Iterator[None]:
+    def _arithmetic(self, *, randomness: bool = False, rounded: bool = False) -> Iterator[None]:
         """The number format of what the network makes itself while it runs, such as numbers of positions.
 
         Args:
             randomness: let draws be draws.
+            rounded: move whatever is computed by one unit in the last place.
         """
         before = torch.get_default_dtype()
         torch.set_default_dtype(self._dtype)
         try:
-            with contextlib.nullcontext() if randomness or self.case.mode == "eval" else Expected():  # type: ignore[no-untyped-call, unused-ignore]
+            with contextlib.ExitStack() as modes:
+                if rounded:
+                    modes.enter_context(Rounded())
+                if not randomness and self.case.mode == "train":
+                    modes.enter_context(Expected())  # type: ignore[no-untyped-call, unused-ignore]
                 yield
         finally:
             torch.set_default_dtype(before)

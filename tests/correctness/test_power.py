@@ -19,6 +19,7 @@ from fwbench.parity.power.program import NONE, Planted
 from fwbench.parity.power.search import power
 from fwbench.parity.power.sites import sites
 from fwbench.parity.proof import elsewhere
+from fwbench.parity.torch import TorchSide
 
 NETWORK = """
 import jax
@@ -87,7 +88,7 @@ def but_clips(answer):
 
 def test_a_small_network_s_mistakes_are_found(side):
     small = side(NETWORK, 6)
-    answer = power(small, every_point(small), most=60)
+    answer = power(small, small, every_point(small), most=60)
     assert but_clips(answer) == []
     assert answer.planted >= answer.found >= answer.planted - 2 > 50
     assert answer.sentence.startswith(f"would have found {answer.found} of {answer.planted} planted mistakes")
@@ -95,7 +96,7 @@ def test_a_small_network_s_mistakes_are_found(side):
 
 def test_a_clip_beyond_the_values_seen_needs_another_point(side):
     decay = side(DECAY, 5)
-    alone, everywhere = power(decay, [MAIN]), power(decay, every_point(decay))
+    alone, everywhere = power(decay, decay, [MAIN]), power(decay, decay, every_point(decay))
     clips = [name for name in alone.missed if name.startswith("clip at -")]
     assert any(name.endswith(".py:11)") for name in clips)
     assert alone.planted == everywhere.planted
@@ -104,13 +105,14 @@ def test_a_clip_beyond_the_values_seen_needs_another_point(side):
 
 def test_a_blind_comparison_has_no_power(side):
     blind = side(DECAY.replace("return x * -jnp.exp(", "return 0 * x * -jnp.exp("), 5)
-    answer = power(blind, every_point(blind))
+    answer = power(blind, blind, every_point(blind))
     assert answer.found < answer.planted / 4
     assert any("stop_gradient" in name and name.endswith(".py:11)") for name in answer.missed)
 
 
 def test_no_time_plants_nothing(side):
-    answer = power(side(DECAY, 5), [MAIN], seconds=0)
+    decay = side(DECAY, 5)
+    answer = power(decay, decay, [MAIN], seconds=0)
     assert (answer.planted, answer.found, answer.missed) == (0, 0, ())
     assert answer.possible > 10
 
@@ -118,7 +120,8 @@ def test_no_time_plants_nothing(side):
 @pytest.mark.parametrize("model", ["mlp", "cnn"])
 def test_the_suite_s_smallest_models(model):
     model = CATALOG[model]
-    answer = power(JaxSide(Case(model)), [MAIN, *elsewhere(model)], most=40)
+    case = Case(model)
+    answer = power(JaxSide(case), TorchSide(case), [MAIN, *elsewhere(model)], most=40)
     assert but_clips(answer) == []
     assert answer.found >= answer.planted - 1 > 30
 

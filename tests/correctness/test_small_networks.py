@@ -25,7 +25,7 @@ PAIRS = {
             "decay_relu": "output",
             "decay_no_bias": "output",
             "decay_bfloat16": "output",
-            "decay_clipped_steps": "inputs times 4",
+            "decay_clipped_steps": "perturbed weights",
             "decay_scaled_gradient": "'dt'",
             "decay_scaled_log_gradient": "'A_log'",
             "decay_stopped_gradient": "'dt'",
@@ -95,7 +95,13 @@ def prove(torch, jax, kind=WithoutSteps, **settings):
 def test_right_twins_pass(torch, jax):
     evaluated, trained = prove(torch, jax, Proof if torch in ("Decay", "Conv") else WithoutSteps)
     assert evaluated.points == trained.points
-    assert evaluated.points == ("drawn weights", "initial weights, inputs times 4", "unit weights, inputs times 0.25")
+    assert evaluated.points == (
+        "drawn weights",
+        "initial weights",
+        "perturbed weights, inputs times 4",
+        "unit weights, inputs times 0.25",
+        "small weights",
+    )
     assert ("random in training mode" in trained.note) == (torch in ("dropping", "Dense"))
     assert 0 <= trained.nearest.ratio < 1
 

@@ -9,7 +9,7 @@ import pytest
 import fwbench
 from fwbench.models import CATALOG
 from fwbench.parity import store
-from fwbench.parity.sources import sources
+from fwbench.parity.sources import _digest, sources
 from fwbench.parity.store import Key, Nearest, Proved, stamp
 from fwbench.record.reading import PROOFS, runs
 
@@ -57,9 +57,52 @@ def test_an_edited_source_has_another_digest(networks, edited):
     before = sources(["zoo.jax_net:Net"]).files
     path = networks / edited
     path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-    path.write_text(f"{path.read_text()}\n# edited\n")
+    path.write_text(f"{path.read_text()}\nEDITED = 1\n")
     after = sources(["zoo.jax_net:Net"]).files
     assert [name for name in before if before[name] != after[name]] == [edited.replace("/", ".")]
+
+
+WRITTEN = """
+class Net:
+    def __call__(self, x, *, scale=0.5):
+        return f"{x:>{9}}" if scale < 1 else -x
+"""
+
+
+@pytest.mark.parametrize(
+    ("again", "same"),
+    [
+        (f"# A comment.\n{WRITTEN}", True),
+        (WRITTEN.replace("Net:\n", 'Net:\n    """Documented."""\n\n'), True),
+        (f'"""A module."""\n{WRITTEN}', True),
+        (
+            WRITTEN.replace("scale < 1", "(scale\n            < 1)")
+            .replace("return ", "return (")
+            .replace("-x", "-x)"),
+            True,
+        ),
+        (WRITTEN.replace("0.5", "0.25"), False),
+        (WRITTEN.replace("0.5", "'0.5'"), False),
+        (WRITTEN.replace("<", "<="), False),
+        (WRITTEN.replace("-x", "+x"), False),
+        (WRITTEN.replace("*, ", ""), False),
+        (WRITTEN.replace("scale", "scales"), False),
+        (f"{WRITTEN}\n'an expression that documents nothing'", False),
+        ("def", False),
+    ],
+)
+def test_comments_docstrings_and_layout_have_no_part_in_a_digest(again, same):
+    assert (_digest(again.encode()) == _digest(WRITTEN.encode())) is same
+
+
+def test_a_digest_is_the_same_under_every_python():
+    assert _digest(WRITTEN.encode()) == "326ad26baa83c6db"
+
+
+@pytest.mark.parametrize("text", ["a = '\0'", "(" * 9999, "+".join("a" * 9999)], ids=["null", "brackets", "terms"])
+def test_a_source_that_nothing_parses_has_a_digest(networks, text):
+    (networks / "table.py").write_text(text)
+    assert sources(["zoo.jax_net:Net"]).files["table"] != _digest(b"")
 
 
 def test_an_installed_network_stands_for_its_version():
@@ -124,7 +167,7 @@ def test_a_failed_proof_says_what_differs(networks, tmp_path):
 
 def test_a_proof_is_read_as_it_was_written(networks, tmp_path):
     nearest = Nearest("gradients", "norm.weight", "unit weights, inputs times 0.25", "train", 2e-9, 1e-8)
-    left_out = {"initial weights, inputs times 4 (eval)": "the reference's own numbers are not finite there"}
+    left_out = {"initial weights (eval)": "the reference's own numbers are not finite there"}
     written = dataclasses.replace(proved(), points=("drawn weights",), left_out=left_out, nearest=nearest)
     store.write(written, tmp_path)
     assert store._read(tmp_path, "mine") == [written]

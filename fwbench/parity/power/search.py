@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from fwbench.frameworks.jax.options import known
-from fwbench.parity.case import Backward, Forward, Point, Side
+from fwbench.parity.case import MAIN, Backward, Forward, Point, Rounding, Side
 from fwbench.parity.errors import FORWARD, Errors, Quantity, bound, gradient_errors, measure
 from fwbench.parity.jax import _AS_WRITTEN, _HEAVY, JaxSide, State
 from fwbench.parity.power import Power
@@ -23,12 +23,15 @@ _MOST = 120
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
-def power(side: JaxSide, points: Sequence[Point], most: int = _MOST, seconds: float = math.inf) -> Power:
+def power(
+    side: JaxSide, reference: Side, points: Sequence[Point], most: int = _MOST, seconds: float = math.inf
+) -> Power:
     """How many of the mistakes that are planted in a side's program its proof would find.
 
     Each is held against the program without it, at one point after the other, until an error exceeds its bound.
 
     Args:
+        reference: the proof's other side, whose rounding it admits.
         points: of the proof; clips stand beyond the values seen at the first.
         most: mistakes to plant, evenly over their kinds and the program's depth.
         seconds: after which no more are tried; those count that were tried at every point they needed.
@@ -38,7 +41,7 @@ def power(side: JaxSide, points: Sequence[Point], most: int = _MOST, seconds: fl
     tried = [number for number in range(len(programs.sites)) if not programs.is_harmless(number)]
     missed = tried
     for point in points:
-        right, left = _Mistaken(programs, NONE), []
+        right, left = _Right(programs, reference), []
         for position, number in enumerate(missed):
             if missed is tried and time.monotonic() > end:
                 tried = tried[:position]
@@ -126,6 +129,17 @@ class _Mistaken(JaxSide):
     def _run(self, program: Any, point: Point) -> Any:
         with self.arithmetic():
             return program(*self._programs.arguments(point), self._number, self._programs.limits)
+
+
+class _Right(_Mistaken):
+    """A side without a mistake, which the others are held against as the proof holds it against the reference."""
+
+    def __init__(self, programs: _Programs, reference: Side) -> None:
+        super().__init__(programs, NONE)
+        self._reference = reference
+
+    def rounding(self, point: Point = MAIN) -> Rounding:
+        return self._reference.rounding(point)
 
 
 def _on_host(answer: Any) -> Forward:
