@@ -1,11 +1,16 @@
 """CUDA graphs: what became of those that `torch.compile` was asked for."""
 
+import torch
+
 
 def recorded() -> int:
     """How many Inductor has recorded on the current GPU in this process: calls replay them, from the second one on."""
     from torch._inductor import cudagraph_trees
 
-    manager = cudagraph_trees.get_manager(create_if_none_exists=False)
+    if not torch.cuda.is_initialized():
+        return 0
+    # Older versions do not choose the device themselves.
+    manager = cudagraph_trees.get_manager(torch.cuda.current_device(), create_if_none_exists=False)
     if manager is None:
         return 0
     found = 0
