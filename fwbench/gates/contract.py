@@ -1,6 +1,6 @@
 """What the plugin asks of a gate, and how what it found becomes the run's exit code."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -11,10 +11,7 @@ from fwbench.compare.findings import Outcome
 from fwbench.record.measurement import Measurement
 from fwbench.record.workload import Workload
 from fwbench.report import summaries, verdicts
-from fwbench.suite.profiles import Protocol
-
-Tell = Callable[[str], None]
-Measure = Callable[[Workload, Protocol, Tell], Measurement]
+from fwbench.worker.chain import Measure
 
 
 class Gate:
@@ -48,14 +45,9 @@ class Gate:
     def deselect(self, workload: Workload) -> None:
         """Somebody left this one out on purpose, so it is not missing."""
 
-    def measure(self, workload: Workload, protocol: Protocol, measure: Measure, tell: Tell) -> Measurement:
-        """Measure in the gate's own way.
-
-        Args:
-            measure: the ordinary way.
-            tell: called with each stage as it begins.
-        """
-        return measure(workload, protocol, tell)
+    def measuring(self, measure: Measure) -> Measure:
+        """The gate's own way of measuring, which may resort to the ordinary one."""
+        return measure
 
     def judge(self, measurement: Measurement, test: str) -> None:
         """A test of this name has its measurement, failed or not; may fail the test by `pytest.fail`."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import statistics
 import time
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from fwbench.compare.criteria import Threshold
 from fwbench.compare.duet import Comparison
 from fwbench.compare.findings import Outcome
 from fwbench.errors import UserError
-from fwbench.gates.contract import Gate, Measure, Tell
+from fwbench.gates.contract import Gate
 from fwbench.gates.options import thresholds
 from fwbench.machine import Machine
 from fwbench.models.project import Project
@@ -24,6 +25,7 @@ from fwbench.record.measurement import Measurement, Metric
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.suite.selection import Selection
+from fwbench.worker.chain import Measure, Tell
 from fwbench.worker.pairs import Pairs
 from fwbench.worker.sides import Side, find, sides
 
@@ -65,7 +67,10 @@ class DuetGate(Gate):
     def expect(self, workloads: Mapping[Workload, Mapping[str, Threshold]]) -> None:
         self._expected = {workload: {**self._thresholds, **own} for workload, own in workloads.items()}
 
-    def measure(self, workload: Workload, protocol: Protocol, measure: Measure, tell: Tell) -> Measurement:
+    def measuring(self, measure: Measure) -> Measure:
+        return functools.partial(self._measure, measure)
+
+    def _measure(self, measure: Measure, workload: Workload, protocol: Protocol, tell: Tell) -> Measurement:
         """Head's rounds; of a workload that base has not, the ordinary measurement.
 
         Raises:

@@ -1,65 +1,87 @@
 """Progress on the terminal: which benchmark runs, in which stage, how far the suite is."""
 
+import shutil
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 from fwbench.plugin.plan import Plan
-from fwbench.record.measurement import Measurement
+from fwbench.record.measurement import STAGES, Measurement
 from fwbench.report import units
+
+# Back to the line's begin, and erase what is there.
+_ANEW = "\r\x1b[K"
 
 
 class Terminal(Protocol):
     """What progress needs of pytest's terminal reporter."""
+
+    isatty: bool
 
     def write(self, content: str, *, flush: bool = False) -> None:
         """Write at the cursor."""
 
 
 class Progress:
-    """One line a benchmark, written piece by piece as its stages begin, on a screen and in a log alike.
+    """One line a benchmark. On a screen it shows the stage of the moment; in a log, what is out of the ordinary alone.
 
-    [ 3/24, 4 min left] jax-resnet50-inference-b8: build, compile, warm-up, ..., 184 ms, 43.4 samples/s
+    [ 3/24, 4 min left] jax-resnet50-inference-b8: 184 ms, 43.4 samples/s
 
     Args:
+        terminal: None: nothing is written.
         total: how many benchmarks there are.
         plan: of the run, kept up to date by whoever gives it.
+
+    Attributes:
+        shown: the tests whose outcome a line has shown.
     """
 
     def __init__(
-        self, terminal: Terminal, uncaptured: Callable[[], AbstractContextManager[None]], total: int, plan: Plan
+        self,
+        terminal: Terminal | None = None,
+        uncaptured: Callable[[], AbstractContextManager[None]] = nullcontext,
+        total: int = 0,
+        plan: Plan | None = None,
     ) -> None:
         self._terminal = terminal
         self._uncaptured = uncaptured
         self._total = total
         self._plan = plan
         self._begun = 0
+        # What stands on the line already, and stays.
+        self._line = ""
+        self.shown: set[str] = set()
 
-    def begin(self, name: str) -> None:
-        """A benchmark begins."""
+    def begin(self, name: str, test: str) -> None:
+        """A test's benchmark begins."""
         self._begun += 1
+        if self._terminal:
+            self.shown.add(test)
         count = f"{self._begun:{len(str(self._total))}}/{self._total}"
-        self._write(f"\n[{', '.join(filter(None, (count, self._plan.left_told())))}] {name}: ")
+        self._start(f"[{', '.join(filter(None, (count, self._plan.left_told() if self._plan else '')))}] {name}: ")
 
     def begin_again(self, name: str) -> None:
         """A benchmark is measured a second time."""
-        self._write(f"\n[again, it was disturbed] {name}: ")
+        self._start(f"[again, it was disturbed] {name}: ")
 
     def not_again(self) -> None:
         """It cannot be, as other load goes on."""
-        self._write("other load goes on")
+        self._add("other load goes on")
 
     def line(self, text: str) -> None:
         """Something that is about no benchmark alone."""
-        self._write(f"\n[{text}]")
+        self._start(f"[{text}]")
 
     def stage(self, name: str) -> None:
         """The benchmark enters a stage."""
-        self._write(f"{name}, ")
+        if name not in STAGES:
+            self._add(f"{name}, ")
+        elif self._is_live():
+            self._write(f"{_ANEW}{self._line}{name}"[: len(_ANEW) + _width()])
 
     def end(self, measurement: Measurement) -> None:
         """The benchmark is over."""
-        self._write(self._outcome(measurement))
+        self._add(self._outcome(measurement))
 
     @staticmethod
     def _outcome(measurement: Measurement) -> str:
@@ -87,6 +109,25 @@ class Progress:
         epoch, accuracy = measurement.samples[-1], measurement.value("validation_top1")
         return f"{units.seconds(epoch)} an epoch" + ("" if accuracy is None else f", validation top-1 {accuracy:.1%}")
 
+    def _start(self, text: str) -> None:
+        self._line = text
+        self._write(f"\n{text}")
+
+    def _add(self, text: str) -> None:
+        """Write what stays on the line; a stage that stands there goes."""
+        anew = f"{_ANEW}{self._line}" if self._is_live() else ""
+        self._line += text
+        self._write(f"{anew}{text}")
+
+    def _is_live(self) -> bool:
+        """Whether the line can be begun anew: on a screen, and while it has not wrapped."""
+        return self._terminal is not None and self._terminal.isatty and len(self._line) < _width()
+
     def _write(self, text: str) -> None:
-        with self._uncaptured():
-            self._terminal.write(text, flush=True)
+        if self._terminal:
+            with self._uncaptured():
+                self._terminal.write(text, flush=True)
+
+
+def _width() -> int:
+    return shutil.get_terminal_size().columns - 1

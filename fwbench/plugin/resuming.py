@@ -28,7 +28,7 @@ class Resumed:
 
     Attributes:
         path: of the journal; None: there is none.
-        asked: how many benchmarks the run has.
+        asked: what the run measures, by test.
         taken: by test.
         left: why the others are not taken, and how many.
         differences: why none is; a phrase each.
@@ -36,11 +36,18 @@ class Resumed:
     """
 
     path: Path | None
-    asked: int
+    asked: Asked
     taken: Mapping[str, Measurement] = field(default_factory=dict)
     left: Mapping[str, int] = field(default_factory=dict)
     differences: Sequence[str] = ()
     notes: Sequence[str] = ()
+
+    def by_workload(self) -> dict[tuple[Workload, Protocol], list[Measurement]]:
+        """What is taken, by what the run asks for; of tests that ask for the same in their order."""
+        taken: dict[tuple[Workload, Protocol], list[Measurement]] = {}
+        for test, measurement in self.taken.items():
+            taken.setdefault(self.asked[test], []).append(measurement)
+        return taken
 
     def lines(self) -> list[str]:
         """For the terminal: how many are taken from which journal, and why not the others."""
@@ -48,7 +55,7 @@ class Resumed:
             return [f"{OPTION}: there is no journal yet, so everything is measured"]
         if self.differences:
             return [f"nothing is taken from {_shown(self.path)}: {_few(self.differences)}", *self.notes]
-        count = f"{len(self.taken)} of {self.asked} benchmark{'s' * (self.asked > 1)}"
+        count = f"{len(self.taken)} of {len(self.asked)} benchmark{'s' * (len(self.asked) > 1)}"
         left = ", ".join(f"{number} ({why})" for why, number in self.left.items())
         return [f"{count} taken from {_shown(self.path)}{f'; measured: {left}' if left else ''}", *self.notes]
 
@@ -99,7 +106,7 @@ def resume(named: str | bool, storage: Path, now: Mapping[str, Any], asked: Aske
         raise pytest.UsageError(f"{OPTION} names no journal: leave out the = for the newest one.")
     path = journal.newest(storage / "journal") if named is True else Path(str(named))
     if path is None:
-        return Resumed(None, len(asked))
+        return Resumed(None, asked)
     try:
         found = _taken(path, now, asked)
     except OSError as error:
@@ -108,9 +115,9 @@ def resume(named: str | bool, storage: Path, now: Mapping[str, Any], asked: Aske
             "newest."
         ) from None
     except UserError as error:
-        found = Resumed(path, len(asked), differences=[str(error)])
+        found = Resumed(path, asked, differences=[str(error)])
     except (AttributeError, KeyError, TypeError):
-        found = Resumed(path, len(asked), differences=["its first line is damaged, or of another version of fwbench"])
+        found = Resumed(path, asked, differences=["its first line is damaged, or of another version of fwbench"])
     if found.differences and named is not True:
         raise pytest.UsageError(
             f"{OPTION}: nothing can be taken from {path}: {_few(found.differences)}. Leave the option out to measure "
@@ -135,7 +142,7 @@ def _taken(path: Path, now: Mapping[str, Any], asked: Asked) -> Resumed:
     else:
         differences = list(conditions.of_run(header, now))
     if differences:
-        return Resumed(path, len(asked), differences=differences, notes=record.notes)
+        return Resumed(path, asked, differences=differences, notes=record.notes)
     taken: dict[str, Measurement] = {}
     left: Counter[str] = Counter()
     for test, measurement in _matched(record.measurements, asked):
@@ -147,7 +154,7 @@ def _taken(path: Path, now: Mapping[str, Any], asked: Asked) -> Resumed:
             left[why] += 1
         elif measurement:
             taken[test] = measurement
-    return Resumed(path, len(asked), taken, left, notes=record.notes)
+    return Resumed(path, asked, taken, left, notes=record.notes)
 
 
 def _matched(measurements: Sequence[Measurement], asked: Asked) -> Iterator[tuple[str, Measurement | None]]:

@@ -4,9 +4,9 @@ enter pytest-benchmark's.
 pytest's own process imports no framework; a worker measures, and its samples are replayed as the benchmark's rounds.
 """
 
-import contextlib
 import dataclasses
 import functools
+import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import nullcontext
@@ -19,33 +19,26 @@ from fwbench.errors import UserError
 from fwbench.gates import Gate, choose
 from fwbench.gates import options as gate_options
 from fwbench.machine import machine, versions
-from fwbench.machine.disturbances import disturbances
 from fwbench.meters.energy import counter
 from fwbench.models import CATALOG
 from fwbench.models.project import Project
 from fwbench.parity.store import Proved
-from fwbench.plugin import plan, pooling, replaying, resuming, saving, spreading
+from fwbench.plugin import later, plan, pooling, replaying, resuming, saving, spreading
 from fwbench.plugin.conditions import conditions
-from fwbench.plugin.deciding import Contest, contests, decide
 from fwbench.plugin.progress import Progress
-from fwbench.plugin.repeating import Made, better, fail_late
 from fwbench.plugin.selecting import fetch_weights, select, steered_by_marker
-from fwbench.plugin.session import Session
+from fwbench.plugin.session import Session, unkept
 from fwbench.record import files
 from fwbench.record.journal import SCHEMA
 from fwbench.record.lanes import LANES
-from fwbench.record.measurement import WAITING, Failure, Measurement
+from fwbench.record.measurement import Measurement
 from fwbench.record.workload import Workload
 from fwbench.report import summary
 from fwbench.report.cases import cases
 from fwbench.report.evidence import differ
 from fwbench.suite.profiles import Protocol
 from fwbench.worker import interrupts
-from fwbench.worker.client import PACKAGE
-from fwbench.worker.lanes import Lanes
 from fwbench.worker.prove import prove as prove_model
-from fwbench.worker.scratch import Scratch
-from fwbench.worker.sides import Side
 from fwbench.worker.slot import Setup
 
 # Of pytest-benchmark's, what means nothing where benchmarks do not run.
@@ -79,26 +72,24 @@ class Run:
             self._pool.equip(self._setup())
         self.gate: Gate | None = choose(config, self.selection, self.machine, self.project)
         self._plan: plan.Plan | None = None
-        self._progress: Progress | None = None
+        self._progress = Progress()
         self._conditions: dict[str, Any] = {}
         self._resumed: resuming.Resumed | None = None
-        self._taken: dict[str, Measurement] = {}  # from a journal, by test, and not yet asked for
         self._unwritten: list[str] = []  # a sentence on each file of the run's that could not be written
-        self._shown: set[str] = set()  # the tests whose outcome the progress line has told
         self._ran = False  # whether there is anything that a gate could judge
         self._usage_error: pytest.UsageError | None = None
         self._measures = False  # whether any selected test does
-        self._left: list[tuple[Workload, Protocol]] = []  # that a pool has not yet been asked for
         self._spent: dict[str, float] = {}  # seconds that a pool took for a test's measurement
-        self._made: list[Made] = []
+        self._made: list[later.Made] = []
         self._begun = time.monotonic()
         self._strict: bool = config.getoption("fwbench_strict")
-        self._digests: dict[Workload, tuple[str, str]] = {}
 
     @functools.cached_property
     def session(self) -> Session:
         """The workers and the journal, which end with the run."""
-        return Session(self.selection, self.machine, self._storage, self.project, self._conditions, self._pool)
+        resumed = self._resumed.by_workload() if self._resumed else {}
+        run = self.selection, self.machine, self._storage, self.project, self._conditions
+        return Session(*run, self.gate, self._pool, resumed)
 
     def _setup(self) -> Setup:
         """What a pool must know of how the run measures."""
@@ -216,13 +207,17 @@ class Run:
             self._expect(measured, self.gate)
         if self.selection.weights == "pretrained" and not self._config.option.collectonly:
             models = [self.project.models[name] for name in dict.fromkeys(w.model for w in measured.values())]
-            fetch_weights(models, self.session.python("torch"))
+            fetch_weights(models, self.selection.pythons.get("torch", sys.executable))
         if not measured or self._benchmarking.disabled or self._benchmarking.skip:
             return
         saving.take_over(self._benchmarking, self._unwritten.append)
         asked = {item: w for item, w in measured.items() if not _is_kept_from_running(item)}
         self._begin_journal(asked)
-        self._left = [(w, self._protocol(item, w)) for item, w in asked.items() if item.nodeid not in self._taken]
+        if not self._config.option.collectonly:
+            try:
+                self.session.expect((w, self._protocol(item, w)) for item, w in asked.items() if not self._has(item))
+            except OSError as error:
+                raise pytest.UsageError(unkept(error)) from None
         terminal = self._config.pluginmanager.getplugin("terminalreporter")
         if terminal is None or self._config.get_verbosity() < 0 or hasattr(self._config, "workerinput"):
             return
@@ -251,19 +246,17 @@ class Run:
             return
         asked = {item.nodeid: (workload, self._protocol(item, workload)) for item, workload in measured.items()}
         self._resumed = resuming.resume(named, self._storage, self._conditions, asked)
-        self._taken = dict(self._resumed.taken)
-        if self._taken and not self._config.option.collectonly:
-            try:
-                self.session.resume(self._taken.values())
-            except OSError as error:
-                raise pytest.UsageError(_unkept(error)) from None
+
+    def _has(self, item: pytest.Item) -> bool:
+        """Whether the test's measurement is taken from a journal."""
+        return self._resumed is not None and item.nodeid in self._resumed.taken
 
     def _planned(self, measured: dict[pytest.Item, Workload]) -> plan.Plan:
         """How long the run will take."""
         benchmarks = {
             item.nodeid: (workload, self._protocol(item, workload))
             for item, workload in measured.items()
-            if item.nodeid not in self._taken and not _is_kept_from_running(item)
+            if not self._has(item) and not _is_kept_from_running(item)
         }
         duet = self.gate is not None and self.gate.kind == "duet"
         programs = self.selection.protocol.programs
@@ -309,9 +302,18 @@ class Run:
         self._ran = not self._config.option.collectonly and not session.testsfailed
         with interrupts.in_order():
             done = yield
-            self._measure_again()
-            self._take_turns()
+            if self._made:
+                self._go_on()
             return done
+
+    def _go_on(self) -> None:
+        """Measure what needs it again, and let lanes take turns, now that each test has had its measurement."""
+        later.measure_again(self._made, self.session, self.gate, self._progress)
+        if self._strict:
+            later.fail_disturbed(self._made)
+        if self.selection.minutes:
+            end = self._begun + 60 * self.selection.minutes
+            later.take_turns(self._made, self.session, self.project, self._progress, end)
 
     # Measuring
 
@@ -325,20 +327,16 @@ class Run:
         def measure() -> Measurement:
             if benchmark.disabled:
                 smoke = dataclasses.replace(protocol, smoke=True)
-                measurement: Measurement = benchmark.pedantic(self.session.run, args=(workload, smoke))
-            elif self._progress is None:
-                measurement = self._measured(item, workload, protocol, _say_nothing)
+                tell = self._progress.stage
+                measurement: Measurement = benchmark.pedantic(self.session.run, args=(workload, smoke, tell))
             else:
-                self._shown.add(item.nodeid)
-                self._progress.begin(workload.id)
-                measurement = self._measured(item, workload, protocol, self._progress.stage)
-                self._progress.end(measurement)
+                measurement = self._measured(item, workload, protocol)
             timed = self.gate is None or self.gate.timed
             if not benchmark.disabled and not measurement.failure and timed:
                 replaying.rename(benchmark, measurement)
                 benchmark.extra_info.update(replaying.extra_info(measurement))
                 replaying.replay(measurement, benchmark, item.stash[_CLOCK])
-                self._made.append(Made(item, protocol, benchmark, measurement))
+                self._made.append(later.Made(item, protocol, benchmark, measurement))
             if self.gate:
                 self.gate.judge(measurement, item.nodeid)
             if measurement.failure:
@@ -355,144 +353,19 @@ class Run:
         steered = steered_by_marker(self.selection.protocol, item.get_closest_marker("benchmark"))
         return dataclasses.replace(steered, deadline=steered.deadline * workload.epochs)
 
-    def _measure_again(self) -> None:
-        """Measure what was disturbed a second time, now that all else is done, where the machine becomes quiet."""
-        found = [one for one in self._made if one.disturbed]
-        if found and self.session.patient:
-            again = [(one.measurement, one.protocol) for one in found]
-            self.session.ask_again([(m.asked, protocol) for m, protocol in again if self._is_made_again(m.workload)])
-        for one in found:
-            if self.session.patient and self._is_made_again(one.measurement.workload):
-                self._replace(one)
-            if self._strict and (still := disturbances([one.measurement])):
-                fail_late(one.item, still)
-
-    def _is_made_again(self, workload: Workload) -> bool:
-        """Not a fit, which may take hours; nor what prices the harness, whose nanoseconds nobody compares."""
-        return workload.mode != "fit" and not LANES[workload.lane].internal
-
-    def _take_turns(self) -> None:
-        """Let lanes take turns in what is left of the run's minutes; what they have played is kept, however it ends."""
-
-        def left() -> float:
-            return 60 * self.selection.minutes - (time.monotonic() - self._begun)
-
-        found = (
-            contests([one.measurement for one in self._made], len(self.machine.cpus)) if self.selection.minutes else []
-        )
-        if not found:
-            return
-        tell = self._progress.line if self._progress else _say_nothing
+    def _measured(self, item: pytest.Item, workload: Workload, protocol: Protocol) -> Measurement:
+        self._progress.begin(workload.id, item.nodeid)
         try:
-            with self._lanes(found) as lanes:
-                decide(found, lanes.play, left, tell)
-        except UserError as error:
-            raise pytest.Session.Interrupted(str(error)) from None
-        finally:
-            for contest in found:
-                self._keep_turns(contest)
-
-    @contextlib.contextmanager
-    def _lanes(self, found: Sequence[Contest]) -> Iterator[Lanes]:
-        asked = self.selection
-        with Scratch() as scratch:
-            # Compiled programs are kept there from round to round.
-            here = Side("here", "this run", PACKAGE, scratch.path, self.project.root, self.project.path)
-            here = dataclasses.replace(here, pythons=asked.pythons)
-            names = {contest.workload: contest.lanes for contest in found}
-            yield Lanes(here, names, self.project.models, self.machine, asked.device, asked.protocol.deadline)
-
-    def _keep_turns(self, contest: Contest) -> None:
-        for one in self._made:
-            first = one.measurement
-            known = {turns["begun"] for turns in first.turns}
-            new = [turns for turns in contest.turns.get(first.workload.lane, ()) if turns["begun"] not in known]
-            if dataclasses.replace(first.workload, lane="") == contest.workload and new:
-                one.measurement = dataclasses.replace(first, turns=(*first.turns, *new))
-                one.renew()
-                try:
-                    self.session.replace(first, one.measurement)
-                except OSError as error:
-                    raise pytest.Session.Interrupted(_unkept(error)) from None
-
-    def _replace(self, one: Made) -> None:
-        """Put the better one of two measurements in the place of the first."""
-        first = one.measurement
-        tell = self._progress.stage if self._progress else _say_nothing
-        if self._progress:
-            self._progress.begin_again(first.workload.id)
-        if not self._pool:
-            tell(WAITING)
-        if not self.session.becomes_quiet():
-            if self._progress:
-                self._progress.not_again()
-            return
-        try:
-            second = self._with_equal_weights(self.session.measure(first.asked, one.protocol, tell))
-        except UserError as error:
-            raise pytest.Session.Interrupted(str(error)) from None
-        if self._progress:
-            self._progress.end(second)
-        one.measurement = better(first, second)
-        one.renew()
-        try:
-            self.session.replace(first, one.measurement)
-        except OSError as error:
-            raise pytest.Session.Interrupted(_unkept(error)) from None
-        if self.gate:
-            self.gate.judge(one.measurement, one.item.nodeid)
-
-    def _measured(
-        self, item: pytest.Item, workload: Workload, protocol: Protocol, tell: Callable[[str], None]
-    ) -> Measurement:
-        taken = self._taken.pop(item.nodeid, None)
-        if taken:
-            tell("taken from the journal")
-            measurement = self._with_equal_weights(taken)
-            if measurement is taken:
-                # It is in this run's journal, too.
-                self.session.measurements.append(taken)
-                return taken
-        elif self._pool:
-            measurement = self._pooled(item, workload, protocol, tell)
-        elif self.gate:
-            measurement = self._with_equal_weights(self.gate.measure(workload, protocol, self.session.measure, tell))
-        else:
-            measurement = self._with_equal_weights(self.session.measure(workload, protocol, tell))
-        try:
-            self.session.keep(measurement)
-        except OSError as error:
-            # What was measured is shown and saved yet, but no further hours are spent on what cannot be kept.
-            item.session.shouldstop = _unkept(error)
-        return measurement
-
-    def _pooled(
-        self, item: pytest.Item, workload: Workload, protocol: Protocol, tell: Callable[[str], None]
-    ) -> Measurement:
-        """What the pool finds, which the first test lets begin with everything that the run will ask for."""
-        self.session.ask(self._left, self._with_equal_weights)
-        self._left = []
-        try:
-            found = self.session.measure(workload, protocol, tell)
+            measurement = self.session.measure(workload, protocol, self._progress.stage)
         except UserError as error:
             pytest.exit(str(error), pytest.ExitCode.INTERRUPTED)
-        self._spent[item.nodeid] = sum(found.stages.values()) + (found.overhead_s or 0.0)
-        return found
-
-    def _with_equal_weights(self, measurement: Measurement) -> Measurement:
-        """The measurement; a failure where its lane's weights are not those that the lanes before it had."""
-        workload, digest = measurement.workload, measurement.parity.get("weights")
-        if measurement.failure or digest is None or LANES[workload.lane].internal:
-            return measurement
-        start = Workload("", workload.model, seed=workload.seed, weights=workload.weights, axes=workload.axes)
-        lane, first = self._digests.setdefault(start, (workload.lane, digest))
-        if digest == first:
-            return measurement
-        sentence = (
-            f"its weights (digest {digest}) are not those of {lane} ({first}), so their times cannot be compared: "
-            f"`fwbench prove {workload.model}` lists the names and shapes that differ"
-        )
-        return dataclasses.replace(measurement, samples=(), failure=Failure("error", sentence))
+        self._progress.end(measurement)
+        if self._pool:
+            self._spent[item.nodeid] = sum(measurement.stages.values()) + (measurement.overhead_s or 0.0)
+        if self.session.unkept:
+            # What was measured is shown and saved yet, but no further hours are spent on what cannot be kept.
+            item.session.shouldstop = self.session.unkept
+        return measurement
 
     # Proving
 
@@ -542,7 +415,7 @@ class Run:
 
     def pytest_report_teststatus(self, report: pytest.TestReport, config: pytest.Config) -> tuple[str, str, str] | None:
         """The progress line has said it all: no letter after it."""
-        if report.when == "call" and report.outcome != "skipped" and report.nodeid in self._shown:
+        if report.when == "call" and report.outcome != "skipped" and report.nodeid in self._progress.shown:
             return report.outcome, "", ""
         return None
 
@@ -602,18 +475,6 @@ class Run:
         """pytest-benchmark switches itself off under xdist, then saves and compares nothing and exits with 0."""
         if self._config.getoption("dist", "no") != "no" and (asked := self._needs_benchmarks()):
             raise pytest.UsageError(f"{asked} {_NOT_PARALLEL}")
-
-
-def _say_nothing(stage: str) -> None:
-    """Nobody reads the progress."""
-
-
-def _unkept(error: OSError) -> str:
-    """Why a run ends for its journal's sake, and what to do."""
-    return (
-        f"{error.filename} cannot be written ({error.strerror}): free space, and --fwbench-resume goes on from there; "
-        "or name another folder by --benchmark-storage=DIR"
-    )
 
 
 def _fail_unspread(item: pytest.Item, decorator: str) -> None:

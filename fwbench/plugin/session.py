@@ -1,24 +1,29 @@
-"""A run of the suite: the selection, the workers that measure it, and the journal that keeps what they find."""
+"""A run of the suite: the chain that yields its measurements, and the journal that keeps them."""
 
-import sys
-import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from fwbench.gates import Gate
 from fwbench.machine import Machine
 from fwbench.machine.ceilings import Kept
-from fwbench.machine.load import wait_for_quiet
 from fwbench.models.project import Project
 from fwbench.record.journal import Journal
-from fwbench.record.measurement import WAITING, Measurement
+from fwbench.record.measurement import Measurement
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.suite.selection import Selection
+from fwbench.worker.chain import EqualWeights, Measure, Tell, resumed, several, then
 from fwbench.worker.client import Workers
 from fwbench.worker.pool import Pool
-from fwbench.worker.processes import repeated
+
+
+def unkept(error: OSError) -> str:
+    """Why a run ends for its journal's sake, and what to do."""
+    return (
+        f"{error.filename} cannot be written ({error.strerror}): free space, and --fwbench-resume goes on from there; "
+        "or name another folder by --benchmark-storage=DIR"
+    )
 
 
 class Session:
@@ -30,7 +35,15 @@ class Session:
         storage: folder under which the journal is kept.
         project: whose models are measured.
         conditions: of all measurements, for the journal.
+        gate: measures in its own way; None: in the ordinary one.
         pool: of accelerators that measure at the same time; None: this machine measures one after another.
+        taken: measurements of an earlier run's journal, by what they measure.
+
+    Attributes:
+        unkept: why the last measurement is not in the journal, and what to do; empty: it is.
+
+    Raises:
+        OSError: what was taken cannot be written into this run's journal.
     """
 
     def __init__(
@@ -40,11 +53,14 @@ class Session:
         storage: Path,
         project: Project,
         conditions: Mapping[str, Any],
+        gate: Gate | None = None,
         pool: Pool | None = None,
+        taken: Mapping[tuple[Workload, Protocol], list[Measurement]] | None = None,
     ) -> None:
         self.selection = selection
         self.machine = machine
         self.measurements: list[Measurement] = []
+        self.unkept = ""
         self._workers = Workers(
             machine,
             selection.device,
@@ -52,104 +68,75 @@ class Session:
             project,
             fallback=selection.fallback,
             fit_batch=selection.fit_batch,
+            patience=selection.patience,
+            coordinator=selection.coordinator,
             ceilings=Kept(storage / "ceilings", machine),
         )
-        self._workers.patience = selection.patience
-        self._workers.coordinator = selection.coordinator
-        self.journal = Journal(storage / "journal", conditions)
         self._pool = pool
-        # Of the measurements that came before they were asked for, those that are in the journal.
+        self.journal = Journal(storage / "journal", conditions)
+        # Those that are in the journal, which a pool's are before a test asks for them.
         self._written: list[Measurement] = []
+        taken = taken or {}
+        if taken:
+            self._begin([measurement for measurements in taken.values() for measurement in measurements])
+        self._check = EqualWeights()
+        self._again: Measure = self.run if pool else several(self.run, selection.processes)
+        ordinary = gate.measuring(self._again) if gate else self._again
+        self._chain = then(resumed(ordinary, taken), self._check, self._write)
 
-    def measure(self, workload: Workload, protocol: Protocol, tell: Callable[[str], None]) -> Measurement:
-        """Measure one workload in as many processes as the run asks for."""
-        if self._pool:
-            return self._pool.take(workload, protocol, tell)
-        count = 1 if protocol.programs else self.selection.processes
-        return repeated(lambda: self.run(workload, protocol, tell), count, tell)
+    def _begin(self, taken: list[Measurement]) -> None:
+        """Begin the journal with what another one holds, so that this run can be resumed whenever it ends."""
+        self.journal.begin(measurement.to_json() for measurement in taken)
+        self._written += taken
+        for measurement in taken:
+            self._workers.told(measurement)
 
-    def run(self, workload: Workload, protocol: Protocol, tell: Callable[[str], None] = lambda _: None) -> Measurement:
-        """Measure one workload in one process; a pool in as many as ever."""
-        if self._pool:
-            # Not here as well, where an accelerator of the pool may be.
-            return self._pool.take(workload, protocol, tell)
-        measurement = self._workers.measure(workload, protocol, tell)
-        self._workers.patience = max(0.0, self._workers.patience - measurement.stages.get(WAITING, 0.0))
+    def run(self, workload: Workload, protocol: Protocol, tell: Tell = lambda _: None) -> Measurement:
+        """Measure a workload in one process, or as often as ever in a pool; nobody remembers it."""
+        # Not here as well as in a pool, one of whose accelerators may be here.
+        measure = self._pool.take if self._pool else self._workers.measure
+        return measure(workload, protocol, tell)
+
+    def measure(self, workload: Workload, protocol: Protocol, tell: Tell) -> Measurement:
+        """Measure a workload as the run asks for it; the measurement is in the journal, unless `unkept` says why not.
+
+        Raises:
+            UserError: so it would be for all other workloads, and the user must do something about it.
+        """
+        measurement = self._chain(workload, protocol, tell)
+        self.measurements.append(measurement)
         return measurement
 
-    def ask(self, asked: Iterable[tuple[Workload, Protocol]], check: Callable[[Measurement], Measurement]) -> None:
-        """Let a pool begin with what the run will ask for; each measurement is kept as soon as it comes.
+    def expect(self, asked: Iterable[tuple[Workload, Protocol]]) -> None:
+        """Let a pool measure all of these as soon as it can, and keep each measurement as soon as it comes."""
+        if self._pool:
+            for workload, protocol in asked:
+                self._pool.submit(workload, protocol, lambda measurement: self._write(self._check(measurement)))
 
-        Args:
-            check: what becomes of a measurement before it is kept.
-        """
-
-        def arrived(measurement: Measurement) -> Measurement:
-            checked = check(measurement)
-            # What cannot be written is tried again when a test asks for it, which tells.
-            with suppress(OSError):
-                self.journal.append(checked.to_json())
-                self._written.append(checked)
-            return checked
-
-        assert self._pool is not None
-        for workload, protocol in asked:
-            self._pool.submit(workload, protocol, arrived)
-
-    def ask_again(self, asked: Iterable[tuple[Workload, Protocol]]) -> None:
+    def expect_again(self, asked: Iterable[tuple[Workload, Protocol]]) -> None:
         """Let a pool begin to measure a second time; a machine that measures one after another begins when asked."""
         if self._pool:
             for workload, protocol in asked:
                 self._pool.submit(workload, protocol)
 
+    def measure_again(self, workload: Workload, protocol: Protocol, tell: Tell) -> Measurement:
+        """Measure a workload a second time; whoever asks decides which measurement is to be remembered."""
+        return self._check(self._again(workload, protocol, tell))
+
     @property
     def patient(self) -> bool:
         """Whether the run may still wait for other load to end."""
-        return self._workers.patience > 0
+        return self._workers.patient
 
-    def becomes_quiet(self) -> bool:
+    def become_quiet(self) -> bool:
         """Wait, for as long as the run has patience, until others leave the CPUs alone; whether they do."""
-        if self._pool:
-            # Each of its workers waits where it measures.
-            return True
-        begun = time.monotonic()
-        quiet = wait_for_quiet(self._workers.patience)
-        self._workers.patience = max(0.0, self._workers.patience - (time.monotonic() - begun))
-        return quiet
-
-    def python(self, framework: str) -> str:
-        """The interpreter of a framework's workers."""
-        return self.selection.pythons.get(framework, sys.executable)
-
-    def resume(self, taken: Iterable[Measurement]) -> None:
-        """Begin the journal with what another one holds, so that this run can be resumed whenever it ends.
-
-        Raises:
-            OSError: the journal cannot be written.
-        """
-        found = list(taken)
-        self.journal.begin(measurement.to_json() for measurement in found)
-        for measurement in found:
-            self._workers.told(measurement)
-
-    def keep(self, measurement: Measurement) -> None:
-        """Remember a measurement, and put it into the journal.
-
-        Raises:
-            OSError: it could not be put there; it is remembered.
-        """
-        self.measurements.append(measurement)
-        if not any(measurement is one for one in self._written):
-            self.journal.append(measurement.to_json())
+        # Each of a pool's workers waits where it measures.
+        return self._pool is not None or self._workers.become_quiet()
 
     def replace(self, first: Measurement, again: Measurement) -> None:
-        """Remember a second measurement of a workload in the place of the first one, which it holds.
-
-        Raises:
-            OSError: it could not be put into the journal.
-        """
+        """Remember a measurement in the place of one that it holds."""
         self.measurements[self.measurements.index(first)] = again
-        self.journal.append(again.to_json())
+        self._write(again)
 
     def close(self) -> None:
         """End the workers and close the journal."""
@@ -157,3 +144,15 @@ class Session:
         if self._pool:
             self._pool.close()
         self.journal.close()
+
+    def _write(self, measurement: Measurement) -> Measurement:
+        """Put a measurement into the journal, unless it is there."""
+        if not any(measurement is written for written in self._written):
+            try:
+                self.journal.append(measurement.to_json())
+                self._written.append(measurement)
+                self.unkept = ""
+            except OSError as error:
+                # What was measured is shown and saved yet.
+                self.unkept = unkept(error)
+        return measurement

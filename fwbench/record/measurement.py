@@ -88,8 +88,15 @@ _OF_ATTEMPTS = ("samples", "metrics", "processes", "accelerator", "stages", "fai
 
 # The stage before anything is timed, where other processes use the CPUs.
 WAITING = "waiting for quiet"
+
 # The stage after all others, in which a lane's first benchmark of a precision measures what the machine can do.
 CEILING = "ceilings"
+
+# What a worker says that it does, in the usual order.
+STAGES = (
+    *("join", "data", "build", "training", "test", "compile", "probe", WAITING, "warm-up", CEILING, "latency"),
+    *("throughput", "memory", "energy", "communication", "check", "program"),
+)
 # The setting that states the fallback flags that a lane ran with after a crash, as a shell would set them.
 FALLBACK = "fallback_flags"
 # The setting that names the other lanes' frameworks that the process has imported besides its own.

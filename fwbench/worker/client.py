@@ -17,10 +17,11 @@ from typing import Any
 
 from fwbench.machine import Machine, nvml, oom
 from fwbench.machine.ceilings import Kept, Kind, kind
+from fwbench.machine.load import wait_for_quiet
 from fwbench.models import CATALOG
 from fwbench.models.project import Project, complete
 from fwbench.record.lanes import LANES, Lane
-from fwbench.record.measurement import CEILING, FALLBACK, Failure, Measurement
+from fwbench.record.measurement import CEILING, FALLBACK, WAITING, Failure, Measurement
 from fwbench.record.reading import PROOFS
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
@@ -71,6 +72,8 @@ class Workers:
         project: whose models are measured.
         fallback: whether a lane that crashes on a GPU is run again with its fallback flags.
         fit_batch: whether a batch that does not fit into memory is halved until it does.
+        patience: seconds that measurements may wait in all for other load to end.
+        coordinator: `HOST:PORT` at which the first rank of a workload over several devices listens; empty: a free port.
         ceilings: that earlier runs have found on this machine, and this one adds to; None: none are kept.
     """
 
@@ -83,6 +86,8 @@ class Workers:
         *,
         fallback: bool = True,
         fit_batch: bool = False,
+        patience: float = 0.0,
+        coordinator: str = "",
         ceilings: Kept | None = None,
     ) -> None:
         self._machine = machine
@@ -92,10 +97,8 @@ class Workers:
         self._fallback = fallback and device == "gpu"
         self._fit_batch = fit_batch
         self._servers: dict[str, Server] = {}
-        # Seconds that measurements may still wait for other load to end.
-        self.patience = 0.0
-        # Where the first rank of a workload over several devices listens, `HOST:PORT`; empty: at a free port.
-        self.coordinator = ""
+        self._patience = patience
+        self._coordinator = coordinator
         # Of which a measurement has told what the machine can do, and what earlier runs have.
         self._told: set[Kind] = set()
         self._ceilings = ceilings
@@ -125,6 +128,7 @@ class Workers:
         while True:
             tried = workload.fitted(unfit)
             found = self._attempt(tried, protocol, tell)
+            self._patience = max(0.0, self._patience - found.stages.get(WAITING, 0.0))
             if found.failure is None or found.failure.kind != "out_of_memory":
                 return dataclasses.replace(found, unfit=unfit)
             if not self._fit_batch:
@@ -136,6 +140,18 @@ class Workers:
                 return dataclasses.replace(found, workload=workload, unfit=unfit, failure=failure)
             self._unfit[workload] = unfit
             tell(f"out of memory, again with batch {smaller.batch_size}")
+
+    @property
+    def patient(self) -> bool:
+        """Whether measurements may still wait for other load to end."""
+        return self._patience > 0
+
+    def become_quiet(self) -> bool:
+        """Wait, for as long as there is patience, until others leave the CPUs alone; whether they do."""
+        begun = time.monotonic()
+        quiet = wait_for_quiet(self._patience)
+        self._patience = max(0.0, self._patience - (time.monotonic() - begun))
+        return quiet
 
     def _attempt(self, workload: Workload, protocol: Protocol, tell: Callable[[str], None]) -> Measurement:
         """Measure a workload as it is, with as many fallback flags as it needs."""
@@ -240,8 +256,8 @@ class Workers:
         }
         job = {**job, "machine": False, "lane": lane.to_json(), "joining": DEADLINE, "threads": slurm}
         variables = {**self._variables(lane, size), JOB: json.dumps(job)}
-        if self.coordinator:
-            variables |= meeting(self.coordinator)
+        if self._coordinator:
+            variables |= meeting(self._coordinator)
         elif not slurm:
             # gloo would look this host's name up, and listen to all others.
             nearby = {"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
@@ -296,7 +312,7 @@ class Workers:
             "protocol": protocol.to_json(),
             "machine": self._tells(workload),
             # What prices the harness nobody compares with another lane.
-            "patience": 0.0 if LANES[workload.lane].internal else self.patience,
+            "patience": 0.0 if LANES[workload.lane].internal else self._patience,
             # As the user set it: the worker's own names the one GPU that is measured.
             "user": {name: os.environ[name] for name in ("CUDA_VISIBLE_DEVICES",) if name in os.environ},
         }

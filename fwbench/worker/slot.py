@@ -10,11 +10,10 @@ from typing import Any
 import fwbench
 from fwbench.machine import Machine, machine, nvml
 from fwbench.models.project import Project
-from fwbench.record.measurement import WAITING, Measurement
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
+from fwbench.worker.chain import several
 from fwbench.worker.client import Workers
-from fwbench.worker.processes import repeated
 
 
 @dataclass(frozen=True)
@@ -100,23 +99,20 @@ class Slot:
         asked, amounts = Workload.from_json(workload), Protocol(**protocol)
         self._stages = []
         workers = self._workers = self._workers or self._made(setup)
-
-        def once() -> Measurement:
-            measurement = workers.measure(asked, amounts, self._stages.append)
-            workers.patience = max(0.0, workers.patience - measurement.stages.get(WAITING, 0.0))
-            return measurement
-
-        found = repeated(once, 1 if amounts.programs else setup.processes, self._stages.append)
-        return found.to_json()
+        return several(workers.measure, setup.processes)(asked, amounts, self._stages.append).to_json()
 
     def _made(self, setup: Setup) -> Workers:
         described = dict(self.describe()["machine"])
         here = Machine(**{**described, "threads": setup.threads})
-        workers = Workers(
-            here, setup.device, setup.pythons, setup.project, fallback=setup.fallback, fit_batch=setup.fit_batch
+        return Workers(
+            here,
+            setup.device,
+            setup.pythons,
+            setup.project,
+            fallback=setup.fallback,
+            fit_batch=setup.fit_batch,
+            patience=setup.patience,
         )
-        workers.patience = setup.patience
-        return workers
 
     def stages(self) -> list[str]:
         """The stages of what is being measured, for whoever asks meanwhile."""

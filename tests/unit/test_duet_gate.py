@@ -197,6 +197,7 @@ def test_the_options_reach_pairs_and_workers(run, monkeypatch, options, asked):
     workers, pairs = made
     # Of a duet nobody asks how near its sides come to what the machine can do.
     assert workers.pop("ceilings")
+    assert (workers.pop("patience"), workers.pop("coordinator")) == (0.0, "")
     assert [workers, pairs] == [asked, asked]
 
 

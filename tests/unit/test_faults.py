@@ -419,9 +419,9 @@ def test_a_port_in_use_is_one_sentence_and_ends_all_ranks(two):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        two.workers.coordinator = f"127.0.0.1:{port}"
+        two.workers._coordinator = f"127.0.0.1:{port}"
         failure = two.measure("Net", devices=2).failure
-    two.workers.coordinator = ""
+    two.workers._coordinator = ""
     assert (failure.kind, failure.stage) == ("error", "join")
     assert re.match(rf"the first rank cannot listen at port {port} \(.*\): name another by --fwb", failure.message)
     assert two.works

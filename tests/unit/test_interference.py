@@ -45,7 +45,7 @@ def found(monkeypatch):
 def quiet(monkeypatch):
     """Whether the machine becomes quiet, each time that somebody waits for it."""
     answers = []
-    monkeypatch.setattr("fwbench.plugin.session.wait_for_quiet", lambda patience: answers.pop(0))
+    monkeypatch.setattr("fwbench.worker.client.wait_for_quiet", lambda patience: answers.pop(0))
     return answers
 
 
@@ -66,7 +66,7 @@ def test_what_was_disturbed_is_measured_again_at_the_end_and_the_first_attempt_s
     result, benchmark, kept = measured(suite)
     result.assert_outcomes(passed=3)
     (last,) = (line for line in result.outlines if line.startswith("[again"))
-    assert last.startswith(f"[again, it was disturbed] {DISTURBED}: waiting for quiet, ")
+    assert last.startswith(f"[again, it was disturbed] {DISTURBED}: ")
     # After all others, which were not disturbed.
     assert result.outlines.index(last) > max(n for n, line in enumerate(result.outlines) if "inference-b3:" in line)
     assert (benchmark["stats"]["data"], benchmark["stats"]["median"]) == ([2.0] * 7, 2.0)
@@ -95,7 +95,7 @@ def test_while_other_load_goes_on_nothing_is_measured_again(suite, found, quiet)
     found.append((8.0, 0.4))
     quiet.append(False)
     result, _, kept = measured(suite)
-    result.stdout.fnmatch_lines([f"*{DISTURBED}: waiting for quiet, other load goes on"])
+    result.stdout.fnmatch_lines([f"*{DISTURBED}: other load goes on"])
     assert kept.attempts == ()
 
 
@@ -116,7 +116,7 @@ def test_each_is_measured_again_once_and_the_patience_is_for_all_of_them(suite, 
         given.append(patience)
         return True
 
-    monkeypatch.setattr("fwbench.plugin.session.wait_for_quiet", wait)
+    monkeypatch.setattr("fwbench.worker.client.wait_for_quiet", wait)
     _, _, kept = measured(suite, "--fwbench-patience=7.5")
     assert given == [7.5]
     assert (kept.samples[0], len(kept.attempts)) == (4.0, 1)

@@ -130,7 +130,7 @@ def test_progress_and_table(suite):
     result.stdout.fnmatch_lines(
         [
             "fwbench: 3 benchmarks, about * s (from rough figures, as no record of this machine has them)",
-            "[[]1/3, * s left] noop-noop-inference-b1: build, compile, probe, warm-up, latency, *, energy, */s*",
+            "[[]1/3, * s left] noop-noop-inference-b1: */s*",
             "[[]3/3, * s left] noop-noop-inference-b3: *",
             "*fwbench: * profile on *",
             "model *throughput/s*p50*p95*p99*memory*J/sample*compile*speed-up",

@@ -14,7 +14,6 @@ import pytest
 import fwbench
 from fwbench.errors import UserError
 from fwbench.machine import nvml
-from fwbench.plugin.run import Run
 from fwbench.record.lanes import LANES
 from fwbench.record.machine import Node
 from fwbench.record.measurement import Measurement, Metric
@@ -410,13 +409,10 @@ def test_a_slot_measures_as_a_run_without_a_pool_does(here, monkeypatch):
     asked = []
 
     class FakeWorkers:
-        patience = 0.0
-
         def __init__(self, machine, device, pythons, project, **options):
             asked.append((machine.cpus, machine.threads, device, options))
 
         def measure(self, workload, protocol, tell):
-            asked.append(self.patience)
             tell("build")
             return measured(stages={"waiting for quiet": 2.0})
 
@@ -425,7 +421,7 @@ def test_a_slot_measures_as_a_run_without_a_pool_does(here, monkeypatch):
     setup = dataclasses.replace(SETUP, processes=3, patience=5.0, threads=1)
     found = slot.measure(setup, WORKLOADS[0].to_json(), QUICK.to_json())
     assert len(Measurement.from_json(found).processes) == 3
-    assert asked == [((4, 6), 1, "cpu", {"fallback": True, "fit_batch": False}), 5.0, 3.0, 1.0]
+    assert asked == [((4, 6), 1, "cpu", {"fallback": True, "fit_batch": False, "patience": 5.0})]
     assert slot.stages() == ["build", "process 2", "build", "process 3", "build"]
 
 
@@ -518,7 +514,7 @@ def test_k_leaves_out_and_x_cancels_the_rest_yet_keeps_what_came(spread):
 def test_what_was_disturbed_is_measured_again_by_all_at_once(spread, monkeypatch):
     """And stands in the journal once."""
     suite, engine = spread  # noqa: F811
-    monkeypatch.setattr(Run, "_is_made_again", lambda self, workload: True)
+    monkeypatch.setattr("fwbench.plugin.later._is_made_again", lambda workload: True)
     answer, seen = engine.answer, []
 
     def disturbed(ticket):

@@ -19,7 +19,7 @@ from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.machine import AcceleratorProcess, AcceleratorState
 from fwbench.record.measurement import Metric, Moment
 from fwbench.record.reading import Record, read
-from fwbench.worker.processes import pooled
+from fwbench.worker.chain import pooled
 from tests.unit.recorded import MACHINE, QUICK, failed, journal, measured, plain, write
 from tests.unit.recorded import saved as as_saved
 

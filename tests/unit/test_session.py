@@ -1,15 +1,12 @@
 """Several processes' measurements of one workload made one."""
 
-from types import SimpleNamespace
-
 import pytest
 
-from fwbench.plugin.session import Session
 from fwbench.record.machine import AcceleratorProcess, AcceleratorState
 from fwbench.record.measurement import Metric, Moment, unavailable
 from fwbench.suite.profiles import PROFILES
-from fwbench.worker.processes import pooled
-from tests.unit.recorded import MACHINE, measured
+from fwbench.worker.chain import pooled, several
+from tests.unit.recorded import measured
 
 P95 = Metric(0.3, "synchronised calls, n=59")
 TOO_FEW = unavailable("synchronised calls, n=58", "n/a (n=58): p95 needs 59 samples")
@@ -22,23 +19,12 @@ def test_one_process_is_left_as_it_is():
 @pytest.mark.parametrize(
     "other", [{"batch_size": 4, "unfit": (8,)}, {"batch_size": 8, "settings": {"fallback_flags": "--mild"}}]
 )
-def test_processes_of_another_batch_or_with_other_flags_are_measured_again(tmp_path, monkeypatch, other):
+def test_processes_of_another_batch_or_with_other_flags_are_measured_again(other):
     """Where the second one needs it, the first one has it, too."""
     plain, changed = measured(batch_size=8), measured(**other)
     made = iter([plain, changed, changed, changed, None])
-    monkeypatch.setattr(Session, "run", lambda self, *_: next(made))
-    selection = SimpleNamespace(
-        processes=3,
-        pythons={},
-        device="cpu",
-        fallback=True,
-        fit_batch=True,
-        coordinator="",
-        patience=0.0,
-        minutes=0.0,
-        protocol=PROFILES["quick"],
-    )
-    found = Session(selection, MACHINE, tmp_path, None, {}).measure(plain.workload, PROFILES["quick"], lambda _: None)
+    measure = several(lambda *_: next(made), 3)
+    found = measure(plain.workload, PROFILES["quick"], lambda _: None)
     assert (len(found.processes), found.workload, found.fallback) == (3, changed.workload, changed.fallback)
     assert next(made) is None
 

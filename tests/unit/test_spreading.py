@@ -118,13 +118,13 @@ def noop_of_a_user():
 
 @pytest.mark.usefixtures("noop_of_a_user")
 def test_lanes_that_start_from_other_weights_are_an_error_and_no_speed_up(own, monkeypatch):
-    measure = Session.measure
+    measure = Session.run
 
     def measured(self, workload, protocol, tell):
         found = measure(self, workload, protocol, tell)
         return dataclasses.replace(found, parity={**found.parity, "weights": workload.mode})
 
-    monkeypatch.setattr(Session, "measure", measured)
+    monkeypatch.setattr(Session, "run", measured)
     result = run(own, "--benchmark-only", "--benchmark-autosave", "-k", "other and b1", *FAST)
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["*its weights (digest train_step) are not those of noop (inference)*"])

@@ -385,6 +385,22 @@ def test_no_flag_is_tried_where_the_user_wants_none(attempts):
     assert attempts.made == [None]
 
 
+def test_what_was_waited_is_waited_once(attempts):
+    """All measurements share the patience."""
+    given = []
+
+    def measure(self, job, workload, tell, waited=0.0):
+        given.append(job["patience"])
+        return Measurement(workload, stages={"waiting for quiet": 2.0})
+
+    attempts.measure = measure
+    workers = Workers(machine(), "cpu", {}, NO_PROJECT, patience=3.0)
+    for _ in range(3):
+        workers.measure(Workload("torch", "cnn"), PROFILES["quick"], ignore)
+    assert given == [3.0, 1.0, 0.0]
+    assert not workers.patient
+
+
 def test_what_a_workload_needed_once_its_further_processes_begin_with_and_no_other_workload(attempts, monkeypatch):
     """Replicates are of one program; another one may do without, and is measured as its users run it."""
     probed = []

@@ -1,0 +1,160 @@
+"""Results that arrive after a test has passed: a second measurement of a disturbed workload, and rounds of turns."""
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from pytest_benchmark.stats import Stats
+
+from fwbench.errors import UserError
+from fwbench.gates import Gate
+from fwbench.machine.disturbances import Disturbance, disturbances, lengthening
+from fwbench.models.project import Project
+from fwbench.plugin.deciding import Contest, contests, decide
+from fwbench.plugin.progress import Progress
+from fwbench.plugin.replaying import extra_info
+from fwbench.plugin.session import Session
+from fwbench.record.lanes import LANES
+from fwbench.record.measurement import WAITING, Measurement
+from fwbench.record.workload import Workload
+from fwbench.suite.profiles import Protocol
+from fwbench.worker.client import PACKAGE
+from fwbench.worker.lanes import Lanes
+from fwbench.worker.scratch import Scratch
+from fwbench.worker.sides import Side
+
+
+@dataclass
+class Made:
+    """A test that has passed, and its measurement.
+
+    Attributes:
+        protocol: its amounts.
+        benchmark: pytest-benchmark's fixture, whose statistics are stored when the run ends.
+    """
+
+    item: pytest.Item
+    protocol: Protocol
+    benchmark: Any
+    measurement: Measurement
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether it is to be measured again; once is enough."""
+        return bool(disturbances([self.measurement])) and not self.measurement.attempts
+
+    def renew(self, session: Session, measurement: Measurement) -> None:
+        """Make journal and pytest-benchmark hold this measurement in place of the first one.
+
+        Raises:
+            pytest.Session.Interrupted: the journal cannot be written.
+        """
+        session.replace(self.measurement, measurement)
+        self.measurement = measurement
+        self.benchmark.extra_info.update(extra_info(measurement))
+        self.benchmark.stats.stats = Stats()  # type: ignore[no-untyped-call]
+        for seconds in measurement.samples:
+            self.benchmark.stats.stats.update(seconds)
+        if session.unkept:
+            raise pytest.Session.Interrupted(session.unkept)
+
+
+def measure_again(made: Sequence[Made], session: Session, gate: Gate | None, progress: Progress) -> None:
+    """Measure what was disturbed a second time, now that all else is done, where the machine becomes quiet.
+
+    Raises:
+        pytest.Session.Interrupted: nothing more can be measured, or the journal cannot be written.
+    """
+    wanted = [each for each in made if each.disturbed and _is_made_again(each.measurement.workload)]
+    if not session.patient:
+        return
+    session.expect_again([(each.measurement.asked, each.protocol) for each in wanted])
+    for each in wanted if session.patient else ():
+        first = each.measurement
+        progress.begin_again(first.workload.id)
+        progress.stage(WAITING)
+        if not session.become_quiet():
+            progress.not_again()
+            continue
+        with _interrupting():
+            second = session.measure_again(first.asked, each.protocol, progress.stage)
+        progress.end(second)
+        each.renew(session, better(first, second))
+        if gate:
+            gate.judge(each.measurement, each.item.nodeid)
+
+
+def _is_made_again(workload: Workload) -> bool:
+    """Not a fit, which may take hours; nor what prices the harness, whose nanoseconds nobody compares."""
+    return workload.mode != "fit" and not LANES[workload.lane].internal
+
+
+def better(first: Measurement, second: Measurement) -> Measurement:
+    """The one that was disturbed less, with the other beside it."""
+    worse = second.failure or lengthening([second]) > lengthening([first])
+    return first.beside(second) if worse else second.beside(first)
+
+
+def fail_disturbed(made: Sequence[Made]) -> None:
+    """Fail what stays disturbed."""
+    for each in made:
+        if still := disturbances([each.measurement]):
+            _fail_late(each.item, still)
+
+
+def _fail_late(item: pytest.Item, found: Sequence[Disturbance]) -> None:
+    """Report an error of a test that has passed, as pytest does where something goes wrong after it."""
+    met = "; ".join(f"{one.cause.happened} meanwhile ({one.detail}). {one.cause.next_step}" for one in found)
+    sentence = f"{item.nodeid} was measured, but {met}, and measure again, or leave out --fwbench-strict."
+    report = pytest.TestReport(item.nodeid, item.location, {}, "failed", sentence, "teardown")
+    item.ihook.pytest_runtest_logreport(report=report)
+
+
+def take_turns(made: Sequence[Made], session: Session, project: Project, progress: Progress, end: float) -> None:
+    """Let lanes take turns until a moment of `time.monotonic`; what they have played is kept, however it ends.
+
+    Raises:
+        pytest.Session.Interrupted: nothing more can be measured, or the journal cannot be written.
+    """
+    open_ = contests([each.measurement for each in made], len(session.machine.cpus))
+    if not open_:
+        return
+    try:
+        with _interrupting(), _lanes(open_, session, project) as lanes:
+            decide(open_, lanes.play, lambda: end - time.monotonic(), progress.line)
+    finally:
+        for contest in open_:
+            _keep_turns(contest, made, session)
+
+
+@contextlib.contextmanager
+def _lanes(open_: Sequence[Contest], session: Session, project: Project) -> Iterator[Lanes]:
+    asked = session.selection
+    with Scratch() as scratch:
+        # Compiled programs are kept there from round to round.
+        here = Side("here", "this run", PACKAGE, scratch.path, project.root, project.path)
+        here = dataclasses.replace(here, pythons=asked.pythons)
+        names = {contest.workload: contest.lanes for contest in open_}
+        yield Lanes(here, names, project.models, session.machine, asked.device, asked.protocol.deadline)
+
+
+def _keep_turns(contest: Contest, made: Sequence[Made], session: Session) -> None:
+    for each in made:
+        first = each.measurement
+        known = {turns["begun"] for turns in first.turns}
+        new = [turns for turns in contest.turns.get(first.workload.lane, ()) if turns["begun"] not in known]
+        if dataclasses.replace(first.workload, lane="") == contest.workload and new:
+            each.renew(session, dataclasses.replace(first, turns=(*first.turns, *new)))
+
+
+@contextlib.contextmanager
+def _interrupting() -> Iterator[None]:
+    """End the run in order where nothing more can be measured."""
+    try:
+        yield
+    except UserError as error:
+        raise pytest.Session.Interrupted(str(error)) from None

@@ -1,0 +1,123 @@
+"""The links of a chain that yields a measurement; `fwbench.plugin.session` puts them together.
+
+journal of an earlier run -> duet -> several processes -> workers here, or a pool of them
+                                                            |
+the measurement  <-  kept in this run's journal  <-  weights checked
+"""
+
+import dataclasses
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+
+from fwbench.compare.criteria import values
+from fwbench.record.lanes import LANES
+from fwbench.record.measurement import Failure, Measurement, Metric
+from fwbench.record.workload import Workload
+from fwbench.suite.profiles import Protocol
+
+# Is called with each stage as it begins.
+Tell = Callable[[str], None]
+Measure = Callable[[Workload, Protocol, Tell], Measurement]
+
+
+def then(measure: Measure, *steps: Callable[[Measurement], Measurement]) -> Measure:
+    """Put every measurement through these steps."""
+
+    def measured(workload: Workload, protocol: Protocol, tell: Tell) -> Measurement:
+        measurement = measure(workload, protocol, tell)
+        for step in steps:
+            measurement = step(measurement)
+        return measurement
+
+    return measured
+
+
+def resumed(measure: Measure, taken: Mapping[tuple[Workload, Protocol], list[Measurement]]) -> Measure:
+    """Take what an earlier run has measured, each measurement once, and measure the rest."""
+    left = {asked: list(measurements) for asked, measurements in taken.items()}
+
+    def measured(workload: Workload, protocol: Protocol, tell: Tell) -> Measurement:
+        if not left.get((workload, protocol)):
+            return measure(workload, protocol, tell)
+        tell("taken from the journal")
+        return left[workload, protocol].pop(0)
+
+    return measured
+
+
+def several(measure: Measure, count: int) -> Measure:
+    """Measure in so many processes one after another and pool them; programs alone need one; a failure ends it."""
+
+    def measured(workload: Workload, protocol: Protocol, tell: Tell) -> Measurement:
+        made: list[Measurement] = []
+        while len(made) < (1 if protocol.programs else count):
+            if made:
+                tell(f"process {len(made) + 1}")
+            latest = measure(workload, protocol, tell)
+            if latest.failure:
+                return latest
+            if made and (latest.workload, latest.fallback) != (made[0].workload, made[0].fallback):
+                # With a smaller batch or fallback flags, as all processes of it will be from now on.
+                made = []
+            made.append(latest)
+        return pooled(made)
+
+    return measured
+
+
+def pooled(made: Sequence[Measurement]) -> Measurement:
+    """One measurement of those of several processes: all samples, the median of each metric, and each one's values."""
+    first = made[0]
+    if len(made) == 1:
+        return first
+    names = dict.fromkeys(name for measurement in made for name in measurement.metrics)
+    return dataclasses.replace(
+        first,
+        samples=tuple(sample for measurement in made for sample in measurement.samples),
+        metrics={
+            name: (_worst if name in _DISTURBING else _median)([m.metrics[name] for m in made if name in m.metrics])
+            for name in names
+        },
+        processes=tuple(map(values, made)),
+        accelerator=tuple(moment for measurement in made for moment in measurement.accelerator),
+    )
+
+
+# What tells that a process was disturbed: one of them is enough for the numbers of all.
+_DISTURBING = ("other_load", "latency_drift")
+
+
+def _worst(metrics: Sequence[Metric]) -> Metric:
+    return max(metrics, key=lambda metric: abs(metric.value or 0.0))
+
+
+def _median(metrics: Sequence[Metric]) -> Metric:
+    # One process may have rounds enough for a percentile, and the next one not.
+    known = [(metric, metric.value) for metric in metrics if metric.value is not None]
+    if not known:
+        return metrics[0]
+    first, _ = known[0]
+    source = f"{first.source}; median of {len(known)} processes"
+    return dataclasses.replace(first, value=statistics.median(value for _, value in known), source=source)
+
+
+class EqualWeights:
+    """A step that makes a failure of a measurement whose lane's weights are not those that the lanes before it had."""
+
+    def __init__(self) -> None:
+        # The first lane of each model, and the digest of its weights.
+        self._first: dict[Workload, tuple[str, str]] = {}
+
+    def __call__(self, measurement: Measurement) -> Measurement:
+        workload, digest = measurement.workload, measurement.parity.get("weights")
+        if measurement.failure or digest is None or LANES[workload.lane].internal:
+            return measurement
+        start = Workload("", workload.model, seed=workload.seed, weights=workload.weights, axes=workload.axes)
+        lane, first = self._first.setdefault(start, (workload.lane, digest))
+        if digest == first:
+            return measurement
+        sentence = (
+            f"its weights (digest {digest}) are not those of {lane} ({first}), so their times cannot be compared: "
+            f"`fwbench prove {workload.model}` lists the names and shapes that differ"
+        )
+        return dataclasses.replace(measurement, samples=(), failure=Failure("error", sentence))
