@@ -55,7 +55,7 @@ _FINEST = 0.001
 _KEPT = 0.1
 
 # Rounds of lanes after which it is looked whether they are told apart.
-LOOKS = (3, 6, 12)
+LOOKS = (2, 3, 6, 12)
 
 # Lanes are equal where their ratio certainly differs from 1 by no more than this share.
 EQUAL = 0.05

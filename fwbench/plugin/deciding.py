@@ -19,8 +19,9 @@ from fwbench.worker.lanes import Round
 
 Play = Callable[[Sequence[Workload], Callable[[Workload, Round | Fault], None]], object]
 
-# A lane's calls in a round, to warm up and in its turns; and the seconds that the servers take to start.
-_CALLS, _START = 20, 3.0
+# A lane's calls in a round, to warm up and in its turns; the seconds that the servers take to start; and the share of
+# its compile time that loading a program from a cache takes.
+_CALLS, _START, _LOADING = 20, 3.0, 0.25
 
 
 @dataclass
@@ -94,8 +95,9 @@ def contests(measured: Sequence[Measurement], cpus: int) -> list[Contest]:
         if len(lanes) < 2 or seed is None:
             continue
         own = {lane: seeds[seed] for lane, seeds in zip(lanes, by_seed, strict=True)}
+        loading = 1.0 if own[lanes[0]].workload.device == "gpu" else _LOADING
         seconds = sum(
-            m.stages.get("build", 0.0) + m.stages.get("compile", 0.0) + _CALLS * (m.value("latency_p50") or 0.0)
+            m.stages.get("build", 0.0) + loading * m.stages.get("compile", 0.0) + _CALLS * (m.value("latency_p50") or 0)
             for m in own.values()
         )
         # Rounds of an earlier part of the run that all of them played.
@@ -107,7 +109,9 @@ def contests(measured: Sequence[Measurement], cpus: int) -> list[Contest]:
 
 
 def decide(found: Sequence[Contest], play: Play, left: Callable[[], float], tell: Callable[[str], None]) -> None:
-    """Play rounds of the contests, the most doubtful first, until all are over or none fits into the time left.
+    """Play rounds of the contests until all are over or none fits into the time left.
+
+    The most doubtful come first, among them the shortest, so that the time decides as many as it can.
 
     Args:
         play: one round of each workload; hands over each result as soon as it is there.
@@ -116,7 +120,7 @@ def decide(found: Sequence[Contest], play: Play, left: Callable[[], float], tell
     """
     of = {contest.workload: contest for contest in found}
     while waiting := [contest for contest in found if not contest.over]:
-        chosen = _fitting(sorted(waiting, key=lambda contest: -contest.doubt), left())
+        chosen = _fitting(sorted(waiting, key=lambda contest: (-contest.doubt, contest.seconds)), left())
         if not chosen:
             break
         tell(

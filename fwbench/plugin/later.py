@@ -24,7 +24,6 @@ from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.worker.client import PACKAGE
 from fwbench.worker.lanes import Lanes
-from fwbench.worker.scratch import Scratch
 from fwbench.worker.sides import Side
 
 
@@ -124,22 +123,20 @@ def take_turns(made: Sequence[Made], session: Session, project: Project, progres
     if not open_:
         return
     try:
-        with _interrupting(), _lanes(open_, session, project) as lanes:
-            decide(open_, lanes.play, lambda: end - time.monotonic(), progress.line)
+        with _interrupting():
+            decide(open_, _lanes(open_, session, project).play, lambda: end - time.monotonic(), progress.line)
     finally:
         for contest in open_:
             _keep_turns(contest, made, session)
 
 
-@contextlib.contextmanager
-def _lanes(open_: Sequence[Contest], session: Session, project: Project) -> Iterator[Lanes]:
+def _lanes(open_: Sequence[Contest], session: Session, project: Project) -> Lanes:
     asked = session.selection
-    with Scratch() as scratch:
-        # Compiled programs are kept there from round to round.
-        here = Side("here", "this run", PACKAGE, scratch.path, project.root, project.path)
-        here = dataclasses.replace(here, pythons=asked.pythons)
-        names = {contest.workload: contest.lanes for contest in open_}
-        yield Lanes(here, names, project.models, session.machine, asked.device, asked.protocol.deadline)
+    assert session.caches
+    here = Side("here", "this run", PACKAGE, session.caches.path, project.root, project.path)
+    here = dataclasses.replace(here, pythons=asked.pythons)
+    names = {contest.workload: contest.lanes for contest in open_}
+    return Lanes(here, names, project.models, session.machine, asked.device, asked.protocol.deadline)
 
 
 def _keep_turns(contest: Contest, made: Sequence[Made], session: Session) -> None:

@@ -15,7 +15,7 @@ from fwbench.machine import Machine, nvml
 from fwbench.models import CATALOG, Model, pretrained
 from fwbench.record.lanes import LANES, Lane
 from fwbench.record.workload import PRECISIONS, Workload
-from fwbench.suite.profiles import PROFILES, Protocol
+from fwbench.suite.profiles import MINUTES, PROFILES, Protocol
 from fwbench.suite.selection import Selection, pythons
 from fwbench.suite.studies import STUDIES, SUITES
 from fwbench.worker.client import PACKAGE, allocated, command
@@ -80,7 +80,7 @@ def select(config: pytest.Config, machine: Machine) -> Selection:
         threads=_threads(config, machine),
         processes=_at_least_one(config, "--fwbench-processes"),
         patience=_patience(config),
-        minutes=_minutes(config),
+        minutes=_minutes(config, profile),
         plain=config.getoption("fwbench_plain"),
         target=target,
         fallback=not config.getoption("fwbench_no_fallback"),
@@ -241,19 +241,17 @@ def _patience(config: pytest.Config) -> float:
     return 0.0 if steady else _PATIENCE if given is None else given
 
 
-def _minutes(config: pytest.Config) -> float:
+def _minutes(config: pytest.Config, profile: str) -> float:
     given: float | None = config.getoption("fwbench_minutes")
-    if given is None:
-        return 0.0
-    if not 0 <= given < math.inf:
+    if given is not None and not 0 <= given < math.inf:
         raise pytest.UsageError(f"--fwbench-minutes {given:g} is not a number of minutes: give 0 or more.")
-    for name in ("against", "programs_only", "workers"):
-        if config.getoption(f"fwbench_{name}"):
-            raise pytest.UsageError(
-                f"--fwbench-minutes cannot work with --fwbench-{name.replace('_', '-')}, with which no lanes take "
-                "turns: leave one of them out."
-            )
-    return given
+    without = [name for name in ("against", "programs_only", "workers") if config.getoption(f"fwbench_{name}")]
+    if given and without:
+        raise pytest.UsageError(
+            f"--fwbench-minutes cannot work with --fwbench-{without[0].replace('_', '-')}, with which no lanes take "
+            "turns: leave one of them out."
+        )
+    return 0.0 if without else MINUTES[profile] if given is None else given
 
 
 def _data(config: pytest.Config) -> tuple[str | None, str | None]:

@@ -16,6 +16,7 @@ from fwbench.suite.selection import Selection
 from fwbench.worker.chain import EqualWeights, Measure, Tell, resumed, several, then
 from fwbench.worker.client import Workers
 from fwbench.worker.pool import Pool
+from fwbench.worker.scratch import Scratch
 
 
 def unkept(error: OSError) -> str:
@@ -40,6 +41,7 @@ class Session:
         taken: measurements of an earlier run's journal, by what they measure.
 
     Attributes:
+        caches: a folder for what compilers make, of a run whose lanes take turns later.
         unkept: why the last measurement is not in the journal, and what to do; empty: it is.
 
     Raises:
@@ -61,6 +63,10 @@ class Session:
         self.machine = machine
         self.measurements: list[Measurement] = []
         self.unkept = ""
+        # Kept for the processes that take turns.
+        self.caches = Scratch() if selection.minutes else None
+        # On a GPU compilers choose by measuring.
+        shared = self.caches.path if self.caches and selection.device == "cpu" else None
         self._workers = Workers(
             machine,
             selection.device,
@@ -71,6 +77,7 @@ class Session:
             patience=selection.patience,
             coordinator=selection.coordinator,
             ceilings=Kept(storage / "ceilings", machine),
+            compiled=shared,
         )
         self._pool = pool
         self.journal = Journal(storage / "journal", conditions)
@@ -141,6 +148,8 @@ class Session:
     def close(self) -> None:
         """End the workers and close the journal."""
         self._workers.close()
+        if self.caches:
+            self.caches.close()
         if self._pool:
             self._pool.close()
         self.journal.close()

@@ -11,6 +11,7 @@ import re
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any
 
 from fwbench.errors import UserError
@@ -43,9 +44,10 @@ class Lane:
             becomes the number of threads of a run, or a text for each device (`cpu`, `gpu`) that has one.
         recorded: prefixes of variables that change what is measured; whatever of them is set goes onto the record.
         caches: variables that name folders in which its compilers keep what they have made, each with a folder's name.
-            A process that measures has empty folders of its own; in a duet, where compiling is not compared, the
-            processes of one side share them.
-        sharing: further variables of a duet's processes, which make the compilers use what they share.
+            A process that measures has empty folders of its own; those that take turns, where compiling is not
+            compared, share them.
+        sharing: further variables of processes that take turns, and of those whose programs they will run, which make
+            the compilers use what they share.
         parity: import path of the `fwbench.parity.case.Side` that answers for its framework in proofs; None: the
             lane's networks cannot be proved.
         networks: import paths of networks in the lane's framework by model, for models that name none in it.
@@ -111,6 +113,10 @@ class Lane:
             name: value if isinstance(value, str) else value.get(device) for name, value in self.environment.items()
         }
         return {name: value.replace("{threads}", str(threads)) for name, value in values.items() if value is not None}
+
+    def cached(self, folder: Path) -> dict[str, str]:
+        """The variables of its compilers' caches, in a folder."""
+        return {variable: str(folder / name) for variable, name in self.caches.items()}
 
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON primitives."""

@@ -72,7 +72,7 @@ class Weighed:
 def weigh(first: Case, second: Case) -> Weighed:
     """Weigh two lanes that may be compared (`fwbench.report.cases.apart`) and have a throughput each.
 
-    Three or more rounds in which both took turns decide, unless these rounds are of runs that are no replicates. Else
+    Two or more rounds in which both took turns decide, unless these rounds are of runs that are no replicates. Else
     what the lanes' own processes have shown decides.
     """
     rounds = _rounds(first, second)

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -75,6 +76,8 @@ class Workers:
         patience: seconds that measurements may wait in all for other load to end.
         coordinator: `HOST:PORT` at which the first rank of a workload over several devices listens; empty: a free port.
         ceilings: that earlier runs have found on this machine, and this one adds to; None: none are kept.
+        compiled: a folder that collects what compilers make, for processes that run the same programs later; each
+            measurement still compiles for itself. None: nothing is collected.
     """
 
     def __init__(
@@ -89,6 +92,7 @@ class Workers:
         patience: float = 0.0,
         coordinator: str = "",
         ceilings: Kept | None = None,
+        compiled: Path | None = None,
     ) -> None:
         self._machine = machine
         self._project = project
@@ -97,6 +101,7 @@ class Workers:
         self._fallback = fallback and device == "gpu"
         self._fit_batch = fit_batch
         self._servers: dict[str, Server] = {}
+        self._compiled = compiled
         self._patience = patience
         self._coordinator = coordinator
         # Of which a measurement has told what the machine can do, and what earlier runs have.
@@ -209,7 +214,8 @@ class Workers:
         name = lane.name if devices == 1 else f"{lane.name} over {devices} devices"
         server = self._servers.get(name)
         if server is None or not server.alive:
-            server = Server(self._python(lane), lane, self._machine.cpus, self._variables(lane, devices))
+            variables = self._variables(lane, devices)
+            server = Server(self._python(lane), lane, self._machine.cpus, variables, self._compiled)
             self._servers[name] = server
         return server
 
@@ -335,13 +341,26 @@ class Workers:
 class Server:
     """One fork server, handed one job after another.
 
+    Args:
+        compiled: a folder that collects what each job's compilers make; None: the job removes it.
+
     Raises:
         OSError: the interpreter cannot be started.
     """
 
-    def __init__(self, python: str, lane: Lane, cpus: tuple[int, ...], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        python: str,
+        lane: Lane,
+        cpus: tuple[int, ...],
+        environment: Mapping[str, str],
+        compiled: Path | None = None,
+    ) -> None:
         self._scratch = Scratch()
         folder = str(self._scratch.path)
+        self._caches, self._compiled = self._scratch.path / "compiled", compiled
+        if compiled:
+            environment = {**environment, **lane.sharing, **lane.cached(self._caches)}
         config = json.dumps(configuration(lane, cpus, folder))
         try:
             self._channel = Channel(command(python, _SERVER, config), {**environment, "TMPDIR": folder})
@@ -374,11 +393,22 @@ class Server:
                     self.close()
                     return Measurement(workload, failure=failure)
                 self._ready = True
-            return self._converse(job, workload, tell, waited)
+            measurement = self._converse({**job, "caches": self._compiled is not None}, workload, tell, waited)
+            if self._compiled:
+                self._collect(self._compiled, failed=measurement.failure is not None)
+            return measurement
         except BaseException:
             # Ctrl-C, or a fault of ours: the worker must not go on by itself.
             self.close()
             raise
+
+    def _collect(self, into: Path, failed: bool) -> None:
+        """Hand over what the job's compilers have made, so that the next job's find nothing."""
+        for path in [] if failed else [path for path in self._caches.rglob("*") if path.is_file()]:
+            target = into / path.relative_to(self._caches)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(path, target)
+        shutil.rmtree(self._caches, ignore_errors=True)
 
     def _unready(self) -> Failure | None:
         """Wait until the server can take a job; why it cannot."""

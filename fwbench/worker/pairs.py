@@ -439,8 +439,8 @@ class _Partner:
         # Compiling is not what a duet compares, and on a CPU it is the same each time. On a GPU compilers choose by
         # measuring, and each pair must draw its own choice.
         caches = side.caches if device == "cpu" else self._own
-        folders = {variable: str(caches / name) for variable, name in lane.caches.items()} | {"TMPDIR": str(scratch)}
-        variables = {**environment(os.environ, machine.threads, device, lane), **noise, **lane.sharing, **folders}
+        own = {**lane.sharing, **lane.cached(caches), "TMPDIR": str(scratch)}
+        variables = {**environment(os.environ, machine.threads, device, lane), **noise, **own}
         variables = added(variables, seat.flags)
         python = side.interpreter(lane.framework)
         config = json.dumps(configuration(lane, machine.cpus, str(scratch)))

@@ -128,8 +128,9 @@ def measure(
     )
     # What a compiler's helper still writes there can keep it from being removed; the measurement is made by then.
     with tempfile.TemporaryDirectory(prefix="fwbench-", ignore_cleanup_errors=True) as folder:
-        # Fresh compiler caches: compile time means a cold one.
-        os.environ.update({variable: os.path.join(folder, name) for variable, name in lane.caches.items()})
+        # Fresh compiler caches: compile time means a cold one. The server may have given it empty ones.
+        if not job.get("caches"):
+            os.environ.update(lane.cached(Path(folder)))
         measurement = measuring.run()
     # Here, for the proof is of the source files and versions that this process sees.
     proof = stamp(model, lane.framework, Path(job["proofs"]))
@@ -695,12 +696,12 @@ def _versions(lane: Lane) -> dict[str, str]:
 
 
 def _environment(lane: Lane) -> dict[str, Any]:
-    """What is set of the variables that change what is measured; a cache's folder is always an empty one."""
+    """What is set of the variables that change what is measured; compilers always find empty caches."""
     recorded = (*RECORDED, *lane.recorded, *(variable for variable, _ in lane.fallback))
     settings: dict[str, Any] = {
         name: value
         for name, value in sorted(os.environ.items())
-        if name.startswith(recorded) and name not in lane.caches
+        if name.startswith(recorded) and name not in {*lane.caches, *lane.sharing}
     }
     if hasattr(os, "sched_getaffinity"):
         settings["cpus"] = sorted(os.sched_getaffinity(0))

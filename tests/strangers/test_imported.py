@@ -33,7 +33,13 @@ def test_a_stray_import_is_on_the_record_and_beside_the_memory(stranger):
     sources = {"clean": NETWORK, "ported": f"\n    import torch{NETWORK}", "test_mine": TESTS}
     for name, source in sources.items():
         (stranger.path / f"{name}.py").write_text(textwrap.dedent(source))
-    fast = ("--benchmark-max-time=0", "--benchmark-min-rounds=5", "--fwbench-patience=0", "--fwbench-threads=1")
+    fast = (
+        "--benchmark-max-time=0",
+        "--benchmark-min-rounds=5",
+        "--fwbench-patience=0",
+        "--fwbench-minutes=0",
+        "--fwbench-threads=1",
+    )
     outcome = stranger.run(sys.executable, "-m", "pytest", *ALONE, "--benchmark-only", "--benchmark-json=x.json", *fast)
     outcome.assert_outcomes(passed=2)
     records = [record["extra_info"] for record in json.loads((stranger.path / "x.json").read_text())["benchmarks"]]

@@ -75,8 +75,8 @@ def run(found, played):
 def test_lanes_that_are_far_apart_are_decided_at_the_first_look_and_near_ones_later():
     found, played = of([1, 2, 3]), Played({1: 1.5, 2: 1.0, 3: 1.045}, scatter=0.001)
     last = run(found, played)[-1]
-    assert [contest.played for contest in found] == [LOOKS[0], LOOKS[1], LOOKS[1]]
-    assert last == "after 15 rounds of turns 3 of 3 workloads decided"
+    assert [contest.played for contest in found] == [LOOKS[0], LOOKS[2], LOOKS[2]]
+    assert last == "after 14 rounds of turns 3 of 3 workloads decided"
 
 
 def test_what_scatters_is_left_open_when_the_last_look_has_been_taken():
@@ -87,11 +87,11 @@ def test_what_scatters_is_left_open_when_the_last_look_has_been_taken():
 
 
 def test_no_round_is_begun_that_does_not_fit_and_the_most_doubtful_come_first():
-    found, played = of([1, 2, 3]), Played({1: 1.0, 2: 1.0, 3: 2.0}, left=115, scatter=0.02)
+    found, played = of([1, 2, 3]), Played({1: 1.0, 2: 1.0, 3: 2.0}, left=85, scatter=0.02)
     run(found, played)
-    assert played.asked[:3] == [[1, 2, 3]] * 3
+    assert played.asked[:2] == [[1, 2, 3]] * 2
     # 25 s are left, and two may be as fast.
-    assert [sorted(sizes) for sizes in played.asked[3:]] == [[1, 2]]
+    assert [sorted(sizes) for sizes in played.asked[2:]] == [[1, 2]]
     assert played.left == 5
     nothing = Played({1: 1.0}, left=5)
     assert run(of([1]), nothing) == ["after 0 rounds of turns 0 of 1 workloads decided; 1 open"]
@@ -122,14 +122,14 @@ def test_a_round_beside_other_load_does_not_count():
     found, played = of([1]), Played({1: 2.0})
     played.load = [0.3, 0.04, 0.06]
     assert "2 more do not count, as other processes used the CPUs" in run(found, played)[-1]
-    assert (found[0].played, len(played.asked)) == (3, 5)
+    assert (found[0].played, len(played.asked)) == (2, 4)
 
 
 def test_lanes_that_cannot_take_turns_do_not_keep_the_others_from_it():
     found, played = of([1, 2]), Played({1: 2.0, 2: 2.0})
     played.faults = (1,)
     assert run(found, played)[-1].endswith("1 of 2 workloads decided; mlp inference b1, jax: it was killed by SIGSEGV")
-    assert played.asked == [[1, 2], [2], [2]]
+    assert played.asked == [[1, 2], [2]]
 
 
 def test_rounds_of_an_earlier_part_of_the_run_count():
@@ -213,14 +213,14 @@ def suite(noops, monkeypatch):
 
 
 def test_turns_are_kept_on_the_record_and_in_the_journal(suite):
-    result = in_process(suite, "--benchmark-only", "--benchmark-json=run.json", "--fwbench-minutes=5", *FAST)
+    result = in_process(suite, "--benchmark-only", "--benchmark-json=run.json", *FAST, "--fwbench-minutes=5")
     result.assert_outcomes(passed=4)
-    assert suite.played.asked == [[1, 2]] * 3
+    assert suite.played.asked == [[1, 2]] * 2
     result.stdout.fnmatch_lines(
         [
             "fwbench: 4 benchmarks, about *",
             "fwbench: lanes take turns in what is left of 5 min",
-            "[[]after 6 rounds of turns 2 of 2 workloads decided]",
+            "[[]after 4 rounds of turns 2 of 2 workloads decided]",
             "Inference: JAX (jit) is faster than PyTorch (eager), by 2.00x, in 2 of 2 workloads (mlp b1 b2).",
         ]
     )
@@ -234,10 +234,19 @@ def test_turns_are_kept_on_the_record_and_in_the_journal(suite):
         assert list(kept[Workload.from_json(benchmark["extra_info"]["workload"]).id]) == turns
 
 
-def test_without_minutes_no_lanes_take_turns(suite):
-    result = in_process(suite, "--benchmark-only", *FAST)
+@pytest.mark.parametrize(
+    ("options", "turns"),
+    [
+        (["--fwbench-minutes=0"], False),
+        (["--fwbench-profile=ci"], False),
+        (["--fwbench-profile=ci", "--fwbench-minutes=5"], True),
+        ([], True),
+    ],
+)
+def test_profiles_set_the_minutes(suite, options, turns):
+    result = in_process(suite, "--benchmark-only", *FAST[:-1], *options)
     result.assert_outcomes(passed=4)
-    assert not suite.played.asked
+    assert bool(suite.played.asked) is turns
 
 
 def test_what_was_played_is_kept_when_the_run_is_ended_within_a_batch_of_rounds(suite, monkeypatch):
@@ -247,7 +256,7 @@ def test_what_was_played_is_kept_when_the_run_is_ended_within_a_batch_of_rounds(
 
     monkeypatch.setattr(Lanes, "play", one)
     with pytest.raises(KeyboardInterrupt):
-        in_process(suite, "--benchmark-only", "--fwbench-minutes=5", *FAST)
+        in_process(suite, "--benchmark-only", *FAST, "--fwbench-minutes=5")
     journal = read(next(suite.path.glob(".benchmarks/journal/*.jsonl")))
     assert [len(m.turns) for m in journal.measurements] == [1, 1, 0, 0]
 
@@ -259,16 +268,16 @@ def test_a_resumed_run_goes_on_with_the_rounds_that_were_played(suite, monkeypat
         play(lanes, workloads, arrived)
         raise KeyboardInterrupt
 
-    options = ("--benchmark-only", "--fwbench-minutes=5", *FAST)
+    options = ("--benchmark-only", *FAST, "--fwbench-minutes=5")
     with monkeypatch.context() as patch:
         patch.setattr(Lanes, "play", once)
         with pytest.raises(KeyboardInterrupt):
             in_process(suite, *options)
     in_process(suite, *options, "--fwbench-resume").assert_outcomes(passed=4)
-    assert len(suite.played.asked) == 3
+    assert len(suite.played.asked) == 2
     resumed = read(max(suite.path.glob(".benchmarks/journal/*.jsonl"), key=lambda path: path.stat().st_mtime))
     begun = [[turns["begun"] for turns in m.turns] for m in resumed.measurements]
-    assert begun == [[1.0, 3.0, 5.0]] * 2 + [[2.0, 4.0, 6.0]] * 2
+    assert begun == [[1.0, 3.0]] * 2 + [[2.0, 4.0]] * 2
 
 
 @pytest.mark.parametrize(

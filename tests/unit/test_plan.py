@@ -58,7 +58,7 @@ class Meter:
 
 
 @pytest.mark.parametrize("metered", [True, False])
-@pytest.mark.parametrize("seconds", [1e-3, 0.05, 0.3, 7.0])
+@pytest.mark.parametrize("seconds", [1e-3, 0.06, 0.3, 7.0])
 @pytest.mark.parametrize(
     "protocol",
     [QUICK, PAPER, dataclasses.replace(QUICK, energy_time=0.5), dataclasses.replace(QUICK, programs=True)],
