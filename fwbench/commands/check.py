@@ -6,7 +6,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +15,6 @@ from fwbench.commands import judging
 from fwbench.commands.finding import Finding
 from fwbench.compare import duet
 from fwbench.compare.criteria import CRITERIA
-from fwbench.compare.duet import Fault, Pair, Play
 from fwbench.errors import UserError
 from fwbench.machine import Machine, nvml, versions
 from fwbench.machine.load import OtherLoad
@@ -24,7 +23,7 @@ from fwbench.models import CATALOG
 from fwbench.models.importing import described
 from fwbench.models.project import Project, complete
 from fwbench.record.lanes import LANES, Lane
-from fwbench.record.measurement import Failure, Measurement
+from fwbench.record.measurement import Measurement
 from fwbench.record.workload import PRECISIONS, Workload
 from fwbench.suite.profiles import PROFILES
 from fwbench.worker.client import PACKAGE, Workers, added
@@ -200,7 +199,7 @@ class _Here:
         # Base and head are this fwbench in this interpreter.
         with sides(sys.executable, self._project, {}) as (base, head):
             pairs = Pairs(base, head, self._project.models, here, here.device, self._left())
-            compared = duet.compare(dict.fromkeys(workloads, thresholds), in_time(pairs.play, self._left))
+            compared = duet.compare(dict.fromkeys(workloads, thresholds), pairs.play, left=self._left)
         return [judging.unchanged_duet(workload.lane, found) for workload, found in compared.items()]
 
     def _measure(
@@ -245,18 +244,6 @@ def with_flag(variables: MutableMapping[str, str], name: str, flag: str) -> Iter
         del variables[name]
         if before is not None:
             variables[name] = before
-
-
-def in_time(play: Play, left: Callable[[], float]) -> Play:
-    """Pairs as long as time is left, and then none: a duet that is undecided by then stays so."""
-
-    def playing(workloads: Sequence[Workload]) -> Mapping[Workload, Pair | Fault]:
-        if left() > 0:
-            return play(workloads)
-        failure = Failure("timed_out", f"undecided when {_LIMIT / 60:.0f} minutes had passed")
-        return dict.fromkeys(workloads, Fault("base", "the duet", failure))
-
-    return playing
 
 
 def smallest_step(now: Callable[[], float] = time.perf_counter) -> float:

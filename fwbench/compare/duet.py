@@ -4,6 +4,7 @@ A pair is one process of base and one of head that took turns (`fwbench.worker.p
 the replicates that `fwbench.compare.statistics` decides over.
 """
 
+import functools
 import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -112,23 +113,19 @@ def _alike(pairs: Sequence[Pair]) -> list[Pair]:
     return [pair for pair in pairs if (pair.flags, pair.unfit) == (pairs[-1].flags, pairs[-1].unfit)]
 
 
-# Plays one fresh pair of each of these workloads.
-Play = Callable[[Sequence[Workload]], Mapping[Workload, Pair | Fault]]
+# Plays one fresh pair of each of these workloads, and hands over each as soon as it is there.
+Play = Callable[[Sequence[Workload], Callable[[Workload, Pair | Fault], None]], object]
 
 
 def compare(
     thresholds: Mapping[Workload, Mapping[str, Threshold]],
     play: Play,
     tell: Callable[[str], None] = lambda _: None,
+    left: Callable[[], float] = lambda: math.inf,
 ) -> dict[Workload, Comparison]:
-    """Take these workloads through both stages.
-
-    Args:
-        thresholds: by workload and metric.
-        tell: called with each step as it begins.
-    """
+    """Take these workloads through both stages, with the arguments of `Duet` and its `play`."""
     duet = Duet(thresholds)
-    duet.play(play, tell)
+    duet.play(play, tell, left)
     return duet.comparisons()
 
 
@@ -146,29 +143,55 @@ class Duet:
         self.failed: dict[Workload, Fault] = {}
         self._stage: Confirmation[tuple[Workload, str]] = Confirmation({})
 
-    def play(self, play: Play, tell: Callable[[str], None] = lambda _: None) -> None:
-        """Take the workloads through both stages."""
-        while wanted := self.to_screen():
+    def play(
+        self,
+        play: Play,
+        tell: Callable[[str], None] = lambda _: None,
+        left: Callable[[], float] = lambda: math.inf,
+    ) -> None:
+        """Take the workloads through both stages; what has no time left stays undecided.
+
+        Args:
+            tell: called with each step as it begins.
+            left: seconds that may still be spent.
+        """
+        while wanted := self._fitting(self.to_screen(), left()):
             tell(f"screening {len(wanted)}, pair {1 + len(self.screening[wanted[0]])}")
-            self.take(play(wanted), self.screening)
-        self._stage = confirmation = Confirmation(self.suspects())
+            play(wanted, functools.partial(self._take, self.screening))
+        ended = set(self.to_screen())
+        suspects = {name: suspect for name, suspect in self.suspects().items() if name[0] not in ended}
+        self._stage = confirmation = Confirmation(suspects)
         while asked := confirmation.open:
             workloads = tuple(dict.fromkeys(workload for workload, _ in asked))
-            while wanted := self.to_confirm(workloads, confirmation.wanted):
+            while wanted := self._fitting(self.to_confirm(workloads, confirmation.wanted), left()):
                 tell(f"confirming {len(wanted)}, pair {1 + len(self.confirmation[wanted[0]])}")
-                self.take(play(wanted), self.confirmation)
+                play(wanted, functools.partial(self._take, self.confirmation))
+            ended = {*self.failed, *self.to_confirm(workloads, confirmation.wanted)}
             for name in asked:
-                if name[0] in self.failed:
+                if name[0] in ended:
                     confirmation.withdraw(name)
             confirmation.judge({name: self.differences(name, confirmation.wanted) for name in confirmation.open})
 
-    def take(self, played: Mapping[Workload, Pair | Fault], into: Mapping[Workload, list[Pair]]) -> None:
-        """Add fresh pairs to their stage, drop earlier ones with other flags or another batch, and note faults."""
-        for workload, found in played.items():
-            if isinstance(found, Fault):
-                self.failed[workload] = found
-            else:
-                into[workload][:] = _alike([*into[workload], found])
+    def _take(self, into: Mapping[Workload, list[Pair]], workload: Workload, played: Pair | Fault) -> None:
+        """Add a fresh pair to its stage, drop earlier ones with other flags or another batch, and note a fault."""
+        if isinstance(played, Fault):
+            self.failed[workload] = played
+        else:
+            into[workload][:] = _alike([*into[workload], played])
+
+    def _fitting(self, wanted: Sequence[Workload], seconds: float) -> list[Workload]:
+        """The workloads of which a pair fits into so many seconds, the shortest first; a first pair always does."""
+        chosen = []
+        for workload in sorted(wanted, key=self._length):
+            if self._length(workload) <= seconds or not self.screening[workload]:
+                seconds -= self._length(workload)
+                chosen.append(workload)
+        return [workload for workload in wanted if workload in chosen]
+
+    def _length(self, workload: Workload) -> float:
+        """How many seconds the workload's last pair took; 0 before the first one."""
+        pairs = self.confirmation[workload] or self.screening[workload]
+        return pairs[-1].seconds if pairs else 0.0
 
     def to_screen(self) -> list[Workload]:
         """The workloads that screening needs another pair of."""
@@ -244,7 +267,7 @@ class Duet:
         screened = [pair.differences[metric] for pair in pairs]
         if (workload, metric) in self._stage.verdicts:
             return self._stage.verdicts[workload, metric]
-        if unscreened or (workload, metric) in self._stage.open:
+        if unscreened or (workload, metric) in self._stage.undecided:
             return unfinished([p.differences[metric] for p in self.confirmation[workload]] or screened)
         return cleared(screened, self.threshold(workload, metric, pairs))
 

@@ -208,7 +208,8 @@ def cleared(differences: Sequence[float], threshold: float = THRESHOLD) -> Verdi
 
 def unfinished(differences: Sequence[float]) -> Verdict:
     """The verdict where no more pairs can be played: what these say, without a decision."""
-    return _verdict("inconclusive", differences, note=f"the run ended after {_spread(differences)}: run it again")
+    note = f"the time was over after {_spread(differences)}: give it more minutes"
+    return _verdict("inconclusive", differences, note=note)
 
 
 class Confirmation(Generic[Name]):
@@ -231,7 +232,12 @@ class Confirmation(Generic[Name]):
     @property
     def open(self) -> tuple[Name, ...]:
         """The suspects that are not decided."""
-        return tuple(name for name in self._suspects if name not in self.verdicts and name not in self._withdrawn)
+        return tuple(name for name in self.undecided if name not in self._withdrawn)
+
+    @property
+    def undecided(self) -> tuple[Name, ...]:
+        """The suspects without a verdict, withdrawn ones too."""
+        return tuple(name for name in self._suspects if name not in self.verdicts)
 
     def withdraw(self, name: Name) -> None:
         """Stop asking for pairs of this suspect. It still counts among the hypotheses."""

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import math
 import statistics
 import time
 from collections.abc import Mapping
@@ -54,6 +55,7 @@ class DuetGate(Gate):
         self._found: dict[Workload, Comparison] = {}
         self._asked: dict[Workload, Comparison] = {}
         self._seconds = 0.0
+        self._end = time.monotonic() + 60 * selection.minutes if selection.minutes else math.inf
         self._fault = ""
         try:
             find(self._against, self._project.root)
@@ -141,7 +143,7 @@ class DuetGate(Gate):
             )
             played = duet.Duet(missing)
             try:
-                played.play(pairs.play, tell)
+                played.play(pairs.play, tell, lambda: self._end - time.monotonic())
             except KeyboardInterrupt:
                 # The run ends here: whatever is known is told.
                 self._asked |= played.comparisons()

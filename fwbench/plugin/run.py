@@ -275,9 +275,10 @@ class Run:
         resumed = [f"fwbench: {line}" for line in self._resumed.lines()] if self._resumed else []
         spread = [f"fwbench: {self._pool.told}"] if self._pool and self._measures else []
         planned = [self._plan.told()] if self._plan and self._plan.pending else []
-        minutes = self.selection.minutes
-        turns = [f"fwbench: lanes take turns in what is left of {minutes:g} min"] if planned and minutes else []
-        return [*spread, *resumed, *planned, *turns]
+        duet = self.gate is not None and self.gate.kind == "duet"
+        what = "the duet ends after" if duet else "lanes take turns in what is left of"
+        minutes = [f"fwbench: {what} {self.selection.minutes:g} min"] if planned and self.selection.minutes else []
+        return [*spread, *resumed, *planned, *minutes]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Renew the plan by what was taken; a test that is skipped beforehand has no call."""
@@ -311,7 +312,7 @@ class Run:
         later.measure_again(self._made, self.session, self.gate, self._progress)
         if self._strict:
             later.fail_disturbed(self._made)
-        if self.selection.minutes:
+        if self.session.caches:
             end = self._begun + 60 * self.selection.minutes
             later.take_turns(self._made, self.session, self.project, self._progress, end)
 

@@ -245,13 +245,16 @@ def _minutes(config: pytest.Config, profile: str) -> float:
     given: float | None = config.getoption("fwbench_minutes")
     if given is not None and not 0 <= given < math.inf:
         raise pytest.UsageError(f"--fwbench-minutes {given:g} is not a number of minutes: give 0 or more.")
-    without = [name for name in ("against", "programs_only", "workers") if config.getoption(f"fwbench_{name}")]
+    without = [name for name in ("programs_only", "workers") if config.getoption(f"fwbench_{name}")]
     if given and without:
         raise pytest.UsageError(
             f"--fwbench-minutes cannot work with --fwbench-{without[0].replace('_', '-')}, with which no lanes take "
             "turns: leave one of them out."
         )
-    return 0.0 if without else MINUTES[profile] if given is None else given
+    if given is None:
+        # A duet goes on until it has decided.
+        given = 0.0 if without or config.getoption("fwbench_against") else MINUTES[profile]
+    return given
 
 
 def _data(config: pytest.Config) -> tuple[str | None, str | None]:

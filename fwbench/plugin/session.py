@@ -41,7 +41,7 @@ class Session:
         taken: measurements of an earlier run's journal, by what they measure.
 
     Attributes:
-        caches: a folder for what compilers make, of a run whose lanes take turns later.
+        caches: a folder for what compilers make, in a run whose lanes take turns later; else None.
         unkept: why the last measurement is not in the journal, and what to do; empty: it is.
 
     Raises:
@@ -63,8 +63,7 @@ class Session:
         self.machine = machine
         self.measurements: list[Measurement] = []
         self.unkept = ""
-        # Kept for the processes that take turns.
-        self.caches = Scratch() if selection.minutes else None
+        self.caches = Scratch() if selection.minutes and (gate is None or gate.kind != "duet") else None
         # On a GPU compilers choose by measuring.
         shared = self.caches.path if self.caches and selection.device == "cpu" else None
         self._workers = Workers(

@@ -16,9 +16,10 @@ from fwbench.worker import pairs
 play, played = pairs.Pairs.play, {}
 
 
-def once(self, workloads):
+def once(self, workloads, arrived):
     played.update(play(self, [workload for workload in workloads if workload not in played]))
-    return {workload: played[workload] for workload in workloads}
+    for workload in workloads:
+        arrived(workload, played[workload])
 
 
 pairs.Pairs.play = once

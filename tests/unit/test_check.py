@@ -8,7 +8,7 @@ import time
 import pytest
 
 from fwbench.commands import check, judging
-from fwbench.commands.check import Part, in_time, play, smallest_step, with_flag
+from fwbench.commands.check import Part, play, smallest_step, with_flag
 from fwbench.commands.cli import main
 from fwbench.commands.finding import Finding
 from fwbench.compare import duet
@@ -131,14 +131,13 @@ def compared(differences, seconds=math.inf):
     left = iter(range(10_000))
     draw = iter(differences * 20)
 
-    def pairs(workloads):
-        found = {"latency": next(draw)}
-        return {
-            w: Pair(found, {}, {side: {"latency": 1.0} for side in ("base", "head")}, {}, 0.0, 1.0) for w in workloads
-        }
+    def playing(workloads, arrived):
+        for w in workloads:
+            values = {side: {"latency": 1.0} for side in ("base", "head")}
+            arrived(w, Pair({"latency": next(draw)}, {}, values, {}, 0.0, 1.0))
 
-    playing = in_time(pairs, lambda: seconds - next(left))
-    (comparison,) = duet.compare({WORKLOAD: {"latency": Threshold(0.02)}}, playing).values()
+    limits = {WORKLOAD: {"latency": Threshold(0.02)}}
+    (comparison,) = duet.compare(limits, playing, left=lambda: seconds - next(left)).values()
     return comparison
 
 
@@ -158,12 +157,13 @@ def test_a_duet_of_a_program_with_itself(differences, expected, said):
 
 def test_a_duet_that_was_not_done_in_time_is_nobodys_fault():
     finding = judging.unchanged_duet("torch", compared([0.1, 0.11, 0.12], seconds=5))
-    assert (level(finding), "undecided" in finding.found) == ("better", True)
+    assert (level(finding), "inconclusive" in finding.found) == ("better", True)
 
 
 def test_a_side_that_cannot_run_is_bad():
     fault = Fault("head", "the working tree", Failure("error", "the GPU takes one process at a time"))
-    (comparison,) = duet.compare({WORKLOAD: {"latency": Threshold(0.02)}}, lambda w: dict.fromkeys(w, fault)).values()
+    limits = {WORKLOAD: {"latency": Threshold(0.02)}}
+    (comparison,) = duet.compare(limits, lambda workloads, arrived: arrived(WORKLOAD, fault)).values()
     finding = judging.unchanged_duet("torch", comparison)
     assert (level(finding), "one process at a time" in finding.found) == ("bad", True)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fwbench.compare.criteria import CRITERIA, Threshold
-from fwbench.compare.duet import Duet, compare, outcome
+from fwbench.compare.duet import Duet, Pair, compare, outcome
 from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.record.workload import Workload
@@ -270,7 +270,11 @@ def test_a_slower_head_is_confirmed_by_fresh_pairs_of_it_alone(play):
 
 @pytest.mark.parametrize(
     ("ends", "known", "note"),
-    [(1, None, ""), (2, 1, "the run ended after 1 pair"), (6, 2, "the run ended after 2 pairs, from +5% to +5%")],
+    [
+        (1, None, ""),
+        (2, 1, "the time was over after 1 pair"),
+        (6, 2, "the time was over after 2 pairs, from +5% to +5%"),
+    ],
 )
 def test_a_duet_that_is_ended_tells_what_it_knows(monkeypatch, ends, known, note):
     """At its first pairs, in screening, and after two confirming pairs of the one suspect."""
@@ -278,10 +282,10 @@ def test_a_duet_that_is_ended_tells_what_it_knows(monkeypatch, ends, known, note
     monkeypatch.setattr(pairs, "_Partner", script.partner)
     played, rounds = Pairs(BASE, HEAD, CATALOG, machine(), "cpu", 60.0, seed=0), itertools.count(1)
 
-    def playing(workloads):
+    def playing(workloads, arrived):
         if next(rounds) == ends:
             raise KeyboardInterrupt
-        return played.play(workloads)
+        played.play(workloads, arrived)
 
     duet = Duet(dict.fromkeys((ONE, TWO), THRESHOLDS))
     with pytest.raises(KeyboardInterrupt):
@@ -295,6 +299,44 @@ def test_a_duet_that_is_ended_tells_what_it_knows(monkeypatch, ends, known, note
     assert verdict.ratio == pytest.approx(1.05)
     assert verdict.note.startswith(note)
     assert found[ONE].verdicts["latency"].kind == ("unchanged" if ends > 3 else "inconclusive")
+
+
+def test_a_pair_is_kept_when_the_duet_ends_within_a_batch(monkeypatch):
+    script = Script(slower(1.05, 2))
+    monkeypatch.setattr(pairs, "_Partner", script.partner)
+    played = Pairs(BASE, HEAD, CATALOG, machine(), "cpu", 60.0, seed=0)
+
+    def playing(workloads, arrived):
+        played.play(workloads[:1], arrived)
+        raise KeyboardInterrupt
+
+    duet = Duet(dict.fromkeys((ONE, TWO), THRESHOLDS))
+    with pytest.raises(KeyboardInterrupt):
+        duet.play(playing)
+    assert {workload: len(each.pairs) for workload, each in duet.comparisons().items()} == {ONE: 1}
+
+
+@pytest.mark.parametrize(("minutes", "known"), [(0.01, (1, 1)), (0.5, (3, 5)), (1e6, None)])
+def test_what_has_no_time_left_stays_undecided(minutes, known):
+    """Each workload has a first pair; the suspect, of which a pair takes 5 s, gets what is left."""
+    clock = [0.0]
+
+    def playing(workloads, arrived):
+        for workload in workloads:
+            seconds = 5.0 if workload == TWO else 1.0
+            clock[0] += seconds
+            found = {"latency": 0.021 if workload == TWO else 0.0}
+            arrived(workload, Pair(found, {}, {side: {"latency": 1.0} for side in ("base", "head")}, {}, 0.0, seconds))
+
+    duet = Duet({workload: {"latency": Threshold(0.02)} for workload in (ONE, TWO)})
+    duet.play(playing, left=lambda: 60 * minutes - clock[0])
+    one, two = (duet.comparisons()[workload] for workload in (ONE, TWO))
+    assert clock[0] <= max(6, 60 * minutes)
+    if known:
+        assert (len(one.pairs), len(two.pairs)) == known
+        assert two.verdicts["latency"].note.endswith("give it more minutes")
+    else:
+        assert not two.verdicts["latency"].note.endswith("give it more minutes")
 
 
 def test_a_faster_head_is_improved(play):

@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 import json
+import math
 import shutil
 import signal
 import subprocess
@@ -61,7 +62,8 @@ class Given:
         self.workloads = workloads
         return self
 
-    def play(self, play, tell):
+    def play(self, play, tell, left):
+        self.left = left()
         self.asked.append(
             {
                 workload.batch_size: sorted((metric, limit.share) for metric, limit in limits.items())
@@ -197,7 +199,7 @@ def test_the_options_reach_pairs_and_workers(run, monkeypatch, options, asked):
     workers, pairs = made
     # Of a duet nobody asks how near its sides come to what the machine can do.
     assert workers.pop("ceilings")
-    assert (workers.pop("patience"), workers.pop("coordinator")) == (0.0, "")
+    assert [workers.pop(name) for name in ("patience", "coordinator", "compiled")] == [0.0, "", None]
     assert [workers, pairs] == [asked, asked]
 
 
@@ -207,6 +209,13 @@ def test_changed_programs_are_told_first_and_fail_nothing(run):
     notes = [line for line in result.outlines if line.startswith("torch-mlp-inference-b") and ": " in line]
     assert notes[0].startswith("torch-mlp-inference-b3: with a changed program: ")
     result.stdout.fnmatch_lines(["3 benchmarks: 1 inconclusive, 2 unchanged; 1 with a changed program; *"])
+
+
+@pytest.mark.parametrize(("options", "least", "most"), [((), math.inf, math.inf), (["--fwbench-minutes=9"], 500, 540)])
+def test_the_run_s_minutes_bind_the_duet(run, given, options, least, most):
+    result = run({}, *options)
+    assert least <= given.left <= most
+    assert ("fwbench: the duet ends after 9 min" in result.outlines) == bool(options)
 
 
 def test_a_regression_fails_its_own_test(run, project):
