@@ -10,7 +10,7 @@ from typing import Any
 from fwbench.compare.duet import Fault
 from fwbench.compare.statistics import LOOKS, between, round_difference, told_apart
 from fwbench.machine.load import busy
-from fwbench.record.measurement import Measurement
+from fwbench.record.measurement import Failure, Measurement
 from fwbench.record.workload import Workload
 from fwbench.report import units
 from fwbench.report.answers import together
@@ -33,6 +33,7 @@ class Contest:
         lanes: names.
         seconds: that its next round will take.
         turns: of each lane, as a measurement has them.
+        programs: by lane the digest of the program that was measured.
         cpus: that they take turns on.
         over: whether its lanes are told apart, or one of them cannot take turns.
         disturbed: rounds that do not count, as others used the CPUs meanwhile.
@@ -42,6 +43,7 @@ class Contest:
     lanes: tuple[str, ...]
     seconds: float
     turns: Mapping[str, list[Mapping[str, Any]]]
+    programs: Mapping[str, str | None] = field(default_factory=dict)
     cpus: int = 1
     over: bool = False
     disturbed: int = 0
@@ -65,6 +67,11 @@ class Contest:
         if isinstance(found, Fault):
             self.fault, self.over = found, True
             return
+        for lane, digest in found.programs.items():
+            if digest and digest != self.programs.get(lane, digest):
+                failure = Failure("error", "in turns it runs another program than the one that was measured")
+                self.fault, self.over = Fault("here", lane, failure), True
+                return
         self.seconds = found.seconds
         if found.load > busy(self.cpus):
             self.disturbed += 1
@@ -104,7 +111,8 @@ def contests(measured: Sequence[Measurement], cpus: int) -> list[Contest]:
         shared = set.intersection(*({turns["begun"] for turns in m.turns} for m in own.values()))
         turns = {lane: [each for each in m.turns if each["begun"] in shared] for lane, m in own.items()}
         workload = dataclasses.replace(own[lanes[0]].workload, lane="")
-        found.append(Contest(workload, lanes, _START + seconds, turns, cpus))
+        programs = {lane: m.program.digest for lane, m in own.items() if m.program}
+        found.append(Contest(workload, lanes, _START + seconds, turns, programs, cpus))
     return found
 
 

@@ -4,14 +4,16 @@ import dataclasses
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fwbench.machine import Machine
 from fwbench.models import Model
 from fwbench.record.lanes import LANES
 from fwbench.record.workload import Workload
-from fwbench.worker.pairs import Rounds, Seat, _Partner, _Taken
+from fwbench.worker.partner import Partner, Seat
+from fwbench.worker.rounds import Rounds
 from fwbench.worker.sides import Side
+from fwbench.worker.taken import Taken
 
 
 @dataclass(frozen=True)
@@ -23,12 +25,14 @@ class Round:
         calls: by lane the seconds of a call among calls back to back, one number a block of turns.
         load: the share of the CPUs that others took during the turns.
         seconds: that it took.
+        programs: by lane the digest of its program; empty but in a workload's first round.
     """
 
     begun: float
     calls: Mapping[str, tuple[float, ...]]
     load: float
     seconds: float
+    programs: Mapping[str, str | None] = field(default_factory=dict)
 
 
 class Lanes(Rounds[Round]):
@@ -62,7 +66,7 @@ class Lanes(Rounds[Round]):
         names = self._lanes[workload]
         return tuple(Seat(name, dataclasses.replace(self._side, title=name), LANES[name]) for name in names)
 
-    def _turn(self, partner: _Partner, taken: _Taken, placing: int, block: int) -> None:
+    def _turn(self, partner: Partner, taken: Taken, placing: int, block: int) -> None:
         name = partner.seat.name
         # A lane's last turn tells how many calls fill one; the warm-up's few calls may have been slow.
         known = taken.blocks_of("call", name)
@@ -72,6 +76,9 @@ class Lanes(Rounds[Round]):
         taken.cpu += answer["cpu"]
         taken.others += answer["others"]
 
-    def _result(self, taken: _Taken, seconds: float) -> Round:
+    def _result(self, taken: Taken, seconds: float) -> Round:
         calls = {name: taken.blocks_of("call", name) for name in taken.described}
-        return Round(time.time() - seconds, calls, taken.others / taken.cpu, seconds)
+        programs = {
+            name: (told["program"] or {}).get("digest") for name, told in taken.described.items() if "program" in told
+        }
+        return Round(time.time() - seconds, calls, taken.others / taken.cpu, seconds, programs)

@@ -23,7 +23,7 @@ def once(self, workloads, arrived):
 
 
 pairs.Pairs.play = once
-pairs._PLACINGS = 1
+pairs.Pairs.placings = 1
 """
 
 

@@ -14,6 +14,7 @@ from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.plugin.deciding import contests, decide
 from fwbench.plugin.session import Session
+from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Failure, Metric
 from fwbench.record.reading import read
 from fwbench.record.workload import Workload
@@ -130,6 +131,14 @@ def test_lanes_that_cannot_take_turns_do_not_keep_the_others_from_it():
     played.faults = (1,)
     assert run(found, played)[-1].endswith("1 of 2 workloads decided; mlp inference b1, jax: it was killed by SIGSEGV")
     assert played.asked == [[1, 2], [2]]
+
+
+@pytest.mark.parametrize("digest", ["one", "another"])
+def test_turns_are_of_the_program_that_was_measured(digest):
+    (contest,) = of([1], program=Fingerprint("StableHLO", "one"))
+    contest.add(Round(1.0, {"torch": (0.02,), "jax": (0.01,)}, 0.0, 10.0, {"torch": "one", "jax": digest}))
+    assert (contest.played, contest.fault is None) == ((1, True) if digest == "one" else (0, False))
+    assert contest.over == bool(contest.fault)
 
 
 def test_rounds_of_an_earlier_part_of_the_run_count():

@@ -13,7 +13,8 @@ from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.record.workload import Workload
 from fwbench.worker import pairs
-from fwbench.worker.pairs import Pairs, SideError
+from fwbench.worker.pairs import Pairs
+from fwbench.worker.partner import SideError
 from fwbench.worker.sides import Side
 
 THRESHOLDS = {name: criterion.duet for name, criterion in CRITERIA.items() if criterion.duet}
@@ -117,7 +118,7 @@ def play(monkeypatch):
     """Runs a script over workloads."""
 
     def run(script, *workloads, planted=None, thresholds=THRESHOLDS, seed=0, device="cpu", **options):
-        monkeypatch.setattr(pairs, "_Partner", script.partner)
+        monkeypatch.setattr("fwbench.worker.rounds.Partner", script.partner)
         played = Pairs(BASE, HEAD, CATALOG, machine(), device, 60.0, planted, seed, **options)
         return compare(dict.fromkeys(workloads, thresholds), played.play)
 
@@ -146,7 +147,7 @@ def test_on_a_gpu_no_side_builds_or_warms_up_while_the_other_one_does(play, devi
     script = Script(same)
     play(script, ONE, device=device)
     rounds = [script.turns[start : start + 4] for start in range(0, len(script.turns), 4)]
-    assert len(rounds) == 3 * (1 + pairs._PLACINGS)
+    assert len(rounds) == 3 * (1 + Pairs.placings)
     for first, second, third, last in rounds:
         assert (first[1], last[1]) == ("asked", third[1] if at_once else second[1])
         assert (second[1] == "asked") == at_once
@@ -279,7 +280,7 @@ def test_a_slower_head_is_confirmed_by_fresh_pairs_of_it_alone(play):
 def test_a_duet_that_is_ended_tells_what_it_knows(monkeypatch, ends, known, note):
     """At its first pairs, in screening, and after two confirming pairs of the one suspect."""
     script = Script(slower(1.05, 2))
-    monkeypatch.setattr(pairs, "_Partner", script.partner)
+    monkeypatch.setattr("fwbench.worker.rounds.Partner", script.partner)
     played, rounds = Pairs(BASE, HEAD, CATALOG, machine(), "cpu", 60.0, seed=0), itertools.count(1)
 
     def playing(workloads, arrived):
@@ -303,7 +304,7 @@ def test_a_duet_that_is_ended_tells_what_it_knows(monkeypatch, ends, known, note
 
 def test_a_pair_is_kept_when_the_duet_ends_within_a_batch(monkeypatch):
     script = Script(slower(1.05, 2))
-    monkeypatch.setattr(pairs, "_Partner", script.partner)
+    monkeypatch.setattr("fwbench.worker.rounds.Partner", script.partner)
     played = Pairs(BASE, HEAD, CATALOG, machine(), "cpu", 60.0, seed=0)
 
     def playing(workloads, arrived):
@@ -450,7 +451,7 @@ def test_a_growing_peak_is_found_by_pairs(play):
 
 def test_thresholds_are_a_benchmarks_own(play, monkeypatch):
     script = Script(slower(1.05, 1, 2))
-    monkeypatch.setattr(pairs, "_Partner", script.partner)
+    monkeypatch.setattr("fwbench.worker.rounds.Partner", script.partner)
     own = {ONE: THRESHOLDS, TWO: {**THRESHOLDS, "latency": Threshold(0.10)}}
     found = compare(own, Pairs(BASE, HEAD, CATALOG, machine(), "cpu", 60.0, seed=0).play)
     assert (found[ONE].kind, found[TWO].kind) == ("regressed", "unchanged")

@@ -14,7 +14,6 @@ import pytest
 
 from fwbench.compare.duet import Pair
 from fwbench.record.lanes import LANES
-from fwbench.worker import pairs
 from fwbench.worker.pairs import Pairs
 from tests.unit.plain.plain_lane import LANE
 from tests.unit.suites import FAST, in_process
@@ -54,15 +53,14 @@ def equal(monkeypatch):
     """Plays a pair of each workload, short as it is, and takes it for all: what is said of its times is in the dict."""
     play, played, times = Pairs.play, {}, {"differences": {"latency": 0.0}}
 
-    def equal(self, workloads):
+    def equal(self, workloads, arrived):
         played.update(play(self, [workload for workload in workloads if workload not in played]))
-        return {
-            workload: dataclasses.replace(found, **times) if isinstance(found := played[workload], Pair) else found
-            for workload in workloads
-        }
+        for workload in workloads:
+            found = played[workload]
+            arrived(workload, dataclasses.replace(found, **times) if isinstance(found, Pair) else found)
 
     monkeypatch.setattr(Pairs, "play", equal)
-    monkeypatch.setattr(pairs, "_PLACINGS", 1)
+    monkeypatch.setattr(Pairs, "placings", 1)
     return times
 
 

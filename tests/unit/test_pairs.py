@@ -18,10 +18,11 @@ from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.record.lanes import LANES
 from fwbench.record.workload import Workload
-from fwbench.worker import pairs
+from fwbench.worker import partner
 from fwbench.worker.client import PACKAGE
 from fwbench.worker.pairs import Pairs
 from fwbench.worker.sides import Side
+from fwbench.worker.taken import Taken
 from tests.unit.processes import grandchildren
 
 # Which no noise reaches, so that nothing is played again.
@@ -31,8 +32,8 @@ BOTH = ("base", "head")
 
 def test_a_turn_keeps_its_fastest_round_and_a_pair_its_median_block():
     """A storm in a few rounds or blocks does not move the pair."""
-    taken = pairs._Taken({})
-    taken.plan(0.001)
+    taken = Taken({})
+    taken.plan(0.001, Pairs.placings, 2, Pairs.turn)
     assert (taken.rounds, taken.blocks) == (11, 4)
     for placing, block in itertools.product(range(4), range(4)):
         storm = 10.0 if block == 0 and placing < 3 else 1.0
@@ -48,8 +49,8 @@ def test_a_turn_keeps_its_fastest_round_and_a_pair_its_median_block():
 def test_a_slow_program_has_fewer_rounds_and_blocks():
     amounts = []
     for latency in (1e-5, 1e-3, 0.02, 0.2, 2.0):
-        taken = pairs._Taken({})
-        taken.plan(latency)
+        taken = Taken({})
+        taken.plan(latency, Pairs.placings, 2, Pairs.turn)
         amounts.append((taken.rounds, taken.blocks))
     assert amounts == [(1001, 4), (11, 4), (3, 4), (2, 1), (2, 1)]
 
@@ -58,12 +59,12 @@ def test_a_slow_program_has_fewer_rounds_and_blocks():
 def test_pairs_share_what_is_compiled_on_a_cpu_alone(tmp_path, monkeypatch, device, shared):
     """On a GPU compilers choose by measuring; no side ever sees the other's choice, or the user's caches."""
     environments = []
-    monkeypatch.setattr(pairs, "Channel", lambda command, variables: environments.append(variables))
+    monkeypatch.setattr(partner, "Channel", lambda command, variables: environments.append(variables))
     for lane in ("torch", "jax"):
         environments.clear()
         for name in ("base", "head", "base", "head"):
             side = Side(name, name, tmp_path, tmp_path / f"caches-{name}", tmp_path)
-            pairs._Partner(pairs.Seat(name, side, LANES[lane]), machine(), device, 60.0, {})
+            partner.Partner(partner.Seat(name, side, LANES[lane]), machine(), device, 60.0, {})
         for cache in LANES[lane].caches:
             base, head, again, _ = (variables[cache] for variables in environments)
             assert base != head
@@ -114,13 +115,13 @@ def test_a_base_without_the_workload_is_new(tmp_path):
 
 @linux
 def test_a_killed_side_is_told_by_its_signal(tmp_path, monkeypatch):
-    plan = pairs._Taken.plan
+    plan = Taken.plan
 
     def kill(self, *amounts):
         os.kill(statistics.median_low(grandchildren(os.getpid())), signal.SIGSEGV)
         plan(self, *amounts)
 
-    monkeypatch.setattr(pairs._Taken, "plan", kill)
+    monkeypatch.setattr(Taken, "plan", kill)
     found = compare({FIXED: THRESHOLDS}, Pairs(*real(tmp_path), CATALOG, machine(), "cpu", 60.0, seed=0).play)[FIXED]
     assert found.kind in ("incomparable", "failed")
     assert "SIGSEGV" in found.note

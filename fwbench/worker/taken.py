@@ -1,0 +1,103 @@
+"""The turns of a round, and the pair that those of a base and a head make."""
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fwbench.compare.duet import Pair
+
+# Blocks of turns at a placing, at most: a slow program has fewer, so that all turns take no more than these seconds.
+BLOCKS = 4
+PAIR = 8.0
+# A turn has at least two rounds that count; a program that takes longer than these seconds has one.
+SLOW = 0.1
+# Rounds of a turn that a record keeps.
+_KEPT = 20
+
+
+class Taken:
+    """The turns of a round.
+
+    Args:
+        described: settings and versions by the seat's name.
+        unfit: batches that did not fit before.
+
+    Attributes:
+        flags: of the fallback, that all ran with.
+        cpu, others: CPU seconds that there were during the turns of lanes, and those that others took.
+    """
+
+    def __init__(self, described: dict[str, Any], unfit: tuple[int, ...] = ()) -> None:
+        self.described = described
+        self.flags = ""
+        self.cpu = self.others = 0.0
+        self._unfit = unfit
+        self._placings = self.rounds = self.blocks = 0
+        self.memory: dict[str, Mapping[str, float]] = {}
+        self._kept: dict[str, list[float]] = defaultdict(list)
+        # By metric, placing and block, then by the seat's name: logarithms of each turn.
+        self._turns: dict[tuple[str, int, int], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+
+    def plan(self, latency: float, placings: int, seats: int, turn: float) -> None:
+        """Choose how many calls a turn has, and how many blocks a placing, for calls of so many seconds."""
+        self._placings = placings
+        self.rounds = 1 + max(1 if latency > SLOW else 2, math.ceil(turn / latency))
+        self.blocks = min(BLOCKS, max(1, int(PAIR / (placings * 2 * seats * self.rounds * latency))))
+
+    def turn(self, placing: int, block: int, name: str, rounds: Sequence[float], cpu_time: float) -> None:
+        """Keep a turn of the side of this name: seconds of its rounds, mean CPU seconds of one."""
+        self._kept[name].extend(rounds[:_KEPT])
+        for metric, value in (("latency", min(rounds)), ("cpu_time", cpu_time)):
+            self.keep(metric, placing, block, name, value)
+
+    def keep(self, metric: str, placing: int, block: int, name: str, value: float) -> None:
+        """Keep what a turn found of a metric."""
+        self._turns[metric, placing, block][name].append(math.log(max(value, 1e-9)))
+
+    def blocks_of(self, metric: str, name: str) -> tuple[float, ...]:
+        """By placing and block the geometric mean of a seat's turns."""
+        return tuple(
+            math.exp(statistics.mean(seats[name]))
+            for (of, *_), seats in sorted(self._turns.items())
+            if of == metric and name in seats
+        )
+
+    def pair(self, device: str, seconds: float) -> Pair:
+        """What the turns say."""
+        differences = {
+            metric: statistics.median(
+                statistics.mean(sides["head"]) - statistics.mean(sides["base"])
+                for (of, _, _), sides in self._turns.items()
+                if of == metric
+            )
+            for metric in ("latency", "cpu_time")
+        }
+        memory = {name: _gated(found, device) for name, found in self.memory.items()}
+        for metric in memory["base"].keys() & memory["head"].keys():
+            differences[metric] = math.log(memory["head"][metric] / memory["base"][metric])
+        values = {name: self._times(name) | found for name, found in memory.items()}
+        return Pair(differences, self._kept, values, self.described, self._drift(), seconds, self.flags, self._unfit)
+
+    def _times(self, name: str) -> dict[str, float]:
+        """The side's median round, and its median turn's CPU time, in seconds."""
+        turns = [side for (of, _, _), sides in self._turns.items() if of == "cpu_time" for side in sides[name]]
+        return {"latency": statistics.median(self._kept[name]), "cpu_time": math.exp(statistics.median(turns))}
+
+    def _drift(self) -> float:
+        def level(placing: int, block: int) -> float:
+            return statistics.mean(value for side in self._turns["latency", placing, block].values() for value in side)
+
+        return statistics.median(
+            level(placing, self.blocks - 1) - level(placing, 0) for placing in range(self._placings)
+        )
+
+
+def _gated(found: Mapping[str, float], device: str) -> dict[str, float]:
+    """A side's memory under the names that a gate uses."""
+    names = {
+        "program_memory": "program_memory",
+        f"{'device' if device == 'gpu' else 'host'}_peak_memory": "peak_memory",
+    }
+    return {name: found[source] for source, name in names.items() if found.get(source)}
