@@ -11,6 +11,7 @@ from fwbench.compare.criteria import CRITERIA, Threshold, parse
 from fwbench.errors import UserError
 
 FAIL = "--fwbench-fail"
+ALLOW_MISMATCH = "allow-mismatch"
 MARKER = "fwbench_fail"
 
 

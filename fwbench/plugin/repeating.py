@@ -1,13 +1,12 @@
 """Results that arrive after a test has passed: a second measurement of a disturbed workload, and rounds of turns."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from pytest_benchmark.stats import Stats
 
-from fwbench.machine.disturbances import Disturbance, disturbances, lengthening
+from fwbench.machine.disturbances import disturbances, lengthening
 from fwbench.plugin.replaying import extra_info
 from fwbench.record.measurement import Measurement
 from fwbench.suite.profiles import Protocol
@@ -44,11 +43,3 @@ def better(first: Measurement, second: Measurement) -> Measurement:
     """The one that was disturbed less, with the other beside it."""
     worse = second.failure or lengthening([second]) > lengthening([first])
     return first.beside(second) if worse else second.beside(first)
-
-
-def fail_late(item: pytest.Item, found: Sequence[Disturbance]) -> None:
-    """Report an error of a test that has passed, as pytest does where something goes wrong after it."""
-    met = "; ".join(f"{one.cause.happened} meanwhile ({one.detail}). {one.cause.next_step}" for one in found)
-    sentence = f"{item.nodeid} was measured, but {met}, and measure again, or leave out --fwbench-strict."
-    report = pytest.TestReport(item.nodeid, item.location, {}, "failed", sentence, "teardown")
-    item.ihook.pytest_runtest_logreport(report=report)

@@ -15,11 +15,10 @@ from typing import Any
 
 import pytest
 
-from fwbench.errors import UserError
+from fwbench.errors import UserError, hint
 from fwbench.gates import Gate, choose
 from fwbench.gates import options as gate_options
 from fwbench.machine import machine, versions
-from fwbench.machine.disturbances import disturbances
 from fwbench.meters.energy import counter
 from fwbench.models import CATALOG
 from fwbench.models.project import Project
@@ -28,7 +27,7 @@ from fwbench.plugin import plan, pooling, replaying, resuming, saving, spreading
 from fwbench.plugin.conditions import conditions
 from fwbench.plugin.deciding import Contest, contests, decide
 from fwbench.plugin.progress import Progress
-from fwbench.plugin.repeating import Made, better, fail_late
+from fwbench.plugin.repeating import Made, better
 from fwbench.plugin.selecting import fetch_weights, select, steered_by_marker
 from fwbench.plugin.session import Session
 from fwbench.record import files
@@ -37,8 +36,6 @@ from fwbench.record.lanes import LANES
 from fwbench.record.measurement import WAITING, Failure, Measurement
 from fwbench.record.workload import Workload
 from fwbench.report import summary
-from fwbench.report.cases import cases
-from fwbench.report.evidence import differ
 from fwbench.suite.profiles import Protocol
 from fwbench.worker import interrupts
 from fwbench.worker.client import PACKAGE
@@ -92,7 +89,6 @@ class Run:
         self._spent: dict[str, float] = {}  # seconds that a pool took for a test's measurement
         self._made: list[Made] = []
         self._begun = time.monotonic()
-        self._strict: bool = config.getoption("fwbench_strict")
         self._digests: dict[Workload, tuple[str, str]] = {}
 
     @functools.cached_property
@@ -110,7 +106,6 @@ class Run:
             asked.threads,
             asked.processes,
             asked.patience,
-            asked.fallback,
             asked.fit_batch,
         )
 
@@ -181,7 +176,7 @@ class Run:
         for name in self.selection.asked.get("models", ()):
             if name not in self.project.models:
                 known = [name for name, model in self.project.models.items() if model.parameters or name not in CATALOG]
-                raise pytest.UsageError(f"unknown model {name!r} in --fwbench-models: choose from {', '.join(known)}.")
+                raise pytest.UsageError(f"unknown model {name!r} in --fwbench-models: {hint(name, known)}.")
 
     def _deselect(self, items: list[pytest.Item]) -> None:
         """Leave out tests of which this run measures nothing, and what its gate does not cover."""
@@ -214,8 +209,9 @@ class Run:
         self._measures = bool(measured)
         if self.gate:
             self._expect(measured, self.gate)
-        if self.selection.weights == "pretrained" and not self._config.option.collectonly:
-            models = [self.project.models[name] for name in dict.fromkeys(w.model for w in measured.values())]
+        published = dict.fromkeys(w.model for w in measured.values() if w.weights == "pretrained")
+        if published and not self._config.option.collectonly:
+            models = [self.project.models[name] for name in published]
             fetch_weights(models, self.session.python("torch"))
         if not measured or self._benchmarking.disabled or self._benchmarking.skip:
             return
@@ -364,8 +360,6 @@ class Run:
         for one in found:
             if self.session.patient and self._is_made_again(one.measurement.workload):
                 self._replace(one)
-            if self._strict and (still := disturbances([one.measurement])):
-                fail_late(one.item, still)
 
     def _is_made_again(self, workload: Workload) -> bool:
         """Not a fit, which may take hours; nor what prices the harness, whose nanoseconds nobody compares."""
@@ -554,8 +548,6 @@ class Run:
                 session.exitstatus = self.gate.finish(int(session.exitstatus))
             except OSError as error:
                 self._unwritten.append(f"{error.filename} cannot be written ({error.strerror})")
-        if self._strict and session.exitstatus == pytest.ExitCode.OK and differ(cases(self._measurements)):
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
         if self._unwritten and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             session.exitstatus = pytest.ExitCode.USAGE_ERROR
         if "session" in vars(self):

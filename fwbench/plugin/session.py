@@ -50,12 +50,10 @@ class Session:
             selection.device,
             selection.pythons,
             project,
-            fallback=selection.fallback,
             fit_batch=selection.fit_batch,
             ceilings=Kept(storage / "ceilings", machine),
         )
         self._workers.patience = selection.patience
-        self._workers.coordinator = selection.coordinator
         self.journal = Journal(storage / "journal", conditions)
         self._pool = pool
         # Of the measurements that came before they were asked for, those that are in the journal.

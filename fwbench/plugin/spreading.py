@@ -1,12 +1,12 @@
 """One test spread over what it measures or proves: its parameters, their ids, and the marks that select them."""
 
-import difflib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from fwbench.errors import hint
 from fwbench.models import Model
 from fwbench.models.project import Project, complete
 from fwbench.record.lanes import LANES
@@ -187,6 +187,4 @@ def _models(marker: pytest.Mark, project: Project) -> list[Model]:
 def _known(names: Iterable[str], known: Collection[str], kind: str, where: str = "") -> None:
     for name in names:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(sorted(known))}"
-            raise ValueError(f"unknown {kind} {name!r}{where}: {hint}")
+            raise ValueError(f"unknown {kind} {name!r}{where}: {hint(name, sorted(known))}")

@@ -160,11 +160,6 @@ def tally(given: Iterable[Case]) -> dict[str, str]:
     }
 
 
-def differ(given: Iterable[Case]) -> bool:
-    """Whether any two lanes do not compute the same."""
-    return any(evidence(one, other).word == "different" for one, other in _pairs(given))
-
-
 def _pairs(given: Iterable[Case]) -> Iterator[tuple[Case, Case]]:
     for comparison in comparisons(given):
         yield from itertools.combinations(comparison.lanes.values(), 2)

@@ -32,7 +32,6 @@ class Setup:
     threads: int
     processes: int
     patience: float
-    fallback: bool
     fit_batch: bool
 
 
@@ -112,9 +111,7 @@ class Slot:
     def _made(self, setup: Setup) -> Workers:
         described = dict(self.describe()["machine"])
         here = Machine(**{**described, "threads": setup.threads})
-        workers = Workers(
-            here, setup.device, setup.pythons, setup.project, fallback=setup.fallback, fit_batch=setup.fit_batch
-        )
+        workers = Workers(here, setup.device, setup.pythons, setup.project, fit_batch=setup.fit_batch)
         workers.patience = setup.patience
         return workers
 

@@ -425,7 +425,7 @@ def test_a_slot_measures_as_a_run_without_a_pool_does(here, monkeypatch):
     setup = dataclasses.replace(SETUP, processes=3, patience=5.0, threads=1)
     found = slot.measure(setup, WORKLOADS[0].to_json(), QUICK.to_json())
     assert len(Measurement.from_json(found).processes) == 3
-    assert asked == [((4, 6), 1, "cpu", {"fallback": True, "fit_batch": False}), 5.0, 3.0, 1.0]
+    assert asked == [((4, 6), 1, "cpu", {"fit_batch": False}), 5.0, 3.0, 1.0]
     assert slot.stages() == ["build", "process 2", "build", "process 3", "build"]
 
 
