@@ -38,7 +38,7 @@ class Field:
         modes: the modes that it is about; empty: all of them. The ids of its only mode show its default, too.
         source: what decides it in a run of pytest; empty: `--fwbench-set`.
         single: whether a comma is part of its value instead of standing between several.
-        kind, default: as the dataclass declares them.
+        name, kind, default: as the dataclass declares them.
     """
 
     help: str
@@ -48,16 +48,17 @@ class Field:
     modes: tuple[str, ...] = ()
     source: str = ""
     single: bool = False
+    name: str = ""
     kind: Any = str
     default: Any = None
 
-    def check(self, name: str, value: Any) -> None:
+    def check(self, value: Any) -> None:
         """Refuse a value that the field cannot have.
 
         Raises:
             ValueError: it is one; the sentence names the field and the value.
         """
-        name = name.replace("_", " ")
+        name = self.name.replace("_", " ")
         if self.choices and value not in self.choices:
             raise ValueError(f"unknown {name} {value!r}: {hint(str(value), self.choices)}")
         if self.least is not None and (type(value) is not int or value < self.least):
@@ -66,12 +67,17 @@ class Field:
             raise ValueError(f"{name} {value!r} is not a number above 0")
 
     @property
+    def option(self) -> str:
+        """The option that sets it in a run of pytest; empty: none does."""
+        return self.source if self.source.startswith("--") else "" if self.source else f"--fwbench-set={self.name}"
+
+    @property
     def values(self) -> str:
         """The values that it may have, in words."""
         least = "" if self.least is None else f" of at least {self.least}"
         return ", ".join(self.choices) or f"{_KINDS[self.kind][0]}{least}"
 
-    def parse(self, name: str, text: str) -> Any:
+    def parse(self, text: str) -> Any:
         """The value that a text states.
 
         Raises:
@@ -80,8 +86,8 @@ class Field:
         try:
             value = _KINDS[self.kind][1](text)
         except (ValueError, KeyError):
-            raise ValueError(f"{name}={text} is not {self.values}") from None
-        self.check(name, value)
+            raise ValueError(f"{self.name}={text} is not {self.values}") from None
+        self.check(value)
         return value
 
 
@@ -89,7 +95,9 @@ def fields(of: type) -> dict[str, Field]:
     """The fields of a dataclass of which anything is stated, by name."""
     hints = typing.get_type_hints(of, include_extras=True)
     return {
-        field.name: dataclasses.replace(hint.__metadata__[0], kind=hint.__origin__, default=field.default)
+        field.name: dataclasses.replace(
+            hint.__metadata__[0], name=field.name, kind=hint.__origin__, default=field.default
+        )
         for field in dataclasses.fields(of)
         if typing.get_origin(hint := hints[field.name]) is typing.Annotated
     }
@@ -111,7 +119,6 @@ def parse(texts: Iterable[str], known: Mapping[str, Field], *, several: bool = F
             raise ValueError(f"{text!r} is not FIELD=VALUE, as in seed=1")
         if name not in known:
             raise ValueError(f"there is no field {name!r}: {hint(name, sorted(known))}")
-        field = known[name]
-        parts = values.split(",") if several and not field.single else [values]
-        found[name] = tuple(dict.fromkeys(field.parse(name, part.strip()) for part in parts))
+        parts = values.split(",") if several and not known[name].single else [values]
+        found[name] = tuple(dict.fromkeys(known[name].parse(part.strip()) for part in parts))
     return found

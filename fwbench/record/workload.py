@@ -128,7 +128,7 @@ class Workload:
 
     def __post_init__(self) -> None:
         for name, field in FIELDS.items():
-            field.check(name, getattr(self, name))
+            field.check(getattr(self, name))
         if self.batch_size % self.parts:
             raise ValueError(f"a batch of {self.batch_size} cannot be cut into {self.parts} equal parts")
 

@@ -175,22 +175,14 @@ def _again(series: Series, shift: Shift) -> tuple[str, str]:
 
 def _pytest(workload: Workload, point: Point) -> str:
     """The command that measures a workload, and nothing else."""
-    options = {
-        "profile": point.measurement.protocol.get("profile"),
-        "frameworks": workload.lane,
-        "models": workload.model,
-        "batch-sizes": workload.batch_size,
-        "precision": workload.precision if workload.precision != "fp32" else None,
-    }
-    settings = {name: getattr(workload, name) for name, field in FIELDS.items() if not field.source}
+    profile = point.measurement.protocol.get("profile")
     name = point.run.record.names.get(point.measurement.workload, "")
     words = ["pytest", *([name] if name else []), "--benchmark-only", *([] if name else ["-k", workload.id])]
-    words += [f"--fwbench-{option}={value}" for option, value in options.items() if value is not None]
-    words += [
-        f"--fwbench-set={name}={'true' if value is True else value}"
-        for name, value in settings.items()
-        if value != FIELDS[name].default
-    ]
+    words += [f"--fwbench-profile={profile}"] if profile is not None else []
+    for field in FIELDS.values():
+        value = getattr(workload, field.name)
+        if field.option and (value != field.default or field.name == "batch_size"):
+            words.append(f"{field.option}={'true' if value is True else value}")
     return shlex.join(words)
 
 
