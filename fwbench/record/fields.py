@@ -33,17 +33,19 @@ class Field:
     Attributes:
         help: its meaning, in one line.
         mark: how an id shows a value other than the default, `{}` standing for the value; empty: it does not.
-        choices: all values that it may have; empty: any of its type.
+        choices: all values that may be asked for; empty: any of its type.
+        open: whether a record may hold other values than `choices`, as that of a newer fwbench does.
         least: the smallest whole number that it may be.
         modes: the modes that it is about; empty: all of them. The ids of its only mode show its default, too.
         source: what decides it in a run of pytest; empty: `--fwbench-set`.
-        single: whether a comma is part of its value instead of standing between several.
+        single: whether a run has one value of it, of which a comma is a part.
         name, kind, default: as the dataclass declares them.
     """
 
     help: str
     mark: str = ""
     choices: tuple[str, ...] = ()
+    open: bool = False
     least: int | None = None
     modes: tuple[str, ...] = ()
     source: str = ""
@@ -52,14 +54,17 @@ class Field:
     kind: Any = str
     default: Any = None
 
-    def check(self, value: Any) -> None:
+    def check(self, value: Any, *, asked: bool = False) -> None:
         """Refuse a value that the field cannot have.
+
+        Args:
+            asked: whether somebody asks for it, or else a record may hold it.
 
         Raises:
             ValueError: it is one; the sentence names the field and the value.
         """
         name = self.name.replace("_", " ")
-        if self.choices and value not in self.choices:
+        if self.choices and value not in self.choices and (asked or not self.open):
             raise ValueError(f"unknown {name} {value!r}: {hint(str(value), self.choices)}")
         if self.least is not None and (type(value) is not int or value < self.least):
             raise ValueError(f"{name} {value!r} is not a whole number of at least {self.least}")
@@ -87,7 +92,7 @@ class Field:
             value = _KINDS[self.kind][1](text)
         except (ValueError, KeyError):
             raise ValueError(f"{self.name}={text} is not {self.values}") from None
-        self.check(value)
+        self.check(value, asked=True)
         return value
 
 

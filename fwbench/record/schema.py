@@ -97,9 +97,9 @@ MACHINE = _shape(Machine, {"threads": _Size})
 WORKLOAD = _BOUNDS[Workload] = _shape(
     Workload,
     {
-        **dict.fromkeys(("lane", "model", "variant"), _Name),
+        **dict.fromkeys(("lane", "model", "mode", "data", "variant"), _Name),
         **{name: _Size for name, field in FIELDS.items() if field.least == 1},
-        **{name: _one_of(field.choices) for name, field in FIELDS.items() if field.choices},
+        **{name: _one_of(field.choices) for name, field in FIELDS.items() if field.choices and not field.open},
         "learning_rate": _Positive | None,
         "axes": dict[_Name, _Integer],
         "target": _Name | None,

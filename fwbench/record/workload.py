@@ -36,6 +36,7 @@ class Workload:
             "What is measured: a forward pass, one optimizer step, or epochs of training with validation; `dispatch` "
             "and `fixed` price the harness itself.",
             choices=(*MODES, *HARNESS_MODES),
+            open=True,
             source="the tests",
         ),
     ] = "inference"
@@ -56,7 +57,9 @@ class Workload:
     weights: Annotated[
         str, Field("The models' weights: drawn with a seed, or torchvision's published ones.", "{}", choices=WEIGHTS)
     ] = "drawn"
-    data: Annotated[str, Field("What epochs are trained on.", "{}", choices=DATA, modes=("fit",))] = "synthetic"
+    data: Annotated[
+        str, Field("What epochs are trained on.", "{}", choices=DATA, open=True, modes=("fit",), single=True)
+    ] = "synthetic"
     data_path: Annotated[
         str | None,
         Field(
@@ -71,7 +74,8 @@ class Workload:
         str, Field("The optimizer of training; `sgd` has momentum.", "{}", choices=OPTIMIZERS, modes=TRAINING)
     ] = "adam"
     learning_rate: Annotated[
-        float | None, Field("The learning rate of training, in place of the optimizer's own.", "lr{:g}", modes=TRAINING)
+        float | None,
+        Field("The learning rate of training, in place of the optimizer's own.", "lr{:g}", modes=TRAINING, single=True),
     ] = None
     accumulate: Annotated[
         int,
