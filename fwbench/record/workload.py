@@ -58,7 +58,7 @@ class Workload:
         str, Field("The models' weights: drawn with a seed, or torchvision's published ones.", "{}", choices=WEIGHTS)
     ] = "drawn"
     data: Annotated[
-        str, Field("What epochs are trained on.", "{}", choices=DATA, open=True, modes=("fit",), single=True)
+        str, Field("The data that epochs are trained on.", "{}", choices=DATA, open=True, modes=("fit",), single=True)
     ] = "synthetic"
     data_path: Annotated[
         str | None,

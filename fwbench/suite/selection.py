@@ -75,9 +75,9 @@ class Selection:
             single=True,
         ),
     ] = "weak"
-    fit_batch: Annotated[
-        bool, Field("Whether a batch that does not fit into memory is halved until it does.", single=True)
-    ] = False
+    fit_batch: Annotated[bool, Field("A batch that does not fit into memory is halved until it does.", single=True)] = (
+        False
+    )
 
     @property
     def parts(self) -> tuple[Part, ...]:

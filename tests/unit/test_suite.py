@@ -178,8 +178,9 @@ def test_every_combination_of_several_values_is_measured_in_the_modes_that_have_
 def test_the_docs_and_the_help_name_every_option_and_field(pytester):
     text = Path(__file__).parents[2].joinpath("docs", "options.md").read_text()
     options = [name for name in vars(pytester.parseconfig("-p", "fwbench.plugin").option) if name.startswith("fwbench")]
-    missing = [name for name in options if f"| `--{name.replace('_', '-')}" not in text]
-    rows = [f"| `{name}` | {field.values} | {field.help} |" for name, field in SETTINGS.items()]
+    missing = [name for name in options if f"`--{name.replace('_', '-')}" not in text.partition("## ")[0]]
+    defaults = {name: "" if field.default is None else str(field.default).lower() for name, field in SETTINGS.items()}
+    rows = [f"| `{f.name}` | {f.values} | {defaults[f.name]} | {f.help} |" for f in SETTINGS.values()]
     missing += [row for row in rows if row not in text]
     assert not missing, "docs/options.md needs:\n" + "\n".join(missing)
     assert ", ".join(SETTINGS) in re.sub(r"\s+", " ", str(pytester.runpytest_inprocess("--help").stdout))
