@@ -5,7 +5,7 @@ import math
 import os
 import shlex
 import subprocess
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from fwbench.errors import hint
 from fwbench.machine import Machine, nvml
 from fwbench.models import CATALOG, Model, pretrained
 from fwbench.record.fields import Field, parse
-from fwbench.record.lanes import LANES, Lane
+from fwbench.record.lanes import LANES
 from fwbench.record.workload import FIELDS
 from fwbench.suite.profiles import PROFILES, Protocol
 from fwbench.suite.selection import SETTINGS, Selection, pythons
@@ -46,14 +46,18 @@ def select(config: pytest.Config, machine: Machine) -> Selection:
         )
     given = _settings(config)
     # Whether there is such a model is known when all tests are collected, which may name models of their own.
-    models = _names(config, "--fwbench-models", "model", None)
+    models = _values(config, "--fwbench-models", "model")
     unpublished = [name for name in models if name in CATALOG and not CATALOG[name].published]
     if given.get("weights") == ("pretrained",) and unpublished:
         raise pytest.UsageError(
             f"--fwbench-set weights=pretrained: torchvision publishes no weights of {', '.join(unpublished)}."
         )
+    lanes = _values(config, "--fwbench-frameworks", "lane")
+    known = [lane.name for lane in LANES.values() if not lane.internal]
+    for unknown in (lane for lane in lanes if lane not in known):
+        raise pytest.UsageError(f"unknown framework {unknown!r} in --fwbench-frameworks: {hint(unknown, known)}.")
     asked = {
-        "lanes": _names(config, "--fwbench-frameworks", "framework", [lane.name for lane in _lanes()]),
+        "lanes": lanes,
         "models": models,
         "batch_sizes": _values(config, "--fwbench-batch-sizes", "batch_size"),
     }
@@ -149,22 +153,6 @@ def _given_options(config: pytest.Config) -> set[str]:
     return {argument.partition("=")[0] for argument in arguments if argument.startswith("--")}
 
 
-def _split(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-def _names(config: pytest.Config, option: str, kind: str, known: Collection[str] | None) -> tuple[str, ...]:
-    text = config.getoption(option)
-    names = tuple(dict.fromkeys(_split(text or "")))
-    if text is not None and not names:
-        choice = f": choose from {', '.join(known)}" if known else ""
-        raise pytest.UsageError(f"{option} names no {kind}{choice}.")
-    for name in names:
-        if known is not None and name not in known:
-            raise pytest.UsageError(f"unknown {kind} {name!r} in {option}: {hint(name, known)}.")
-    return names
-
-
 def _threads(config: pytest.Config, machine: Machine) -> int:
     if config.getoption("fwbench_threads") is None:
         return 1 if config.getoption("fwbench_against") is not None and machine.device == "cpu" else machine.threads
@@ -243,11 +231,6 @@ def fetch_weights(models: Iterable[Model], python: str) -> None:
         if done.returncode:
             reason = done.stderr.strip().rpartition("\n")[2]
             raise pytest.UsageError(f"--fwbench-set weights=pretrained: {reason}.")
-
-
-def _lanes() -> list[Lane]:
-    """Those that a user may choose."""
-    return [lane for lane in LANES.values() if not lane.internal]
 
 
 def _pythons(config: pytest.Config) -> dict[str, str]:

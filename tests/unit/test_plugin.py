@@ -257,7 +257,7 @@ def test_an_unavailable_framework_skips_with_the_reason(suite):
     ("arguments", "sentence"),
     [
         (["--fwbench-models=resnet51"], "*unknown model 'resnet51' in --fwbench-models: the nearest is 'resnet50'.*"),
-        (["--fwbench-models="], "*--fwbench-models names no model*"),
+        (["--fwbench-models="], "*unknown model '' in --fwbench-models: choose from resnet50,*"),
         (["--fwbench-frameworks=mxnet"], "*unknown framework 'mxnet' in --fwbench-frameworks: choose from torch,*"),
         (["--fwbench-batch-sizes=0"], "*--fwbench-batch-sizes: batch size 0 is not a whole number of at least 1*"),
         (["--fwbench-batch-sizes=1,x"], "*--fwbench-batch-sizes: batch_size=x is not a whole number of at least 1*"),
