@@ -37,7 +37,7 @@ class Workload:
             "and `fixed` price the harness itself.",
             choices=(*MODES, *HARNESS_MODES),
             open=True,
-            source="the tests",
+            source="the test",
         ),
     ] = "inference"
     batch_size: Annotated[

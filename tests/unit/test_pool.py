@@ -31,7 +31,7 @@ from tests.unit.fakes import NO_PROJECT, FakeClock
 from tests.unit.recorded import MACHINE, measured
 from tests.unit.suites import benchmarks, in_process, suite  # noqa: F401
 
-SETUP = Setup(NO_PROJECT, "cpu", {}, 1, 1, 0.0, True, False)
+SETUP = Setup(NO_PROJECT, "cpu", {}, 1, 1, 0.0, False)
 QUICK = PROFILES["quick"]
 WORKLOADS = [Workload("torch", "mlp", batch_size=size) for size in (1, 2, 3, 4, 5)]
 

@@ -183,7 +183,9 @@ def test_the_docs_and_the_help_name_every_option_and_field(pytester):
     rows = [f"| `{f.name}` | {f.values} | {defaults[f.name]} | {f.help} |" for f in SETTINGS.values()]
     missing += [row for row in rows if row not in text]
     assert not missing, "docs/options.md needs:\n" + "\n".join(missing)
-    assert ", ".join(SETTINGS) in re.sub(r"\s+", " ", str(pytester.runpytest_inprocess("--help").stdout))
+    assert ", ".join(SETTINGS) in re.sub(
+        r"\s+", " ", str(pytester.runpytest_inprocess("-p", "fwbench.plugin", "--help").stdout)
+    )
 
 
 def test_naming_a_large_model_asks_for_no_epochs_of_it_unless_in_a_study(chosen):
