@@ -1,5 +1,8 @@
 """What the user must correct: one sentence, never a traceback."""
 
+import difflib
+from collections.abc import Iterable
+
 
 class UserError(Exception):
     """Input that cannot be used or an answer that cannot be had; its text says what, where and what to do.
@@ -8,3 +11,10 @@ class UserError(Exception):
     """
 
     EXIT_CODE = 4
+
+
+def hint(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence on a name that nobody knows: the nearest known one, or all of them."""
+    choices = list(known)
+    near = difflib.get_close_matches(name, choices, n=1)
+    return f"the nearest is {near[0]!r}" if near else f"choose from {', '.join(choices)}"

@@ -5,7 +5,6 @@ import dataclasses
 import json
 import os
 import sys
-import typing
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,15 +15,16 @@ from pytest_benchmark import stats as benchmarking
 from pytest_benchmark.utils import get_commit_info
 
 from fwbench.commands.prove import collected
-from fwbench.errors import UserError
+from fwbench.errors import UserError, hint
 from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.models.project import Project, complete
 from fwbench.record import files
+from fwbench.record.fields import parse
 from fwbench.record.journal import SCHEMA
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Measurement
-from fwbench.record.workload import MODES, Workload
+from fwbench.record.workload import FIELDS, Workload
 from fwbench.suite.profiles import PROFILES
 from fwbench.worker.client import RANK, Workers, command, environment
 from fwbench.worker.launching import Launched
@@ -44,7 +44,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "fields",
         nargs="+",
         metavar="FIELD=VALUE",
-        help="of the workload: lane, model, mode, batch_size (of all devices together), precision, devices and others",
+        help=f"of the workload: {', '.join(name for name in FIELDS if name != 'target')}",
     )
     parser.add_argument("--profile", choices=PROFILES, default="quick", help="how much to measure; default: quick")
     parser.add_argument(
@@ -104,48 +104,24 @@ def _in_ranks(here: Place, job: Mapping[str, Any], workload: Workload, tell: Any
     return launched.measure(workload, limit, tell)
 
 
-def _workload(fields: Sequence[str], size: int) -> Workload:
+def _workload(texts: Sequence[str], size: int) -> Workload:
     """The workload of `FIELD=VALUE` texts.
 
     Raises:
         UserError: one of them makes none; one sentence.
     """
-    kinds = typing.get_type_hints(Workload)
-    values: dict[str, Any] = {"devices": size, "device": machine().device}
-    for field in fields:
-        name, equals, text = field.partition("=")
-        if not equals:
-            raise UserError(f"{field!r} is not FIELD=VALUE, as in model=mlp.")
-        if name not in kinds or name == "target":
-            raise UserError(
-                f"a workload has no field {name!r}: choose from {', '.join(sorted(set(kinds) - {'target'}))}."
-            )
-        values[name] = _value(name, text, kinds[name])
-    for name in ("lane", "model"):
-        if name not in values:
-            raise UserError(f"a workload needs a {name}: give {name}=NAME.")
-    if values["lane"] not in LANES:
-        raise UserError(f"unknown lane {values['lane']!r}: choose from {', '.join(LANES)}.")
-    if values.get("mode", "inference") not in MODES:
-        raise UserError(f"unknown mode {values['mode']!r}: choose from {', '.join(MODES)}.")
     try:
+        stated = parse(texts, {name: field for name, field in FIELDS.items() if name != "target"})
+        values: dict[str, Any] = {"devices": size, "device": machine().device}
+        values |= {name: value for name, (value,) in stated.items()}
+        for name in ("lane", "model"):
+            if name not in values:
+                raise ValueError(f"a workload needs a {name}: give {name}=NAME")
+        if values["lane"] not in LANES:
+            raise ValueError(f"unknown lane {values['lane']!r}: {hint(values['lane'], LANES)}")
         return Workload(**values)
     except ValueError as error:
         raise UserError(f"{error}.") from None
-
-
-def _value(name: str, text: str, kind: Any) -> Any:
-    try:
-        if name == "axes":
-            return tuple((axis, int(size)) for axis, _, size in (one.partition(":") for one in text.split(",")))
-        if kind is bool:
-            return {"true": True, "false": False}[text.lower()]
-        if kind is int:
-            return int(text)
-        return float(text) if float in typing.get_args(kind) else text
-    except (ValueError, KeyError):
-        wanted = "true or false" if kind is bool else "AXIS:SIZE,..." if name == "axes" else "a number"
-        raise UserError(f"{name}={text!r} is not {wanted}.") from None
 
 
 def _project(workload: Workload) -> Project:
@@ -153,8 +129,8 @@ def _project(workload: Workload) -> Project:
         return Project(Path.cwd(), (Path.cwd(),))
     project, *_ = collected()
     if workload.model not in project.models:
-        known = ", ".join(name for name, model in project.models.items() if complete(model).networks)
-        raise UserError(f"unknown model {workload.model!r}: choose from {known}.")
+        known = [name for name, model in project.models.items() if complete(model).networks]
+        raise UserError(f"unknown model {workload.model!r}: {hint(workload.model, known)}.")
     return project
 
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 from fwbench.data.contract import Data, DataError
 from fwbench.data.synthetic import SIZES, Synthetic
+from fwbench.errors import hint
 from fwbench.models import Model
-
-NAMES = ("digits", "mnist", "imagenet-100", "synthetic")
+from fwbench.record.workload import DATA
 
 # The extra of fwbench's that brings what a source needs to be read.
 _EXTRAS = {"digits": "data", "mnist": "data", "imagenet-100": "imagenet"}
@@ -39,10 +39,10 @@ def open_data(
     Raises:
         DataError: there is no such source, it cannot serve this model, or what reads it is not installed; one sentence.
     """
-    if name not in NAMES:
-        raise DataError(f"unknown data {name!r}: choose from {', '.join(NAMES)}")
+    if name not in DATA:
+        raise DataError(f"unknown data {name!r}: {hint(name, DATA)}")
     if path is not None and name not in ("mnist", "imagenet-100"):
-        raise DataError(f"{name} takes no path, but was given {path!r}: leave it out")
+        raise DataError(f"{name} takes no data_path, but was given {path!r}: leave it out")
     if sizes is not None and name != "synthetic":
         raise DataError(f"{name} takes no sizes: they are the data's own")
     if not 0 <= seed < 2**32:
@@ -82,7 +82,7 @@ def _open(
         from fwbench.data.mnist import mnist
 
         if path is None:
-            raise DataError("mnist needs a path: name the folder that holds its four IDX files")
+            raise DataError("mnist needs data_path: name the folder that holds its four IDX files")
         return mnist(path, model, seed)
     if name == "imagenet-100":
         from fwbench.data.imagenet import HUB, ImageNet100

@@ -5,8 +5,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from fwbench.errors import hint
 from fwbench.gates.contract import Gate
-from fwbench.machine import Machine
+from fwbench.gates.options import ALLOW_MISMATCH, DIFFERENT, FAIL
+from fwbench.machine import Machine, targets
 from fwbench.models.project import Project
 from fwbench.suite.selection import Selection
 
@@ -17,11 +19,12 @@ _GATES = {
     "--fwbench-programs-only": ("programs", "ProgramsOnly"),
 }
 
+# The values of those that may have one.
+_VALUES = {"--fwbench-gate": (ALLOW_MISMATCH,), "--fwbench-programs-only": targets.NAMES}
+
 # What means nothing to a run without one of these.
 _ABOUT = {
-    "--fwbench-fail": ("--fwbench-against", "--fwbench-gate"),
-    "--fwbench-allow-mismatch": ("--fwbench-gate",),
-    "--fwbench-target": ("--fwbench-programs-only",),
+    FAIL: ("--fwbench-against", "--fwbench-gate"),
     "--fwbench-summary": tuple(_GATES),
 }
 
@@ -35,6 +38,10 @@ def choose(config: pytest.Config, selection: Selection, machine: Machine, projec
     asked = [option for option in _GATES if _given(config, option)]
     if len(asked) > 1:
         raise pytest.UsageError(f"{' and '.join(asked)} are different gates: leave one of them out.")
+    for option, values in _VALUES.items():
+        value = config.getoption(option[2:].replace("-", "_"))
+        if isinstance(value, str) and value not in values:
+            raise pytest.UsageError(f"{option} has no value {value!r}: {hint(value, values)}.")
     for option, gates in _ABOUT.items():
         if _given(config, option) and not set(asked) & set(gates):
             raise pytest.UsageError(f"{option} is about a gate: add {_either(gates)}, or leave it out.")
@@ -59,7 +66,8 @@ def choose(config: pytest.Config, selection: Selection, machine: Machine, projec
 
 def _given(config: pytest.Config, option: str) -> bool:
     """Whether somebody asked for it, be it by a variable that is empty: no gate must pass because none was chosen."""
-    return config.getoption(option[2:].replace("-", "_")) not in (None, False, [])
+    value = config.getoption(option[2:].replace("-", "_"))
+    return value not in (None, False, []) and not (option == FAIL and set(value) == {DIFFERENT})
 
 
 def _either(options: Sequence[str]) -> str:

@@ -138,7 +138,6 @@ class DuetGate(Gate):
                 self._machine,
                 self._selection.device,
                 protocol.deadline,
-                fallback=self._selection.fallback,
                 fit_batch=self._selection.fit_batch,
             )
             played = duet.Duet(missing)

@@ -11,6 +11,9 @@ from fwbench.compare.criteria import CRITERIA, Threshold, parse
 from fwbench.errors import UserError
 
 FAIL = "--fwbench-fail"
+ALLOW_MISMATCH = "allow-mismatch"
+# A value of the option that is no threshold, and needs no gate.
+DIFFERENT = "different"
 MARKER = "fwbench_fail"
 
 
@@ -60,7 +63,7 @@ def thresholds(config: pytest.Config, kind: str) -> dict[str, Threshold]:
         pytest.UsageError: an option is none, or names a metric that this gate has not.
     """
     found = {name: limit for name, criterion in CRITERIA.items() if (limit := getattr(criterion, kind))}
-    asked = _parsed(config.getoption("fwbench_fail"), FAIL)
+    asked = _parsed([text for text in config.getoption("fwbench_fail") if text != DIFFERENT], FAIL)
     for name in asked:
         if name not in found:
             other = "--fwbench-gate" if kind == "duet" else "--fwbench-against"

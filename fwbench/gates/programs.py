@@ -1,6 +1,6 @@
 """`--fwbench-programs-only`: every benchmark builds, compiles and is fingerprinted; nothing is timed.
 
-With `--fwbench-target` for a GPU that need not be here: then nothing is run either.
+`--fwbench-programs-only=h100` compiles for a GPU that need not be here: then nothing is run either.
 
 The run's journal holds the fingerprints. No file of pytest-benchmark's can: it wants rounds, and there are none. A
 later run is held to a journal, or to any record that was timed.

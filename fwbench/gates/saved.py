@@ -13,7 +13,7 @@ from fwbench.compare.findings import Outcome
 from fwbench.compare.saved import compare, mismatches
 from fwbench.errors import UserError
 from fwbench.gates.contract import Gate
-from fwbench.gates.options import baseline, storage, thresholds
+from fwbench.gates.options import ALLOW_MISMATCH, baseline, storage, thresholds
 from fwbench.machine import Machine
 from fwbench.models.project import Project
 from fwbench.record.lanes import LANES
@@ -36,7 +36,7 @@ class SavedGate(Gate):
     def __init__(self, config: pytest.Config, selection: Selection, machine: Machine, project: Project) -> None:
         super().__init__(config)
         self._thresholds = thresholds(config, "saved")
-        self._allow_mismatch = config.getoption("fwbench_allow_mismatch")
+        self._allow_mismatch = config.getoption("fwbench_gate") == ALLOW_MISMATCH
         self._machine = machine
         path = baseline(config)
         if path is None:
@@ -85,7 +85,7 @@ class SavedGate(Gate):
         if reasons:
             raise pytest.UsageError(
                 f"{self._base.path} is not comparable: {'; '.join(reasons)}. Renew the baseline, or add "
-                "--fwbench-allow-mismatch."
+                f"--fwbench-gate={ALLOW_MISMATCH}."
             )
 
     def covers(self, workload: Workload) -> bool:

@@ -33,8 +33,8 @@ from fwbench.worker.client import PACKAGE
 # else is a setting.
 _TOLD = frozenset(
     {
-        *("protocol", "suite", "asked", "precisions", "study", "pythons", "weights", "device", "training"),
-        *("data_path", "threads", "plain", "target", "patience", "minutes", "devices", "scaling", "coordinator"),
+        *("protocol", "suite", "asked", "settings", "study", "pythons", "device"),
+        *("threads", "patience", "minutes", "devices", "scaling"),
     }
 )
 

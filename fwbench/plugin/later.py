@@ -12,7 +12,7 @@ from pytest_benchmark.stats import Stats
 
 from fwbench.errors import UserError
 from fwbench.gates import Gate
-from fwbench.machine.disturbances import Disturbance, disturbances, lengthening
+from fwbench.machine.disturbances import disturbances, lengthening
 from fwbench.models.project import Project
 from fwbench.plugin.deciding import Contest, contests, decide
 from fwbench.plugin.progress import Progress
@@ -96,21 +96,6 @@ def better(first: Measurement, second: Measurement) -> Measurement:
     """The one that was disturbed less, with the other beside it."""
     worse = second.failure or lengthening([second]) > lengthening([first])
     return first.beside(second) if worse else second.beside(first)
-
-
-def fail_disturbed(made: Sequence[Made]) -> None:
-    """Fail what stays disturbed."""
-    for each in made:
-        if still := disturbances([each.measurement]):
-            _fail_late(each.item, still)
-
-
-def _fail_late(item: pytest.Item, found: Sequence[Disturbance]) -> None:
-    """Report an error of a test that has passed, as pytest does where something goes wrong after it."""
-    met = "; ".join(f"{one.cause.happened} meanwhile ({one.detail}). {one.cause.next_step}" for one in found)
-    sentence = f"{item.nodeid} was measured, but {met}, and measure again, or leave out --fwbench-strict."
-    report = pytest.TestReport(item.nodeid, item.location, {}, "failed", sentence, "teardown")
-    item.ihook.pytest_runtest_logreport(report=report)
 
 
 def take_turns(made: Sequence[Made], session: Session, project: Project, progress: Progress, end: float) -> None:

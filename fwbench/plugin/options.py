@@ -32,11 +32,18 @@ class _Choices(Collection[str]):
         return len(self._values)
 
 
-class _NewestOrNamed(argparse.Action):
-    """A journal: the newest one, or that of a path.
+class _Fields(_Choices):
+    """Names of fields, which the help lists; what is asked of them is read when the run begins."""
 
-    argparse takes for an option's value whatever follows it. Of `--fwbench-resume tests/benchmarks` that is what is to
-    be tested, so it is handed back.
+    def __contains__(self, value: object) -> bool:
+        return True
+
+
+class _Optional(argparse.Action):
+    """An option that may have a value.
+
+    argparse takes for that value whatever follows the option. In `--fwbench-resume tests/benchmarks` this is what is
+    to be tested, so it is handed back.
     """
 
     def __call__(
@@ -106,71 +113,18 @@ def _add_selection(group: pytest.OptionGroup) -> None:
         "GPUs, or on a CPU processes with cores of their own. Default: 1.",
     )
     group.addoption(
-        "--fwbench-scaling",
-        metavar="SCALING",
-        choices=_Choices("fwbench.suite.selection", "SCALINGS"),
-        help="Of --fwbench-devices, %(choices)s: whether each device has the batch that one would have (weak, the "
-        "default), or its part of that (strong).",
-    )
-    group.addoption(
-        "--fwbench-coordinator",
-        metavar="HOST:PORT",
-        help="Where the first of a workload's ranks listens for the others. Default: a free port of this host; under "
-        "Slurm, of the first node.",
-    )
-    group.addoption(
         "--fwbench-precision",
         metavar="PRECISIONS",
         help="Comma-separated arithmetic: fp32, tf32, bf16. Default: fp32 (IEEE everywhere).",
     )
     group.addoption(
-        "--fwbench-seeds",
-        metavar="SEEDS",
-        help="Comma-separated seeds of weights and of the data's order. Default: 0, or the study's.",
-    )
-    group.addoption(
-        "--fwbench-optimizer",
-        metavar="OPTIMIZER",
-        choices=_Choices("fwbench.record.workload", "OPTIMIZERS"),
-        help="Of training: %(choices)s. Default: adam, or the study's.",
-    )
-    group.addoption(
-        "--fwbench-learning-rate",
-        type=float,
-        metavar="RATE",
-        help="Learning rate of training. Default: the optimizer's, or the study's.",
-    )
-    group.addoption(
-        "--fwbench-accumulate",
-        type=int,
-        metavar="N",
-        help="Cut each training batch into N parts and add up their gradients. Default: 1.",
-    )
-    group.addoption(
-        "--fwbench-remat",
-        action="store_true",
-        help="Activation checkpointing (rematerialisation): compute a block's activations again in the backward pass "
-        "instead of keeping them.",
-    )
-    group.addoption(
-        "--fwbench-plain",
-        action="store_true",
-        help="Run networks with their framework's own operators alone, without the forms of convolutions that make JAX "
-        "fast on a CPU.",
-    )
-    group.addoption(
-        "--fwbench-data",
-        metavar="NAME[=PATH]",
-        help="Data of the mode fit: digits, mnist, imagenet-100 or synthetic; mnist needs the folder of its files, "
-        "imagenet-100 takes a folder or a name on the Hugging Face hub. Default: the suite's.",
-    )
-    group.addoption("--fwbench-epochs", type=int, metavar="N", help="Epochs of the mode fit. Default: the suite's.")
-    group.addoption(
-        "--fwbench-weights",
-        metavar="WEIGHTS",
-        choices=_Choices("fwbench.record.workload", "WEIGHTS"),
-        help="Weights of the models, %(choices)s: drawn with a seed (the default), or torchvision's published ones, "
-        "fetched once.",
+        "--fwbench-set",
+        metavar="FIELD=VALUES",
+        action="append",
+        default=[],
+        choices=_Fields("fwbench.suite.selection", "SETTINGS"),
+        help="Settings of what is measured, as in seed=0,1,2 or optimizer=sgd; each of several values is measured. "
+        "Fields: %(choices)s (docs/options.md). May be repeated.",
     )
     group.addoption(
         "--fwbench-threads",
@@ -201,23 +155,6 @@ def _add_selection(group: pytest.OptionGroup) -> None:
         "with 0 no lanes take turns.",
     )
     group.addoption(
-        "--fwbench-strict",
-        action="store_true",
-        help="Fail what stays disturbed, by other load or by a throttled GPU, and a run in which two lanes do not "
-        "compute the same, instead of noting it.",
-    )
-    group.addoption(
-        "--fwbench-fit-batch",
-        action="store_true",
-        help="Where a batch does not fit into memory, halve it until it does; the row is then that of the batch that "
-        "was measured.",
-    )
-    group.addoption(
-        "--fwbench-no-fallback",
-        action="store_true",
-        help="Do not run a lane again with its fallback flags where it crashes or its compiler fails on a GPU.",
-    )
-    group.addoption(
         "--fwbench-python",
         metavar="FRAMEWORK=PATH",
         action="append",
@@ -237,7 +174,7 @@ def _add_selection(group: pytest.OptionGroup) -> None:
         metavar="JOURNAL",
         nargs="?",
         const=True,
-        action=_NewestOrNamed,
+        action=_Optional,
         help="Go on with a run that was ended: take from its journal what was measured under the same machine, code, "
         "versions and settings, and measure the rest. Default: the newest journal in the storage.",
     )
@@ -252,8 +189,12 @@ def _add_gates(group: pytest.OptionGroup) -> None:
     )
     group.addoption(
         "--fwbench-gate",
-        action="store_true",
-        help="Fail where a benchmark is worse than in the record of --benchmark-compare=PATH, or is missing.",
+        metavar="allow-mismatch",
+        nargs="?",
+        const=True,
+        action=_Optional,
+        help="Fail where a benchmark is worse than in the record of --benchmark-compare=PATH, or is missing; with "
+        "allow-mismatch, compare also with records of other machines, settings or profiles.",
     )
     group.addoption(
         "--fwbench-fail",
@@ -263,12 +204,8 @@ def _add_gates(group: pytest.OptionGroup) -> None:
         # argparse formats help texts, in which a single % is an error.
         help="How much of a change fails a gate, as in latency:5%% or peak_memory:2%%+1MiB; metrics: latency, "
         "cpu_time, throughput, peak_memory, program_memory, compile_time, energy. May be repeated; a test's own is its "
-        "marker fwbench_fail.",
-    )
-    group.addoption(
-        "--fwbench-allow-mismatch",
-        action="store_true",
-        help="Let --fwbench-gate compare with records of other machines, settings or profiles.",
+        "marker fwbench_fail. `different`, with or without a gate, fails a run in which two lanes do not compute the "
+        "same.",
     )
     group.addoption(
         "--fwbench-summary",
@@ -279,14 +216,11 @@ def _add_gates(group: pytest.OptionGroup) -> None:
     )
     group.addoption(
         "--fwbench-programs-only",
-        action="store_true",
-        help="Time nothing: build and compile each program and take its fingerprint; with --benchmark-compare=PATH, "
-        "fail where it is not the one in that record or journal.",
-    )
-    group.addoption(
-        "--fwbench-target",
         metavar="GPU",
-        choices=_Choices("fwbench.machine.targets", "NAMES"),
-        help="With --fwbench-programs-only: the programs for this GPU, on a machine without one: %(choices)s. JAX "
-        "needs the extra fwbench[target].",
+        nargs="?",
+        const=True,
+        action=_Optional,
+        help="Time nothing: build and compile each program and take its fingerprint; with --benchmark-compare=PATH, "
+        "fail where it is not the one in that record or journal. GPU (a100, b200, h100 or h200) compiles for that one, "
+        "on a machine without it; JAX needs the extra fwbench[target] for it.",
     )

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from fwbench.errors import UserError
+from fwbench.errors import UserError, hint
 from fwbench.gates import Gate, choose
 from fwbench.gates import options as gate_options
 from fwbench.machine import machine, versions
@@ -82,7 +82,6 @@ class Run:
         self._spent: dict[str, float] = {}  # seconds that a pool took for a test's measurement
         self._made: list[later.Made] = []
         self._begun = time.monotonic()
-        self._strict: bool = config.getoption("fwbench_strict")
 
     @functools.cached_property
     def session(self) -> Session:
@@ -101,7 +100,6 @@ class Run:
             asked.threads,
             asked.processes,
             asked.patience,
-            asked.fallback,
             asked.fit_batch,
         )
 
@@ -172,7 +170,7 @@ class Run:
         for name in self.selection.asked.get("models", ()):
             if name not in self.project.models:
                 known = [name for name, model in self.project.models.items() if model.parameters or name not in CATALOG]
-                raise pytest.UsageError(f"unknown model {name!r} in --fwbench-models: choose from {', '.join(known)}.")
+                raise pytest.UsageError(f"unknown model {name!r} in --fwbench-models: {hint(name, known)}.")
 
     def _deselect(self, items: list[pytest.Item]) -> None:
         """Leave out tests of which this run measures nothing, and what its gate does not cover."""
@@ -205,8 +203,9 @@ class Run:
         self._measures = bool(measured)
         if self.gate:
             self._expect(measured, self.gate)
-        if self.selection.weights == "pretrained" and not self._config.option.collectonly:
-            models = [self.project.models[name] for name in dict.fromkeys(w.model for w in measured.values())]
+        published = dict.fromkeys(w.model for w in measured.values() if w.weights == "pretrained")
+        if published and not self._config.option.collectonly:
+            models = [self.project.models[name] for name in published]
             fetch_weights(models, self.selection.pythons.get("torch", sys.executable))
         if not measured or self._benchmarking.disabled or self._benchmarking.skip:
             return
@@ -310,8 +309,6 @@ class Run:
     def _go_on(self) -> None:
         """Measure what needs it again, and let lanes take turns, now that each test has had its measurement."""
         later.measure_again(self._made, self.session, self.gate, self._progress)
-        if self._strict:
-            later.fail_disturbed(self._made)
         if self.session.caches:
             end = self._begun + 60 * self.selection.minutes
             later.take_turns(self._made, self.session, self.project, self._progress, end)
@@ -428,7 +425,8 @@ class Run:
                 session.exitstatus = self.gate.finish(int(session.exitstatus))
             except OSError as error:
                 self._unwritten.append(f"{error.filename} cannot be written ({error.strerror})")
-        if self._strict and session.exitstatus == pytest.ExitCode.OK and differ(cases(self._measurements)):
+        strict = gate_options.DIFFERENT in self._config.getoption("fwbench_fail")
+        if strict and session.exitstatus == pytest.ExitCode.OK and differ(cases(self._measurements)):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         if self._unwritten and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             session.exitstatus = pytest.ExitCode.USAGE_ERROR

@@ -5,21 +5,21 @@ import math
 import os
 import shlex
 import subprocess
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
 
-from fwbench.data import NAMES as DATA
+from fwbench.errors import hint
 from fwbench.machine import Machine, nvml
 from fwbench.models import CATALOG, Model, pretrained
-from fwbench.record.lanes import LANES, Lane
-from fwbench.record.workload import PRECISIONS, Workload
+from fwbench.record.fields import Field, parse
+from fwbench.record.lanes import LANES
+from fwbench.record.workload import FIELDS
 from fwbench.suite.profiles import MINUTES, PROFILES, Protocol
-from fwbench.suite.selection import Selection, pythons
+from fwbench.suite.selection import SETTINGS, Selection, pythons
 from fwbench.suite.studies import STUDIES, SUITES
 from fwbench.worker.client import PACKAGE, allocated, command
-from fwbench.worker.ranks import RankError, address
 
 # Seconds that a run waits for other load to end where nobody says how long it may.
 _PATIENCE = 60.0
@@ -33,75 +33,73 @@ def select(config: pytest.Config, machine: Machine) -> Selection:
     """
     name = config.getoption("fwbench_study")
     study = STUDIES[name] if name else None
-    target = config.getoption("fwbench_target")
+    programs = config.getoption("fwbench_programs_only")
+    target = (programs,) if isinstance(programs, str) else ()
     # What is for another device is built on the CPU, and not run.
     device = "cpu" if target else machine.device
     profile = config.getoption("fwbench_profile") or (study.profile if study else "quick")
-    data, data_path = _data(config)
-    precisions = _names(config, "--fwbench-precision", "precision", PRECISIONS) or ("fp32",)
+    precisions = _values(config, "--fwbench-precision", "precision")
     if "tf32" in precisions and device == "cpu" and not target:
         raise pytest.UsageError(
             "--fwbench-precision tf32 needs an NVIDIA GPU with tensor cores, and the benchmarks run on the CPU "
             f"({machine.accelerator}): ask for fp32 or bf16."
         )
-    weights = config.getoption("fwbench_weights") or "drawn"
+    given = _settings(config)
     # Whether there is such a model is known when all tests are collected, which may name models of their own.
-    models = _names(config, "--fwbench-models", "model", None)
+    models = _values(config, "--fwbench-models", "model")
     unpublished = [name for name in models if name in CATALOG and not CATALOG[name].published]
-    if weights == "pretrained" and unpublished:
+    if given.get("weights") == ("pretrained",) and unpublished:
         raise pytest.UsageError(
-            f"--fwbench-weights pretrained: torchvision publishes no weights of {', '.join(unpublished)}."
+            f"--fwbench-set weights=pretrained: torchvision publishes no weights of {', '.join(unpublished)}."
         )
+    lanes = _values(config, "--fwbench-frameworks", "lane")
+    known = [lane.name for lane in LANES.values() if not lane.internal]
+    for unknown in (lane for lane in lanes if lane not in known):
+        raise pytest.UsageError(f"unknown framework {unknown!r} in --fwbench-frameworks: {hint(unknown, known)}.")
     asked = {
-        "lanes": _names(config, "--fwbench-frameworks", "framework", [lane.name for lane in _lanes()]),
+        "lanes": lanes,
         "models": models,
-        "batch_sizes": _numbers(config, "--fwbench-batch-sizes", "batch size", 1),
-        "seeds": _numbers(config, "--fwbench-seeds", "seed", 0),
-        "optimizer": config.getoption("fwbench_optimizer"),
-        "learning_rate": config.getoption("fwbench_learning_rate"),
-        "data": data,
-        "epochs": config.getoption("fwbench_epochs"),
+        "batch_sizes": _values(config, "--fwbench-batch-sizes", "batch_size"),
     }
-    _check(config)
+    settings = {"precision": precisions, "target": target} | {n: v for n, v in given.items() if n in FIELDS}
+    of_run = {name: value for name, (value,) in given.items() if name not in FIELDS}
     return Selection(
         protocol=_steered(config, PROFILES[profile].on(machine.device)),
         suite=study.parts if study else SUITES[device][profile],
-        asked={name: value for name, value in asked.items() if value not in (None, ())},
-        precisions=precisions,
+        asked={name: values for name, values in asked.items() if values},
+        settings={name: values for name, values in settings.items() if values},
         study=name,
-        weights=weights,
         pythons=_pythons(config),
         device=device,
-        training={
-            "accumulate": _at_least_one(config, "--fwbench-accumulate"),
-            "remat": config.getoption("fwbench_remat"),
-        },
-        data_path=data_path,
         threads=_threads(config, machine),
         processes=_at_least_one(config, "--fwbench-processes"),
         patience=_patience(config),
         minutes=_minutes(config, profile),
-        plain=config.getoption("fwbench_plain"),
-        target=target,
-        fallback=not config.getoption("fwbench_no_fallback"),
-        fit_batch=config.getoption("fwbench_fit_batch"),
         devices=_devices(config, machine),
-        scaling=config.getoption("fwbench_scaling") or "weak",
-        coordinator=_coordinator(config),
+        **of_run,
     )
 
 
-def _check(config: pytest.Config) -> None:
-    """Refuse what would make no workload, whatever the tests are.
+def _settings(config: pytest.Config) -> dict[str, tuple[Any, ...]]:
+    """What `--fwbench-set` asks for, by field."""
+    texts = config.getoption("fwbench_set")
+    for name in (text.partition("=")[0] for text in texts):
+        if name in FIELDS and FIELDS[name].source:
+            raise pytest.UsageError(f"--fwbench-set does not set {name}, which {FIELDS[name].source} decides.")
+    return _parsed("--fwbench-set", texts, SETTINGS)
 
-    Raises:
-        pytest.UsageError: one sentence.
-    """
-    epochs, rate = config.getoption("fwbench_epochs"), config.getoption("fwbench_learning_rate")
+
+def _values(config: pytest.Config, option: str, name: str) -> tuple[Any, ...]:
+    """The values of a field that has an option of its own; none where nobody gave it."""
+    text = config.getoption(option)
+    return () if text is None else _parsed(option, [f"{name}={text}"], FIELDS)[name]
+
+
+def _parsed(option: str, texts: Iterable[str], known: Mapping[str, Field]) -> dict[str, tuple[Any, ...]]:
     try:
-        Workload("", "", mode="fit", epochs=1 if epochs is None else epochs, learning_rate=rate)
+        return parse(texts, known, several=True)
     except ValueError as error:
-        raise pytest.UsageError(f"{error}.") from None
+        raise pytest.UsageError(f"{option}: {error}.") from None
 
 
 def steered_by_marker(protocol: Protocol, marker: pytest.Mark | None) -> Protocol:
@@ -155,34 +153,6 @@ def _given_options(config: pytest.Config) -> set[str]:
     return {argument.partition("=")[0] for argument in arguments if argument.startswith("--")}
 
 
-def _split(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-def _names(config: pytest.Config, option: str, kind: str, known: Collection[str] | None) -> tuple[str, ...]:
-    text = config.getoption(option)
-    names = tuple(dict.fromkeys(_split(text or "")))
-    if text is not None and not names:
-        choice = f": choose from {', '.join(known)}" if known else ""
-        raise pytest.UsageError(f"{option} names no {kind}{choice}.")
-    for name in names:
-        if known is not None and name not in known:
-            raise pytest.UsageError(f"unknown {kind} {name!r} in {option}: choose from {', '.join(known)}.")
-    return names
-
-
-def _numbers(config: pytest.Config, option: str, kind: str, least: int) -> tuple[int, ...]:
-    text = config.getoption(option)
-    numbers = []
-    for part in _split(text or ""):
-        if not part.isdecimal() or int(part) < least:
-            raise pytest.UsageError(f"{kind} {part!r} in {option} is not a whole number of at least {least}.")
-        numbers.append(int(part))
-    if text is not None and not numbers:
-        raise pytest.UsageError(f"{option} names no {kind}: give whole numbers of at least {least}.")
-    return tuple(dict.fromkeys(numbers))
-
-
 def _threads(config: pytest.Config, machine: Machine) -> int:
     if config.getoption("fwbench_threads") is None:
         return 1 if config.getoption("fwbench_against") is not None and machine.device == "cpu" else machine.threads
@@ -203,12 +173,12 @@ def _at_least_one(config: pytest.Config, option: str) -> int:
 
 
 def _devices(config: pytest.Config, machine: Machine) -> tuple[int, ...]:
-    numbers = _numbers(config, "--fwbench-devices", "number of devices", 1) or (1,)
+    numbers = _values(config, "--fwbench-devices", "devices") or (1,)
     most = max(numbers)
     if most == 1:
         return numbers
     asked = f"--fwbench-devices {most}"
-    for option in ("--fwbench-against", "--fwbench-target", "--fwbench-programs-only"):
+    for option in ("--fwbench-against", "--fwbench-programs-only"):
         if config.getoption(option[2:].replace("-", "_")) not in (None, False):
             raise pytest.UsageError(f"{option} looks at one device alone: leave {asked} out.")
     if allocated(os.environ):
@@ -219,17 +189,6 @@ def _devices(config: pytest.Config, machine: Machine) -> tuple[int, ...]:
         kind = "cores, one for each device" if machine.device == "cpu" else "GPUs that CUDA sees"
         raise pytest.UsageError(f"{asked}: this machine has {there} {kind}; ask for no more devices.")
     return numbers
-
-
-def _coordinator(config: pytest.Config) -> str:
-    text: str | None = config.getoption("fwbench_coordinator")
-    if text is None:
-        return ""
-    try:
-        address(text)
-    except RankError as error:
-        raise pytest.UsageError(f"--fwbench-coordinator: {error}.") from None
-    return text
 
 
 def _patience(config: pytest.Config) -> float:
@@ -257,21 +216,6 @@ def _minutes(config: pytest.Config, profile: str) -> float:
     return given
 
 
-def _data(config: pytest.Config) -> tuple[str | None, str | None]:
-    """The name of the data, and where they are."""
-    text = config.getoption("fwbench_data")
-    if text is None:
-        return None, None
-    name, _, path = text.partition("=")
-    if name not in DATA:
-        raise pytest.UsageError(f"unknown data {name!r} in --fwbench-data: choose from {', '.join(DATA)}.")
-    if name == "mnist" and not path:
-        raise pytest.UsageError("--fwbench-data mnist needs the folder of its four IDX files: mnist=PATH.")
-    if path and name in ("digits", "synthetic"):
-        raise pytest.UsageError(f"--fwbench-data {name} takes no path, but was given {path!r}: leave it out.")
-    return name, path or None
-
-
 def fetch_weights(models: Iterable[Model], python: str) -> None:
     """Let PyTorch fetch the published weights that are missing on this machine.
 
@@ -287,12 +231,7 @@ def fetch_weights(models: Iterable[Model], python: str) -> None:
         done = subprocess.run(command(python, fetch, *missing), capture_output=True, text=True)
         if done.returncode:
             reason = done.stderr.strip().rpartition("\n")[2]
-            raise pytest.UsageError(f"--fwbench-weights pretrained: {reason}.")
-
-
-def _lanes() -> list[Lane]:
-    """Those that a user may choose."""
-    return [lane for lane in LANES.values() if not lane.internal]
+            raise pytest.UsageError(f"--fwbench-set weights=pretrained: {reason}.")
 
 
 def _pythons(config: pytest.Config) -> dict[str, str]:

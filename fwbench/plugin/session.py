@@ -71,10 +71,8 @@ class Session:
             selection.device,
             selection.pythons,
             project,
-            fallback=selection.fallback,
             fit_batch=selection.fit_batch,
             patience=selection.patience,
-            coordinator=selection.coordinator,
             ceilings=Kept(storage / "ceilings", machine),
             compiled=shared,
         )

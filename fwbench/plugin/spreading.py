@@ -1,12 +1,12 @@
 """One test spread over what it measures or proves: its parameters, their ids, and the marks that select them."""
 
-import difflib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from fwbench.errors import hint
 from fwbench.models import Model
 from fwbench.models.project import Project, complete
 from fwbench.record.lanes import LANES
@@ -14,13 +14,7 @@ from fwbench.record.workload import HARNESS_MODES, MODES, Workload
 from fwbench.suite.selection import Selection
 
 # Under these names results can be grouped: each with the workload's field that it is.
-_PARAMETERS: Mapping[str, Callable[[Workload], str | int]] = {
-    "framework": lambda workload: workload.lane,
-    "model": lambda workload: workload.model,
-    "mode": lambda workload: workload.mode,
-    "batch_size": lambda workload: workload.batch_size,
-    "precision": lambda workload: workload.precision,
-}
+_PARAMETERS = {"framework": "lane", **{name: name for name in ("model", "mode", "batch_size", "precision")}}
 
 _WORKLOAD = "fwbench_workload"
 _CANDIDATE = "fwbench_candidate"
@@ -92,10 +86,10 @@ def parametrize(metafunc: pytest.Metafunc, found: list[Workload]) -> None:
     axes = list(dict.fromkeys(axis for workload in found for axis, _ in workload.axes))
     parameters = dict(_PARAMETERS)
     if any(workload.devices > 1 for workload in found):
-        parameters["devices"] = lambda workload: workload.devices
+        parameters["devices"] = "devices"
     values = [
         pytest.param(
-            *(read(workload) for read in parameters.values()),
+            *(getattr(workload, name) for name in parameters.values()),
             *(dict(workload.axes).get(axis) for axis in axes),
             id=workload.id,
             marks=[
@@ -187,6 +181,4 @@ def _models(marker: pytest.Mark, project: Project) -> list[Model]:
 def _known(names: Iterable[str], known: Collection[str], kind: str, where: str = "") -> None:
     for name in names:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(sorted(known))}"
-            raise ValueError(f"unknown {kind} {name!r}{where}: {hint}")
+            raise ValueError(f"unknown {kind} {name!r}{where}: {hint(name, sorted(known))}")

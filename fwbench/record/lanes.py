@@ -189,7 +189,7 @@ _JAX = Lane(
         "NPROC": "{threads}",
         # JAX would open every device that it sees.
         "JAX_PLATFORMS": {"cpu": "cpu"},
-        # Where there is no GPU, JAX's plugin for one is there to compile (`--fwbench-target`), and needs no driver.
+        # Without a GPU, JAX's plugin for one only compiles (`--fwbench-programs-only=GPU`), which needs no driver.
         "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": {"cpu": "1"},
         # A pool that takes three quarters of the GPU at start would be all that a memory meter sees.
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",

@@ -25,7 +25,7 @@ from fwbench.record.journal import SCHEMA
 from fwbench.record.machine import AcceleratorProcess, AcceleratorState, Machine, Node
 from fwbench.record.measurement import Failure, Measurement, Metric, Moment, Rank
 from fwbench.record.metrics import METRICS
-from fwbench.record.workload import DEVICES, OPTIMIZERS, PRECISIONS, WEIGHTS, Workload
+from fwbench.record.workload import FIELDS, Workload
 
 # No time, size, rate or energy is larger, and but for 0 none is smaller, so that ratios of two are numbers.
 MOST, LEAST = 1e30, 1e-30
@@ -98,12 +98,8 @@ WORKLOAD = _BOUNDS[Workload] = _shape(
     Workload,
     {
         **dict.fromkeys(("lane", "model", "mode", "data", "variant"), _Name),
-        **dict.fromkeys(("batch_size", "accumulate", "epochs", "devices"), _Size),
-        "precision": _one_of(PRECISIONS),
-        "device": _one_of(DEVICES),
-        "weights": _one_of(WEIGHTS),
-        "optimizer": _one_of(OPTIMIZERS),
-        "seed": _Integer,
+        **{name: _Size for name, field in FIELDS.items() if field.least == 1},
+        **{name: _one_of(field.choices) for name, field in FIELDS.items() if field.choices and not field.open},
         "learning_rate": _Positive | None,
         "axes": dict[_Name, _Integer],
         "target": _Name | None,

@@ -1,100 +1,140 @@
 """What to measure: pure data that travels as JSON from pytest to the worker and onto the record."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from fwbench.record.fields import Field, fields
 
 TRAINING = ("train_step", "fit")
 MODES = ("inference", *TRAINING)
-# Of the benchmarks that price the harness itself.
+# The benchmarks that price the harness itself have modes of their own.
 HARNESS_MODES = ("dispatch", "fixed")
 PRECISIONS = ("fp32", "tf32", "bf16")
 DEVICES = ("cpu", "gpu")
 OPTIMIZERS = ("adam", "sgd")
 WEIGHTS = ("drawn", "pretrained")
+DATA = ("digits", "mnist", "imagenet-100", "synthetic")
 
 
 @dataclass(frozen=True)
 class Workload:
     """One configuration to measure: the benchmark's id, the worker's input and the record's key.
 
-    Attributes:
-        lane: a name in `fwbench.record.lanes.LANES` (`torch`, `torch-compile`, `jax`, ...).
-        model: its name.
-        mode: what is measured; `inference` is a forward pass, `train_step` one optimizer step, `fit` epochs of
-            training with validation, `dispatch` an empty program over the model's weights.
-        batch_size: samples per step, of all devices together; at least 1.
-        precision: `fp32` (IEEE everywhere), `tf32` or `bf16`; never a framework's default.
-        device: `cpu` or `gpu`. It is no part of the id: the machine's fingerprint names the accelerator.
-        weights: where the model's weights come from: `drawn` (canonical, seeded) or `pretrained` (torchvision's).
-        seed: of the drawn weights, of the batch, and of the data's order.
-        optimizer: of the training modes: `adam` or `sgd` (with momentum).
-        learning_rate: None: the optimizer's default, in `fwbench.frameworks.training`.
-        accumulate: parts that a training step's batch is cut into, their gradients added up; divides the batch size.
-        remat: activation checkpointing (rematerialisation): whether a block's activations are computed again in the
-            backward pass instead of kept.
-        data: of `fit`: a name in `fwbench.data.NAMES`.
-        data_path: where this machine has the data; no part of the id.
-        epochs: of `fit`, at least 1.
-        variant: a study's label for a comparison that is not the corrected one.
-        axes: name and value of each of the model's axes that has several values, such as a sequence length.
-        plain: whether networks run with their framework's own operators alone, without fwbench's forms of convolutions
-            for JAX on a CPU.
-        target: the GPU that the program is compiled for without being run, a name in `fwbench.machine.targets.NAMES`;
-            None: it is for the device that it runs on.
-        devices: over how many devices a step is spread, each with an equal part of the batch (data parallelism); of
-            several on a CPU, each is a process with cores of its own.
+    All that is known of a field stands beside it, and the fields stand in the order in which an id shows them.
 
     Raises:
         ValueError: a field has a value that no worker could run; one sentence says which.
     """
 
-    lane: str
-    model: str
-    mode: str = "inference"
-    batch_size: int = 1
-    precision: str = "fp32"
-    device: str = "cpu"
-    weights: str = "drawn"
-    seed: int = 0
-    optimizer: str = "adam"
-    learning_rate: float | None = None
-    accumulate: int = 1
-    remat: bool = False
-    data: str = "synthetic"
-    data_path: str | None = None
-    epochs: int = 1
-    variant: str = ""
-    axes: tuple[tuple[str, int], ...] = ()
-    plain: bool = False
-    target: str | None = None
-    devices: int = 1
+    lane: Annotated[str, Field("A lane, which `fwbench list` names.", source="--fwbench-frameworks")]
+    model: Annotated[str, Field("A model, which `fwbench list` or a test names.", source="--fwbench-models")]
+    mode: Annotated[
+        str,
+        Field(
+            "What is measured: a forward pass, one optimizer step, or epochs of training with validation; `dispatch` "
+            "and `fixed` price the harness itself.",
+            choices=(*MODES, *HARNESS_MODES),
+            open=True,
+            source="the test",
+        ),
+    ] = "inference"
+    batch_size: Annotated[
+        int, Field("Samples of a step, of all devices together.", least=1, source="--fwbench-batch-sizes")
+    ] = 1
+    precision: Annotated[
+        str,
+        Field(
+            "Arithmetic: `fp32` is IEEE everywhere, and never a framework's default.",
+            "{}",
+            choices=PRECISIONS,
+            source="--fwbench-precision",
+        ),
+    ] = "fp32"
+    # It is no part of the id: the machine's fingerprint names the accelerator.
+    device: Annotated[str, Field("Where it runs.", choices=DEVICES, source="the machine")] = "cpu"
+    weights: Annotated[
+        str, Field("The models' weights: drawn with a seed, or torchvision's published ones.", "{}", choices=WEIGHTS)
+    ] = "drawn"
+    data: Annotated[
+        str, Field("The data that epochs are trained on.", "{}", choices=DATA, open=True, modes=("fit",), single=True)
+    ] = "synthetic"
+    data_path: Annotated[
+        str | None,
+        Field(
+            "Where the data are: for `mnist` the folder of its files, for `imagenet-100` a folder or a name on the "
+            "Hugging Face hub.",
+            modes=("fit",),
+            single=True,
+        ),
+    ] = None
+    epochs: Annotated[int, Field("Epochs of a training.", "e{}", least=1, modes=("fit",))] = 1
+    optimizer: Annotated[
+        str, Field("The optimizer of training; `sgd` has momentum.", "{}", choices=OPTIMIZERS, modes=TRAINING)
+    ] = "adam"
+    learning_rate: Annotated[
+        float | None,
+        Field("The learning rate of training, in place of the optimizer's own.", "lr{:g}", modes=TRAINING, single=True),
+    ] = None
+    accumulate: Annotated[
+        int,
+        Field(
+            "Equal parts that a training batch is cut into; their gradients are added up.",
+            "a{}",
+            least=1,
+            modes=TRAINING,
+        ),
+    ] = 1
+    remat: Annotated[
+        bool,
+        Field(
+            "Activation checkpointing (rematerialisation): the backward pass computes a block's activations again "
+            "instead of keeping them.",
+            "remat",
+            modes=TRAINING,
+        ),
+    ] = False
+    seed: Annotated[int, Field("The seed of drawn weights, of the batch and of the data's order.", "s{}", least=0)] = 0
+    variant: Annotated[
+        str, Field("A study's label for a comparison that is not the corrected one.", "{}", source="the study")
+    ] = ""
+    axes: Annotated[
+        tuple[tuple[str, int], ...],
+        Field("A value for each of the model's axes that has several, such as a sequence length.", source="the model"),
+    ] = ()
+    plain: Annotated[
+        bool,
+        Field(
+            "Networks of their framework's own operators alone, without fwbench's forms of convolutions for JAX on a "
+            "CPU.",
+            "plain",
+        ),
+    ] = False
+    target: Annotated[
+        str | None,
+        Field(
+            "The GPU that programs are compiled for without being run, in place of the device at hand.",
+            "{}",
+            source="--fwbench-programs-only",
+        ),
+    ] = None
+    devices: Annotated[
+        int,
+        Field(
+            "Devices over which a step is spread, each with an equal part of the batch (data parallelism); on a CPU, "
+            "processes with cores of their own.",
+            "d{}",
+            least=1,
+            source="--fwbench-devices",
+        ),
+    ] = 1
 
     def __post_init__(self) -> None:
-        counts = {
-            "batch size": self.batch_size,
-            "epochs": self.epochs,
-            "accumulate": self.accumulate,
-            "devices": self.devices,
-        }
-        for name, count in counts.items():
-            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-                raise ValueError(f"{name} {count!r} is not a whole number of at least 1")
-        if self.learning_rate is not None and not self.learning_rate > 0:
-            raise ValueError(f"learning rate {self.learning_rate!r} is not above 0")
+        for name, field in FIELDS.items():
+            field.check(getattr(self, name))
         if self.batch_size % self.parts:
             raise ValueError(f"a batch of {self.batch_size} cannot be cut into {self.parts} equal parts")
-        if self.precision not in PRECISIONS:
-            raise ValueError(f"unknown precision {self.precision!r}: choose from {', '.join(PRECISIONS)}")
-        if self.device not in DEVICES:
-            raise ValueError(f"unknown device {self.device!r}: choose from {', '.join(DEVICES)}")
-
-        if self.weights not in WEIGHTS:
-            raise ValueError(f"unknown weights {self.weights!r}: choose from {', '.join(WEIGHTS)}")
-
-        if self.optimizer not in OPTIMIZERS:
-            raise ValueError(f"unknown optimizer {self.optimizer!r}: choose from {', '.join(OPTIMIZERS)}")
 
     def halved(self) -> "Workload | None":
         """With half the batch, rounded down to a multiple of `parts`; None where that leaves nothing."""
@@ -127,33 +167,16 @@ class Workload:
     @property
     def id(self) -> str:
         """The stable name under which baselines keep this workload; defaults are not named."""
-        parts = [self.lane, self.model, self.mode, f"b{self.batch_size}"]
-        parts += [f"{axis}{size}" for axis, size in self.axes]
-        if self.precision != "fp32":
-            parts.append(self.precision)
-        if self.weights != "drawn":
-            parts.append(self.weights)
-        if self.mode == "fit":
-            parts += [self.data, f"e{self.epochs}"]
-        if self.optimizer != "adam":
-            parts.append(self.optimizer)
-        if self.learning_rate is not None:
-            parts.append(f"lr{self.learning_rate:g}")
-        if self.accumulate != 1:
-            parts.append(f"a{self.accumulate}")
-        if self.remat:
-            parts.append("remat")
-        if self.seed:
-            parts.append(f"s{self.seed}")
-        if self.variant:
-            parts.append(self.variant)
-        if self.plain:
-            parts.append("plain")
-        if self.target:
-            parts.append(self.target)
-        if self.devices != 1:
-            parts.append(f"d{self.devices}")
-        return "-".join(parts)
+        axes = [f"{axis}{size}" for axis, size in self.axes]
+        return "-".join([self.lane, self.model, self.mode, f"b{self.batch_size}", *axes, *self.marks(FIELDS)])
+
+    def marks(self, names: Iterable[str]) -> list[str]:
+        """How these fields are shown where they are not the default, or where this mode alone has them."""
+        return [
+            field.mark.format(getattr(self, name))
+            for name, field in ((name, FIELDS[name]) for name in names)
+            if field.mark and (getattr(self, name) != field.default or field.modes == (self.mode,))
+        ]
 
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON primitives."""
@@ -163,3 +186,6 @@ class Workload:
     def from_json(cls, data: dict[str, Any]) -> "Workload":
         """The inverse of `to_json`; an unknown field is a TypeError."""
         return cls(**{**data, "axes": tuple(data.get("axes", {}).items())})
+
+
+FIELDS = fields(Workload)

@@ -146,12 +146,7 @@ class Case:
         """The lane, and what is not the default."""
         workload = self.workload
         options = (
-            workload.precision if workload.precision != "fp32" else "",
-            workload.weights if workload.weights != "drawn" else "",
-            workload.optimizer if workload.optimizer != "adam" else "",
-            f"a{workload.accumulate}" if workload.accumulate > 1 else "",
-            "remat" if workload.remat else "",
-            "plain" if workload.plain else "",
+            *workload.marks(("precision", "weights", "optimizer", "accumulate", "remat", "plain")),
             f"({workload.variant})" if workload.variant else "",
             FALLBACK_MARK if any(self.fallbacks) else "",
             *(f"({batch} asked)" for batch in sorted({m.unfit[0] for m in self.measurements if m.unfit})),

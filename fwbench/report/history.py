@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from fwbench.compare.criteria import CRITERIA
 from fwbench.compare.history import History, Point, Series, Shift, smallest, versions_that_differ
-from fwbench.record.workload import Workload
+from fwbench.record.workload import FIELDS, Workload
 from fwbench.report import units
 from fwbench.report.figures import Drawing
 from fwbench.report.look import GRID, INK, Style, looking, printable, styles
@@ -175,23 +175,15 @@ def _again(series: Series, shift: Shift) -> tuple[str, str]:
 
 def _pytest(workload: Workload, point: Point) -> str:
     """The command that measures a workload, and nothing else."""
-    options = {
-        "profile": point.measurement.protocol.get("profile"),
-        "frameworks": workload.lane,
-        "models": workload.model,
-        "batch-sizes": workload.batch_size,
-        "precision": workload.precision if workload.precision != "fp32" else None,
-        "weights": workload.weights if workload.weights != "drawn" else None,
-        "optimizer": workload.optimizer if workload.optimizer != "adam" else None,
-        "learning-rate": workload.learning_rate,
-        "accumulate": workload.accumulate if workload.accumulate > 1 else None,
-        "seeds": workload.seed or None,
-    }
-    flags = [name for name in ("remat", "plain") if getattr(workload, name)]
+    profile = point.measurement.protocol.get("profile")
     name = point.run.record.names.get(point.measurement.workload, "")
     words = ["pytest", *([name] if name else []), "--benchmark-only", *([] if name else ["-k", workload.id])]
-    words += [f"--fwbench-{option}={value}" for option, value in options.items() if value is not None]
-    return shlex.join([*words, *(f"--fwbench-{flag}" for flag in flags)])
+    words += [f"--fwbench-profile={profile}"] if profile is not None else []
+    for field in FIELDS.values():
+        value = getattr(workload, field.name)
+        if field.option and (value != field.default or field.name == "batch_size"):
+            words.append(f"{field.option}={'true' if value is True else value}")
+    return shlex.join(words)
 
 
 def page(histories: Sequence[History], notes: Sequence[str]) -> str:

@@ -101,7 +101,7 @@ def notes(measurements: Sequence[Measurement]) -> list[str]:
 def cautions(measured: Sequence[Measurement]) -> list[str]:
     """Where a number may not be what it seems: crashes, halved batches, unusual paths, disturbances, recompilation."""
     lines = [f"{m.workload.id}: {m.after_crash}" for m in measured if m.after_crash]
-    lines += dict.fromkeys(f"{m.workload.id}: {fitting(m.unfit)} (--fwbench-fit-batch)" for m in measured if m.unfit)
+    lines += dict.fromkeys(f"{m.workload.id}: {fitting(m.unfit)} (fit_batch=true)" for m in measured if m.unfit)
     lines += [
         f"{m.workload.id}: lost with its process on {' and '.join(m.node.lost)}, and measured again on {m.node.host}"
         for m in measured

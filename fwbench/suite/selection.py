@@ -6,17 +6,15 @@ import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from fwbench.models import CATALOG, Model
 from fwbench.models.project import complete
+from fwbench.record.fields import Field, fields
 from fwbench.record.lanes import LANES, of_profile
-from fwbench.record.workload import MODES, TRAINING, Workload
+from fwbench.record.workload import FIELDS, MODES, Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.suite.studies import Part
-
-# How batches follow the number of devices: as many samples for each, or as many in all.
-SCALINGS = ("weak", "strong")
 
 
 def pythons(entries: Iterable[str]) -> dict[str, str]:
@@ -44,49 +42,42 @@ class Selection:
 
     Attributes:
         suite: the parts of the profile's suite or of the study, as they are written down.
-        asked: what the options ask of every part: `lanes`, `models`, `batch_sizes`, `seeds`, `optimizer`,
-            `learning_rate`, `data` and `epochs`; what nobody asked for is left out.
-        precisions: each of them for every part.
+        asked: what the options ask of every part: `lanes`, `models` and `batch_sizes`; what nobody asked for is left
+            out.
+        settings: values of other fields of a workload, by name; what nobody asked for is left out.
         study: the name of the study that was asked for, whose workloads alone are measured.
         pythons: interpreter by framework, for those that do not run under pytest's own.
-        weights: `drawn` or `pretrained`.
         device: `cpu` or `gpu`.
-        training: fields of the workloads of both training modes: `accumulate` and `remat`.
-        data_path: where the data of mode `fit` is.
         threads: of every lane.
         processes: that measure each workload.
         patience: seconds that the run may wait for other load to end.
         minutes: the run's time limit: lanes take turns in the minutes that remain after measuring.
-        plain: whether networks run with their framework's own operators alone.
-        target: the GPU that programs are compiled for, where none is run.
-        fallback: whether a lane that crashes on a GPU is run again with its fallback flags.
-        fit_batch: whether a batch that does not fit into memory is halved until it does.
         devices: numbers of devices over which each workload is spread.
-        scaling: `weak`: batch sizes are those of each device, `strong`: of all together.
-        coordinator: `HOST:PORT` at which the first of several ranks listens; empty: wherever it is free.
     """
 
     protocol: Protocol
     suite: tuple[Part, ...]
-    asked: Mapping[str, Any]
-    precisions: tuple[str, ...]
+    asked: Mapping[str, tuple[Any, ...]]
+    settings: Mapping[str, tuple[Any, ...]]
     study: str | None
-    weights: str
     pythons: Mapping[str, str]
     device: str
-    training: Mapping[str, Any]
-    data_path: str | None
     threads: int
     processes: int
     patience: float
     minutes: float
-    plain: bool
-    target: str | None
-    fallback: bool = True
-    fit_batch: bool = False
     devices: tuple[int, ...] = (1,)
-    scaling: str = "weak"
-    coordinator: str = ""
+    scaling: Annotated[
+        str,
+        Field(
+            "With several devices: `weak`, each has the batch that one would have; `strong`, its part of that.",
+            choices=("weak", "strong"),
+            single=True,
+        ),
+    ] = "weak"
+    fit_batch: Annotated[bool, Field("A batch that does not fit into memory is halved until it does.", single=True)] = (
+        False
+    )
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -145,17 +136,15 @@ class Selection:
         Args:
             fixed: whether the part's models are all there are, of which options choose.
         """
-        changes = dict(self.asked)
+        changes: dict[str, Any] = {**self.asked, "settings": {**part.settings, **self.settings}}
         if fixed and "models" in changes:
             changes["models"] = tuple(model for model in part.models if model in changes["models"])
-        if part.variant:
-            changes.pop("optimizer", None)
+        if "variant" in part.settings:
+            changes["settings"]["optimizer"] = part.settings["optimizer"]
             changes["lanes"] = tuple(lane for lane in part.lanes if lane in changes.get("lanes", part.lanes))
         return dataclasses.replace(part, **changes)
 
     def _of(self, part: Part, model: Model, lanes: Sequence[str]) -> list[Workload]:
-        if self.weights == "pretrained" and not model.published:
-            return []
         # What prices the harness has nothing to spread.
         numbers = self.devices if part.mode in MODES else (1,)
         for lane in lanes if max(numbers) > 1 else ():
@@ -164,38 +153,30 @@ class Selection:
                     f"--fwbench-devices {max(numbers)}: the lane {lane} runs on one device alone; choose other lanes "
                     "by --fwbench-frameworks"
                 )
-        parts = self.training["accumulate"] if part.mode in TRAINING else 1
-        for devices, batch_size in itertools.product(numbers if self.scaling == "strong" else (), part.batch_sizes):
-            if batch_size % (devices * parts):
-                raise ValueError(
-                    f"--fwbench-scaling strong: a batch of {batch_size} has no {devices * parts} equal parts; choose "
-                    "others by --fwbench-batch-sizes"
-                )
-        return [
+        settings = {
+            name: values
+            for name, values in part.settings.items()
+            if not FIELDS[name].modes or part.mode in FIELDS[name].modes
+        }
+        found = [
             Workload(
                 lane,
                 model.name,
                 part.mode,
                 batch_size * devices if self.scaling == "weak" else batch_size,
-                precision,
-                self.device,
-                self.weights,
-                seed=seed,
+                device=self.device,
                 axes=axes,
-                plain=self.plain,
-                target=self.target,
                 devices=devices,
-                **(self._training(part) if part.mode in TRAINING else {}),
+                **dict(zip(settings, values, strict=True)),
             )
             for axes in model.sweep()
             for batch_size in part.batch_sizes
-            for precision in self.precisions
-            for seed in part.seeds
+            for values in itertools.product(*settings.values())
             for devices in numbers
             for lane in lanes
         ]
+        return [workload for workload in found if workload.weights == "drawn" or model.published]
 
-    def _training(self, part: Part) -> dict[str, Any]:
-        names = ("optimizer", "learning_rate", "variant", *(("data", "epochs") if part.mode == "fit" else ()))
-        path = {"data_path": self.data_path} if part.mode == "fit" else {}
-        return {name: getattr(part, name) for name in names} | path | dict(self.training)
+
+# What `--fwbench-set` may set.
+SETTINGS = {name: field for name, field in (FIELDS | fields(Selection)).items() if not field.source}

@@ -71,10 +71,8 @@ class Workers:
         device: `cpu` or `gpu`.
         pythons: interpreter of a framework's workers; default: this one.
         project: whose models are measured.
-        fallback: whether a lane that crashes on a GPU is run again with its fallback flags.
         fit_batch: whether a batch that does not fit into memory is halved until it does.
         patience: seconds that measurements may wait in all for other load to end.
-        coordinator: `HOST:PORT` at which the first rank of a workload over several devices listens; empty: a free port.
         ceilings: that earlier runs have found on this machine, and this one adds to; None: none are kept.
         compiled: a folder that collects what compilers make, for processes that run the same programs later; each
             measurement still compiles for itself. None: nothing is collected.
@@ -87,10 +85,8 @@ class Workers:
         pythons: Mapping[str, str],
         project: Project,
         *,
-        fallback: bool = True,
         fit_batch: bool = False,
         patience: float = 0.0,
-        coordinator: str = "",
         ceilings: Kept | None = None,
         compiled: Path | None = None,
     ) -> None:
@@ -98,12 +94,10 @@ class Workers:
         self._project = project
         self._device = device
         self._pythons = pythons
-        self._fallback = fallback and device == "gpu"
         self._fit_batch = fit_batch
         self._servers: dict[str, Server] = {}
         self._compiled = compiled
         self._patience = patience
-        self._coordinator = coordinator
         # Of which a measurement has told what the machine can do, and what earlier runs have.
         self._told: set[Kind] = set()
         self._ceilings = ceilings
@@ -166,7 +160,7 @@ class Workers:
         first: Measurement | None = None
         if not needed:
             first = self._plainly(lane, job, workload, tell)
-            if not self._fallback or first.failure is None or not _crashed(first.failure):
+            if self._device != "gpu" or first.failure is None or not _crashed(first.failure):
                 return first
             why = first.failure.message
         found, rungs = first, [flags for flags in self._ladder(lane) if len(flags) >= len(needed)]
@@ -261,13 +255,11 @@ class Workers:
             "cpus": () if slurm else self._machine.cpus,
         }
         job = {**job, "machine": False, "lane": lane.to_json(), "joining": DEADLINE, "threads": slurm}
-        variables = {**self._variables(lane, size), JOB: json.dumps(job)}
-        if self._coordinator:
-            variables |= meeting(self._coordinator)
-        elif not slurm:
+        variables = {KEY: uuid.uuid4().hex, **self._variables(lane, size), JOB: json.dumps(job)}
+        if COORDINATOR not in variables and not slurm:
             # gloo would look this host's name up, and listen to all others.
             nearby = {"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
-            variables = {**nearby, **variables, **meeting(f"127.0.0.1:{free_port()}")}
+            variables = {**nearby, **variables, COORDINATOR: f"127.0.0.1:{free_port()}"}
         try:
             launched = Launched(command(python, _LAUNCH, json.dumps(config)), variables)
         except OSError as error:
@@ -631,15 +623,6 @@ def environment(
         # CUDA counts GPUs in another order than NVML, and a framework may open all that it sees.
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(gpu.uuid for gpu in gpus)
     return variables | lane.variables(threads, device)
-
-
-def meeting(coordinator: str) -> dict[str, str]:
-    """The variables that tell ranks where, and by which key of their own, they meet.
-
-    Args:
-        coordinator: `HOST:PORT` at which the first rank listens.
-    """
-    return {COORDINATOR: coordinator, KEY: uuid.uuid4().hex}
 
 
 def allocated(environment: Mapping[str, str]) -> bool:

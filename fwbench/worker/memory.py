@@ -11,7 +11,7 @@ from fwbench.report import units
 # On standard error, of C++ and of the compiler that XLA is built on, which end the process where no exception can.
 _LAST_WORDS = ("std::bad_alloc", "LLVM ERROR: out of memory")
 
-OPTION = "--fwbench-fit-batch"
+OPTION = "--fwbench-set fit_batch=true"
 
 
 def told(said: str, asked: int | None) -> str:

@@ -25,7 +25,6 @@ class Pairs(Rounds[Pair]):
     """Plays pairs of a base and a head.
 
     Args:
-        fallback: whether lanes whose compilers fail on a GPU get their fallback flags.
         fit_batch: whether a batch that does not fit into memory is halved until it does.
         models, machine, device, deadline, planted, seed: as `Rounds` has them.
     """
@@ -44,12 +43,10 @@ class Pairs(Rounds[Pair]):
         planted: Mapping[Workload, float] | None = None,
         seed: int | None = None,
         *,
-        fallback: bool = True,
         fit_batch: bool = False,
     ) -> None:
         super().__init__(models, machine, device, deadline, planted, seed)
         self._sides = (base, head)
-        self._fallback = fallback and device == "gpu"
         self._fit_batch = fit_batch
         # The fallback flags of each lane that both sides know.
         self._ladders: dict[str, list[Flags]] = {}
@@ -90,7 +87,7 @@ class Pairs(Rounds[Pair]):
 
     def _retreat(self, lane: Lane, workload: Workload, error: SideError) -> bool:
         """Whether there are more fallback flags, which the workload is played with from now on."""
-        if not (self._fallback and error.shared):
+        if self._device != "gpu" or not error.shared:
             return False
         more = [flags for flags in self._ladder(lane) if len(flags) > len(self._flags.get(workload, ()))]
         if more:

@@ -185,7 +185,7 @@ class Star(Ranks):
         except OSError as error:
             raise RankError(
                 f"the first rank cannot listen at port {place.port} ({error.strerror or error}): name another by "
-                f"--fwbench-coordinator=HOST:PORT, or by {COORDINATOR}"
+                f"{COORDINATOR}=HOST:PORT"
             ) from error
         came: queue.Queue[Connection] = queue.Queue()
 
@@ -227,7 +227,7 @@ class Star(Ranks):
             except AuthenticationError:
                 raise RankError(
                     f"at {place.host}:{place.port} listens somebody of another run: name another port by "
-                    f"--fwbench-coordinator=HOST:PORT, or by {COORDINATOR}"
+                    f"{COORDINATOR}=HOST:PORT"
                 ) from None
             except (OSError, EOFError) as error:
                 if time.monotonic() > until:

@@ -31,7 +31,6 @@ class Setup:
     threads: int
     processes: int
     patience: float
-    fallback: bool
     fit_batch: bool
 
 
@@ -109,7 +108,6 @@ class Slot:
             setup.device,
             setup.pythons,
             setup.project,
-            fallback=setup.fallback,
             fit_batch=setup.fit_batch,
             patience=setup.patience,
         )

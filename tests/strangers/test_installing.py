@@ -68,10 +68,11 @@ def test_the_study_of_three_frameworks_skips_what_is_missing(stranger, core):
 def test_missing_packages_of_data_are_told_in_a_sentence(stranger, core):
     stranger.makepyfile(
         main="""
-        from fwbench.data import NAMES, DataError, open_data
+        from fwbench.data import DataError, open_data
         from fwbench.models import CATALOG
+        from fwbench.record.workload import DATA
 
-        for name in NAMES:
+        for name in DATA:
             try:
                 open_data(name, CATALOG["resnet50"], path="." if name == "imagenet-100" else None)
                 print(name, "opens")
@@ -83,7 +84,7 @@ def test_missing_packages_of_data_are_told_in_a_sentence(stranger, core):
     told.stdout.fnmatch_lines(
         [
             "digits needs sklearn, which is not installed in *core/bin/python: pip install 'fwbench[[]data]'",
-            "mnist needs a path: *",
+            "mnist needs data_path: *",
             "imagenet-100 needs *, which is not installed in *: pip install 'fwbench[[]imagenet]'",
             "synthetic opens",
         ]

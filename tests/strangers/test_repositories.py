@@ -147,7 +147,7 @@ def test_every_wrong_builder_is_one_sentence_and_costs_its_own_test(repository):
         "no result within the deadline of 2 s; the worker was killed",
         "there is no module 'mine.worng', which 'mine.worng:Right' names",
         "the module 'mine.wrong' has no 'Rigth', which 'mine.wrong:Rigth' names; did you mean 'Right'?",
-        "test_lane: unknown lane 'pytorch': did you mean 'torch'?",
+        "test_lane: unknown lane 'pytorch': the nearest is 'torch'",
     ):
         assert sentence in output, sentence
     assert "Traceback" not in output

@@ -13,6 +13,7 @@ from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.record.workload import Workload
 from fwbench.worker import pairs
+from fwbench.worker.memory import OPTION
 from fwbench.worker.pairs import Pairs
 from fwbench.worker.partner import SideError
 from fwbench.worker.sides import Side
@@ -195,16 +196,15 @@ def test_a_crash_that_is_one_sides_or_that_no_flag_helps_is_told(play, fallback,
     assert script.servers == dict.fromkeys(BOTH, tries)
 
 
-@pytest.mark.parametrize("option", [{"fallback": False}, {}])
-def test_flags_are_tried_out_once_and_not_where_the_user_wants_none(play, monkeypatch, option):
+def test_flags_are_tried_out_once(play, monkeypatch):
     asked = []
     flag = ("XLA_FLAGS", "--mild")
     monkeypatch.setattr(pairs, "milder", lambda *of: asked.append(of) or iter([(flag,)]))
     script = Script(same)
     script.crashes = dict.fromkeys(BOTH, 0)
-    found = play(script, ONE, TWO, device="gpu", **option)
-    assert {one.kind for one in found.values()} == ({"failed"} if option else {"unchanged"})
-    assert len(asked) == (0 if option else 2)
+    found = play(script, ONE, TWO, device="gpu")
+    assert {one.kind for one in found.values()} == {"unchanged"}
+    assert len(asked) == 2
 
 
 def test_pairs_without_flags_do_not_count_beside_pairs_with_them(play, fallback):
@@ -242,7 +242,11 @@ def test_where_one_side_has_no_memory_both_get_the_same_smaller_batch(play, room
 @pytest.mark.parametrize(
     ("room", "options", "told"),
     [
-        (3, {}, "memory ran out; choose a smaller batch than 8, or let --fwbench-fit-batch halve it until it fits"),
+        (
+            3,
+            {},
+            f"memory ran out; choose a smaller batch than 8, or let {OPTION} halve it until it fits",
+        ),
         (
             0,
             {"fit_batch": True},

@@ -186,8 +186,8 @@ def test_a_batch_that_both_sides_had_to_halve_stands_under_the_one_that_was_play
 @pytest.mark.parametrize(
     ("options", "asked"),
     [
-        ([], {"fallback": True, "fit_batch": False}),
-        (["--fwbench-no-fallback", "--fwbench-fit-batch"], {"fallback": False, "fit_batch": True}),
+        ([], {"fit_batch": False}),
+        (["--fwbench-set=fit_batch=true"], {"fit_batch": True}),
     ],
 )
 def test_the_options_reach_pairs_and_workers(run, monkeypatch, options, asked):
@@ -199,7 +199,7 @@ def test_the_options_reach_pairs_and_workers(run, monkeypatch, options, asked):
     workers, pairs = made
     # Of a duet nobody asks how near its sides come to what the machine can do.
     assert workers.pop("ceilings")
-    assert [workers.pop(name) for name in ("patience", "coordinator", "compiled")] == [0.0, "", None]
+    assert [workers.pop(name) for name in ("patience", "compiled")] == [0.0, None]
     assert [workers, pairs] == [asked, asked]
 
 

@@ -414,16 +414,16 @@ def test_ranks_that_disagree_are_one_sentence(two, monkeypatch, tmp_path, adapte
     assert two.works
 
 
-def test_a_port_in_use_is_one_sentence_and_ends_all_ranks(two):
+def test_a_port_in_use_is_one_sentence_and_ends_all_ranks(two, monkeypatch):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        two.workers._coordinator = f"127.0.0.1:{port}"
-        failure = two.measure("Net", devices=2).failure
-    two.workers._coordinator = ""
+        with monkeypatch.context() as context:
+            context.setenv("FWBENCH_COORDINATOR", f"127.0.0.1:{port}")
+            failure = two.measure("Net", devices=2).failure
     assert (failure.kind, failure.stage) == ("error", "join")
-    assert re.match(rf"the first rank cannot listen at port {port} \(.*\): name another by --fwb", failure.message)
+    assert re.match(rf"the first rank cannot listen at port {port} \(.*\): name another by FWBENCH_", failure.message)
     assert two.works
 
 
@@ -971,8 +971,8 @@ def test_memory_that_runs_out_costs_its_own_benchmark_alone(greedy, protocol):
     assert (failure.kind, failure.stage) == ("out_of_memory", "compile")
     assert failure.message == (
         "memory ran out when 4.00 GiB were asked for (MemoryError: Unable to allocate 4.00 GiB for an array with "
-        "shape (4294967296,) and data type uint8); choose a smaller batch than 64, or let --fwbench-fit-batch halve it "
-        "until it fits"
+        "shape (4294967296,) and data type uint8); choose a smaller batch than 64, or let --fwbench-set fit_batch=true "
+        "halve it until it fits"
     )
     after = workers.measure(asked(1), protocol, lambda _: None)
     assert after.failure is None

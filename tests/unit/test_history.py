@@ -287,13 +287,14 @@ def stepped(**fields):
 
 
 def test_the_command_switches_to_the_later_commit_and_plays_against_the_earlier_one(storage, history):
-    about, again = command(storage, history, stepped(model="resnet50", batch_size=8, precision="bf16"))
-    name = "torch-resnet50-inference-b8-bf16"
+    fields = {"model": "resnet50", "batch_size": 8, "precision": "bf16", "seed": 3, "plain": True}
+    about, again = command(storage, history, stepped(**fields))
+    name = "torch-resnet50-inference-b8-bf16-s3-plain"
     assert about == f"  {name}, latency, +100.0%; {name}, throughput, -50.0%"
     assert again == (
         f"git switch --detach {commit(10)[:10]} && pytest 'tests/x.py::test[{name}]' --benchmark-only "
         "--fwbench-profile=quick --fwbench-frameworks=torch --fwbench-models=resnet50 --fwbench-batch-sizes=8 "
-        f"--fwbench-precision=bf16 --fwbench-against={commit(9)[:10]}"
+        f"--fwbench-precision=bf16 --fwbench-set=seed=3 --fwbench-set=plain=true --fwbench-against={commit(9)[:10]}"
     )
 
 

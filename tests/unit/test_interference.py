@@ -122,30 +122,6 @@ def test_each_is_measured_again_once_and_the_patience_is_for_all_of_them(suite, 
     assert (kept.samples[0], len(kept.attempts)) == (4.0, 1)
 
 
-def test_strict_fails_what_stays_disturbed_and_says_what_to_do(suite, found, quiet):
-    found += [(8.0, 0.4), (4.0, 0.3)]
-    quiet.append(True)
-    result, benchmark, _ = measured(suite, "--fwbench-strict")
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.assert_outcomes(passed=3, errors=1)
-    result.stdout.fnmatch_lines(
-        [
-            "test_suite.py::test_2* was measured, but other processes used the CPUs meanwhile (30%). Stop the other "
-            "load, and measure again, or leave out --fwbench-strict."
-        ]
-    )
-    # What was found is not lost.
-    assert benchmark["stats"]["median"] == 4.0
-
-
-def test_strict_passes_what_was_disturbed_at_first_alone(suite, found, quiet):
-    found += [(8.0, 0.4), (2.0, 0.0)]
-    quiet.append(True)
-    result, _, _ = measured(suite, "--fwbench-strict")
-    assert result.ret == 0
-    result.assert_outcomes(passed=3)
-
-
 def test_a_gate_judges_the_second_attempt(suite, found, quiet):
     found += [(2.0, 0.0)] * 5
     assert in_process(suite, "--benchmark-only", "--fwbench-processes=5", "--benchmark-json=base.json", *FAST).ret == 0
@@ -162,3 +138,19 @@ def test_patience_is_a_number_of_seconds(suite, given):
     result = in_process(suite, "--benchmark-only", f"--fwbench-patience={given}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: --fwbench-patience {given} is not a number of seconds: give 0 or more."])
+
+
+@pytest.mark.parametrize(
+    ("options", "differs", "code"), [([], True, 0), (["different"], True, 1), (["different"], False, 0)]
+)
+def test_lanes_that_differ_fail_a_run_that_asks_for_it(suite, found, monkeypatch, options, differs, code):
+    monkeypatch.setattr("fwbench.plugin.run.differ", lambda cases: differs)
+    found.append((1.0, 0.0))
+    result = in_process(suite, "--benchmark-only", *FAST, *(f"--fwbench-fail={option}" for option in options))
+    assert result.ret == code
+
+
+def test_a_threshold_needs_a_gate_whatever_stands_beside_it(suite):
+    result = in_process(suite, "--fwbench-fail=different", "--fwbench-fail=latency:5%")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --fwbench-fail is about a gate: *"])

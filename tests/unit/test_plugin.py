@@ -224,7 +224,7 @@ def test_a_batch_that_was_halved_stands_nowhere_under_the_batch_that_was_asked_f
 
     monkeypatch.setattr(Server, "measure", full)
     suite.makepyfile(test_suite=NOOP.replace("[1, 2, 3]", "[1, 8]"))
-    result = run(suite, "--benchmark-only", "--benchmark-autosave", "--fwbench-fit-batch", *FAST)
+    result = run(suite, "--benchmark-only", "--benchmark-autosave", "--fwbench-set=fit_batch=true", *FAST)
     result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines(
         [
@@ -256,17 +256,17 @@ def test_an_unavailable_framework_skips_with_the_reason(suite):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--fwbench-models=resnet51"], "*unknown model 'resnet51' in --fwbench-models: choose from resnet50,*"),
-        (["--fwbench-models="], "*--fwbench-models names no model*"),
+        (["--fwbench-models=resnet51"], "*unknown model 'resnet51' in --fwbench-models: the nearest is 'resnet50'.*"),
+        (["--fwbench-models="], "*unknown model '' in --fwbench-models: choose from resnet50,*"),
         (["--fwbench-frameworks=mxnet"], "*unknown framework 'mxnet' in --fwbench-frameworks: choose from torch,*"),
-        (["--fwbench-batch-sizes=0"], "*batch size '0' in --fwbench-batch-sizes is not a whole number of at least 1*"),
-        (["--fwbench-batch-sizes=1,x"], "*batch size 'x' in --fwbench-batch-sizes*"),
+        (["--fwbench-batch-sizes=0"], "*--fwbench-batch-sizes: batch size 0 is not a whole number of at least 1*"),
+        (["--fwbench-batch-sizes=1,x"], "*--fwbench-batch-sizes: batch_size=x is not a whole number of at least 1*"),
         (["--fwbench-precision=fp8"], "*unknown precision 'fp8'*"),
         (["--fwbench-precision=tf32"], "*tf32 needs an NVIDIA GPU*ask for fp32 or bf16*"),
-        (["--fwbench-weights=pretrained", "--fwbench-models=mlp"], "*torchvision publishes no weights of mlp*"),
+        (["--fwbench-set=weights=pretrained", "--fwbench-models=mlp"], "*torchvision publishes no weights of mlp*"),
         (["--fwbench-python=jax=/no/such/python"], "*there is no interpreter '/no/such/python'*"),
         (["--fwbench-python=python3"], "*'python3' is not FRAMEWORK=PATH*"),
-        (["-n2", "--benchmark-autosave", "--fwbench-seeds=1"], "*--benchmark-autosave cannot work with -n*"),
+        (["-n2", "--benchmark-autosave", "--fwbench-set=seed=1"], "*--benchmark-autosave cannot work with -n*"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_4(suite, monkeypatch, arguments, sentence):
@@ -289,10 +289,10 @@ def test_weights_that_cannot_be_had_end_the_run_with_the_sentence_of_whoever_fet
     python.chmod(0o755)
     monkeypatch.setenv("FWBENCH_CACHE", str(suite.path / "cache"))
     suite.makepyfile(test_suite=NOOP.replace('"noop", lanes=["noop"]', '"resnet50"'))
-    result = run(suite, "--fwbench-weights=pretrained", f"--fwbench-python=torch={python}")
+    result = run(suite, "--fwbench-set=weights=pretrained", f"--fwbench-python=torch={python}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert [line for line in result.stderr.lines if line] == [
-        "ERROR: --fwbench-weights pretrained: no weights of resnet50."
+        "ERROR: --fwbench-set weights=pretrained: no weights of resnet50."
     ]
     assert not list(suite.path.glob(".benchmarks/**/*.json*"))
 

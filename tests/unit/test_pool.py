@@ -30,7 +30,7 @@ from tests.unit.fakes import NO_PROJECT, FakeClock
 from tests.unit.recorded import MACHINE, measured
 from tests.unit.suites import benchmarks, in_process, suite  # noqa: F401
 
-SETUP = Setup(NO_PROJECT, "cpu", {}, 1, 1, 0.0, True, False)
+SETUP = Setup(NO_PROJECT, "cpu", {}, 1, 1, 0.0, False)
 QUICK = PROFILES["quick"]
 WORKLOADS = [Workload("torch", "mlp", batch_size=size) for size in (1, 2, 3, 4, 5)]
 
@@ -421,7 +421,7 @@ def test_a_slot_measures_as_a_run_without_a_pool_does(here, monkeypatch):
     setup = dataclasses.replace(SETUP, processes=3, patience=5.0, threads=1)
     found = slot.measure(setup, WORKLOADS[0].to_json(), QUICK.to_json())
     assert len(Measurement.from_json(found).processes) == 3
-    assert asked == [((4, 6), 1, "cpu", {"fallback": True, "fit_batch": False, "patience": 5.0})]
+    assert asked == [((4, 6), 1, "cpu", {"fit_batch": False, "patience": 5.0})]
     assert slot.stages() == ["build", "process 2", "build", "process 3", "build"]
 
 

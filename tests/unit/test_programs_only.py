@@ -234,28 +234,32 @@ def test_a_timed_record_is_a_baseline_too(suite, programs, planted):
 
 
 def test_programs_for_a_gpu_that_is_not_here_are_held_to_that_gpus(suite, programs):
-    assert programs(ALL, "--fwbench-target=a100").ret == 0
+    assert programs(ALL, "--fwbench-programs-only=a100").ret == 0
     (journal,) = suite.path.glob(".benchmarks/journal/*.jsonl")
     compare = f"--benchmark-compare={journal}"
-    result = programs(ALL | {2: 9}, compare, "--fwbench-target=a100")
+    result = programs(ALL | {2: 9}, compare, "--fwbench-programs-only=a100")
     assert result.ret == 1
     result.stdout.fnmatch_lines(["noop-noop-inference-b2-a100: changed: 3 more add", "3 benchmarks: 1 changed, 2 *"])
-    for options, here in ((["--fwbench-target=h100"], "h100"), ([], "the device at hand")):
+    for options, here in ((["--fwbench-programs-only=h100"], "h100"), ([], "the device at hand")):
         result = programs(ALL, compare, *options)
         assert result.ret == 4
         result.stdout.fnmatch_lines([f"*: the baseline's programs are for a100, and these for {here}: *"])
 
 
 def test_a_lane_that_compiles_for_no_other_device_says_so_once(suite):
-    result = run(suite, "--fwbench-programs-only", "--fwbench-target=h100")
+    result = run(suite, "--fwbench-programs-only=h100")
     assert result.ret == 0
     result.assert_outcomes(skipped=3)
     result.stdout.fnmatch_lines(["3 not available here: the lane cannot compile for a device that is not here"])
 
 
-def test_a_target_is_for_programs_alone(suite):
-    result = run(suite, "--fwbench-target=h100")
+def test_a_gpu_that_nobody_can_compile_for_is_one_sentence(suite):
+    result = run(suite, "--fwbench-programs-only=h10")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(
-        ["ERROR: --fwbench-target is about a gate: add --fwbench-programs-only, or leave it out."]
-    )
+    result.stderr.fnmatch_lines(["ERROR: --fwbench-programs-only has no value 'h10': the nearest is 'h100'."])
+
+
+def test_what_follows_the_option_may_be_the_tests(suite):
+    result = run(suite, "--fwbench-programs-only", "test_suite.py", "--collect-only", "-q")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*3 tests collected*"])

@@ -388,13 +388,13 @@ def test_ranks_that_somebody_has_started_write_one_record(by_hand, tmp_path):
 @pytest.mark.parametrize(
     ("fields", "variables", "sentence"),
     [
-        (["mlp"], {}, "'mlp' is not FIELD=VALUE, as in model=mlp."),
-        (["lane=torch", "model=mlp", "batch=8"], {}, "a workload has no field 'batch': choose from accumulate, "),
+        (["mlp"], {}, "'mlp' is not FIELD=VALUE, as in seed=1."),
+        (["lane=torch", "model=mlp", "batch=8"], {}, "there is no field 'batch': the nearest is 'batch_size'."),
         (["lane=torch"], {}, "a workload needs a model: give model=NAME."),
-        (["lane=troch", "model=mlp"], {}, "unknown lane 'troch': choose from torch, "),
-        (["lane=torch", "model=mlp", "mode=train"], {}, "unknown mode 'train': choose from inference, "),
-        (["lane=torch", "model=mlp", "batch_size=x"], {}, "batch_size='x' is not a number."),
-        (["lane=torch", "model=mlp", "remat=1"], {}, "remat='1' is not true or false."),
+        (["lane=troch", "model=mlp"], {}, "unknown lane 'troch': the nearest is 'torch'."),
+        (["lane=torch", "model=mlp", "mode=train"], {}, "unknown mode 'train': the nearest is 'train_step'."),
+        (["lane=torch", "model=mlp", "batch_size=x"], {}, "batch_size=x is not a whole number of at least 1."),
+        (["lane=torch", "model=mlp", "remat=1"], {}, "remat=1 is not true or false."),
         (
             ["lane=torch", "model=mlp", "batch_size=3", "devices=2"],
             {},

@@ -106,7 +106,7 @@ def test_a_row_is_that_of_the_batch_that_was_measured_and_says_which_was_asked_f
     _, (jax,) = rows([halved])
     assert jax[2:6] == ["8", "jax", "(32", "asked)"]
     assert summary.notes([halved]) == [
-        "jax-mlp-inference-b8: batch 32 was asked for, and 32 and 16 did not fit into memory (--fwbench-fit-batch)"
+        "jax-mlp-inference-b8: batch 32 was asked for, and 32 and 16 did not fit into memory (fit_batch=true)"
     ]
 
 

@@ -298,7 +298,7 @@ def test_another_machine_or_profile_is_refused_before_anything_is_measured(suite
         journal.unlink()
     refused(
         gate(path),
-        f"{path} is not comparable: {reason}. Renew the baseline, or add --fwbench-allow-mismatch.",
+        f"{path} is not comparable: {reason}. Renew the baseline, or add --fwbench-gate=allow-mismatch.",
     )
     assert nothing_was_measured(suite)
 
@@ -306,7 +306,7 @@ def test_another_machine_or_profile_is_refused_before_anything_is_measured(suite
 @pytest.mark.filterwarnings("ignore:Benchmark machine_info is different")
 def test_another_machine_may_be_allowed(baseline, gate):
     path = baseline(2.0, another("cpu", "Another CPU"))
-    assert gate(path, "--fwbench-allow-mismatch", "-k", "b1").ret == 1
+    assert gate(path, "--fwbench-gate=allow-mismatch", "-k", "b1").ret == 1
 
 
 def test_another_benchmark_under_the_same_test_is_not_comparable(baseline, gate):
@@ -393,9 +393,9 @@ def test_collecting_is_no_run(baseline, gate):
         (["--fwbench-fail=latency:5%"], "--fwbench-fail is about a gate: add --fwbench-against or --fwbench-gate, *"),
         (["--fwbench-fail="], "--fwbench-fail is about a gate: add --fwbench-against or --fwbench-gate, *"),
         (["--fwbench-gate", "--fwbench-against="], "--fwbench-against and --fwbench-gate are different gates: *"),
-        (["--fwbench-allow-mismatch"], "--fwbench-allow-mismatch is about a gate: add --fwbench-gate, *"),
+        (["--fwbench-gate=mismatch"], "--fwbench-gate has no value 'mismatch': the nearest is 'allow-mismatch'."),
+        (["--fwbench-gate="], "--fwbench-gate has no value '': choose from allow-mismatch."),
         (["--fwbench-programs-only", "--fwbench-summary=x.md"], "--fwbench-summary tells what a gate has found, *"),
-        (["--fwbench-against=HEAD", "--fwbench-allow-mismatch"], "--fwbench-allow-mismatch is about a gate: add *"),
         (["--fwbench-processes=0"], "--fwbench-processes 0 is not a whole number of at least 1."),
     ],
 )

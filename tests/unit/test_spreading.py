@@ -74,13 +74,13 @@ def test_a_study_leaves_a_users_tests_out(own):
 @pytest.mark.parametrize(
     ("decorator", "sentence"),
     [
-        ('fwbench.benchmark(mine, lanes=["nop"])', "unknown lane 'nop': did you mean 'noop'?"),
-        ('fwbench.benchmark(mine, modes=["infer"])', "unknown mode 'infer': did you mean 'inference'?"),
-        ('fwbench.benchmark("resnet51")', "unknown model 'resnet51': did you mean 'resnet50'?"),
+        ('fwbench.benchmark(mine, lanes=["nop"])', "unknown lane 'nop': the nearest is 'noop'"),
+        ('fwbench.benchmark(mine, modes=["infer"])', "unknown mode 'infer': the nearest is 'inference'"),
+        ('fwbench.benchmark("resnet51")', "unknown model 'resnet51': the nearest is 'resnet50'"),
         ("fwbench.benchmark(3)", "3 is no model: give an fwbench.Model, or the name of one of the suite's"),
         (
             'fwbench.benchmark(fwbench.Model("x", inputs=fwbench.normal(3), torhc="mine:Net"))',
-            "unknown framework 'torhc' of the model 'x': did you mean 'torch'?",
+            "unknown framework 'torhc' of the model 'x': the nearest is 'torch'",
         ),
         (
             'fwbench.benchmark(mine, fwbench.Model("mine", inputs=fwbench.normal(3), noop="x:y"))',

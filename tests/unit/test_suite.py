@@ -1,6 +1,8 @@
 """The presets, and what options make of them; in a pytest of its own, as options are pytest's."""
 
 import dataclasses
+import re
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,7 @@ from fwbench.plugin.selecting import select
 from fwbench.record import lanes
 from fwbench.record.workload import MODES
 from fwbench.suite.profiles import PROFILES
+from fwbench.suite.selection import SETTINGS
 from fwbench.suite.studies import STUDIES
 
 
@@ -143,32 +146,62 @@ def test_options_change_a_study(chosen):
         "--fwbench-study=mnist-mlp",
         "--fwbench-frameworks=torch",
         "--fwbench-batch-sizes=32",
-        "--fwbench-seeds=4,5",
-        "--fwbench-data=mnist=/data",
-        "--fwbench-epochs=2",
-        "--fwbench-optimizer=sgd",
-        "--fwbench-learning-rate=0.5",
-        "--fwbench-accumulate=4",
-        "--fwbench-remat",
+        "--fwbench-set=seed=4,5",
+        "--fwbench-set=data=mnist",
+        "--fwbench-set=data_path=/a,b",
+        "--fwbench-set=epochs=2",
+        "--fwbench-set=optimizer=sgd",
+        "--fwbench-set=learning_rate=0.5",
+        "--fwbench-set=accumulate=4",
+        "--fwbench-set=remat=true",
     )
     assert ids(selection) == [f"torch-mlp-fit-b32-mnist-e2-sgd-lr0.5-a4-remat-s{seed}" for seed in (4, 5)]
-    assert {w.data_path for w in selection.workloads("fit", CATALOG)} == {"/data"}
+    assert {w.data_path for w in selection.workloads("fit", CATALOG)} == {"/a,b"}
+
+
+def test_every_combination_of_several_values_is_measured_in_the_modes_that_have_the_field(chosen):
+    asked = ("--fwbench-set=remat=false,true", "--fwbench-set=optimizer=adam,sgd", "--fwbench-set=seed=0,1")
+    selection = chosen("--fwbench-models=mlp", "--fwbench-frameworks=torch", "--fwbench-batch-sizes=2", *asked)
+    trained = {"", "-remat", "-sgd", "-sgd-remat"}
+    assert {w.id for w in selection.workloads("train_step", CATALOG)} == {
+        f"torch-mlp-train_step-b2{setting}{seed}" for setting in trained for seed in ("", "-s1")
+    }
+    assert [w.id for w in selection.workloads("inference", CATALOG)] == [
+        "torch-mlp-inference-b2",
+        "torch-mlp-inference-b2-s1",
+    ]
+    # A later text wins over an earlier one, such as that of pytest's settings.
+    again = chosen("--fwbench-profile=quick", "--fwbench-set=seed=0,1", "--fwbench-set=seed=7")
+    assert {w.seed for w in again.workloads("inference", CATALOG)} == {7}
+
+
+def test_the_docs_and_the_help_name_every_option_and_field(pytester):
+    text = Path(__file__).parents[2].joinpath("docs", "options.md").read_text()
+    options = [name for name in vars(pytester.parseconfig("-p", "fwbench.plugin").option) if name.startswith("fwbench")]
+    missing = [name for name in options if f"`--{name.replace('_', '-')}" not in text.partition("## ")[0]]
+    defaults = {name: "" if field.default is None else str(field.default).lower() for name, field in SETTINGS.items()}
+    rows = [f"| `{f.name}` | {f.values} | {defaults[f.name]} | {f.help} |" for f in SETTINGS.values()]
+    missing += [row for row in rows if row not in text]
+    assert not missing, "docs/options.md needs:\n" + "\n".join(missing)
+    assert ", ".join(SETTINGS) in re.sub(
+        r"\s+", " ", str(pytester.runpytest_inprocess("-p", "fwbench.plugin", "--help").stdout)
+    )
 
 
 def test_naming_a_large_model_asks_for_no_epochs_of_it_unless_in_a_study(chosen):
     assert chosen("--fwbench-profile=quick", "--fwbench-models=resnet50").workloads("fit", CATALOG) == []
     assert chosen("--fwbench-profile=quick", "--fwbench-models=resnet50,mlp").workloads("fit", CATALOG) != []
-    studied = chosen("--fwbench-study=paper-training", "--fwbench-models=cnn", "--fwbench-data=synthetic")
+    studied = chosen("--fwbench-study=paper-training", "--fwbench-models=cnn", "--fwbench-set=data=synthetic")
     assert {w.model for w in studied.workloads("fit", CATALOG)} == {"cnn"}
 
 
 def test_a_variant_keeps_what_it_is_about(chosen):
-    selection = chosen("--fwbench-study=mnist-mlp", "--fwbench-optimizer=adam", "--fwbench-seeds=0")
+    selection = chosen("--fwbench-study=mnist-mlp", "--fwbench-set=optimizer=adam", "--fwbench-set=seed=0")
     assert {w.optimizer for w in selection.workloads("fit", CATALOG) if w.variant} == {"sgd"}
 
 
 @pytest.mark.parametrize(
-    ("scaling", "batches"), [((), {(1, 4), (2, 8)}), (("--fwbench-scaling=strong",), {(1, 4), (2, 4)})]
+    ("scaling", "batches"), [((), {(1, 4), (2, 8)}), (("--fwbench-set=scaling=strong",), {(1, 4), (2, 4)})]
 )
 def test_batches_follow_the_number_of_devices_or_stay(chosen, monkeypatch, scaling, batches):
     monkeypatch.setattr(selecting, "allocated", lambda environment: True)
@@ -184,15 +217,18 @@ def test_batches_follow_the_number_of_devices_or_stay(chosen, monkeypatch, scali
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--fwbench-data=cifar"], "unknown data 'cifar'"),
-        (["--fwbench-data=mnist"], "mnist needs the folder"),
-        (["--fwbench-data=digits=/x"], "digits takes no path"),
-        (["--fwbench-seeds=-1"], "seed '-1' in --fwbench-seeds is not a whole number of at least 0"),
-        (["--fwbench-seeds="], "names no seed"),
-        (["--fwbench-accumulate=3"], "a batch of 2 cannot be cut into 3 equal parts"),
-        (["--fwbench-epochs=0"], "epochs 0 is not a whole number of at least 1"),
-        (["--fwbench-learning-rate=-1"], "learning rate -1.0 is not above 0"),
-        (["--fwbench-devices=0"], "number of devices '0' in --fwbench-devices is not a whole number of at least 1"),
+        (["--fwbench-set=data=cifar"], "--fwbench-set: unknown data 'cifar': choose from digits, "),
+        (["--fwbench-set=optimizer=sdg"], "--fwbench-set: unknown optimizer 'sdg': the nearest is 'sgd'"),
+        (["--fwbench-set=optimiser=sgd"], "--fwbench-set: there is no field 'optimiser': the nearest is 'optimizer'"),
+        (["--fwbench-set=remat"], "--fwbench-set: 'remat' is not FIELD=VALUE, as in seed=1"),
+        (["--fwbench-set=remat=1"], "--fwbench-set: remat=1 is not true or false"),
+        (["--fwbench-set=seed=0,-1"], "--fwbench-set: seed -1 is not a whole number of at least 0"),
+        (["--fwbench-set=seed="], "--fwbench-set: seed= is not a whole number of at least 0"),
+        (["--fwbench-set=accumulate=3"], "a batch of 2 cannot be cut into 3 equal parts"),
+        (["--fwbench-set=epochs=0"], "epochs 0 is not a whole number of at least 1"),
+        (["--fwbench-set=learning_rate=-1"], "learning rate -1.0 is not a number above 0"),
+        (["--fwbench-set=batch_size=3"], "--fwbench-set does not set batch_size, which --fwbench-batch-sizes decides"),
+        (["--fwbench-devices=0"], "--fwbench-devices: devices 0 is not a whole number of at least 1"),
         (["--fwbench-devices=1000"], "--fwbench-devices 1000: this machine has .* ask for no more devices"),
         (["--fwbench-devices=2", "--fwbench-against=HEAD"], "--fwbench-against looks at one device alone: leave --fwb"),
         (
@@ -200,10 +236,9 @@ def test_batches_follow_the_number_of_devices_or_stay(chosen, monkeypatch, scali
             "--fwbench-programs-only looks at one device alone: leave --fwbench-devices 2 out",
         ),
         (
-            ["--fwbench-devices=1,2", "--fwbench-scaling=strong", "--fwbench-batch-sizes=3"],
-            "--fwbench-scaling strong: a batch of 3 has no 2 equal parts; choose others by --fwbench-batch-sizes",
+            ["--fwbench-devices=1,2", "--fwbench-set=scaling=strong", "--fwbench-batch-sizes=3"],
+            "a batch of 3 cannot be cut into 2 equal parts",
         ),
-        (["--fwbench-coordinator=here"], "--fwbench-coordinator: 'here' is no address of a coordinator: write HOST:"),
     ],
 )
 def test_a_wrong_value_is_one_sentence(chosen, options, sentence):

@@ -294,7 +294,7 @@ def attempts(monkeypatch):
         made: ClassVar[list] = []
         unknown: ClassVar[list] = []
 
-        def __init__(self, python, lane, cpus, variables):
+        def __init__(self, python, lane, cpus, variables, compiled=None):
             self.flags = variables.get("XLA_FLAGS")
 
         def measure(self, job, workload, tell, waited=0.0):
@@ -317,8 +317,8 @@ def attempts(monkeypatch):
     return FakeServer
 
 
-def measured(lane="jax", device="gpu", **options):
-    workers = Workers(machine(), device, {}, NO_PROJECT, **options)
+def measured(lane="jax", device="gpu"):
+    workers = Workers(machine(), device, {}, NO_PROJECT)
     return workers.measure(Workload(lane, "cnn", device=device), PROFILES["quick"], ignore)
 
 
@@ -378,11 +378,6 @@ def test_where_every_fallback_flag_crashes_the_first_crash_is_told(attempts):
     assert failure.message == f"the worker was killed by SIGABRT; with XLA_FLAGS={MILD} {STRONG}, too"
     assert (failure.kind, failure.stage, failure.detail) == ("crashed", "compile", "what it said")
     assert attempts.made == [None, MILD, f"{MILD} {STRONG}"]
-
-
-def test_no_flag_is_tried_where_the_user_wants_none(attempts):
-    assert measured(fallback=False).failure is attempts.failure
-    assert attempts.made == [None]
 
 
 def test_what_was_waited_is_waited_once(attempts):

@@ -5,8 +5,9 @@ import sys
 
 import pytest
 
-from fwbench.data import NAMES, DataError, digest, open_data
+from fwbench.data import DataError, digest, open_data
 from fwbench.models import CATALOG
+from fwbench.record.workload import DATA
 
 FRAMEWORKS = ("torch", "jax", "tensorflow", "flax")
 
@@ -14,6 +15,7 @@ DIGESTS = f"""
 import sys
 from fwbench.data import digest, open_data
 from fwbench.models import CATALOG
+from fwbench.record.workload import DATA
 
 for name, model in (("digits", "mlp"), ("digits", "cnn"), ("synthetic", "cnn")):
     with open_data(name, CATALOG[model], seed=3) as data:
@@ -40,7 +42,7 @@ def test_importing_the_data_imports_no_library_that_a_source_may_not_need():
     assert run.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", DATA)
 def test_every_source_says_its_own_name(name, mnist_folder, imagenet_folder):
     path = {"mnist": str(mnist_folder), "imagenet-100": str(imagenet_folder)}.get(name)
     with open_data(name, CATALOG["cnn"], path=path) as data:
@@ -54,12 +56,12 @@ def test_every_source_says_its_own_name(name, mnist_folder, imagenet_folder):
     ("name", "options", "sentence"),
     [
         ("cifar", {}, "unknown data 'cifar': choose from digits, mnist, imagenet-100, synthetic"),
-        ("digits", {"path": "here"}, "digits takes no path, but was given 'here'"),
+        ("digits", {"path": "here"}, "digits takes no data_path, but was given 'here'"),
         ("digits", {"sizes": {"train": 5}}, "digits takes no sizes"),
         ("digits", {"seed": -1}, "seed -1 is out of range 0 to 4294967295"),
         ("digits", {"prefetch": 0}, "prefetch 0 must be at least 1"),
         ("digits", {"processes": -1}, "processes -1 at least 0"),
-        ("mnist", {}, "mnist needs a path: name the folder that holds its four IDX files"),
+        ("mnist", {}, "mnist needs data_path: name the folder that holds its four IDX files"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_sentence(name, options, sentence):

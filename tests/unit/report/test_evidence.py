@@ -10,7 +10,7 @@ from fwbench.report import calls, ratios, summary
 from fwbench.report.answers import answers, table
 from fwbench.report.cards import cards
 from fwbench.report.cases import cases, over_seeds, settings
-from fwbench.report.evidence import apart, differ, doubts, evidence, tally, word
+from fwbench.report.evidence import apart, doubts, evidence, tally, word
 from tests.unit.recorded import measured, proof
 from tests.unit.report.test_cases import record
 
@@ -297,8 +297,3 @@ def test_the_tally_counts_pairs_of_lanes_and_says_how_near_they_come():
     assert tally(given)["mlp"].startswith("checked 1 (outputs agree within 0.0e+00 (bound ")
     wrong = cases([lane("torch"), lane("torch-compile"), lane("jax", "differs")])
     assert [part[:11] for part in tally(wrong)["mlp"].split("; ")] == ["proved 1 (o", "different 2"]
-
-
-def test_lanes_differ_where_any_two_do():
-    assert not differ(cases([lane("torch"), lane("jax"), lane("torch-compile")]))
-    assert differ(cases([lane("torch"), lane("torch-compile"), lane("jax", "differs")]))
