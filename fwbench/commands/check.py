@@ -149,7 +149,8 @@ class _Here:
         return found
 
     def _energy(self, meter: Counter) -> list[Finding]:
-        return [judging.energy_counter(meter.name, moves(meter, _POLLS, time.perf_counter))]
+        changes = moves(meter, _POLLS, time.perf_counter)
+        return [judging.energy_counter(meter.name, changes, meter.fault)]
 
     def _lane(self, lane: Lane) -> list[Finding]:
         """Fresh processes in IEEE float32, and one in every other arithmetic."""

@@ -140,7 +140,7 @@ def clock(resolution: float, empty_round: float, shortest: float) -> Finding:
     return Finding("clock", level, found, f"trust no latency below {units.seconds(least)}: choose larger batches")
 
 
-def energy_counter(name: str, changes: Sequence[tuple[float, float]]) -> Finding:
+def energy_counter(name: str, changes: Sequence[tuple[float, float]], fault: str = "") -> Finding:
     """Whether an energy counter moves, and often enough for the windows that it is read over.
 
     At either end of a window it lags by up to a period. Both may be half of what a gate against a saved record counts.
@@ -149,7 +149,10 @@ def energy_counter(name: str, changes: Sequence[tuple[float, float]]) -> Finding
         name: of the counter.
         changes: when it was seen to have moved, in seconds, and where it stood then, in joules; with nothing of ours
             running.
+        fault: why its readings cannot be believed, as one of them has shown.
     """
+    if fault:
+        return Finding("energy", "better", fault, "energy stays absent from the records, with this reason")
     if len(changes) < 2:
         step = "read no energy here: update the driver, or use a GPU of your own instead of a share of one"
         return Finding("energy", "bad", f"{name}: moved no more than once within seconds", step)

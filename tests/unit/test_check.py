@@ -211,6 +211,11 @@ def test_an_energy_counter_is_watched(clock, period, expected, said):
     assert (level(finding), said in finding.found) == (expected, True), finding
 
 
+def test_an_energy_counter_that_cannot_be_read_costs_energy_alone():
+    finding = judging.energy_counter("counter", [], "could not be read (GPU is lost)")
+    assert (level(finding), finding.found) == ("better", "could not be read (GPU is lost)")
+
+
 def test_the_clocks_step_is_the_least_that_is_seen():
     ticks = iter([7 * (number // 3) for number in range(10_000)])
     assert smallest_step(lambda: float(next(ticks))) == 7.0

@@ -249,6 +249,15 @@ def test_a_counter_that_starts_again_makes_no_negative_energy(nvml_stub):
         assert "the GPU's energy counter fell from" in measured["metrics"][name]["reason"]
 
 
+def test_an_energy_counter_that_fails_while_it_is_read_loses_energy_alone(nvml_stub):
+    failing = {"FAILING_STAGE": "energy", "FAILURE": f"nvmlDeviceGetTotalEnergyConsumption={GPU_IS_LOST}\n"}
+    _, measured = run(nvml_stub(energy_step=0.001) | failing, window=1.0)
+    assert measured["failure"] is None
+    assert measured["samples"]
+    for name in ("energy_per_sample", "power_load", "energy_period"):
+        assert measured["metrics"][name]["reason"] == "the GPU's energy counter could not be read (GPU is lost)"
+
+
 def test_a_slice_has_no_energy_counter(nvml_stub):
     code = "from fwbench.meters.energy import counter; print(json.dumps(counter('gpu')))"
     assert told(nvml_stub(slices=1), code).endswith("has no energy counter (Not Supported)")
@@ -261,7 +270,7 @@ print(json.dumps(machine().to_json()))
 """
 
 RUN = """
-import dataclasses
+import dataclasses, os, time
 from fwbench.machine import machine
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
@@ -272,7 +281,15 @@ protocol = dataclasses.replace(
     PROFILES["quick"], warmup_time=0.0, min_rounds=5, max_time=0.0, throughput_time=0.01, energy_time=WINDOW
 )
 workers = Workers(here, here.device, {}, NO_PROJECT)
-measured = workers.measure(Workload(LANE, MODEL, device=here.device), protocol, lambda stage: None)
+
+def tell(stage):
+    if stage == os.environ.get("FAILING_STAGE"):
+        # The counter is found, and being polled by then.
+        time.sleep(0.4)
+        with open(os.environ["NVML_STUB"], "a") as state:
+            state.write(os.environ["FAILURE"])
+
+measured = workers.measure(Workload(LANE, MODEL, device=here.device), protocol, tell)
 workers.close()
 print(json.dumps([here.to_json(), measured.to_json()]))
 """
