@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fwbench.frameworks.contract import Framework, Offered, Program, Ranks
-from fwbench.frameworks.faults import first_line
 from fwbench.frameworks.jax import parallel, plugins
 from fwbench.frameworks.jax.networks import initial, network
 from fwbench.frameworks.jax.options import chosen
@@ -50,13 +49,8 @@ class Jax(Framework):
             leaves = network(model, model.sizes(workload.axes)).leaves
             if not any(leaf.kind == "parameter" for leaf in leaves):
                 return f"{model.name} has no weights to train"
-        if workload.device == "gpu":
-            try:
-                jax.devices("gpu")
-            # JAX asserts that a platform that JAX_PLATFORMS names has a plugin.
-            except (RuntimeError, AssertionError) as error:
-                reason = first_line(error) if plugins.has_cuda() else "it has no CUDA plugin; install fwbench[cuda]"
-                return f"this machine has a GPU, but jax {jax.__version__} cannot use it: {reason}"
+        if workload.device == "gpu" and (reason := plugins.no_gpu()):
+            return f"this machine has a GPU, but jax {jax.__version__} cannot use it: {reason}"
         if workload.precision == "tf32" and workload.device == "cpu" and not workload.target:
             return "a CPU has no TF32 arithmetic: ask for fp32 or bf16"
         return parallel.lacking(workload, self.ranks)
