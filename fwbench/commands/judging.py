@@ -1,7 +1,7 @@
 """What to think of what `fwbench doctor --check` has measured: figures in, findings out, nothing is run."""
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 
 from fwbench.commands.finding import Finding, Level
@@ -25,9 +25,12 @@ def arithmetic(lane: str, found: Mapping[str, Measurement]) -> Finding:
     """Whether a lane computes in the arithmetic that it is asked for.
 
     Args:
-        found: by precision; `fp32` is one of them. The others may be unavailable: not every device has them.
+        found: by precision; `fp32` is one of them. The others may be unavailable: not every device has them. Nor can
+            every lane use the GPU, as where another one's CUDA is installed: the others are measured.
     """
     subject = f"{lane} arithmetic"
+    if found["fp32"].failure and found["fp32"].failure.kind == "unavailable":
+        return Finding(subject, "better", found["fp32"].failure.message, _after(lane, found["fp32"]))
     lacking = [name for name, one in found.items() if name != "fp32" and _kind(one) == "unavailable"]
     for name, one in found.items():
         if one.failure and name not in lacking:
@@ -35,6 +38,14 @@ def arithmetic(lane: str, found: Mapping[str, Measurement]) -> Finding:
     proved = [f"{name} (relative error {_error(one):.1e})" for name, one in found.items() if name not in lacking]
     absent = f"; this device has no {' or '.join(lacking)}" if lacking else ""
     return Finding(subject, "good", f"{', '.join(proved)}, as asked for{absent}")
+
+
+def measurable(lanes: Collection[str]) -> list[Finding]:
+    """Nothing where any of the lanes that are installed could be measured."""
+    if lanes:
+        return []
+    step = "correct what is said of one of them"
+    return [Finding("lanes", "bad", "none that is installed here can be measured", step)]
 
 
 def agreement(lane: str, processes: Sequence[Measurement]) -> Finding:

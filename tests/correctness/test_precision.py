@@ -3,8 +3,10 @@
 import platform
 import re
 
+import jax
 import numpy as np
 import pytest
+import torch
 
 from fwbench.frameworks import load
 from fwbench.frameworks.precision import check, operands
@@ -34,6 +36,36 @@ def test_the_arithmetic_asked_for_is_in_force(lane, precision):
     given = operands()
     result = check(precision, given, framework.probe(workload, given))
     assert {verdict["arithmetic"] for verdict in result.values()} == {precision}
+
+
+class FakeGpu:
+    """A GPU as each framework describes it: of a compute capability, and no more."""
+
+    platform, device_kind = "gpu", "Tesla T4"
+
+    def __init__(self, capability):
+        self.compute_capability = ".".join(map(str, capability))
+
+
+@pytest.mark.parametrize(
+    ("capability", "told"), [((7, 5), "Tesla T4 has no TF32 arithmetic: ask for fp32 or bf16"), ((8, 0), None)]
+)
+@pytest.mark.parametrize("lane", LANES)
+def test_a_gpu_without_tf32_is_told_before_anything_is_computed(monkeypatch, lane, capability, told):
+    """Its products would be of IEEE float32, and the probe call them a fault."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla T4")
+    monkeypatch.setattr("fwbench.frameworks.jax.plugins.no_gpu", lambda: None)
+    monkeypatch.setattr(jax, "local_devices", lambda backend: [FakeGpu(capability)])
+    if lane.startswith("tensorflow"):
+        import tensorflow as tf
+
+        described = {"compute_capability": capability, "device_name": "Tesla T4"}
+        monkeypatch.setattr("fwbench.frameworks.tensorflow.parallel.gpus", lambda: ["GPU:0"])
+        monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda device: described)
+    workload = Workload(lane, "mlp", precision="tf32", device="gpu")
+    assert load(OWN[lane].adapter).unavailable(workload, CATALOG["mlp"]) == told
 
 
 @pytest.mark.parametrize("lane", LANES)

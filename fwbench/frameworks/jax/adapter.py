@@ -51,8 +51,8 @@ class Jax(Framework):
                 return f"{model.name} has no weights to train"
         if workload.device == "gpu" and (reason := plugins.no_gpu()):
             return f"this machine has a GPU, but jax {jax.__version__} cannot use it: {reason}"
-        if workload.precision == "tf32" and workload.device == "cpu" and not workload.target:
-            return "a CPU has no TF32 arithmetic: ask for fp32 or bf16"
+        if workload.precision == "tf32" and not workload.target and (reason := _no_tf32(workload)):
+            return reason
         return parallel.lacking(workload, self.ranks)
 
     def weight_shapes(self, model: Model, sizes: Mapping[str, int]) -> dict[str, Shape]:
@@ -94,6 +94,16 @@ class Jax(Framework):
         # What Python raises while it is traced is the network's own; XLA raises this alone, and a kernel that fails
         # when it runs was made or chosen by XLA too.
         return isinstance(error, jax.errors.JaxRuntimeError) and not self.is_out_of_memory(error)
+
+
+def _no_tf32(workload: Workload) -> str | None:
+    device = _device(workload)
+    capability = getattr(device, "compute_capability", "")
+    if device.platform == "cpu":
+        return "a CPU has no TF32 arithmetic: ask for fp32 or bf16"
+    if capability and tuple(map(int, capability.split("."))) < (8, 0):
+        return f"{device.device_kind} has no TF32 arithmetic: ask for fp32 or bf16"
+    return None
 
 
 def _device(workload: Workload) -> jax.Device:

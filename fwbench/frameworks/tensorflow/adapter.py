@@ -56,8 +56,10 @@ class TensorFlow(Framework):
             return "TensorFlow runs a process for each device, and this one is alone: start the ranks together"
         if workload.devices > 1 and workload.mode in TRAINING and workload.device == "cpu" and _compiled(workload):
             return "TensorFlow's XLA has no all-reduce between CPUs: the lane tensorflow trains over several"
-        if workload.precision == "tf32" and workload.device == "cpu":
-            return "a CPU has no TF32 arithmetic: ask for fp32 or bf16"
+        if workload.precision == "tf32":
+            details = tf.config.experimental.get_device_details(parallel.gpus()[0]) if workload.device == "gpu" else {}
+            if not details or details.get("compute_capability", (8, 0)) < (8, 0):
+                return f"{details.get('device_name', 'a CPU')} has no TF32 arithmetic: ask for fp32 or bf16"
         if workload.mode in TRAINING and not Network(model, model.sizes(workload.axes)).trained:
             return f"{model.name} has no weights to train"
         return None
