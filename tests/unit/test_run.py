@@ -24,7 +24,7 @@ from fwbench.record.measurement import WAITING
 from fwbench.record.sketch import Sketch
 from fwbench.record.workload import Workload
 from fwbench.worker import run as worker_run
-from fwbench.worker.run import STAGES, Measuring, _versions, prepare
+from fwbench.worker.run import STAGES, Measuring, _environment, _versions, prepare
 from fwbench.worker.run import run as whole_run
 from tests.unit.fakes import FakeData, FakeFramework, FakeGpu, FakeProgram, FakeTrainer, round_mantissa
 
@@ -517,6 +517,12 @@ def test_versions_are_those_of_the_lane_and_its_libraries(run, clock, monkeypatc
         **{"torch": "2.15.0", "triton": "3.9", "nvidia-cublas": "13.4"},
         "torch.__version__": "2.15.0+cu132",
     }
+
+
+@pytest.mark.parametrize("name", ["CUBLAS_WORKSPACE_CONFIG", "CUBLASLT_WORKSPACE_SIZE", "CUDNN_LOGLEVEL_DBG"])
+def test_what_is_set_of_nvidias_libraries_is_on_the_record(monkeypatch, name):
+    monkeypatch.setenv(name, "8")
+    assert _environment(LANES["torch"])[name] == _environment(LANES["jax"])[name] == "8"
 
 
 def test_what_the_server_has_read_no_job_reads_again(monkeypatch):
