@@ -95,6 +95,15 @@ class Jax(Framework):
         # when it runs was made or chosen by XLA too.
         return isinstance(error, jax.errors.JaxRuntimeError) and not self.is_out_of_memory(error)
 
+    def said(self, error: BaseException) -> str:
+        said = super().said(error)
+        if not self.is_out_of_memory(error):
+            return said
+        # Three quarters of a GPU, also where XLA takes them piece by piece.
+        limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
+        advice = "XLA_PYTHON_CLIENT_MEM_FRACTION=0.95 lets it take nearly all of the GPU"
+        return f"{said}; XLA's pool takes {limit / 2**30:.1f} GiB at most, and {advice}" if limit else said
+
 
 def _no_tf32(workload: Workload) -> str | None:
     device = _device(workload)
