@@ -186,14 +186,40 @@ def find(root: Path = Path("/"), number: int = 0) -> Gpu | NoGpu:
 
 
 def _named(visible: str) -> Any:
-    """The GPU that CUDA was given the number, the UUID, or the beginning of the UUID of."""
+    """The GPU that CUDA was given the number, the UUID, or the beginning of the UUID of; numbers as CUDA counts."""
     import pynvml
 
     if visible.isdigit():
-        return pynvml.nvmlDeviceGetHandleByIndex(int(visible))
+        # Raises where there are fewer.
+        handle = pynvml.nvmlDeviceGetHandleByIndex(int(visible))
+        ordered = _as_cuda_counts()
+        return ordered[int(visible)] if ordered else handle
     handles = (pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount()))
     uuids = map(pynvml.nvmlDeviceGetUUID, handles)
     return pynvml.nvmlDeviceGetHandleByUUID(next((uuid for uuid in uuids if uuid.startswith(visible)), visible))
+
+
+def _as_cuda_counts() -> list[Any]:
+    """All GPUs in CUDA's order: the fastest first unless CUDA_DEVICE_ORDER says otherwise, the others as on the bus.
+
+    Empty where the driver does not tell. How CUDA finds the fastest is not documented; its cores times their clock is
+    what distinguishes a card for a display from one that computes. Workers are given the chosen one's UUID, so that
+    what is measured is what the record names, whichever it is.
+    """
+    import pynvml
+
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        if len(handles) == 1 or os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
+            return handles
+        speeds = [
+            pynvml.nvmlDeviceGetNumGpuCores(each) * pynvml.nvmlDeviceGetMaxClockInfo(each, pynvml.NVML_CLOCK_SM)
+            for each in handles
+        ]
+    except pynvml.NVMLError:
+        return []
+    fastest = handles.pop(speeds.index(max(speeds)))
+    return [fastest, *handles]
 
 
 def _computing(handle: Any) -> Any:

@@ -71,6 +71,33 @@ print(json.dumps([uuids, environment(os.environ, 1, "gpu", LANES["torch"], 2)["C
     assert told(nvml_stub(), code, **visible) == [found, ",".join(found)]
 
 
+@pytest.mark.parametrize(
+    ("slow", "variables", "found"),
+    [
+        ("cores", {}, [1, 0]),
+        ("cores.1", {}, [0, 1]),
+        ("cores", {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, [0, 1]),
+        # A number is one of CUDA's, too.
+        ("cores", {"CUDA_VISIBLE_DEVICES": "0"}, [1]),
+        ("cores", {"CUDA_VISIBLE_DEVICES": "1"}, [0]),
+        ("cores", {"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, [1]),
+        # Told by none, as by an older driver: NVML's order.
+        ("nvmlDeviceGetNumGpuCores", {}, [0, 1]),
+    ],
+)
+def test_beside_a_card_for_a_display_the_faster_one_is_measured_in_whichever_slot_it_is(
+    nvml_stub, slow, variables, found
+):
+    """NVML counts in the order of the bus, CUDA the fastest first."""
+    code = """
+if "CUDA_VISIBLE_DEVICES" not in VARIABLES:
+    del os.environ["CUDA_VISIBLE_DEVICES"]
+print(json.dumps([gpu.uuid for gpu in nvml.visible(8)]))
+"""
+    slower = nvml_stub(**{slow: 384 if slow.startswith("cores") else FUNCTION_NOT_FOUND})
+    assert told(slower, code.replace("VARIABLES", repr(variables)), **variables) == [GPUS[index] for index in found]
+
+
 def test_each_rank_has_the_gpu_of_its_number_or_the_only_one_that_it_sees(nvml_stub):
     code = """
 from types import SimpleNamespace

@@ -9,6 +9,7 @@ What is not named is as on an H100 that nobody else uses. Calling it again chang
 processes that run: a neighbour may arrive, a GPU may get hot while it is measured.
 
 gpus                    how many there are, 2 at most
+name, cores             of the first GPU; with `.1` of the second: 16896 cores, both
 driver, cuda            version of the driver (text); of the CUDA that it supports, 1000 x major + 10 x minor
 slices                  the first GPU is cut into slices (MIG), of which it has so many: 0 or 1
 used_memory             in bytes, without the 600 MiB that the driver keeps for itself

@@ -124,7 +124,7 @@ int nvmlDeviceGetUUID(Device *device, char *text, unsigned length) {
 }
 int nvmlDeviceGetName(Device *device, char *text, unsigned length) {
     MAY_FAIL();
-    snprintf(text, length, "%s", device->name);
+    snprintf(text, length, "%s", told(device == &devices[1] ? "name.1" : device->slice ? "name.slice" : "name", device->name));
     return SUCCESS;
 }
 int nvmlDeviceGetMemoryInfo(Device *device, Memory *memory) {
@@ -165,6 +165,12 @@ int nvmlDeviceGetClockInfo(Device *device, int type, unsigned *megahertz) {
 int nvmlDeviceGetMaxClockInfo(Device *device, int type, unsigned *megahertz) {
     WHOLE(device);
     *megahertz = type == CLOCK_MEMORY ? 2619 : 1980;
+    return SUCCESS;
+}
+/* Of each GPU, so that one may be the slower: `cores` and `cores.1`. */
+int nvmlDeviceGetNumGpuCores(Device *device, unsigned *cores) {
+    WHOLE(device);
+    *cores = (unsigned)number(device == &devices[1] ? "cores.1" : "cores", 16896);
     return SUCCESS;
 }
 int nvmlDeviceGetTemperature(Device *device, int sensor, unsigned *celsius) {
