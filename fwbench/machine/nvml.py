@@ -71,6 +71,9 @@ class Gpu:
         memory = ask(pynvml.nvmlDeviceGetMemoryInfo, pynvml.nvmlMemory_v2, of=self.handle)
         persistent = ask(pynvml.nvmlDeviceGetPersistenceMode)
         ecc = ask(pynvml.nvmlDeviceGetEccMode)
+        graphics = _processes(pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3, self.handle)
+        drawing = {process.pid for process in graphics or ()}
+        computing = _processes(pynvml.nvmlDeviceGetComputeRunningProcesses_v3, self.handle)
         return AcceleratorState(
             clock=ask(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM),
             memory_clock=ask(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_MEM),
@@ -87,24 +90,34 @@ class Gpu:
             persistent=None if persistent is None else bool(persistent),
             compute_mode=_COMPUTE_MODES.get(ask(pynvml.nvmlDeviceGetComputeMode)),
             ecc=None if ecc is None else bool(ecc[0]),
-            processes=self._processes(),
+            # A compositor may be listed as both.
+            processes=None if computing is None else tuple(each for each in computing if each.pid not in drawing),
+            graphics=graphics,
         )
 
     def process_memory(self, pid: int) -> int | None:
         """Bytes of GPU memory that a process holds, its context included; None where the driver does not tell."""
-        memory = {process.pid: process.memory for process in self._processes() or ()}
-        return memory.get(pid)
-
-    def _processes(self) -> tuple[AcceleratorProcess, ...] | None:
         import pynvml
 
-        try:
-            # By its version: the function without one raises what is no NVMLError where a driver is too old for it.
-            running = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(self.handle)
-        except pynvml.NVMLError:
-            return None
-        # In a container the driver may give 0, and a process that computes has a context at least.
-        return tuple(AcceleratorProcess(process.pid, process.usedGpuMemory or None) for process in running)
+        running = _processes(pynvml.nvmlDeviceGetComputeRunningProcesses_v3, self.handle)
+        return next((process.memory for process in running or () if process.pid == pid), None)
+
+
+def _processes(query: Callable[[Any], Any], handle: Any) -> tuple[AcceleratorProcess, ...] | None:
+    """The processes that NVML lists, None where it does not tell.
+
+    Args:
+        query: a function of NVML's with its version: the one without raises what is no NVMLError where a driver is too
+            old for it.
+    """
+    import pynvml
+
+    try:
+        running = query(handle)
+    except pynvml.NVMLError:
+        return None
+    # In a container the driver may give 0, and a process that is listed has a context at least.
+    return tuple(AcceleratorProcess(process.pid, process.usedGpuMemory or None) for process in running)
 
 
 def visible(most: int) -> list[Gpu]:

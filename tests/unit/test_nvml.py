@@ -9,6 +9,7 @@ from tests.unit.nvml import GPUS, SLICE
 
 NOT_SUPPORTED, NO_PERMISSION, DRIVER_NOT_LOADED, FUNCTION_NOT_FOUND, GPU_IS_LOST = 3, 4, 9, 13, 15
 RUNNING = "nvmlDeviceGetComputeRunningProcesses_v3"
+DRAWING = "nvmlDeviceGetGraphicsRunningProcesses_v3"
 
 _FIND = """
 import json, os, sys, time
@@ -189,6 +190,7 @@ CALM = {
     "compute_mode": "default",
     "ecc": True,
     "processes": [],
+    "graphics": [],
 }
 
 
@@ -217,6 +219,11 @@ CALM = {
             {"processes": "77:1024 78:na 79:0"},
             {"processes": [{"pid": 77, "memory": 1024}, {"pid": 78, "memory": None}, {"pid": 79, "memory": None}]},
         ),
+        # A compositor is listed twice, and computes nothing that counts.
+        (
+            {"processes": "77:1024 80:512", "graphics": "80:512"},
+            {"processes": [{"pid": 77, "memory": 1024}], "graphics": [{"pid": 80, "memory": 512}]},
+        ),
     ],
 )
 def test_a_state_is_read_field_by_field(nvml_stub, machine, changed):
@@ -232,7 +239,7 @@ def test_what_the_driver_does_not_tell_is_none(nvml_stub):
     queries = ("ClockInfo", "MaxClockInfo", "Temperature", "EnforcedPowerLimit", "PowerManagementDefaultLimit")
     more = ("CurrentClocksEventReasons", "UtilizationRates", "MemoryInfo_v2", "PersistenceMode", "ComputeMode")
     silent = {f"nvmlDeviceGet{name}": NOT_SUPPORTED for name in (*queries, *more, "EccMode")}
-    assert state(nvml_stub(**silent, **{RUNNING: NO_PERMISSION})) == dict.fromkeys(CALM)
+    assert state(nvml_stub(**silent, **dict.fromkeys((RUNNING, DRAWING), NO_PERMISSION))) == dict.fromkeys(CALM)
 
 
 @pytest.mark.parametrize(

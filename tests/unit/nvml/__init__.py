@@ -23,6 +23,7 @@ power                   that the GPU draws, in watts
 energy_step             seconds after which the energy counter moves
 energy_wrap             joules after which it starts again from 0
 processes               "pid:bytes pid:bytes"; "own" is the process that asks, "na": memory that is not known
+graphics                processes that draw, likewise
 nvmlDeviceGetEccMode    and every other function of NVML: the error it returns (a number of nvmlReturn_t)
 """
 

@@ -213,13 +213,11 @@ int nvmlDeviceGetTotalEnergyConsumption(Device *device, u64 *millijoules) {
     return SUCCESS;
 }
 
-/* `processes`: pid:bytes, separated by spaces. `own` is whoever asks, and `na` a memory that the driver does not know. */
-int nvmlDeviceGetComputeRunningProcesses_v3(Device *device, unsigned *count, Process *processes) {
-    (void)device;
-    MAY_FAIL();
+/* pid:bytes, separated by spaces. `own` is whoever asks, and `na` a memory that the driver does not know. */
+static int running(const char *key, unsigned *count, Process *processes) {
     char list[1024], *next = list, *entry;
     unsigned room = processes ? *count : 0, found = 0;
-    snprintf(list, sizeof list, "%s", told("processes", ""));
+    snprintf(list, sizeof list, "%s", told(key, ""));
     while ((entry = strsep(&next, " "))) {
         char *memory = strchr(entry, ':');
         if (!memory) continue;
@@ -232,4 +230,14 @@ int nvmlDeviceGetComputeRunningProcesses_v3(Device *device, unsigned *count, Pro
     }
     *count = found;
     return found > room ? INSUFFICIENT_SIZE : SUCCESS;
+}
+int nvmlDeviceGetComputeRunningProcesses_v3(Device *device, unsigned *count, Process *processes) {
+    (void)device;
+    MAY_FAIL();
+    return running("processes", count, processes);
+}
+int nvmlDeviceGetGraphicsRunningProcesses_v3(Device *device, unsigned *count, Process *processes) {
+    (void)device;
+    MAY_FAIL();
+    return running("graphics", count, processes);
 }
