@@ -7,14 +7,11 @@ from pathlib import Path
 
 from fwbench.commands.finding import Finding, Level
 from fwbench.machine import cuda, nvml, versions
-from fwbench.machine.disturbances import HELD
+from fwbench.machine.disturbances import computes, unseen
 from fwbench.record.machine import AcceleratorProcess, AcceleratorState
 from fwbench.report import units
 
 _HEADERS = Path(sysconfig.get_path("include"))
-
-# Share of the time in which an idle GPU may compute: a screen is drawn, or somebody asks how it is.
-_COMPUTES = 0.05
 
 # What to do about what holds the clocks down, by the reasons that `AcceleratorState` names.
 _COOL = "let it cool, and see to its cooling"
@@ -151,19 +148,21 @@ def _throttling(state: AcceleratorState) -> Iterator[Finding]:
 
 def _load(state: AcceleratorState) -> Iterator[Finding]:
     """Who else computes: this process does not, so whoever is seen is somebody else."""
-    busy = f", and it computes {state.utilisation:.0%} of the time" if (state.utilisation or 0) > _COMPUTES else ""
-    held = state.used_memory or 0
+    busy = f", and it computes {state.utilisation:.0%} of the time" if computes(state) else ""
+    screen = f"{len(state.graphics)} processes draw a screen" if state.graphics else ""
     step = "end them, or wait; `nvidia-smi` names them"
     if state.processes:
         named = ", ".join(map(_process, state.processes))
         yield Finding("GPU load", "better", f"others hold the GPU: {named}{busy}", step)
-    elif busy or held > HELD:
+    elif held := unseen(state):
         yield Finding("GPU load", "better", f"{units.size(held)} are held by processes that are not seen{busy}", step)
+    elif busy:
+        yield Finding("GPU load", "better", f"{screen or 'no process is seen'}{busy}", step)
     elif state.processes is None:
         step = "ask `nvidia-smi` on the host"
         yield Finding("GPU load", "better", "the driver does not tell who computes on the GPU", step)
     else:
-        yield Finding("GPU load", "good", "nobody else computes on the GPU")
+        yield Finding("GPU load", "good", f"nobody else computes on the GPU{screen and f'; {screen}'}")
 
 
 def _process(process: AcceleratorProcess) -> str:

@@ -133,6 +133,7 @@ class _Here:
             for lane in lanes
             if lane.fallback
         ]
+        found.append(Part("lanes", 0.0, lambda: judging.measurable(self._latencies)))
         found.append(Part("matrix products", 0.0, lambda: judging.matrix_products(self._measured)))
         found.append(Part("ceilings", 0.0, lambda: judging.ceilings(self._measured)))
         found.append(Part("clock", 1.0, self._clock))
@@ -148,7 +149,8 @@ class _Here:
         return found
 
     def _energy(self, meter: Counter) -> list[Finding]:
-        return [judging.energy_counter(meter.name, moves(meter, _POLLS, time.perf_counter))]
+        changes = moves(meter, _POLLS, time.perf_counter)
+        return [judging.energy_counter(meter.name, changes, meter.fault)]
 
     def _lane(self, lane: Lane) -> list[Finding]:
         """Fresh processes in IEEE float32, and one in every other arithmetic."""

@@ -1,7 +1,7 @@
 """What to think of what `fwbench doctor --check` has measured: figures in, findings out, nothing is run."""
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 
 from fwbench.commands.finding import Finding, Level
@@ -25,9 +25,12 @@ def arithmetic(lane: str, found: Mapping[str, Measurement]) -> Finding:
     """Whether a lane computes in the arithmetic that it is asked for.
 
     Args:
-        found: by precision; `fp32` is one of them. The others may be unavailable: not every device has them.
+        found: by precision; `fp32` is one of them. The others may be unavailable: not every device has them. Nor can
+            every lane use the GPU, as where another one's CUDA is installed: the others are measured.
     """
     subject = f"{lane} arithmetic"
+    if found["fp32"].failure and found["fp32"].failure.kind == "unavailable":
+        return Finding(subject, "better", found["fp32"].failure.message, _after(lane, found["fp32"]))
     lacking = [name for name, one in found.items() if name != "fp32" and _kind(one) == "unavailable"]
     for name, one in found.items():
         if one.failure and name not in lacking:
@@ -35,6 +38,14 @@ def arithmetic(lane: str, found: Mapping[str, Measurement]) -> Finding:
     proved = [f"{name} (relative error {_error(one):.1e})" for name, one in found.items() if name not in lacking]
     absent = f"; this device has no {' or '.join(lacking)}" if lacking else ""
     return Finding(subject, "good", f"{', '.join(proved)}, as asked for{absent}")
+
+
+def measurable(lanes: Collection[str]) -> list[Finding]:
+    """Nothing where any of the lanes that are installed could be measured."""
+    if lanes:
+        return []
+    step = "correct what is said of one of them"
+    return [Finding("lanes", "bad", "none that is installed here can be measured", step)]
 
 
 def agreement(lane: str, processes: Sequence[Measurement]) -> Finding:
@@ -140,7 +151,7 @@ def clock(resolution: float, empty_round: float, shortest: float) -> Finding:
     return Finding("clock", level, found, f"trust no latency below {units.seconds(least)}: choose larger batches")
 
 
-def energy_counter(name: str, changes: Sequence[tuple[float, float]]) -> Finding:
+def energy_counter(name: str, changes: Sequence[tuple[float, float]], fault: str = "") -> Finding:
     """Whether an energy counter moves, and often enough for the windows that it is read over.
 
     At either end of a window it lags by up to a period. Both may be half of what a gate against a saved record counts.
@@ -149,7 +160,10 @@ def energy_counter(name: str, changes: Sequence[tuple[float, float]]) -> Finding
         name: of the counter.
         changes: when it was seen to have moved, in seconds, and where it stood then, in joules; with nothing of ours
             running.
+        fault: why its readings cannot be believed, as one of them has shown.
     """
+    if fault:
+        return Finding("energy", "better", fault, "energy stays absent from the records, with this reason")
     if len(changes) < 2:
         step = "read no energy here: update the driver, or use a GPU of your own instead of a share of one"
         return Finding("energy", "bad", f"{name}: moved no more than once within seconds", step)

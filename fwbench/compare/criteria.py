@@ -89,11 +89,17 @@ def values(measurement: Measurement) -> dict[str, float]:
     if measurement.samples:
         found["latency"] = statistics.median(measurement.samples)
     if measurement.workload.device == "gpu":
-        found["peak_memory"] = measurement.value("device_peak_memory")
+        found["peak_memory"] = None if hidden(measurement) else measurement.value("device_peak_memory")
     trace, compiling = measurement.value("trace_time"), found["compile_time"]
     if trace is not None and compiling is not None:
         found["compile_time"] = trace + compiling
     return {name: value for name, value in found.items() if value is not None and value > 0}
+
+
+def hidden(measurement: Measurement) -> bool:
+    """Whether a GPU's allocator told of a higher peak, from before the step, than the step's own."""
+    peak = measurement.metrics.get("device_peak_memory")
+    return measurement.workload.device == "gpu" and peak is not None and peak.at_most
 
 
 def parse(texts: Sequence[str], where: str) -> dict[str, Threshold]:

@@ -168,7 +168,8 @@ class Duet:
                 play(wanted, functools.partial(self._take, self.confirmation))
             ended = {*self.failed, *self.to_confirm(workloads, confirmation.wanted)}
             for name in asked:
-                if name[0] in ended:
+                # One process in some may hide its memory's peak.
+                if name[0] in ended or any(name[1] not in p.differences for p in self.confirmation[name[0]]):
                     confirmation.withdraw(name)
             confirmation.judge({name: self.differences(name, confirmation.wanted) for name in confirmation.open})
 
@@ -277,7 +278,8 @@ class Duet:
                 continue
             for metric in thresholds:
                 one = CRITERIA[metric].decided_by_one(workload.device)
-                if not one and all(metric in p.differences for p in self.screening[workload]):
+                pairs = (*self.screening[workload], *self.confirmation[workload])
+                if not one and all(metric in p.differences for p in pairs):
                     yield workload, metric
 
     def _exact(self, workload: Workload) -> dict[str, Verdict]:

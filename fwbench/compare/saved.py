@@ -19,7 +19,7 @@ from scipy import special
 from fwbench.compare import best as bests
 from fwbench.compare import programs
 from fwbench.compare.best import Best, Earlier
-from fwbench.compare.criteria import CRITERIA, Threshold, values
+from fwbench.compare.criteria import CRITERIA, Threshold, hidden, values
 from fwbench.compare.findings import ALL, Decision, Finding, Outcome, Verdict
 from fwbench.compare.statistics import holm
 from fwbench.machine import Machine
@@ -49,6 +49,10 @@ UNTESTED = 0.03
 # A factor beyond dispute: single processes of unchanged code have never differed so much without other load.
 _BEYOND_DISPUTE = 2.0
 
+_HIDDEN = (
+    "the allocator's peak is from before the step, and hides the step's own: judge by program_memory, which the "
+    "compiler states"
+)
 _ALONE = "one process a side says nothing about the spread between processes, so that only a factor of 2 counts"
 
 
@@ -249,13 +253,17 @@ def _paired(
     base: Benchmark, head: Benchmark, thresholds: Mapping[str, Threshold], state: float
 ) -> tuple[list[Finding], list[_Compared]]:
     """What can be told of one benchmark, and what the suite's statistics must judge."""
-    limits = {metric: limit for metric, limit in thresholds.items() if base.values.get(metric)}
+    untold = any(side.measurement and hidden(side.measurement) for side in (base, head))
+    unsure = [Finding(head.name, "inconclusive", "peak_memory", note=_HIDDEN)] if untold else []
+    known = {metric: limit for metric, limit in thresholds.items() if not (untold and metric == "peak_memory")}
+    limits = {metric: limit for metric, limit in known.items() if base.values.get(metric)}
     if not limits:
         return [Finding(head.name, "incomparable", note="the baseline has no value that could be judged")], []
     # A record against itself.
     alike = (base.values, base.measurement) == (head.values, head.measurement)
     changed, same = _program(base.measurement, head.measurement)
     findings = [Finding(head.name, "program", note=changed)] if changed else []
+    findings += unsure if "peak_memory" in thresholds else []
     cases = []
     for metric, threshold in limits.items():
         before, now = base.values[metric], head.values.get(metric)

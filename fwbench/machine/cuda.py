@@ -26,8 +26,14 @@ def _torch() -> Version | None:
 
 
 def _jax() -> Version | None:
+    # Of several, JAX loads all in any order, and one that the driver is too old for may be the last.
+    return max(((number,) for number in _plugins()), default=None)
+
+
+def _plugins() -> set[int]:
+    """The CUDAs that JAX's installed plugins are for."""
     plugins = (re.fullmatch(r"jax[-_]cuda(\d+)[-_]plugin", each.name or "") for each in metadata.distributions())
-    return max(((int(plugin[1]),) for plugin in plugins if plugin), default=None)
+    return {int(plugin[1]) for plugin in plugins if plugin}
 
 
 # By framework.
@@ -38,7 +44,10 @@ def how_to_install(framework: str, driver: Version) -> str:
     """How to come by a build that a driver can run, which supports CUDA up to this version."""
     newest = min(driver[0], max(DRIVERS))
     if framework == "jax":
-        return f"`pip install 'jax[cuda{newest}]'`"
+        install = f"`pip install 'jax[cuda{newest}]'`"
+        # JAX would go on loading them beside another.
+        others = [f"jax-cuda{number}-plugin jax-cuda{number}-pjrt" for number in sorted(_plugins() - {newest})]
+        return f"`pip uninstall {' '.join(others)}`, then {install}" if others else install
     return f"install a build of {framework} for CUDA {newest}"
 
 

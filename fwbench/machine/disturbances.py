@@ -9,10 +9,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from fwbench.machine.load import busy, lengthened
+from fwbench.record.machine import AcceleratorState
 from fwbench.record.measurement import BEFORE, Measurement, Moment
 
-# Bytes in use beyond which somebody computes, where the driver names nobody, as in a container.
-HELD = 128 * 2**20
+# Bytes in use beyond which somebody computes, where the driver names nobody, as in a container; and where nothing
+# computes meanwhile, for a desktop's programs, which a container does not see either, hold as much as that.
+HELD, DESKTOP = 128 * 2**20, 2 * 2**30
+
+# Share of the time in which a GPU may compute for a screen, or because somebody asks how it is.
+IDLE = 0.1
 
 # By so much the calls of an idle machine do not become slower or faster while they are timed: on two shared virtual
 # cores the last third of calls was at most 11 % off the first in 102 of 103 benchmarks.
@@ -116,9 +121,23 @@ def _on_the_gpu(moments: Iterable[Moment]) -> Iterator[Disturbance]:
         if state.processes:
             count = len(state.processes)
             yield Disturbance(NEIGHBOUR, count, f"{count} process{'es' if count > 1 else ''} {moment.when}")
-        elif moment.when == BEFORE and (state.used_memory or 0) > HELD:
-            held = (state.used_memory or 0) / 2**30
-            yield Disturbance(NEIGHBOUR, 0.5, f"{held:.1f} GiB in use {moment.when}, the driver does not say by whom")
+        elif moment.when == BEFORE and (held := unseen(state)):
+            used = f"{held / 2**30:.1f} GiB in use {moment.when}, the driver does not say by whom"
+            yield Disturbance(NEIGHBOUR, 0.5, used)
+        elif moment.when == BEFORE and state.graphics and computes(state):
+            yield Disturbance(NEIGHBOUR, 0.5, f"a screen drawn {state.utilisation:.0%} of the time {moment.when}")
         reasons = set(state.throttle_reasons or ()) - _USUAL
         if reasons and moment.when != BEFORE:
             yield Disturbance(THROTTLING, len(reasons), f"{' and '.join(sorted(reasons))} {moment.when}")
+
+
+def unseen(state: AcceleratorState) -> int:
+    """Bytes in use on a GPU that we do not use, by somebody who may compute and whom the driver does not name; or 0."""
+    held = (state.used_memory or 0) - sum(process.memory or 0 for process in state.graphics or ())
+    idle = state.utilisation is not None and not computes(state)
+    return held if held > (DESKTOP if idle else HELD) else 0
+
+
+def computes(state: AcceleratorState) -> bool:
+    """Whether a GPU computes more than an idle one does for a screen."""
+    return (state.utilisation or 0.0) > IDLE

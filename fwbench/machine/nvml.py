@@ -71,6 +71,9 @@ class Gpu:
         memory = ask(pynvml.nvmlDeviceGetMemoryInfo, pynvml.nvmlMemory_v2, of=self.handle)
         persistent = ask(pynvml.nvmlDeviceGetPersistenceMode)
         ecc = ask(pynvml.nvmlDeviceGetEccMode)
+        graphics = _processes(pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3, self.handle)
+        drawing = {process.pid for process in graphics or ()}
+        computing = _processes(pynvml.nvmlDeviceGetComputeRunningProcesses_v3, self.handle)
         return AcceleratorState(
             clock=ask(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM),
             memory_clock=ask(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_MEM),
@@ -87,24 +90,34 @@ class Gpu:
             persistent=None if persistent is None else bool(persistent),
             compute_mode=_COMPUTE_MODES.get(ask(pynvml.nvmlDeviceGetComputeMode)),
             ecc=None if ecc is None else bool(ecc[0]),
-            processes=self._processes(),
+            # A compositor may be listed as both.
+            processes=None if computing is None else tuple(each for each in computing if each.pid not in drawing),
+            graphics=graphics,
         )
 
     def process_memory(self, pid: int) -> int | None:
         """Bytes of GPU memory that a process holds, its context included; None where the driver does not tell."""
-        memory = {process.pid: process.memory for process in self._processes() or ()}
-        return memory.get(pid)
-
-    def _processes(self) -> tuple[AcceleratorProcess, ...] | None:
         import pynvml
 
-        try:
-            # By its version: the function without one raises what is no NVMLError where a driver is too old for it.
-            running = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(self.handle)
-        except pynvml.NVMLError:
-            return None
-        # In a container the driver may give 0, and a process that computes has a context at least.
-        return tuple(AcceleratorProcess(process.pid, process.usedGpuMemory or None) for process in running)
+        running = _processes(pynvml.nvmlDeviceGetComputeRunningProcesses_v3, self.handle)
+        return next((process.memory for process in running or () if process.pid == pid), None)
+
+
+def _processes(query: Callable[[Any], Any], handle: Any) -> tuple[AcceleratorProcess, ...] | None:
+    """The processes that NVML lists, None where it does not tell.
+
+    Args:
+        query: a function of NVML's with its version: the one without raises what is no NVMLError where a driver is too
+            old for it.
+    """
+    import pynvml
+
+    try:
+        running = query(handle)
+    except pynvml.NVMLError:
+        return None
+    # In a container the driver may give 0, and a process that is listed has a context at least.
+    return tuple(AcceleratorProcess(process.pid, process.usedGpuMemory or None) for process in running)
 
 
 def visible(most: int) -> list[Gpu]:
@@ -186,14 +199,40 @@ def find(root: Path = Path("/"), number: int = 0) -> Gpu | NoGpu:
 
 
 def _named(visible: str) -> Any:
-    """The GPU that CUDA was given the number, the UUID, or the beginning of the UUID of."""
+    """The GPU that CUDA was given the number, the UUID, or the beginning of the UUID of; numbers as CUDA counts."""
     import pynvml
 
     if visible.isdigit():
-        return pynvml.nvmlDeviceGetHandleByIndex(int(visible))
+        # Raises where there are fewer.
+        handle = pynvml.nvmlDeviceGetHandleByIndex(int(visible))
+        ordered = _as_cuda_counts()
+        return ordered[int(visible)] if ordered else handle
     handles = (pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount()))
     uuids = map(pynvml.nvmlDeviceGetUUID, handles)
     return pynvml.nvmlDeviceGetHandleByUUID(next((uuid for uuid in uuids if uuid.startswith(visible)), visible))
+
+
+def _as_cuda_counts() -> list[Any]:
+    """All GPUs in CUDA's order: the fastest first unless CUDA_DEVICE_ORDER says otherwise, the others as on the bus.
+
+    Empty where the driver does not tell. How CUDA finds the fastest is not documented; its cores times their clock is
+    what distinguishes a card for a display from one that computes. Workers are given the chosen one's UUID, so that
+    what is measured is what the record names, whichever it is.
+    """
+    import pynvml
+
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        if len(handles) == 1 or os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
+            return handles
+        speeds = [
+            pynvml.nvmlDeviceGetNumGpuCores(each) * pynvml.nvmlDeviceGetMaxClockInfo(each, pynvml.NVML_CLOCK_SM)
+            for each in handles
+        ]
+    except pynvml.NVMLError:
+        return []
+    fastest = handles.pop(speeds.index(max(speeds)))
+    return [fastest, *handles]
 
 
 def _computing(handle: Any) -> Any:

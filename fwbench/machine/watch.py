@@ -1,12 +1,18 @@
 """How the GPU stands while we measure, and who else is on it."""
 
 import dataclasses
+import time
 from collections.abc import Callable
 
+from fwbench.machine.disturbances import HELD, computes
 from fwbench.machine.load import family
 from fwbench.machine.nvml import Gpu
 from fwbench.record.machine import AcceleratorProcess
 from fwbench.record.measurement import Moment
+
+# Seconds after which the utilisation tells nothing of a process that has ended before: it is the share of a period of a
+# second at most (nvml.h, nvmlUtilization_t). And between two looks meanwhile.
+_PERIOD, _BETWEEN = 1.2, 0.1
 
 
 class Watch:
@@ -19,11 +25,15 @@ class Watch:
     Args:
         gpu: that is measured; where there is none, nothing is noted.
         ours: numbers of this process and of those that it started.
+        sleep: lets seconds pass.
     """
 
-    def __init__(self, gpu: Gpu | str, ours: Callable[[], set[int]] = family) -> None:
+    def __init__(
+        self, gpu: Gpu | str, ours: Callable[[], set[int]] = family, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
         self._gpu = gpu
         self._ours = ours
+        self._sleep = sleep
         self._first: set[int] | None = None
         self._alias: int | None = None
         self.moments: list[Moment] = []
@@ -37,6 +47,12 @@ class Watch:
         if isinstance(self._gpu, str):
             return
         state = self._gpu.state()
+        waited = 0.0
+        # The process before this one may have computed, while others hold memory for a screen.
+        while self._first is None and computes(state) and (state.used_memory or 0) > HELD and waited < _PERIOD:
+            self._sleep(_BETWEEN)
+            waited += _BETWEEN
+            state = self._gpu.state()
         if state.processes is not None:
             state = dataclasses.replace(state, processes=self._others(state.processes))
         self.moments.append(Moment(when, state))

@@ -52,8 +52,12 @@ class NvmlCounter:
         self.fault = ""
 
     def read(self) -> float:
-        """Joules since the driver was loaded."""
-        now = self._gpu.energy()
+        """Joules since the driver was loaded; the last reading where this one fails, whose reason is then the fault."""
+        try:
+            now = self._gpu.energy()
+        except Exception as error:  # pynvml's own hierarchy: what has been timed must not be lost with it
+            self.fault = f"the GPU's energy counter could not be read ({error})"
+            return self._last
         if now < self._last:
             self.fault = (
                 f"the GPU's energy counter fell from {self._last:.0f} J to {now:.0f} J: it started again meanwhile"
@@ -165,6 +169,8 @@ def period(meter: Counter | str, clock: Clock, sleep: Callable[[float], None] = 
         return unavailable("energy counter", meter)
     source = f"{meter.name}, polled every {_BETWEEN * 1e3:g} ms"
     steps = [later - earlier for (earlier, _), (later, _) in itertools.pairwise(moves(meter, _POLLS, clock, sleep))]
+    if meter.fault:
+        return unavailable(source, meter.fault)
     if not steps:
         return unavailable(source, f"the energy counter moved less than twice in {_POLLS} polls")
     return Metric(statistics.median(steps), source)

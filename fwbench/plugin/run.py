@@ -428,7 +428,8 @@ class Run:
         strict = gate_options.DIFFERENT in self._config.getoption("fwbench_fail")
         if strict and session.exitstatus == pytest.ExitCode.OK and differ(cases(self._measurements)):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        if self._unwritten and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        told = self._unwritten or self._unmeasured()
+        if told and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             session.exitstatus = pytest.ExitCode.USAGE_ERROR
         if "session" in vars(self):
             self.session.close()
@@ -462,6 +463,14 @@ class Run:
                     else ""
                 )
                 terminalreporter.write_line(f"ERROR: {sentence}{told}", red=True)
+            if sentence := self._unmeasured():
+                terminalreporter.write_line(f"ERROR: {sentence}", red=True)
+
+    def _unmeasured(self) -> str:
+        """Why no framework could be measured; empty where one was, or none was asked for."""
+        asked = [m.failure for m in self._measurements if not LANES[m.workload.lane].internal]
+        first = next((failure for failure in asked if failure), None)
+        return f"nothing could be measured: {first.message}" if first and all(asked) else ""
 
     def _needs_benchmarks(self) -> str | None:
         """The option of pytest-benchmark's that somebody gave and that needs benchmarks to run."""

@@ -105,7 +105,8 @@ class AcceleratorState:
         persistent: whether the driver stays loaded between processes.
         compute_mode: `default`, `exclusive process`, `prohibited` or `exclusive thread`.
         ecc: whether the memory corrects errors.
-        processes: all that compute on it.
+        processes: all that compute on it and draw nothing.
+        graphics: all that draw on it, as for a screen.
     """
 
     clock: float | None = None
@@ -122,6 +123,7 @@ class AcceleratorState:
     compute_mode: str | None = None
     ecc: bool | None = None
     processes: tuple[AcceleratorProcess, ...] | None = None
+    graphics: tuple[AcceleratorProcess, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON primitives."""
@@ -138,6 +140,7 @@ class AcceleratorState:
         fields: dict[str, Any] = dict(data)
         if fields.get("throttle_reasons") is not None:
             fields["throttle_reasons"] = tuple(fields["throttle_reasons"])
-        if fields.get("processes") is not None:
-            fields["processes"] = tuple(AcceleratorProcess(**process) for process in fields["processes"])
+        for name in ("processes", "graphics"):
+            if fields.get(name) is not None:
+                fields[name] = tuple(AcceleratorProcess(**process) for process in fields[name])
         return cls(**fields)

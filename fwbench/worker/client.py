@@ -57,6 +57,9 @@ _STABLE_ALLOCATOR = {
     "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
 }
 
+# The stages before a lane's compiler has its first program; None: before all stages.
+_UNCOMPILED = (None, "join", "data", "build")
+
 # Of a lane's fallback: environment variables, and what to add to their values.
 Flags = tuple[tuple[str, str], ...]
 
@@ -539,8 +542,11 @@ def _measured(measure: Callable[[], Measurement]) -> Measurement:
 
 
 def _crashed(failure: Failure) -> bool:
-    """Whether the process died, or the compiler failed, as XLA does on an illegal address while autotuning."""
-    return failure.kind == "crashed" or failure.compiler
+    """Whether the compiler failed, or the process died, as XLA does on an illegal address while autotuning.
+
+    Flags of a compiler are no help to a process that died before it had compiled anything.
+    """
+    return failure.compiler or (failure.kind == "crashed" and failure.stage not in _UNCOMPILED)
 
 
 def milder(lane: Lane, python: str, variables: Mapping[str, str]) -> Iterator[Flags]:

@@ -257,6 +257,8 @@ class Measuring:
 
     def _measure(self, framework: Framework) -> Failure | None:
         workload = self.workload
+        # JAX opens the device when it is asked whether it can run, PyTorch's ranks when they join.
+        self._note(BEFORE)
         if self._ranks:
             with self._stage("join"):
                 self._join(framework, self._ranks)
@@ -269,7 +271,6 @@ class Measuring:
                 self.agreed = bool(reason)
             if reason:
                 return Failure("unavailable", reason)
-            self._note(BEFORE)
             if workload.mode != "fit":
                 program = self._build(framework, HORIZON)
         if workload.mode == "fit":

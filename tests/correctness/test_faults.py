@@ -1,5 +1,7 @@
 """Whose fault the frameworks' own exceptions are: the memory's, the compiler's, or the user's network's."""
 
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import jax
@@ -290,6 +292,42 @@ def test_jax_says_itself_why_it_cannot_use_a_gpu(monkeypatch, tmp_path, installe
         "importlib.util.find_spec", lambda name: SimpleNamespace(submodule_search_locations=[tmp_path / name])
     )
     monkeypatch.setattr("fwbench.frameworks.jax.plugins.registered", frozenset)
+    monkeypatch.setattr("fwbench.frameworks.jax.plugins.ctypes.CDLL", lambda name: None)
     own = str(error).partition("\n")[0] or "AssertionError"
     told = own if installed else "it has no CUDA plugin; install fwbench[cuda]"
     assert reason("jax") == f"this machine has a GPU, but jax {jax.__version__} cannot use it: {told}"
+
+
+# In a process of its own, as JAX starts its plugins once: one that its log alone tells of, beside those installed here.
+_PLUGIN = """
+import ctypes, pathlib, sys, tempfile
+from types import ModuleType
+from fwbench.frameworks.jax import plugins
+for name in plugins._names():
+    sys.modules[name] = ModuleType(name)
+    sys.modules[name].initialize = lambda: None
+folder = tempfile.mkdtemp()
+package = pathlib.Path(folder, "jax_plugins", "xla_cuda99")
+package.mkdir(parents=True)
+package.joinpath("__init__.py").write_text("def initialize():\\n    raise RuntimeError('cuDNN is too old')\\n")
+sys.path.insert(0, folder)
+loaded = ctypes.CDLL
+def library(name, *rest, **named):
+    if name != "libcuda.so.1":
+        return loaded(name, *rest, **named)
+    if HERE:
+        return None
+    raise OSError(name)
+ctypes.CDLL = library
+print(plugins.no_gpu())
+"""
+
+
+@pytest.mark.parametrize(
+    ("here", "reason"), [(True, "cuDNN is too old"), (False, "the driver's libcuda.so.1 is not found")]
+)
+def test_what_jax_only_logs_of_its_plugin_is_the_reason(here, reason):
+    """And without libcuda nothing starts it: it would ask NVML for the driver, and end the process by SIGSEGV."""
+    code = _PLUGIN.replace("HERE", str(here))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.splitlines() == [reason], done.stderr

@@ -2,9 +2,12 @@
 
 import platform
 import re
+from importlib.util import find_spec
 
+import jax
 import numpy as np
 import pytest
+import torch
 
 from fwbench.frameworks import load
 from fwbench.frameworks.precision import check, operands
@@ -26,6 +29,9 @@ def test_the_arithmetic_asked_for_is_in_force(lane, precision):
     framework = load(OWN[lane].adapter)
     model = CATALOG["mlp"]
     reason = framework.unavailable(workload, model)
+    if reason and "cannot use it" in reason:
+        # One environment holds one CUDA, which is TensorFlow's or that of the others.
+        pytest.skip(reason)
     if machine().device == "cpu" and precision == "tf32":
         assert reason == "a CPU has no TF32 arithmetic: ask for fp32 or bf16"
         return
@@ -36,19 +42,62 @@ def test_the_arithmetic_asked_for_is_in_force(lane, precision):
     assert {verdict["arithmetic"] for verdict in result.values()} == {precision}
 
 
+class FakeGpu:
+    """A GPU as each framework describes it: of a compute capability, and no more."""
+
+    platform, device_kind = "gpu", "Tesla T4"
+
+    def __init__(self, capability):
+        self.compute_capability = ".".join(map(str, capability))
+
+
+@pytest.mark.parametrize(
+    ("capability", "told"), [((7, 5), "Tesla T4 has no TF32 arithmetic: ask for fp32 or bf16"), ((8, 0), None)]
+)
 @pytest.mark.parametrize("lane", LANES)
-def test_ceilings_are_of_a_true_product_convolution_and_copy(lane):
-    workload = Workload(lane, "mlp", device=machine().device)
+def test_a_gpu_without_tf32_is_told_before_anything_is_computed(monkeypatch, lane, capability, told):
+    """Its products would be of IEEE float32, and the probe call them a fault."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla T4")
+    monkeypatch.setattr("fwbench.frameworks.jax.plugins.no_gpu", lambda: None)
+    monkeypatch.setattr(jax, "local_devices", lambda backend: [FakeGpu(capability)])
+    if lane.startswith("tensorflow"):
+        import tensorflow as tf
+
+        described = {"compute_capability": capability, "device_name": "Tesla T4"}
+        monkeypatch.setattr("fwbench.frameworks.tensorflow.parallel.gpus", lambda: ["GPU:0"])
+        monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda device: described)
+    workload = Workload(lane, "mlp", precision="tf32", device="gpu")
+    assert load(OWN[lane].adapter).unavailable(workload, CATALOG["mlp"]) == told
+
+
+@pytest.fixture
+def rehearsed(monkeypatch):
+    """A GPU whose work the CPU does, for what asks a lane of its device."""
+    monkeypatch.setattr("fwbench.frameworks.torch.adapter.device_of", lambda workload, ranks=None: torch.device("cpu"))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr("fwbench.frameworks.jax.adapter._device", lambda workload: jax.local_devices(backend="cpu")[0])
+    if find_spec("tensorflow"):
+        monkeypatch.setattr("fwbench.frameworks.tensorflow.adapter.device_of", lambda workload: "CPU:0")
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+@pytest.mark.parametrize("lane", LANES)
+def test_ceilings_are_of_a_true_product_convolution_and_copy(rehearsed, lane, device):
+    workload = Workload(lane, "mlp", device=device)
     framework = load(OWN[lane].adapter)
     left, right = matrices(512)
     product, library = framework.matrix_product(workload, left, right)
     # By NumPy: pytest.approx takes seconds for a million numbers.
     np.testing.assert_allclose(_array(product()), left @ right, rtol=1e-4, atol=1e-12)
-    known = {"jax": "XLA", "tensorflow-xla": "XLA", "tensorflow": "oneDNN"}
-    assert library == known.get(lane, "MKL") or platform.machine() != "x86_64"
+    of_cpu, of_gpu = {"torch": "MKL", "torch-compile": "MKL", "tensorflow": "oneDNN"}, "cuBLAS"
+    expected = "XLA" if lane not in of_cpu else of_gpu if device == "gpu" else of_cpu[lane]
+    assert library == expected or (device == "cpu" and platform.machine() != "x86_64")
 
     images, kernel = images_and_kernel(1)
-    convolution, _ = framework.convolution(workload, images, kernel)
+    convolution, library = framework.convolution(workload, images, kernel)
+    assert library == "XLA" or (library == "cuDNN") == (device == "gpu")
     found = _array(convolution())
     found = found if found.shape == images.shape else found.transpose(0, 2, 3, 1)
     # One place in the middle, and a corner, of which a border of zeros is a part.
@@ -64,8 +113,8 @@ def test_ceilings_are_of_a_true_product_convolution_and_copy(lane):
 
 
 @pytest.mark.parametrize("lane", LANES)
-def test_ceilings_are_of_the_arithmetic_that_is_asked_for(lane):
-    workload = Workload(lane, "mlp", precision="bf16", device=machine().device)
+def test_ceilings_are_of_the_arithmetic_that_is_asked_for(rehearsed, lane):
+    workload = Workload(lane, "mlp", precision="bf16")
     product, _ = load(OWN[lane].adapter).matrix_product(workload, *matrices(64))
     assert "bfloat16" in str(product().dtype)
 

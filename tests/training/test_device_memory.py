@@ -1,5 +1,6 @@
 """What JAX must be asked on a GPU, and what not: the peak of its memory, and when a step is done."""
 
+import jax
 import pytest
 
 from fwbench import frameworks
@@ -20,7 +21,7 @@ class Gpu:
         self.peak = max(self.peak, 50)
 
     def memory_stats(self):
-        return {"bytes_in_use": 10, "peak_bytes_in_use": self.peak}
+        return {"bytes_in_use": 10, "peak_bytes_in_use": self.peak, "bytes_limit": 60 * 2**30}
 
 
 class NewerGpu(Gpu):
@@ -49,6 +50,24 @@ def test_the_peak_starts_afresh_where_jax_can_do_that_and_says_so(device, peak, 
     found = memory(program, "cpu", device.step)["device_peak_memory"]
     assert found.value == peak
     assert source in found.source
+    # XLA takes no more than three quarters of a GPU, also without preallocation.
+    assert ("of a pool of 60.0 GiB at most" in found.source) == (peak is not None)
+
+
+@pytest.mark.parametrize(
+    ("device", "error", "advised"),
+    [
+        (Gpu(), RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8 bytes"), True),
+        (Gpu(), RuntimeError("INTERNAL: no"), False),
+        (Cpu(), RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8 bytes"), False),
+    ],
+)
+def test_where_memory_runs_out_the_pools_limit_and_how_to_raise_it_are_told(monkeypatch, device, error, advised):
+    monkeypatch.setattr(jax, "local_devices", lambda: [device])
+    told = frameworks.load(OWN["jax"].adapter).said(error)
+    assert told.startswith(f"RuntimeError: {error}")
+    advice = "XLA's pool takes 60.0 GiB at most, and XLA_PYTHON_CLIENT_MEM_FRACTION=0.95 lets it take nearly all"
+    assert (advice in told) == advised
 
 
 def test_of_several_devices_the_largest_is_told_and_each_can_be_asked_for():

@@ -79,7 +79,15 @@ def inductor(monkeypatch):
             node = object.__new__(cudagraph_trees.CUDAGraphNode)
             node.children = manager.roots
             manager.roots = {number: [node]}
-        monkeypatch.setattr(cudagraph_trees, "get_manager", lambda create_if_none_exists: manager if recorded else None)
+
+        # As older versions have it: they do not choose the device themselves.
+        def get_manager(device_index, create_if_none_exists=True):
+            assert (device_index, create_if_none_exists) == (0, False)
+            return manager if recorded else None
+
+        monkeypatch.setattr(cudagraph_trees, "get_manager", get_manager)
+        monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+        monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
         monkeypatch.setitem(counters["inductor"], "cudagraph_skips", skipped)
 
     return set_to

@@ -51,7 +51,8 @@ WRONG = failed("error", "ArithmeticError: the matmul runs in tf32 arithmetic", "
         ({"fp32": probed(), "tf32": NO_TF32}, "good", "no tf32"),
         ({"fp32": WRONG}, "bad", "runs in tf32"),
         ({"fp32": probed(), "tf32": NO_TF32, "bf16": WRONG}, "bad", "bf16: ArithmeticError"),
-        ({"fp32": failed("unavailable", "torch cannot use the GPU")}, "bad", "cannot use the GPU"),
+        # The other lanes are measured.
+        ({"fp32": failed("unavailable", "torch cannot use the GPU")}, "better", "cannot use the GPU"),
         ({"fp32": probed(), "bf16": failed("crashed", "signal 11", "compile")}, "bad", "signal 11"),
     ],
 )
@@ -81,6 +82,11 @@ def test_processes_that_differ_by_more_than_is_usual(medians, load, expected):
     finding = judging.agreement("torch", processes)
     assert level(finding) == expected
     assert f"{max(medians) - 1:.1%} apart" in finding.found
+
+
+def test_lanes_none_of_which_can_be_measured_are_bad():
+    assert judging.measurable({"torch": 1e-3}) == []
+    assert [level(finding) for finding in judging.measurable({})] == ["bad"]
 
 
 def test_a_second_process_that_fails_where_the_first_did_not_is_bad():
@@ -211,6 +217,11 @@ def test_an_energy_counter_is_watched(clock, period, expected, said):
     assert (level(finding), said in finding.found) == (expected, True), finding
 
 
+def test_an_energy_counter_that_cannot_be_read_costs_energy_alone():
+    finding = judging.energy_counter("counter", [], "could not be read (GPU is lost)")
+    assert (level(finding), finding.found) == ("better", "could not be read (GPU is lost)")
+
+
 def test_the_clocks_step_is_the_least_that_is_seen():
     ticks = iter([7 * (number // 3) for number in range(10_000)])
     assert smallest_step(lambda: float(next(ticks))) == 7.0
@@ -335,8 +346,8 @@ def test_a_lane_in_another_arithmetic_is_found_by_a_real_worker(monkeypatch):
 @pytest.mark.parametrize(
     ("there", "titles"),
     [
-        (("torch", "torchvision"), ["torch", "torch-compile", "matrix products", "ceilings", "clock", "duet"]),
-        (("jax", "jaxlib"), ["matrix products", "ceilings", "clock"]),  # without flax
+        (("torch", "torchvision"), ["torch", "torch-compile", "lanes", "matrix products", "ceilings", "clock", "duet"]),
+        (("jax", "jaxlib"), ["lanes", "matrix products", "ceilings", "clock"]),  # without flax
     ],
 )
 def test_a_framework_that_is_not_installed_is_left_to_doctor(monkeypatch, there, titles):

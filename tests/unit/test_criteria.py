@@ -4,7 +4,7 @@ import pytest
 
 from fwbench.compare.criteria import CRITERIA, Threshold, parse, values
 from fwbench.errors import UserError
-from fwbench.record.measurement import unavailable
+from fwbench.record.measurement import Metric, unavailable
 from tests.unit.recorded import measured, metric
 
 MIB = 2.0**20
@@ -101,6 +101,14 @@ def test_values_are_the_median_round_and_the_metrics_in_si_units():
 def test_peak_memory_on_a_gpu_is_the_devices():
     found = measured(device="gpu", metrics={"host_peak_memory": metric(7.0), "device_peak_memory": metric(5.0)})
     assert values(found)["peak_memory"] == 5.0
+
+
+def test_a_peak_from_before_the_step_is_no_value():
+    peak = Metric(5.0, "an allocator", at_most=True)
+    assert "peak_memory" not in values(measured(device="gpu", metrics={"device_peak_memory": peak}))
+    # On a CPU it is the host's, whatever else is on the record.
+    host = {"host_peak_memory": metric(7.0), "device_peak_memory": peak}
+    assert values(measured(metrics=host))["peak_memory"] == 7.0
 
 
 def test_what_a_process_could_not_tell_is_left_out():

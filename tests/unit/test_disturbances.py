@@ -56,6 +56,24 @@ def test_others_are_told_from_this_process(looks, found):
     assert others(*looks) == found
 
 
+@pytest.mark.parametrize(("busy", "seen"), [(5, 0.0), (99, 0.9)])
+def test_beside_a_screen_what_computed_before_this_process_is_waited_for(clock, busy, seen):
+    """The utilisation is of a second that is over: of the worker before this one, or of somebody who goes on."""
+    drawn = {"used_memory": 2**29, "graphics": SCREEN}
+    states = [AcceleratorState(utilisation=0.9, **drawn)] * busy + [AcceleratorState(utilisation=0.0, **drawn)]
+    watch = Watch(FakeGpu(states=states), sleep=clock.sleep)
+    watch.note(BEFORE)
+    assert watch.moments[0].state.utilisation == seen
+    assert clock.now == pytest.approx(0.5 if busy == 5 else 1.2)
+
+
+def test_where_nobody_holds_anything_nothing_is_waited_for(clock):
+    watch = Watch(FakeGpu(states=[AcceleratorState(utilisation=0.9, used_memory=0)]), sleep=clock.sleep)
+    watch.note(BEFORE)
+    watch.note(TIMED)
+    assert clock.now == 0.0
+
+
 def test_this_process_and_its_children_are_ours():
     watch = Watch(FakeGpu(states=[running(), running(os.getpid(), 1)]))
     watch.note("first")
@@ -77,6 +95,7 @@ def stood(*moments, **fields):
 
 
 TIMED = "after the latency pass"
+SCREEN = (AcceleratorProcess(70, 2**28), AcceleratorProcess(71, 2**27))
 NEIGHBOURS = MappingProxyType({"processes": running(7, 8).processes})
 
 
@@ -87,6 +106,15 @@ NEIGHBOURS = MappingProxyType({"processes": running(7, 8).processes})
         ((TIMED, {"processes": running(7).processes}), NEIGHBOUR, "1 process after the latency pass"),
         ((BEFORE, {"processes": (), "used_memory": 3 * 2**30}), NEIGHBOUR, "3.0 GiB in use before the build"),
         ((TIMED, {"throttle_reasons": ("power cap", "thermal limit")}), THROTTLING, "thermal limit after the latency"),
+        # A desktop's programs hold memory, which in a container nobody sees, and draw now and then.
+        ((BEFORE, {"graphics": SCREEN, "used_memory": 2**29, "utilisation": 0.03}), None, ""),
+        ((BEFORE, {"graphics": SCREEN, "used_memory": 2**29}), None, ""),
+        ((BEFORE, {"processes": (), "used_memory": 2**29, "utilisation": 0.03}), None, ""),
+        ((BEFORE, {"used_memory": 2**29, "utilisation": 0.4}), NEIGHBOUR, "0.5 GiB in use before the build"),
+        ((BEFORE, {"used_memory": 3 * 2**30, "utilisation": 0.0}), NEIGHBOUR, "3.0 GiB in use before the build"),
+        ((BEFORE, {"graphics": SCREEN, "utilisation": 0.4}), NEIGHBOUR, "a screen drawn 40% of the time before"),
+        ((BEFORE, {"graphics": SCREEN, "processes": running(7).processes}), NEIGHBOUR, "1 process before"),
+        ((TIMED, {"graphics": SCREEN, "utilisation": 1.0}), None, ""),
         # What is no disturbance: our own memory, an idle driver's, heat before the work, the limit that is on record.
         ((TIMED, {"used_memory": 3 * 2**30}), None, ""),
         ((BEFORE, {"used_memory": HELD}), None, ""),

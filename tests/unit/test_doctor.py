@@ -82,10 +82,31 @@ STATES = {
         "nvidia-smi",
     ),
     "neighbour that is not seen": (
-        {"used_memory": 2**30},
+        {"used_memory": 3 * 2**30},
         "GPU load",
         "better",
-        "1.00 GiB are held by processes that are not seen",
+        "3.00 GiB are held by processes that are not seen",
+        "nvidia-smi",
+    ),
+    "neighbour that is not seen and computes": (
+        {"used_memory": 2**29, "utilisation": 97},
+        "GPU load",
+        "better",
+        "512 MiB are held by processes that are not seen, and it computes 97% of the time",
+        "nvidia-smi",
+    ),
+    "a screen": (
+        {"graphics": f"70:{2**28} 71:{2**27}", "used_memory": 2**29, "utilisation": 3},
+        "GPU load",
+        "good",
+        "nobody else computes on the GPU; 2 processes draw a screen",
+        "",
+    ),
+    "a screen with a film": (
+        {"graphics": f"70:{2**28} 71:{2**27}", "used_memory": 2**28, "utilisation": 40},
+        "GPU load",
+        "better",
+        "2 processes draw a screen, and it computes 40% of the time",
         "nvidia-smi",
     ),
     "little memory in use": ({"used_memory": 2**20}, "GPU load", "good", "nobody else computes on the GPU", ""),
@@ -194,6 +215,7 @@ def test_the_driver_is_compared_with_what_the_frameworks_are_built_for(
     tmp_path, monkeypatch, driver, torch, jax, levels
 ):
     monkeypatch.setattr(cuda, "builds", lambda: {"torch": torch, "jax": jax})
+    monkeypatch.setattr(cuda, "_plugins", set)
     monkeypatch.setattr(accelerator, "versions", lambda names: dict.fromkeys(names, "1.2"))
     found = examined(tmp_path, found=gpu(driver))
     assert {name: found[name].level for name in levels} == levels
@@ -254,6 +276,21 @@ def test_what_a_framework_is_built_for_is_read_without_importing_it(tmp_path, mo
         source.write_text(content)
         assert cuda.builds()["torch"] == build
     assert "torch" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("plugins", "step"),
+    [
+        ((), "`pip install 'jax[cuda12]'`"),
+        ((12,), "`pip install 'jax[cuda12]'`"),
+        ((13,), "`pip uninstall jax-cuda13-plugin jax-cuda13-pjrt`, then `pip install 'jax[cuda12]'`"),
+        ((12, 13), "`pip uninstall jax-cuda13-plugin jax-cuda13-pjrt`, then `pip install 'jax[cuda12]'`"),
+    ],
+)
+def test_a_plugin_of_jaxs_that_the_driver_is_too_old_for_must_go_before_another_helps(monkeypatch, plugins, step):
+    installed = [SimpleNamespace(name=f"jax-cuda{number}-plugin") for number in plugins]
+    monkeypatch.setattr(cuda.metadata, "distributions", lambda: installed)
+    assert cuda.how_to_install("jax", (12, 8)) == step
 
 
 def test_a_counter_that_needs_root_says_how_to_open_it(tmp_path):

@@ -604,3 +604,19 @@ def test_a_warm_up_that_is_too_short_is_told(play):
     script.partner = lambda seat, *_: Warming(script, seat, {})
     assert "warm-up is too short" in play(script, ONE)[ONE].note
     assert play(Script(same), ONE)[ONE].note == ""
+
+
+def test_a_peak_that_a_confirming_process_hides_is_not_judged_and_the_others_are(play):
+    """On a GPU a process may have tuned its kernels with more memory than its step takes."""
+    calls = itertools.count()
+
+    def memory(side, size):
+        # Both processes of each of the screening pairs tell it, and none of those that confirm.
+        told = {"device_peak_memory": 2e8 if side == "head" else 1e8} if next(calls) < 6 else {}
+        return {"host_peak_memory": 1e8, "program_memory": 1e6} | told
+
+    script = Script(lambda side, size: 0.02 if side == "head" else 0.01, memory=memory)
+    (comparison,) = play(script, ONE, device="gpu").values()
+    assert comparison.kind == "regressed"
+    assert "latency" in comparison.verdicts
+    assert "peak_memory" not in comparison.verdicts

@@ -8,14 +8,14 @@ import time
 import pytest
 
 from fwbench.machine.load import OtherLoad, family, family_time, wait_for_quiet
-from fwbench.meters.energy import RaplCounter, counter, energy, period
+from fwbench.meters.energy import NvmlCounter, RaplCounter, counter, energy, period
 from fwbench.meters.heap import PASSES, page_faults, settle
 from fwbench.meters.latency import MAX_ROUNDS, SAMPLES_NEEDED, latencies, percentiles
 from fwbench.meters.latency import drift as latency_drift
 from fwbench.meters.memory import memory
 from fwbench.meters.throughput import queue_depth, throughput
 from fwbench.record.measurement import Metric
-from tests.unit.fakes import FakeProgram
+from tests.unit.fakes import FakeGpu, FakeProgram
 
 MIB = 2**20
 
@@ -312,6 +312,22 @@ def test_a_counter_that_starts_again_meanwhile_tells_no_energy(clock):
     program = FakeProgram(clock)
     found = energy(program, Restarted(clock, program), 1, 4, window=1.0, clock=clock, sleep=clock.sleep)
     assert "went back" in found["energy_per_sample"].reason
+
+
+@pytest.mark.parametrize("reads", [1, 500, 1002, 1003])
+def test_a_counter_that_fails_in_any_window_tells_no_energy_and_its_reason(clock, reads):
+    class Lost(FakeGpu):
+        left = reads
+
+        def energy(self):
+            object.__setattr__(self, "left", self.left - 1)
+            if self.left < 0:
+                raise RuntimeError("GPU is lost")
+            return 100.0 * clock.now
+
+    meter = NvmlCounter(Lost())
+    found = energy(FakeProgram(clock), meter, 1, 4, window=1.0, clock=clock, sleep=clock.sleep)
+    assert found["power_load"].reason == "the GPU's energy counter could not be read (GPU is lost)"
 
 
 def make_rapl(folder, energies, wrap=1_000_000, names="package-{}"):

@@ -9,6 +9,7 @@ from tests.unit.nvml import GPUS, SLICE
 
 NOT_SUPPORTED, NO_PERMISSION, DRIVER_NOT_LOADED, FUNCTION_NOT_FOUND, GPU_IS_LOST = 3, 4, 9, 13, 15
 RUNNING = "nvmlDeviceGetComputeRunningProcesses_v3"
+DRAWING = "nvmlDeviceGetGraphicsRunningProcesses_v3"
 
 _FIND = """
 import json, os, sys, time
@@ -69,6 +70,33 @@ uuids = [gpu.uuid for gpu in nvml.visible(8)]
 print(json.dumps([uuids, environment(os.environ, 1, "gpu", LANES["torch"], 2)["CUDA_VISIBLE_DEVICES"]]))
 """
     assert told(nvml_stub(), code, **visible) == [found, ",".join(found)]
+
+
+@pytest.mark.parametrize(
+    ("slow", "variables", "found"),
+    [
+        ("cores", {}, [1, 0]),
+        ("cores.1", {}, [0, 1]),
+        ("cores", {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, [0, 1]),
+        # A number is one of CUDA's, too.
+        ("cores", {"CUDA_VISIBLE_DEVICES": "0"}, [1]),
+        ("cores", {"CUDA_VISIBLE_DEVICES": "1"}, [0]),
+        ("cores", {"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, [1]),
+        # Told by none, as by an older driver: NVML's order.
+        ("nvmlDeviceGetNumGpuCores", {}, [0, 1]),
+    ],
+)
+def test_beside_a_card_for_a_display_the_faster_one_is_measured_in_whichever_slot_it_is(
+    nvml_stub, slow, variables, found
+):
+    """NVML counts in the order of the bus, CUDA the fastest first."""
+    code = """
+if "CUDA_VISIBLE_DEVICES" not in VARIABLES:
+    del os.environ["CUDA_VISIBLE_DEVICES"]
+print(json.dumps([gpu.uuid for gpu in nvml.visible(8)]))
+"""
+    slower = nvml_stub(**{slow: 384 if slow.startswith("cores") else FUNCTION_NOT_FOUND})
+    assert told(slower, code.replace("VARIABLES", repr(variables)), **variables) == [GPUS[index] for index in found]
 
 
 def test_each_rank_has_the_gpu_of_its_number_or_the_only_one_that_it_sees(nvml_stub):
@@ -162,6 +190,7 @@ CALM = {
     "compute_mode": "default",
     "ecc": True,
     "processes": [],
+    "graphics": [],
 }
 
 
@@ -190,6 +219,11 @@ CALM = {
             {"processes": "77:1024 78:na 79:0"},
             {"processes": [{"pid": 77, "memory": 1024}, {"pid": 78, "memory": None}, {"pid": 79, "memory": None}]},
         ),
+        # A compositor is listed twice, and computes nothing that counts.
+        (
+            {"processes": "77:1024 80:512", "graphics": "80:512"},
+            {"processes": [{"pid": 77, "memory": 1024}], "graphics": [{"pid": 80, "memory": 512}]},
+        ),
     ],
 )
 def test_a_state_is_read_field_by_field(nvml_stub, machine, changed):
@@ -205,7 +239,7 @@ def test_what_the_driver_does_not_tell_is_none(nvml_stub):
     queries = ("ClockInfo", "MaxClockInfo", "Temperature", "EnforcedPowerLimit", "PowerManagementDefaultLimit")
     more = ("CurrentClocksEventReasons", "UtilizationRates", "MemoryInfo_v2", "PersistenceMode", "ComputeMode")
     silent = {f"nvmlDeviceGet{name}": NOT_SUPPORTED for name in (*queries, *more, "EccMode")}
-    assert state(nvml_stub(**silent, **{RUNNING: NO_PERMISSION})) == dict.fromkeys(CALM)
+    assert state(nvml_stub(**silent, **dict.fromkeys((RUNNING, DRAWING), NO_PERMISSION))) == dict.fromkeys(CALM)
 
 
 @pytest.mark.parametrize(
@@ -249,6 +283,15 @@ def test_a_counter_that_starts_again_makes_no_negative_energy(nvml_stub):
         assert "the GPU's energy counter fell from" in measured["metrics"][name]["reason"]
 
 
+def test_an_energy_counter_that_fails_while_it_is_read_loses_energy_alone(nvml_stub):
+    failing = {"FAILING_STAGE": "energy", "FAILURE": f"nvmlDeviceGetTotalEnergyConsumption={GPU_IS_LOST}\n"}
+    _, measured = run(nvml_stub(energy_step=0.001) | failing, window=1.0)
+    assert measured["failure"] is None
+    assert measured["samples"]
+    for name in ("energy_per_sample", "power_load", "energy_period"):
+        assert measured["metrics"][name]["reason"] == "the GPU's energy counter could not be read (GPU is lost)"
+
+
 def test_a_slice_has_no_energy_counter(nvml_stub):
     code = "from fwbench.meters.energy import counter; print(json.dumps(counter('gpu')))"
     assert told(nvml_stub(slices=1), code).endswith("has no energy counter (Not Supported)")
@@ -261,7 +304,7 @@ print(json.dumps(machine().to_json()))
 """
 
 RUN = """
-import dataclasses
+import dataclasses, os, time
 from fwbench.machine import machine
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
@@ -272,7 +315,15 @@ protocol = dataclasses.replace(
     PROFILES["quick"], warmup_time=0.0, min_rounds=5, max_time=0.0, throughput_time=0.01, energy_time=WINDOW
 )
 workers = Workers(here, here.device, {}, NO_PROJECT)
-measured = workers.measure(Workload(LANE, MODEL, device=here.device), protocol, lambda stage: None)
+
+def tell(stage):
+    if stage == os.environ.get("FAILING_STAGE"):
+        # The counter is found, and being polled by then.
+        time.sleep(0.4)
+        with open(os.environ["NVML_STUB"], "a") as state:
+            state.write(os.environ["FAILURE"])
+
+measured = workers.measure(Workload(LANE, MODEL, device=here.device), protocol, tell)
 workers.close()
 print(json.dumps([here.to_json(), measured.to_json()]))
 """

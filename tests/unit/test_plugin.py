@@ -347,3 +347,20 @@ def test_pytest_benchmarks_own_command_reads_our_records(suite):
     result = suite.run(*command, "--group-by=param:model,param:batch_size", "--columns=median")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["*benchmark 'model=noop batch_size=2': 1 tests*"])
+
+
+@pytest.mark.parametrize(("able", "status"), [((), 4), ((2,), 0)])
+def test_a_run_in_which_nothing_could_be_measured_is_no_success(suite, monkeypatch, able, status):
+    def measured(session, workload, protocol, tell=None):
+        failure = None if workload.batch_size in able else Failure("unavailable", "the driver is too old")
+        return Measurement(workload, () if failure else (0.1, 0.1), failure=failure)
+
+    monkeypatch.setattr(Session, "run", measured)
+    tests = NOOP.replace('"noop", lanes=["noop"]', '"mlp", lanes=["torch"]')
+    # The harness's own benchmarks run everywhere.
+    own = '@fwbench.benchmark("noop", lanes=["noop"], batch_sizes=[2])\n    def test_own(fwbench_measure):\n'
+    suite.makepyfile(test_suite=f"{tests}\n    {own}        fwbench_measure()\n")
+    done = run(suite, "--benchmark-only", *FAST)
+    assert done.ret == status
+    said = "ERROR: nothing could be measured: the driver is too old" in done.outlines
+    assert said == (status == 4)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from fwbench import frameworks
+from fwbench.frameworks.contract import Ranks
 from fwbench.frameworks.precision import Operands, Products, operands, reference
 from fwbench.machine import load, nvml
 from fwbench.meters import heap
@@ -23,7 +24,7 @@ from fwbench.record.measurement import WAITING
 from fwbench.record.sketch import Sketch
 from fwbench.record.workload import Workload
 from fwbench.worker import run as worker_run
-from fwbench.worker.run import STAGES, Measuring, _versions, prepare
+from fwbench.worker.run import STAGES, Measuring, _environment, _versions, prepare
 from fwbench.worker.run import run as whole_run
 from tests.unit.fakes import FakeData, FakeFramework, FakeGpu, FakeProgram, FakeTrainer, round_mantissa
 
@@ -462,19 +463,39 @@ def test_a_start_whose_end_cannot_be_told_has_a_reason(run, clock):
     assert "no 3 calls in a row" in found.reason
 
 
-def test_a_gpu_is_looked_at_before_it_is_used_and_between_what_is_timed(monkeypatch, clock, protocol):
+class OneRank(Ranks):
+    """The only rank, which agrees with itself."""
+
+    rank, size, local, address = 0, 1, 0, "localhost:1"
+
+    def agree(self, value):
+        return value
+
+    def gather(self, value):
+        return [value]
+
+
+@pytest.mark.parametrize(
+    # What may open the device: JAX does when it is asked whether it can run, PyTorch's ranks when they join.
+    ("ranks", "opening"),
+    [(None, ["unavailable", "build"]), (OneRank(), ["join", "unavailable", "build"])],
+    ids=["alone", "in ranks"],
+)
+def test_a_gpu_is_looked_at_before_it_is_used_and_between_what_is_timed(monkeypatch, clock, protocol, ranks, opening):
     program = FakeProgram(clock)
     framework = FakeFramework(program)
     gpu = FakeGpu(lambda: program.log.append("state"))
     monkeypatch.setattr(nvml, "find", lambda number=0: gpu)
     monkeypatch.setattr(frameworks, "load", lambda adapter: framework)
-    built = framework.build
-    framework.build = lambda *arguments: program.log.append("build") or built(*arguments)
+    framework.join = lambda ranks: None
+    for name in opening:
+        call = getattr(framework, name)
+        monkeypatch.setattr(framework, name, lambda *given, n=name, c=call: program.log.append(n) or c(*given))
     # No energy counter: this GPU has none.
     workload = Workload("noop", "noop", device="gpu")
-    found = Measuring(workload, LANES["noop"], CATALOG["noop"], protocol, lambda _: None, clock).run()
+    found = Measuring(workload, LANES["noop"], CATALOG["noop"], protocol, lambda _: None, clock, ranks=ranks).run()
     assert found.failure is None
-    assert program.log[:2] == ["state", "build"]
+    assert program.log[: len(opening) + 1] == ["state", *opening]
     assert [moment.when for moment in found.accelerator] == [
         "before the build",
         "before the latency pass",
@@ -496,6 +517,12 @@ def test_versions_are_those_of_the_lane_and_its_libraries(run, clock, monkeypatc
         **{"torch": "2.15.0", "triton": "3.9", "nvidia-cublas": "13.4"},
         "torch.__version__": "2.15.0+cu132",
     }
+
+
+@pytest.mark.parametrize("name", ["CUBLAS_WORKSPACE_CONFIG", "CUBLASLT_WORKSPACE_SIZE", "CUDNN_LOGLEVEL_DBG"])
+def test_what_is_set_of_nvidias_libraries_is_on_the_record(monkeypatch, name):
+    monkeypatch.setenv(name, "8")
+    assert _environment(LANES["torch"])[name] == _environment(LANES["jax"])[name] == "8"
 
 
 def test_what_the_server_has_read_no_job_reads_again(monkeypatch):

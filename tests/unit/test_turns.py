@@ -10,6 +10,7 @@ import pytest
 
 from fwbench.models import CATALOG
 from fwbench.record.lanes import LANES
+from fwbench.record.measurement import Metric
 from fwbench.worker import turns
 from fwbench.worker.channel import Channel
 from fwbench.worker.client import command, configuration, environment
@@ -87,6 +88,16 @@ def test_planted_work_is_not_part_of_the_time_it_is_a_share_of(clock, monkeypatc
     for _ in range(4):
         made.warm_up()
     assert made.turn(2)["rounds"] == pytest.approx([0.011] * 2)
+
+
+@pytest.mark.parametrize(("build", "told"), [(100.0, None), (40.0, 50.0)])
+def test_a_peak_from_before_the_step_is_left_out(clock, monkeypatch, build, told):
+    """JAX's allocator cannot forget what the build took."""
+    monkeypatch.setattr(turns, "_GIVEN_BACK", 0.0)
+    program = FakeProgram(clock)
+    program.memory_in_use = lambda: Metric(10.0, "an allocator")
+    program.peak_memory = lambda: Metric(max(build, 50.0 * (program.calls > 0)), "an allocator")
+    assert player(program).memory().get("device_peak_memory") == told
 
 
 @pytest.fixture

@@ -373,6 +373,23 @@ def test_jax_is_asked_whether_it_knows_a_flag(flag, known):
     assert list(client.milder(lane, sys.executable, variables)) == ([lane.fallback] if known else [])
 
 
+@pytest.mark.parametrize(
+    ("failure", "climbs"),
+    [
+        (Failure("crashed", "signal 11", None), False),
+        (Failure("crashed", "signal 11", "join"), False),
+        (Failure("crashed", "signal 11", "build"), False),
+        (Failure("crashed", "signal 11", "compile"), True),
+        # Epochs compile as they train.
+        (Failure("crashed", "signal 11", "training"), True),
+        (Failure("error", "XLA", "build", compiler=True), True),
+        (Failure("error", "the network", "compile"), False),
+    ],
+)
+def test_a_process_that_dies_before_it_compiles_climbs_no_ladder_of_compiler_flags(failure, climbs):
+    assert client._crashed(failure) == climbs
+
+
 def test_where_every_fallback_flag_crashes_the_first_crash_is_told(attempts):
     failure = measured().failure
     assert failure.message == f"the worker was killed by SIGABRT; with XLA_FLAGS={MILD} {STRONG}, too"

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fwbench.frameworks.contract import Framework, Offered, Program, Ranks
-from fwbench.frameworks.faults import first_line
 from fwbench.frameworks.jax import parallel, plugins
 from fwbench.frameworks.jax.networks import initial, network
 from fwbench.frameworks.jax.options import chosen
@@ -50,15 +49,10 @@ class Jax(Framework):
             leaves = network(model, model.sizes(workload.axes)).leaves
             if not any(leaf.kind == "parameter" for leaf in leaves):
                 return f"{model.name} has no weights to train"
-        if workload.device == "gpu":
-            try:
-                jax.devices("gpu")
-            # JAX asserts that a platform that JAX_PLATFORMS names has a plugin.
-            except (RuntimeError, AssertionError) as error:
-                reason = first_line(error) if plugins.has_cuda() else "it has no CUDA plugin; install fwbench[cuda]"
-                return f"this machine has a GPU, but jax {jax.__version__} cannot use it: {reason}"
-        if workload.precision == "tf32" and workload.device == "cpu" and not workload.target:
-            return "a CPU has no TF32 arithmetic: ask for fp32 or bf16"
+        if workload.device == "gpu" and (reason := plugins.no_gpu()):
+            return f"this machine has a GPU, but jax {jax.__version__} cannot use it: {reason}"
+        if workload.precision == "tf32" and not workload.target and (reason := _no_tf32(workload)):
+            return reason
         return parallel.lacking(workload, self.ranks)
 
     def weight_shapes(self, model: Model, sizes: Mapping[str, int]) -> dict[str, Shape]:
@@ -100,6 +94,25 @@ class Jax(Framework):
         # What Python raises while it is traced is the network's own; XLA raises this alone, and a kernel that fails
         # when it runs was made or chosen by XLA too.
         return isinstance(error, jax.errors.JaxRuntimeError) and not self.is_out_of_memory(error)
+
+    def said(self, error: BaseException) -> str:
+        said = super().said(error)
+        if not self.is_out_of_memory(error):
+            return said
+        # Three quarters of a GPU, also where XLA takes them piece by piece.
+        limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
+        advice = "XLA_PYTHON_CLIENT_MEM_FRACTION=0.95 lets it take nearly all of the GPU"
+        return f"{said}; XLA's pool takes {limit / 2**30:.1f} GiB at most, and {advice}" if limit else said
+
+
+def _no_tf32(workload: Workload) -> str | None:
+    device = _device(workload)
+    capability = getattr(device, "compute_capability", "")
+    if device.platform == "cpu":
+        return "a CPU has no TF32 arithmetic: ask for fp32 or bf16"
+    if capability and tuple(map(int, capability.split("."))) < (8, 0):
+        return f"{device.device_kind} has no TF32 arithmetic: ask for fp32 or bf16"
+    return None
 
 
 def _device(workload: Workload) -> jax.Device:

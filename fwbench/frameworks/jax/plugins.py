@@ -1,16 +1,55 @@
 """JAX's plugins for devices other than the CPU."""
 
+import ctypes
 import functools
 import importlib.util
+import logging
 import pkgutil
 import sys
 from importlib.metadata import entry_points
 from types import ModuleType
 
+import jax
+
+from fwbench.frameworks.faults import first_line
+
 
 def has_cuda() -> bool:
     """Whether a plugin for NVIDIA's GPUs, as `jax-cuda13-plugin` brings, is installed."""
     return any(name.startswith("jax_plugins.xla_cuda") for name in _names())
+
+
+def no_gpu() -> str | None:
+    """Why JAX cannot use the GPU, in its own words where it has any; None: it can, and the device is open."""
+    if not has_cuda():
+        return "it has no CUDA plugin; install fwbench[cuda]"
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        # CUDA's plugin asks NVML for the driver's version, and ends the process where that answers without libcuda.
+        return "the driver's libcuda.so.1 is not found"
+    said = _Said()
+    logger = logging.getLogger("jax._src.xla_bridge")
+    logger.addHandler(said)
+    try:
+        jax.devices("gpu")
+    # JAX asserts that a platform that JAX_PLATFORMS names has a plugin.
+    except (RuntimeError, AssertionError) as error:
+        return said.reason or first_line(error)
+    finally:
+        logger.removeHandler(said)
+    return None
+
+
+class _Said(logging.Handler):
+    """What JAX only logs of a plugin that does not start: `jax.devices` then merely does not know the backend."""
+
+    reason = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the first exception."""
+        if not self.reason and record.exc_info and record.exc_info[1]:
+            self.reason = first_line(record.exc_info[1])
 
 
 def leave_out() -> None:

@@ -126,7 +126,9 @@ class Compiled(Program):
         since = (
             "since clear_memory_stats" if _clear_peak(self.device) else "of a fresh process; includes XLA's autotuning"
         )
-        source = f"JAX memory_stats peak_bytes_in_use {since}"
+        limit = self.device.memory_stats().get("bytes_limit")
+        pool = f"; of a pool of {limit / 2**30:.1f} GiB at most" if limit else ""
+        source = f"JAX memory_stats peak_bytes_in_use {since}{pool}"
         return [Metric(float(device.memory_stats()["peak_bytes_in_use"]), source) for device in self.devices.local]
 
     def peak_memory(self) -> Metric:

@@ -56,8 +56,10 @@ class TensorFlow(Framework):
             return "TensorFlow runs a process for each device, and this one is alone: start the ranks together"
         if workload.devices > 1 and workload.mode in TRAINING and workload.device == "cpu" and _compiled(workload):
             return "TensorFlow's XLA has no all-reduce between CPUs: the lane tensorflow trains over several"
-        if workload.precision == "tf32" and workload.device == "cpu":
-            return "a CPU has no TF32 arithmetic: ask for fp32 or bf16"
+        if workload.precision == "tf32":
+            details = tf.config.experimental.get_device_details(parallel.gpus()[0]) if workload.device == "gpu" else {}
+            if not details or details.get("compute_capability", (8, 0)) < (8, 0):
+                return f"{details.get('device_name', 'a CPU')} has no TF32 arithmetic: ask for fp32 or bf16"
         if workload.mode in TRAINING and not Network(model, model.sizes(workload.axes)).trained:
             return f"{model.name} has no weights to train"
         return None
@@ -87,24 +89,30 @@ class TensorFlow(Framework):
             return Products(*(tf.cast(found, tf.float32).numpy() for found in call(*given)))
 
     def matrix_product(self, workload: Workload, left: NDArray[np.float32], right: NDArray[np.float32]) -> Offered:
-        return _offered(workload, tf.matmul, left, right)
+        return _offered(workload, "cuBLAS", tf.matmul, left, right)
 
     def convolution(self, workload: Workload, images: NDArray[np.float32], kernel: NDArray[np.float32]) -> Offered:
         def convolve(images: Any, kernel: Any) -> Any:
             return tf.nn.conv2d(images, kernel, 1, "SAME")
 
-        return _offered(workload, convolve, images, kernel.transpose(2, 3, 1, 0))
+        return _offered(workload, "cuDNN", convolve, images, kernel.transpose(2, 3, 1, 0))
 
     def copy(self, workload: Workload, numbers: int) -> Offered:
-        return _offered(workload, tf.negative, np.ones(numbers, np.float32), dtype=tf.float32)
+        return _offered(workload, "TensorFlow", tf.negative, np.ones(numbers, np.float32), dtype=tf.float32)
 
     def said(self, error: BaseException) -> str:
         # Before its sentence an exception names the node of the graph, which may be as long.
         return _NODE.sub("", super().said(error))
 
 
-def _offered(workload: Workload, function: Callable[..., Any], *arrays: NDArray[Any], dtype: Any = None) -> Offered:
-    """A call of a function of arrays in the workload's precision, run as the lane runs programs; and its library."""
+def _offered(
+    workload: Workload, on_gpu: str, function: Callable[..., Any], *arrays: NDArray[Any], dtype: Any = None
+) -> Offered:
+    """A call of a function of arrays in the workload's precision, run as the lane runs programs; and its library.
+
+    Args:
+        on_gpu: the library on a GPU without XLA.
+    """
     device = device_of(workload)
     with tf.device(device):
         given = [tf.cast(array, dtype or DTYPE[workload.precision]) for array in arrays]
@@ -118,7 +126,8 @@ def _offered(workload: Workload, function: Callable[..., Any], *arrays: NDArray[
             tf.test.experimental.sync_devices()
         return found
 
-    return call, "XLA" if _compiled(workload) else "oneDNN"
+    library = on_gpu if workload.device == "gpu" else "oneDNN"
+    return call, "XLA" if _compiled(workload) else library
 
 
 def _compiled(workload: Workload) -> bool | None:

@@ -94,15 +94,13 @@ class Torch(Framework):
 
     def matrix_product(self, workload: Workload, left: NDArray[np.float32], right: NDArray[np.float32]) -> Offered:
         factors = _placed(workload, left, right)
-        # As the build says in many lines: BLAS_INFO=mkl, BLAS_INFO=open, ...
-        told = re.search(r"BLAS_INFO=(\w+)", torch.__config__.show())
-        library = "PyTorch's BLAS" if not told or workload.precision != "fp32" else told[1].upper()
-        return _waiting(workload, lambda: torch.mm(*factors)), library
+        return _waiting(workload, lambda: torch.mm(*factors)), _blas(workload)
 
     def convolution(self, workload: Workload, images: NDArray[np.float32], kernel: NDArray[np.float32]) -> Offered:
         given, weight = _placed(workload, images, kernel)
         given, weight = given.permute(0, 3, 1, 2), weight.contiguous(memory_format=torch.channels_last)
-        return _waiting(workload, lambda: functional.conv2d(given, weight, padding="same")), "PyTorch"
+        library = "cuDNN" if workload.device == "gpu" else "PyTorch"
+        return _waiting(workload, lambda: functional.conv2d(given, weight, padding="same")), library
 
     def copy(self, workload: Workload, numbers: int) -> Offered:
         source = torch.ones(numbers, device=device_of(workload))
@@ -122,6 +120,15 @@ class Torch(Framework):
         if self.is_compilers_fault(error):
             return f"torch.compile failed with {compiling.reason(error)}"
         return super().said(error)
+
+
+def _blas(workload: Workload) -> str:
+    """The library that multiplies matrices."""
+    if workload.device == "gpu":
+        return "cuBLAS"
+    # As the build says in many lines: BLAS_INFO=mkl, BLAS_INFO=open, ...
+    told = re.search(r"BLAS_INFO=(\w+)", torch.__config__.show())
+    return "PyTorch's BLAS" if not told or workload.precision != "fp32" else told[1].upper()
 
 
 def _placed(workload: Workload, *arrays: NDArray[np.float32]) -> list[Tensor]:

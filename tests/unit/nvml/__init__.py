@@ -9,6 +9,7 @@ What is not named is as on an H100 that nobody else uses. Calling it again chang
 processes that run: a neighbour may arrive, a GPU may get hot while it is measured.
 
 gpus                    how many there are, 2 at most
+name, cores             of the first GPU; with `.1` of the second: 16896 cores, both
 driver, cuda            version of the driver (text); of the CUDA that it supports, 1000 x major + 10 x minor
 slices                  the first GPU is cut into slices (MIG), of which it has so many: 0 or 1
 used_memory             in bytes, without the 600 MiB that the driver keeps for itself
@@ -22,6 +23,7 @@ power                   that the GPU draws, in watts
 energy_step             seconds after which the energy counter moves
 energy_wrap             joules after which it starts again from 0
 processes               "pid:bytes pid:bytes"; "own" is the process that asks, "na": memory that is not known
+graphics                processes that draw, likewise
 nvmlDeviceGetEccMode    and every other function of NVML: the error it returns (a number of nvmlReturn_t)
 """
 

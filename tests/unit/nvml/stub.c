@@ -124,7 +124,7 @@ int nvmlDeviceGetUUID(Device *device, char *text, unsigned length) {
 }
 int nvmlDeviceGetName(Device *device, char *text, unsigned length) {
     MAY_FAIL();
-    snprintf(text, length, "%s", device->name);
+    snprintf(text, length, "%s", told(device == &devices[1] ? "name.1" : device->slice ? "name.slice" : "name", device->name));
     return SUCCESS;
 }
 int nvmlDeviceGetMemoryInfo(Device *device, Memory *memory) {
@@ -167,6 +167,12 @@ int nvmlDeviceGetMaxClockInfo(Device *device, int type, unsigned *megahertz) {
     *megahertz = type == CLOCK_MEMORY ? 2619 : 1980;
     return SUCCESS;
 }
+/* Of each GPU, so that one may be the slower: `cores` and `cores.1`. */
+int nvmlDeviceGetNumGpuCores(Device *device, unsigned *cores) {
+    WHOLE(device);
+    *cores = (unsigned)number(device == &devices[1] ? "cores.1" : "cores", 16896);
+    return SUCCESS;
+}
 int nvmlDeviceGetTemperature(Device *device, int sensor, unsigned *celsius) {
     (void)sensor;
     WHOLE(device);
@@ -207,13 +213,11 @@ int nvmlDeviceGetTotalEnergyConsumption(Device *device, u64 *millijoules) {
     return SUCCESS;
 }
 
-/* `processes`: pid:bytes, separated by spaces. `own` is whoever asks, and `na` a memory that the driver does not know. */
-int nvmlDeviceGetComputeRunningProcesses_v3(Device *device, unsigned *count, Process *processes) {
-    (void)device;
-    MAY_FAIL();
+/* pid:bytes, separated by spaces. `own` is whoever asks, and `na` a memory that the driver does not know. */
+static int running(const char *key, unsigned *count, Process *processes) {
     char list[1024], *next = list, *entry;
     unsigned room = processes ? *count : 0, found = 0;
-    snprintf(list, sizeof list, "%s", told("processes", ""));
+    snprintf(list, sizeof list, "%s", told(key, ""));
     while ((entry = strsep(&next, " "))) {
         char *memory = strchr(entry, ':');
         if (!memory) continue;
@@ -226,4 +230,14 @@ int nvmlDeviceGetComputeRunningProcesses_v3(Device *device, unsigned *count, Pro
     }
     *count = found;
     return found > room ? INSUFFICIENT_SIZE : SUCCESS;
+}
+int nvmlDeviceGetComputeRunningProcesses_v3(Device *device, unsigned *count, Process *processes) {
+    (void)device;
+    MAY_FAIL();
+    return running("processes", count, processes);
+}
+int nvmlDeviceGetGraphicsRunningProcesses_v3(Device *device, unsigned *count, Process *processes) {
+    (void)device;
+    MAY_FAIL();
+    return running("graphics", count, processes);
 }
