@@ -62,7 +62,7 @@ def select(config: pytest.Config, machine: Machine) -> Selection:
         "batch_sizes": _values(config, "--fwbench-batch-sizes", "batch_size"),
     }
     settings = {"precision": precisions, "target": target} | {n: v for n, v in given.items() if n in FIELDS}
-    of_run = {name: value for name, (value,) in given.items() if name not in FIELDS}
+    of_run = {name: values[0] for name, values in given.items() if name not in FIELDS}
     return Selection(
         protocol=_steered(config, PROFILES[profile].on(machine.device)),
         suite=study.parts if study else SUITES[device][profile],
