@@ -55,9 +55,9 @@ def start(storage: Path, *options: str, **variables: str) -> "subprocess.Popen[b
 def run(work: Path) -> None:
     lanes = "--fwbench-frameworks=torch,jax"
     begun = time.monotonic()
-    start(work / "quiet", lanes, "--fwbench-patience=0").wait()
+    start(work / "quiet", lanes, "--fwbench-set=patience=0").wait()
     third = (time.monotonic() - begun) / 3
-    for name, patience in (("impatient", ["--fwbench-patience=0"]), ("patient", [])):
+    for name, patience in (("impatient", ["--fwbench-set=patience=0"]), ("patient", [])):
         beside = start(work / name, lanes, *patience)
         time.sleep(third)
         with spinning():
@@ -66,7 +66,7 @@ def run(work: Path) -> None:
 
 
 def policy(work: Path) -> None:
-    options = ("--fwbench-frameworks=torch", "--fwbench-patience=0")
+    options = ("--fwbench-frameworks=torch", "--fwbench-set=patience=0")
     for chosen in (*POLICIES, *reversed(POLICIES)):
         start(work / f"quiet-{chosen}", *options, **POLICIES[chosen]).wait()
     for chosen in POLICIES:

@@ -74,9 +74,9 @@ def agreement(lane: str, processes: Sequence[Measurement]) -> Finding:
         load = max(one.value("other_load") or 0.0 for one in processes)
         return Finding(subject, "better", f"{found}, while others used {load:.1%} of the CPUs", _QUIET)
     if nearest <= UNCHANGED_CODE:
-        step = "trust several processes rather than one: --fwbench-processes 5, or --fwbench-against for a comparison"
+        step = "trust several processes rather than one: --fwbench-set=processes=5, or compare by --fwbench-against"
         return Finding(subject, "better", found, step)
-    step = "no single run can be trusted here: use another machine, or --fwbench-processes 5 and --fwbench-against"
+    step = "no single run can be trusted here: use another machine, or --fwbench-set=processes=5 and --fwbench-against"
     return Finding(subject, "bad", f"{found}: the same program would look like another", step)
 
 

@@ -561,10 +561,10 @@ def _unsure(case: _Compared) -> str:
             "(--fwbench-against)"
         )
     if case.alone:
-        return f"{_ALONE}: --fwbench-processes=5 on both sides" if case.ours else _ALONE
+        return f"{_ALONE}: --fwbench-set=processes=5 on both sides" if case.ours else _ALONE
     return (
         f"the differences between processes and between runs hide changes of {case.threshold:.0%}: more processes "
-        "(--fwbench-processes), `fwbench selftest` on this machine when it is quiet, or a duet (--fwbench-against)"
+        "(--fwbench-set=processes), `fwbench selftest` on this machine when it is quiet, or a duet (--fwbench-against)"
     )
 
 

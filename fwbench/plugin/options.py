@@ -134,19 +134,6 @@ def _add_selection(group: pytest.OptionGroup) -> None:
         "for each other would suffer most from other load.",
     )
     group.addoption(
-        "--fwbench-processes",
-        type=int,
-        metavar="K",
-        help="Measure each workload in K processes, whose differences a gate needs to know. Default: 1.",
-    )
-    group.addoption(
-        "--fwbench-patience",
-        type=float,
-        metavar="SECONDS",
-        help="How long the run may wait in all for other load to end: before it times a benchmark, and before it "
-        "measures disturbed ones again at its end. Default: 60; with 0 it does neither.",
-    )
-    group.addoption(
         "--fwbench-minutes",
         type=float,
         metavar="MINUTES",

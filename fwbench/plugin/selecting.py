@@ -21,9 +21,6 @@ from fwbench.suite.selection import SETTINGS, Selection, pythons
 from fwbench.suite.studies import STUDIES, SUITES
 from fwbench.worker.client import PACKAGE, allocated, command
 
-# Seconds that a run waits for other load to end where nobody says how long it may.
-_PATIENCE = 60.0
-
 
 def select(config: pytest.Config, machine: Machine) -> Selection:
     """Read and check the options.
@@ -63,6 +60,9 @@ def select(config: pytest.Config, machine: Machine) -> Selection:
     }
     settings = {"precision": precisions, "target": target} | {n: v for n, v in given.items() if n in FIELDS}
     of_run = {name: values[0] for name, values in given.items() if name not in FIELDS}
+    if programs or config.getoption("fwbench_against") is not None:
+        # A duet's sides meet the same load, and a program is the same under any.
+        of_run["patience"] = 0
     return Selection(
         protocol=_steered(config, PROFILES[profile].on(machine.device)),
         suite=study.parts if study else SUITES[device][profile],
@@ -72,8 +72,6 @@ def select(config: pytest.Config, machine: Machine) -> Selection:
         pythons=_pythons(config),
         device=device,
         threads=_threads(config, machine),
-        processes=_at_least_one(config, "--fwbench-processes"),
-        patience=_patience(config),
         minutes=_minutes(config, profile),
         devices=_devices(config, machine),
         **of_run,
@@ -189,15 +187,6 @@ def _devices(config: pytest.Config, machine: Machine) -> tuple[int, ...]:
         kind = "cores, one for each device" if machine.device == "cpu" else "GPUs that CUDA sees"
         raise pytest.UsageError(f"{asked}: this machine has {there} {kind}; ask for no more devices.")
     return numbers
-
-
-def _patience(config: pytest.Config) -> float:
-    """A duet's sides meet the same load, and a program is the same under any."""
-    given: float | None = config.getoption("fwbench_patience")
-    if given is not None and not 0 <= given < math.inf:
-        raise pytest.UsageError(f"--fwbench-patience {given:g} is not a number of seconds: give 0 or more.")
-    steady = config.getoption("fwbench_against") is not None or config.getoption("fwbench_programs_only")
-    return 0.0 if steady else _PATIENCE if given is None else given
 
 
 def _minutes(config: pytest.Config, profile: str) -> float:

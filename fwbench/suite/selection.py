@@ -49,8 +49,6 @@ class Selection:
         pythons: interpreter by framework, for those that do not run under pytest's own.
         device: `cpu` or `gpu`.
         threads: of every lane.
-        processes: that measure each workload.
-        patience: seconds that the run may wait for other load to end.
         minutes: the run's time limit: lanes take turns in the minutes that remain after measuring.
         devices: numbers of devices over which each workload is spread.
     """
@@ -63,8 +61,6 @@ class Selection:
     pythons: Mapping[str, str]
     device: str
     threads: int
-    processes: int
-    patience: float
     minutes: float
     devices: tuple[int, ...] = (1,)
     scaling: Annotated[
@@ -75,6 +71,23 @@ class Selection:
             single=True,
         ),
     ] = "weak"
+    processes: Annotated[
+        int,
+        Field(
+            "Processes that measure each workload, whose differences a gate against a record needs to know.",
+            least=1,
+            single=True,
+        ),
+    ] = 1
+    patience: Annotated[
+        int,
+        Field(
+            "Seconds that the run may wait in all for other load to end: before it times a benchmark, and before it "
+            "measures disturbed ones again; with 0 it does neither.",
+            least=0,
+            single=True,
+        ),
+    ] = 60
     fit_batch: Annotated[bool, Field("A batch that does not fit into memory is halved until it does.", single=True)] = (
         False
     )

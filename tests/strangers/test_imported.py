@@ -36,7 +36,7 @@ def test_a_stray_import_is_on_the_record_and_beside_the_memory(stranger):
     fast = (
         "--benchmark-max-time=0",
         "--benchmark-min-rounds=5",
-        "--fwbench-patience=0",
+        "--fwbench-set=patience=0",
         "--fwbench-minutes=0",
         "--fwbench-threads=1",
     )

@@ -20,7 +20,7 @@ NOOP = """
     def test_noop(fwbench_measure):
         fwbench_measure()
 """
-FAST = ("--benchmark-max-time=0", "--benchmark-min-rounds=5", "--fwbench-patience=0", "--fwbench-minutes=0", *ALONE)
+FAST = ("--benchmark-max-time=0", "--benchmark-min-rounds=5", "--fwbench-set=patience=0", "--fwbench-minutes=0", *ALONE)
 SUITE = ("--pyargs", "fwbench.suite.benchmarks", "--benchmark-only", "--fwbench-profile=quick")
 
 

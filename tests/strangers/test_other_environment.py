@@ -20,7 +20,7 @@ from fwbench.record.reading import PROOFS
 from tests.unit.shared import ALONE
 
 SUITE = ("--pyargs", "fwbench.suite.benchmarks", "--benchmark-only", "--fwbench-threads=1", *ALONE)
-FAST = ("--benchmark-max-time=0", "--benchmark-min-rounds=5", "--fwbench-patience=0", "--fwbench-minutes=0")
+FAST = ("--benchmark-max-time=0", "--benchmark-min-rounds=5", "--fwbench-set=patience=0", "--fwbench-minutes=0")
 
 
 # Not by importing them, for which no test here has a use.

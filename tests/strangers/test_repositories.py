@@ -11,7 +11,13 @@ import pytest
 from tests.unit.shared import ALONE, ONE_PAIR
 
 REPOSITORY = Path(__file__).with_name("repository")
-QUICK = (*ALONE, "--benchmark-max-time=0.05", "--benchmark-min-rounds=5", "--fwbench-patience=0", "--fwbench-minutes=0")
+QUICK = (
+    *ALONE,
+    "--benchmark-max-time=0.05",
+    "--benchmark-min-rounds=5",
+    "--fwbench-set=patience=0",
+    "--fwbench-minutes=0",
+)
 
 
 class Repository:

@@ -16,7 +16,7 @@ import fwbench.plugin.run  # noqa: F401
 from fwbench.record import journal
 from tests.unit.shared import ALONE
 
-FAST = ("--benchmark-max-time=0", "--benchmark-min-rounds=7", "--fwbench-patience=0", "--fwbench-minutes=0")
+FAST = ("--benchmark-max-time=0", "--benchmark-min-rounds=7", "--fwbench-set=patience=0", "--fwbench-minutes=0")
 
 
 def benchmarks(model="noop", lane="noop", sizes=(1, 2, 3), marks=None, first=""):

@@ -575,7 +575,7 @@ def suite(folder, tmp_path):
 
 FAST = (
     *(*ALONE, "-p", "fwbench.plugin", "--benchmark-only"),
-    *("--benchmark-max-time=0", "--benchmark-min-rounds=5", "--fwbench-patience=0", "--fwbench-minutes=0"),
+    *("--benchmark-max-time=0", "--benchmark-min-rounds=5", "--fwbench-set=patience=0", "--fwbench-minutes=0"),
 )
 
 
@@ -1077,7 +1077,7 @@ __all__ = ["noops"]
 
 # Storage
 
-ONLY = ("--benchmark-only", "--benchmark-max-time=0.2", "--fwbench-patience=0", "--fwbench-minutes=0", *ALONE)
+ONLY = ("--benchmark-only", "--benchmark-max-time=0.2", "--fwbench-set=patience=0", "--fwbench-minutes=0", *ALONE)
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ FAST = (
     "--benchmark-only",
     "--benchmark-max-time=0.1",
     "--benchmark-min-rounds=5",
-    "--fwbench-patience=0",
+    "--fwbench-set=patience=0",
     "--fwbench-minutes=0",
 )
 IDS = {f"{lane}-mlp-{mode}-b8" for lane in ("torch", "numpy") for mode in ("inference", "train_step")}

@@ -24,7 +24,7 @@ NOOP = """
         measurement = fwbench_measure()
         print("samples", len(measurement.samples))
 """
-FAST = ("--benchmark-max-time=0", "--benchmark-min-rounds=7", "--fwbench-patience=0", "--fwbench-minutes=0")
+FAST = ("--benchmark-max-time=0", "--benchmark-min-rounds=7", "--fwbench-set=patience=0", "--fwbench-minutes=0")
 
 
 @pytest.fixture

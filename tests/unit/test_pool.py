@@ -460,7 +460,7 @@ def spread(suite, monkeypatch):  # noqa: F811
 
 
 def spread_run(suite, *options):  # noqa: F811
-    return in_process(suite, "--benchmark-only", "--fwbench-patience=0", "--fwbench-workers=ray", *options)
+    return in_process(suite, "--benchmark-only", "--fwbench-set=patience=0", "--fwbench-workers=ray", *options)
 
 
 def test_a_run_is_spread_and_its_records_name_their_nodes(spread):
@@ -529,7 +529,7 @@ def test_what_was_disturbed_is_measured_again_by_all_at_once(spread, monkeypatch
         return found
 
     engine.answer = disturbed
-    in_process(suite, "--benchmark-only", "--fwbench-patience=9", "--fwbench-workers=ray").assert_outcomes(passed=3)
+    in_process(suite, "--benchmark-only", "--fwbench-set=patience=9", "--fwbench-workers=ray").assert_outcomes(passed=3)
     begun = [(size, when) for what, _, size, when in engine.log if what == "begin"]
     assert [size for size, _ in begun] == [1, 2, 3, 1, 2, 3]
     assert begun[3][1] == begun[4][1]

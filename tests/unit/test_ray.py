@@ -48,8 +48,17 @@ def test_two_pretended_accelerators_and_a_worker_that_is_killed(suite, tmp_path,
     monkeypatch.setenv("RAY_OVERRIDE_RESOURCES", '{"fwbench_cpu": 2}')
     monkeypatch.setenv("FWBENCH_TEST_RAY", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
-    options = "--benchmark-only --fwbench-workers=ray --fwbench-patience=0 --benchmark-max-time=1 --fwbench-profile=ci"
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--benchmark-json=run.json", *options.split()]
+    options = "--fwbench-workers=ray --fwbench-set=patience=0 --benchmark-max-time=1 --fwbench-profile=ci"
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "--benchmark-only",
+        "--benchmark-json=run.json",
+        *options.split(),
+    ]
     run = subprocess.Popen(command, cwd=suite.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     deadline = time.monotonic() + 120
     while not (found := workers(run)) and run.poll() is None and time.monotonic() < deadline:

@@ -150,7 +150,7 @@ def test_what_a_compiler_chose_by_measuring_on_a_gpu_is_decided_by_processes(rec
 def test_one_process_a_side_tells_of_changes_beyond_a_factor_of_two_and_of_no_others(record, seconds, kind):
     finding = verdict(record, measured(samples=(0.25, 0.25, 0.25)), measured(samples=(0.25, seconds, seconds)))
     assert (finding.kind, finding.verdict.interval) == (kind, (0.0, math.inf))
-    assert ("--fwbench-processes=5 on both sides" in finding.note) is (kind == "inconclusive")
+    assert ("--fwbench-set=processes=5 on both sides" in finding.note) is (kind == "inconclusive")
 
 
 def test_one_process_a_side_knows_of_a_wider_threshold(record):
@@ -212,7 +212,7 @@ def test_processes_that_scatter_more_than_the_threshold_are_inconclusive(record)
     finding = verdict(record, several(levels=wild), several(factor=1.2, levels=wild))
     assert finding.kind == "inconclusive"
     assert "hide changes of 15%" in finding.note
-    assert "--fwbench-processes" in finding.note
+    assert "--fwbench-set=processes" in finding.note
 
 
 def test_how_far_runs_differ_widens_the_interval_by_as_much_however_many_processes_there_are(record):

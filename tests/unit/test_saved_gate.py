@@ -55,7 +55,7 @@ def measured():
 def baseline(suite, measured):
     """Writes a baseline of the three benchmarks, against which times are worse by a factor; returns its path."""
     if not measured:
-        arguments = ("--benchmark-only", "--fwbench-processes=5", "--benchmark-json=measured.json", *FAST)
+        arguments = ("--benchmark-only", "--fwbench-set=processes=5", "--benchmark-json=measured.json", *FAST)
         assert in_process(suite, *arguments).ret == 0
         measured.append(suite.path.joinpath("measured.json").read_text())
 
@@ -78,7 +78,7 @@ def gate(suite):
     """Runs the suite through the gate; returns pytest's result."""
 
     def go(path, *arguments, processes=5):
-        given = (f"--benchmark-compare={path}", f"--fwbench-processes={processes}", *FAST, *arguments)
+        given = (f"--benchmark-compare={path}", f"--fwbench-set=processes={processes}", *FAST, *arguments)
         return in_process(suite, "--benchmark-only", "--fwbench-gate", *given)
 
     return go
@@ -396,7 +396,7 @@ def test_collecting_is_no_run(baseline, gate):
         (["--fwbench-gate=mismatch"], "--fwbench-gate has no value 'mismatch': the nearest is 'allow-mismatch'."),
         (["--fwbench-gate="], "--fwbench-gate has no value '': choose from allow-mismatch."),
         (["--fwbench-programs-only", "--fwbench-summary=x.md"], "--fwbench-summary tells what a gate has found, *"),
-        (["--fwbench-processes=0"], "--fwbench-processes 0 is not a whole number of at least 1."),
+        (["--fwbench-set=processes=0"], "--fwbench-set: processes 0 is not a whole number of at least 1."),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_4(suite, arguments, sentence):
