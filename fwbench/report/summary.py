@@ -81,7 +81,7 @@ def _lines(table: Table) -> list[str]:
 
 def notes(measurements: Sequence[Measurement]) -> list[str]:
     """The first of all notes, each on one line, and a last line where the report has more."""
-    every = every_note(measurements)
+    every = [line(note) for note in every_note(measurements)]
     shown = [line(note, _LONGEST) for note in every[:_MOST]]
     left_out = len(every) - len(shown)
     if left_out:
