@@ -15,7 +15,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     parser.description = (
         "Compares two records: files of pytest-benchmark (anybody's), journals, or storage folders, whose "
-        "newest run is read. Exit code: 0 nothing worse, 1 something worse, missing or failed, 4 not comparable."
+        "newest saved run is read. Exit code: 0 nothing worse, 1 something worse, missing or failed, 4 not comparable."
     )
     parser.add_argument("base", type=Path, metavar="BASE")
     parser.add_argument("head", type=Path, metavar="HEAD")

@@ -34,7 +34,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=[records.STORAGE],
         metavar="RECORD",
-        help="files that pytest-benchmark saved, journals, or storage folders, of which the newest run is taken; "
+        help="files that pytest-benchmark saved, journals, or storage folders, of which the newest saved run is taken; "
         f"several runs of one machine are replicates. Default: {records.STORAGE}",
     )
     parser.add_argument("--out", type=Path, default=Path("report"), metavar="DIR", help="default: report")

@@ -8,20 +8,23 @@ import functools
 import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from fwbench.compare.criteria import CRITERIA, Threshold
 from fwbench.compare.findings import ORDER, Decision, Finding, Kind, Outcome, Verdict
-from fwbench.compare.programs import changes
+from fwbench.compare.programs import Remark, changes
 from fwbench.compare.programs import compare as compare_programs
 from fwbench.compare.statistics import Confirmation, Suspect, cleared, screen, screening_pairs, unfinished
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Failure, fitting
 from fwbench.record.workload import Workload
 
-# A change of time from a placing's first block to its last beyond which the warm-up was too short.
+# A change of time from a placing's first block to its last that is told.
 _DRIFT = 0.02
+
+# The confidence of an interval that decides over a changed program.
+_SURE = 0.95
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,8 @@ class Pair:
         differences: by metric, logarithm of head over base.
         rounds: seconds of each round that counts, by side.
         values: typical ones by metric, in its SI unit, by side.
-        described: settings and versions by side; of a workload's first pair the program's fingerprint, too.
+        described: settings and versions by side; of a workload's first pair the program's fingerprint and the digest
+            of the repository's modules, too.
         drift: change of both sides' time from the first to the last block of a placing, as a logarithm.
         seconds: that the pair took, its processes' start included.
         flags: of the lane's fallback, that both sides ran with after crashes; empty: none.
@@ -250,16 +254,20 @@ class Duet:
                 if of == workload
             }
             of_metrics |= self._exact(workload)
-            drift = statistics.median(pair.drift for pair in pairs)
+            remarks = _remarks(workload, pairs[0].described)
+            if changes(remarks):
+                of_metrics = {
+                    metric: _of_changed(verdict, self.threshold(workload, metric, pairs))
+                    for metric, verdict in of_metrics.items()
+                }
+            notes = _drift(statistics.median(pair.drift for pair in pairs)), _alike_sides(remarks, pairs[0].described)
             found[workload] = Comparison(
                 workload.fitted([*pairs, *self.confirmation[workload]][-1].unfit),
                 min((verdict.kind for verdict in of_metrics.values()), key=ORDER.index),
                 of_metrics,
                 pairs,
                 self.confirmation[workload],
-                f"time still changes by {math.expm1(drift):+.1%} within a placing: the warm-up is too short for it"
-                if abs(drift) > _DRIFT
-                else "",
+                "; ".join(filter(None, notes)),
             )
         return found
 
@@ -293,6 +301,41 @@ class Duet:
                 kind: Decision = "regressed" if ratio > limit else "improved" if ratio < 1 / limit else "unchanged"
                 found[metric] = Verdict(kind, ratio, (ratio, ratio), 1.0, len(pairs))
         return found
+
+
+def _remarks(workload: Workload, described: Mapping[str, Mapping[str, Any]]) -> tuple[Remark, ...]:
+    """What is to say of both sides' programs; nothing where a side does not tell its own."""
+    base, head = (described.get(side, {}).get("program") for side in ("base", "head"))
+    if not base or not head:
+        return ()
+    return compare_programs(Fingerprint.from_json(base), Fingerprint.from_json(head), workload.device)
+
+
+def _of_changed(verdict: Verdict, threshold: float) -> Verdict:
+    """The verdict on a metric of a changed program: what is surely worse, and not surely by less than counts, is worse.
+
+    The rates of false alarms are those of unchanged code, whose program does not change.
+    """
+    low, high = verdict.interval
+    worse = verdict.confidence >= _SURE and low > 1 and high > 1 + threshold
+    if verdict.kind not in ("unchanged", "inconclusive") or not worse:
+        return verdict
+    return replace(verdict, kind="regressed", note="its program has changed, and the whole interval is worse")
+
+
+def _drift(change: float) -> str:
+    if abs(change) <= _DRIFT:
+        return ""
+    return (
+        f"calls change by {math.expm1(change):+.1%} while the program stays in place: look for state that the model "
+        "keeps from call to call, and see `fwbench doctor` for the machine's clock rates"
+    )
+
+
+def _alike_sides(remarks: Sequence[Remark], described: Mapping[str, Mapping[str, Any]]) -> str:
+    base, head = (described.get(side, {}).get("sources") for side in ("base", "head"))
+    same = any(remark.kind == "same" for remark in remarks) and not changes(remarks)
+    return "both sides ran the same sources and the same program" if same and base and base == head else ""
 
 
 def _failed(workload: Workload, fault: Fault, built: bool) -> Comparison:
@@ -336,22 +379,15 @@ def _findings(comparison: Comparison) -> list[Finding]:
     if not comparison.verdicts:
         return [Finding(name, comparison.kind, note=comparison.note, in_test=True)]
     pairs = comparison.pairs
-    changed = _changes_of_program(comparison)
+    changed = changes(_remarks(comparison.workload, comparison.described))
     found = [Finding(name, "program", note=changed)] if changed else []
     for metric, verdict in comparison.verdicts.items():
-        base, head = (statistics.median(pair.values[side][metric] for pair in pairs) for side in ("base", "head"))
-        note = verdict.note or (comparison.note if metric == "latency" else "")
-        replicates = f"{verdict.pairs} pairs"
+        base = statistics.median(pair.values["base"][metric] for pair in pairs)
+        head = base * verdict.ratio
+        note = "; ".join(filter(None, (verdict.note, comparison.note if metric == "latency" else "")))
+        replicates = ", ".join(filter(None, (f"{verdict.pairs} pairs", verdict.ended)))
         found.append(Finding(name, verdict.kind, metric, base, head, replicates, verdict, note, in_test=True))
     return found
-
-
-def _changes_of_program(comparison: Comparison) -> str:
-    base, head = (comparison.described[side].get("program") for side in ("base", "head"))
-    if not base or not head:
-        return ""
-    device = comparison.workload.device
-    return changes(compare_programs(Fingerprint.from_json(base), Fingerprint.from_json(head), device))
 
 
 def _conditions(comparison: Comparison) -> list[str]:

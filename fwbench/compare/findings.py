@@ -43,6 +43,7 @@ class Verdict:
         pairs: that the estimate rests on.
         p_value: of the test, where one was made.
         note: for an inconclusive one, what would resolve it.
+        ended: why no further pair was played.
     """
 
     kind: Decision
@@ -52,6 +53,7 @@ class Verdict:
     pairs: int
     p_value: float | None = None
     note: str = ""
+    ended: str = ""
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,8 @@ class Finding:
     Attributes:
         benchmark: its workload's id, a plain benchmark's full name, or `ALL`.
         metric: empty where the finding is about the whole benchmark.
-        base, head: typical values in the metric's SI unit.
-        replicates: what the verdict rests on, as in `10 pairs`.
+        base, head: typical values in the metric's SI unit; of a duet, base's and the verdict's ratio times that.
+        replicates: what the verdict rests on, as in `10 pairs, confirmed`.
         verdict: of the statistics, with ratio and interval.
         note: one sentence: why, or what to do.
         in_test: whether the benchmark's own test was judged by it, so that it counts no second time: where it is a

@@ -193,7 +193,7 @@ def screen(differences: Sequence[float], threshold: float = THRESHOLD) -> Suspec
     return Suspect(1 if found > 0 else -1, threshold, tuple(differences))
 
 
-def cleared(differences: Sequence[float], threshold: float = THRESHOLD) -> Verdict:
+def cleared(differences: Sequence[float], threshold: float = THRESHOLD, ended: str = "no suspect") -> Verdict:
     """The verdict on what seems not to have changed: inconclusive where the pairs scatter too much to say so.
 
     If the change's standard error exceeds the threshold, a change of two and a half thresholds looks like none with a
@@ -202,14 +202,14 @@ def cleared(differences: Sequence[float], threshold: float = THRESHOLD) -> Verdi
     low, high, confidence = interval(differences)
     error = (high - low) / 2 / NormalDist().inv_cdf((1 + confidence) / 2)
     if error <= math.log1p(threshold):
-        return _verdict("unchanged", differences)
-    return _verdict("inconclusive", differences, note=_untold(differences))
+        return _verdict("unchanged", differences, ended)
+    return _verdict("inconclusive", differences, ended, note=_untold(differences))
 
 
 def unfinished(differences: Sequence[float]) -> Verdict:
     """The verdict where no more pairs can be played: what these say, without a decision."""
     note = f"the time was over after {_spread(differences)}: give it more minutes"
-    return _verdict("inconclusive", differences, note=note)
+    return _verdict("inconclusive", differences, "the time was over", note=note)
 
 
 class Confirmation(Generic[Name]):
@@ -258,11 +258,11 @@ class Confirmation(Generic[Name]):
             suspect, pairs = self._suspects[name], differences[name]
             if name in fallen:
                 kind: Decision = "regressed" if suspect.direction > 0 else "improved"
-                self.verdicts[name] = _verdict(kind, pairs, chances[name])
+                self.verdicts[name] = _verdict(kind, pairs, "confirmed", chances[name])
             elif change < math.log1p(clear_below * suspect.threshold):
-                self.verdicts[name] = cleared(pairs, suspect.threshold)
+                self.verdicts[name] = cleared(pairs, suspect.threshold, "cleared")
             elif self.wanted >= MOST:
-                self.verdicts[name] = _verdict("inconclusive", pairs, chances.get(name), _untold(pairs))
+                self.verdicts[name] = _verdict("inconclusive", pairs, "the most", chances.get(name), _untold(pairs))
         self.wanted += 1
 
     def _chance(self, name: Name, differences: Sequence[float]) -> float:
@@ -275,14 +275,16 @@ class Confirmation(Generic[Name]):
         return name in self.verdicts and self.verdicts[name].kind in ("regressed", "improved")
 
 
-def _verdict(kind: Decision, differences: Sequence[float], p: float | None = None, note: str = "") -> Verdict:
+def _verdict(
+    kind: Decision, differences: Sequence[float], ended: str, p: float | None = None, note: str = ""
+) -> Verdict:
     low, high, confidence = interval(differences)
     ratio = math.exp(estimate(differences))
-    return Verdict(kind, ratio, (math.exp(low), math.exp(high)), confidence, len(differences), p, note)
+    return Verdict(kind, ratio, (math.exp(low), math.exp(high)), confidence, len(differences), p, note, ended)
 
 
 def _untold(differences: Sequence[float]) -> str:
-    return f"{_spread(differences)}, do not decide: measure again with less load"
+    return f"{_spread(differences)}, do not decide: end other processes, or raise its threshold (--fwbench-fail)"
 
 
 def _spread(differences: Sequence[float]) -> str:

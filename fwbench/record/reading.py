@@ -121,7 +121,8 @@ def read(path: Path) -> Record:
     """Read a record.
 
     Args:
-        path: a file that pytest-benchmark saved, a journal (`.jsonl`), or a storage folder, whose newest run is read.
+        path: a file that pytest-benchmark saved, a journal (`.jsonl`), or a storage folder, of which the newest saved
+            run is read; where none was saved, the newest journal. A duet is no such run: it measures two revisions.
 
     Raises:
         UserError: nothing there, not readable, or no record; one sentence names the file and the fault.
@@ -131,12 +132,17 @@ def read(path: Path) -> Record:
     except OSError as error:
         raise _unreadable(path, error) from None
     if is_folder:
-        found = runs(path)
-        if not found:
-            raise _refused(
-                f"{path} holds no records: `pytest --benchmark-only --benchmark-autosave` makes one, or name a file"
-            )
-        path = found[-1]
+        oldest_first = runs(path)
+        for run in sorted(oldest_first, key=lambda run: run.suffix == ".json")[::-1]:
+            record = read(run)
+            if any(m.duet for m in record.measurements):
+                continue
+            newer = [each for each in oldest_first[oldest_first.index(run) + 1 :] if each.suffix == ".jsonl"]
+            unsaved = (f"a newer run was not saved: to read it, name its journal, {newer[-1]}",) if newer else ()
+            return dataclasses.replace(record, notes=(*record.notes, *unsaved))
+        raise _refused(
+            f"{path} holds no records: `pytest --benchmark-only --benchmark-autosave` makes one, or name a file"
+        )
     # Text and numbers of a large file need not be held together.
     return _journal(path, _text(path)) if path.suffix == ".jsonl" else _saved(path, _object(path, _text(path)))
 

@@ -6,14 +6,15 @@ the signed-rank test's (`fwbench.compare.statistics`).
 """
 
 import functools
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fwbench.compare.statistics import EQUAL
 from fwbench.machine.disturbances import lengthening
 from fwbench.record.measurement import Measurement
 from fwbench.report import units
-from fwbench.report.cases import Case, Comparison, axis_columns, comparisons, in_words, title
+from fwbench.report.cases import Case, Comparison, axis_columns, comparisons, in_words, short, title
 from fwbench.report.evidence import WORDS, apart, word
 from fwbench.report.tables import Column, Table, tabulate
 from fwbench.report.weighing import UNCHANGED_CODE, Weighed, weigh
@@ -138,26 +139,47 @@ _TOYS = ("mlp", "cnn")
 
 def _fastest(mode: str, answered: Sequence[Answer]) -> list[str]:
     """Which lanes have the highest throughput: the surest sentence first, of two alike the one on more workloads."""
-    said: dict[str, list[Answer]] = {}
-    for answer in answered:
-        said.setdefault(_verdict(answer), []).append(answer)
+    groups = sorted(alike(answered), key=lambda of: (_SURE.index(of[0].confidence), -len(of)))
     what = in_words(mode).capitalize()
-    return [
-        f"{what}: {verdict.format(span=_span(of))} in {len(of)} of {len(answered)} workloads ({_named(of)})."
-        for verdict, of in sorted(said.items(), key=lambda item: (_SURE.index(item[1][0].confidence), -len(item[1])))
-    ]
+    return [f"{what}: {said(of)}, in {len(of)} of {len(answered)} workloads ({_named(of)})." for of in groups]
 
 
-def _verdict(answer: Answer) -> str:
-    """What an answer says, the same for all with the same lanes and confidence; `{span}` stands for the ratios."""
+def alike(given: Iterable[Answer]) -> list[list[Answer]]:
+    """The answers that one sentence can say together: those with the same confidence and the same lanes."""
+    groups: dict[tuple[object, ...], list[Answer]] = {}
+    for answer in given:
+        # Of lanes that nothing tells apart, either may be the one that is named first.
+        two = (answer.fastest, answer.second)
+        lanes = answer.shared or (tuple(sorted(two)) if answer.confidence == "undecided" else two)
+        groups.setdefault((answer.confidence, bool(answer.shared), lanes), []).append(answer)
+    return list(groups.values())
+
+
+def said(given: Sequence[Answer]) -> str:
+    """What answers that are alike say about the fastest lane, without a full stop."""
+    answer = given[0]
+    lanes = [short(lane, answer.comparison.lanes) for lane in answer.shared or (answer.fastest, answer.second)]
+    names = f"{', '.join(lanes[:-1])} and {lanes[-1]}"
+    if answer.ratio is None:
+        return f"{names} cannot be compared: {answer.confidence}"
     if answer.confidence == "equal":
-        return f"{answer.winner} are equal within {EQUAL:.0%}"
+        return f"{names} are equal within {100 * EQUAL:.0f} %"
+    times = units.times(end for each in given for end in _reach(each, answer.fastest))
+    basis = " or ".join(dict.fromkeys(each.weighed.basis for each in given if each.weighed))
     if answer.shared:
-        return f"{answer.winner} are ahead of all others and {{span}} apart, which decides nothing between them,"
-    if answer.confidence == "undecided":
-        return "undecided, as the two best are {span} apart,"
-    sure = "is" if answer.confidence == "clear" else "is likely"
-    return f"{title(answer.fastest)} {sure} faster than {title(answer.second)}, by {{span}},"
+        return f"{names} are ahead of all others, and not decided {basis}{': ' * bool(times)}{times}"
+    if not times:
+        return f"{names} are not decided {basis}, as what disturbed them can explain any difference"
+    sure = {"clear": ("", ""), "likely": ("likely ", f", {basis}"), "undecided": ("", f", not decided {basis}")}
+    likely, rests = sure[answer.confidence]
+    return f"{lanes[0]} is {likely}{times} times as fast as {lanes[1]}{rests}"
+
+
+def _reach(answer: Answer, first: str) -> tuple[float, float]:
+    """Between which the ratio lies, as the multiple of the first lane's throughput."""
+    assert answer.weighed
+    low, high = answer.weighed.reach.low, answer.weighed.reach.high
+    return (low, high) if answer.fastest == first else (1 / high, 1 / low if low else math.inf)
 
 
 def _best(question: str, mode: str, answered: Sequence[Answer]) -> str:
@@ -183,10 +205,6 @@ def _surely(multiple: float) -> float:
 def _listed(lanes: Sequence[str]) -> str:
     *others, last = map(title, lanes)
     return f"{', '.join(others)} and {last}" if others else last
-
-
-def _span(given: Sequence[Answer]) -> str:
-    return units.span(end for answer in given if answer.weighed for end in answer.weighed.ends)
 
 
 def _named(given: Sequence[Answer]) -> str:

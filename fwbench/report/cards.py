@@ -1,21 +1,23 @@
 """The answers as cards: of each workload who wins, by how much, how sure; to be read on a phone."""
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fwbench.models import CATALOG
+from fwbench.record.workload import Workload
 from fwbench.report import units
-from fwbench.report.answers import Answer
-from fwbench.report.cases import in_words, title
+from fwbench.report.answers import Answer, alike, said
+from fwbench.report.cases import in_words, short
 
 
 @dataclass(frozen=True)
 class Card:
-    """One workload's answer in a few words.
+    """The answer for a model, over the batch sizes at which it is the same.
 
     Attributes:
         kind: `clear`, `likely`, `undecided`, `shared` (first place, by several) or `apart` (not comparable).
-        verdict: the winner, or that there is none.
-        ratio: by how much, and before whom.
+        sentence: who wins, by how much, or that nobody does.
         rests: what the confidence rests on.
         disturbed: by what; empty where nothing disturbed it.
         others: who is the best by other metrics.
@@ -23,37 +25,64 @@ class Card:
 
     workload: str
     kind: str
-    verdict: str
-    ratio: str
+    sentence: str
     rests: str
     disturbed: str
     others: tuple[str, ...]
 
 
 def cards(answers: Sequence[Answer]) -> dict[str, list[Card]]:
-    """A card for each workload, by mode in words."""
+    """The cards of each workload but its batch size, by mode in words."""
     found: dict[str, list[Card]] = {}
+    by_model: dict[Workload, list[Answer]] = {}
     for answer in answers:
-        found.setdefault(in_words(answer.comparison.workload.mode), []).append(_card(answer))
+        workload = answer.comparison.workload
+        by_model.setdefault(dataclasses.replace(workload, batch_size=workload.parts), []).append(answer)
+    for workload, given in by_model.items():
+        found.setdefault(in_words(workload.mode), []).extend(_card(of, len(given)) for of in alike(given))
     return found
 
 
-def _card(answer: Answer) -> Card:
-    workload, second = answer.comparison.workload, title(answer.second)
+def _card(given: Sequence[Answer], sizes: int) -> Card:
+    """A card of answers that are alike, out of those of so many batch sizes."""
+    answer, workload = given[0], given[0].comparison.workload
+    batches = _batches(given)
     precision = "" if workload.precision == "fp32" else f", {workload.precision}"
-    name = f"{workload.subject}, batch {workload.batch_size}{precision}"
-    if answer.ratio is None or answer.weighed is None:
-        why = f"{title(answer.fastest)} and {second}: {answer.confidence}"
-        return Card(name, "apart", "Not comparable", why, "", "", ())
-    by = units.ratio(answer.weighed.shown)
-    kind, verdict, ratio = answer.confidence, answer.winner, f"{by} before {second}"
-    if kind == "equal":
-        kind, verdict, ratio = "shared", f"{answer.winner} equal", f"the two best are {by} apart"
-    elif answer.shared:
-        kind, verdict, ratio = "shared", f"Shared by {answer.winner}", f"the two best are {by} apart"
-    elif kind == "undecided":
-        verdict, ratio = "Undecided", f"{answer.winner} {ratio}"
-    best = {"least latency": answer.quickest, "least memory": answer.leanest, "least energy": answer.cheapest}
-    others = tuple(f"{what}: {title(least[0])}, {units.ratio(least[1])}" for what, least in best.items() if least)
-    rests = f"{answer.reason}; {answer.evidence} to compute the same"
-    return Card(name, kind, verdict, ratio, rests, answer.weighed.disturbed, others)
+    of_all = f", at {'both' if sizes == 2 else f'all {sizes}'} batch sizes" if len(given) == sizes > 1 else ""
+    title = CATALOG[workload.model].title if workload.model in CATALOG else workload.model
+    subject = workload.subject.replace(workload.model, title, 1)
+    sentence = f"{in_words(workload.mode).capitalize()} of {subject}{'' if of_all else f' at {batches}'}: {said(given)}"
+    kind = "apart" if answer.ratio is None else "shared" if answer.shared else answer.confidence
+    if kind == "apart":
+        return Card(f"{workload.subject}, {batches}{precision}", kind, f"{sentence}{of_all}.", "", "", ())
+    best = {"least latency": "quickest", "least memory": "leanest", "least energy": "cheapest"}
+    return Card(
+        f"{workload.subject}, {batches}{precision}",
+        kind,
+        f"{sentence}{of_all}.",
+        "; ".join(dict.fromkeys((*(each.reason for each in given), f"{answer.evidence} to compute the same"))),
+        ", ".join(dict.fromkeys(each.weighed.disturbed for each in given if each.weighed and each.weighed.disturbed)),
+        tuple(filter(None, (_best(what, question, given) for what, question in best.items()))),
+    )
+
+
+def _best(what: str, question: str, given: Sequence[Answer]) -> str:
+    """Who is the best by another metric, and by how much; each batch size for itself where that is not one lane."""
+    by_lane: dict[str, list[Answer]] = {}
+    for each in given:
+        if best := getattr(each, question):
+            by_lane.setdefault(short(best[0], each.comparison.lanes), []).append(each)
+    told = []
+    for lane, of in by_lane.items():
+        multiples = units.span(end for each in of for end in _ends(getattr(each, question)[1]))
+        told.append(f"{lane}, {multiples}{f' at {_batches(of)}' if len(by_lane) > 1 else ''}")
+    return f"{what}: {'; '.join(told)}" if told else ""
+
+
+def _ends(multiple: float) -> tuple[float, ...]:
+    return (multiple.low, multiple.high) if isinstance(multiple, units.Within) else (multiple,)
+
+
+def _batches(given: Sequence[Answer]) -> str:
+    *others, last = (str(each.comparison.workload.batch_size) for each in given)
+    return f"batch {', '.join(others)} and {last}" if others else f"batch {last}"

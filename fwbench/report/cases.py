@@ -299,6 +299,16 @@ def title(lane: str) -> str:
     return LANES[lane].title if lane in LANES else lane
 
 
+def short(lane: str, beside: Iterable[str]) -> str:
+    """A lane's name without its mode, where no other of these lanes is of the same framework."""
+    name = _framework(lane)
+    return title(lane) if any(_framework(other) == name for other in beside if other != lane) else name
+
+
+def _framework(lane: str) -> str:
+    return title(lane).partition(" (")[0]
+
+
 def in_words(mode: str) -> str:
     """What a mode measures, for sentences."""
     return _WORDS.get(mode, mode)

@@ -50,7 +50,7 @@ def tables(setting: Setting, baseline: str | None) -> list[Table]:
 def remarks(setting: Setting) -> list[str]:
     """What a reader must know before the numbers: what is missing, and where a number may not be the machine's."""
     measured = [m for case in setting.cases for m in case.measurements]
-    return [*doubts(setting.cases), *missing(setting), *summary.cautions(measured)]
+    return [*doubts(setting.cases), *missing(setting), *summary.cautions(measured), *summary.overhead(measured)]
 
 
 def missing(setting: Setting) -> list[str]:

@@ -18,6 +18,8 @@ from fwbench.text import line
 _OF_STUDIES = {"simple-cnn": fits.training_times}
 
 _NAMED = 6  # benchmarks in a note
+# Notes at the end of a run, and characters of each; the report has the rest.
+_MOST, _LONGEST = 5, 160
 
 _LEFT = 4  # columns of text; numbers after them are set flush right
 
@@ -78,6 +80,18 @@ def _lines(table: Table) -> list[str]:
 
 
 def notes(measurements: Sequence[Measurement]) -> list[str]:
+    """The first of all notes, each on one line, and a last line where the report has more."""
+    every = [line(note) for note in every_note(measurements)]
+    shown = [line(note, _LONGEST) for note in every[:_MOST]]
+    left_out = len(every) - len(shown)
+    if left_out:
+        shown.append(f"{left_out} more note{'s' * (left_out > 1)} in the report: fwbench report")
+    elif shown != every:
+        shown.append("the whole of these notes is in the report: fwbench report")
+    return shown
+
+
+def every_note(measurements: Sequence[Measurement]) -> list[str]:
     """What a reader of the table must know: what to mind, why cells are empty, what the harness cost."""
     measured = [m for m in measurements if not m.failure]
     lines = [*doubts(cases(measured)), *cautions(measured)]
@@ -88,14 +102,19 @@ def notes(measurements: Sequence[Measurement]) -> list[str]:
     reason = next((energy.reason for energy in energies if energy.reason), None)
     if reason:
         lines.append(f"no energy: {reason}")
+    return [*lines, *overhead(measured)]
+
+
+def overhead(measured: Sequence[Measurement]) -> list[str]:
+    """What the harness cost, in a sentence; none where the records do not tell."""
     starts = [m.start_s for m in measured if m.start_s is not None]
     overheads = [m.overhead_s for m in measured if m.overhead_s is not None]
-    if starts and overheads:
-        lines.append(
-            f"harness, median of {len(overheads)}: a worker starts in {units.seconds(statistics.median(starts))}, "
-            f"and {units.seconds(statistics.median(overheads))} a benchmark go to anything but the stages shown"
-        )
-    return lines
+    if not starts or not overheads:
+        return []
+    return [
+        f"harness, median of {len(overheads)}: a worker starts in {units.seconds(statistics.median(starts))}, "
+        f"and {units.seconds(statistics.median(overheads))} a benchmark go to anything but the stages shown"
+    ]
 
 
 def cautions(measured: Sequence[Measurement]) -> list[str]:

@@ -111,6 +111,15 @@ def span(ratios: Iterable[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
+def times(ends: Iterable[float]) -> str:
+    """From the least ratio to the greatest, for a sentence: 1.23 to 4.56, at least 1.23; empty where nobody knows."""
+    least, *_, most = sorted(ends)
+    low, high = f"{least:.2f}", f"{most:.2f}"
+    if math.isinf(most):
+        return f"at least {low}" if least else ""
+    return f"at most {high}" if not least else low if low == high else f"{low} to {high}"
+
+
 def _three(value: float) -> str:
     magnitude = abs(value)
     return f"{value:.0f}" if magnitude >= 99.95 else f"{value:.1f}" if magnitude >= 9.995 else f"{value:.2f}"

@@ -33,6 +33,11 @@ class Interval:
     high: float
     level: float
 
+    @property
+    def apart(self) -> bool:
+        """Whether it leaves out equality."""
+        return self.low > 1 or self.high < 1
+
 
 @dataclass(frozen=True)
 class Weighed:
@@ -44,6 +49,9 @@ class Weighed:
             `equal`, where rounds of turns show that the two differ by 5 % or less.
         reason: what the confidence rests on.
         pairs: the ratios of rounds of turns, or else of processes of one run, seed and number.
+        basis: what the reach rests on, in words for after a verdict: `by one process each`, `after 6 rounds`.
+        reach: where the ratio lies by the rule that the confidence rests on: an interval, with what disturbed either
+            lane in it; its level is 0 where it is only how far processes of unchanged code have differed.
         interval: over the pairs; None with fewer than two.
         bracket: between which the ratio would lie if what disturbed either lane explains as much of it as it can; None
             where nothing did.
@@ -54,6 +62,8 @@ class Weighed:
     confidence: str
     reason: str
     pairs: tuple[float, ...]
+    basis: str
+    reach: Interval
     interval: Interval | None
     bracket: tuple[float, float] | None
     disturbed: str
@@ -104,9 +114,10 @@ def weigh(first: Case, second: Case) -> Weighed:
         if level >= _SAYS_SOMETHING and not doubt:
             least, _, _ = interval_of([pair.least for pair in pairs], CLEAR)
             _, most, _ = interval_of([pair.most for pair in pairs], CLEAR)
-            excludes = least > 0 or most < 0
-            confidence = ("clear" if level >= CLEAR else "likely") if excludes else "undecided"
-            return Weighed(ratio, confidence, reason + among, ratios, interval, bracket, met)
+            reach = Interval(math.exp(least), math.exp(most), level)
+            confidence = ("clear" if level >= CLEAR else "likely") if reach.apart else "undecided"
+            basis = f"after {len(pairs)} pairs of processes"
+            return Weighed(ratio, confidence, reason + among, ratios, basis, reach, interval, bracket, met)
         reason += f"; {doubt}" if doubt else ", which says too little"
     else:
         ratio = (first.value("throughput") or 0.0) / (second.value("throughput") or math.inf)
@@ -116,16 +127,20 @@ def weigh(first: Case, second: Case) -> Weighed:
         reason = (
             "processes of different runs" if not pairs else "one process each" if alone else "one pair of processes"
         )
-    slower = second if ratio > 1 else first
-    sure = max(ratio, 1 / ratio) / lengthening(slower.measurements)
+    reach = Interval(
+        ratio / lengthening(second.measurements) / UNCHANGED_CODE,
+        ratio * lengthening(first.measurements) * UNCHANGED_CODE,
+        0.0,
+    )
     if max(ratio, 1 / ratio) <= UNCHANGED_CODE:
         confidence, reason = "undecided", f"{reason}; within {UNCHANGED_CODE - 1:.0%}{among}"
-    elif sure <= UNCHANGED_CODE:
+    elif not reach.apart:
         confidence, reason = "undecided", f"{reason}{among}"
     else:
         beyond = f"; beyond {UNCHANGED_CODE - 1:.0%}{f' and what comes of {met}' if met else ''}"
         confidence, reason = "likely", f"{reason}{beyond}"
-    return Weighed(ratio, confidence, reason, ratios, interval, bracket, met)
+    basis = "by one process each" if len(pairs) < 2 else f"after {len(pairs)} pairs of processes"
+    return Weighed(ratio, confidence, reason, ratios, basis, reach, interval, bracket, met)
 
 
 def _of_rounds(differences: Sequence[float]) -> Weighed:
@@ -138,7 +153,8 @@ def _of_rounds(differences: Sequence[float]) -> Weighed:
     if confidence == "equal":
         reason += f", equal within {EQUAL:.0%}"
     ratios = tuple(map(math.exp, differences))
-    return Weighed(math.exp(mean), confidence, reason, ratios, interval, None, "")
+    basis = f"after {len(differences)} rounds"
+    return Weighed(math.exp(mean), confidence, reason, ratios, basis, interval, interval, None, "")
 
 
 def _unlike(first: Case, second: Case, rounds: Mapping[tuple[int, float], float]) -> str:

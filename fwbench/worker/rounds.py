@@ -185,7 +185,7 @@ class Rounds(ABC, Generic[Played]):
             finished = partner.ask({"finish": {"program": first}}, "finished")
             taken.memory[name] = finished["finished"]
             if first:
-                taken.described[name] |= {of: finished[of] for of in ("program", "settings")}
+                taken.described[name] |= {of: finished[of] for of in ("program", "settings", "sources")}
             if flags := partner.seat.flags:
                 taken.described[name]["settings"][FALLBACK] = stated(flags)
             partner.receive("exited")

@@ -15,7 +15,7 @@ lines. Of the fwbench that it measures it uses what builds and steps a program, 
       | -- {"modules"} ----------------------------------------> |
       | <-- {"modules"} ---------------------------------------- |  all of the user's are this side's
       | -- {"finish": {"program": whether to tell it}} --------> |
-      | <-- {"finished": memory, "program", "settings"} -------- | exits
+      | <-- {"finished": memory, "program", ...} -------------- | exits
       | <-- {"exited": status} --------- |
 
 A job holds the `workload`, its `model` and the share of `extra` work; and of the user's modules the `path` to look in,
@@ -35,6 +35,7 @@ import dataclasses
 import faulthandler
 import functools
 import gc
+import hashlib
 import importlib
 import json
 import os
@@ -169,7 +170,7 @@ def _take_turns(player: "Player", job: dict[str, Any], send: Send, receive: Rece
                 finished: dict[str, Any] = {"finished": player.memory()}
                 if message["finish"]["program"]:
                     finished["program"] = player.fingerprint()
-                    finished["settings"] = dict(player.program.settings)
+                    finished |= {"settings": dict(player.program.settings), "sources": _sources(job["root"])}
                 send(finished)
                 return
 
@@ -223,6 +224,18 @@ def _stray(job: dict[str, Any]) -> dict[str, Any]:
         if (in_tree and job["side"] == "base") or (name in job["own"] and not in_tree):
             return {"stray": [name, file]}
     return {}
+
+
+def _sources(root: str) -> str:
+    """SHA-256 of the modules that came from this side's repository, by their places in it."""
+    files = {str(getattr(module, "__file__", None)) for module in list(sys.modules.values())}
+    # A virtual environment may lie in the repository, and is no part of it.
+    installed = (sys.prefix + os.sep, sys.base_prefix + os.sep)
+    digest = hashlib.sha256()
+    for file in sorted(file for file in files if file.startswith(root + os.sep) and not file.startswith(installed)):
+        with contextlib.suppress(OSError):
+            digest.update(f"{file.removeprefix(root)}\n".encode() + Path(file).read_bytes())
+    return digest.hexdigest()
 
 
 class Player:

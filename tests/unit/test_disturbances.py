@@ -190,7 +190,7 @@ def test_a_lane_that_is_the_slower_one_loses_nothing_while_it_is_disturbed():
 
 def test_notes_say_who_was_there_and_what_to_do():
     hot = stood((TIMED, {"throttle_reasons": ("thermal limit",)}), lane="jax")
-    notes = summary.notes([measured("torch"), hot, stood((TIMED, NEIGHBOURS), lane="jax", batch_size=8)])
+    notes = summary.every_note([measured("torch"), hot, stood((TIMED, NEIGHBOURS), lane="jax", batch_size=8)])
     (neighbours,) = (note for note in notes if note.startswith("other processes were on the GPU"))
     assert "1 of 3 were measured (most: 2 processes after the latency pass, jax-mlp-inference-b8)" in neighbours
     assert "`nvidia-smi` names them" in neighbours

@@ -1,5 +1,6 @@
 """The duet over scripted sides, without a process."""
 
+import contextlib
 import dataclasses
 import itertools
 from collections import Counter
@@ -82,7 +83,12 @@ class ScriptedPartner:
             self.answers.append({"rounds": rounds, "cpu_time": self.script.cpu(self.side.name, self.size)})
         else:
             self.answers += [
-                {"finished": self.script.memory(self.side.name, self.size), "program": None, "settings": {}},
+                {
+                    "finished": self.script.memory(self.side.name, self.size),
+                    "program": None,
+                    "settings": {},
+                    "sources": "",
+                },
                 {"exited": 0},
             ]
 
@@ -588,7 +594,7 @@ def test_a_base_that_falls_while_it_is_confirmed_is_no_crash_and_no_pass(play, f
     assert (found[ONE].kind, found[TWO].kind) == ("regressed", "incomparable")
 
 
-def test_a_warm_up_that_is_too_short_is_told(play):
+def test_calls_that_change_while_a_program_stays_in_place_are_told(play):
     """Every turn of a placing is faster than the one before it."""
 
     class Warming(ScriptedPartner):
@@ -602,7 +608,9 @@ def test_a_warm_up_that_is_too_short_is_told(play):
 
     script = Script(same)
     script.partner = lambda seat, *_: Warming(script, seat, {})
-    assert "warm-up is too short" in play(script, ONE)[ONE].note
+    note = play(script, ONE)[ONE].note
+    assert note.startswith("calls change by -")
+    assert "look for state that the model keeps from call to call" in note
     assert play(Script(same), ONE)[ONE].note == ""
 
 
@@ -620,3 +628,71 @@ def test_a_peak_that_a_confirming_process_hides_is_not_judged_and_the_others_are
     assert comparison.kind == "regressed"
     assert "latency" in comparison.verdicts
     assert "peak_memory" not in comparison.verdicts
+
+
+def decided(differences, digest="one", sources="s"):
+    """What becomes of a workload in pairs of these differences; after the last one the run is ended."""
+    drawn = iter(differences)
+
+    def pair():
+        told = {"base": ("one", "s"), "head": (digest, sources)}
+        described = {
+            side: {"program": {"form": "operators", "digest": program, "operators": {}}, "sources": modules}
+            for side, (program, modules) in told.items()
+        }
+        values = {"base": {"latency": 0.002}, "head": {"latency": 0.5}}
+        return Pair({"latency": next(drawn)}, {side: [0.1] for side in BOTH}, values, described, 0.0, 1.0)
+
+    duet = Duet({ONE: {"latency": Threshold(0.02)}})
+    with contextlib.suppress(StopIteration):
+        duet.play(lambda asked, arrived: [arrived(workload, pair()) for workload in asked])
+    return duet.comparisons()[ONE]
+
+
+@pytest.mark.parametrize(("digest", "kind"), [("one", "unchanged"), ("another", "regressed")])
+def test_a_changed_program_fails_where_its_interval_leaves_out_zero_and_holds_the_threshold(digest, kind):
+    """Unchanged code, whose false alarms are bounded, has the same program."""
+    found = decided([0.025] * 3 + [0.014, 0.023] * 8, digest)
+    verdict = found.verdicts["latency"]
+    assert (found.kind, verdict.ended, verdict.pairs) == (kind, "cleared", 16)
+    low, high = verdict.interval
+    assert 1 < low < 1.02 < high
+
+
+@pytest.mark.parametrize(("digest", "kind"), [("one", "inconclusive"), ("another", "regressed")])
+def test_so_it_does_where_the_run_was_ended(digest, kind):
+    found = decided([0.05] * (3 + 6), digest)
+    assert (found.kind, found.verdicts["latency"].ended) == (kind, "the time was over")
+
+
+@pytest.mark.parametrize("differences", [[0.005, 0.006, 0.007], [0.025] * 3 + [-0.01, 0.03] * 8, [-0.05] * (3 + 6)])
+def test_a_changed_program_is_no_fault_of_its_own(differences):
+    """Where it is surely within the threshold, may be as fast, or is faster."""
+    assert decided(differences, "another").kind != "regressed"
+
+
+def test_base_head_and_change_are_of_one_kind():
+    (finding,) = outcome("base", "head", [decided([0.01] * 3)], 1.0).findings
+    assert finding.base == 0.002
+    assert finding.head / finding.base == pytest.approx(finding.verdict.ratio) == pytest.approx(1.01, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("differences", "ended"),
+    [
+        ([0.0] * 3, "3 pairs, no suspect"),
+        ([0.03] * 3 + [0.0] * 4, "4 pairs, cleared"),
+        ([0.05] * 30, "8 pairs, confirmed"),
+        ([0.1, -0.1, 0.3] + [0.1, -0.06] * 33, "64 pairs, the most"),
+        ([0.05] * 5, "2 pairs, the time was over"),
+    ],
+)
+def test_a_row_says_why_no_further_pair_was_played(differences, ended):
+    (finding,) = outcome("base", "head", [decided(differences)], 1.0).findings
+    assert finding.replicates == ended
+
+
+@pytest.mark.parametrize(("digest", "sources", "alike"), [("one", "s", True), ("one", "t", False), ("two", "s", False)])
+def test_it_is_said_that_both_sides_are_the_same(digest, sources, alike):
+    *_, finding = outcome("base", "head", [decided([0.0] * 3, digest, sources)], 1.0).findings
+    assert finding.note == ("both sides ran the same sources and the same program" if alike else "")

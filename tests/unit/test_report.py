@@ -60,8 +60,8 @@ def test_without_eager_pytorch_the_speed_up_is_relative_to_the_first_lane_and_sa
     measurements = [measured("jax", 100.0), measured("tensorflow", 150.0)]
     _, (jax, other) = rows(measurements)
     assert (jax[-1], other[-2:]) == ("1.00x", ["1.50x", "proved"])
-    assert summary.notes(measurements) == ["speed-up is relative to JAX (jit)"]
-    assert summary.notes([measured("torch"), *measurements]) == []
+    assert summary.every_note(measurements) == ["speed-up is relative to JAX (jit)"]
+    assert summary.every_note([measured("torch"), *measurements]) == []
 
 
 def test_without_a_proof_or_a_check_the_numbers_stand_and_the_speed_up_does_not():
@@ -71,7 +71,7 @@ def test_without_a_proof_or_a_check_the_numbers_stand_and_the_speed_up_does_not(
     assert torch[-1] == "1.00x"
     assert jax[-1] == "unchecked"
     assert "250" in jax
-    assert summary.notes(measurements) == [
+    assert summary.every_note(measurements) == [
         "no speed-up where nothing shows that the lanes compute the same: mlp (torch: the record does not say what was "
         "computed; it has never been proved). `fwbench prove mlp` proves it, or says what differs"
     ]
@@ -83,14 +83,28 @@ def test_a_failed_workload_keeps_its_row_and_its_kind():
     assert "timed_out" in row
 
 
+def test_a_run_ends_with_five_notes_of_one_line_each_and_the_report_has_the_rest():
+    retried = [dataclasses.replace(measured("torch"), after_crash=f"crash {n}\nof many") for n in range(8)]
+    *notes, last = summary.notes(retried)
+    assert notes == [f"torch-mlp-inference-b8: crash {n} of many" for n in range(5)]
+    assert last == "3 more notes in the report: fwbench report"
+    assert summary.notes(retried[:6])[-1] == "1 more note in the report: fwbench report"
+    assert len(summary.notes(retried[:5])) == 5
+    (note, last) = summary.notes([dataclasses.replace(measured("torch"), after_crash="x" * 200)])
+    assert (len(note), note[-3:]) == (160, "...")
+    assert last == "the whole of these notes is in the report: fwbench report"
+
+
 def test_notes_say_why_a_column_is_empty():
     missing = unavailable("counter", "this machine has no counter")
-    assert "no energy: this machine has no counter" in summary.notes([measured("torch", energy_per_sample=missing)])
+    assert "no energy: this machine has no counter" in summary.every_note(
+        [measured("torch", energy_per_sample=missing)]
+    )
 
 
 def test_notes_tell_what_a_crash_led_to():
     retried = dataclasses.replace(measured("jax"), after_crash="the worker was killed, so run again with --mild")
-    (note,) = summary.notes([retried, measured("torch")])
+    (note,) = summary.every_note([retried, measured("torch")])
     assert note == f"jax-mlp-inference-b8: {retried.after_crash}"
 
 
@@ -105,7 +119,7 @@ def test_a_row_is_that_of_the_batch_that_was_measured_and_says_which_was_asked_f
     halved = dataclasses.replace(measured("jax"), unfit=(32, 16))
     _, (jax,) = rows([halved])
     assert jax[2:6] == ["8", "jax", "(32", "asked)"]
-    assert summary.notes([halved]) == [
+    assert summary.every_note([halved]) == [
         "jax-mlp-inference-b8: batch 32 was asked for, and 32 and 16 did not fit into memory (fit_batch=true)"
     ]
 
@@ -113,14 +127,14 @@ def test_a_row_is_that_of_the_batch_that_was_measured_and_says_which_was_asked_f
 def test_a_lanes_caution_is_told_once_for_all_that_it_is_true_of():
     said = dataclasses.replace(measured("torch"), settings={"caution": "one thread"})
     larger = dataclasses.replace(said, workload=dataclasses.replace(said.workload, batch_size=32))
-    (note,) = [note for note in summary.notes([said, measured("jax"), larger]) if "one thread" in note]
+    (note,) = [note for note in summary.every_note([said, measured("jax"), larger]) if "one thread" in note]
     assert note == "torch-mlp-inference-b8, torch-mlp-inference-b32: one thread"
 
 
 def test_notes_tell_of_another_framework_that_a_process_holds():
     said = dataclasses.replace(measured("jax"), settings={"also_imported": ["torch", "tensorflow"]})
     larger = dataclasses.replace(said, workload=dataclasses.replace(said.workload, batch_size=32))
-    (note,) = [note for note in summary.notes([measured("torch"), said, larger]) if "imported" in note]
+    (note,) = [note for note in summary.every_note([measured("torch"), said, larger]) if "imported" in note]
     assert note == (
         "jax-mlp-inference-b8, jax-mlp-inference-b32: the process of jax also imported torch and tensorflow, whose "
         "memory is in the host memory shown, so no lane is said to have the least"
@@ -132,13 +146,15 @@ def test_notes_tell_of_recompilation_while_measuring():
         dataclasses.replace(measured(lane), program=Fingerprint(digest="d").counted(1, times))
         for lane, times in (("torch-compile", 0), ("jax", 3))
     )
-    (note,) = [note for note in summary.notes([steady, unsteady, measured("torch")]) if "recompiled" in note]
+    (note,) = [note for note in summary.every_note([steady, unsteady, measured("torch")]) if "recompiled" in note]
     assert note.startswith("jax-mlp-inference-b8: recompiled while it was measured (3x)")
 
 
 def test_notes_warn_when_the_mean_lies_above_p95():
     p95 = Metric(0.001, "test")
-    assert any("mean latency lies above p95" in note for note in summary.notes([measured("torch", latency_p95=p95)]))
+    assert any(
+        "mean latency lies above p95" in note for note in summary.every_note([measured("torch", latency_p95=p95)])
+    )
 
 
 def rated(lane, gflops, load=0.0):
@@ -147,7 +163,7 @@ def rated(lane, gflops, load=0.0):
 
 
 def test_notes_tell_of_a_lane_that_multiplies_matrices_slowly():
-    (note,) = summary.notes([rated("torch", 87), rated("torch-compile", 130), rated("jax", 190)])
+    (note,) = summary.every_note([rated("torch", 87), rated("torch-compile", 130), rated("jax", 190)])
     assert (
         "fp32 are far slower in torch than this machine can: torch 87 GFLOP/s (MKL on AuthenticAMD), torch-compile 130"
         in note
@@ -164,19 +180,19 @@ def test_notes_tell_of_a_lane_that_multiplies_matrices_slowly():
     ],
 )
 def test_a_rate_that_may_be_the_machines_is_no_news(measurements):
-    assert summary.notes(measurements) == []
+    assert summary.every_note(measurements) == []
 
 
 def test_a_rate_beside_other_load_tells_nothing():
-    notes = summary.notes([rated("torch", 87, load=0.5), rated("jax", 190)])
+    notes = summary.every_note([rated("torch", 87, load=0.5), rated("jax", 190)])
     assert not any("matrix" in note for note in notes)
 
 
 def test_notes_warn_of_other_load():
     busy, calm = (Metric(share, "test") for share in (0.4, 0.02))
-    notes = summary.notes([measured("torch", other_load=busy), measured("jax", other_load=calm)])
+    notes = summary.every_note([measured("torch", other_load=busy), measured("jax", other_load=calm)])
     assert any("1 of 2" in note and "40%, torch-mlp-inference-b8" in note for note in notes)
-    assert summary.notes([measured("jax", other_load=calm)]) == []
+    assert summary.every_note([measured("jax", other_load=calm)]) == []
 
 
 class Terminal:

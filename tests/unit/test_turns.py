@@ -1,6 +1,7 @@
 """A side's player over fake programs and a fake clock, and its server in a real process."""
 
 import contextlib
+import importlib
 import json
 import sys
 import time
@@ -171,3 +172,18 @@ def test_what_starts_a_spawned_process_is_no_module_of_the_users(tmp_path, monke
     assert turns._stray(job) == {}
     monkeypatch.setitem(sys.modules, "theirs", module)
     assert turns._stray(job) == {"stray": ["theirs", module.__file__]}
+
+
+def test_the_digest_of_a_sides_sources_is_of_its_own_imported_modules(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    digests = []
+    for text in ("x = 1", "x = 2", "x = 1"):
+        (tmp_path / "a_model_of_mine.py").write_text(text)
+        monkeypatch.delitem(sys.modules, "a_model_of_mine", raising=False)
+        importlib.import_module("a_model_of_mine")
+        digests.append(turns._sources(str(tmp_path)))
+    (tmp_path / "of_nobody.py").write_text("x = 1")
+    assert digests[0] != digests[1]
+    assert digests[0] == digests[2] == turns._sources(str(tmp_path))
+    assert turns._sources(str(tmp_path / "elsewhere")) not in digests
+    monkeypatch.delitem(sys.modules, "a_model_of_mine")

@@ -13,24 +13,80 @@ def card(*measurements):
     return mode, found
 
 
+def lanes(batch_size=8, model="mlp", mode="inference", **speeds):
+    given = {"batch_size": batch_size, "model": model, "mode": mode}
+    return [measured(lane.replace("_", "-"), throughput=speed, **given) for lane, speed in speeds.items()]
+
+
+def in_turns(batch_size, ratio, scatter=0.002, rounds=6, model="vit_b_16"):
+    """PyTorch and JAX, which is so many times as fast in rounds that scatter by so much."""
+    found = []
+    for lane, factor in (("torch", 1.0), ("jax", ratio)):
+        calls = [0.1 / factor * (1 + scatter * (-1) ** n * (lane == "jax")) for n in range(rounds)]
+        turns = tuple({"begun": float(n), "call": [call] * 4} for n, call in enumerate(calls))
+        found.append(measured(lane, model, batch_size=batch_size, turns=turns))
+    return found
+
+
 @pytest.mark.parametrize(
-    ("speeds", "kind", "verdict", "ratio"),
+    ("speeds", "kind", "said"),
     [
-        ({"torch": 100.0, "jax": 200.0}, "likely", "JAX (jit)", "2.00x before PyTorch (eager)"),
-        ({"torch": 100.0, "jax": 110.0}, "undecided", "Undecided", "JAX (jit) 1.10x before PyTorch (eager)"),
         (
-            {"torch": 100.0, "torch-compile": 195.0, "jax": 200.0},
+            {"torch": 100.0, "jax": 200.0},
+            "likely",
+            "JAX is likely 1.56 to 2.56 times as fast as PyTorch, by one process each",
+        ),
+        (
+            {"torch": 100.0, "jax": 110.0},
+            "undecided",
+            "JAX is 0.86 to 1.41 times as fast as PyTorch, not decided by one process each",
+        ),
+        (
+            {"torch": 100.0, "torch_compile": 195.0, "jax": 200.0},
             "shared",
-            "Shared by PyTorch (torch.compile) and JAX (jit)",
-            "the two best are 1.03x apart",
+            "PyTorch (torch.compile) and JAX are ahead of all others, and not decided by one process each: 0.80 to "
+            "1.31",
         ),
     ],
 )
-def test_a_card_says_who_wins_by_how_much_and_how_sure(speeds, kind, verdict, ratio):
-    mode, found = card(*(measured(lane, throughput=speed, batch_size=8) for lane, speed in speeds.items()))
+def test_a_card_says_in_a_sentence_who_wins_by_how_much_and_how_sure(speeds, kind, said):
+    mode, found = card(*lanes(**speeds))
     assert (mode, found.workload) == ("inference", "mlp, batch 8")
-    assert (found.kind, found.verdict, found.ratio) == (kind, verdict, ratio)
+    assert (found.kind, found.sentence) == (kind, f"Inference of MLP 784-256-128-10 at batch 8: {said}.")
     assert found.rests.startswith("one process each")
+
+
+@pytest.mark.parametrize(
+    ("ratio", "scatter", "kind", "said"),
+    [
+        (1.9, 0.002, "clear", "JAX is 1.85 to 1.95 times as fast as PyTorch"),
+        (1.0, 0.002, "shared", "PyTorch and JAX are equal within 5 %"),
+        (1.0, 0.08, "undecided", "JAX is 0.84 to 1.20 times as fast as PyTorch, not decided after 6 rounds"),
+    ],
+)
+def test_rounds_of_turns_are_said_with_their_interval(ratio, scatter, kind, said):
+    _, found = card(*in_turns(1, ratio, scatter))
+    assert (found.kind, found.sentence) == (kind, f"Inference of ViT-B/16 at batch 1: {said}.")
+
+
+def test_batch_sizes_with_one_answer_share_a_card():
+    _, found = card(*in_turns(1, 1.9), *in_turns(8, 2.0))
+    assert found.workload == "vit_b_16, batch 1 and 8"
+    assert found.sentence == "Inference of ViT-B/16: JAX is 1.85 to 2.05 times as fast as PyTorch, at both batch sizes."
+    _, found = card(*in_turns(1, 1.9), *in_turns(8, 2.0), *in_turns(32, 2.0))
+    assert found.sentence.endswith(" times as fast as PyTorch, at all 3 batch sizes.")
+
+
+def test_a_batch_size_with_another_answer_has_its_own_card():
+    """Which of two lanes that nothing tells apart is named first makes no other answer."""
+    given = [*in_turns(1, 1.9), *in_turns(8, 0.5), *in_turns(2, 1.01, 0.08), *in_turns(4, 0.99, 0.08)]
+    (found,) = cards(answers(cases(given))).values()
+    assert [(one.workload, one.kind) for one in found] == [
+        ("vit_b_16, batch 1", "clear"),
+        ("vit_b_16, batch 8", "clear"),
+        ("vit_b_16, batch 2 and 4", "undecided"),
+    ]
+    assert " at batch 2 and 4: " in found[2].sentence
 
 
 def test_a_card_of_six_pairs_is_clear_and_has_its_interval():
@@ -40,30 +96,44 @@ def test_a_card_of_six_pairs_is_clear_and_has_its_interval():
         for seed in range(6)
     ]
     _, found = card(*given)
-    assert (found.kind, found.verdict) == ("clear", "JAX (jit)")
+    assert found.kind == "clear"
+    assert found.sentence.endswith(": JAX is 1.48 to 1.50 times as fast as PyTorch.")
     assert found.rests == "6 pairs of processes: 1.48x to 1.50x at 97%; proved to compute the same"
 
 
 def test_lanes_that_may_not_be_compared_have_no_winner():
     _, found = card(measured("torch"), measured("jax", throughput=300.0, parity={"weights": "abc"}))
-    assert (found.kind, found.verdict, found.ratio) == (
-        "apart",
-        "Not comparable",
-        "JAX (jit) and PyTorch (eager): unchecked",
-    )
+    assert found.kind == "apart"
+    assert found.sentence.endswith(": JAX and PyTorch cannot be compared: unchecked.")
 
 
 def test_what_disturbed_an_answer_stands_on_its_card():
     _, found = card(measured("torch", metrics={"other_load": metric(0.2)}), measured("jax", throughput=110.0))
     assert found.disturbed == "other load (20%)"
+    assert found.sentence.endswith(": JAX is 0.28 to 1.41 times as fast as PyTorch, not decided by one process each.")
+    busy = {"metrics": {"other_load": metric(1.0)}}
+    _, found = card(measured("torch", **busy), measured("jax", throughput=110.0, **busy))
+    assert found.sentence.endswith(
+        ": JAX and PyTorch are not decided by one process each, as what disturbed them can explain any difference."
+    )
 
 
 def test_who_is_the_best_by_another_metric_stands_there_too():
-    def lane(name, p50, memory):
-        return measured(name, metrics={"latency_p50": metric(p50), "host_peak_memory": metric(memory)})
+    def lane(name, p50, memory, batch_size=1):
+        values = {"latency_p50": metric(p50), "host_peak_memory": metric(memory)}
+        return measured(name, metrics=values, batch_size=batch_size)
 
-    _, found = card(lane("torch", 0.1, 300.0), lane("jax", 0.2, 100.0))
-    assert found.others == ("least latency: PyTorch (eager), 2.00x", "least memory: JAX (jit), 3.00x")
+    first, second = (
+        [lane("torch", 0.1, 300.0), lane("jax", 0.2, 100.0)],
+        [lane("torch", 0.3, 400.0, 8), lane("jax", 0.2, 100.0, 8)],
+    )
+    _, found = card(*first)
+    assert found.others == ("least latency: PyTorch, 2.00x", "least memory: JAX, 3.00x")
+    _, found = card(*first, *second)
+    assert found.others == (
+        "least latency: PyTorch, 2.00x at batch 1; JAX, 1.50x at batch 8",
+        "least memory: JAX, 3.00x to 4.00x",
+    )
 
 
 def test_each_mode_has_its_own_cards():

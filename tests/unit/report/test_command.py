@@ -1,5 +1,6 @@
 """The command line: what is read by default, what is refused and how."""
 
+import csv
 import os
 import subprocess
 import sys
@@ -57,15 +58,38 @@ def test_a_folder_that_cannot_be_written(tmp_path, capsys):
     assert "cannot be written" in capsys.readouterr().err
 
 
-def test_the_newest_run_is_the_default(tmp_path, monkeypatch, capsys):
+def reported_by_default(tmp_path, monkeypatch, **files):
+    """The throughputs in the report of a storage folder that holds these runs."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / ".benchmarks" / "journal").mkdir(parents=True)
-    newer = "2026-11-21T10:00:00+00:00"
-    write(tmp_path / ".benchmarks" / "journal" / "y.jsonl", journal(measured(throughput=2.0), started=newer))
-    write(tmp_path / ".benchmarks" / "0001_x.json", saved(measured(throughput=1.0)))
-    assert main(["report", "--format", "csv"]) == 0
-    assert "y.jsonl: 1 measurements" in capsys.readouterr().out
-    assert "2.0" in (tmp_path / "report" / "tables" / "inference.csv").read_text()
+    (tmp_path / ".benchmarks").mkdir()
+    for name, run in files.items():
+        write(tmp_path / ".benchmarks" / f"{name}.{'jsonl' if isinstance(run, list) else 'json'}", run)
+    assert main(["report", "--format", "csv,markdown"]) == 0
+    (row,) = csv.DictReader((tmp_path / "report" / "tables" / "inference.csv").read_text().splitlines())
+    return row["throughput/s [1/s]"]
+
+
+def test_the_newest_saved_run_is_the_default_and_a_newer_journal_is_named(tmp_path, monkeypatch):
+    older, newer = (
+        saved(measured(throughput=speed), datetime=f"2026-11-2{speed:.0f}T10:00:00+00:00") for speed in (1, 2)
+    )
+    unsaved = journal(measured(throughput=3.0), started="2026-11-23T10:00:00+00:00")
+    assert reported_by_default(tmp_path, monkeypatch, a=newer, b=older, c=unsaved) == "2.0"
+    said = (tmp_path / "report" / "tables.md").read_text()
+    assert "a newer run was not saved: to read it, name its journal, .benchmarks/c.jsonl" in said
+
+
+def test_a_duet_is_never_the_default_saved_or_not(tmp_path, monkeypatch):
+    """Where no run was saved, the newest journal of one is."""
+    duet = measured(throughput=9.0, duet={"base": "HEAD~1", "head": "HEAD"})
+    late = "2026-11-24T10:00:00+00:00"
+    runs = {"a": saved(duet, datetime=late), "b": journal(duet, started=late), "c": journal(measured(throughput=1.0))}
+    assert reported_by_default(tmp_path, monkeypatch, **runs) == "1.0"
+
+
+def test_a_folder_of_duets_alone_holds_no_run(tmp_path, capsys):
+    write(tmp_path / "a.jsonl", journal(measured(duet={"base": "HEAD~1", "head": "HEAD"})))
+    assert "holds no records" in refused(capsys, tmp_path)
 
 
 def test_whoever_stops_reading_the_output_sees_no_error():

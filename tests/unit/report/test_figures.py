@@ -10,6 +10,7 @@ import pytest
 
 from fwbench.record.reading import Record
 from fwbench.report import drawings, look
+from fwbench.report.answers import answers
 from fwbench.report.cases import baseline, cases, settings
 from tests.unit.recorded import fitted, measured, metric
 
@@ -172,6 +173,7 @@ def forest(found):
 def test_the_forest_plot_has_each_ratio_its_interval_and_its_pairs():
     axes = forest(runs(*((100.0, 150.0 + 10 * number) for number in range(6))))
     one, interval, pairs, mark = axes.get_lines()
+    assert set(interval.get_ydata()) == set(mark.get_ydata()) == {1}
     assert (list(one.get_xdata()), axes.get_xscale()) == ([1.0, 1.0], "log")
     assert interval.get_xdata() == pytest.approx((1.5, 2.0))
     ratios = [1.5, 1.6, 1.7, 1.8, 1.9, 2.0]
@@ -180,8 +182,9 @@ def test_the_forest_plot_has_each_ratio_its_interval_and_its_pairs():
     means = [math.sqrt(one * other) for one, other in itertools.combinations_with_replacement(ratios, 2)]
     assert mark.get_xdata() == pytest.approx([statistics.median(means)])
     assert (mark.get_fillstyle(), mark.get_color()) == ("full", JAX)
-    assert [text.get_text() for text in axes.texts] == ["1.74x (n=6)"]
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["inference", "mlp b1"]
+    assert [text.get_text() for text in axes.texts] == ["inference", "mlp b1", "1.50x to 2.00x (n=6)"]
+    # Above their lines, at either end.
+    assert [text.get_position() for text in axes.texts[1:]] == [(0.0, pytest.approx(0.64)), (1.0, pytest.approx(0.64))]
     low, high = axes.get_xlim()
     assert low < 1.0 < 2.0 < high
 
@@ -197,25 +200,35 @@ def test_the_figures_are_relative_to_the_lane_that_was_asked_for():
     found = cases([measured("torch", throughput=50.0), measured("jax"), measured("torch-compile", metrics=compiled)])
     drawn_ = {drawing.key: drawing for drawing in drawings.draw(found, "jax")}
     assert drawn_["ratios"].title == "Every lane against JAX (jit)"
-    assert [text.get_text() for text in drawn_["ratios"].figure.axes[0].texts] == ["0.50x (n=1)", "1.00x (n=1)"]
+    assert [text.get_text() for text in drawn_["ratios"].figure.axes[0].texts] == [
+        "inference",
+        "mlp b1",
+        "0.50x (n=1)",
+        "1.00x (n=1)",
+    ]
     assert "JAX (jit)" in drawn_["break-even"].caption
 
 
-def test_a_ratio_of_single_processes_has_a_band_of_noise_and_no_interval():
-    axes = forest(runs((100.0, 120.0)))
-    assert [line.get_fillstyle() for line in axes.get_lines()] == ["full", "none"]
+@pytest.mark.parametrize(("speed", "decided"), [(120.0, False), (129.0, True), (70.0, True)])
+def test_the_line_of_single_processes_crosses_1x_where_they_decide_nothing(speed, decided):
+    given = runs((100.0, speed))
+    axes = forest(given)
+    _, line, mark = axes.get_lines()
+    low, high = line.get_xdata()
+    assert (low, high) == pytest.approx((speed / 128, speed * 1.28 / 100))
+    assert (low > 1 or high < 1) == decided == (answers(given)[0].confidence == "likely")
+    assert (line.get_linestyle(), mark.get_fillstyle()) == ("--", "full")
     (band,) = axes.patches
-    assert (band.get_x(), band.get_x() + band.get_width()) == pytest.approx((1 / 1.28, 1.28))
-    assert not forest(runs((100.0, 120.0), (100.0, 120.0))).patches
+    assert (band.get_x(), band.get_x() + band.get_width()) == pytest.approx((1 / 1.05, 1.05))
 
 
 def test_disturbed_and_incomparable_ratios_are_marked():
-    assert [t.get_text() for t in forest(runs((100.0, 120.0), metrics={"other_load": metric(0.2)})).texts] == [
+    assert forest(runs((100.0, 120.0), metrics={"other_load": metric(0.2)})).texts[-1].get_text() == (
         "0.39x to 3.66x (n=1) *"
-    ]
+    )
     other = measured("mxnet", parity={"weights": "abc"})
     axes = forest(cases([measured("torch"), measured("jax", throughput=300.0), other]))
-    assert [text.get_text() for text in axes.texts] == ["3.00x (n=1)", "unchecked"]
+    assert [text.get_text() for text in axes.texts][2:] == ["3.00x (n=1)", "unchecked"]
 
 
 @pytest.mark.parametrize("ratio", [1.0, 1.01, 1.9, 4.0, 60.0, 1e-4, 1e7])
@@ -306,15 +319,14 @@ def test_more_panels_than_anybody_compares_are_left_to_the_tables():
     for key in ("throughput-by-batch", "throughput-bars", "latency-inference"):
         assert len([axes for axes in found[key].figure.axes if axes.axison]) == 18
         assert found[key].caption.endswith("The first 18 of 30 are drawn; the tables have all.")
-    assert len(found["ratios"].figure.axes[0].texts) == 30
+    assert len(found["ratios"].figure.axes[0].texts) == 1 + 2 * 30
 
 
 def test_a_long_name_leaves_its_batch_size_and_arithmetic_in_sight():
     lanes = [measured(lane, "a" * 60, batch_size=8, precision="bf16") for lane in ("torch", "jax")]
     found = drawn(*lanes)
     assert found["throughput-bars"].figure.axes[0].get_title() == f"{'a' * 19}... bf16, batch 8"
-    (_, label) = found["ratios"].figure.axes[0].get_yticklabels()
-    assert label.get_text() == f"{'a' * 21}... b8 bf16"
+    assert found["ratios"].figure.axes[0].texts[1].get_text() == f"{'a' * 17}... b8 bf16"
 
 
 def test_seeds_make_one_point_of_a_batch_size():

@@ -75,9 +75,9 @@ def test_the_bytes_of_a_loop_are_unknown():
 
 def test_a_row_above_its_ceiling_is_told_and_not_clipped():
     fine, fast = counted(ceiling=1.5e11), counted("jax", throughput=200.0, ceiling=1.1e11)
-    assert not any("ceiling" in note for note in summary.notes([fine, counted("jax")]))
+    assert not any("ceiling" in note for note in summary.every_note([fine, counted("jax")]))
     assert limited(fine, fast)["jax"].share == pytest.approx(4 / 3)
-    (note,) = [note for note in summary.notes([fine, fast]) if "ceiling" in note]
+    (note,) = [note for note in summary.every_note([fine, fast]) if "ceiling" in note]
     assert note.startswith("1 row computes faster than the measured ceiling (133% of it: jax-mlp-inference-b1), so it")
 
 

@@ -1,5 +1,6 @@
 """The page in a real headless Chromium, where there is one."""
 
+import re
 import shutil
 
 import pytest
@@ -188,13 +189,28 @@ def test_it_needs_no_script_to_be_read(golden, visit):
 
 def test_there_is_a_card_for_each_answer(golden, visit):
     page = visit(golden, width=390)
-    assert page.locator(".card").count() == page.locator("#answers-table-1-t tbody tr").count() == 7
+    batches = ", ".join(page.locator(".card .workload").all_inner_texts())
+    assert len(re.findall(r"\d+(?=,|$| and)", batches)) == page.locator("#answers-table-1-t tbody tr").count() == 7
     first = page.locator(".card").first
-    assert first.locator(".workload").inner_text() == "resnet50, batch 1"
+    assert first.locator(".verdict").inner_text().startswith("Inference of ResNet-50")
     box = first.bounding_box()
     assert (box["x"] >= 0, box["x"] + box["width"] <= 390) == (True, True)
     sizes = page.locator(".card p").evaluate_all("all => all.map(one => parseFloat(getComputedStyle(one).fontSize))")
     assert min(sizes) >= 13
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+def test_the_forest_plot_is_in_sight_as_a_whole(golden, visit, width):
+    """Names at its left and numbers at its right survive a phone, in letters of at least 9 pixels."""
+    page = visit(golden, width=width)
+    scroll = page.locator("#figure-1-ratios .scroll")
+    assert scroll.evaluate("one => one.scrollWidth <= one.clientWidth")
+    edges = scroll.bounding_box()
+    for text in scroll.locator("svg text").all():
+        box = text.bounding_box()
+        assert edges["x"] <= box["x"]
+        assert box["x"] + box["width"] <= edges["x"] + edges["width"]
+        assert box["height"] >= 9
 
 
 def test_the_first_columns_stay_in_sight(golden, visit):
@@ -221,15 +237,15 @@ def test_text_is_as_large_in_a_figure_of_one_panel_as_in_others(golden, visit):
 
 def test_many_answers_are_folded(report, visit, monkeypatch):
     monkeypatch.setattr("fwbench.report.page._CARDS", 1)
-    given = [measured(lane, mode=mode, batch_size=size) for mode, size in _FOLDED for lane in ("torch", "jax")]
+    given = [measured(lane, model, mode) for mode, model in _FOLDED for lane in ("torch", "jax")]
     page = visit(report(saved(*given), formats="html"))
     cards = page.locator(".card")
     assert [cards.nth(place).is_visible() for place in range(3)] == [False, False, True]
-    page.get_by_text("Inference: 2 workloads").click()
+    page.get_by_text("Inference: 2 answers").click()
     assert cards.first.is_visible()
 
 
-_FOLDED = (("inference", 1), ("inference", 8), ("train_step", 1))
+_FOLDED = (("inference", "mlp"), ("inference", "cnn"), ("train_step", "mlp"))
 
 
 def test_it_works_for_a_keyboard_and_a_screen_reader(golden, visit):
