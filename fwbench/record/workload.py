@@ -89,8 +89,8 @@ class Workload:
     remat: Annotated[
         bool,
         Field(
-            "Activation checkpointing (rematerialisation): the backward pass computes a block's activations again "
-            "instead of keeping them.",
+            "Activation checkpointing (rematerialisation): the backward pass computes the activations of a block (of a "
+            "ResNet, ViT, MobileNetV3 or EfficientNet) again instead of keeping them.",
             "remat",
             modes=TRAINING,
         ),

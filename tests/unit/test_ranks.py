@@ -111,9 +111,7 @@ def test_a_port_in_use_is_one_sentence():
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(
-            RankError, match=rf"cannot listen at port {port} \(.*in use\): name another by --fwbench-coo"
-        ):
+        with pytest.raises(RankError, match=rf"cannot listen at port {port} \(.*in use\): name another by FWBENCH_COO"):
             Star(places(2, port)[0], 5.0)
 
 

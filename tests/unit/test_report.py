@@ -196,6 +196,8 @@ def test_notes_warn_of_other_load():
 
 
 class Terminal:
+    isatty = False
+
     def __init__(self):
         self.text = ""
 
@@ -207,18 +209,18 @@ def test_progress_tells_how_far_which_and_in_which_stage():
     terminal = Terminal()
     plan = Plan({"a": Estimate("torch", 20.0, 0.0, False), "b": Estimate("torch", 500.0, 0.0, False)})
     progress = Progress(terminal, nullcontext, 12, plan)
-    progress.begin("torch-mlp-inference-b8")
+    progress.begin("torch-mlp-inference-b8", "a")
     progress.stage("build")
     progress.end(measured("torch", 100.0, latency_p50=Metric(0.01, "test")))
-    assert terminal.text == "\n[ 1/12, 9 min left] torch-mlp-inference-b8: build, 10.0 ms, 100 samples/s"
+    assert terminal.text == "\n[ 1/12, 9 min left] torch-mlp-inference-b8: 10.0 ms, 100 samples/s"
     plan.took("b", 500.0)
-    progress.begin("torch-mlp-inference-b32")
+    progress.begin("torch-mlp-inference-b32", "b")
     assert terminal.text.endswith("\n[ 2/12, 20 s left] torch-mlp-inference-b32: ")
 
 
 def test_progress_does_without_a_time_that_is_not_known():
     terminal = Terminal()
-    Progress(terminal, nullcontext, 1, Plan({"a": None})).begin("torch-resnet50-fit")
+    Progress(terminal, nullcontext, 1, Plan({"a": None})).begin("torch-resnet50-fit", "a")
     assert terminal.text == "\n[1/1] torch-resnet50-fit: "
 
 

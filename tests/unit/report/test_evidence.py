@@ -188,7 +188,8 @@ def test_every_table_has_the_word_and_a_speed_up_beside_two_of_them(expected):
     if admits:
         assert card.rests.endswith(f"; {expected} to compute the same")
     else:
-        assert (card.kind, card.ratio) == ("apart", f"JAX (jit) and PyTorch (eager): {expected}")
+        assert card.kind == "apart"
+        assert expected in card.sentence
 
 
 @pytest.mark.parametrize("expected", WORDS)
