@@ -64,7 +64,7 @@ def test_options_choose_among_a_users_models_and_replace_their_batch_sizes(own):
 def test_a_model_that_nobody_has_is_one_sentence_that_names_the_users_own(own):
     result = run(own, "--fwbench-models=others")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: unknown model 'others' in --fwbench-models: choose from *mine, other."])
+    result.stderr.fnmatch_lines(["ERROR: unknown model 'others' in --fwbench-models: the nearest is 'other'."])
 
 
 def test_a_study_leaves_a_users_tests_out(own):
