@@ -226,7 +226,9 @@ def test_a_slowdown_that_noise_hides_is_hardly_ever_called_unchanged(noise, scal
 
 def test_without_regard_to_scatter_a_hidden_slowdown_is_called_unchanged(monkeypatch):
     say = cleared
-    monkeypatch.setattr(statistics, "cleared", lambda differences, threshold, *ended: say(differences, math.inf, *ended))
+    monkeypatch.setattr(
+        statistics, "cleared", lambda differences, threshold, *ended: say(differences, math.inf, *ended)
+    )
     assert called_unchanged(gaussian, 0.1) > HIDDEN
 
 

@@ -190,7 +190,11 @@ def test_it_needs_no_script_to_be_read(golden, visit):
 def test_there_is_a_card_for_each_answer(golden, visit):
     page = visit(golden, width=390)
     batches = ", ".join(page.locator(".card .workload").all_inner_texts())
-    assert len(re.findall(r"\d+", re.sub(r"resnet50", "", batches))) == page.locator("#answers-table-1-t tbody tr").count() == 7
+    assert (
+        len(re.findall(r"\d+", re.sub(r"resnet50", "", batches)))
+        == page.locator("#answers-table-1-t tbody tr").count()
+        == 7
+    )
     first = page.locator(".card").first
     assert first.locator(".verdict").inner_text().startswith("Inference of ResNet-50")
     box = first.bounding_box()

@@ -139,7 +139,7 @@ def test_a_column_is_as_wide_as_one_and_has_what_the_page_has():
     for key, figure in column.items():
         assert figure.get_figwidth() == 3.4
         assert sum(axes.axison for axes in figure.axes) == sum(axes.axison for axes in page[key].axes)
-    assert {figure.get_figwidth() for figure in page.values()} <= {4.5, 4.8, 5.0, 7.5}
+    assert {figure.get_figwidth() for figure in page.values()} <= {3.4, 4.5, 4.8, 5.0, 7.5}
 
 
 def test_panels_beside_each_other_in_a_column_all_say_what_they_are():
