@@ -55,6 +55,9 @@ IDLE, LOADED, STEP = 60.0, 300.0, 0.005
 # Bytes of a context, and of what a program allocates.
 CONTEXT, ALLOCATED = 300 * MIB, 40 * MIB
 
+# Of the times that the device waits, in the midst of those between polls of its counter.
+_FAILS_AT = 500
+
 FAULT, SLOWER, STATE = "REHEARSAL_FAULT", "REHEARSAL_SLOWER", "NVML_STUB"
 
 
@@ -71,7 +74,7 @@ class Machine:
         energy: whether its energy can be read.
         neighbour: whether somebody else computes on it.
         usable: whether its driver is new enough for the lanes.
-        fails: at which stage of a measurement something fails: the stage, and what is added to the state.
+        fails: what is added to the state while the first measurement polls the energy counter.
     """
 
     state: Mapping[str, object]
@@ -82,7 +85,7 @@ class Machine:
     energy: bool = True
     neighbour: bool = False
     usable: bool = True
-    fails: tuple[str, str] | None = None
+    fails: str = ""
 
 
 _4090 = {"name": "NVIDIA GeForce RTX 4090", "memory": 24 * GIB, "cores": 16384, "default_power_limit": 450}
@@ -124,7 +127,7 @@ MACHINES: Mapping[str, Machine] = {
         _ONE,
         "NVIDIA H100 80GB HBM3",
         energy=False,
-        fails=("energy", "nvmlDeviceGetTotalEnergyConsumption=15\n"),
+        fails="nvmlDeviceGetTotalEnergyConsumption=15",
     ),
     "H100 with a driver of 2021": Machine(
         {**_ONE, "driver": "470.57.02", "cuda": 11040}, "NVIDIA H100 80GB HBM3", usable=False
@@ -158,6 +161,7 @@ class Device:
         # The process's own, so that what began before can be told.
         self.now = time.perf_counter()
         self.joules = 0.0
+        self.waits = 0
         self.index: int | None = None
 
     def open(self, number: int = 0) -> None:
@@ -186,6 +190,10 @@ class Device:
         """Let seconds pass."""
         self.now += seconds
         self.joules += watts * seconds
+        self.waits += watts == IDLE
+        if self.waits == _FAILS_AT and (failure := _told("fails")):
+            with open(os.environ[STATE], "a") as state:
+                state.write(f"{failure}\n")
         if self.index is not None:
             self.hold(self.memory, time.monotonic() if watts > IDLE else 0.0)
 
@@ -543,7 +551,6 @@ def _on(name: str, commands: Sequence[str]) -> dict[str, Outcome]:
 
     from fwbench.commands import check, doctor
     from fwbench.machine import cuda
-    from fwbench.plugin.session import Session
     from fwbench.worker import pairs
 
     machine, folder = MACHINES[name], Path.cwd()
@@ -553,20 +560,6 @@ def _on(name: str, commands: Sequence[str]) -> dict[str, Outcome]:
     cpuinfo.get_cpu_info = functools.cache(cpuinfo.get_cpu_info)
     # In a rehearsal there is nothing to wait for.
     check._POLLS, doctor._WATCHED, pairs._PLACINGS = 300, 0.05, 1
-    if machine.fails:
-        stage, failure = machine.fails
-        run = Session.run
-
-        def failing(session, workload, protocol, tell=lambda stage: None):
-            def told(begun):
-                tell(begun)
-                if begun == stage:
-                    with open(os.environ[STATE], "a") as state:
-                        state.write(failure)
-
-            return run(session, workload, protocol, told)
-
-        Session.run = failing
     rehearsal = Rehearsal(machine, folder)
     return {command: getattr(rehearsal, command)() for command in COMMANDS if command in commands}
 
@@ -585,7 +578,7 @@ def rehearse(name: str, folder: Path, fault: str = "", commands: Sequence[str] =
     for each in (library, contexts, suite):
         each.mkdir()
     steady = {"power": IDLE, "energy_step": 0.02, "contexts": contexts, "capability": list(machine.capability)}
-    variables = Stub(library, found)(**steady, **machine.state)
+    variables = Stub(library, found)(**steady, fails=machine.fails, **machine.state)
     # As most users have it: nothing is chosen.
     del variables["CUDA_VISIBLE_DEVICES"]
     here = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}

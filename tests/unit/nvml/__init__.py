@@ -5,9 +5,9 @@ Ask for the fixture `nvml_stub`, name a state, and run fwbench in a process of i
     variables = nvml_stub(power_limit=500)
     subprocess.run([sys.executable, "-m", "fwbench", "doctor"], env=os.environ | variables)
 
-Of name, memory, cores, used_memory, utilisation, processes and graphics the second GPU has its own under `KEY.1`. What is
-not named is as on an H100 that nobody else uses. Calling it again changes the machine at once, also for
-processes that run: a neighbour may arrive, a GPU may get hot while it is measured.
+Of name, memory, cores, used_memory, utilisation, processes and graphics the second GPU has its own under `KEY.1`. What
+is not named is as on an H100 that nobody else uses. Calling it again changes the machine at once, also for processes
+that run: a neighbour may arrive, a GPU may get hot while it is measured.
 
 gpus                    how many there are, 2 at most
 name, memory, cores     of the GPUs: bytes; 16896 cores
@@ -25,8 +25,9 @@ energy_step             seconds after which the energy counter moves
 energy_wrap             joules after which it starts again from 0
 processes               "pid:bytes pid:bytes"; "own" is the process that asks, "na": memory that is not known
 graphics                processes that draw, likewise
-contexts                a folder of files `GPU-PID` with three doubles: bytes that a process has on that GPU, joules that the
-                        GPU has drawn by that process's clock, and when it last computed there, by the monotonic clock
+contexts                a folder of files `GPU-PID` with three doubles: bytes that a process has on that GPU, joules
+                        that the GPU has drawn by that process's clock, and when it last computed there, by the
+                        monotonic clock
 foreign                 what is added to their numbers: the host's, where a container counts others
 nvmlDeviceGetEccMode    and every other function of NVML: the error it returns (a number of nvmlReturn_t)
 """
