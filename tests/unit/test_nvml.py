@@ -99,7 +99,8 @@ if "CUDA_VISIBLE_DEVICES" not in VARIABLES:
     del os.environ["CUDA_VISIBLE_DEVICES"]
 print(json.dumps([gpu.uuid for gpu in nvml.visible(8)]))
 """
-    slower = nvml_stub(**{slow: 384 if slow.startswith("cores") else FUNCTION_NOT_FOUND})
+    cores = {"cores": 16896, "cores.1": 16896}
+    slower = nvml_stub(**cores | {slow: 384 if slow in cores else FUNCTION_NOT_FOUND})
     assert told(slower, code.replace("VARIABLES", repr(variables)), **variables) == [GPUS[index] for index in found]
 
 
