@@ -32,7 +32,13 @@ BEGIN, END = "<!-- resume: begin -->\n", "<!-- resume: end -->"
 BENCHMARKS = 8
 SUITE = (
     *("tests/benchmarks/test_inference.py", "--benchmark-only", "--fwbench-models=mlp,cnn"),
-    *("--fwbench-frameworks=torch,jax", "--benchmark-max-time=0.2", "--fwbench-set=patience=0", "-p", "no:cacheprovider"),
+    *(
+        "--fwbench-frameworks=torch,jax",
+        "--benchmark-max-time=0.2",
+        "--fwbench-set=patience=0",
+        "-p",
+        "no:cacheprovider",
+    ),
 )
 
 # Seconds until pytest has measured something, about.

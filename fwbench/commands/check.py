@@ -61,16 +61,19 @@ class Part:
     run: Callable[[], Sequence[Finding]]
 
 
-def check(here: Machine, tell: Callable[[str], None]) -> list[Finding]:
+def check(here: Machine, tell: Callable[[str], None]) -> tuple[list[Finding], list[Measurement]]:
     """Run everything that can be run here, and judge it.
 
     Args:
         tell: called with what will be done, and for how long, and with each part as it begins.
+
+    Returns:
+        The findings, and what was measured for them.
     """
     until = time.monotonic() + _LIMIT
     with contextlib.closing(_Here(here, until)) as checks:
         findings = play(checks.parts(), tell, until)
-    return [*findings, *checks.others()]
+    return [*findings, *checks.others()], checks.measured
 
 
 def play(
@@ -108,7 +111,7 @@ class _Here:
         self._workers = Workers(here, here.device, {}, self._project)
         # Medians by lane, of those that can be measured.
         self._latencies: dict[str, float] = {}
-        self._measured: list[Measurement] = []
+        self.measured: list[Measurement] = []
         self._begun = time.monotonic()
         self._load = OtherLoad()
         self._gpu = nvml.find()
@@ -134,8 +137,8 @@ class _Here:
             if lane.fallback
         ]
         found.append(Part("lanes", 0.0, lambda: judging.measurable(self._latencies)))
-        found.append(Part("matrix products", 0.0, lambda: judging.matrix_products(self._measured)))
-        found.append(Part("ceilings", 0.0, lambda: judging.ceilings(self._measured)))
+        found.append(Part("matrix products", 0.0, lambda: judging.matrix_products(self.measured)))
+        found.append(Part("ceilings", 0.0, lambda: judging.ceilings(self.measured)))
         found.append(Part("clock", 1.0, self._clock))
         if compared:
             found.append(Part("duet", 12.0 * len(compared), partial(self._duet, compared)))
@@ -145,6 +148,7 @@ class _Here:
         """What others did while all of it ran; asked when our own processes have ended."""
         found = [judging.other_load(self._load.read(), self._load.cpus, time.monotonic() - self._begun)]
         if isinstance(self._gpu, nvml.Gpu):
+            found.append(judging.disturbed(self.measured))
             found.append(judging.neighbours(max(self._before, _processes(self._gpu))))
         return found
 
@@ -216,7 +220,7 @@ class _Here:
         workload = Workload(lane, model, precision=precision, device=self._machine.device)
         protocol = dataclasses.replace(_TIMED, smoke=smoke, deadline=self._left())
         found = (workers or self._workers).measure(workload, protocol, lambda _: None)
-        self._measured.append(found)
+        self.measured.append(found)
         return found
 
     def _left(self) -> float:

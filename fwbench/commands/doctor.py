@@ -1,7 +1,6 @@
 """`fwbench doctor`: what this machine can measure, and what would make its numbers better."""
 
 import argparse
-import dataclasses
 import json
 import os
 import sys
@@ -9,16 +8,24 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from fwbench.commands import accelerator
+from fwbench.commands import accelerator, sending
 from fwbench.commands.finding import Finding, lines, sound
 from fwbench.machine import Machine, cpu_vendor, machine, nvml, versions
 from fwbench.machine.load import OtherLoad, busy
 from fwbench.meters.energy import counter
+from fwbench.record import files
 from fwbench.record.lanes import LANES
+from fwbench.record.measurement import Measurement
 from fwbench.record.reading import STORAGE
 from fwbench.report import units
 
 _WATCHED = 1.0  # seconds
+
+_STDOUT = "-"
+
+# On a GPU: the first step, and once that is done, the next one.
+_BEGIN = "Begin with `fwbench doctor --check --json doctor.json`: it runs what can be wrong on this GPU."
+_MEASURE = "Begin with `pytest --pyargs fwbench.suite.benchmarks --benchmark-only --benchmark-autosave`."
 
 # What fwbench was tested with and an older Python cannot have: `constraints.txt` holds an older version for that one.
 NEEDS_PYTHON: Mapping[str, tuple[int, int]] = {"jax 0.12": (3, 12)}
@@ -26,7 +33,13 @@ NEEDS_PYTHON: Mapping[str, tuple[int, int]] = {"jax 0.12": (3, 12)}
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument(
+        "--json",
+        nargs="?",
+        const=_STDOUT,
+        metavar="FILE",
+        help="as JSON; into FILE with all that a maintainer needs, and without user names, paths and host names",
+    )
     parser.add_argument(
         "--check", action="store_true", help="also run what can be wrong here, and judge it: five minutes at most"
     )
@@ -73,18 +86,24 @@ def examine(
 def _run(options: argparse.Namespace) -> int:
     here = machine()
     findings = examine(here)
+    measured: list[Measurement] = []
     if options.check:
         # What weighs pairs takes longer to import than all else here.
         from fwbench.commands.check import check
 
-        found = check(here, lambda text: print(text, file=sys.stderr, flush=True))
+        found, measured = check(here, lambda text: print(text, file=sys.stderr, flush=True))
         # What was run says more than what was looked at.
         run = {finding.subject for finding in found}
         findings = [*(finding for finding in findings if finding.subject not in run), *found]
+    if options.json == _STDOUT:
+        print(json.dumps(sending.findings(findings), indent=1))
+        return 0 if sound(findings) else 1
+    print("\n".join(lines(findings)))
     if options.json:
-        print(json.dumps({"sound": sound(findings), "findings": [dataclasses.asdict(f) for f in findings]}, indent=1))
-    else:
-        print("\n".join(lines(findings)))
+        files.write(Path(options.json), sending.report(here, findings, measured))
+        print(f"{options.json} holds all of it: docs/gpu.md says how to send it.")
+    if here.device == "gpu" and sound(findings):
+        print(_MEASURE if options.check else _BEGIN)
     return 0 if sound(findings) else 1
 
 

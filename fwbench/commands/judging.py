@@ -8,7 +8,7 @@ from fwbench.commands.finding import Finding, Level
 from fwbench.compare.criteria import CRITERIA
 from fwbench.compare.duet import Comparison
 from fwbench.compare.statistics import THRESHOLD
-from fwbench.machine.disturbances import loaded
+from fwbench.machine.disturbances import LOAD, disturbances, loaded
 from fwbench.machine.load import busy
 from fwbench.record.measurement import Measurement, Metric
 from fwbench.report import limits, products, units
@@ -219,6 +219,17 @@ def other_load(load: Metric, cpus: int, seconds: float) -> Finding:
     if load.value > busy(cpus):
         return Finding("other load", "better", found, _QUIET)
     return Finding("other load", "good", found)
+
+
+def disturbed(measured: Sequence[Measurement]) -> Finding:
+    """Whether anything disturbed what was measured on the GPU, as rows of a report would say of the same programs."""
+    found = [(m.workload.lane, each) for m in measured for each in disturbances([m]) if each.cause != LOAD]
+    if not found:
+        return Finding("disturbances", "good", f"none in {len(measured)} measurements")
+    causes = {each.cause: f"{each.cause.happened} ({each.detail}, {lane})" for lane, each in reversed(found)}
+    steps = ". ".join(cause.next_step for cause in causes)
+    count = f"{len(found)} in {len(measured)} measurements"
+    return Finding("disturbances", "better", f"{count}: {'; '.join(causes.values())}", steps)
 
 
 def neighbours(processes: int) -> Finding:

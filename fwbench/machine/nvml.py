@@ -1,7 +1,7 @@
 """The GPU as NVML knows it: what it is, what it has drawn, what a process holds. No framework needed."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,6 +101,44 @@ class Gpu:
 
         running = _processes(pynvml.nvmlDeviceGetComputeRunningProcesses_v3, self.handle)
         return next((process.memory for process in running or () if process.pid == pid), None)
+
+
+# What fwbench asks of a GPU, by the rest of NVML's names, with what stands behind the handle (nvml.h).
+_ASKED: Mapping[str, tuple[int, ...]] = {
+    **dict.fromkeys(("Name", "MemoryInfo", "MigMode", "NumGpuCores", "CudaComputeCapability"), ()),
+    **dict.fromkeys(("EnforcedPowerLimit", "PowerManagementDefaultLimit", "PowerUsage", "TotalEnergyConsumption"), ()),
+    **dict.fromkeys(("CurrentClocksEventReasons", "UtilizationRates", "PersistenceMode", "ComputeMode", "EccMode"), ()),
+    **dict.fromkeys(("ComputeRunningProcesses_v3", "GraphicsRunningProcesses_v3", "DisplayActive"), ()),
+    **{"ClockInfo": (1,), "MaxClockInfo": (1,), "Temperature": (0,)},
+}
+
+
+def answers() -> dict[str, Any]:
+    """All that NVML answers to what fwbench asks, errors included, in words: for somebody who cannot ask it."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        count = pynvml.nvmlDeviceGetCount()
+    except Exception as error:  # pynvml's own, or that of its import
+        return {"error": str(error)}
+
+    def told(name: str, *given: Any) -> str:
+        try:
+            answer = getattr(pynvml, f"nvml{name}")(*given)
+        except Exception as error:  # one that an older pynvml lacks, too
+            return f"{type(error).__name__}: {error}"
+        return str([str(each) for each in answer] if isinstance(answer, list) else answer)
+
+    found: dict[str, Any] = {name: told(f"System{name}") for name in ("GetDriverVersion", "GetCudaDriverVersion_v2")}
+    for index in range(count):
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        except pynvml.NVMLError as error:
+            found[f"GPU {index}"] = str(error)
+        else:
+            found[f"GPU {index}"] = {name: told(f"DeviceGet{name}", handle, *of) for name, of in _ASKED.items()}
+    return found
 
 
 def _processes(query: Callable[[Any], Any], handle: Any) -> tuple[AcceleratorProcess, ...] | None:

@@ -49,7 +49,7 @@ class Watch:
         state = self._gpu.state()
         waited = 0.0
         # The process before this one may have computed, while others hold memory for a screen.
-        while self._first is None and computes(state) and (state.used_memory or 0) > HELD and waited < _PERIOD:
+        while not self.moments and computes(state) and (state.used_memory or 0) > HELD and waited < _PERIOD:
             self._sleep(_BETWEEN)
             waited += _BETWEEN
             state = self._gpu.state()

@@ -11,7 +11,6 @@ import pytest
 
 from fwbench.data import open_data
 from fwbench.frameworks import load
-from fwbench.machine import machine
 from fwbench.meters.epochs import Epochs
 from fwbench.models import CATALOG, Model
 from fwbench.models.importing import ModelError
@@ -36,7 +35,7 @@ FIRST_STEPS, BOUND = 10, 1e-4
 
 
 def workload(lane, model="mlp", mode="fit", **fields):
-    return Workload(lane, model, mode=mode, device=machine().device, **fields)
+    return Workload(lane, model, mode=mode, **fields)
 
 
 def build(case, horizon=100):

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from fwbench.frameworks import load
-from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.models.weights import draw
 from fwbench.record.lanes import OWN
@@ -37,7 +36,7 @@ def trained(workload):
 
 
 def case(lane, model="cnn", **fields):
-    return Workload(lane, model, mode="train_step", batch_size=4, device=machine().device, **fields)
+    return Workload(lane, model, mode="train_step", batch_size=4, **fields)
 
 
 def distance(one, other):

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import socket
 import time
 
 import pytest
@@ -18,7 +19,8 @@ from fwbench.errors import UserError
 from fwbench.machine import machine
 from fwbench.meters.energy import moves
 from fwbench.record.lanes import LANES
-from fwbench.record.measurement import Failure, unavailable
+from fwbench.record.machine import AcceleratorProcess, AcceleratorState
+from fwbench.record.measurement import BEFORE, Failure, Moment, unavailable
 from fwbench.record.workload import Workload
 from tests.unit.recorded import MACHINE, measured, metric
 
@@ -244,6 +246,17 @@ def test_a_neighbour_on_the_gpu():
     assert [level(judging.neighbours(count)) for count in (0, 2)] == ["good", "better"]
 
 
+def test_what_disturbs_an_unchanged_benchmark_is_found():
+    calm = measured(accelerator=(Moment(BEFORE, AcceleratorState(processes=())),))
+    others = AcceleratorState(processes=(AcceleratorProcess(7, 2**30),))
+    # Other load is a finding of its own.
+    loaded = measured(metrics={"other_load": metric(0.5)})
+    assert level(judging.disturbed([calm, loaded])) == "good"
+    finding = judging.disturbed([calm, measured("jax", accelerator=(Moment(BEFORE, others),))])
+    assert level(finding) == "better"
+    assert finding.found == "1 in 2 measurements: other processes were on the GPU (1 process before the build, jax)"
+
+
 def part(title, run):
     return Part(title, 10.0, run)
 
@@ -389,3 +402,32 @@ def test_the_command_shows_what_is_bad_and_sums_up(parts, capsys):
     told = capsys.readouterr().out
     assert "\nbad     y" in told
     assert told.splitlines()[-1].startswith("1 of ")
+
+
+def test_the_file_to_send_holds_what_a_maintainer_needs_and_not_whose_machine_it_is(parts, monkeypatch, tmp_path):
+    """Of a process that failed, its standard error; of paths their last parts, no user, and no host."""
+    stderr = 'File "/home/zoltanx/my work/net.py", line 3, on box7.lab.org: zoltanx wrote ~/models/secret/net.pt (https://a.b/c)'
+    died = measured(
+        "jax", failure=Failure("crashed", "signal 11", "compile", stderr), settings={"CUDA_CACHE_PATH": "/zoltanx"}
+    )
+    monkeypatch.setattr(check._Here, "measured", [died], raising=False)
+    monkeypatch.setattr(check._Here, "__init__", lambda self, here, until: None)
+    monkeypatch.setattr(check._Here, "close", lambda self: None)
+    monkeypatch.setattr(check._Here, "others", lambda self: [])
+    monkeypatch.setattr(socket, "gethostname", lambda: "box7.lab.org")
+    for name in ("USER", "LOGNAME"):
+        monkeypatch.setenv(name, "zoltanx")
+    monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=/scratch/zoltanx/dump")
+    parts += [part("x", lambda: [good("x")])]
+    main(["doctor", "--check", "--json", "out.json"])
+    text = (tmp_path / "out.json").read_text()
+    content = json.loads(text)
+    assert {"fwbench", "python", "sound", "findings", "machine", "versions", "nvml", "measured"} < content.keys()
+    assert content["environment"]["XLA_FLAGS"] == "--xla_dump_to=.../dump"
+    (record,) = content["measured"]
+    assert (record["failure"]["stage"], record["samples"]) == ("compile", 3)
+    detail = record["failure"]["detail"]
+    assert "net.py" in detail
+    assert "USER wrote .../net.pt (https://a.b/c)" in detail
+    for word in ("zoltanx", "box7", "lab.org", "secret", "/home", "/scratch", str(tmp_path.parent)):
+        assert word not in text, word

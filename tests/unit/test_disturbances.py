@@ -67,6 +67,15 @@ def test_beside_a_screen_what_computed_before_this_process_is_waited_for(clock, 
     assert clock.now == pytest.approx(0.5 if busy == 5 else 1.2)
 
 
+def test_once_this_process_computes_nothing_is_waited_for(clock):
+    """Also where the driver names no processes."""
+    idle, ours = (AcceleratorState(utilisation=share, used_memory=2**30) for share in (0.0, 1.0))
+    watch = Watch(FakeGpu(states=[idle, ours]), sleep=clock.sleep)
+    watch.note(BEFORE)
+    watch.note(TIMED)
+    assert clock.now == 0.0
+
+
 def test_where_nobody_holds_anything_nothing_is_waited_for(clock):
     watch = Watch(FakeGpu(states=[AcceleratorState(utilisation=0.9, used_memory=0)]), sleep=clock.sleep)
     watch.note(BEFORE)

@@ -188,6 +188,16 @@ def test_doctor_runs_on_a_machine_with_a_gpu(nvml_stub):
     assert "NVML" in said["energy"]
 
 
+def test_on_a_gpu_doctor_says_where_to_begin(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(doctor, "examine", lambda here: [])
+    monkeypatch.setattr(doctor, "lines", lambda findings: [])
+    for device, first in (("gpu", "Begin with `fwbench doctor --check --json doctor.json`"), ("cpu", "")):
+        monkeypatch.setattr(doctor, "machine", lambda device=device: dataclasses.replace(MACHINE, device=device))
+        assert main(["doctor"]) == 0
+        assert capsys.readouterr().out.strip().startswith(first)
+
+
 def test_what_holds_the_clocks_down_has_a_remedy_each():
     assert REMEDIES.keys() == set(nvml.THROTTLE_REASONS.values())
 

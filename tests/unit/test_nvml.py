@@ -1,9 +1,13 @@
 """A GPU as NVML's own Python bindings tell of it, on a stand-in for NVIDIA's library."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from fwbench.compare.saved import mismatches
 from fwbench.machine import Machine, versions
+from fwbench.machine import nvml as machine_nvml
 from tests.unit import nvml
 from tests.unit.nvml import GPUS, SLICE
 
@@ -95,7 +99,8 @@ if "CUDA_VISIBLE_DEVICES" not in VARIABLES:
     del os.environ["CUDA_VISIBLE_DEVICES"]
 print(json.dumps([gpu.uuid for gpu in nvml.visible(8)]))
 """
-    slower = nvml_stub(**{slow: 384 if slow.startswith("cores") else FUNCTION_NOT_FOUND})
+    cores = {"cores": 16896, "cores.1": 16896}
+    slower = nvml_stub(**cores | {slow: 384 if slow in cores else FUNCTION_NOT_FOUND})
     assert told(slower, code.replace("VARIABLES", repr(variables)), **variables) == [GPUS[index] for index in found]
 
 
@@ -228,6 +233,25 @@ CALM = {
 )
 def test_a_state_is_read_field_by_field(nvml_stub, machine, changed):
     assert state(nvml_stub(**machine)) == CALM | changed
+
+
+def test_all_that_nvml_answers_is_told_errors_included(nvml_stub):
+    variables = nvml_stub(graphics=f"70:{2**28}", nvmlDeviceGetEccMode=NOT_SUPPORTED)
+    found = told(variables, "print(json.dumps(nvml.answers()))")
+    assert found["GetDriverVersion"] == "580.95.05"
+    assert found.keys() >= {"GPU 0", "GPU 1"}
+    first = found["GPU 0"]
+    assert (first["Name"], first["ClockInfo"]) == ("NVIDIA H100 80GB HBM3", "1980")
+    assert "Not Supported" in first["EccMode"]
+    assert "70" in first["GraphicsRunningProcesses_v3"]
+    # Of what the library lacks, that it does.
+    assert "Function Not Found" in first["DisplayActive"]
+    # Each query that is read elsewhere is among them.
+    read = set(re.findall(r"pynvml\.nvmlDeviceGet(\w+)", Path(machine_nvml.__file__).read_text()))
+    handles = {name for name in read if "Handle" in name or name in ("Count", "UUID")}
+    assert read - handles - first.keys() == set()
+    silent = told(nvml_stub(nvmlInitWithFlags=DRIVER_NOT_LOADED), "print(json.dumps(nvml.answers()))")
+    assert silent == {"error": "Driver Not Loaded"}
 
 
 def test_a_slices_clocks_and_power_are_its_gpus(nvml_stub):

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from fwbench.machine import machine
 from fwbench.plugin.session import Session
 from fwbench.record.journal import SCHEMA
 from fwbench.record.measurement import Failure, Measurement
@@ -36,6 +37,13 @@ def suite(pytester, request, monkeypatch):
     pytester.makeconftest('pytest_plugins = ["fwbench.plugin"]')
     pytester.makepyfile(test_suite=NOOP)
     return pytester
+
+
+@pytest.fixture
+def without_gpu(monkeypatch):
+    """A GPU that this machine may have is not there; this process may have looked for it before."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr("fwbench.plugin.run.machine", machine.__wrapped__)
 
 
 @pytest.fixture
@@ -269,8 +277,7 @@ def test_an_unavailable_framework_skips_with_the_reason(suite):
         (["-n2", "--benchmark-autosave", "--fwbench-set=seed=1"], "*--benchmark-autosave cannot work with -n*"),
     ],
 )
-def test_bad_input_is_one_sentence_and_exit_4(suite, monkeypatch, arguments, sentence):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # TF32 must be impossible on every machine
+def test_bad_input_is_one_sentence_and_exit_4(suite, without_gpu, arguments, sentence):
     suite.makepyfile(test_suite=NOOP.replace('"noop", lanes=["noop"]', '"resnet50"'))
     result = run(suite, *arguments)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -308,7 +315,7 @@ def test_parallel_runs_smoke_the_benchmarks(suite):
     in_own_process(suite, "-n2").assert_outcomes(passed=3)
 
 
-def test_ids_and_markers_select(shipped):
+def test_ids_and_markers_select(shipped, without_gpu):
     def collected(*arguments):
         result = run(shipped, "--collect-only", "-q", "--fwbench-profile=quick", *arguments)
         return [line.partition("[")[2].rstrip("]") for line in result.outlines if "test_inference[" in line]
@@ -322,7 +329,7 @@ def test_ids_and_markers_select(shipped):
     assert len(collected("-m", "torch-compile", "--fwbench-profile=paper")) == 6 * 4
 
 
-def test_another_interpreter_measures(suite, tmp_path):
+def test_another_interpreter_measures(suite, without_gpu, tmp_path):
     """Its own versions and its own path are on the record."""
     wrapper = tmp_path / "python"
     wrapper.write_text(f'#!/bin/sh\nexport OMP_SCHEDULE=wrapped\nexec "{sys.executable}" "$@"\n')

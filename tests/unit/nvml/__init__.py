@@ -5,15 +5,16 @@ Ask for the fixture `nvml_stub`, name a state, and run fwbench in a process of i
     variables = nvml_stub(power_limit=500)
     subprocess.run([sys.executable, "-m", "fwbench", "doctor"], env=os.environ | variables)
 
-What is not named is as on an H100 that nobody else uses. Calling it again changes the machine at once, also for
-processes that run: a neighbour may arrive, a GPU may get hot while it is measured.
+Of name, memory, cores, used_memory, utilisation, processes and graphics the second GPU has its own under `KEY.1`. What
+is not named is as on an H100 that nobody else uses. Calling it again changes the machine at once, also for processes
+that run: a neighbour may arrive, a GPU may get hot while it is measured.
 
 gpus                    how many there are, 2 at most
-name, cores             of the first GPU; with `.1` of the second: 16896 cores, both
+name, memory, cores     of the GPUs: bytes; 16896 cores
 driver, cuda            version of the driver (text); of the CUDA that it supports, 1000 x major + 10 x minor
 slices                  the first GPU is cut into slices (MIG), of which it has so many: 0 or 1
 used_memory             in bytes, without the 600 MiB that the driver keeps for itself
-power_limit             in watts; the default limit is 700
+power_limit             in watts, and default_power_limit: 700
 clock, temperature      MHz (1980 is the most), degrees Celsius
 clock_event_reasons     NVML's bits; 1: idle
 utilisation             in percent
@@ -24,6 +25,10 @@ energy_step             seconds after which the energy counter moves
 energy_wrap             joules after which it starts again from 0
 processes               "pid:bytes pid:bytes"; "own" is the process that asks, "na": memory that is not known
 graphics                processes that draw, likewise
+contexts                a folder of files `GPU-PID` with three doubles: bytes that a process has on that GPU, joules
+                        that the GPU has drawn by that process's clock, and when it last computed there, by the
+                        monotonic clock
+foreign                 what is added to their numbers: the host's, where a container counts others
 nvmlDeviceGetEccMode    and every other function of NVML: the error it returns (a number of nvmlReturn_t)
 """
 

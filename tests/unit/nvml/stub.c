@@ -4,6 +4,7 @@
  * that NVML_STUB names, one `key=value` a line, which is read again at each call: a test may change a machine while it
  * is measured. tests/unit/nvml/__init__.py says what keys there are.
  */
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,10 +51,66 @@ static double number(const char *key, double fallback) {
     return value ? atof(value) : fallback;
 }
 
+/* What a key says of a device: of the second GPU, what stands under `key.1` if anything does. */
+static const char *told_of(void *device, const char *key, const char *fallback);
+static double number_of(void *device, const char *key, double fallback) {
+    const char *value = told_of(device, key, NULL);
+    return value ? atof(value) : fallback;
+}
+
+/* What processes have on a device, in files `index-pid` of the folder that `contexts` names: a rehearsal's frameworks
+ * write them, as nothing here computes. */
+typedef struct { double memory, joules, worked; } Context;
+typedef struct { double memory, joules, mine, worked; unsigned count, pids[64]; double each[64]; } Contexts;
+static Contexts contexts(void *device);
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + time.tv_nsec * 1e-9;
+}
+
 /* Each function fails with the error that the file gives under its name. */
 #define MAY_FAIL() do { int error = (int)number(__func__, SUCCESS); if (error) return error; } while (0)
 /* What the driver tells of a whole GPU alone. */
 #define WHOLE(device) do { MAY_FAIL(); if ((device)->slice) return NOT_SUPPORTED; } while (0)
+
+static const char *told_of(void *device, const char *key, const char *fallback) {
+    char numbered[128];
+    snprintf(numbered, sizeof numbered, "%s.1", key);
+    const char *value = device == &devices[1] ? told(numbered, NULL) : NULL;
+    return value ? value : told(key, fallback);
+}
+
+static Contexts contexts(void *device) {
+    Contexts found = {0};
+    char folder[2048], path[4096];
+    snprintf(folder, sizeof folder, "%s", told("contexts", ""));
+    DIR *opened = *folder ? opendir(folder) : NULL;
+    struct dirent *entry;
+    while (opened && (entry = readdir(opened))) {
+        unsigned index, pid;
+        Context context;
+        if (sscanf(entry->d_name, "%u-%u", &index, &pid) != 2 || index != (device == &devices[1])) continue;
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        FILE *file = fopen(path, "r");
+        if (!file) continue;
+        if (fread(&context, sizeof context, 1, file) == 1) {
+            found.joules += context.joules;
+            if (context.worked > found.worked) found.worked = context.worked;
+            if (pid == (unsigned)getpid()) found.mine = 1;
+            /* A process that has ended, and that nobody has waited for, has given its memory back. */
+            snprintf(path, sizeof path, "/proc/%u/fd/0", pid);
+            if (found.count < 64 && !access(path, F_OK)) {
+                found.memory += found.each[found.count] = context.memory;
+                found.pids[found.count++] = pid;
+            }
+        }
+        fclose(file);
+    }
+    if (opened) closedir(opened);
+    return found;
+}
 
 int nvmlInitWithFlags(unsigned flags) { (void)flags; MAY_FAIL(); return SUCCESS; }
 int nvmlShutdown(void) { return SUCCESS; }
@@ -124,32 +181,33 @@ int nvmlDeviceGetUUID(Device *device, char *text, unsigned length) {
 }
 int nvmlDeviceGetName(Device *device, char *text, unsigned length) {
     MAY_FAIL();
-    snprintf(text, length, "%s", told(device == &devices[1] ? "name.1" : device->slice ? "name.slice" : "name", device->name));
+    snprintf(text, length, "%s", device->slice ? device->name : told_of(device, "name", device->name));
     return SUCCESS;
 }
 int nvmlDeviceGetMemoryInfo(Device *device, Memory *memory) {
     MAY_FAIL();
-    memory->total = device->memory;
-    memory->used = (600ULL << 20) + (u64)number("used_memory", 0); /* what the driver keeps for itself included */
+    memory->total = device->slice ? device->memory : (u64)number_of(device, "memory", (double)device->memory);
+    /* What the driver keeps for itself included. */
+    memory->used = (600ULL << 20) + (u64)(number_of(device, "used_memory", 0) + contexts(device).memory);
     memory->free = memory->total - memory->used;
     return SUCCESS;
 }
 int nvmlDeviceGetMemoryInfo_v2(Device *device, MemoryV2 *memory) {
     MAY_FAIL();
-    memory->total = device->memory;
+    memory->total = device->slice ? device->memory : (u64)number_of(device, "memory", (double)device->memory);
     memory->reserved = 600ULL << 20;
-    memory->used = (u64)number("used_memory", 0);
+    memory->used = (u64)(number_of(device, "used_memory", 0) + contexts(device).memory);
     memory->free = memory->total - memory->reserved - memory->used;
     return SUCCESS;
 }
 int nvmlDeviceGetEnforcedPowerLimit(Device *device, unsigned *milliwatts) {
     WHOLE(device);
-    *milliwatts = (unsigned)(number("power_limit", 700) * 1000);
+    *milliwatts = (unsigned)(number("power_limit", number("default_power_limit", 700)) * 1000);
     return SUCCESS;
 }
 int nvmlDeviceGetPowerManagementDefaultLimit(Device *device, unsigned *milliwatts) {
     WHOLE(device);
-    *milliwatts = 700000;
+    *milliwatts = (unsigned)(number("default_power_limit", 700) * 1000);
     return SUCCESS;
 }
 int nvmlDeviceGetPersistenceMode(Device *device, unsigned *mode) {
@@ -167,10 +225,9 @@ int nvmlDeviceGetMaxClockInfo(Device *device, int type, unsigned *megahertz) {
     *megahertz = type == CLOCK_MEMORY ? 2619 : 1980;
     return SUCCESS;
 }
-/* Of each GPU, so that one may be the slower: `cores` and `cores.1`. */
 int nvmlDeviceGetNumGpuCores(Device *device, unsigned *cores) {
     WHOLE(device);
-    *cores = (unsigned)number(device == &devices[1] ? "cores.1" : "cores", 16896);
+    *cores = (unsigned)number_of(device, "cores", 16896);
     return SUCCESS;
 }
 int nvmlDeviceGetTemperature(Device *device, int sensor, unsigned *celsius) {
@@ -186,7 +243,9 @@ int nvmlDeviceGetCurrentClocksEventReasons(Device *device, u64 *reasons) {
 }
 int nvmlDeviceGetUtilizationRates(Device *device, Utilization *percent) {
     WHOLE(device);
-    percent->gpu = (unsigned)number("utilisation", 0);
+    /* A share of the last half second. */
+    double worked = contexts(device).worked;
+    percent->gpu = worked && now() - worked < 0.5 ? 100 : (unsigned)number_of(device, "utilisation", 0);
     percent->memory = 0;
     return SUCCESS;
 }
@@ -204,20 +263,20 @@ int nvmlDeviceGetEccMode(Device *device, unsigned *current, unsigned *pending) {
 /* A running total that moves in steps, as the real one does, of a GPU that draws `power` since the machine started. */
 int nvmlDeviceGetTotalEnergyConsumption(Device *device, u64 *millijoules) {
     WHOLE(device);
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    double step = number("energy_step", 0.1), wrap = number("energy_wrap", 0);
-    u64 steps = (u64)((double)(now.tv_sec + now.tv_nsec * 1e-9) / step);
-    u64 joules = (u64)(number("power", 100) * step * (double)steps);
+    double step = number("energy_step", 0.1), wrap = number("energy_wrap", 0), power = number("power", 100);
+    Contexts drawn = contexts(device);
+    /* A process with a context has a clock of its own, by which it says what was drawn. */
+    u64 steps = (u64)((drawn.mine ? drawn.joules / power : now()) / step);
+    u64 joules = (u64)(power * step * (double)steps);
     *millijoules = 1000 * (wrap ? joules % (u64)wrap : joules);
     return SUCCESS;
 }
 
 /* pid:bytes, separated by spaces. `own` is whoever asks, and `na` a memory that the driver does not know. */
-static int running(const char *key, unsigned *count, Process *processes) {
+static int running(Device *device, const char *key, unsigned *count, Process *processes) {
     char list[1024], *next = list, *entry;
     unsigned room = processes ? *count : 0, found = 0;
-    snprintf(list, sizeof list, "%s", told(key, ""));
+    snprintf(list, sizeof list, "%s", told_of(device, key, ""));
     while ((entry = strsep(&next, " "))) {
         char *memory = strchr(entry, ':');
         if (!memory) continue;
@@ -228,16 +287,22 @@ static int running(const char *key, unsigned *count, Process *processes) {
         }
         found++;
     }
+    Contexts computing = contexts(device);
+    unsigned foreign = (unsigned)number("foreign", 0);
+    for (unsigned index = 0; !strcmp(key, "processes") && index < computing.count; index++, found++)
+        if (found < room) {
+            processes[found].pid = computing.pids[index] + foreign;
+            processes[found].memory = (u64)computing.each[index];
+            processes[found].gpu_instance = processes[found].compute_instance = ~0u;
+        }
     *count = found;
     return found > room ? INSUFFICIENT_SIZE : SUCCESS;
 }
 int nvmlDeviceGetComputeRunningProcesses_v3(Device *device, unsigned *count, Process *processes) {
-    (void)device;
     MAY_FAIL();
-    return running("processes", count, processes);
+    return running(device, "processes", count, processes);
 }
 int nvmlDeviceGetGraphicsRunningProcesses_v3(Device *device, unsigned *count, Process *processes) {
-    (void)device;
     MAY_FAIL();
-    return running("graphics", count, processes);
+    return running(device, "graphics", count, processes);
 }

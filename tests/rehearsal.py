@@ -1,0 +1,632 @@
+"""A rehearsal of a whole run on a GPU, without one: `python -m tests.rehearsal` prints what each machine came to.
+
+What is real: pytest, the plugin, the workers, the gates, NVIDIA's Python bindings. What stands in: NVML's library
+(`tests/unit/nvml/stub.c`), and two lanes that compute nothing and open the device at the moments at which the real ones
+do, so that a context appears in NVML when CUDA would make it appear:
+
+    torch    joins ranks (`torch.cuda.set_device`), or builds (its first allocation)
+    jax      is asked whether it can run (`jax.devices`)
+
+Each device has a clock of its own that kernels move, and joules that follow from it: power is known exactly, and a
+rehearsal takes seconds. A machine is a state of the stand-in, with what must come of it. `--plant FAULT` puts a false
+reading into fwbench, which a machine must then find.
+
+    python -m tests.rehearsal                         the matrix, as Markdown
+    python -m tests.rehearsal --plant "wrong card"    the same with a fault; ends with 1 if a machine finds it
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import functools
+import io
+import json
+import mmap
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+
+from fwbench.frameworks.contract import CompileTimes, Framework, Program
+from fwbench.frameworks.precision import Products, reference
+from fwbench.machine import disturbances as disturbing
+from fwbench.machine import load, nvml, watch
+from fwbench.machine.disturbances import NEIGHBOUR, THROTTLING, disturbances
+from fwbench.meters import energy as meters
+from fwbench.record import lanes
+from fwbench.record.measurement import Metric
+from fwbench.worker import run as worker
+from tests.unit.fakes import round_mantissa
+from tests.unit.nvml import GPUS, SLICE, Stub, compiler
+from tests.unit.shared import ALONE
+
+MIB, GIB = 2**20, 2**30
+
+# Watts of a GPU that waits and of one that computes, and seconds of a step.
+IDLE, LOADED, STEP = 60.0, 300.0, 0.005
+# Bytes of a context, and of what a program allocates.
+CONTEXT, ALLOCATED = 300 * MIB, 40 * MIB
+
+# Of the times that the device waits, in the midst of those between polls of its counter.
+_FAILS_AT = 500
+
+FAULT, SLOWER, STATE = "REHEARSAL_FAULT", "REHEARSAL_SLOWER", "NVML_STUB"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine, and what a run on it must come to.
+
+    Attributes:
+        state: of the stand-in.
+        gpu: the name on the record.
+        index: of the GPU that must compute, as NVML counts.
+        capability: of that GPU, by which a lane knows its arithmetic.
+        cards: how many GPUs there are for ranks.
+        energy: whether its energy can be read.
+        neighbour: whether somebody else computes on it.
+        usable: whether its driver is new enough for the lanes.
+        fails: what is added to the state while the first measurement polls the energy counter.
+    """
+
+    state: Mapping[str, object]
+    gpu: str
+    index: int = 0
+    capability: tuple[int, int] = (9, 0)
+    cards: int = 1
+    energy: bool = True
+    neighbour: bool = False
+    usable: bool = True
+    fails: str = ""
+
+
+_4090 = {"name": "NVIDIA GeForce RTX 4090", "memory": 24 * GIB, "cores": 16384, "default_power_limit": 450}
+_SCREEN = {"graphics": f"1001:{250 * MIB} 1002:{120 * MIB}", "used_memory": 450 * MIB, "utilisation": 3}
+_NO_SCREEN = {"graphics.1": "", "used_memory.1": 0, "utilisation.1": 0}
+_DISPLAY = {"name": "NVIDIA GeForce GT 710", "memory": 2 * GIB, "cores": 192}
+_ONE = {"gpus": 1}
+
+MACHINES: Mapping[str, Machine] = {
+    "two H100": Machine({}, "NVIDIA H100 80GB HBM3", cards=2),
+    "RTX 4090 with a screen": Machine({**_ONE, **_4090, **_SCREEN}, _4090["name"], capability=(8, 9)),
+    "screen on a GT 710, RTX 4090 in the second slot": Machine(
+        {**_DISPLAY, **_SCREEN, **_NO_SCREEN, **{f"{key}.1": value for key, value in _4090.items()}},
+        _4090["name"],
+        index=1,
+        capability=(8, 9),
+    ),
+    "RTX 4090, screen on a GT 710 in the second slot": Machine(
+        {**_4090, **{f"{key}.1": value for key, value in {**_DISPLAY, **_SCREEN}.items()}},
+        _4090["name"],
+        capability=(8, 9),
+    ),
+    "T4": Machine(
+        {**_ONE, "name": "Tesla T4", "memory": 16 * GIB, "cores": 2560, "default_power_limit": 70},
+        "Tesla T4",
+        capability=(7, 5),
+    ),
+    "slice of an H100 (MIG)": Machine({"slices": 1, **_ONE}, "NVIDIA H100 80GB HBM3 MIG 1g.10gb", energy=False),
+    "container with the host's process numbers": Machine({**_ONE, "foreign": 4_000_000}, "NVIDIA H100 80GB HBM3"),
+    "container on a desktop, whose screen it does not see": Machine(
+        {**_ONE, **_4090, "used_memory": 450 * MIB, "foreign": 4_000_000}, _4090["name"], capability=(8, 9)
+    ),
+    "H100 shared with somebody who trains": Machine(
+        {**_ONE, "processes": f"77:{20 * GIB}", "used_memory": 20 * GIB, "utilisation": 95},
+        "NVIDIA H100 80GB HBM3",
+        neighbour=True,
+    ),
+    "H100 whose energy counter fails": Machine(
+        _ONE,
+        "NVIDIA H100 80GB HBM3",
+        energy=False,
+        fails="nvmlDeviceGetTotalEnergyConsumption=15",
+    ),
+    "H100 with a driver of 2021": Machine(
+        {**_ONE, "driver": "470.57.02", "cuda": 11040}, "NVIDIA H100 80GB HBM3", usable=False
+    ),
+}
+
+
+# The device.
+
+
+def _told(key: str, fallback: str = "") -> str:
+    """What the stand-in's state says, as CUDA would know it of the same machine."""
+    lines = Path(os.environ[STATE]).read_text().splitlines()
+    return dict(line.partition("=")[::2] for line in lines).get(key, fallback)
+
+
+def _cudas(number: int) -> int:
+    """NVML's number of a GPU that CUDA numbers: of those that are visible, the fastest first."""
+    cores = [float(_told(key, _told("cores", "16896"))) for key in ("cores", "cores.1")]
+    ordered = sorted(range(int(_told("gpus", "2"))), key=lambda index: -cores[index])
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    named = visible.split(",")[number] if visible else str(number)
+    by_uuid = {SLICE: 0, **{uuid: index for index, uuid in enumerate(GPUS)}}
+    return by_uuid[named] if named in by_uuid else ordered[int(named)]
+
+
+class Device:
+    """This process's context on a GPU, and the clock of all that it does."""
+
+    def __init__(self) -> None:
+        # The process's own, so that what began before can be told.
+        self.now = time.perf_counter()
+        self.joules = 0.0
+        self.waits = 0
+        self.index: int | None = None
+
+    def open(self, number: int = 0) -> None:
+        """Make a context, which NVML then shows, on the GPU that CUDA gives this number."""
+        if self.index is not None:
+            return
+        if int(_told("cuda", "13000")) < 12000:
+            raise RuntimeError(f"the driver {_told('driver')} is too old for CUDA 12")
+        self.index = _cudas(number)
+        file = Path(_told("contexts"), f"{self.index}-{os.getpid()}")
+        file.write_bytes(bytes(24))
+        with file.open("r+b") as opened:
+            self._shown = mmap.mmap(opened.fileno(), 24)
+        self.hold(CONTEXT)
+
+    def hold(self, memory: int, worked: float = 0.0) -> None:
+        """Let NVML show so many bytes of this process, and when it last computed."""
+        self.memory = memory
+        struct.pack_into("ddd", self._shown, 0, memory, self.joules, worked)
+
+    def __call__(self) -> float:
+        """Seconds by its clock."""
+        return self.now
+
+    def sleep(self, seconds: float, watts: float = IDLE) -> None:
+        """Let seconds pass."""
+        self.now += seconds
+        self.joules += watts * seconds
+        self.waits += watts == IDLE
+        if self.waits == _FAILS_AT and (failure := _told("fails")):
+            with open(os.environ[STATE], "a") as state:
+                state.write(f"{failure}\n")
+        if self.index is not None:
+            self.hold(self.memory, time.monotonic() if watts > IDLE else 0.0)
+
+    def compute(self, seconds: float) -> None:
+        """Keep the GPU busy."""
+        self.sleep(seconds, LOADED)
+
+
+DEVICE = Device()
+
+
+# The lanes.
+
+
+class Kernel(Program):
+    """A step that keeps the device busy, which ends when it is waited for."""
+
+    def __init__(self, ranks=None) -> None:
+        self.ranks = ranks
+        DEVICE.open()
+        DEVICE.hold(CONTEXT + ALLOCATED)
+        self.settings = {"opened": DEVICE.index}
+        self.queued = 0
+        self.seconds = STEP * float(os.environ.get(SLOWER, "1"))
+
+    def agree(self, value):
+        return self.ranks.agree(value) if self.ranks else value
+
+    def compile(self):
+        DEVICE.compute(0.5)
+        return CompileTimes(0.1, 0.4)
+
+    def step(self):
+        self.queued += 1
+
+    def wait(self):
+        DEVICE.compute(self.seconds * self.queued)
+        self.queued = 0
+
+    def output(self):
+        return np.ones((1, 10), np.float32)
+
+    def weights(self):
+        return {}
+
+    def restart(self, weights, draw=0):
+        pass
+
+    def relocate(self):
+        pass
+
+    def peak_memory(self):
+        return Metric(float(ALLOCATED), "a stand-in's allocator")
+
+    memory_in_use = peak_memory
+
+
+class Lane(Framework):
+    """A framework that opens the device early, when it is asked, or late."""
+
+    def __init__(self, asked: bool) -> None:
+        self.asked = asked
+
+    def join(self, ranks):
+        self.ranks = ranks
+        DEVICE.open(ranks.local)
+
+    def unavailable(self, workload, model):
+        try:
+            if self.asked:
+                DEVICE.open()
+        except RuntimeError as error:
+            return str(error)
+        if int(_told("cuda", "13000")) < 12000:
+            return "the driver is too old for CUDA 12"
+        if workload.precision == "tf32" and tuple(json.loads(_told("capability"))) < (8, 0):
+            return "it has no TF32 arithmetic"
+        return None
+
+    def weight_shapes(self, model, sizes):
+        return {}
+
+    def build(self, workload, model, weights, horizon=0):
+        return Kernel(self.ranks)
+
+    def probe(self, workload, operands):
+        bits = {"fp32": 23, "tf32": 10, "bf16": 7}[workload.precision]
+        given = dataclasses.asdict(operands)
+        rounded = {name: round_mantissa(array, bits) if bits < 23 else array for name, array in given.items()}
+        return Products(*(array.astype(np.float32) for array in reference(type(operands)(**rounded))))
+
+
+TORCH, JAX = Lane(asked=False), Lane(asked=True)
+
+
+# What a developer may plant.
+
+
+def _read_late() -> None:
+    """Joules are read a second after the window's end."""
+
+    def late(gpu: nvml.Gpu) -> float:
+        DEVICE.sleep(1.0)
+        return energy(gpu)
+
+    energy, nvml.Gpu.energy = nvml.Gpu.energy, late
+
+
+def _in_nvmls_order() -> None:
+    nvml._as_cuda_counts = list
+
+
+def _screens_compute() -> None:
+    """A GPU that only holds memory is taken for one that computes."""
+    watch.computes = disturbing.computes = lambda state: True
+
+
+# By name; `context opened early` is a lane's, which opens the device as it is loaded.
+FAULTS: Mapping[str, Callable[[], None]] = {
+    "context opened early": DEVICE.open,
+    "power read late": _read_late,
+    "wrong card": _in_nvmls_order,
+    "a screen taken for a neighbour": _screens_compute,
+}
+
+
+class _Quiet(load.OtherLoad):
+    """Nobody else on the CPUs: what else this machine does is no part of a rehearsal."""
+
+    def read(self) -> Metric:
+        return Metric(0.0, "a rehearsal")
+
+    def taken(self) -> tuple[float, float]:
+        return 1.0, 0.0
+
+    @property
+    def none(self) -> bool:
+        return True
+
+
+def prepare() -> None:
+    """Have this process, pytest's or a worker's, rehearse; both import this module."""
+    own = {
+        name: dataclasses.replace(
+            lanes.OWN[name],
+            adapter=f"tests.rehearsal:{name.upper()}",
+            distributions=("numpy",),
+            libraries=(),
+            parity=None,
+            launcher="fwbench",
+            fallback=(),
+        )
+        for name in ("torch", "jax")
+    }
+    # The other lanes open the device as one of these does.
+    known = {**own, "noop": lanes.OWN["noop"]}
+    lanes.OWN.clear()
+    lanes.OWN.update(known)
+    vars(lanes.LANES).pop("_all", None)
+    load.OtherLoad = worker.OtherLoad = _Quiet
+    worker.Measuring = functools.partial(worker.Measuring, clock=DEVICE)
+    worker.energy = functools.partial(meters.energy, sleep=DEVICE.sleep)
+    worker.period = functools.partial(meters.period, sleep=DEVICE.sleep)
+    main = sys.modules["__main__"]
+    if hasattr(main, "Player"):
+        # A duet's players are timed by lines of their own.
+        main.time = SimpleNamespace(**{**vars(time), "perf_counter": DEVICE, "process_time": DEVICE})
+    fault = os.environ.get(FAULT, "")
+    # Pytest's own process opens nothing.
+    if fault and (fault != "context opened early" or "fwbench_lifetime" in sys.modules):
+        FAULTS[fault]()
+
+
+if "REHEARSAL" in os.environ and __name__ != "__main__":
+    prepare()
+
+
+# The commands. Each returns what it came to, and what of it is wrong.
+
+Outcome = tuple[str, list[str]]
+
+SUITE = """
+import fwbench
+
+@fwbench.benchmark("mlp", batch_sizes=[2])
+def test_mlp(fwbench_measure):
+    fwbench_measure()
+"""
+
+
+class Rehearsal:
+    """One machine's commands, in order: later ones use the record of the first.
+
+    Args:
+        folder: where the suite lies.
+    """
+
+    def __init__(self, machine: Machine, folder: Path) -> None:
+        self.machine = machine
+        self.folder = folder
+        self.record = folder / "bench.json"
+
+    def bench(self) -> Outcome:
+        """Two lanes measured, saved and shown, as `make bench` does."""
+        machine = self.machine
+        code, shown = self._pytest(f"--benchmark-json={self.record}")
+        if not machine.usable:
+            told = "nothing could be measured: the driver is too old for CUDA 12"
+            return "nothing measured, exit code 4", _unless((code == 4, f"exit code {code}"), (told in shown, shown))
+        found = self._measured()
+        causes = {each.cause.name for each in disturbances(found) if each.cause in (NEIGHBOUR, THROTTLING)}
+        wanted = {NEIGHBOUR.name} if machine.neighbour else set()
+        wrong = _unless(
+            (code == 0, f"exit code {code}: {shown}"),
+            (len(found) == 2 and not any(m.failure for m in found), f"{[m.failure for m in found]}"),
+            (machine.gpu in shown, f"the summary does not name the {machine.gpu}"),
+            (all(m.settings.get("opened") == machine.index for m in found), "another GPU has computed"),
+            (causes == wanted, f"disturbed by {causes or 'nobody'}: {[e.detail for e in disturbances(found)]}"),
+        )
+        for m in found:
+            power, memory = m.value("power_load"), m.value("process_device_memory")
+            near = power is not None and abs(power / LOADED - 1) < 0.03
+            hidden = "foreign" in machine.state
+            wrong += _unless(
+                (near if machine.energy else power is None, f"{m.workload.lane}: {power} W, and it drew {LOADED} W"),
+                (memory == (None if hidden else CONTEXT + ALLOCATED), f"{m.workload.lane}: {memory} B of the process"),
+            )
+        energy = f"{LOADED:.0f} W" if machine.energy else "no energy, with the reason"
+        return f"{len(found)} rows, {'disturbed' if machine.neighbour else 'undisturbed'}, {energy}", wrong
+
+    def doctor(self) -> Outcome:
+        """What it has only looked at."""
+        return self._doctor("doctor", "--json")
+
+    def check(self) -> Outcome:
+        """What it has run, and the file to send back."""
+        file = self.folder / "doctor.json"
+        told, wrong = self._doctor("doctor", "--check", "--json", str(file))
+        content = json.loads(file.read_text())
+        load = next(f["level"] for f in content["findings"] if f["subject"] == "disturbances")
+        wrong += _unless(
+            ((load == "good") != self.machine.neighbour, f"disturbances are {load}"),
+            (str(self.folder.parent) not in file.read_text(), "the file names a folder"),
+            ("GPU 0" in content["nvml"], "the file lacks NVML's answers"),
+        )
+        return told, wrong
+
+    def duet(self) -> Outcome:
+        """The suite's own revision against itself."""
+        for command in (
+            ["init", "-q"],
+            ["add", "."],
+            ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "a"],
+        ):
+            subprocess.run(["git", *command], cwd=self.folder, check=True, capture_output=True)
+        code, shown = self._pytest("--fwbench-against=HEAD")
+        if not self.machine.usable:
+            return "nothing compared, exit code 4", _unless((code == 4, f"exit code {code}: {shown}"))
+        return "unchanged", _unless((code == 0 and "unchanged" in shown, f"exit code {code}: {shown}"))
+
+    def gate(self) -> Outcome:
+        """A step that takes four times as long, against the first record."""
+        if not self.machine.usable:
+            return "-", []
+        os.environ[SLOWER] = "4"
+        code, shown = self._pytest("--fwbench-gate", f"--benchmark-compare={self.record}")
+        del os.environ[SLOWER]
+        if self.machine.neighbour:
+            said = "inconclusive" in shown and "other processes were on the GPU" in shown
+            return "inconclusive, and says why", _unless((code == 0 and said, f"exit code {code}: {shown}"))
+        return "finds the slowdown", _unless((code == 1 and "regressed" in shown, f"exit code {code}: {shown}"))
+
+    def ranks(self) -> Outcome:
+        """A step over two GPUs."""
+        file = self.folder / "ranks.json"
+        if self.machine.cards < 2:
+            return "-", []
+        code, shown = self._pytest("--fwbench-devices=2", "--fwbench-frameworks=torch", f"--benchmark-json={file}")
+        found, *others = self._measured(file) or (None,)
+        if code or found is None or others:
+            return "", [f"exit code {code}: {shown}"]
+        opened = [found.settings.get("opened"), *(rank.settings.get("opened") for rank in found.ranks[1:])]
+        causes = [each.detail for each in disturbances([found]) if each.cause in (NEIGHBOUR, THROTTLING)]
+        return "a GPU each, undisturbed", _unless((opened == [0, 1], f"GPUs {opened}"), (not causes, f"{causes}"))
+
+    def report(self) -> Outcome:
+        """The report on the first record."""
+        if not self.machine.usable:
+            return "-", []
+        code, shown = _command("report", "--format=html", f"--out={self.folder / 'report'}", str(self.record))
+        page = (self.folder / "report/report.html").read_text()
+        return "names the GPU and who disturbed it" if self.machine.neighbour else "names the GPU", _unless(
+            (code == 0, f"exit code {code}: {shown}"),
+            (self.machine.gpu in page, f"the page does not name the {self.machine.gpu}"),
+            ((NEIGHBOUR.happened in page) == self.machine.neighbour, "the page is wrong about neighbours"),
+        )
+
+    def _pytest(self, *arguments: str) -> tuple[int, str]:
+        import pytest
+
+        options = ("-q", "--benchmark-only", "--fwbench-patience=0", f"--rootdir={self.folder}")
+        return _shown(lambda: int(pytest.main([*ALONE, *options, *arguments, str(self.folder)])))
+
+    def _doctor(self, *arguments: str) -> Outcome:
+        code, shown = _command(*arguments)
+        file = Path(arguments[-1])
+        found = json.loads(file.read_text() if file.exists() else shown)["findings"]
+        of = {finding["subject"]: finding for finding in found}
+        bad = [f"{finding['subject']}: {finding['found']}" for finding in found if finding["level"] == "bad"]
+        load = of["GPU load"]["level"]
+        return f"exit code {code}", _unless(
+            ((code == 0) == self.machine.usable, f"exit code {code}: {bad}"),
+            (self.machine.gpu in of["GPU"]["found"], of["GPU"]["found"]),
+            ((load == "good") != self.machine.neighbour, of["GPU load"]["found"]),
+        )
+
+    def _measured(self, file: Path | None = None):
+        from fwbench.record.reading import read
+
+        return read(file or self.record).measurements
+
+
+COMMANDS = {
+    "bench": "`pytest --benchmark-only`",
+    "doctor": "`fwbench doctor`",
+    "check": "`doctor --check`",
+    "duet": "duet",
+    "gate": "saved gate",
+    "ranks": "two GPUs",
+    "report": "report",
+}
+
+
+def _unless(*held: tuple[bool, str]) -> list[str]:
+    """The sentences of what does not hold."""
+    return [sentence for holds, sentence in held if not holds]
+
+
+def _shown(call: Callable[[], int]) -> tuple[int, str]:
+    """An exit code, and what was written to standard output."""
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()):
+        code = call()
+    return code, out.getvalue()
+
+
+def _command(*arguments: str) -> tuple[int, str]:
+    from fwbench.commands import cli
+
+    return _shown(lambda: cli.main(arguments))
+
+
+def _on(name: str, commands: Sequence[str]) -> dict[str, Outcome]:
+    """Rehearse in this process, which sees the machine and has the suite's folder as its own."""
+    import cpuinfo
+
+    from fwbench.commands import check, doctor
+    from fwbench.machine import cuda
+    from fwbench.worker import pairs
+
+    machine, folder = MACHINES[name], Path.cwd()
+    (folder / "conftest.py").write_text('pytest_plugins = ["fwbench.plugin"]\n')
+    (folder / "test_suite.py").write_text(SUITE)
+    cuda.builds = lambda: {"torch": (12, 8), "jax": (12,)}
+    cpuinfo.get_cpu_info = functools.cache(cpuinfo.get_cpu_info)
+    # In a rehearsal there is nothing to wait for.
+    check._POLLS, doctor._WATCHED, pairs._PLACINGS = 300, 0.05, 1
+    rehearsal = Rehearsal(machine, folder)
+    return {command: getattr(rehearsal, command)() for command in COMMANDS if command in commands}
+
+
+def rehearse(name: str, folder: Path, fault: str = "", commands: Sequence[str] = tuple(COMMANDS)) -> dict[str, Outcome]:
+    """What each command comes to on a machine, in processes of its own.
+
+    Args:
+        folder: an empty one.
+        fault: planted, of `FAULTS`.
+    """
+    found = compiler()
+    assert found, "a rehearsal needs a C compiler"
+    machine = MACHINES[name]
+    library, contexts, suite = (folder / each for each in ("nvml", "contexts", "suite"))
+    for each in (library, contexts, suite):
+        each.mkdir()
+    steady = {"power": IDLE, "energy_step": 0.02, "contexts": contexts, "capability": list(machine.capability)}
+    variables = Stub(library, found)(**steady, fails=machine.fails, **machine.state)
+    # As most users have it: nothing is chosen.
+    del variables["CUDA_VISIBLE_DEVICES"]
+    here = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+    root = str(Path(__file__).parents[1])
+    variables |= {"REHEARSAL": "1", FAULT: fault, "PYTHONPATH": root, "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.rehearsal", "--on", name, "--commands", *commands],
+        cwd=suite,
+        env=here | variables,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{name}: {done.stderr}")
+    return {command: (told, wrong) for command, (told, wrong) in json.loads(done.stdout.splitlines()[-1]).items()}
+
+
+def markdown(found: Mapping[str, Mapping[str, Outcome]]) -> str:
+    """The matrix: a row a machine."""
+    titles = [COMMANDS[command] for command in next(iter(found.values()))]
+    lines = [f"| machine | {' | '.join(titles)} |", f"|---|{'---|' * len(titles)}"]
+    for name, outcomes in found.items():
+        cells = (f"**wrong:** {'; '.join(wrong)[:300]}" if wrong else told for told, wrong in outcomes.values())
+        lines.append(f"| {name} | {' | '.join(cell.replace(chr(10), ' ').replace('|', '/') for cell in cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Rehearse on every machine, or on one."""
+    parser = argparse.ArgumentParser(prog="python -m tests.rehearsal", description="A rehearsal of a run on a GPU.")
+    parser.add_argument("--plant", choices=FAULTS, default="", help="a false reading, which must be found")
+    parser.add_argument("--machine", choices=MACHINES, help="this one alone")
+    parser.add_argument("--on", choices=MACHINES, help=argparse.SUPPRESS)
+    parser.add_argument("--commands", nargs="+", choices=COMMANDS, default=list(COMMANDS))
+    options = parser.parse_args()
+    if options.on:
+        print("\n" + json.dumps(_on(options.on, options.commands)))
+        return 0
+    found = {}
+    for name in [options.machine] if options.machine else MACHINES:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            found[name] = rehearse(name, Path(folder), options.plant, options.commands)
+    print(markdown(found))
+    return int(any(wrong for outcomes in found.values() for _, wrong in outcomes.values()))
+
+
+if __name__ == "__main__":
+    # Workers import the module by its name, and so must what they share with this process.
+    from tests import rehearsal
+
+    sys.exit(rehearsal.main())

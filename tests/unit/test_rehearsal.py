@@ -1,0 +1,43 @@
+"""A whole run on machines with a GPU, rehearsed without one; and false readings, which a rehearsal must find."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.rehearsal import FAULTS, MACHINES, markdown, rehearse
+from tests.unit import nvml
+
+PAGE = Path(__file__).parents[2] / "docs/gpu.md"
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or nvml.compiler() is None,
+    reason="the stand-in for NVML is compiled by a C compiler on Linux",
+)
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_a_whole_run_is_as_its_machine_says_and_as_the_page_shows(name, tmp_path):
+    found = rehearse(name, tmp_path)
+    assert [sentence for _, wrong in found.values() for sentence in wrong] == []
+    assert markdown({name: found}).splitlines()[-1] in PAGE.read_text()
+
+
+PLANTED = [
+    ("context opened early", "two H100", "disturbed by"),
+    ("context opened early", "container with the host's process numbers", "disturbed by"),
+    ("power read late", "T4", " W, and it drew 300.0 W"),
+    ("wrong card", "screen on a GT 710, RTX 4090 in the second slot", "another GPU has computed"),
+    ("a screen taken for a neighbour", "RTX 4090 with a screen", "disturbed by"),
+]
+
+
+@pytest.mark.parametrize(("fault", "name", "said"), PLANTED)
+def test_a_false_reading_that_is_planted_is_found(fault, name, said, tmp_path):
+    """Each is put into fwbench as it runs."""
+    ((_, wrong),) = rehearse(name, tmp_path, fault, ["bench"]).values()
+    assert any(said in sentence for sentence in wrong)
+
+
+def test_every_fault_that_can_be_planted_is():
+    assert {fault for fault, *_ in PLANTED} == FAULTS.keys()
