@@ -494,7 +494,13 @@ class Rehearsal:
     def _pytest(self, *arguments: str) -> tuple[int, str]:
         import pytest
 
-        options = ("-q", "--benchmark-only", "--fwbench-patience=0", f"--rootdir={self.folder}")
+        options = (
+            "-q",
+            "--benchmark-only",
+            "--fwbench-set=patience=0",
+            "--fwbench-minutes=0",
+            f"--rootdir={self.folder}",
+        )
         return _shown(lambda: int(pytest.main([*ALONE, *options, *arguments, str(self.folder)])))
 
     def _doctor(self, *arguments: str) -> Outcome:

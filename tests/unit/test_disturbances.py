@@ -247,7 +247,8 @@ def test_a_neighbour_and_heat_that_come_while_it_is_measured_are_on_the_record(n
     late = seen["after the energy window"]
     assert [process.pid for process in late.processes] == [77]
     assert (late.power_limit, late.throttle_reasons) == (500, ("thermal limit",))
-    assert [one.cause for one in disturbances([found]) if one.cause != LOAD] == [NEIGHBOUR, THROTTLING]
+    # This machine may be loaded, or change its clock rate.
+    assert [one.cause for one in disturbances([found]) if one.cause not in (LOAD, DRIFT)] == [NEIGHBOUR, THROTTLING]
     # Energy by the same library: how often its counter moves was found out, and the power is what it says.
     assert found.value("energy_period") == pytest.approx(0.02, abs=0.005)
     assert found.value("power_load") == pytest.approx(300, rel=0.1)

@@ -404,7 +404,7 @@ def test_a_rank_that_hangs_is_told_from_those_that_wait_for_it(two, monkeypatch)
 def test_ranks_that_disagree_are_one_sentence(two, monkeypatch, tmp_path, adapter, sentence):
     other = tmp_path / "other"
     other.mkdir()
-    (other / "faults.py").write_text(f"{PLAIN.joinpath('faults.py').read_text()}# changed\n")
+    (other / "faults.py").write_text(f"{PLAIN.joinpath('faults.py').read_text()}\nCHANGED = 1\n")
     monkeypatch.setenv("OTHER_SOURCES", str(other))
     with monkeypatch.context() as context:
         context.setitem(LANES._all, LANE.name, dataclasses.replace(LANE, adapter=f"disagreeing:{adapter}"))
