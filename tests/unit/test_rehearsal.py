@@ -16,15 +16,23 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize("name", MACHINES)
+# All of them take minutes; `python -m tests.rehearsal` runs them.
+WHOLE = ("RTX 4090 with a screen", "container with the host's process numbers", "H100 shared with somebody who trains")
+
+
+@pytest.mark.parametrize("name", WHOLE)
 def test_a_whole_run_is_as_its_machine_says_and_as_the_page_shows(name, tmp_path):
     found = rehearse(name, tmp_path)
     assert [sentence for _, wrong in found.values() for sentence in wrong] == []
     assert markdown({name: found}).splitlines()[-1] in PAGE.read_text()
 
 
+def test_the_page_has_a_row_for_every_machine():
+    page = PAGE.read_text()
+    assert [name for name in MACHINES if f"| {name} |" not in page] == []
+
+
 PLANTED = [
-    ("context opened early", "two H100", "disturbed by"),
     ("context opened early", "container with the host's process numbers", "disturbed by"),
     ("power read late", "T4", " W, and it drew 300.0 W"),
     ("wrong card", "screen on a GT 710, RTX 4090 in the second slot", "another GPU has computed"),
