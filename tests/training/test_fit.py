@@ -55,10 +55,16 @@ def shallow(lane, monkeypatch, quickly_compiled):
 
 
 @functools.cache
-def fitted(lane, batch_size, seed, data="digits", model="mlp", epochs=STUDY.epochs):
+def fitted(lane, batch_size, seed, data="digits", model="mlp", epochs=STUDY.settings["epochs"][0]):
     """The training of a workload of the study, its test scores, and the trained weights."""
     case = workload(
-        lane, model, batch_size=batch_size, seed=seed, learning_rate=STUDY.learning_rate, data=data, epochs=epochs
+        lane,
+        model,
+        batch_size=batch_size,
+        seed=seed,
+        learning_rate=STUDY.settings["learning_rate"][0],
+        data=data,
+        epochs=epochs,
     )
     with open_data(data, CATALOG[model], seed=seed) as source:
         program = build(case, source.sizes["train"] // batch_size * epochs)
@@ -82,7 +88,7 @@ def test_both_frameworks_take_the_same_first_steps(batch_size):
 
 
 def test_both_frameworks_end_within_the_spread_between_seeds():
-    accuracies = {lane: [fitted(lane, 64, seed)[1].top1 for seed in STUDY.seeds] for lane in LANES}
+    accuracies = {lane: [fitted(lane, 64, seed)[1].top1 for seed in STUDY.settings["seed"]] for lane in LANES}
     means = [statistics.mean(accuracies[lane]) for lane in LANES]
     spread = min(statistics.stdev(accuracies[lane]) for lane in LANES)
     assert min(means) >= 0.95
