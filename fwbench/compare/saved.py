@@ -564,7 +564,7 @@ def _unsure(case: _Compared) -> str:
         return f"{_ALONE}: --fwbench-set=processes=5 on both sides" if case.ours else _ALONE
     return (
         f"the differences between processes and between runs hide changes of {case.threshold:.0%}: more processes "
-        "(--fwbench-set=processes), `fwbench selftest` on this machine when it is quiet, or a duet (--fwbench-against)"
+        "(--fwbench-set=processes=5), `fwbench selftest` here when it is quiet, or a duet (--fwbench-against)"
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from fwbench.errors import hint
 from fwbench.gates.contract import Gate
-from fwbench.gates.options import ALLOW_MISMATCH, DIFFERENT, FAIL
+from fwbench.gates.options import ALLOW_MISMATCH, DIFFERENT
 from fwbench.machine import Machine, targets
 from fwbench.models.project import Project
 from fwbench.suite.selection import Selection
@@ -24,7 +24,7 @@ _VALUES = {"--fwbench-gate": (ALLOW_MISMATCH,), "--fwbench-programs-only": targe
 
 # What means nothing to a run without one of these.
 _ABOUT = {
-    FAIL: ("--fwbench-against", "--fwbench-gate"),
+    "--fwbench-fail": ("--fwbench-against", "--fwbench-gate"),
     "--fwbench-summary": tuple(_GATES),
 }
 
@@ -66,8 +66,7 @@ def choose(config: pytest.Config, selection: Selection, machine: Machine, projec
 
 def _given(config: pytest.Config, option: str) -> bool:
     """Whether somebody asked for it, be it by a variable that is empty: no gate must pass because none was chosen."""
-    value = config.getoption(option[2:].replace("-", "_"))
-    return value not in (None, False, []) and not (option == FAIL and set(value) == {DIFFERENT})
+    return config.getoption(option[2:].replace("-", "_")) not in (None, False, [], [DIFFERENT])
 
 
 def _either(options: Sequence[str]) -> str:

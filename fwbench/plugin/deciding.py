@@ -19,8 +19,8 @@ from fwbench.worker.lanes import Round
 
 Play = Callable[[Sequence[Workload], Callable[[Workload, Round | Fault], None]], object]
 
-# A lane's calls in a round, to warm up and in its turns; the seconds that the servers take to start; and the share of
-# its compile time that loading a program from a cache takes.
+# Guesses, until a workload's first round tells how long the next takes: a lane's calls in a round, warm-up included;
+# the seconds that the servers take to start; the share of its compile time that loading a program takes.
 _CALLS, _START, _LOADING = 20, 3.0, 0.25
 
 

@@ -72,7 +72,10 @@ def measure_again(made: Sequence[Made], session: Session, gate: Gate | None, pro
     if not session.patient:
         return
     session.expect_again([(each.measurement.asked, each.protocol) for each in wanted])
-    for each in wanted if session.patient else ():
+    for each in wanted:
+        # Each wait leaves less patience for the next one.
+        if not session.patient:
+            return
         first = each.measurement
         progress.begin_again(first.workload.id)
         progress.stage(WAITING)

@@ -9,7 +9,7 @@ from fwbench.plugin.plan import Plan
 from fwbench.record.measurement import STAGES, Measurement
 from fwbench.report import units
 
-# Back to the line's begin, and erase what is there.
+# Goes back to the beginning of the line, and erases it.
 _ANEW = "\r\x1b[K"
 
 

@@ -88,14 +88,12 @@ _OF_ATTEMPTS = ("samples", "metrics", "processes", "accelerator", "stages", "fai
 
 # The stage before anything is timed, where other processes use the CPUs.
 WAITING = "waiting for quiet"
-
 # The stage after all others, in which a lane's first benchmark of a precision measures what the machine can do.
 CEILING = "ceilings"
-
-# What a worker says that it does, in the usual order.
+# What a worker says that it does.
 STAGES = (
-    *("join", "data", "build", "training", "test", "compile", "probe", WAITING, "warm-up", CEILING, "latency"),
-    *("throughput", "memory", "energy", "communication", "check", "program"),
+    *("join", "data", "build", "compile", "probe", "training", "test", "warm-up", WAITING, "latency", "throughput"),
+    *("memory", "energy", "communication", "check", "program", CEILING),
 )
 # The setting that states the fallback flags that a lane ran with after a crash, as a shell would set them.
 FALLBACK = "fallback_flags"

@@ -178,7 +178,7 @@ def cautions(measured: Sequence[Measurement]) -> list[str]:
     if waited:
         lines.append(
             f"waited {units.duration(waited)} for other load to end before timing "
-            "(--fwbench-set=patience gives it more or less)"
+            "(--fwbench-set=patience=SECONDS gives it more or less)"
         )
     lines.extend(
         f"{m.workload.id}: recompiled while it was measured ({m.program.recompilations}x); a shape, a type or a "
