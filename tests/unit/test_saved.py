@@ -220,7 +220,7 @@ def test_how_far_runs_differ_widens_the_interval_by_as_much_however_many_process
         sides = several(levels=LEVELS * (processes // 5)), several(factor=1.3, levels=LEVELS * (processes // 5))
         alone, moved = (verdict(record, *sides, state=state) for state in (0.0, 0.2))
         assert (alone.kind, moved.kind) == ("regressed", "inconclusive")
-        assert "`fwbench selftest` on this machine when it is quiet" in moved.note
+        assert "`fwbench selftest` here when it is quiet" in moved.note
         # Known from elsewhere, so that it is the normal distribution's: 1.96 standard errors.
         width = 1.96 * 0.2 * math.sqrt(2)
         assert np.log(moved.verdict.interval) == pytest.approx([math.log(1.3) - width, math.log(1.3) + width], abs=1e-3)
