@@ -587,7 +587,9 @@ def rehearse(name: str, folder: Path, fault: str = "", commands: Sequence[str] =
     variables = Stub(library, found)(**steady, fails=machine.fails, **machine.state)
     # As most users have it: nothing is chosen.
     del variables["CUDA_VISIBLE_DEVICES"]
-    here = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+    # Nor is it a worker of xdist, in which pytest-benchmark measures nothing.
+    others = ("CUDA_VISIBLE_DEVICES", "PYTEST_")
+    here = {name: value for name, value in os.environ.items() if not name.startswith(others)}
     root = str(Path(__file__).parents[1])
     variables |= {"REHEARSAL": "1", FAULT: fault, "PYTHONPATH": root, "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(
