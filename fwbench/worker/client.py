@@ -353,14 +353,16 @@ class Server:
     ) -> None:
         self._scratch = Scratch()
         folder = str(self._scratch.path)
-        self._caches, self._compiled = self._scratch.path / "compiled", compiled
-        if compiled:
-            environment = {**environment, **lane.sharing, **lane.cached(self._caches)}
+        self._compiled = compiled
+        # Not in the jobs' own folder, which the server empties when a job ends, perhaps before it is collected.
+        self._caches = Scratch() if compiled else None
+        if self._caches:
+            environment = {**environment, **lane.sharing, **lane.cached(self._caches.path / "compiled")}
         config = json.dumps(configuration(lane, cpus, folder))
         try:
             self._channel = Channel(command(python, _SERVER, config), {**environment, "TMPDIR": folder})
         except OSError:
-            self._scratch.close()
+            self._remove()
             raise
         self._python = python
         self._ready = False
@@ -388,22 +390,18 @@ class Server:
                     self.close()
                     return Measurement(workload, failure=failure)
                 self._ready = True
-            measurement = self._converse({**job, "caches": self._compiled is not None}, workload, tell, waited)
-            if self._compiled:
-                self._collect(self._compiled, failed=measurement.failure is not None)
+            measurement = self._converse({**job, "caches": self._caches is not None}, workload, tell, waited)
+            if self._caches and self._compiled:
+                made = self._caches.path / "compiled"
+                if measurement.failure is None:
+                    _move(made, self._compiled)
+                # The next job's compilers are to find nothing.
+                shutil.rmtree(made, ignore_errors=True)
             return measurement
         except BaseException:
             # Ctrl-C, or a fault of ours: the worker must not go on by itself.
             self.close()
             raise
-
-    def _collect(self, into: Path, failed: bool) -> None:
-        """Hand over what the job's compilers have made, so that the next job's find nothing."""
-        for path in [] if failed else [path for path in self._caches.rglob("*") if path.is_file()]:
-            target = into / path.relative_to(self._caches)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.move(path, target)
-        shutil.rmtree(self._caches, ignore_errors=True)
 
     def _unready(self) -> Failure | None:
         """Wait until the server can take a job; why it cannot."""
@@ -525,7 +523,20 @@ class Server:
                 self._channel.close(patience=0.0)
         finally:
             self._ending = False
-            self._scratch.close()
+            self._remove()
+
+    def _remove(self) -> None:
+        self._scratch.close()
+        if self._caches:
+            self._caches.close()
+
+
+def _move(made: Path, into: Path) -> None:
+    """Move all files of a folder to the same places in another one."""
+    for path in [path for path in made.rglob("*") if path.is_file()]:
+        target = into / path.relative_to(made)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(path, target)
 
 
 def _detail(said: str, stacks: Stacks) -> str:
