@@ -17,9 +17,9 @@ A difference is the logarithm of head over base of a metric that is better when 
 
 import functools
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import NormalDist, median
+from statistics import NormalDist, fmean, median, variance
 from typing import Generic, Literal, TypeVar
 
 import numpy as np
@@ -60,9 +60,11 @@ LOOKS = (2, 3, 6, 12)
 # Lanes are equal where their ratio certainly differs from 1 by no more than this share.
 EQUAL = 0.05
 
-# The expected standard deviation of a round's logarithm; how many rounds this expectation counts for; and the share of
-# comparisons whose interval may miss the truth.
-_SCATTER, _SURE, _MISSED = 0.02, 2, 0.05 / 20
+# The share of comparisons whose interval may miss the truth.
+_MISSED = 0.05 / 20
+
+# For so many rounds the scatter counts, at most, that a run's other workloads show: each workload has its own.
+_TAUGHT = 6
 
 # The settings that decide a verdict.
 RULE = (SCREENING, THRESHOLD, ALPHA, CLEARING, MOST, _CHANGES.tolist(), _SCATTERS.tolist(), _FINEST, _KEPT)
@@ -138,25 +140,59 @@ def round_difference(own: Sequence[float], theirs: Sequence[float]) -> float:
     return median(math.log(other / one) for one, other in zip(own, theirs, strict=False))
 
 
-def between(differences: Sequence[float]) -> tuple[float, float, float]:
+@dataclass(frozen=True)
+class Scatter:
+    """How far the rounds of a workload are expected to lie apart before they are played.
+
+    Attributes:
+        deviation: standard deviation of a round's logarithm of two lanes' ratio.
+        counts: for how many rounds the expectation counts.
+    """
+
+    deviation: float = 0.02
+    counts: float = 2.0
+
+
+# Where nothing is known of a run's other workloads.
+_USUAL = Scatter()
+
+
+def taught(others: Iterable[Sequence[float]]) -> Scatter:
+    """The scatter to expect of a workload's rounds, from the rounds of a run's other workloads.
+
+    What makes rounds scatter is above all the machine, which is the same for all of them: a moderated variance (Smyth
+    2004, Statistical Applications in Genetics and Molecular Biology 3, article 3).
+
+    Args:
+        others: of each other workload the differences of its rounds.
+    """
+    squares, counts = _USUAL.counts * _USUAL.deviation**2, _USUAL.counts
+    for differences in others:
+        if len(differences) > 1:
+            squares += variance(differences) * (len(differences) - 1)
+            counts += len(differences) - 1
+    return Scatter(math.sqrt(squares / counts), min(counts, _TAUGHT))
+
+
+def between(differences: Sequence[float], expected: Scatter = _USUAL) -> tuple[float, float, float]:
     """Between which ends the logarithm of two lanes' ratio lies.
 
-    Student's interval over rounds, with a scatter of `_SCATTER` expected beforehand, which counts for two rounds: a few
-    rounds that happen to agree prove little. Its ends miss the truth in one of 400 comparisons, so that of
-    20 workloads all hold in 95 % of all runs, whichever of the looks after `LOOKS` rounds, or after the last one that
-    the run had time for, ended it.
+    Student's interval over rounds and the scatter that was expected: a few rounds that happen to agree prove little.
+    Its ends miss the truth in one of 400 comparisons, so that of 20 workloads all hold in 95 % of all runs, whichever
+    of the looks after `LOOKS` rounds, or after the last one that the run had time for, ended it.
 
     Args:
         differences: of each round.
+        expected: before these rounds were played.
 
     Returns:
         The mean, and the two ends.
     """
     from scipy.special import stdtrit
 
-    count, mean = len(differences), float(np.mean(differences))
-    freedom = _SURE + count - 1
-    square = (_SURE * _SCATTER**2 + sum((each - mean) ** 2 for each in differences)) / freedom
+    count, mean = len(differences), fmean(differences)
+    freedom = expected.counts + count - 1
+    square = (expected.counts * expected.deviation**2 + sum((each - mean) ** 2 for each in differences)) / freedom
     reach = float(stdtrit(freedom, 1 - _MISSED / (len(LOOKS) + 1) / 2)) * math.sqrt(square / count)
     return mean, mean - reach, mean + reach
 

@@ -3,25 +3,25 @@
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from fwbench.compare.duet import Fault
-from fwbench.compare.statistics import LOOKS, between, round_difference, told_apart
+from fwbench.compare.statistics import LOOKS, Scatter, between, round_difference, taught, told_apart
 from fwbench.machine.load import busy
 from fwbench.record.measurement import Failure, Measurement
 from fwbench.record.workload import Workload
 from fwbench.report import units
 from fwbench.report.answers import together
 from fwbench.report.cases import cases, comparisons
-from fwbench.worker.lanes import Round
+from fwbench.worker.lanes import Lanes, Round
 
 Play = Callable[[Sequence[Workload], Callable[[Workload, Round | Fault], None]], object]
 
-# Guesses, until a workload's first round tells how long the next takes: a lane's calls in a round, warm-up included;
-# the seconds that the servers take to start; the share of its compile time that loading a program takes.
-_CALLS, _START, _LOADING = 20, 3.0, 0.25
+# Guesses, until a workload's first round tells how long the next takes: a lane's calls beside its turns; the seconds
+# that the servers take to start; the share of its compile time that loading a program takes.
+_CALLS, _START, _LOADING = 6, 3.0, 0.25
 
 
 @dataclass
@@ -35,6 +35,8 @@ class Contest:
         turns: of each lane, as a measurement has them.
         programs: by lane the digest of the program that was measured.
         cpus: that they take turns on.
+        expected: how far its rounds are expected to scatter, when it was last looked whether its lanes are told apart.
+        looked: how many rounds there were then.
         over: whether its lanes are told apart, or one of them cannot take turns.
         disturbed: rounds that do not count, as others used the CPUs meanwhile.
     """
@@ -45,6 +47,8 @@ class Contest:
     turns: Mapping[str, list[Mapping[str, Any]]]
     programs: Mapping[str, str | None] = field(default_factory=dict)
     cpus: int = 1
+    expected: Scatter = field(default_factory=Scatter)
+    looked: int = 0
     over: bool = False
     disturbed: int = 0
     fault: Fault | None = field(default=None, repr=False)
@@ -59,7 +63,7 @@ class Contest:
         """How wide the widest interval is that does not tell two lanes apart; 0 where there is none."""
         if self.played < LOOKS[0]:
             return math.inf
-        ends = [between(self._differences(*two))[1:] for two in itertools.combinations(self.lanes, 2)]
+        ends = [between(self._differences(*two), self.expected)[1:] for two in itertools.combinations(self.lanes, 2)]
         return max((high - low for low, high in ends if told_apart(low, high) == "undecided"), default=0.0)
 
     def add(self, found: Round | Fault) -> None:
@@ -78,7 +82,17 @@ class Contest:
             return
         for lane, turns in self.turns.items():
             turns.append({"begun": found.begun, "call": list(found.calls[lane])})
-        self.over = self.played >= LOOKS[-1] or (self.played in LOOKS and self.doubt == 0)
+
+    def look(self, others: Sequence["Contest"]) -> None:
+        """See whether the lanes are told apart, with the scatter that other workloads' rounds show."""
+        self.expected = taught(rounds for other in others for rounds in other.scattered)
+        self.looked = self.played
+        self.over = self.over or self.played >= LOOKS[-1] or self.doubt == 0
+
+    @property
+    def scattered(self) -> Iterator[list[float]]:
+        """Of each lane but the first one the rounds' differences from the first."""
+        return (self._differences(self.lanes[0], lane) for lane in self.lanes[1:])
 
     def _differences(self, one: str, other: str) -> list[float]:
         rounds = zip(self.turns[one], self.turns[other], strict=True)
@@ -112,7 +126,7 @@ def contests(measured: Sequence[Measurement], cpus: int) -> list[Contest]:
         turns = {lane: [each for each in m.turns if each["begun"] in shared] for lane, m in own.items()}
         workload = dataclasses.replace(own[lanes[0]].workload, lane="")
         programs = {lane: m.program.digest for lane, m in own.items() if m.program}
-        found.append(Contest(workload, lanes, _START + seconds, turns, programs, cpus))
+        found.append(Contest(workload, lanes, _START + Lanes.amounts.seconds + seconds, turns, programs, cpus))
     return found
 
 
@@ -127,6 +141,7 @@ def decide(found: Sequence[Contest], play: Play, left: Callable[[], float], tell
         tell: called with a line on each batch of rounds before it begins, and on what came of all.
     """
     of = {contest.workload: contest for contest in found}
+    _look([contest for contest in found if contest.played in LOOKS], found)
     while waiting := [contest for contest in found if not contest.over]:
         chosen = _fitting(sorted(waiting, key=lambda contest: (-contest.doubt, contest.seconds)), left())
         if not chosen:
@@ -136,7 +151,17 @@ def decide(found: Sequence[Contest], play: Play, left: Callable[[], float], tell
             f"{units.duration(sum(contest.seconds for contest in chosen))}, {units.duration(left())} left"
         )
         play([contest.workload for contest in chosen], lambda workload, result: of[workload].add(result))
+        _look([contest for contest in chosen if contest.played in LOOKS], found)
+    # The last look, after as many rounds as there was time for.
+    _look(found, found)
     tell(_outcome(found))
+
+
+def _look(at: Sequence[Contest], found: Sequence[Contest]) -> None:
+    """Look at contests; each number of rounds is looked at once, and never again at those that are over."""
+    for contest in at:
+        if not contest.over and contest.looked < contest.played:
+            contest.look([other for other in found if other is not contest])
 
 
 def _fitting(waiting: Sequence[Contest], seconds: float) -> list[Contest]:

@@ -21,7 +21,7 @@ from fwbench.plugin.session import Session
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import WAITING, Measurement
 from fwbench.record.workload import Workload
-from fwbench.suite.profiles import Protocol
+from fwbench.suite.profiles import TURNS, Protocol
 from fwbench.worker.client import PACKAGE
 from fwbench.worker.lanes import Lanes
 from fwbench.worker.sides import Side
@@ -62,19 +62,36 @@ class Made:
             raise pytest.Session.Interrupted(session.unkept)
 
 
-def measure_again(made: Sequence[Made], session: Session, gate: Gate | None, progress: Progress) -> None:
+def turns(begun: float, minutes: float) -> tuple[float, float]:
+    """When lanes begin to take turns at the latest, and when they end, as moments of `time.monotonic`.
+
+    However long measuring took, turns have their share of the minutes: without them most comparisons are not decided.
+
+    Args:
+        begun: when the run began.
+        minutes: of the run.
+    """
+    seconds = 60 * minutes
+    end = max(begun + seconds, time.monotonic() + TURNS * seconds)
+    return end - TURNS * seconds, end
+
+
+def measure_again(made: Sequence[Made], session: Session, gate: Gate | None, progress: Progress, end: float) -> None:
     """Measure what was disturbed a second time, now that all else is done, where the machine becomes quiet.
+
+    Args:
+        end: a moment of `time.monotonic` after which nothing more is begun.
 
     Raises:
         pytest.Session.Interrupted: nothing more can be measured, or the journal cannot be written.
     """
     wanted = [each for each in made if each.disturbed and _is_made_again(each.measurement.workload)]
-    if not session.patient:
+    if not session.patient or time.monotonic() >= end:
         return
     session.expect_again([(each.measurement.asked, each.protocol) for each in wanted])
     for each in wanted:
         # Each wait leaves less patience for the next one.
-        if not session.patient:
+        if not session.patient or time.monotonic() >= end:
             return
         first = each.measurement
         progress.begin_again(first.workload.id)
@@ -133,7 +150,9 @@ def _keep_turns(contest: Contest, made: Sequence[Made], session: Session) -> Non
         known = {turns["begun"] for turns in first.turns}
         new = [turns for turns in contest.turns.get(first.workload.lane, ()) if turns["begun"] not in known]
         if dataclasses.replace(first.workload, lane="") == contest.workload and new:
-            each.renew(session, dataclasses.replace(first, turns=(*first.turns, *new)))
+            expected = dataclasses.asdict(contest.expected)
+            turns = tuple({**turns, "expected": expected} for turns in (*first.turns, *new))
+            each.renew(session, dataclasses.replace(first, turns=turns))
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ pytest's own process imports no framework; a worker measures, and its samples ar
 
 import dataclasses
 import functools
+import math
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -33,10 +34,10 @@ from fwbench.record.journal import SCHEMA
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Measurement
 from fwbench.record.workload import Workload
-from fwbench.report import summary
+from fwbench.report import summary, units
 from fwbench.report.cases import cases
 from fwbench.report.evidence import differ
-from fwbench.suite.profiles import Protocol
+from fwbench.suite.profiles import TURNS, Protocol
 from fwbench.worker import interrupts
 from fwbench.worker.prove import prove as prove_model
 from fwbench.worker.slot import Setup
@@ -275,8 +276,11 @@ class Run:
         spread = [f"fwbench: {self._pool.told}"] if self._pool and self._measures else []
         planned = [self._plan.told()] if self._plan and self._plan.pending else []
         duet = self.gate is not None and self.gate.kind == "duet"
-        what = "the duet ends after" if duet else "lanes take turns in what is left of"
-        minutes = [f"fwbench: {what} {self.selection.minutes:g} min"] if planned and self.selection.minutes else []
+        all_, turns = (units.duration(60 * self.selection.minutes * share) for share in (1, TURNS))
+        ends = (
+            f"the duet ends after {all_}" if duet else f"lanes take turns in what is left of {all_}, {turns} at least"
+        )
+        minutes = [f"fwbench: {ends}"] if planned and self.selection.minutes else []
         return [*spread, *resumed, *planned, *minutes]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -308,10 +312,12 @@ class Run:
 
     def _go_on(self) -> None:
         """Measure what needs it again, and let lanes take turns, now that each test has had its measurement."""
-        later.measure_again(self._made, self.session, self.gate, self._progress)
-        if self.session.caches:
-            end = self._begun + 60 * self.selection.minutes
-            later.take_turns(self._made, self.session, self.project, self._progress, end)
+        if self.session.caches is None:
+            later.measure_again(self._made, self.session, self.gate, self._progress, math.inf)
+            return
+        turns, end = later.turns(self._begun, self.selection.minutes)
+        later.measure_again(self._made, self.session, self.gate, self._progress, turns)
+        later.take_turns(self._made, self.session, self.project, self._progress, end)
 
     # Measuring
 

@@ -113,6 +113,7 @@ class _Turns(typing.TypedDict):
 
     begun: _Amount
     call: Annotated[list[_Positive], Meta(min_length=1, max_length=1_000)]
+    expected: typing.NotRequired[dict[typing.Literal["deviation", "counts"], _Positive]]
 
 
 MEASUREMENT = _shape(

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fwbench.compare.statistics import EQUAL, LOOKS, between, estimate, round_difference, told_apart
+from fwbench.compare.statistics import EQUAL, LOOKS, Scatter, between, estimate, round_difference, told_apart
 from fwbench.compare.statistics import interval as interval_of
 from fwbench.machine.disturbances import disturbances, lengthening
 from fwbench.record.measurement import Measurement
@@ -87,7 +87,7 @@ def weigh(first: Case, second: Case) -> Weighed:
     """
     rounds = _rounds(first, second)
     if len(rounds) >= LOOKS[0] and (len({run for run, _ in rounds}) == 1 or not _unlike(first, second, rounds)):
-        return _of_rounds(list(rounds.values()))
+        return _of_rounds(list(rounds.values()), _expected(first))
     one, other = _speeds(first), _speeds(second)
     shared = [place for place in one if place in other]
     pairs = [_Pair(one[place], other[place]) for place in shared]
@@ -143,9 +143,9 @@ def weigh(first: Case, second: Case) -> Weighed:
     return Weighed(ratio, confidence, reason, ratios, basis, reach, interval, bracket, met)
 
 
-def _of_rounds(differences: Sequence[float]) -> Weighed:
+def _of_rounds(differences: Sequence[float], expected: Scatter) -> Weighed:
     """What rounds of turns say. Other load has met both lanes alike, and its scatter is in the interval."""
-    mean, low, high = between(differences)
+    mean, low, high = between(differences, expected)
     interval = Interval(math.exp(low), math.exp(high), CLEAR)
     told = told_apart(low, high)
     confidence = "clear" if told == "faster" else told
@@ -172,6 +172,12 @@ def _rounds(first: Case, second: Case) -> dict[tuple[int, float], float]:
     return {
         round_: round_difference(calls, of_second[round_]) for round_, calls in of_first.items() if round_ in of_second
     }
+
+
+def _expected(case: Case) -> Scatter:
+    """How far rounds were expected to scatter; of several runs the largest scatter."""
+    expected = [Scatter(**turns["expected"]) for _, m in case.replicates for turns in m.turns if "expected" in turns]
+    return max(expected, key=lambda scatter: scatter.deviation, default=Scatter())
 
 
 @dataclass(frozen=True)

@@ -88,5 +88,6 @@ _CI = dataclasses.replace(
 
 PROFILES = {protocol.profile: protocol for protocol in (_QUICK, _CI, _PAPER)}
 
-# Minutes of a whole run: in what measuring leaves of them, lanes take turns.
+# Minutes of a whole run: in what measuring leaves of them, lanes take turns; in this share of them whatever it leaves.
 MINUTES = {"quick": 6.0, "ci": 0.0, "paper": 60.0}
+TURNS = 1 / 3

@@ -13,7 +13,10 @@ from fwbench.record.workload import Workload
 from fwbench.worker.partner import Partner, Seat
 from fwbench.worker.rounds import Rounds
 from fwbench.worker.sides import Side
-from fwbench.worker.taken import Taken
+from fwbench.worker.taken import Amounts, Taken
+
+# A call of so many seconds is no longer for what others have left in the caches: none goes before those that count.
+_UNMOVED = 0.5
 
 
 @dataclass(frozen=True)
@@ -44,10 +47,9 @@ class Lanes(Rounds[Round]):
         models, machine, device, deadline: as `Rounds` has them.
     """
 
-    # Rounds are the replicates, and each has new memory.
-    placings = 1
-    # Long enough for the kernel's clock, which counts hundredths of a second, to tell other load.
-    turn = 0.1
+    # One placing, as rounds are the replicates, and each has new memory. Many short turns: neighbours of a virtual
+    # machine make it slow for tenths of seconds to minutes, and both lanes must meet each slow time.
+    amounts = Amounts(placings=1, blocks=24, turn=0.02, seconds=4.0)
 
     def __init__(
         self,
@@ -70,8 +72,9 @@ class Lanes(Rounds[Round]):
         name = partner.seat.name
         # A lane's last turn tells how many calls fill one; the warm-up's few calls may have been slow.
         known = taken.blocks_of("call", name)
-        calls = math.ceil(self.turn / known[-1]) if known else 1
-        answer = partner.ask({"calls": max(calls, taken.rounds - 1)}, "calls")
+        calls = math.ceil(self.amounts.turn / known[-1]) if known else 1
+        first = int(taken.latency < _UNMOVED)
+        answer = partner.ask({"calls": max(calls, taken.rounds - 1), "first": first}, "calls")
         taken.keep("call", placing, block, name, answer["calls"])
         taken.cpu += answer["cpu"]
         taken.others += answer["others"]

@@ -18,7 +18,7 @@ from fwbench.worker.memory import advised, unfitting
 from fwbench.worker.partner import Partner, Seat, SideError
 from fwbench.worker.rounds import ENVIRONMENT, PADDINGS, Rounds
 from fwbench.worker.sides import Side
-from fwbench.worker.taken import BLOCKS, PAIR, SLOW, Taken
+from fwbench.worker.taken import SLOW, Amounts, Taken
 
 
 class Pairs(Rounds[Pair]):
@@ -29,8 +29,7 @@ class Pairs(Rounds[Pair]):
         models, machine, device, deadline, planted, seed: as `Rounds` has them.
     """
 
-    placings = 4
-    turn = 0.010
+    amounts = Amounts(placings=4, blocks=4, turn=0.010, seconds=8.0)
 
     def __init__(
         self,
@@ -133,4 +132,4 @@ class Pairs(Rounds[Pair]):
 
 
 # What a verdict rests on, besides the thresholds and looks.
-PARAMETERS = (Pairs.placings, BLOCKS, Pairs.turn, SLOW, PAIR, PADDINGS, ENVIRONMENT)
+PARAMETERS = (Pairs.amounts, SLOW, PADDINGS, ENVIRONMENT)

@@ -26,7 +26,7 @@ from fwbench.record.measurement import FALLBACK
 from fwbench.record.workload import Workload
 from fwbench.worker.client import stated
 from fwbench.worker.partner import Partner, Seat, SideError
-from fwbench.worker.taken import Taken
+from fwbench.worker.taken import Amounts, Taken
 
 # Random blocks of memory before a program, in bytes, and a random length of the environment.
 PADDINGS = (1 << 18, 1 << 14, 1 << 10)
@@ -46,12 +46,10 @@ class Rounds(ABC, Generic[Played]):
         seed: of everything that is drawn.
 
     Attributes:
-        placings: how often a round lays its programs into fresh memory.
-        turn: seconds of a turn, at least.
+        amounts: of a round.
     """
 
-    placings: int
-    turn: float
+    amounts: Amounts
 
     def __init__(
         self,
@@ -174,9 +172,9 @@ class Rounds(ABC, Generic[Played]):
                 "own": self._own(workload.model),
                 "extra": self._planted.get(played, 0.0) if name != "base" else 0.0,
             }
-        taken = Taken(self._ask(partners, jobs, "built"), unfit)
+        taken = Taken(self.amounts, self._ask(partners, jobs, "built"), unfit)
         order = self._random.sample(sorted(partners), len(partners))
-        for placing in range(self.placings):
+        for placing in range(self.amounts.placings):
             self._place(partners, taken, placing, order if placing % 2 == 0 else order[::-1])
         # Once more, as a call may have imported something.
         _all(partners, lambda partner: partner.ask({"modules": None}, "modules"))
@@ -196,7 +194,7 @@ class Rounds(ABC, Generic[Played]):
         paddings = {name: {"place": [self._random.randrange(size) for size in PADDINGS]} for name in partners}
         latencies = self._ask(partners, paddings, "placed")
         if not placing:
-            taken.plan(max(latencies.values()), self.placings, len(partners), self.turn)
+            taken.plan(max(latencies.values()), len(partners))
         for block in range(taken.blocks):
             for name in (*order, *reversed(order)):
                 self._turn(partners[name], taken, placing, block)

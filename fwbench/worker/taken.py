@@ -4,47 +4,69 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from fwbench.compare.duet import Pair
 
-# Blocks of turns at a placing, at most: a slow program has fewer, so that all turns take no more than these seconds.
-BLOCKS = 4
-PAIR = 8.0
 # A turn has at least two rounds that count; a program that takes longer than these seconds has one.
 SLOW = 0.1
 # Rounds of a turn that a record keeps.
 _KEPT = 20
 
 
+@dataclass(frozen=True)
+class Amounts:
+    """How much is played in a round.
+
+    Attributes:
+        placings: how often the programs are laid into fresh memory.
+        blocks: of turns at a placing, at most.
+        turn: seconds of a turn, at least.
+        seconds: of all turns together, at most: a slow program has fewer blocks.
+    """
+
+    placings: int
+    blocks: int
+    turn: float
+    seconds: float
+
+
 class Taken:
     """The turns of a round.
 
     Args:
+        amounts: of the round.
         described: settings and versions by the seat's name.
         unfit: batches that did not fit before.
 
     Attributes:
         flags: of the fallback, that all ran with.
+        latency: seconds of a call, of the slowest program.
+        rounds, blocks: calls of a turn, the first one included, and blocks of a placing.
         cpu, others: CPU seconds that there were during the turns of lanes, and those that others took.
     """
 
-    def __init__(self, described: dict[str, Any], unfit: tuple[int, ...] = ()) -> None:
+    def __init__(self, amounts: Amounts, described: dict[str, Any], unfit: tuple[int, ...] = ()) -> None:
+        self._amounts = amounts
         self.described = described
         self.flags = ""
         self.cpu = self.others = 0.0
         self._unfit = unfit
-        self._placings = self.rounds = self.blocks = 0
+        self.rounds = self.blocks = 0
+        self.latency = 0.0
         self.memory: dict[str, Mapping[str, float]] = {}
         self._kept: dict[str, list[float]] = defaultdict(list)
         # By metric, placing and block, then by the seat's name: logarithms of each turn.
         self._turns: dict[tuple[str, int, int], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
 
-    def plan(self, latency: float, placings: int, seats: int, turn: float) -> None:
+    def plan(self, latency: float, seats: int) -> None:
         """Choose how many calls a turn has, and how many blocks a placing, for calls of so many seconds."""
-        self._placings = placings
-        self.rounds = 1 + max(1 if latency > SLOW else 2, math.ceil(turn / latency))
-        self.blocks = min(BLOCKS, max(1, int(PAIR / (placings * 2 * seats * self.rounds * latency))))
+        amounts = self._amounts
+        self.latency = latency
+        self.rounds = 1 + max(1 if latency > SLOW else 2, math.ceil(amounts.turn / latency))
+        block = amounts.placings * 2 * seats * self.rounds * latency
+        self.blocks = min(amounts.blocks, max(1, int(amounts.seconds / block)))
 
     def turn(self, placing: int, block: int, name: str, rounds: Sequence[float], cpu_time: float) -> None:
         """Keep a turn of the side of this name: seconds of its rounds, mean CPU seconds of one."""
@@ -90,7 +112,7 @@ class Taken:
             return statistics.mean(value for side in self._turns["latency", placing, block].values() for value in side)
 
         return statistics.median(
-            level(placing, self.blocks - 1) - level(placing, 0) for placing in range(self._placings)
+            level(placing, self.blocks - 1) - level(placing, 0) for placing in range(self._amounts.placings)
         )
 
 

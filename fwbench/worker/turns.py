@@ -10,7 +10,7 @@ lines. Of the fwbench that it measures it uses what builds and steps a program, 
       | <-- {"placed": latency} -------------------------------- |
       | -- {"rounds": n} --------------------------------------> |  a turn
       | <-- {"rounds": [...], "cpu_time"} ---------------------- |
-      | -- {"calls": n} ---------------------------------------> |  a turn of calls back to back
+      | -- {"calls": n, "first": m} ---------------------------> |  a turn of n calls back to back, after m others
       | <-- {"calls": seconds of one, "cpu", "others"} --------- |
       | -- {"modules"} ----------------------------------------> |
       | <-- {"modules"} ---------------------------------------- |  all of the user's are this side's
@@ -52,9 +52,9 @@ Receive = Callable[[], dict[str, Any] | None]
 # Of this side's fwbench.
 _USED = ("fwbench.frameworks", "fwbench.machine", "fwbench.models", "fwbench.models.weights", "fwbench.record.workload")
 
-# A program is warm after so much time and so many calls, at each placing.
-_WARM_SECONDS = 0.05
-_WARM_CALLS = 3
+# A program is warm after so much time and so many calls, at each placing; after two calls where these take so long.
+_WARM_SECONDS, _LONG = 0.05, 1.0
+_WARM_CALLS = (3, 2)
 
 # Seconds in which threads of the program give back what a call has held, before the heap is trimmed.
 _GIVEN_BACK = 0.05
@@ -163,7 +163,7 @@ def _take_turns(player: "Player", job: dict[str, Any], send: Send, receive: Rece
                 if "rounds" in message:
                     send(player.turn(message["rounds"]))
                 elif "calls" in message:
-                    send(player.back_to_back(message["calls"]))
+                    send(player.back_to_back(message["calls"], message["first"]))
                 else:
                     send(_stray(job) or {"modules": "own"})
             if message is not None and "finish" in message:
@@ -293,7 +293,7 @@ class Player:
         self._units = 0
         begun = time.perf_counter()
         calls: list[float] = []
-        while len(calls) < _WARM_CALLS or time.perf_counter() - begun < _WARM_SECONDS:
+        while (passed := time.perf_counter() - begun) < _WARM_SECONDS or len(calls) < _WARM_CALLS[passed > _LONG]:
             calls.append(next(self._timed(1)))
         if self._extra:
             unit = min(_time_of_units() for _ in range(_UNITS))
@@ -313,15 +313,18 @@ class Player:
         cpu_time = (time.process_time() - begun) / len(later)
         return {"rounds": [first, *later], "cpu_time": cpu_time}
 
-    def back_to_back(self, calls: int) -> dict[str, float]:
-        """Enqueue so many calls, after one that pays for what others left in the caches, and wait for the last.
+    def back_to_back(self, calls: int, first: int) -> dict[str, float]:
+        """Enqueue so many calls and wait for the last.
+
+        Args:
+            first: calls before these, which pay for what others left in the caches.
 
         Returns:
             `calls`: seconds of one; `cpu`: CPU seconds that there were meanwhile; `others`: those that others took.
         """
         from fwbench.machine.load import OtherLoad
 
-        next(self._timed(1))
+        list(self._timed(first))
         load, start = OtherLoad(), time.perf_counter()
         for _ in range(calls):
             self.program.step()

@@ -11,6 +11,8 @@ ALONE = ("-p", "no:cacheprovider", "-p", "no:anyio", "-p", "no:hypothesispytest"
 # For a conftest.py: a duet plays a pair of short turns and takes it for all. What it makes of pairs is the statistics'
 # own matter.
 ONE_PAIR = """
+import dataclasses
+
 from fwbench.worker import pairs
 
 play, played = pairs.Pairs.play, {}
@@ -23,7 +25,7 @@ def once(self, workloads, arrived):
 
 
 pairs.Pairs.play = once
-pairs.Pairs.placings = 1
+pairs.Pairs.amounts = dataclasses.replace(pairs.Pairs.amounts, placings=1)
 """
 
 

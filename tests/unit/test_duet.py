@@ -154,7 +154,7 @@ def test_on_a_gpu_no_side_builds_or_warms_up_while_the_other_one_does(play, devi
     script = Script(same)
     play(script, ONE, device=device)
     rounds = [script.turns[start : start + 4] for start in range(0, len(script.turns), 4)]
-    assert len(rounds) == 3 * (1 + Pairs.placings)
+    assert len(rounds) == 3 * (1 + Pairs.amounts.placings)
     for first, second, third, last in rounds:
         assert (first[1], last[1]) == ("asked", third[1] if at_once else second[1])
         assert (second[1] == "asked") == at_once

@@ -2,9 +2,11 @@
 
 import dataclasses
 import json
+import time
 
 import pytest
 
+from fwbench.plugin import later
 from fwbench.plugin.session import Session
 from fwbench.record.measurement import Failure, Measurement, Metric
 from fwbench.record.reading import read
@@ -102,6 +104,14 @@ def test_while_other_load_goes_on_nothing_is_measured_again(suite, found, quiet)
 def test_without_patience_nothing_is_measured_again(suite, found, quiet):
     found.append((8.0, 0.4))
     result, _, kept = measured(suite, "--fwbench-set=patience=0")
+    assert not any(line.startswith("[again") for line in result.outlines)
+    assert kept.attempts == ()
+
+
+def test_what_is_measured_again_takes_nothing_from_the_turns(suite, found, quiet, monkeypatch):
+    found.append((8.0, 0.4))
+    monkeypatch.setattr(later, "turns", lambda begun, minutes: (time.monotonic(), time.monotonic()))
+    result, _, kept = measured(suite, "--fwbench-minutes=5")
     assert not any(line.startswith("[again") for line in result.outlines)
     assert kept.attempts == ()
 

@@ -32,8 +32,8 @@ BOTH = ("base", "head")
 
 def test_a_turn_keeps_its_fastest_round_and_a_pair_its_median_block():
     """A storm in a few rounds or blocks does not move the pair."""
-    taken = Taken({})
-    taken.plan(0.001, Pairs.placings, 2, Pairs.turn)
+    taken = Taken(Pairs.amounts, {})
+    taken.plan(0.001, 2)
     assert (taken.rounds, taken.blocks) == (11, 4)
     for placing, block in itertools.product(range(4), range(4)):
         storm = 10.0 if block == 0 and placing < 3 else 1.0
@@ -49,8 +49,8 @@ def test_a_turn_keeps_its_fastest_round_and_a_pair_its_median_block():
 def test_a_slow_program_has_fewer_rounds_and_blocks():
     amounts = []
     for latency in (1e-5, 1e-3, 0.02, 0.2, 2.0):
-        taken = Taken({})
-        taken.plan(latency, Pairs.placings, 2, Pairs.turn)
+        taken = Taken(Pairs.amounts, {})
+        taken.plan(latency, 2)
         amounts.append((taken.rounds, taken.blocks))
     assert amounts == [(1001, 4), (11, 4), (3, 4), (2, 1), (2, 1)]
 
