@@ -81,7 +81,8 @@ class Contest:
             self.disturbed += 1
             return
         for lane, turns in self.turns.items():
-            turns.append({"begun": found.begun, "call": list(found.calls[lane])})
+            values = {metric: list(numbers) for metric, numbers in found.values[lane].items()}
+            turns.append({"begun": found.begun, **values})
 
     def look(self, others: Sequence["Contest"]) -> None:
         """See whether the lanes are told apart, with the scatter that other workloads' rounds show."""

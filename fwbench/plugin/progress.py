@@ -73,8 +73,8 @@ class Progress:
         self._start(f"[{text}]")
 
     def stage(self, name: str) -> None:
-        """The benchmark enters a stage."""
-        if name not in STAGES:
+        """The benchmark enters a stage, or a part of one (`training, epoch 2`); or something else is to be known."""
+        if name.partition(",")[0] not in STAGES:
             self._add(f"{name}, ")
         elif self._is_live():
             self._write(f"{_ANEW}{self._line}{name}"[: len(_ANEW) + _width()])

@@ -196,7 +196,8 @@ class Measurement:
             by `fwbench.compare.criteria`'s names. `samples` and `metrics` are then all processes' together.
         turns: of each round in which fresh processes of several lanes took turns at the workload, when it was (`begun`,
             in seconds since 1970, the same number for each of them); one number a block, the seconds of a `call` among
-            calls back to back; and the scatter that was `expected` (`fwbench.compare.statistics.Scatter`).
+            calls back to back and of a synchronised one (`latency`); a number for its peak `memory` in bytes; and the
+            scatter that was `expected` of calls (`fwbench.compare.statistics.Scatter`).
         duet: of a duet with another revision or environment: `base`, `verdicts` and `pairs`.
         ranks: of a workload over several devices, each of them in order; `metrics` are then of all together.
         program: what the program is made of; None where the run did not come so far.

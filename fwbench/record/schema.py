@@ -108,11 +108,16 @@ WORKLOAD = _BOUNDS[Workload] = _shape(
 )
 
 
+_Blocks = Annotated[list[_Positive], Meta(min_length=1, max_length=1_000)]
+
+
 class _Turns(typing.TypedDict):
     """A round in which lanes took turns."""
 
     begun: _Amount
-    call: Annotated[list[_Positive], Meta(min_length=1, max_length=1_000)]
+    call: _Blocks
+    latency: typing.NotRequired[_Blocks]
+    memory: typing.NotRequired[_Blocks]
     expected: typing.NotRequired[dict[typing.Literal["deviation", "counts"], _Positive]]
 
 

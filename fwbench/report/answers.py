@@ -17,7 +17,7 @@ from fwbench.report import units
 from fwbench.report.cases import Case, Comparison, axis_columns, comparisons, in_words, short, title
 from fwbench.report.evidence import WORDS, apart, word
 from fwbench.report.tables import Column, Table, tabulate
-from fwbench.report.weighing import UNCHANGED_CODE, Weighed, weigh
+from fwbench.report.weighing import UNCHANGED_CODE, Weighed, weigh, weigh_turns
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ def answers(cases: Sequence[Case]) -> list[Answer]:
         if left_out:
             why = apart(comparison.lanes[left_out[0]], comparison.lanes[fastest])
             reason = f"{reason}; without {', '.join(map(title, left_out))} ({why})"
-        quickest = _least(comparison, comparable, _latency, lengthening)
-        leanest = _least(comparison, comparable, _memory)
+        quickest = _least(comparison, comparable, _latency, lengthening, "latency")
+        leanest = _least(comparison, comparable, _memory, turns="memory")
         cheapest = _least(comparison, comparable, _energy, lengthening)
         shared = _shared(comparison, comparable, fastest) if confidence in _NOT_APART else ()
         if len(shared) < len(comparable) and shared:
@@ -230,8 +230,9 @@ def table(found: Sequence[Answer]) -> Table:
         "pairs can), likely when one of at least 75 % does (3 pairs can). One process each cannot show how far "
         f"processes differ: likely when the difference is beyond the {UNCHANGED_CODE - 1:.0%} by which unchanged code "
         "has differed on a shared machine, else undecided. A multiple from one number to another was disturbed, as by"
-        " other load, and lies somewhere between them. Each row stands by itself. Least latency (p50), memory and "
-        "energy have no interval. No lane has the least latency or energy where what disturbed another one explains "
+        " other load, and lies somewhere between them. Each row stands by itself. Least latency (p50) and memory "
+        "have an interval where lanes took turns. No lane has the least latency or energy where what disturbed another "
+        "one explains "
         "the difference, or the least memory where one's is only known to be at most so much (<=). A lane can have "
         "the higher throughput and the longer call, where it runs calls side by side. Evidence that the two compute "
         f"the same: {WORDS}. A lane without evidence is left out.",
@@ -312,16 +313,24 @@ def _least(
     lanes: Sequence[str],
     metric: Callable[[Case], float | None],
     disturbed: Callable[[Sequence[Measurement]], float] = lambda measurements: 1.0,
+    turns: str = "",
 ) -> tuple[str, float] | None:
     """The lane with the least, and the next one's multiple of it; None where nobody can say which it is.
 
     Args:
         disturbed: how many times as much as else measurements may have found.
+        turns: the metric in rounds of turns, which decide where every lane has some.
     """
     values = {lane: value for lane in lanes if (value := metric(comparison.lanes[lane]))}
     # One that may be lower than it is known to be could stand anywhere in the order.
     if len(values) < 2 or any(isinstance(value, units.AtMost) for value in values.values()):
         return None
+    cases = comparison.lanes
+    weighed = {
+        lane: [weigh_turns(cases[lane], cases[other], turns) for other in values if other != lane] for lane in values
+    }
+    if all(rivals and None not in rivals for rivals in weighed.values()):
+        return next(((lane, least) for lane, rivals in weighed.items() if (least := _nearest(rivals))), None)
     first, *others = sorted(values, key=lambda lane: values[lane])
     factors = {lane: disturbed(comparison.lanes[lane].measurements) for lane in values}
     if any(values[lane] / factors[lane] < values[first] for lane in others):
@@ -330,6 +339,12 @@ def _least(
     if factors[first] == factors[others[0]] == 1:
         return first, multiple
     return first, units.Within(multiple, multiple / factors[others[0]], multiple * factors[first])
+
+
+def _nearest(rivals: Iterable[Weighed | None]) -> units.Within | None:
+    """The multiple of the nearest of rivals that all take more; None where one may take less."""
+    nearest = min(filter(None, rivals), key=lambda weighed: weighed.reach.low)
+    return units.Within(nearest.ratio, nearest.reach.low, nearest.reach.high) if nearest.reach.low > 1 else None
 
 
 def _lane(which: str, answer: Answer) -> str | None:

@@ -85,9 +85,8 @@ def weigh(first: Case, second: Case) -> Weighed:
     Two or more rounds in which both took turns decide, unless these rounds are of runs that are no replicates. Else
     what the lanes' own processes have shown decides.
     """
-    rounds = _rounds(first, second)
-    if len(rounds) >= LOOKS[0] and (len({run for run, _ in rounds}) == 1 or not _unlike(first, second, rounds)):
-        return _of_rounds(list(rounds.values()), _expected(first))
+    if in_turns := weigh_turns(first, second, "call"):
+        return in_turns
     one, other = _speeds(first), _speeds(second)
     shared = [place for place in one if place in other]
     pairs = [_Pair(one[place], other[place]) for place in shared]
@@ -143,6 +142,20 @@ def weigh(first: Case, second: Case) -> Weighed:
     return Weighed(ratio, confidence, reason, ratios, basis, reach, interval, bracket, met)
 
 
+def weigh_turns(first: Case, second: Case, metric: str) -> Weighed | None:
+    """What rounds of turns say; None where there are too few, or they are of runs that are no replicates.
+
+    Args:
+        metric: `call`, `latency` or `memory`, as a record's `turns` have it. The ratio is above 1 where the second lane
+            takes more.
+    """
+    rounds = _rounds(first, second, metric)
+    if len(rounds) < LOOKS[0] or (len({run for run, _ in rounds}) > 1 and _unlike(first, second, rounds)):
+        return None
+    # Other load does not scatter memory.
+    return _of_rounds(list(rounds.values()), Scatter() if metric == "memory" else _expected(first))
+
+
 def _of_rounds(differences: Sequence[float], expected: Scatter) -> Weighed:
     """What rounds of turns say. Other load has met both lanes alike, and its scatter is in the interval."""
     mean, low, high = between(differences, expected)
@@ -163,14 +176,16 @@ def _unlike(first: Case, second: Case, rounds: Mapping[tuple[int, float], float]
     return unlike((first, second), [run for run, _ in rounds], list(rounds.values()))
 
 
-def _rounds(first: Case, second: Case) -> dict[tuple[int, float], float]:
-    """The logarithm of the ratio of two lanes' throughputs, by run and time of each round that both played."""
+def _rounds(first: Case, second: Case, metric: str) -> dict[tuple[int, float], float]:
+    """The logarithm of how much more the second lane takes, by run and time of each round that both played."""
     of_first, of_second = (
-        {(run, turns["begun"]): turns["call"] for run, m in case.replicates for turns in m.turns}
+        {(run, turns["begun"]): turns[metric] for run, m in case.replicates for turns in m.turns if metric in turns}
         for case in (first, second)
     )
     return {
-        round_: round_difference(calls, of_second[round_]) for round_, calls in of_first.items() if round_ in of_second
+        round_: round_difference(values, of_second[round_])
+        for round_, values in of_first.items()
+        if round_ in of_second
     }
 
 

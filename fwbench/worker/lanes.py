@@ -13,10 +13,14 @@ from fwbench.record.workload import Workload
 from fwbench.worker.partner import Partner, Seat
 from fwbench.worker.rounds import Rounds
 from fwbench.worker.sides import Side
-from fwbench.worker.taken import Amounts, Taken
+from fwbench.worker.taken import Amounts, Taken, gated
 
-# A call of so many seconds is no longer for what others have left in the caches: none goes before those that count.
+# What lanes are compared by: seconds of a synchronised call, and of one among calls back to back; peak memory in bytes.
+METRICS = ("latency", "call", "memory")
+
+# A call of so many seconds is no longer for what others have left in the caches, and lies behind no other.
 _UNMOVED = 0.5
+_SINGLE = {"alone": 1, "together": 0}
 
 
 @dataclass(frozen=True)
@@ -25,14 +29,14 @@ class Round:
 
     Attributes:
         begun: when it was, in seconds since 1970.
-        calls: by lane the seconds of a call among calls back to back, one number a block of turns.
+        values: by lane and metric (`METRICS`) one number a block of turns; of memory, where it is known, one in all.
         load: the share of the CPUs that others took during the turns.
         seconds: that it took.
         programs: by lane the digest of its program; empty but in a workload's first round.
     """
 
     begun: float
-    calls: Mapping[str, tuple[float, ...]]
+    values: Mapping[str, Mapping[str, tuple[float, ...]]]
     load: float
     seconds: float
     programs: Mapping[str, str | None] = field(default_factory=dict)
@@ -49,7 +53,7 @@ class Lanes(Rounds[Round]):
 
     # One placing, as rounds are the replicates, and each has new memory. Many short turns: neighbours of a virtual
     # machine make it slow for tenths of seconds to minutes, and both lanes must meet each slow time.
-    amounts = Amounts(placings=1, blocks=24, turn=0.02, seconds=4.0)
+    amounts = Amounts(placings=1, blocks=24, turn=0.02, seconds=3.0)
 
     def __init__(
         self,
@@ -72,16 +76,23 @@ class Lanes(Rounds[Round]):
         name = partner.seat.name
         # A lane's last turn tells how many calls fill one; the warm-up's few calls may have been slow.
         known = taken.blocks_of("call", name)
-        calls = math.ceil(self.amounts.turn / known[-1]) if known else 1
-        first = int(taken.latency < _UNMOVED)
-        answer = partner.ask({"calls": max(calls, taken.rounds - 1), "first": first}, "calls")
-        taken.keep("call", placing, block, name, answer["calls"])
+        together = max(taken.rounds - 1, math.ceil(self.amounts.turn / known[-1]) if known else 1)
+        asked = {"alone": max(1, together // 2), "together": together} if taken.latency < _UNMOVED else _SINGLE
+        answer = partner.ask(asked, "latency")
+        for metric in METRICS[:2]:
+            taken.keep(metric, placing, block, name, answer[metric])
         taken.cpu += answer["cpu"]
         taken.others += answer["others"]
 
     def _result(self, taken: Taken, seconds: float) -> Round:
-        calls = {name: taken.blocks_of("call", name) for name in taken.described}
+        for name, memory in taken.memory.items():
+            if peak := gated(memory, self._device).get("peak_memory"):
+                taken.keep("memory", 0, 0, name, peak)
+        values = {
+            name: {metric: blocks for metric in METRICS if (blocks := taken.blocks_of(metric, name))}
+            for name in taken.described
+        }
         programs = {
             name: (told["program"] or {}).get("digest") for name, told in taken.described.items() if "program" in told
         }
-        return Round(time.time() - seconds, calls, taken.others / taken.cpu, seconds, programs)
+        return Round(time.time() - seconds, values, taken.others / taken.cpu, seconds, programs)

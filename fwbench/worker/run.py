@@ -430,7 +430,7 @@ class Measuring:
 
     def _train(self, program: Trainer, epochs: Epochs) -> None:
         for number in range(self.workload.epochs):
-            self._tell(f"epoch {number + 1}")
+            self._tell(f"training, epoch {number + 1}")
             with self._compiling(program, "steady" if number else "warm-up"):
                 if number == 0:
                     epochs.run(lambda: self._record_compilation(program.compile()))

@@ -96,7 +96,7 @@ class Taken:
             )
             for metric in ("latency", "cpu_time")
         }
-        memory = {name: _gated(found, device) for name, found in self.memory.items()}
+        memory = {name: gated(found, device) for name, found in self.memory.items()}
         for metric in memory["base"].keys() & memory["head"].keys():
             differences[metric] = math.log(memory["head"][metric] / memory["base"][metric])
         values = {name: self._times(name) | found for name, found in memory.items()}
@@ -116,7 +116,7 @@ class Taken:
         )
 
 
-def _gated(found: Mapping[str, float], device: str) -> dict[str, float]:
+def gated(found: Mapping[str, float], device: str) -> dict[str, float]:
     """A side's memory under the names that a gate uses."""
     names = {
         "program_memory": "program_memory",

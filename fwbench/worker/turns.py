@@ -10,8 +10,8 @@ lines. Of the fwbench that it measures it uses what builds and steps a program, 
       | <-- {"placed": latency} -------------------------------- |
       | -- {"rounds": n} --------------------------------------> |  a turn
       | <-- {"rounds": [...], "cpu_time"} ---------------------- |
-      | -- {"calls": n, "first": m} ---------------------------> |  a turn of n calls back to back, after m others
-      | <-- {"calls": seconds of one, "cpu", "others"} --------- |
+      | -- {"alone": n, "together": m} ------------------------> |  a turn of calls one by one, and back to back
+      | <-- {"latency", "call", "cpu", "others"} --------------- |
       | -- {"modules"} ----------------------------------------> |
       | <-- {"modules"} ---------------------------------------- |  all of the user's are this side's
       | -- {"finish": {"program": whether to tell it}} --------> |
@@ -39,6 +39,7 @@ import hashlib
 import importlib
 import json
 import os
+import statistics
 import sys
 import time
 import traceback
@@ -162,8 +163,8 @@ def _take_turns(player: "Player", job: dict[str, Any], send: Send, receive: Rece
             while (message := receive()) is not None and not message.keys() & {"place", "finish"}:
                 if "rounds" in message:
                     send(player.turn(message["rounds"]))
-                elif "calls" in message:
-                    send(player.back_to_back(message["calls"], message["first"]))
+                elif "alone" in message:
+                    send(player.alone_and_together(message["alone"], message["together"]))
                 else:
                     send(_stray(job) or {"modules": "own"})
             if message is not None and "finish" in message:
@@ -313,27 +314,32 @@ class Player:
         cpu_time = (time.process_time() - begun) / len(later)
         return {"rounds": [first, *later], "cpu_time": cpu_time}
 
-    def back_to_back(self, calls: int, first: int) -> dict[str, float]:
-        """Enqueue so many calls and wait for the last.
+    def alone_and_together(self, alone: int, together: int) -> dict[str, float]:
+        """Time calls that each wait for their end, and calls back to back of which the last one is waited for.
 
         Args:
-            first: calls before these, which pay for what others left in the caches.
+            alone: how many wait each, after one that pays for what others left in the caches.
+            together: how many are back to back; 0: a single call is timed, without one before it, and stands for both.
 
         Returns:
-            `calls`: seconds of one; `cpu`: CPU seconds that there were meanwhile; `others`: those that others took.
+            `latency`: median seconds of those that wait; `call`: seconds of one back to back; `cpu`: CPU seconds that
+            there were meanwhile; `others`: those that others took.
         """
         from fwbench.machine.load import OtherLoad
 
-        list(self._timed(first))
-        load, start = OtherLoad(), time.perf_counter()
-        for _ in range(calls):
-            self.program.step()
-            for _ in range(self._units):
-                _unit()
-        self.program.wait()
-        seconds = (time.perf_counter() - start) / calls
+        list(self._timed(1 if together else 0))
+        load = OtherLoad()
+        latency = call = statistics.median(self._timed(alone))
+        if together:
+            start = time.perf_counter()
+            for _ in range(together):
+                self.program.step()
+                for _ in range(self._units):
+                    _unit()
+            self.program.wait()
+            call = (time.perf_counter() - start) / together
         there, others = load.taken()
-        return {"calls": seconds, "cpu": there, "others": others}
+        return {"latency": latency, "call": call, "cpu": there, "others": others}
 
     def memory(self) -> dict[str, float]:
         """Peaks in bytes, by metric; what this machine cannot tell is left out."""

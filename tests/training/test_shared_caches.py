@@ -44,7 +44,7 @@ def test_each_measurement_compiles_and_rounds_load(tmp_path):
     turns = Workload("", MODEL.model, MODEL.mode, MODEL.batch_size)
     played = Lanes(here, {turns: ["jax"]}, CATALOG, machine(), "cpu", 600.0).play([turns])[turns]
     assert isinstance(played, Round)
-    assert len(played.calls["jax"]) == 4
+    assert len(played.values["jax"]["call"]) > 4
     # The program itself; what lays it elsewhere in memory is the rounds' own.
     assert any("step" in name for name in compiled)
     assert not any("step" in name for name in programs(caches) if name not in compiled)

@@ -57,7 +57,12 @@ class Played:
             return Fault("here", "jax", Failure("crashed", "it was killed by SIGSEGV"))
         ratio = self.ratios[workload.batch_size] * math.exp(self._random.gauss(0, self.scatter))
         load = self.load.pop(0) if self.load else 0.0
-        return Round(self._begun, {"torch": (0.02, 0.03), "jax": (0.02 / ratio, 0.03 / ratio)}, load, 10.0)
+        return Round(self._begun, calls(torch=(0.02, 0.03), jax=(0.02 / ratio, 0.03 / ratio)), load, 10.0)
+
+
+def calls(**seconds):
+    """What a round found of calls back to back."""
+    return {lane: {"call": blocks} for lane, blocks in seconds.items()}
 
 
 def of(sizes, **fields):
@@ -137,7 +142,7 @@ def test_lanes_that_cannot_take_turns_do_not_keep_the_others_from_it():
 @pytest.mark.parametrize("digest", ["one", "another"])
 def test_turns_are_of_the_program_that_was_measured(digest):
     (contest,) = of([1], program=Fingerprint("StableHLO", "one"))
-    contest.add(Round(1.0, {"torch": (0.02,), "jax": (0.01,)}, 0.0, 10.0, {"torch": "one", "jax": digest}))
+    contest.add(Round(1.0, calls(torch=(0.02,), jax=(0.01,)), 0.0, 10.0, {"torch": "one", "jax": digest}))
     assert (contest.played, contest.fault is None) == ((1, True) if digest == "one" else (0, False))
     assert contest.over == bool(contest.fault)
 
@@ -195,7 +200,7 @@ def rounds_of_a_run(scatter, spread, wild, seed):
         for workload in workloads:
             own = scatters.setdefault(workload, scatter * math.exp(rng.gauss(0, spread)))
             ratio = math.exp(rng.gauss(0, own) + (rng.uniform(-0.3, 0.3) if rng.random() < wild else 0.0))
-            arrived(workload, Round(rng.random(), {"torch": (0.02,), "jax": (0.02 / ratio,)}, 0.0, 10.0))
+            arrived(workload, Round(rng.random(), calls(torch=(0.02,), jax=(0.02 / ratio,)), 0.0, 10.0))
 
     found = of(range(1, 19))
     decide(found, play, lambda: 1e6, lambda line: None)
@@ -351,6 +356,10 @@ def test_real_processes_take_turns(tmp_path):
     workload = Workload("", "noop", mode="fixed")
     played = Lanes(here, {workload: ["noop"]}, CATALOG, machine(), "cpu", 60.0).play([workload])[workload]
     assert isinstance(played, Round)
-    assert len(played.calls["noop"]) == Lanes.amounts.blocks
-    assert all(1e-7 < seconds < 1 for seconds in played.calls["noop"])
+    found = played.values["noop"]
+    for metric in ("call", "latency"):
+        assert len(found[metric]) == Lanes.amounts.blocks
+        assert all(1e-7 < seconds < 1 for seconds in found[metric])
+    (peak,) = found["memory"]
+    assert 2**20 < peak < 2**32
     assert -0.5 < played.load < 1

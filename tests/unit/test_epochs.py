@@ -188,7 +188,7 @@ def test_a_fit_has_its_own_stages_and_a_round_an_epoch(measure):
     measurement, announced = measure()
     assert measurement.failure is None
     before = ["build", "data", "data", "build", "probe", "energy"]
-    assert announced == [*before, "training", "epoch 1", "epoch 2", "test", "program"]
+    assert announced == [*before, "training", "training, epoch 1", "training, epoch 2", "test", "program"]
     # 22 batches of 64 among digits' 1,437 training samples at a second each, and 3 of validation; compiling takes 3 s.
     assert measurement.samples == (3 + 22 + 3 * 0.25, 22 + 3 * 0.25)
     assert measurement.value("compile_time") == 2.0

@@ -67,7 +67,7 @@ def test_a_worker_that_is_killed_leaves_no_loader(fit, imagenet_folder):
     seen = []
 
     def kill(stage):
-        if stage == "epoch 1":
+        if stage == "training, epoch 1":
             for worker in grandchildren(os.getpid()):
                 seen.extend(loaders(worker))
                 os.kill(worker, signal.SIGKILL)

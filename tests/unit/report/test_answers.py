@@ -394,6 +394,30 @@ def in_turns(**ratios):
     return answers(cases(found))
 
 
+def turns_of(quantity, **ratios):
+    """An answer over rounds in which each lane takes so many times as much as PyTorch, whose own process took most."""
+    jitters = (1.0, 1.01, 0.99, 1.02, 0.98, 1.0)
+    found = []
+    for lane, ratio in {"torch": 1.0, **ratios}.items():
+        rounds = [{"call": [0.1 * jitter], quantity: [0.1 * ratio / jitter] * 4} for jitter in jitters]
+        turns = tuple({"begun": float(number), **own} for number, own in enumerate(rounds))
+        alone = metric(0.3 if lane == "torch" else 0.1)
+        values = {"latency_p50": alone, "host_peak_memory": alone}
+        found.append(measured(lane.replace("_", "-"), turns=turns, metrics=values))
+    (answer,) = answers(cases(found))
+    return {"latency": answer.quickest, "memory": answer.leanest}[quantity]
+
+
+@pytest.mark.parametrize("quantity", ["latency", "memory"])
+def test_rounds_of_turns_decide_who_has_least_latency_and_memory(quantity):
+    lane, multiple = turns_of(quantity, jax=1.3)
+    assert lane == "torch"
+    assert 1.2 < multiple.low < 1.3 < multiple.high < 1.45
+    assert turns_of(quantity, jax=1.3, torch_compile=0.5)[0] == "torch-compile"
+    # Nobody can say where the interval holds 1, whatever their own processes took.
+    assert turns_of(quantity, jax=1.005) is None
+
+
 def test_rounds_of_turns_decide_whatever_processes_of_their_own_found():
     (answer,) = in_turns(jax=1.2)
     assert (answer.fastest, answer.second, answer.confidence) == ("jax", "torch", "clear")
