@@ -69,6 +69,14 @@ class Pair:
     flags: str = ""
     unfit: tuple[int, ...] = ()
 
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Pair":
+        """The inverse of `dataclasses.asdict`."""
+        return cls(**{**data, "unfit": tuple(data["unfit"])})
+
+
+Stage = Literal["screening", "confirmation"]
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -138,10 +146,16 @@ class Duet:
 
     Args:
         thresholds: by workload and metric.
+        keep: called with each pair as soon as it is played.
     """
 
-    def __init__(self, thresholds: Mapping[Workload, Mapping[str, Threshold]]) -> None:
+    def __init__(
+        self,
+        thresholds: Mapping[Workload, Mapping[str, Threshold]],
+        keep: Callable[[Stage, Workload, Pair], None] = lambda *_: None,
+    ) -> None:
         self.thresholds = thresholds
+        self._keep = keep
         self.screening: dict[Workload, list[Pair]] = {workload: [] for workload in thresholds}
         self.confirmation: dict[Workload, list[Pair]] = {workload: [] for workload in thresholds}
         self.failed: dict[Workload, Fault] = {}
@@ -161,7 +175,7 @@ class Duet:
         """
         while wanted := self._fitting(self.to_screen(), left()):
             tell(f"screening {len(wanted)}, pair {1 + len(self.screening[wanted[0]])}")
-            play(wanted, functools.partial(self._take, self.screening))
+            play(wanted, functools.partial(self._played, "screening"))
         ended = set(self.to_screen())
         suspects = {name: suspect for name, suspect in self.suspects().items() if name[0] not in ended}
         self._stage = confirmation = Confirmation(suspects)
@@ -169,7 +183,7 @@ class Duet:
             workloads = tuple(dict.fromkeys(workload for workload, _ in asked))
             while wanted := self._fitting(self.to_confirm(workloads, confirmation.wanted), left()):
                 tell(f"confirming {len(wanted)}, pair {1 + len(self.confirmation[wanted[0]])}")
-                play(wanted, functools.partial(self._take, self.confirmation))
+                play(wanted, functools.partial(self._played, "confirmation"))
             ended = {*self.failed, *self.to_confirm(workloads, confirmation.wanted)}
             for name in asked:
                 # One process in some may hide its memory's peak.
@@ -177,12 +191,18 @@ class Duet:
                     confirmation.withdraw(name)
             confirmation.judge({name: self.differences(name, confirmation.wanted) for name in confirmation.open})
 
-    def _take(self, into: Mapping[Workload, list[Pair]], workload: Workload, played: Pair | Fault) -> None:
-        """Add a fresh pair to its stage, drop earlier ones with other flags or another batch, and note a fault."""
+    def take(self, stage: Stage, workload: Workload, pair: Pair) -> None:
+        """Add a pair to its stage, and drop earlier ones with other flags or another batch."""
+        pairs = self.screening[workload] if stage == "screening" else self.confirmation[workload]
+        pairs[:] = _alike([*pairs, pair])
+
+    def _played(self, stage: Stage, workload: Workload, played: Pair | Fault) -> None:
+        """Take a fresh pair and have it kept, or note a fault."""
         if isinstance(played, Fault):
             self.failed[workload] = played
         else:
-            into[workload][:] = _alike([*into[workload], played])
+            self.take(stage, workload, played)
+            self._keep(stage, workload, played)
 
     def _fitting(self, wanted: Sequence[Workload], seconds: float) -> list[Workload]:
         """The workloads of which a pair fits into so many seconds, the shortest first; a first pair always does."""

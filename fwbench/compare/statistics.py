@@ -244,7 +244,7 @@ def cleared(differences: Sequence[float], threshold: float = THRESHOLD, ended: s
 
 def unfinished(differences: Sequence[float]) -> Verdict:
     """The verdict where no more pairs can be played: what these say, without a decision."""
-    note = f"the time was over after {_spread(differences)}: give it more minutes"
+    note = f"the time was over after {_spread(differences)}: go on with --fwbench-resume"
     return _verdict("inconclusive", differences, "the time was over", note=note)
 
 

@@ -1,8 +1,8 @@
 """What the plugin asks of a gate, and how what it found becomes the run's exit code."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -41,6 +41,18 @@ class Gate:
 
     def expect(self, workloads: Mapping[Workload, Mapping[str, Threshold]]) -> None:
         """The run will measure these; a test's own thresholds stand beside its workload."""
+
+    @property
+    def against(self) -> Mapping[str, Any] | None:
+        """What the run's numbers are compared with, as JSON, where records of `go_on` are to be kept; else None."""
+        return None
+
+    def go_on(self, records: Sequence[Mapping[str, Any]], keep: Callable[[Mapping[str, Any]], None]) -> None:
+        """Begin with the records that an earlier part of the run kept, and keep each further one as soon as it is made.
+
+        Raises:
+            ValueError: the records are not such as it keeps.
+        """
 
     def deselect(self, workload: Workload) -> None:
         """Somebody left this one out on purpose, so it is not missing."""

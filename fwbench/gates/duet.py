@@ -6,14 +6,14 @@ import functools
 import math
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from fwbench.compare import duet
 from fwbench.compare.criteria import Threshold
-from fwbench.compare.duet import Comparison
+from fwbench.compare.duet import Comparison, Pair, Stage
 from fwbench.compare.findings import Outcome
 from fwbench.errors import UserError
 from fwbench.gates.contract import Gate
@@ -57,8 +57,10 @@ class DuetGate(Gate):
         self._seconds = 0.0
         self._end = time.monotonic() + 60 * selection.minutes if selection.minutes else math.inf
         self._fault = ""
+        self._taken: list[tuple[Stage, Workload, Pair]] = []
+        self._keep: Callable[[Mapping[str, Any]], None] = lambda record: None
         try:
-            find(self._against, self._project.root)
+            self._base = find(self._against, self._project.root)
         except UserError as error:
             raise pytest.UsageError(str(error)) from None
 
@@ -68,6 +70,20 @@ class DuetGate(Gate):
 
     def expect(self, workloads: Mapping[Workload, Mapping[str, Threshold]]) -> None:
         self._expected = {workload: {**self._thresholds, **own} for workload, own in workloads.items()}
+
+    @property
+    def against(self) -> Mapping[str, Any]:
+        return {"revision": self._base.revision, "interpreter": self._base.interpreter}
+
+    def go_on(self, records: Sequence[Mapping[str, Any]], keep: Callable[[Mapping[str, Any]], None]) -> None:
+        self._keep = keep
+        try:
+            self._taken = [
+                (record["stage"], Workload.from_json(record["workload"]), Pair.from_json(record["pair"]))
+                for record in records
+            ]
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"it holds no pairs of a duet ({error})") from None
 
     def measuring(self, measure: Measure) -> Measure:
         return functools.partial(self._measure, measure)
@@ -140,7 +156,10 @@ class DuetGate(Gate):
                 protocol.deadline,
                 fit_batch=self._selection.fit_batch,
             )
-            played = duet.Duet(missing)
+            played = duet.Duet(missing, self._kept)
+            for stage, workload, pair in self._taken:
+                if workload in missing:
+                    pass
             try:
                 played.play(pairs.play, tell, lambda: self._end - time.monotonic())
             except KeyboardInterrupt:
@@ -156,6 +175,9 @@ class DuetGate(Gate):
             raise
         finally:
             self._seconds += time.monotonic() - begun
+
+    def _kept(self, stage: Stage, workload: Workload, pair: Pair) -> None:
+        self._keep({"stage": stage, "workload": workload.to_json(), "pair": dataclasses.asdict(pair)})
 
     def _title(self, name: str) -> str:
         return next((side.title for side in self._sides or () if side.name == name), self._against)

@@ -1,5 +1,6 @@
 """`--fwbench-resume`: what a run takes from the journal of one that did not come to its end, and why not the rest."""
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,8 +10,11 @@ from typing import Any
 import pytest
 
 from fwbench.errors import UserError
+from fwbench.gates import Gate
 from fwbench.plugin import conditions
+from fwbench.plugin.session import unkept
 from fwbench.record import journal
+from fwbench.record.journal import Journal
 from fwbench.record.measurement import Measurement
 from fwbench.record.reading import read
 from fwbench.record.workload import Workload
@@ -75,11 +79,6 @@ def refuse(config: pytest.Config) -> None:
         raise pytest.UsageError(
             f"{OPTION}: {named[-1]} is no journal of fwbench: name a file, or leave out the = for the newest."
         )
-    if config.getoption("fwbench_against") is not None:
-        raise pytest.UsageError(
-            f"{OPTION} cannot work with --fwbench-against: a duet measures both sides by turns, so half of one cannot "
-            "be kept. Leave one of them out."
-        )
     for option in ("disable", "skip"):
         if config.getoption(f"benchmark_{option}"):
             raise pytest.UsageError(
@@ -89,6 +88,68 @@ def refuse(config: pytest.Config) -> None:
         raise pytest.UsageError(
             f"{OPTION} cannot work with -n/--dist: benchmarks do not run in parallel; leave out -n."
         )
+
+
+def go_on(
+    named: str | bool | None, storage: Path, now: Mapping[str, Any], asked: Asked, gate: Gate
+) -> tuple[Journal, list[str]]:
+    """Let a gate that keeps records of its own go on with an earlier run's; this run's are kept in a new journal.
+
+    Args:
+        named: a journal's path; True: the newest of `duets` in the storage; None: the run begins anew.
+        now, asked: as `resume` has them.
+
+    Returns:
+        The journal, and what to tell.
+
+    Raises:
+        pytest.UsageError: the path leads to no journal of such a run, or to one of which nothing could be taken.
+    """
+    against = dict(gate.against or {})
+    if python := against.get("interpreter"):
+        against["installed"] = conditions.interpreter(python)
+    now = json.loads(json.dumps({**now, "against": against}))
+    kept = Journal(storage / "duets", now)
+
+    def keep(record: Mapping[str, Any]) -> None:
+        try:
+            kept.append(record)
+        except OSError as error:
+            raise UserError(unkept(error)) from None
+
+    path = Path(str(named)) if isinstance(named, str) else journal.newest(storage / "duets") if named else None
+    records: list[dict[str, Any]] = []
+    differences: list[str] = []
+    try:
+        if path:
+            records, differences = _kept(path, now, asked)
+        gate.go_on(records, keep)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise pytest.UsageError(f"{OPTION}: {path} is no journal of a duet ({error}): leave the option out.") from None
+    if differences and named is not True:
+        raise pytest.UsageError(f"{OPTION}: nothing can be taken from {path}: {_few(differences)}. Leave it out.")
+    if records:
+        kept.begin(records)
+    if not path:
+        return kept, [f"{OPTION}: there is no journal of a duet yet, so everything is measured"] if named else []
+    if differences:
+        return kept, [f"nothing is taken from {_shown(path)}: {_few(differences)}"]
+    return kept, [f"{len(records)} pairs taken from {_shown(path)}"]
+
+
+def _kept(path: Path, now: Mapping[str, Any], asked: Asked) -> tuple[list[dict[str, Any]], list[str]]:
+    """The records of a gate's journal; none where its conditions were others, and how these differ.
+
+    Raises:
+        OSError, ValueError, KeyError, TypeError: it cannot be read, or is no such journal.
+    """
+    then = journal.header(path)
+    differences = list(conditions.of_run(then, now))
+    differences += [why for workload, _ in asked.values() for why in conditions.of_workload(then, now, workload)]
+    if then["against"] != now["against"]:
+        differences.append("compared with something else then")
+    lines, _ = journal.lines(path.read_text(encoding="utf-8"))
+    return [] if differences else [json.loads(text) for text in lines[1:]], list(dict.fromkeys(differences))
 
 
 def resume(named: str | bool, storage: Path, now: Mapping[str, Any], asked: Asked) -> Resumed:

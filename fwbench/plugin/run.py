@@ -30,7 +30,7 @@ from fwbench.plugin.progress import Progress
 from fwbench.plugin.selecting import fetch_weights, select, steered_by_marker
 from fwbench.plugin.session import Session, unkept
 from fwbench.record import files
-from fwbench.record.journal import SCHEMA
+from fwbench.record.journal import SCHEMA, Journal
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Measurement
 from fwbench.record.workload import Workload
@@ -76,6 +76,8 @@ class Run:
         self._progress = Progress()
         self._conditions: dict[str, Any] = {}
         self._resumed: resuming.Resumed | None = None
+        self._duet: Journal | None = None  # of a duet's pairs
+        self._told: list[str] = []  # what it goes on with
         self._unwritten: list[str] = []  # a sentence on each file of the run's that could not be written
         self._ran = False  # whether there is anything that a gate could judge
         self._usage_error: pytest.UsageError | None = None
@@ -242,10 +244,12 @@ class Run:
             self._config.pluginmanager.get_plugins(),
         )
         named = self._config.getoption("fwbench_resume")
-        if named is None:
-            return
         asked = {item.nodeid: (workload, self._protocol(item, workload)) for item, workload in measured.items()}
-        self._resumed = resuming.resume(named, self._storage, self._conditions, asked)
+        if self.gate and self.gate.against and not self._config.option.collectonly:
+            found = resuming.go_on(named, self._storage, self._conditions, asked, self.gate)
+            self._duet, self._told = found
+        elif named is not None:
+            self._resumed = resuming.resume(named, self._storage, self._conditions, asked)
 
     def _has(self, item: pytest.Item) -> bool:
         """Whether the test's measurement is taken from a journal."""
@@ -272,7 +276,8 @@ class Run:
 
     def pytest_report_collectionfinish(self) -> list[str]:
         """Say what is taken from a journal, and how long the rest will take."""
-        resumed = [f"fwbench: {line}" for line in self._resumed.lines()] if self._resumed else []
+        lines = self._resumed.lines() if self._resumed else self._told
+        resumed = [f"fwbench: {line}" for line in lines]
         spread = [f"fwbench: {self._pool.told}"] if self._pool and self._measures else []
         planned = [self._plan.told()] if self._plan and self._plan.pending else []
         duet = self.gate is not None and self.gate.kind == "duet"
@@ -439,6 +444,8 @@ class Run:
             session.exitstatus = pytest.ExitCode.USAGE_ERROR
         if "session" in vars(self):
             self.session.close()
+        if self._duet:
+            self._duet.close()
 
     def pytest_unconfigure(self, config: pytest.Config) -> None:
         """End what the gate holds."""

@@ -345,9 +345,9 @@ def test_what_has_no_time_left_stays_undecided(minutes, known):
     assert clock[0] <= max(6, 60 * minutes)
     if known:
         assert (len(one.pairs), len(two.pairs)) == known
-        assert two.verdicts["latency"].note.endswith("give it more minutes")
+        assert two.verdicts["latency"].note.endswith("go on with --fwbench-resume")
     else:
-        assert not two.verdicts["latency"].note.endswith("give it more minutes")
+        assert not two.verdicts["latency"].note.endswith("go on with --fwbench-resume")
 
 
 def test_a_faster_head_is_improved(play):

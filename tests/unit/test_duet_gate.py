@@ -17,6 +17,7 @@ from fwbench.plugin.session import Session
 from fwbench.record.measurement import Failure, Measurement, Metric
 from fwbench.worker import interrupts, sides
 from fwbench.worker.client import PACKAGE
+from fwbench.worker.pairs import Pairs
 from tests.unit.shared import ONE_PAIR
 from tests.unit.suites import benchmarks, in_process
 from tests.unit.suites import run as in_own_process
@@ -58,7 +59,7 @@ class Given:
     def __init__(self):
         self.kinds, self.error, self.asked = {}, None, []
 
-    def duet(self, workloads):
+    def duet(self, workloads, keep):
         self.workloads = workloads
         return self
 
@@ -343,6 +344,91 @@ def test_a_duet_that_is_ended_by_a_signal_tells_what_it_knows(run, given):
     result = run({2: "inconclusive"})
     assert result.ret == pytest.ExitCode.INTERRUPTED
     result.stdout.fnmatch_lines(["3 benchmarks: 1 inconclusive, 2 unchanged*"])
+
+
+class Playing:
+    """Plays pairs in which nothing has changed; a run is ended by SIGTERM when it has played so many.
+
+    Attributes:
+        played: how many.
+        last: after which the run is ended.
+    """
+
+    def __init__(self):
+        self.played, self.last = 0, 4
+
+    def play(self, pairs, workloads, arrived):
+        for workload in workloads:
+            if self.played == self.last:
+                raise interrupts.Ended(signal.SIGTERM)
+            self.played += 1
+            described = {side: {"settings": {}, "versions": {}} for side in ("base", "head")}
+            values = {side: {"latency": 0.1, "cpu_time": 0.1} for side in described}
+            differences = {"latency": 0.001, "cpu_time": 0.001}
+            arrived(workload, Pair(differences, {side: [0.1] for side in described}, values, described, 0.0, 2.0))
+
+
+@pytest.fixture
+def playing(project, monkeypatch):
+    found = Playing()
+    monkeypatch.setattr(Pairs, "play", lambda *given: found.play(*given))
+    return found
+
+
+def in_duet(project, *arguments):
+    return in_process(project, "--benchmark-only", "--fwbench-against=HEAD", *arguments)
+
+
+def test_a_duet_that_was_ended_goes_on_with_its_pairs(project, playing):
+    """Three of each of three benchmarks."""
+    assert in_duet(project).ret == pytest.ExitCode.INTERRUPTED
+    playing.last = None
+    result = in_duet(project, "--fwbench-resume", "--benchmark-json=x.json")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["fwbench: 4 pairs taken from .benchmarks/duets/*.jsonl", "3 benchmarks: 3 unchanged*"])
+    assert playing.played == 9
+    saved = json.loads((project.path / "x.json").read_text())["benchmarks"]
+    assert [len(benchmark["extra_info"]["duet"]["screening"]) for benchmark in saved] == [3, 3, 3]
+    # Its own journal has all of them, so that nothing is played when it is resumed again.
+    in_duet(project, "--fwbench-resume").stdout.fnmatch_lines(["fwbench: 9 pairs taken from *"])
+    assert playing.played == 9
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda project: commit(project, "."), "commit * then, * now*; compared with something else then"),
+        (lambda project: project.makepyfile(test_suite=SUITE + "\n"), "other uncommitted changes*"),
+    ],
+)
+def test_pairs_of_other_code_are_not_taken(project, playing, change, why):
+    in_duet(project)
+    project.makepyfile(more="")
+    playing.last = None
+    change(project)
+    result = in_duet(project, "--fwbench-resume")
+    result.stdout.fnmatch_lines([f"fwbench: nothing is taken from .benchmarks/duets/*: {why}"])
+    assert playing.played == 4 + 9
+
+
+def test_what_is_no_journal_of_a_duet_is_one_sentence(project, playing):
+    project.path.joinpath("x.jsonl").write_text('{"schema": 1, "started": ""}\n')
+    for named in ("x.jsonl", "nothing.jsonl"):
+        result = in_duet(project, f"--fwbench-resume={named}")
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        result.stderr.fnmatch_lines(
+            [f"ERROR: --fwbench-resume: {named} is no journal of a duet (*): leave the option out."]
+        )
+    assert playing.played == 0
+
+
+def test_a_duet_without_a_journal_begins_anew_and_says_so(project, playing):
+    playing.last = None
+    result = in_duet(project, "--fwbench-resume")
+    result.stdout.fnmatch_lines(
+        ["fwbench: --fwbench-resume: there is no journal of a duet yet, so everything is measured"]
+    )
+    assert playing.played == 9
 
 
 def test_a_base_that_cannot_be_had_ends_the_run_in_one_sentence(run, given, monkeypatch):

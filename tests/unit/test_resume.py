@@ -217,7 +217,6 @@ def test_without_a_journal_everything_is_measured_and_collecting_writes_none(sui
         ),
         (["--fwbench-resume=."], ". is no journal of fwbench: name a file, or leave out the = for the newest."),
         (["--fwbench-resume="], "names no journal: leave out the = for the newest one."),
-        (["--fwbench-resume", "--fwbench-against=HEAD"], " cannot work with --fwbench-against: a duet *"),
         (["--fwbench-resume", "--benchmark-disable"], "measures nothing that --fwbench-resume could go on with*"),
         (["--fwbench-resume", "--benchmark-skip"], "measures nothing that --fwbench-resume could go on with*"),
         (["--fwbench-resume", "-n2"], " cannot work with -n/--dist*"),
