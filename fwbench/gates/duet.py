@@ -159,7 +159,7 @@ class DuetGate(Gate):
             played = duet.Duet(missing, self._kept)
             for stage, workload, pair in self._taken:
                 if workload in missing:
-                    pass
+                    played.take(stage, workload, pair)
             try:
                 played.play(pairs.play, tell, lambda: self._end - time.monotonic())
             except KeyboardInterrupt:

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from fwbench.machine import machine
 from fwbench.suite.profiles import PROFILES
 from tests.unit import nvml
 from tests.unit.fakes import FakeClock
@@ -20,6 +21,13 @@ def imported():
     yield
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def without_gpu(monkeypatch):
+    """A GPU that this machine may have is not there; this process may have looked for it before."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr("fwbench.plugin.run.machine", machine.__wrapped__)
 
 
 @pytest.fixture

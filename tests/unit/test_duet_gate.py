@@ -141,7 +141,7 @@ def run(project, given):
     return go
 
 
-def test_unchanged_code_passes_and_heads_rounds_are_the_benchmarks(run, project):
+def test_unchanged_code_passes_and_heads_rounds_are_the_benchmarks(without_gpu, run, project):
     result = run({}, "--benchmark-json=x.json")
     assert result.ret == 0
     result.assert_outcomes(passed=3)
@@ -369,7 +369,7 @@ class Playing:
 
 
 @pytest.fixture
-def playing(project, monkeypatch):
+def playing(without_gpu, project, monkeypatch):
     found = Playing()
     monkeypatch.setattr(Pairs, "play", lambda *given: found.play(*given))
     return found
@@ -481,7 +481,7 @@ def test_a_revision_without_the_fwbench_that_is_part_of_its_repository_is_refuse
     )
 
 
-def test_a_real_duet_with_a_revision(with_fwbench):
+def test_a_real_duet_with_a_revision(without_gpu, with_fwbench):
     """What it finds is the machine's business: that it finds, and leaves nothing behind, is ours.
 
     Limits that no noise reaches, so that there are no suspects.

@@ -40,6 +40,14 @@ FAST = (
 IDS = {f"{lane}-mlp-{mode}-b8" for lane in ("torch", "numpy") for mode in ("inference", "train_step")}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def without_gpu():
+    """NumPy computes on the CPU alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUDA_VISIBLE_DEVICES", "")
+        yield
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """A folder that the package was installed to, from a folder outside this repository."""

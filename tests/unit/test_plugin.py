@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-from fwbench.machine import machine
 from fwbench.plugin.session import Session
 from fwbench.record.journal import SCHEMA
 from fwbench.record.measurement import Failure, Measurement
@@ -37,13 +36,6 @@ def suite(pytester, request, monkeypatch):
     pytester.makeconftest('pytest_plugins = ["fwbench.plugin"]')
     pytester.makepyfile(test_suite=NOOP)
     return pytester
-
-
-@pytest.fixture
-def without_gpu(monkeypatch):
-    """A GPU that this machine may have is not there; this process may have looked for it before."""
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    monkeypatch.setattr("fwbench.plugin.run.machine", machine.__wrapped__)
 
 
 @pytest.fixture

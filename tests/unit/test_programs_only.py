@@ -105,7 +105,7 @@ def test_a_program_that_is_in_no_run_any_more_fails_and_a_new_one_does_not(suite
     )
 
 
-def test_a_batch_that_was_halved_leaves_the_one_that_was_asked_for_missing(planted, programs, baseline):
+def test_a_batch_that_was_halved_leaves_the_one_that_was_asked_for_missing(without_gpu, planted, programs, baseline):
     planted.changes = {3: {"workload": Workload("noop", "noop", batch_size=2), "unfit": (3,)}}
     result = programs({1: 5, 2: 6, 3: 6}, f"--benchmark-compare={baseline}")
     result.assert_outcomes(passed=3)
