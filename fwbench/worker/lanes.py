@@ -1,4 +1,4 @@
-"""Lanes of a workload in rounds of fresh processes, one of each lane, that take turns."""
+"""Rounds for the lanes of a workload: a fresh process for each lane, which take turns."""
 
 import dataclasses
 import math
@@ -18,13 +18,13 @@ from fwbench.worker.taken import Taken
 
 @dataclass(frozen=True)
 class Round:
-    """What a round found.
+    """The result of a round.
 
     Attributes:
-        begun: when it was, in seconds since 1970.
+        begun: when the round began, in seconds since 1970.
         calls: by lane the seconds of a call among calls back to back, one number a block of turns.
         load: the share of the CPUs that others took during the turns.
-        seconds: that it took.
+        seconds: how long the round took.
         programs: by lane the digest of its program; empty but in a workload's first round.
     """
 
@@ -36,7 +36,7 @@ class Round:
 
 
 class Lanes(Rounds[Round]):
-    """Plays rounds of the lanes of workloads, whose own lane is empty.
+    """Plays rounds of the lanes of each workload; a workload's own `lane` is empty.
 
     Args:
         side: where all of them find fwbench, the user's modules and their interpreters.
@@ -44,9 +44,9 @@ class Lanes(Rounds[Round]):
         models, machine, device, deadline: as `Rounds` has them.
     """
 
-    # Rounds are the replicates, and each has new memory.
+    # Each round is a replicate with fresh memory, so it needs one placing.
     placings = 1
-    # Long enough for the kernel's clock, which counts hundredths of a second, to tell other load.
+    # Long enough to notice other load by the kernel's clock, which counts hundredths of a second.
     turn = 0.1
 
     def __init__(
@@ -68,7 +68,7 @@ class Lanes(Rounds[Round]):
 
     def _turn(self, partner: Partner, taken: Taken, placing: int, block: int) -> None:
         name = partner.seat.name
-        # A lane's last turn tells how many calls fill one; the warm-up's few calls may have been slow.
+        # A lane's last turn says how many calls fill the next; the few calls of the warm-up may have been slow.
         known = taken.blocks_of("call", name)
         calls = math.ceil(self.turn / known[-1]) if known else 1
         answer = partner.ask({"calls": max(calls, taken.rounds - 1)}, "calls")

@@ -1,4 +1,4 @@
-"""The turns of a round, and the pair that those of a base and a head make."""
+"""The turns of a round, and the pair that the turns of base and head make."""
 
 import math
 import statistics
@@ -8,12 +8,12 @@ from typing import Any
 
 from fwbench.compare.duet import Pair
 
-# Blocks of turns at a placing, at most: a slow program has fewer, so that all turns take no more than these seconds.
+# Most blocks of turns in a placing; a slow program has fewer, so that all its turns take no more than these seconds.
 BLOCKS = 4
 PAIR = 8.0
-# A turn has at least two rounds that count; a program that takes longer than these seconds has one.
+# Rounds of a turn that count: at least two, or one if a call takes longer than these seconds.
 SLOW = 0.1
-# Rounds of a turn that a record keeps.
+# Rounds of a turn that a record stores.
 _KEPT = 20
 
 
@@ -25,7 +25,7 @@ class Taken:
         unfit: batches that did not fit before.
 
     Attributes:
-        flags: of the fallback, that all ran with.
+        flags: the fallback flags with which all ran.
         cpu, others: CPU seconds that there were during the turns of lanes, and those that others took.
     """
 
@@ -37,27 +37,27 @@ class Taken:
         self._placings = self.rounds = self.blocks = 0
         self.memory: dict[str, Mapping[str, float]] = {}
         self._kept: dict[str, list[float]] = defaultdict(list)
-        # By metric, placing and block, then by the seat's name: logarithms of each turn.
+        # Logarithms of each turn by metric, placing and block, then by the seat's name.
         self._turns: dict[tuple[str, int, int], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
 
     def plan(self, latency: float, placings: int, seats: int, turn: float) -> None:
-        """Choose how many calls a turn has, and how many blocks a placing, for calls of so many seconds."""
+        """Choose the calls in a turn and the blocks in a placing for calls of so many seconds."""
         self._placings = placings
         self.rounds = 1 + max(1 if latency > SLOW else 2, math.ceil(turn / latency))
         self.blocks = min(BLOCKS, max(1, int(PAIR / (placings * 2 * seats * self.rounds * latency))))
 
     def turn(self, placing: int, block: int, name: str, rounds: Sequence[float], cpu_time: float) -> None:
-        """Keep a turn of the side of this name: seconds of its rounds, mean CPU seconds of one."""
+        """Note a turn of the seat of this name: seconds of its rounds, and mean CPU seconds of a round."""
         self._kept[name].extend(rounds[:_KEPT])
         for metric, value in (("latency", min(rounds)), ("cpu_time", cpu_time)):
             self.keep(metric, placing, block, name, value)
 
     def keep(self, metric: str, placing: int, block: int, name: str, value: float) -> None:
-        """Keep what a turn found of a metric."""
+        """Note a turn's value of a metric."""
         self._turns[metric, placing, block][name].append(math.log(max(value, 1e-9)))
 
     def blocks_of(self, metric: str, name: str) -> tuple[float, ...]:
-        """By placing and block the geometric mean of a seat's turns."""
+        """The geometric mean of a seat's turns, by placing and block."""
         return tuple(
             math.exp(statistics.mean(seats[name]))
             for (of, *_), seats in sorted(self._turns.items())
@@ -65,7 +65,7 @@ class Taken:
         )
 
     def pair(self, device: str, seconds: float) -> Pair:
-        """What the turns say."""
+        """The pair that the turns make."""
         differences = {
             metric: statistics.median(
                 statistics.mean(sides["head"]) - statistics.mean(sides["base"])
@@ -95,7 +95,7 @@ class Taken:
 
 
 def _gated(found: Mapping[str, float], device: str) -> dict[str, float]:
-    """A side's memory under the names that a gate uses."""
+    """A side's memory under the names that the gate uses."""
     names = {
         "program_memory": "program_memory",
         f"{'device' if device == 'gpu' else 'host'}_peak_memory": "peak_memory",
