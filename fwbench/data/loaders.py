@@ -89,7 +89,7 @@ class Loaders:
             # The loader's end must be open nowhere else, or its death would go unnoticed.
             there.close()
             self._loaders.append(_Loader(process, here))
-        # Samples read in all passes.
+        # Samples requested from loaders, in all passes.
         self._given_out = 0
 
     def images(self, split: str, epoch: int, plan: Sequence[Indices]) -> Generator[Images, None, None]:

@@ -32,7 +32,7 @@ from fwbench.parity.store import Nearest
 ELSEWHERE = (Point("initial"), Point("perturbed", 4.0), Point("unit", 0.25), Point("small"))
 _OF_FUNCTIONS = (Point(scale=4.0), Point(scale=0.25))
 
-# A point at which the reference's own rounding exceeds this share of its output, loss or gradients shows nothing.
+# A point shows nothing if rounding may move the reference's output, loss or gradients by more than this share.
 _UNKNOWN = 1e-3
 
 # Samples of a proof, and of a proof in training mode, in which batch normalisation needs several.
@@ -246,7 +246,7 @@ def _is_bias(reference: Side, candidate: Side) -> bool:
         if relative_l2(actual[name], expected[name]) <= BOUNDS["statistics"]:
             continue
         parts = np.stack([expected[name].ravel(), before[name].ravel()], axis=1)
-        # Any value is a mix of two numbers.
+        # With fewer than three numbers a mix with two shares always fits, and shows nothing.
         if not name.endswith("running_var") or len(parts) < 3 or not np.isfinite(actual[name]).all():
             return False
         (share, rest), *_ = np.linalg.lstsq(parts, actual[name].ravel(), rcond=None)

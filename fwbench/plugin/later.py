@@ -91,7 +91,7 @@ def measure_again(made: Sequence[Made], session: Session, gate: Gate | None, pro
 
 
 def _is_made_again(workload: Workload) -> bool:
-    """Whether it may be measured again: not a fit, which may take hours, nor the empty lane, which nobody compares."""
+    """Whether it may be measured again: not a fit, which may take hours, nor a lane that only prices the harness."""
     return workload.mode != "fit" and not LANES[workload.lane].internal
 
 

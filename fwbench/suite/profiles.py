@@ -55,7 +55,7 @@ class Protocol:
 # A GPU raises its clock rate only under load: twenty calls of a millisecond are over before it has.
 _RISING = 1.0
 
-# Two minutes in all on two cores: pytest-benchmark's rounds in half their time, as lanes take turns later.
+# The suite takes minutes on two cores: pytest-benchmark's default rounds in half its time, as lanes take turns later.
 _QUICK = Protocol(
     profile="quick",
     warmup_iterations=10,

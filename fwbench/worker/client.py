@@ -312,7 +312,7 @@ class Workers:
             "python": self._pythons.get(LANES[workload.lane].framework),
             "protocol": protocol.to_json(),
             "machine": self._tells(workload),
-            # Nobody compares the empty lane, which prices the harness, with another lane.
+            # Nobody compares the lane that prices the harness, so it need not wait.
             "patience": 0.0 if LANES[workload.lane].internal else self._patience,
             # As the user set it: the worker's own variable names only the GPU that is measured.
             "user": {name: os.environ[name] for name in ("CUDA_VISIBLE_DEVICES",) if name in os.environ},

@@ -171,7 +171,7 @@ def _differs(wrong: _Mistaken, right: _Mistaken, point: Point) -> bool:
 
 
 def _spread(everything: Sequence[Site], most: int) -> list[Site]:
-    """So many of the sites, spread evenly over kinds and program; any number of the first ones is, too."""
+    """Choose so many of the sites, spread evenly over their kinds and over the program."""
     kinds = [[site for site in everything if site.mistake.kind == kind] for kind in KINDS]
     # Steps of the golden ratio around a circle are spread evenly, wherever they end.
     ordered = [[kind[i] for i in sorted(range(len(kind)), key=lambda i: i * _GOLDEN % 1)] for kind in kinds]
