@@ -7,9 +7,9 @@
       | <- {"stage"} -- |                                 |
       | <- {"measurement"} of all                         |
 
-Only the first rank writes messages to standard output; the others write to standard error. A rank that fails first says
-so in a message of its own, in a single short write that no other write can interrupt, and ends at once, so that the
-others do not wait for it. The job is in the environment, which every launcher passes on.
+Only the first rank writes messages to standard output; the others write to standard error. A rank that fails by
+itself says so in a message of its own, in a single short write that no other write can interrupt, and ends at once, so
+that the others do not wait for it. The job is in the environment, which every launcher passes on.
 """
 
 import faulthandler
