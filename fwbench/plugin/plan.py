@@ -26,7 +26,7 @@ from fwbench.report import units
 from fwbench.suite.costs import cost, start
 from fwbench.suite.profiles import Protocol
 
-# The newest journals of this machine are read until they know every workload: at most so many, of so many bytes each.
+# This machine's newest journals are read until they know every workload: at most so many, and so many bytes in all.
 _JOURNALS = 5
 _BYTES = 32 * 2**20
 
