@@ -1,6 +1,6 @@
 """Each TensorFlow lane beside the same network called by hand: the CPU time of the lane's call over that of the other.
 
-    python docs/evidence/by_hand.py [MODEL ...]   # writes the table in ../method.md
+    python docs/evidence/by_hand.py [MODEL ...]   # writes the table in lanes.md
 
 By hand means `tf.function(model)`, with `jit_compile=True` where the lane has it, and `model(x)` without either; for a
 training step a function of GradientTape, Keras's loss and Keras's Adam. All of a row run by turns in one process, with
@@ -23,7 +23,7 @@ from fwbench.record.lanes import LANES
 from fwbench.record.workload import Workload
 from fwbench.worker.client import environment
 
-PAGE = Path(__file__).resolve().parents[1] / "method.md"
+PAGE = Path(__file__).resolve().with_name("lanes.md")
 BEGIN, END = "<!-- by hand: begin -->", "<!-- by hand: end -->"
 MODELS = [name for name, model in CATALOG.items() if "tensorflow" in model.networks]
 CALLS = (("inference", 1), ("inference", 8), ("train_step", 2))

@@ -1,7 +1,7 @@
 """What each lane gains from the cores: its speed with one thread and with as many as this machine has physical cores.
 
     python docs/evidence/cores.py WORK [OPTION ...]  # measures with both; options go to pytest; may be repeated
-    python docs/evidence/cores.py WORK --read        # writes the table in ../method.md of all that WORK holds
+    python docs/evidence/cores.py WORK --read        # writes the table in lanes.md of all that WORK holds
 
 Of several runs of a benchmark the fastest counts: whatever else runs can only slow it down. What was disturbed does not
 count.
@@ -22,7 +22,7 @@ from fwbench.record.reading import read, runs
 from fwbench.record.workload import Workload
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "method.md"
+PAGE = Path(__file__).resolve().with_name("lanes.md")
 BEGIN, END = "<!-- cores: begin -->", "<!-- cores: end -->"
 COMMAND = (
     *("tests/benchmarks/test_inference.py", "--benchmark-only", "-p", "no:cacheprovider"),

@@ -1,6 +1,6 @@
 """How far two devices are from one after the same steps: of every model in every framework, in float64.
 
-    python docs/evidence/devices.py              # writes both tables in ../method.md
+    python docs/evidence/devices.py              # writes both tables in devices.md
     python docs/evidence/devices.py mlp cnn      # repeats the rows of these models
 
 The devices are two processes on this machine, over gloo.
@@ -16,7 +16,7 @@ from fwbench.parity.devices import FIRST, PARTS, WHOLE, Found, Trial, found
 from fwbench.parity.devices_mutations import MISTAKES, STATISTICAL
 from fwbench.parity.proof import NotTheSame
 
-PAGE = Path(__file__).parents[1] / "method.md"
+PAGE = Path(__file__).resolve().with_name("devices.md")
 TITLES = {"torch": "PyTorch", "jax": "JAX", "tensorflow": "TensorFlow"}
 CELLS = (
     *((PARTS, quantity) for quantity in ("gradients", "sgd", "adam")),

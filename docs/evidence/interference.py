@@ -2,7 +2,7 @@
 
     python docs/evidence/interference.py run WORK      # quiet, then twice beside a process that spins for a third of it
     python docs/evidence/interference.py policy WORK   # OpenMP's threads waiting as by default, or passively
-    python docs/evidence/interference.py read WORK     # writes the tables in ../method.md of all that WORK holds
+    python docs/evidence/interference.py read WORK     # writes the tables in interference.md of all that WORK holds
 
 Needs a machine that does nothing else. Of the two runs beside the process the first has no patience, so that it neither
 waits nor measures anything again.
@@ -26,7 +26,7 @@ from fwbench.report.cases import cases, comparisons, title
 from fwbench.report.weighing import weigh
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "method.md"
+PAGE = Path(__file__).resolve().with_name("interference.md")
 SUITE = (
     *("tests/benchmarks/test_inference.py", "tests/benchmarks/test_training.py", "--benchmark-only"),
     *("-p", "no:cacheprovider", "--fwbench-models=mlp,cnn,mobilenet_v3_small"),

@@ -1,6 +1,6 @@
 """fwbench's loader beside PyTorch's DataLoader, Grain and Python's executors, on JPEG files of ImageNet's size.
 
-    python docs/evidence/loaders.py            # writes both tables in ../method.md, about six minutes
+    python docs/evidence/loaders.py            # writes both tables in loaders.md, about six minutes
 
 Needs fwbench[data,torch], JAX and grain 0.2.18. Every candidate calls the same reader and is told which samples make a
 batch, and in which order. Each figure comes from a fresh process, the candidates by turns; CPU time and memory are
@@ -36,7 +36,7 @@ from fwbench.report import units
 
 HERE = Path(__file__).resolve()
 FOUND = HERE.with_suffix(".json")
-PAGE = HERE.parents[1] / "method.md"
+PAGE = HERE.with_name("loaders.md")
 BEGIN, END = "<!-- loaders: begin -->", "<!-- loaders: end -->"
 
 SIZE, BATCH, PREFETCH = 224, 32, 3

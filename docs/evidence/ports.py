@@ -1,7 +1,7 @@
 """fwbench's JAX networks beside public ports of them: the time of a call of ours over one of theirs.
 
     python docs/evidence/ports.py WORK [MODEL ...] # plays each model's pairs in a fresh process and adds what it took
-    python docs/evidence/ports.py WORK --read      # writes the table in ../method.md
+    python docs/evidence/ports.py WORK --read      # writes the table in lanes.md
 
 Both networks of a pair run by turns in one process, on one CPU, in the environment of a worker of fwbench's. Needs,
 beside fwbench's own dependencies, keras, and torchax with a PyTorch and a torchvision that it can import. The table's
@@ -20,8 +20,7 @@ from statistics import median
 from typing import Any
 
 HERE = Path(__file__).resolve()
-ROOT = HERE.parents[2]
-PAGE = ROOT / "docs" / "method.md"
+PAGE = HERE.with_name("lanes.md")
 BEGIN, END = "<!-- beside public ports: begin -->", "<!-- beside public ports: end -->"
 
 # Keras's applications and torchvision's networks, the latter as functions of JAX's arrays.

@@ -2,7 +2,7 @@
 """What PyTorch's settings change on a CPU: time of a forward pass with each of them over that of the lane as it is.
 
     python docs/evidence/torch_cpu.py [--threads 2] [--compiled] [MODEL ...]
-                                                                      # writes the table in ../method.md
+                                                                      # writes the table in lanes.md
 
 The fastest of many calls, all candidates of a network in one process, by turns; float32. With one thread it is CPU
 time, which other load changes little; with more it is time on the clock, and needs a machine with nothing else to do.
@@ -36,7 +36,7 @@ from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.models.weights import draw
 
-PAGE = Path(__file__).resolve().parents[1] / "method.md"
+PAGE = Path(__file__).resolve().with_name("lanes.md")
 KIND = "compiled" if OPTIONS.compiled else "eager"
 BEGIN, END = f"<!-- torch on a CPU, {KIND}: begin -->", f"<!-- torch on a CPU, {KIND}: end -->"
 

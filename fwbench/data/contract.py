@@ -14,7 +14,7 @@ SPLITS = ("train", "validation", "test")
 # Label of the zero samples that fill up an incomplete batch; evaluators leave them out.
 PADDING = -1
 
-# What a stream of random numbers is for. It is part of the stream's seed, so that no two streams are the same.
+# The purpose of a stream of random numbers. It is part of the stream's seed, so that no two streams are the same.
 ORDER, SAMPLE = 1, 2
 
 Indices = NDArray[np.int64]
@@ -90,7 +90,7 @@ class Data(ABC):
     def _batches(self, split: str, batch_size: int, epoch: int) -> Iterator[Batch]:
         plan = self._plan(split, batch_size, epoch)
         labels = self._labels[split]
-        # Closed here and not by the collector: what is behind it may wait for processes.
+        # Closed here rather than by the garbage collector, as closing may wait for processes.
         with closing(self._images(split, batch_size, epoch, plan)) as images:
             for indices, x in zip(plan, images, strict=True):
                 yield _filled(x, 0, batch_size), _filled(labels[indices], PADDING, batch_size)

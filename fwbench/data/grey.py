@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from fwbench.data.contract import Data, DataError, Images, Indices, check_labels
 from fwbench.models import Model
 
-# With 10 samples of a class an 80/10/10 split can give every split one.
+# With 10 samples of a class, each part of an 80/10/10 split gets at least one.
 _LEAST = 10
 
 
@@ -68,7 +68,7 @@ def stratified(labels: NDArray[np.integer], classes: int, seed: int, source: str
     Raises:
         DataError: a class has too few samples; the sentence names `source`.
     """
-    # Here, since most benchmarks need no split and scikit-learn takes a second to import.
+    # Imported here, as most benchmarks need no split and scikit-learn takes a second.
     from sklearn.model_selection import train_test_split
 
     counts = np.bincount(labels, minlength=classes)

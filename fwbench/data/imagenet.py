@@ -17,10 +17,10 @@ from fwbench.models import Model
 NAME = "imagenet-100"
 HUB = "clane9/imagenet-100"
 
-# The data set has no labelled images beyond these; a "test" that repeats the validation images would claim too much.
+# The data set has no other labelled images; a "test" that repeats the validation images would be false.
 _SPLITS = ("train", "validation")
 
-# Beyond this many, decoding outruns what one accelerator consumes.
+# With more processes, decoding is faster than one accelerator consumes.
 _MOST_PROCESSES = 16
 
 
@@ -55,7 +55,7 @@ class ImageNet100(Data):
         )
         self._processes = default_processes() if processes is None else processes
         self._prefetch = prefetch
-        # An open iterator has its loaders to itself; between iterators they wait here.
+        # An open iterator owns its loaders; between iterators they wait here.
         self._busy: set[Loaders] = set()
         self._idle: set[Loaders] = set()
         super().__init__(NAME, classes, labels, seed)
@@ -110,7 +110,7 @@ class ImageReader:
         """
         try:
             image = self.splits[split][index]["image"].convert("RGB")
-        except Exception as error:  # Every decoder has its own.
+        except Exception as error:  # each decoder raises its own
             raise DataError(
                 f"{self.path}: the image in row {index} of split {split!r} cannot be decoded "
                 f"({type(error).__name__}: {error}); get the data anew or remove the row"
@@ -122,17 +122,17 @@ class ImageReader:
 
 def _load(path: str) -> dict[str, Any]:
     """The two splits as `datasets.Dataset`; from the hub this downloads what its cache lacks."""
-    # Here, since no other source needs it and not everyone has it.
+    # Imported here, as no other source needs it and not everyone has it.
     import datasets
 
     try:
         found = datasets.load_dataset(path)
         return {
-            # Parquet from elsewhere may hold the bytes without saying that they are images.
+            # Parquet files of others may hold the bytes without declaring them as images.
             split: found[split].select_columns(["image", "label"]).cast_column("image", datasets.Image())
             for split in _SPLITS
         }
-    except Exception as error:  # Of the file system, the network, Arrow and its own.
+    except Exception as error:  # raised by the file system, the network, Arrow or `datasets`
         reason = str(error).strip().partition("\n")[0]
         raise DataError(
             f"{_unreadable(path) or path} cannot be loaded ({type(error).__name__}: {reason}): name a folder of "
@@ -168,6 +168,6 @@ def _labels(path: str, splits: Mapping[str, Any]) -> tuple[int, dict[str, Labels
 
 
 def default_processes() -> int:
-    """Loader processes where nobody says how many: the available CPUs but one for the consumer, 1 to 16."""
+    """The default number of loader processes: one CPU is left for the consumer; 1 to 16."""
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(max(available - 1, 1), _MOST_PROCESSES)

@@ -49,7 +49,7 @@ class _Loader:
 
 @dataclass(frozen=True)
 class _Asked:
-    """A batch that loaders are at work on: in which slot, of how many samples, and who still owes an answer."""
+    """A batch that loaders work on: its slot, its number of samples, and the loaders that have yet to answer."""
 
     slot: int
     size: int
@@ -76,12 +76,12 @@ class Loaders:
         self._name = name
         memory = [context.RawArray("f", math.prod(shape)) for _ in range(prefetch)]
         self._slots = _views(memory, shape)
-        # Counts the passes: what was asked in an earlier one is not worth reading any more.
+        # The number of the pass: loaders skip requests of earlier passes.
         self._pass = context.RawValue(c_longlong)
         self._loaders = []
         for _ in range(processes):
             here, there = context.Pipe()
-            # A daemon, so that an interpreter that ends without `close` ends it instead of waiting for it.
+            # A daemon, so that an interpreter that ends without `close` kills the process instead of waiting for it.
             process = context.Process(
                 target=_serve, args=(there, read, memory, shape, self._pass), name="fwbench-loader", daemon=True
             )
@@ -89,7 +89,7 @@ class Loaders:
             # The loader's end must be open nowhere else, or its death would go unnoticed.
             there.close()
             self._loaders.append(_Loader(process, here))
-        # Samples, in all passes.
+        # Samples requested from loaders, in all passes.
         self._given_out = 0
 
     def images(self, split: str, epoch: int, plan: Sequence[Indices]) -> Generator[Images, None, None]:
@@ -102,7 +102,7 @@ class Loaders:
         pending: deque[_Asked] = deque()
         self._pass.value += 1
         try:
-            # The slots first: zip would take an entry and lose it where no slot is left.
+            # The slots come first: zip would take an entry and lose it when no slot is left.
             for slot, indices in zip(range(len(self._slots)), entries):  # noqa: B905 (the shorter one ends it)
                 self._ask(pending, slot, split, epoch, indices)
             while pending:
@@ -118,15 +118,15 @@ class Loaders:
                 yield x
         finally:
             self._pass.value += 1
-            # Nothing may still write into a slot when the next pass uses it. Should one die here, all are closed.
+            # The next pass uses the slots, so nothing may still write to them. If a loader dies here, all are closed.
             with suppress(DataError):
                 for loader in itertools.chain.from_iterable(batch.owing for batch in pending):
                     self._answer(loader)
 
     def close(self) -> None:
-        """End the processes at once; calling it again does nothing."""
+        """Kill the processes at once; a second call does nothing."""
         self.closed = True
-        # Killed rather than asked: they hold nothing that could be lost, and one stuck in a read would not answer.
+        # Killed rather than asked: they hold nothing that could be lost, and a stuck one would not answer.
         for loader in self._loaders:
             loader.process.kill()
         for loader in self._loaders:
@@ -138,10 +138,10 @@ class Loaders:
         row = 0
         parts = np.array_split(indices, min(len(self._loaders), len(indices)))
         for number, part in enumerate(parts, self._given_out):
-            # Taking turns goes on from batch to batch, so that all read equally much whatever the batches' size.
+            # The turns go on from batch to batch, so that all loaders read equally much whatever the batches' size.
             loader = self._loaders[number % len(self._loaders)]
-            # Not `send`, whose buffer would be in the traceback where the loader is gone: Python complains when that is
-            # collected.
+            # Not `send`: if the loader is gone, its traceback would hold a buffer, about whose collection Python
+            # complains.
             asked = pickle.dumps((self._pass.value, slot, row, split, epoch, part))
             try:
                 loader.connection.send_bytes(asked)
@@ -153,7 +153,7 @@ class Loaders:
 
     def _answer(self, loader: _Loader) -> str | None:
         if self.closed:
-            # What it had answered before may still lie in the pipe.
+            # Earlier answers may still lie in the pipe.
             raise self._lost(loader)
         try:
             failure: str | None = loader.connection.recv()
@@ -181,10 +181,10 @@ def _serve(
     shape: tuple[int, ...],
     current_pass: Any,
 ) -> None:
-    # The terminal sends Ctrl-C to all; what becomes of the loaders is the consumer's decision.
+    # A terminal sends Ctrl-C to all processes; the consumer decides when loaders end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     slots = _views(memory, shape)
-    # Its end of the pipe is closed: the consumer is gone, and so are we.
+    # The consumer has closed its end of the pipe, so it is gone.
     with suppress(EOFError, ConnectionError):
         while True:
             of_pass, slot, first, split, epoch, indices = connection.recv()

@@ -9,7 +9,7 @@ from fwbench.errors import hint
 from fwbench.models import Model
 from fwbench.record.workload import DATA
 
-# The extra of fwbench's that brings what a source needs to be read.
+# The extra of fwbench's that installs what a source needs.
 _EXTRAS = {"digits": "data", "mnist": "data", "imagenet-100": "imagenet"}
 
 
@@ -73,7 +73,7 @@ def _open(
     prefetch: int,
     sizes: Mapping[str, int] | None,
 ) -> Data:
-    # Imported when asked for: they need scikit-learn or Pillow, and a worker's memory is measured.
+    # Imported on demand: they need scikit-learn or Pillow, and a worker's memory is measured.
     if name == "digits":
         from fwbench.data.digits import digits
 

@@ -28,7 +28,7 @@ class Synthetic(Data):
                 f"synthetic cannot have {sizes[wrong[0]]} samples in a split {wrong[0]!r}: "
                 f"give at least 1 for splits of {', '.join(SPLITS)}"
             )
-        # By the split's place in SPLITS, so that leaving one out does not change the others.
+        # Seeded by the split's place in SPLITS, so that leaving one split out does not change the others.
         rng = {split: np.random.default_rng([seed, SPLITS.index(split)]) for split in sizes}
         self._samples = {
             split: rng[split].standard_normal((size, *model.input_shape), dtype=np.float32)

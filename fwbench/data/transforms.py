@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-# Of ImageNet's channels (red, green, blue), of pixels scaled to [0, 1].
+# Mean and standard deviation of ImageNet's RGB channels, for pixels scaled to [0, 1].
 MEAN = np.array([0.485, 0.456, 0.406], np.float32)
 DEVIATION = np.array([0.229, 0.224, 0.225], np.float32)
 
@@ -68,7 +68,7 @@ def random_box(width: int, height: int, rng: np.random.Generator) -> Box:
 
 def _normalised(image: Image.Image) -> NDArray[np.float32]:
     pixels = np.array(image, np.float32)
-    # Row by row: broadcasting over three channels at a time takes NumPy four times as long.
+    # Row by row, as broadcasting over three channels takes NumPy four times as long.
     rows = pixels.reshape(image.height, -1)
     rows /= np.float32(255)
     rows -= np.tile(MEAN, image.width)

@@ -1,4 +1,4 @@
-"""What a framework's adapter offers the worker: build a workload, and run the program that comes of it."""
+"""The contract between a framework's adapter and the worker: build a workload, and run the program that results."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
@@ -40,11 +40,11 @@ class Ranks(ABC):
 
     @abstractmethod
     def agree(self, value: float) -> float:
-        """The first rank's value, in all ranks, each of which calls this; none goes on before all have."""
+        """Return the first rank's value in all ranks; every rank calls this, and none returns before all have."""
 
     @abstractmethod
     def gather(self, value: Any) -> list[Any]:
-        """Every rank's value, JSON, in the order of their numbers; every rank calls this."""
+        """Return every rank's value (JSON) in the order of the ranks; every rank calls this."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class CompileTimes:
     Attributes:
         trace: Python to the compiler's input (JAX: trace and lower; PyTorch: Dynamo and AOT autograd's share).
         compile: the compiler's input to machine code.
-        reason: why both are None: nothing is compiled, or the framework does not tell them apart.
-        total: of all that a user waits for; None: as long as `Program.compile` took.
+        reason: why both are None: nothing is compiled, or the framework does not separate them.
+        total: of everything a user waits for; None: as long as `Program.compile` took.
     """
 
     trace: float | None
@@ -76,8 +76,8 @@ class Program(ABC):
     def agree(self, value: float) -> float:
         """What the first rank of several has for this value; of a program in one process the value itself.
 
-        Whoever decides by a clock how many calls are made decides by this, or the ranks would make different numbers.
-        Each of them calls it, and none goes on before all have.
+        Whoever lets a clock decide how many calls are made calls this, or the ranks would make different numbers. Every
+        rank calls it, and none returns before all have called.
         """
         return value
 
@@ -145,11 +145,11 @@ class Program(ABC):
         return unavailable("device allocator", "the program runs on the CPU, which has no such allocator")
 
     def peak_memories(self) -> list[Metric]:
-        """The same of each of this process's devices, of which `peak_memory` is the largest."""
+        """The peak of each of this process's devices; `peak_memory` is the largest of them."""
         return [self.peak_memory()]
 
     def memory_in_use(self) -> Metric:
-        """Bytes that the device allocator has given out at this moment."""
+        """Bytes that the device allocator has given out now."""
         return unavailable("device allocator", "the program runs on the CPU, which has no such allocator")
 
     def program_memory(self) -> Metric:
@@ -157,7 +157,7 @@ class Program(ABC):
         return unavailable("compiler", "the lane has no compiler that reports it")
 
     def communication(self) -> Metric:
-        """Seconds of a step in which devices exchange gradients, by the framework's profiler; makes some steps."""
+        """Seconds per step in which devices exchange gradients, from the framework's profiler; makes some steps."""
         return unavailable("profiler", "the lane's profiler does not tell it")
 
     def compilations(self) -> int | None:
@@ -165,7 +165,7 @@ class Program(ABC):
         return None
 
     def fingerprint(self) -> Fingerprint:
-        """What the program is made of; called last, may make another step."""
+        """The program's fingerprint; called last, may make another step."""
         return Fingerprint.untold("the lane has no program that could be described")
 
     def forward_flops(self) -> float | None:
@@ -180,7 +180,7 @@ class Program(ABC):
         return None
 
     def fingerprint_for(self, target: str) -> Fingerprint | str:
-        """What the program is made of on a GPU that is not here; or why that cannot be told, as one sentence.
+        """The fingerprint for a GPU that this machine lacks, or why there is none, as one sentence.
 
         Called in place of `compile` and all else, on a program that was built on the CPU, and runs nothing.
 
@@ -200,7 +200,7 @@ class Scores:
 
     @classmethod
     def of(cls, totals: Iterable[Iterable[float]]) -> "Scores":
-        """From each batch's sums over its samples: loss, hits among the first, among the first five, samples."""
+        """Combine the batches' sums over samples: loss, hits among the first, among the first five, samples."""
         loss, top1, top5, samples = (sum(column) for column in zip(*totals, strict=True))
         return cls(loss / samples, top1 / samples, top5 / samples)
 
@@ -222,7 +222,7 @@ class Trainer(Program):
 
     @abstractmethod
     def scores(self) -> Scores:
-        """Over all batches since the last call."""
+        """The scores over all batches since the last call."""
 
 
 class Framework(ABC):
@@ -235,7 +235,7 @@ class Framework(ABC):
     ranks: Ranks | None = None
 
     def join(self, ranks: Ranks) -> None:
-        """Be one of several processes that run a program together; called before all else that touches a device.
+        """Make this process one of several that run a program; called before anything touches a device.
 
         Raises:
             OSError: the ranks do not find each other; one sentence.
@@ -243,7 +243,7 @@ class Framework(ABC):
         raise NotImplementedError("the framework runs no program in several processes")
 
     def leave(self) -> None:  # noqa: B027 (a default, not an obligation)
-        """End what `join` began; called last, in every rank."""
+        """Undo `join`; called last, in every rank."""
 
     @abstractmethod
     def unavailable(self, workload: Workload, model: Model) -> str | None:
@@ -292,24 +292,24 @@ class Framework(ABC):
     def matrix_product(
         self, workload: Workload, left: NDArray[np.float32], right: NDArray[np.float32]
     ) -> Offered | None:
-        """What multiplies two matrices in the workload's precision, as the lane does in a network.
+        """A function that multiplies two matrices in the workload's precision, as the lane does in a network.
 
         Called after a build, as the two below. The call waits for its result, which it returns; nothing but the work
         itself may take time in it.
 
         Returns:
-            None where a lane has no such thing: it takes no part in finding what the machine can do.
+            None if the lane has no such function: it takes no part in measuring what the machine can do.
         """
         return None
 
     def convolution(
         self, workload: Workload, images: NDArray[np.float32], kernel: NDArray[np.float32]
     ) -> Offered | None:
-        """What convolves images (NHWC) with a kernel (OIHW), at stride 1 with a border of zeros, to the same size."""
+        """A function that convolves images (NHWC) with a kernel (OIHW) at stride 1, zero-padded to the same size."""
         return None
 
     def copy(self, workload: Workload, numbers: int) -> Offered | None:
-        """What reads so many float32 numbers and writes as many, with all threads: a copy, or the negatives."""
+        """A function that reads so many float32 numbers and writes as many, with all threads: a copy or negation."""
         return None
 
     def preload(self, lane: str) -> None:  # noqa: B027 (a default, not an obligation)
@@ -320,9 +320,9 @@ class Framework(ABC):
         return is_out_of_memory(error)
 
     def is_compilers_fault(self, error: BaseException) -> bool:
-        """Whether the framework's compiler, or what it made, failed: the lane's fallback flags may then help."""
+        """Whether the framework's compiler, or code that it made, failed: the lane's fallback flags may then help."""
         return False
 
     def said(self, error: BaseException) -> str:
-        """What an exception says, in half a sentence: its type and its reason."""
+        """Half a sentence on an exception: its type and its reason."""
         return f"{type(error).__name__}: {first_line(error)}"

@@ -1,4 +1,4 @@
-"""Whose fault an exception is: the user's network's, or the machine's; one rule for every framework."""
+"""Whether an exception is the user's network's fault or the machine's; the same rule for every framework."""
 
 import math
 import re
@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from fwbench.models.importing import ModelError, described
 
-# What is said when memory has run out, and by whom: PyTorch's allocator on the CPU, C++, CUDA, its libraries (cuBLAS,
-# cuDNN, ...), XLA, and TensorFlow's allocators.
+# Messages about a lack of memory: of PyTorch's allocator on the CPU, C++, CUDA, its libraries (cuBLAS, cuDNN, ...), XLA
+# and TensorFlow's allocators.
 _OUT_OF_MEMORY = (
     "can't allocate memory",
     "std::bad_alloc",
@@ -21,34 +21,34 @@ _OUT_OF_MEMORY = (
     "failed to allocate memory",
 )
 
-# Of a multiprocessor's own memory, which a kernel wants too much of: another kernel would do.
+# The kernel asked for too much of a multiprocessor's own memory; the device's memory is not full.
 _SHARED_MEMORY = "Shared memory size limit exceeded"
 
-# How much was asked for: `tried to allocate 8 bytes`, `Unable to allocate 4.00 TiB`, `allocating 2.5GiB`.
+# The amount that was requested: `tried to allocate 8 bytes`, `Unable to allocate 4.00 TiB`, `allocating 2.5GiB`.
 _ASKED = re.compile(r"\ballocat(?:e|ing) (\d+(?:\.\d+)?) ?([KMGTPE]i?B|B\b|bytes)", re.IGNORECASE)
-# And in TensorFlow: `OOM when allocating tensor with shape[64,224,224,3] and type float on /job:...`.
+# The same in TensorFlow: `OOM when allocating tensor with shape[64,224,224,3] and type float on /job:...`.
 _TENSOR = re.compile(r"shape\[([\d,]*)\] and type (\w+)")
 _PREFIXES = "BKMGTPE"
-# Bytes of a number of those types of TensorFlow's whose names do not end in their bits.
+# Bytes per number of TensorFlow's types whose names do not end in their number of bits.
 _WIDTHS = {"float": 4, "double": 8, "half": 2, "bool": 1}
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an exception, or one that it came of, means that the host's or the device's memory ran out."""
+    """Whether an exception, or one of its causes, means that the host's or the device's memory ran out."""
     return any(map(_says_so, chain(error)))
 
 
 def memory_asked(error: BaseException) -> int | None:
-    """Bytes that were asked for when memory ran out; None where no exception of those that led to this one tells."""
+    """Bytes that were requested when memory ran out; None if neither the exception nor its causes say."""
     return next((asked for one in chain(error) if _says_so(one) and (asked := _asked(str(one))) is not None), None)
 
 
 @contextmanager
 def faults(what: str) -> Iterator[None]:
-    """Make a `ModelError` of an exception in the user's code; a lack of memory is no fault of theirs.
+    """Turn an exception in the user's code into a `ModelError`, except a lack of memory, which is not its fault.
 
     Args:
-        what: raised it, for the sentence.
+        what: the code that raised it, for the sentence.
 
     Raises:
         ModelError: the code raised an exception; the sentence says which and where.
@@ -62,12 +62,12 @@ def faults(what: str) -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """What an exception says, in one line."""
+    """The first line of an exception's message."""
     return str(error).strip().partition("\n")[0][:300] or type(error).__name__
 
 
 def chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An exception and those that it came of; PyTorch's compilers keep theirs in an attribute."""
+    """An exception and its causes; PyTorch's compilers keep theirs in an attribute."""
     seen: set[int] = set()
     pending = [error]
     while pending:
@@ -82,7 +82,7 @@ def chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _says_so(error: BaseException) -> bool:
-    # By its name, so that no framework need be imported to know its exceptions.
+    # By name, so that no framework has to be imported to recognise its exceptions.
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     of_tensorflow = any(kind.__name__ == "OpError" for kind in type(error).__mro__)

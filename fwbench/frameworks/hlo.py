@@ -11,7 +11,7 @@ _OPERATOR = re.compile(r'^\s*(?:%[^=]+= )?"?(?:(?P<name>[a-z]\w*\.\w+)"?[ (<]|ca
 _FUNCTION = re.compile(r"^\s*func\.func (?:public |private )?@(?P<name>[\w.$-]+)\(", re.MULTILINE)
 _CALL = re.compile(r"\bcall @(?P<name>[\w.$-]+)\(")
 _ELEMENT = re.compile(r"tensor<(?:[\d?]+x)*(?P<type>\w+(?:<\w+>)?)[,>]")
-# Attributes without a meaning: names after the Python that made them, and where on one device an array lies.
+# Attributes without meaning for the arithmetic: names from the Python source, and where an array lies on one device.
 _IDLE = re.compile(
     r'(?:, )?(?:(?:jax\.result_info|jax\.arg_info|mhlo\.arg_name) = "[^"]*"'
     r"|sdy\.sharding = #sdy\.sharding<@empty_mesh[^>]*>)"
@@ -19,8 +19,8 @@ _IDLE = re.compile(
 _LOCATION = re.compile(r" loc\((?:[^()]|\([^()]*\))*\)|^#loc.*\n", re.MULTILINE)
 _MESH = re.compile(r"^\s*sdy\.mesh @empty_mesh .*\n", re.MULTILINE)
 
-# Optimised HLO: each instruction's name and its (first) element type; products, with their first operand's name; what
-# is asked of their operands; and what comes from a library.
+# Optimised HLO: each instruction's name and (first) element type; products with their first operand's name; the
+# precision asked of operands; calls of libraries.
 _DEFINED = re.compile(r"^\s*(?:ROOT )?%(?P<name>[\w.-]+) = \(*(?P<type>\w+)\[", re.MULTILINE)
 _PRODUCT = re.compile(
     r" (?P<kind>dot|convolution|custom-call)\((?:\w+\[[^\]]*\](?:\{[^}]*\})? )?%(?P<operand>[\w.-]+)(?P<rest>.*)"
@@ -73,7 +73,7 @@ def lowered(text: str) -> Lowered:
 
 
 def canonical(text: str) -> str:
-    """The module without what says nothing of its arithmetic: names, locations, shardings over no mesh, indentation."""
+    """The module without what has no arithmetic meaning: names, locations, shardings over no mesh, indentation."""
     functions = {match["name"]: f"f{number}" for number, match in enumerate(_FUNCTION.finditer(text))}
     text = re.sub(r"^module @\S+", "module @m", text, count=1, flags=re.MULTILINE)
     text = re.sub(r"@([\w.$-]+)", lambda match: f"@{functions.get(match[1], match[1])}", text)
@@ -114,7 +114,7 @@ def aliased(optimised: str) -> int:
 def _called(
     function: str, own: Mapping[str, Counter[tuple[str, str | None]]], calls: Mapping[str, Counter[str]]
 ) -> Counter[tuple[str, str | None]]:
-    """A function's operators and those of all it calls; StableHLO has no recursion."""
+    """A function's operators, including those of the functions it calls; StableHLO has no recursion."""
     total = Counter(own[function])
     for name, times in calls[function].items():
         for key, count in _called(name, own, calls).items():

@@ -1,4 +1,4 @@
-"""The precision probe: which arithmetic is in force, told by the error of one matrix product and one convolution.
+"""The precision probe: the error of one matrix product and one convolution shows which arithmetic is in force.
 
 A framework's settings promise an arithmetic; only a result shows it. Rounding both factors to a mantissa of m bits
 leaves a relative error near 2**-(m + 1), so IEEE float32 (23 bits), TF32 (10 bits) and bfloat16 (7 bits) lie decades
@@ -58,7 +58,7 @@ def operands() -> Operands:
 
 
 def reference(given: Operands) -> Products:
-    """The products in float64."""
+    """The operands' products in float64."""
     images = np.pad(given.images.astype(np.float64), ((0, 0), (1, 1), (1, 1), (0, 0)))
     windows = np.lib.stride_tricks.sliding_window_view(images, (3, 3), axis=(1, 2))
     convolution = np.einsum("bhwcij,ocij->bhwo", windows, given.kernel.astype(np.float64), optimize=True)
@@ -74,7 +74,7 @@ def classify(error: float) -> str:
 
 
 def check(asked: str, given: Operands, found: Products) -> dict[str, dict[str, Any]]:
-    """What the probe found, for the record: `error` and `arithmetic` of `matmul` and `convolution`.
+    """Check the probe's result; return `error` and `arithmetic` of `matmul` and `convolution` for the record.
 
     Raises:
         ArithmeticError: another arithmetic is in force than the one asked for.

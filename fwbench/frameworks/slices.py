@@ -1,4 +1,4 @@
-"""The equal slices of a batch, along its first axis, of which each rank of a program over several devices has one."""
+"""Equal slices of a batch along its first axis: one for each rank of a program over several devices."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from fwbench.frameworks.contract import Ranks
 
 
 def share(ranks: Ranks | None, array: NDArray[Any]) -> NDArray[Any]:
-    """This rank's slice of an array of samples; of a process that is alone all of it."""
+    """This rank's slice of an array of samples; without ranks all of it."""
     if ranks is None:
         return array
     samples = len(array) // ranks.size

@@ -1,4 +1,4 @@
-"""What every framework's training step shares: the labels, the optimizers' constants, the learning rate's schedule."""
+"""What all frameworks' training steps share: labels, the optimizers' constants, the learning rate's schedule."""
 
 import math
 from typing import Any
@@ -12,10 +12,10 @@ from fwbench.record.workload import Workload
 # The paper's Adam at 1e-4 (betas 0.9 and 0.999, epsilon 1e-8: both frameworks' defaults); SGD as torchvision trains.
 LEARNING_RATE = {"adam": 1e-4, "sgd": 1e-2}
 MOMENTUM = 0.9
-# By how many times the gradient exceeds the optimizer's first moment after the first step.
+# How many times the first moment after the first step must be multiplied to give the gradient.
 FIRST_MOMENT = {"adam": 1 / (1 - 0.9), "sgd": 1.0}
 
-# Steps over which the rate falls to zero in a benchmark of single steps: more than any benchmark makes.
+# Steps over which the rate falls to zero when single steps are measured: more than any benchmark makes.
 HORIZON = 100_000
 
 

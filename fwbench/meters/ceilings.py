@@ -21,17 +21,17 @@ from fwbench.record.workload import Workload
 # Sides of square matrices. A small product is over before anybody else gets onto a core, and a large one gives many
 # cores something to do, so several sizes are tried, and the best counts.
 _SIDES = {"cpu": (512, 1024, 2048, 4096, 8192), "gpu": (4096, 8192)}
-# Seconds of a product: by the rate of the size before, one that would take longer is not begun.
+# Seconds that a product may take, judged by the rate of the previous size; a longer one is not begun.
 _LONGEST = 0.1
-# Calls and seconds of each: a single call may meet somebody else on a core.
+# Calls, and seconds, of each: a single call may share its core with another process.
 _CALLS, _SECONDS = 5, 0.1
 
 # The convolution in the middle of ResNet-50, of as many images as take 20 ms at the best product's rate.
 _PIXELS, _CHANNELS, _KERNEL = 28, 256, 3
 _CONVOLUTION, _MOST_IMAGES = 0.02, 128
 
-# Bytes that are copied: four times the last cache, as STREAM asks for, but no more than these, as a virtual machine may
-# claim the cache of a whole host; and no more than a part of the memory.
+# Most bytes that are copied. A copy takes four times the last cache, as STREAM asks for; but a virtual machine may
+# report the cache of a whole host, and a part of the memory must suffice.
 _LEAST, _MOST = 64 * 2**20, 256 * 2**20
 _CACHES, _OF_MEMORY = 4, 16
 
@@ -40,7 +40,7 @@ Array = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class _Best:
-    """The fastest of some calls: operations or bytes a second, of what, by which library."""
+    """The fastest of some calls: its operations or bytes a second, its size and its library."""
 
     rate: float
     what: str
@@ -114,7 +114,7 @@ def _product(framework: Framework, workload: Workload, clock: Clock) -> _Best | 
 
 
 def _convolution(framework: Framework, workload: Workload, rate: float, clock: Clock) -> _Best | None:
-    # A border of zeros is multiplied too.
+    # The border of zeros is multiplied too.
     operations = 2.0 * _PIXELS**2 * _CHANNELS**2 * _KERNEL**2
     if operations > _LONGEST * rate:
         return None
@@ -136,9 +136,9 @@ def _copy(framework: Framework, workload: Workload, clock: Clock) -> _Best | Non
 
 
 def _fastest(offered: Offered, amount: float, what: str, clock: Clock) -> _Best:
-    """The rate of the fastest of several calls: whatever disturbs one makes it slower."""
+    """The rate of the fastest of several calls, as every disturbance makes a call slower."""
     call, library = offered
-    # Threads start, memory is touched for the first time, and a compiler may tune.
+    # The first call starts threads, touches memory, and may tune.
     call()
     seconds: list[float] = []
     begun = now = clock()

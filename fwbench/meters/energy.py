@@ -19,11 +19,11 @@ from fwbench.machine import nvml
 from fwbench.meters.latency import Clock
 from fwbench.record.measurement import Metric, unavailable
 
-# Steps of the counter that a window needs: one of fewer could be more than a tenth off at either end.
+# Steps of the counter that a window needs: with fewer it could be off by more than a tenth at either end.
 _STEPS = 10
-# However fine the steps: a device takes tenths of a second to draw the power of its load.
+# However small the steps: a device takes tenths of a second to reach the power of its load.
 SHORTEST_WINDOW = 1.0
-# Polls before the idle window, and seconds between them and in all; meanwhile the device settles.
+# Polls before the idle window, and seconds between them and in all, in which the device settles.
 _POLLS, _BETWEEN = 1000, 0.001
 POLLING = _POLLS * _BETWEEN
 
@@ -35,7 +35,7 @@ class Counter(TypingProtocol):
 
     @property
     def fault(self) -> str:
-        """Why its readings cannot be believed, as one of them has shown; empty as long as they can."""
+        """Why a reading has shown that the counter is wrong; empty as long as none has."""
 
     def read(self) -> float:
         """Joules since some fixed moment."""
@@ -52,7 +52,7 @@ class NvmlCounter:
         self.fault = ""
 
     def read(self) -> float:
-        """Joules since the driver was loaded; the last reading where this one fails, whose reason is then the fault."""
+        """Joules since the driver was loaded; if reading fails, the last reading, and `fault` gives the reason."""
         try:
             now = self._gpu.energy()
         except Exception as error:  # pynvml's own hierarchy: what has been timed must not be lost with it
@@ -80,18 +80,18 @@ class SummedCounter:
 
     @property
     def fault(self) -> str:
-        """The first one's that has one."""
+        """The fault of the first part that has one."""
         return next((each.fault for each in self._counters if each.fault), "")
 
     def read(self) -> float:
-        """Joules of all."""
-        # Polls of the counter's period make thousands of readings, of which the last two say what was drawn.
+        """Joules of all devices together."""
+        # Polling makes thousands of readings; only the last two are needed for `shares`.
         self.parts = [*self.parts[-1:], [each.read() for each in self._counters]]
         return sum(self.parts[-1])
 
     @property
     def shares(self) -> list[float]:
-        """Of what was drawn between the last two readings, each device's share."""
+        """Each device's share of the joules between the last two readings."""
         drawn = [end - start for start, end in zip(*self.parts, strict=True)]
         return [each / sum(drawn) for each in drawn] if sum(drawn) > 0 else []
 
@@ -140,7 +140,7 @@ def counter(
         except Exception as error:  # pynvml's own hierarchy, which exists only where pynvml does
             return f"{gpu.name} has no energy counter ({error})"
         return NvmlCounter(gpu)
-    # Beside the packages lies `psys`, which is the whole board and so contains them.
+    # `psys` lies beside the packages; it covers the whole board and so contains them.
     packages = [zone for zone in sorted(powercap.glob("*-rapl:*")) if _name(zone).startswith("package-")]
     if not packages:
         return "this CPU or virtual machine shows no RAPL energy counters"
@@ -179,7 +179,7 @@ def period(meter: Counter | str, clock: Clock, sleep: Callable[[float], None] = 
 def moves(
     meter: Counter, polls: int, clock: Clock, sleep: Callable[[float], None] = time.sleep
 ) -> list[tuple[float, float]]:
-    """When a counter was seen to have moved, in seconds, and the joules that it then stood at.
+    """When polls saw the counter move, in seconds, and the joules that it then showed.
 
     Args:
         polls: a millisecond apart, at least.
@@ -233,7 +233,7 @@ def energy(
     """
     moves = period(meter, clock, sleep)
     reason = too_short(window, moves)
-    # Of several ranks the first one decides: each other one makes its calls with it, whatever its own counter says.
+    # The first of several ranks decides; the others make the same calls whatever their own counters say.
     told = bool(program.agree(not reason))
     if isinstance(meter, str) or reason:
         if told:
@@ -265,7 +265,7 @@ def energy(
 
 
 def _load(program: Program, depth: int, window: float, clock: Clock) -> tuple[int, float]:
-    """Make calls until the window is full; how many, and in how many seconds."""
+    """Make calls until the window is full; return their number and seconds."""
     calls, start = 0, clock()
     while True:
         for _ in range(depth):

@@ -18,8 +18,8 @@ from fwbench.meters.energy import Counter, too_short
 from fwbench.meters.latency import Clock
 from fwbench.record.measurement import Metric, unavailable
 
-# Seconds after which a counter is read within an epoch, too: RAPL's start again after 65 kJ, a minute or more at full
-# load, and only once between two readings can be told.
+# Seconds after which a counter is read within an epoch too: RAPL's start again at 65 kJ, after a minute or more at full
+# load, and of several restarts between two readings only one can be noticed.
 _LONGEST_UNREAD = 20.0
 
 
@@ -139,7 +139,7 @@ class Epochs:
         return self._evaluate("test")[0] if "test" in self._data.sizes else None
 
     def _evaluate(self, split: str) -> tuple[Scores, float, float]:
-        """The scores, seconds spent waiting for data, and seconds spent computing."""
+        """The scores, the seconds spent waiting for data, and the seconds spent computing."""
         waiting = computing = 0.0
         for waited, (images, labels) in self._waited(split, 0):
             waiting += waited
@@ -152,12 +152,12 @@ class Epochs:
         return scores, waiting, computing + self._clock() - begun
 
     def _read(self) -> float:
-        """Joules by the counter; 0 where there is none."""
+        """Joules by the counter; 0 without a counter."""
         self._last_read = self._clock()
         return self._counter.read() if self._counter else 0.0
 
     def _waited(self, split: str, epoch: int) -> Iterator[tuple[float, Batch]]:
-        """Batches, each with the seconds it was waited for; the first one's include the loader's start."""
+        """Batches, each with the seconds spent waiting for it; the first wait includes the loader's start."""
         begun = self._clock()
         for batch in self._data.batches(split, self._batch_size, epoch):
             yield self._clock() - begun, batch
@@ -216,7 +216,7 @@ def fitting(
 
 
 def _energy(steady: Sequence[Epoch], counter: Counter, period: Metric, only_one: str) -> Metric:
-    """The mean: one epoch may end before the counter has moved, of all together it misses a step at most."""
+    """Mean energy of an epoch. One may end before the counter moves; over all at most one step is missed."""
     source = f"{counter.name}; mean of the {len(steady)} epochs after the first"
     seconds = sum(epoch.seconds for epoch in steady)
     if not steady:

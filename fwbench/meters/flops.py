@@ -13,9 +13,9 @@ PASSES = {"inference": 1, "train_step": 3}
 
 
 def model_flops(workload: Workload, model: Model, program: Program) -> Metric:
-    """Of a call: two for each multiply-accumulate of a forward pass over the batch, three times that in training.
+    """Count a call's operations: two for each multiply-accumulate of the batch's forward pass, thrice that in training.
 
-    The model's own figure is the same in every lane. Where it has none, or has it of other sizes, the traced program is
+    The model's own figure is the same in every lane. If it has none, or none for these sizes, the traced program is
     counted, and lanes may differ.
     """
     passes = PASSES[workload.mode]

@@ -1,4 +1,4 @@
-"""A heap that still grows: what is measured meanwhile is no steady state."""
+"""A heap that still grows: measurements made meanwhile show no steady state."""
 
 import dataclasses
 import resource
@@ -9,21 +9,21 @@ from fwbench.frameworks.contract import Program
 from fwbench.meters.latency import Clock
 from fwbench.record.measurement import Metric
 
-# A pass is made so many times at most: a program that maps fresh memory at every call never settles.
+# Most repeats of a pass: a program that maps fresh memory at every call never settles.
 PASSES = 4
 
-# Page faults that do not matter, a second and at all: 20 MiB of fresh memory, and 1 MiB. A page of it took 6 us on a
-# virtual machine, so that 5,000 of them take 3 % of a second.
+# Page faults that may be ignored, per second and in all: 20 MiB of fresh memory, and 1 MiB. A page took 6 us on a
+# virtual machine, so 5,000 of them take 3 % of a second.
 _FAULTS, _FEW = 5000, 256
 
 
 def page_faults() -> int:
-    """Pages that this process has been given so far, for want of which it had to wait."""
+    """Pages that this process has been given so far and had to wait for."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def settle(program: Program, measure: Callable[[], Any], clock: Clock, faults: Callable[[], int] = page_faults) -> int:
-    """Measure, and once more while the process grew meanwhile.
+    """Measure, and measure again if the process grew meanwhile.
 
     XLA takes a call's buffer on a CPU when the call is enqueued, and gives it back some time after its result is ready,
     so that a process holds several. glibc may not find the next one's place in what the last one left, either: it cuts
@@ -51,7 +51,7 @@ def settle(program: Program, measure: Callable[[], Any], clock: Clock, faults: C
 
 
 def noted(metric: Metric, passes: int) -> Metric:
-    """The metric, whose source tells how many passes were made where that is more than one."""
+    """The metric; its source says how many passes were made if there was more than one."""
     if passes == 1:
         return metric
     return dataclasses.replace(metric, source=f"{metric.source}, pass {passes}, as memory grew before")

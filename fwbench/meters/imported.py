@@ -29,7 +29,7 @@ def also_imported(lane: Lane, before: Container[str], now: Container[str]) -> li
 
 
 def with_others(metrics: Mapping[str, Metric], others: Sequence[str]) -> dict[str, Metric]:
-    """The metrics of a process that holds other frameworks too: its own framework needs at most the memory read."""
+    """The metrics of a process that holds other frameworks too: its own one needs at most the memory that was read."""
     return {
         name: dataclasses.replace(metric, source=f"{metric.source}, {' and '.join(others)} among them", at_most=True)
         if name in _HOLDING and metric.value is not None

@@ -12,7 +12,7 @@ from fwbench.suite.profiles import Protocol
 
 Clock = Callable[[], float]
 
-# A program of microseconds would otherwise fill the record: more rounds than this tell nothing new of one process.
+# A program of microseconds would otherwise fill the record; more rounds than this add nothing about one process.
 MAX_ROUNDS = 10_000
 
 # Samples needed for the sample maximum to bound the percentile from above with 95 % confidence:
@@ -45,7 +45,7 @@ def latencies(program: Program, protocol: Protocol, clock: Clock) -> list[float]
 
 
 class _Enough:
-    """Decides after each call whether it was the last."""
+    """Decides after each call whether to stop."""
 
     def __init__(self, protocol: Protocol) -> None:
         self._protocol = protocol
@@ -55,7 +55,7 @@ class _Enough:
         self._mean = self._squares = 0.0
 
     def __call__(self, sample: float, spent: float) -> bool:
-        """Whether calls are enough, the last of which took `sample` of the `spent` seconds."""
+        """Whether to stop after a call that took `sample` seconds; `spent` is the time so far."""
         protocol = self._protocol
         self._n += 1
         n = self._n
@@ -91,7 +91,7 @@ def percentiles(samples: Sequence[float]) -> dict[str, Metric]:
 
 
 def drift(samples: Sequence[float]) -> Metric:
-    """The share by which calls became slower, or below 0 faster, as where a processor grows hot and clocks down.
+    """By how much calls became slower (below 0: faster), as when a processor heats up and lowers its clock rate.
 
     From the median of the first third of them to that of the last third.
     """

@@ -18,7 +18,7 @@ _PROC = Path("/proc/self")
 # Linux keeps resident memory in a counter that each CPU updates in steps of up to 64 pages (lib/percpu_counter.c).
 _IMPRECISION = 64 * os.sysconf("SC_PAGE_SIZE") * (os.cpu_count() or 1)
 
-# Seconds. A thread of XLA's gives a call's buffer back only after its result is ready; what it still held when the heap
+# Seconds. A thread of XLA's frees a call's buffer some time after the result is ready; what it still held when the heap
 # was trimmed would count beside the next call's own.
 _GIVEN_BACK = 0.05
 
@@ -38,7 +38,7 @@ def memory(
         work: what to do, to its end: a step in a pass of its own, or a whole training.
         number: of the GPU among those that CUDA sees.
         count: of GPUs from there on, where several compute; a metric is then the largest of any of them.
-        sleep: for so many seconds, until threads of the program have given back what they hold.
+        sleep: waits so many seconds, until threads of the program have freed what they hold.
 
     Returns, all in bytes:
         `device_initial_memory`, `device_peak_memory`: what the framework had of its device allocator before, and at
@@ -82,11 +82,11 @@ def memory(
 
 
 def trim_heap() -> None:
-    """Give freed heap pages back (glibc), so that what the build threw away does not count as the program's."""
+    """Return freed heap pages to the system (glibc), so that memory freed after the build does not count."""
     try:
         ctypes.CDLL("libc.so.6").malloc_trim(0)
     except (OSError, AttributeError):
-        return  # another libc; its allocator keeps what it keeps
+        return  # another libc, whose allocator cannot be trimmed
 
 
 def _reset_host_peak(proc: Path) -> str | None:

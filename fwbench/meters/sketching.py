@@ -21,18 +21,18 @@ from fwbench.record.sketch import STEPS, UNIT, Sketch
 
 Array = NDArray[Any]
 
-# Slots of an output, and of each group of losses, gradients or statistics; and the most groups of each quantity:
-# so many that a record grows by less than 8 KiB.
+# Slots of an output, and of each group of losses, gradients or statistics; and the largest number of groups of each
+# quantity. A record grows by less than 8 KiB with these.
 _WIDE, _NARROW = 256, 3
 _GROUPS = {"output": 1, "losses": 2, "gradients": 192, "statistics": 48}
-# Slots in which movements are measured before they are folded to fewer: a multiple of both counts.
+# Slots in which movements are measured before they are folded to fewer slots: a multiple of both counts.
 _FINE = 768
-# Numbers that are given signs at once.
+# Numbers that get their signs at once.
 _CHUNK = _FINE << 12
 
-# Where a training step is random, the first losses of so many draws are averaged.
+# Draws whose first losses are averaged if a training step is random.
 DRAWS = 8
-# Where a loss moves by a larger share than this, the training step may be random.
+# A training step may be random if a loss moves by a larger share than this.
 _SUSPICIOUS = 2.0**-16
 
 
@@ -105,13 +105,13 @@ def of_training(
             draws = []
     for draw in range(2, DRAWS) if draws else ():
         draws.append(first_loss(weights, draw))
-        # By chance two draws may leave a layer alone, and six more hardly ever do.
+        # Two draws may leave a layer unchanged by chance; six more hardly ever do.
         elsewhere.append(_all_folded(reached()))
     return _sketches(steps, elsewhere) | ({"draws": draws} if draws else {})
 
 
 def _moved(weights: Mapping[str, Array], precision: str) -> Weights:
-    """Make each weight some rounding units larger or smaller, the same ones in every lane."""
+    """Make each weight some rounding units larger or smaller, by the same choice in every lane."""
     signs = np.random.default_rng(0).choice(np.array([-1, 1], np.float32), _CHUNK)
     factors = 1 + np.float32(STEPS[precision] * UNIT[precision]) * signs
     moved = {}
@@ -133,13 +133,13 @@ class _Folded:
 # A wrong program may have computed infinities.
 @np.errstate(invalid="ignore", over="ignore")
 def _all_folded(results: Mapping[str, Any]) -> dict[str, _Folded]:
-    """Each result that there is: an array, or arrays by their names."""
+    """Fold each result that exists: an array, or arrays by name."""
     return {name: _folded(name, result) for name, result in results.items() if result is not None and len(result)}
 
 
 @np.errstate(invalid="ignore")
 def _sketches(results: Mapping[str, Any], elsewhere: Sequence[Mapping[str, _Folded]]) -> dict[str, Any]:
-    """A sketch as JSON of each result.
+    """A sketch of each result, as JSON.
 
     Args:
         elsewhere: the same of other runs, of which the furthest says how far each group moves.
@@ -162,7 +162,7 @@ def _folded(quantity: str, result: Mapping[str, Array] | Array) -> _Folded:
     arrays = result if isinstance(result, Mapping) else {quantity: result}
     parts = [list(group) for group in np.array_split(sorted(arrays), min(len(arrays), _GROUPS[quantity]))]
     names = tuple(group[0] if len(group) == 1 else f"{group[0]} ... {group[-1]}" for group in parts)
-    # The sum of two groups' slots is that of both together.
+    # Slots add up: the sum of two groups' slots is that of both groups together.
     slots = np.array([sum(_slots(name, arrays[name]) for name in group) for group in parts])
     squares = [sum(float(np.vdot(flat, flat)) for flat in _flat(arrays, group)) for group in parts]
     return _Folded(names, slots, np.sqrt(squares))

@@ -1,4 +1,4 @@
-"""The start: what a user waits for until calls take what they will take from then on.
+"""The start: what a user waits for until calls take their lasting time.
 
     |<-- compile -->|<-- call -->|<-- call -->|<- call ->|<- call ->|<- call ->| ...
                                               |<-- steady: three in a row
@@ -15,14 +15,14 @@ from fwbench.frameworks.contract import CompileTimes, Program
 from fwbench.meters.latency import MAX_ROUNDS, Clock
 from fwbench.record.measurement import Metric, unavailable
 
-# Steady calls take at most so many times the median of the latency pass, and so many follow one another: a call may be
-# quick before the one that records a CUDA graph.
+# A steady call takes at most so many times the median of the latency pass, and so many of them follow each other: the
+# call before a CUDA graph is recorded may be fast, too.
 _FACTOR = 2.0
 _IN_A_ROW = 3
 
 
 class Start:
-    """Compiles a program and makes its first calls, one by one; what lies between them does not count.
+    """Compiles a program and makes its first calls one by one; the time between them does not count.
 
     Args:
         clock: seconds.
@@ -33,7 +33,7 @@ class Start:
         self._clock = clock
         self._compiling = 0.0
         self._calls: list[float] = []
-        # Of the calls that compiled something the last.
+        # The last call that compiled something.
         self._last_compiling = -1
 
     def compile(self) -> CompileTimes:
@@ -56,7 +56,7 @@ class Start:
         seconds = self._clock() - begun
         if self._program.compilations() != before:
             self._last_compiling = len(self._calls)
-        # A program of microseconds is called a million times in a second, and is steady long before.
+        # A program of microseconds makes a million calls a second and is steady long before; the rest are not stored.
         if len(self._calls) < MAX_ROUNDS:
             self._calls.append(seconds)
         return seconds

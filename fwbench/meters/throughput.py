@@ -6,7 +6,7 @@ from fwbench.frameworks.contract import Program
 from fwbench.meters.latency import Clock
 from fwbench.record.measurement import Metric
 
-# Enough to keep any device's queue full; more would only hold more outputs.
+# Enough to fill any device's queue; more would only hold more outputs.
 _MOST_CALLS = 1000
 
 
@@ -43,6 +43,6 @@ def throughput(program: Program, batch_size: int, calls: int, window: float, clo
         wait()
         elapsed += clock() - start
         done += calls
-        # What ranks need to agree counts for neither, but it passes, too.
+        # Ranks' agreement is not timed, but the window includes it.
         if program.agree(clock() - begun >= window):
             return Metric(done * batch_size / elapsed, f"{done} calls, one wait every {calls}")

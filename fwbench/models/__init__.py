@@ -1,4 +1,4 @@
-"""The models: what each one is, as data. Networks themselves lie with each framework, or in the user's own modules."""
+"""The models, described as data. The networks lie with each framework, or in the user's own modules."""
 
 from fwbench.models.catalog import CATALOG
 from fwbench.models.importing import ModelError

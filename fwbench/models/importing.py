@@ -57,14 +57,14 @@ def load(path: str) -> Any:
 
 
 def arguments(builder: Callable[..., Any], sizes: Mapping[str, int]) -> dict[str, int]:
-    """Of a model's axes, those that a builder has parameters for."""
+    """The axes of a model for which a builder has parameters."""
     known = parameters(builder) or {}
     return {axis: size for axis, size in sizes.items() if axis in known}
 
 
 def parameters(builder: Callable[..., Any]) -> dict[str, inspect.Parameter] | None:
     """The parameters of a call by name; None where Python cannot tell, as of many functions in C."""
-    # A metaclass may have a call of its own that passes everything on, as Flax NNX's has.
+    # A metaclass may have a call of its own that passes all arguments on, as Flax NNX's has.
     passed_on = inspect.isclass(builder) and type(builder).__call__ is not type.__call__
     try:
         found = dict(inspect.signature(builder.__init__ if passed_on else builder).parameters)

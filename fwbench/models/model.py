@@ -14,7 +14,7 @@ LinearInit = Literal["uniform_fan_in", "uniform_fan_out", "normal_0.01", "xavier
 LOSSES = ("cross_entropy", "mse")
 QUANTITIES = ("output", "loss", "gradients", "statistics", "sgd", "adam")
 
-# Whose names and layouts are the canonical ones, where a model has a network in it.
+# A model's canonical names and layouts are this framework's, if the model has a network in it.
 REFERENCE = "torch"
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
@@ -156,18 +156,18 @@ class Model:
         return REFERENCE if REFERENCE in self.networks else next(iter(self.networks), REFERENCE)
 
     def sweep(self) -> list[tuple[tuple[str, int], ...]]:
-        """Every combination of the axes that have several values, as a workload holds it; one empty one without any."""
+        """Every combination of values of the axes with several values; a single empty combination if there is none."""
         swept = [[(axis, value) for value in values] for axis, values in self.axes.items() if isinstance(values, tuple)]
         return list(itertools.product(*swept))
 
     def sizes(self, chosen: Sequence[tuple[str, int]] = ()) -> dict[str, int]:
-        """The value of every axis: the chosen one, or the fixed or first one."""
+        """The value of every axis: the chosen value, or else the fixed or the first one."""
         defaults = {axis: values if isinstance(values, int) else values[0] for axis, values in self.axes.items()}
         return defaults | dict(chosen)
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Of a sample of the model's only input, at its axes' first values; images are (height, width, channels).
+        """A sample's shape in the model's only input, at its axes' first values; images are (height, width, channels).
 
         Raises:
             ValueError: the model has several inputs.

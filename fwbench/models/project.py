@@ -1,4 +1,4 @@
-"""What a run knows of the project that it measures: where its modules lie, and its models by name."""
+"""The project that a run measures: where its modules lie, and its models by name."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -39,7 +39,7 @@ class Project:
 
 
 def complete(model: Model) -> Model:
-    """The model with the networks that installed lanes bring for it, in frameworks in which it names none itself."""
+    """The model, with networks from installed lanes in the frameworks for which it names none itself."""
     brought = lanes.networks(model.name)
-    # Its own first, for the sake of the order, and last, for it to win.
+    # The model's own networks come first, to keep their order, and again last, to win.
     return Model.from_json({**model.to_json(), "networks": model.networks | brought | model.networks})

@@ -115,7 +115,7 @@ def canonical(source: str, model: Model, shapes: Mapping[str, Shape], seed: int,
         return draw(model, shapes, seed)
     with np.load(initial) as stored:
         values = {name: stored[name] for name in shapes if name in stored and stored[name].shape == tuple(shapes[name])}
-    # Another framework's network may have weights of other names, which the digest of all will show.
+    # Another framework's network may have other names; the digest of all weights then shows it.
     others = draw(model, {name: shape for name, shape in shapes.items() if name not in values}, seed)
     return {
         name: _without_constants(model, name, values[name], seed) if name in values else others[name] for name in shapes
@@ -123,7 +123,7 @@ def canonical(source: str, model: Model, shapes: Mapping[str, Shape], seed: int,
 
 
 def _without_constants(model: Model, name: str, values: NDArray[np.float32], seed: int) -> NDArray[np.float32]:
-    """Initial values as they are, but for a tensor that is constant: that is moved, so that no part is without effect.
+    """Initial values in which no tensor is constant, so that no part of the network is without effect.
 
     Zeros become 0.02 N(0, 1); another constant c becomes c (1 + 0.1 N(0, 1)), and a running variance c (1 +- 0.2).
     """

@@ -35,7 +35,7 @@ STEPS = 5
 SGD = {"learning_rate": 1e-2, "momentum": 0.9}
 ADAM = {"learning_rate": 1e-4}
 
-# Two outputs of one program that are further apart come of other random numbers.
+# Two outputs of one program that are further apart have drawn different random numbers.
 CHANCE = 1e-9
 
 
@@ -59,7 +59,7 @@ class Point:
         return f"{self.weights} weights" + ("" if self.scale == 1 else f", inputs times {self.scale:g}")
 
 
-# Where every quantity is compared, trajectories included.
+# The point at which every quantity is compared, trajectories included.
 MAIN = Point()
 
 
@@ -127,7 +127,7 @@ class Case:
 
 
 class InitialUnknownError(ModelError):
-    """The reference's framework cannot tell which values a network starts from."""
+    """The reference's framework cannot report the values that its network starts from."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ class Side(ABC):
     def backward(self, point: Point = MAIN) -> Backward:
         """One forward and one backward pass."""
         if point not in self._backward_passes:
-            # Before the new ones come: there is no room for both.
+            # Freed before the new ones exist: there is no room for both.
             self._backward_passes.clear()
             self._forward_passes[point], self._backward_passes[point] = self._backward(point)
         return self._backward_passes[point]
@@ -265,7 +265,7 @@ class Side(ABC):
 
     @abstractmethod
     def _backward(self, point: Point) -> tuple[Forward, Backward]:
-        """Both, as what differentiates goes forward, too."""
+        """Both results, as differentiating goes forward too."""
 
 
 def length(array: Array) -> float:
@@ -297,7 +297,7 @@ def side(framework: str) -> type[Side]:
     return found
 
 
-# One: the sides of a proof ask for the same in turn, and ViT-B/16's take a third of a gigabyte.
+# One entry, as the two sides of a proof ask for the same in turn, and ViT-B/16's weights take a third of a gigabyte.
 @functools.lru_cache(maxsize=1)
 def _weights(
     model: Model, axes: tuple[tuple[str, int], ...], kind: Draw, shapes: tuple[tuple[str, Shape], ...]

@@ -13,7 +13,7 @@ Quantity = Literal["output", "loss", "gradients", "statistics", "sgd", "adam"]
 
 FORWARD: tuple[Quantity, ...] = ("output", "loss", "statistics")
 
-# By the name of a tensor, or of the quantity where it is one number or array.
+# Errors by the name of a tensor, or of the quantity if that is one number or array.
 Errors = dict[str, float]
 
 # Largest admissible error in float64, unless the model has a tolerance of its own. A right port reaches 1e-13 where
@@ -36,10 +36,10 @@ BOUNDS: dict[Quantity, float] = {
 # have a million.
 ROUNDINGS = 1e3
 
-# What underflows in float64 has no digits to compare.
+# A tensor that underflows in float64 has no digits to compare.
 _UNDERFLOW = 1e-290
 
-# Between these lie the errors of networks that are the same but for a part that rounds to float32.
+# Errors between these bounds suggest networks that are the same except for a part that rounds to float32.
 _OF_FLOAT32 = (1e-9, 1e-6)
 
 
@@ -48,7 +48,7 @@ class NotTheSame(AssertionError):  # noqa: N818 (a finding about two networks ra
 
 
 def bound(model: Model, quantity: Quantity) -> float:
-    """The model's own, or the usual one."""
+    """The model's own bound, or the usual one."""
     return model.tolerance.get(quantity, BOUNDS[quantity])
 
 
@@ -104,7 +104,7 @@ def measure(quantity: Quantity, reference: Side, candidate: Side, point: Point =
             admitted,
         )
     actual, expected = (_answers(quantity, answers.forward(point)) for answers in (candidate, reference))
-    # At the canonical weights nothing saturates, and a forward pass of full size is made once.
+    # At the canonical weights nothing saturates, so that a single forward pass of full size is made.
     rounding = _answers(quantity, reference.rounding(point)) if point != MAIN else dict.fromkeys(expected, 0.0)
     return {
         name: relative_l2(actual[name], array, _floor(rounding[name], admitted)) for name, array in expected.items()

@@ -38,9 +38,9 @@ from fwbench.parity.power import Power
 
 State = dict[str, jax.Array]
 
-# XLA's options for a program that runs a few times, in less than it would take to optimise it.
+# XLA's options for a program that runs only a few times, so that optimising it would take longer than it saves.
 _AS_WRITTEN = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
-# Not for this model: the loops that XLA makes of its convolutions' gradients in float64 are ten times slower so.
+# Not for this model: with them XLA's loops for the gradients of its convolutions are ten times slower in float64.
 _HEAVY = frozenset({"resnet50"})
 
 
@@ -81,7 +81,7 @@ class JaxSide(Side):
         """Parameters, running statistics and inputs on the device, as `answer` takes them."""
         device = jax.devices(self.case.device)[0]
         with self.arithmetic():
-            # Onto a device that is named, as all results are: for other arguments a program is compiled once more.
+            # On a named device, like all results: for arguments placed otherwise a program is compiled again.
             weights = jax.device_put(self.case.weights(self.network.shapes, point), device)
             inputs = self.network.place(self.case.inputs(point), self.case.dtype, device)
         parameters = {name: value for name, value in weights.items() if not is_statistic(name)}
@@ -125,7 +125,7 @@ class JaxSide(Side):
         return self.answer(parameters, statistics, inputs, streams=key, key=switched_on)[1][0]
 
     def _depends_on_key(self, function: Callable[..., jax.Array]) -> bool:
-        """Whether an output depends on the key at all, as the traced program shows without being compiled."""
+        """Whether an output depends on the key at all, as the traced program shows without compiling."""
         arguments = self.arguments()
         with self.arithmetic():
             program = jax.make_jaxpr(function)(*arguments, np.uint32(0))
@@ -133,7 +133,7 @@ class JaxSide(Side):
         return bool(used[-1])
 
     def trains_as_it_infers(self) -> bool:
-        """Whether the programs that differentiate are the same in both modes, as they are traced."""
+        """Whether the programs that differentiate are the same in both modes, as their traces show."""
         return self._traced() == JaxSide(replace(self.case, mode="eval"), network=self.network)._traced()
 
     def _traced(self) -> tuple[str, list[bytes]]:
@@ -141,7 +141,7 @@ class JaxSide(Side):
         with self.arithmetic():
             program = jax.make_jaxpr(jax.value_and_grad(self.answer, has_aux=True))(*arguments)
             constants = [np.asarray(constant).tobytes() for constant in program.consts]
-        # Addresses of the functions that stand behind rules of differentiation, which are applied here.
+        # Addresses of functions behind rules of differentiation, which these programs have applied already.
         return re.sub(r" at 0x[0-9a-f]+", "", str(program)), constants
 
     def losses(self, optimizer: Optimizer) -> Array:
@@ -155,7 +155,7 @@ class JaxSide(Side):
             return optax.apply_updates(parameters, update), memory
 
         losses, gradients = [self.backward().loss], self.backward().gradients
-        # They are given up step by step: kept, those of a large network would fill the memory.
+        # Released step by step: together the buffers of a large network would fill the memory.
         self._backward_passes.clear()
         parameters, _, inputs = self.arguments()
         with self.arithmetic():
@@ -168,7 +168,7 @@ class JaxSide(Side):
         return np.array(losses)
 
     def power(self, reference: Side, points: Sequence[Point], seconds: float) -> Power | None:
-        # It plants mistakes in what this class runs.
+        # Imported here, as that module plants mistakes in what this class runs.
         from fwbench.parity.power.search import power
 
         return power(self, reference, points, seconds=seconds) if self.network.shapes else None
@@ -215,7 +215,7 @@ class JaxSide(Side):
 
 
 def _advanced(array: Any, streams: Any) -> Any:
-    """Another key in the place of a random stream's; any other array as it is."""
+    """The state of a random stream with another key; any other array unchanged."""
     is_key = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
     return jax.random.fold_in(array, streams) if is_key and streams is not None else array
 

@@ -8,7 +8,7 @@ from fwbench.models.weights import Shape, is_statistic
 from fwbench.parity.case import side
 from fwbench.parity.errors import NotTheSame
 
-# Unmatched weights that a sentence lists.
+# Most unmatched weights that a sentence lists.
 _LISTED = 6
 
 

@@ -31,7 +31,7 @@ from fwbench.parity.store import MUTATIONS, Full, Key, Nearest, Proved, made_wit
 
 Send = Callable[[Mapping[str, Any]], None]
 
-# Mistakes are planted for half as long as the proof took, or as one of so many seconds would have taken.
+# Mistakes are planted for half as long as the proof took, or for half of so many seconds if that is longer.
 _PLANTING = 40.0
 
 
@@ -52,7 +52,7 @@ def run(job: Mapping[str, Any], send: Send) -> None:
 
 
 def _missing(frameworks: Iterable[str]) -> str | None:
-    """A module that a proof of these frameworks needs and that this interpreter does not have."""
+    """A module that a proof of these frameworks needs and that this interpreter lacks."""
     for framework in frameworks:
         try:
             side(framework)
@@ -63,7 +63,7 @@ def _missing(frameworks: Iterable[str]) -> str | None:
 
 
 def _of(model: Model, candidate: str, send: Send, *, full: bool = False) -> Proved:
-    # Before the proof: whatever is edited meanwhile has not been proved.
+    # Stamped before the proof: an edit meanwhile has not been proved.
     key = Key.of(model, candidate)
     errors: dict[str, float] = {}
     bounds: dict[str, float] = {}
@@ -80,7 +80,7 @@ def _of(model: Model, candidate: str, send: Send, *, full: bool = False) -> Prov
             for quantity in proof.quantities:
                 send({"stage": f"{mode}: {quantity}"})
                 bounds[quantity] = bound(model, quantity)
-                # Of both modes the larger one.
+                # The larger error of the two modes.
                 errors[quantity] = max(proof.prove(quantity), errors.get(quantity, 0.0))
             notes.append(proof.note)
             points |= dict.fromkeys(proof.points)
@@ -88,7 +88,7 @@ def _of(model: Model, candidate: str, send: Send, *, full: bool = False) -> Prov
             nearest.append(proof.nearest)
             gc.collect()
         sentence = " ".join(dict.fromkeys(filter(None, notes)))
-        # A full proof's number of mistakes must not depend on how fast the machine is.
+        # The number of mistakes in a full proof must not depend on the machine's speed.
         spent = max(time.monotonic() - begun, _PLANTING) / 2 if not full else math.inf
         seconds = spent / len(modes_apart(model))
         for mode in modes_apart(model):
@@ -119,7 +119,7 @@ def _of_suite(model: Model, candidate: str, device: Device, send: Send) -> Prove
     proved = _of(model, candidate, send, full=True)
     if proved.state != "proved":
         return proved
-    # The two frameworks of the suite's own models; a user's need have neither.
+    # The suite's own models need these two frameworks; a user's model need not.
     from fwbench.parity.float32 import SuiteProof
 
     mutations = importlib.import_module(MUTATIONS[candidate])

@@ -26,16 +26,16 @@ from fwbench.parity.matching import has_statistics, match, shapes
 from fwbench.parity.power import Power
 from fwbench.parity.store import Nearest
 
-# Where else output, loss, gradients and statistics are compared. What holds at the canonical weights alone may be a
-# clip, or a branch, that they do not reach (the wide ones do), or an epsilon that is lost beside them (not beside the
-# small ones).
+# The other points at which output, loss, gradients and statistics are compared. At the canonical weights alone two
+# networks may agree although a clip or a branch differs that these do not reach (the wide ones do), or an epsilon that
+# is lost beside them (not beside the small ones).
 ELSEWHERE = (Point("initial"), Point("perturbed", 4.0), Point("unit", 0.25), Point("small"))
 _OF_FUNCTIONS = (Point(scale=4.0), Point(scale=0.25))
 
-# A point at which the reference knows its own output, loss or gradients less well than this tells nothing.
+# A point shows nothing if rounding may move the reference's output, loss or gradients by more than this share.
 _UNKNOWN = 1e-3
 
-# Samples of a proof, and of one in training mode, whose batch normalisation needs some.
+# Samples of a proof, and of a proof in training mode, in which batch normalisation needs several.
 _BATCH, _TRAIN_BATCH = 2, 8
 
 
@@ -61,7 +61,7 @@ class Proof:
         batch_size = _BATCH
         if mode == "train":
             batch_size = model.proof_batch or (_TRAIN_BATCH if has_statistics(model) else _BATCH)
-        # Whatever differentiates is small, for the sake of time; a forward pass in eval mode takes the model's sizes.
+        # Programs that differentiate get small inputs to save time; forward passes in eval mode the model's sizes.
         self._backward = Case(model, mode, axes=axes, batch_size=batch_size)
         self._forward = self._backward if mode == "train" else Case(model, mode)
 
@@ -132,7 +132,7 @@ class Proof:
         return other.power(one, points, seconds)
 
     def _findings(self, quantity: Quantity) -> "list[tuple[Case, _Findings]]":
-        """By the cases that a quantity is compared in: forward passes at full size, and all else on small inputs."""
+        """The results by case: forward passes at full size, and all else on small inputs."""
         cases = [self._forward, self._backward] if quantity in FORWARD else [self._backward]
         return [(case, self._find(case)) for case in dict.fromkeys(cases)]
 
@@ -146,12 +146,12 @@ class Proof:
 
 
 def modes(model: Model) -> tuple[Mode, ...]:
-    """Both, but of a plain function, which cannot be trained."""
+    """The modes of a model's proof: both; only inference for a plain function, which cannot be trained."""
     return MODES if shapes(model, model.reference) else MODES[:1]
 
 
 def modes_apart(model: Model) -> tuple[Mode, ...]:
-    """Both, where batch normalisation makes two computations of them; else they differ in randomness at most."""
+    """Both modes, if batch normalisation computes differently in them; otherwise they differ in randomness at most."""
     return MODES if has_statistics(model) else MODES[:1]
 
 
@@ -178,15 +178,15 @@ class _Findings:
 
 @functools.cache
 def _find(case: Case, candidate: str, quantities: tuple[Quantity, ...], points: tuple[Point, ...]) -> _Findings:
-    """From two sides built once."""
+    """Compare two sides, which are built once."""
     one, other = side(case.model.reference)(case), side(candidate)(case)
     note = ""
     if case.mode == "train":
         note = randomness.check(one, other, candidate)
         if "statistics" not in quantities and one.trains_as_it_infers() and other.trains_as_it_infers():
-            # What holds of one program holds of the same program.
+            # The two modes run the same program, so the errors of one hold for the other.
             return replace(_find(replace(case, mode="eval"), candidate, quantities, points), note=note)
-    # What differentiates first: its forward pass serves the other quantities too.
+    # Differentiate first, as its forward pass serves the other quantities too.
     ordered = sorted(quantities, key=FORWARD.__contains__)
     errors = {MAIN: {quantity: measure(quantity, one, other) for quantity in ordered}}
     left_out: dict[str, str] = {}
@@ -203,7 +203,7 @@ def _find(case: Case, candidate: str, quantities: tuple[Quantity, ...], points: 
 
 
 def _unknown(reference: Side, point: Point) -> str:
-    """Why nothing can be compared at a point; empty where it can."""
+    """Why nothing can be compared at a point; empty if it can."""
     try:
         rounding = reference.rounding(point)
     except InitialUnknownError as error:
@@ -246,7 +246,7 @@ def _is_bias(reference: Side, candidate: Side) -> bool:
         if relative_l2(actual[name], expected[name]) <= BOUNDS["statistics"]:
             continue
         parts = np.stack([expected[name].ravel(), before[name].ravel()], axis=1)
-        # Two numbers are a mix of any others.
+        # With fewer than three numbers a mix with two shares always fits, and shows nothing.
         if not name.endswith("running_var") or len(parts) < 3 or not np.isfinite(actual[name]).all():
             return False
         (share, rest), *_ = np.linalg.lstsq(parts, actual[name].ravel(), rcond=None)

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from fwbench.parity.case import Array, Side
 from fwbench.parity.errors import NotTheSame
 
-# Random keys of each side.
+# Random keys for each side.
 KEYS = 32
 
-# How often the outputs are dealt anew between the sides. What none of these deals reaches comes by chance once in
-# 10,000 times.
+# How often the outputs are dealt anew to the two sides. A result beyond all deals has a probability of one in 10,000 by
+# chance.
 _DEALS = 9_999
 
 
@@ -43,7 +43,7 @@ def compare(reference: Array, candidate: Array) -> Likeness:
     distances = _distances(outputs)
     keys = len(reference)
     dealt = np.tile(np.arange(len(outputs)) < keys, (_DEALS + 1, 1)).astype(np.float64)
-    # The first row is the true deal.
+    # The first row is the true assignment.
     dealt[1:] = np.random.default_rng(0).permuted(dealt[1:], axis=1)
     within = [((one @ distances) * one).sum(1) / (keys * (keys - 1)) for one in (dealt, 1 - dealt)]
     between = ((dealt @ distances) * (1 - dealt)).sum(1) / keys**2
@@ -55,7 +55,7 @@ def compare(reference: Array, candidate: Array) -> Likeness:
 
 
 def check(reference: Side, candidate: Side, name: str) -> str:
-    """A sentence on random layers, where both sides have some.
+    """Compare the random layers of two sides; return a sentence, if both have some.
 
     Raises:
         NotTheSame: one of them alone is random, or they are random in different ways.
@@ -78,7 +78,7 @@ def check(reference: Side, candidate: Side, name: str) -> str:
             f"{where}: both are random in training mode, and what {still} draws cannot be switched off, so nothing "
             "can be compared: draw it in a layer of the framework's own, such as Dropout"
         )
-    # Rounding does not matter here, and float32 is quicker.
+    # float32, as rounding does not matter here, and it is faster.
     coarse = [type(one)(replace(one.case, dtype="float32")) for one in (reference, candidate)]
     likeness = compare(*(one.draws(KEYS) for one in coarse))
     if not likeness.alike:
@@ -95,7 +95,7 @@ def check(reference: Side, candidate: Side, name: str) -> str:
 
 
 def _distances(outputs: Array) -> NDArray[np.float64]:
-    """Between every two rows."""
+    """The distances between every two rows."""
     centred = (outputs - outputs.mean(0)).astype(np.float64)
     squares = np.sum(centred**2, 1)
     return np.sqrt(np.maximum(squares[:, None] + squares - 2 * centred @ centred.T, 0))

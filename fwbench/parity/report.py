@@ -20,7 +20,7 @@ _TITLES: dict[Quantity, str] = {
 
 _FRAMEWORKS = {"jax": "JAX", "tensorflow": "TensorFlow"}
 
-# How many times the reference's own float32 error another float32 result may err.
+# How many times the reference's own float32 error another float32 result may reach.
 ROOM = 5
 
 

@@ -16,11 +16,11 @@ from pathlib import Path
 
 from fwbench.models.importing import split
 
-# Folders of installed distributions, whose modules their version stands for.
+# Folders of installed distributions; a distribution's version stands for its modules.
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
-# Of fwbench, only what a network can consist of: the suite's own networks and the layers that it offers.
+# The modules of fwbench that a network can consist of: the suite's own networks and the layers that it offers.
 _NETWORKS = "fwbench.frameworks."
-# What `ast.parse` raises: also for a null byte, and for an expression of thousands of terms.
+# The exceptions of `ast.parse`; some come from a null byte, or from an expression of thousands of terms.
 _UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 
@@ -90,7 +90,7 @@ def _file(module: str) -> Path | str | None:
 
 @functools.cache
 def _digest(text: bytes) -> str:
-    """Of a source's statements, the same under every version of Python; of all its text where it cannot be parsed."""
+    """Digest of a source's statements, the same under every Python; of its whole text if it cannot be parsed."""
     try:
         content = "".join(_written(ast.parse(text))).encode()
     except _UNREADABLE:
@@ -111,7 +111,7 @@ def _written(node: object) -> Iterator[str]:
         for name, value in ast.iter_fields(node):
             kept = value[1:] if name == "body" and _has_docstring(node) else value
             if isinstance(node, ast.JoinedStr):
-                # Python 3.12 has empty pieces more.
+                # Python 3.12 adds empty pieces.
                 kept = [piece for piece in node.values if getattr(piece, "value", None) != ""]
             if kept is not None and kept != [] and not isinstance(kept, ast.expr_context):
                 yield f"{name}="

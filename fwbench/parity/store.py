@@ -26,23 +26,23 @@ from fwbench.record.lanes import LANES
 
 SHIPPED = Path(__file__).with_name("proofs")
 
-# What the suite's own models are proved with in each framework, and which module plants mistakes in its networks.
+# What proves the suite's own models in each framework, and the module that plants mistakes in its networks.
 DISTRIBUTIONS = {
     "jax": ("torch", "torchvision", "jax", "jaxlib", "flax", "optax", "numpy"),
     "tensorflow": ("torch", "torchvision", "tensorflow", "keras", "numpy"),
 }
 MUTATIONS = {"jax": "fwbench.parity.mutations", "tensorflow": "fwbench.parity.tensorflow_mutations"}
 
-# Where the proofs' own sources are looked for: all that a full proof computes.
+# The import paths of the proofs' own sources: all that a full proof computes with.
 _OWN = ("fwbench.frameworks.", "fwbench.models.", "fwbench.parity.")
 
-# Titles and figures for readers, and values of axes at which nothing is proved.
+# Fields without influence on a proof: titles, figures for readers, and axis values that are not proved.
 _NOT_PROVED = ("title", "source", "classes", "parameters", "macs", "published", "axes")
 
 
 @dataclass(frozen=True)
 class Key:
-    """What a proof is of. Whoever changes any of it has to prove again.
+    """The subject of a proof. Whoever changes any of it has to prove again.
 
     Attributes:
         definition: digest of what the model says of the two frameworks.
@@ -56,7 +56,7 @@ class Key:
 
     @classmethod
     def of(cls, model: Model, candidate: str) -> "Key":
-        """The present one of a framework's network and the reference's, as this interpreter finds them."""
+        """The present key of a framework's network and the reference's, as this interpreter finds them."""
         found = _sources(model, candidate)
         return cls(
             _definition(model, candidate),
@@ -80,9 +80,9 @@ class Key:
         )
 
     def changed(self, model: Model, framework: str) -> str:
-        """What is no longer as it was proved, in a few words; empty where all is.
+        """What has changed since the proof, in a few words; empty if nothing has.
 
-        Of the versions only the framework's own are looked at: this interpreter need not have the other's.
+        Only the framework's own versions are compared, as this interpreter need not have the reference's.
         """
         if self.definition != _definition(model, framework):
             return "the model's definition has changed"
@@ -100,7 +100,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Full:
-    """What a full proof found besides.
+    """The results of a full proof beyond those of every proof.
 
     Attributes:
         made_with: what the module's function of this name says where it was made.
@@ -131,13 +131,13 @@ class Nearest:
 
     @property
     def ratio(self) -> float:
-        """The error in bounds."""
+        """The error as a multiple of its bound."""
         return self.error / self.bound
 
 
 @dataclass(frozen=True)
 class Proved:
-    """What a proof of a framework's network against the reference's came to.
+    """The result of a proof of a framework's network against the reference's.
 
     Attributes:
         state: `proved`, or `failed`.
@@ -179,19 +179,19 @@ class Proved:
 
 
 def write(proved: Proved, folder: Path) -> None:
-    """Keep a proof, in the place of an older one of the same two networks.
+    """Store a proof in place of an older one of the same two networks.
 
-    One of the same sources and other versions stays: both hold, each for those who have its versions.
+    A proof of the same sources with other versions stays: each holds for those who have its versions.
     """
     folder.mkdir(parents=True, exist_ok=True)
     kept = [one for one in _read(folder, proved.model) if one.candidate != proved.candidate or _besides(one, proved)]
     text = json.dumps([dataclasses.asdict(one) for one in (*kept, proved)], indent=1) + "\n"
-    # In one go: another process may be reading, or proving the model's next framework.
+    # Atomically, as another process may be reading, or proving the model's next framework.
     files.write(_file(folder, proved.model), text)
 
 
 def stamp(model: Model, framework: str, folder: Path | None) -> dict[str, Any]:
-    """What a record of a framework's lane says of the proof of its network.
+    """What a record of a framework's lane says about the proof of its network.
 
     Args:
         folder: of the project's proofs.
@@ -270,18 +270,18 @@ def _definition(model: Model, candidate: str) -> str:
 
 
 def _digest(data: Any) -> str:
-    """Of JSON primitives."""
+    """Digest of JSON primitives."""
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _besides(one: Proved, proved: Proved) -> bool:
-    """Whether a proof of the same two networks holds beside another, as it differs in versions alone."""
+    """Whether a proof stays beside another of the same two networks, as they differ only in versions."""
     sources = (one.key.definition, one.key.files) == (proved.key.definition, proved.key.files)
     return sources and _versions(one) != _versions(proved)
 
 
 def _versions(proved: Proved) -> tuple[Any, Any]:
-    """What the networks import, and of a full proof all that computes."""
+    """Versions of what the networks import; for a full proof, of all that computes."""
     return proved.key.versions, proved.full and proved.full.made_with["versions"]
 
 
@@ -301,7 +301,7 @@ def _files(found: Mapping[str, Sources]) -> dict[str, str]:
 
 
 def _checkpoint(model: Model) -> dict[str, str]:
-    """Digest of the file of weights that the model names, by its path; none where there is no such file here."""
+    """Digest of the model's file of weights, by its path; empty if there is no such file here."""
     try:
         with checkpoint.find(model).open("rb") as file:
             return {str(model.checkpoint): hashlib.file_digest(file, "sha256").hexdigest()[:16]}

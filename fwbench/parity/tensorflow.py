@@ -85,7 +85,7 @@ class TensorFlowSide(Side):
         inputs = self._begin(MAIN)
 
         def output(key: Any) -> Any:
-            # New running statistics are not assigned.
+            # The new running statistics are not assigned.
             with training(seed=tf.stack([key, 0])):
                 return self.network.apply(inputs, train=True)
 
@@ -118,7 +118,7 @@ class TensorFlowSide(Side):
             loss, output, gradients = self._differentiate(inputs)
         named = zip(self.network.trained, gradients, strict=True)
         found = {name: self.network.canonical(name, gradient.numpy()) for name, gradient in named}
-        # Zero where a weight is frozen.
+        # A frozen weight's gradient is zero.
         rest = {name: np.zeros(shape, self.case.dtype) for name, shape in self.network.frozen.items()}
         return self._on_host(loss, output), Backward(float(loss), {**rest, **found})
 
@@ -154,7 +154,7 @@ class TensorFlowSide(Side):
         if self.case.mode == "eval":
             yield
             return
-        # Nothing of it is random.
+        # Without randomness.
         with training(seed=None) as step:
             yield
         step.assign()

@@ -67,7 +67,7 @@ class Expected(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignor
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         if func is aten.bernoulli_.float:
-            # Without a probability it is one half.
+            # Without a probability it is 0.5.
             return args[0].fill_(args[1] if len(args) > 1 else (kwargs or {}).get("p", 0.5))
         if func is aten.bernoulli_.Tensor:
             return args[0].copy_(args[1])
@@ -90,7 +90,7 @@ class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call, unused-ignore
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        # Views, and what is computed in place, are other tensors' numbers.
+        # Views, and operations in place, return other tensors' numbers.
         if any(argument.alias_info for argument in func._schema.returns):
             return result
         return torch.utils._pytree.tree_map_only(Tensor, self._moved, result)
@@ -176,7 +176,7 @@ class TorchSide(Side):
             loss = self._loss(output)
             _differentiate(loss)
         gradients = {
-            # None of what is frozen, or takes no part in the output.
+            # Weights that are frozen, or that the output does not depend on, have no gradient.
             name: _numpy(torch.zeros_like(value) if value.grad is None else value.grad)
             for name, value in module.named_parameters()
             if value.is_floating_point()
@@ -192,7 +192,7 @@ class TorchSide(Side):
         module = network(self.case.model, self.case.sizes)
         load_weights(module, self.case.weights(shapes(module), point))
         if self.case.dtype == "float64":
-            # Buffers of a function without weights too.
+            # A function without weights may have buffers too.
             module.double()
         inputs = place_inputs(self.case.model, self.case.inputs(point), self._device, self._dtype)
         if self._images:

@@ -50,7 +50,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             try:
                 run = active(metafunc.config)
             except pytest.UsageError as error:
-                # Of a collector, as what is raised here is the module's own fault to pytest, shown with a traceback.
+                # A CollectError: pytest takes other errors for the module's fault and shows a traceback.
                 raise pytest.Collector.CollectError(str(error)) from None
             run.spread(metafunc, marker)
 
@@ -59,16 +59,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_benchmark_compare_machine_info(
     config: pytest.Config, machine_info: dict[str, Any], compared_benchmark: dict[str, Any]
 ) -> None:
-    """A record of ours has our fingerprint of the machine, so it is compared with one that has it too.
+    """Our records hold our fingerprint of the machine, so pytest-benchmark must compare them with one of ours.
 
-    pytest-benchmark does this while it is configured, when no test that would make us active is collected yet.
+    pytest-benchmark compares while it is configured, before any test that would activate this plugin is collected.
     """
     if "fwbench" in compared_benchmark["machine_info"]:
         active(config).describe_machine(machine_info)
 
 
 def active(config: pytest.Config) -> "Run":
-    """The run, begun when it is first asked for.
+    """The active run; the first call begins it.
 
     Raises:
         pytest.UsageError: an option cannot be used; one sentence.
@@ -88,7 +88,7 @@ def active(config: pytest.Config) -> "Run":
 
 
 def _can_measure(config: pytest.Config) -> bool:
-    """Whether pytest-benchmark is there, or else `-p no:benchmark` has switched it off."""
+    """Whether pytest-benchmark is installed, and `-p no:benchmark` has not switched it off."""
     return config.pluginmanager.hasplugin("benchmark")
 
 
@@ -100,7 +100,7 @@ def fwbench_session(pytestconfig: pytest.Config) -> "Session":
 
 @pytest.fixture
 def fwbench_workload(request: pytest.FixtureRequest) -> "Workload":
-    """What the test measures: the configuration that `fwbench.benchmark` spread it to."""
+    """The workload that `fwbench.benchmark` has given to this test."""
     return active(request.config).workload(request.node)
 
 

@@ -1,4 +1,4 @@
-"""What a measurement depends on besides its workload and its protocol, written down so that a later run can compare.
+"""What a measurement depends on besides its workload and its protocol, noted so that a later run can compare.
 
 The journal's header holds it. A run that resumes a journal takes a measurement from it only where all of this is as it
 was, so whatever is left out here must not change a number.
@@ -29,8 +29,8 @@ from fwbench.record.workload import Workload
 from fwbench.suite.selection import Selection
 from fwbench.worker.client import PACKAGE
 
-# Of a selection, what changes no number, or is told by the workload, the protocol, the machine or the interpreters; all
-# else is a setting.
+# Fields of a selection that change no number, or that workload, protocol, machine or interpreters already hold; all
+# others are settings.
 _TOLD = frozenset(
     {
         *("protocol", "suite", "asked", "settings", "study", "pythons", "device"),
@@ -38,12 +38,12 @@ _TOLD = frozenset(
     }
 )
 
-# Files that git neither tracks nor ignores count where they can be code or settings. Others come and go: outputs, logs.
+# Files of these kinds count even if git neither tracks nor ignores them. Other such files are outputs or logs.
 _CODE = (b".py", b".so", b".cfg", b".ini", b".toml", b".yaml", b".yml")
 
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 
-# Where a lane's arithmetic comes from besides its own distributions.
+# Packages besides a lane's own distributions that its arithmetic comes from.
 _EVERYWHERE = ("numpy",)
 
 _DIGITS = 16
@@ -60,9 +60,9 @@ def conditions(
     """The conditions of a run, as JSON primitives for its journal's header.
 
     Args:
-        workloads: that it is asked to measure.
-        storage: in which it keeps records, which are no code.
-        plugins: of pytest, among which are all `conftest.py`.
+        workloads: those that the run will measure.
+        storage: the folder of records, which are not code.
+        plugins: of pytest; every `conftest.py` is one.
     """
     asked = list(workloads)
     lanes = list(dict.fromkeys(workload.lane for workload in asked))
@@ -90,13 +90,13 @@ def conditions(
         "interpreters": {python: interpreter(python) for python in dict.fromkeys(pythons.values())},
         "imported": imported,
     }
-    # As it will be read back.
+    # Through JSON, so that it equals what is read back.
     copy: dict[str, Any] = json.loads(json.dumps(found))
     return copy
 
 
 def of_run(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """Why nothing of one run may be taken for another's: a phrase each.
+    """Why nothing of one run may be used in another: one phrase per reason.
 
     Args:
         then, now: their conditions.
@@ -107,14 +107,14 @@ def of_run(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     yield from _each(*({name: of["code"][name] for name in ("commit", "fwbench")} for of in (then, now)))
     if then["code"]["changes"] != now["code"]["changes"]:
         yield "other uncommitted changes"
-    # A module that only one of them has loaded comes with an edited one, or with other tests.
+    # A module that only one of the runs has loaded comes from an edited module, or from other tests.
     for module in sorted(then["code"]["modules"].keys() & now["code"]["modules"].keys()):
         if then["code"]["modules"][module] != now["code"]["modules"][module]:
             yield f"{module} has changed"
 
 
 def of_workload(then: Mapping[str, Any], now: Mapping[str, Any], workload: Workload) -> Iterator[str]:
-    """Why no measurement of a workload may be taken: what differs of its lane alone; a phrase each."""
+    """Why no measurement of a workload may be used: what differs in its lane alone, one phrase per difference."""
     lane = LANES[workload.lane]
     names = (*_prefixes(lane), "CUDA_VISIBLE_DEVICES")
     yield from _each(*({n: v for n, v in of["environment"].items() if n.startswith(names)} for of in (then, now)))
@@ -145,7 +145,7 @@ def _told(value: object) -> str:
 
 
 def _machines(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    # Of the memory a kernel keeps a little more or less for itself, and without a GPU its name says why there is none.
+    # The kernel's own share of the memory varies; and without a GPU the accelerator's name says why there is none.
     left_out = {"memory", *(() if then.get("device") == now["device"] == "gpu" else ("accelerator",))}
     yield from _each(*({n: v for n, v in of.items() if n not in left_out} for of in (then, now)))
 
@@ -155,14 +155,14 @@ def _machines(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _Repository:
-    """A git repository that has a commit."""
+    """A git repository with a commit."""
 
     top: Path
     commit: str
 
 
 def _repository(folder: Path) -> _Repository | None:
-    """The one around a folder."""
+    """The repository that contains a folder."""
     said = _git(folder, "rev-parse", "--show-toplevel", "HEAD")
     if said is None:
         return None
@@ -171,10 +171,10 @@ def _repository(folder: Path) -> _Repository | None:
 
 
 def _changes(top: Path, storage: Path) -> str:
-    """Digest of what a repository's commit does not hold; empty where it holds all.
+    """Digest of what a repository's commit does not hold; empty if the commit holds everything.
 
     Args:
-        storage: of records, which are no code.
+        storage: the folder of records, which are not code.
     """
     where = ["--", "."]
     within = storage.resolve()
@@ -202,9 +202,9 @@ def _package() -> str:
 
 
 def _loaded(root: Path, repository: _Repository | None, plugins: Iterable[object]) -> dict[str, str]:
-    """Digests of the user's own files that the tests have loaded and for which no commit stands."""
+    """Digests of the user's files that the tests have loaded and that no commit holds."""
     told = (PACKAGE, Path(sysconfig.get_paths()["stdlib"]), *((repository.top,) if repository else ()))
-    # As text, because there are thousands of modules, and each would be compared with three folders part by part.
+    # Compared as text: there are thousands of modules, and comparing paths part by part would take long.
     folders = tuple(os.path.normcase(folder / "_")[:-1] for folder in told)
     found = {}
     for file in sorted({getattr(module, "__file__", None) or "" for module in (*sys.modules.values(), *plugins)}):
@@ -216,11 +216,11 @@ def _loaded(root: Path, repository: _Repository | None, plugins: Iterable[object
 
 
 def _followed(models: Sequence[Model], project: Project) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """Digests of the modules that the user's own networks consist of, and by model the distributions these import."""
+    """Digests of the modules that the user's networks consist of, and by model the distributions that these import."""
     files: dict[str, str] = {}
     imported: dict[str, list[str]] = {}
     before = list(sys.path)
-    # As workers have it.
+    # The same import path as in workers.
     sys.path[:0] = map(str, project.path)
     try:
         for model in map(complete, models):
@@ -242,10 +242,10 @@ def _contents(path: Path) -> bytes:
 
 
 def _git(folder: Path, *arguments: str) -> bytes | None:
-    """What git says; None where it fails or is not there."""
+    """The output of git; None if it fails or is not installed."""
     command = ["git", "-C", str(folder), *arguments]
     try:
-        # A repository is looked at, and its index not renewed on the way.
+        # Looking at a repository must not rewrite its index.
         done = subprocess.run(command, capture_output=True, check=True, env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"})
     except (OSError, subprocess.CalledProcessError):
         return None
@@ -260,7 +260,7 @@ def _prefixes(lane: Lane) -> tuple[str, ...]:
 
 
 def _variables(lanes: Iterable[str]) -> dict[str, str]:
-    """What is set of the variables that change what these lanes measure."""
+    """The variables that are set and change what these lanes measure."""
     chosen = [LANES[lane] for lane in lanes]
     names = (*(prefix for lane in chosen for prefix in _prefixes(lane)), "CUDA_VISIBLE_DEVICES")
     caches = {name for lane in chosen for name in lane.caches}
@@ -275,8 +275,8 @@ def interpreter(python: str) -> dict[str, Any]:
         version, path = sys.version.split()[0], sys.path
     else:
         done = subprocess.run([python, "-c", asked], capture_output=True, text=True)
-        # Of one that does not run the worker will tell.
-        # And others may say something before.
+        # If the interpreter does not run, the worker reports it.
+        # Other code may print something before.
         version, path = json.loads(done.stdout.splitlines()[-1]) if not done.returncode else (None, [])
     found: dict[str, str] = {}
     for folder in path:
@@ -285,7 +285,7 @@ def interpreter(python: str) -> dict[str, Any]:
         except OSError:
             continue
         for name in names:
-            # The name of this folder is that of the distribution and its version: reading each would take 0.2 s.
+            # The folder's name holds the distribution's name and version; reading each metadata file would take 0.2 s.
             distribution, dash, told = name.removesuffix(".dist-info").partition("-")
             if dash and name.endswith(".dist-info"):
                 found.setdefault(_normal(distribution), told)
@@ -293,5 +293,5 @@ def interpreter(python: str) -> dict[str, Any]:
 
 
 def _normal(name: str) -> str:
-    """A distribution's name as all of its spellings (packaging.python.org, "Names and normalization")."""
+    """A distribution's name, the same for all its spellings (packaging.python.org, "Names and normalization")."""
     return re.sub(r"[-_.]+", "-", name).lower()

@@ -1,4 +1,4 @@
-"""When all else is measured, lanes take turns: rounds until they are told apart, or the run's minutes are over."""
+"""After all measurements, lanes take turns: rounds are played until they are decided or the minutes are over."""
 
 import dataclasses
 import itertools
@@ -19,26 +19,26 @@ from fwbench.worker.lanes import Lanes, Round
 
 Play = Callable[[Sequence[Workload], Callable[[Workload, Round | Fault], None]], object]
 
-# Guesses, until a workload's first round tells how long the next takes: a lane's calls beside its turns; the seconds
-# that the servers take to start; the share of its compile time that loading a program takes.
+# Guesses until a workload's first round has shown how long the next takes: a lane's calls beside its turns; seconds for
+# the servers to start; the share of a lane's compile time for which loading a program takes.
 _CALLS, _START, _LOADING = 6, 3.0, 0.25
 
 
 @dataclass
 class Contest:
-    """A workload in several lanes.
+    """A workload whose lanes take turns.
 
     Attributes:
         workload: its own lane is empty.
         lanes: names.
-        seconds: that its next round will take.
-        turns: of each lane, as a measurement has them.
-        programs: by lane the digest of the program that was measured.
-        cpus: that they take turns on.
-        expected: how far its rounds are expected to scatter, when it was last looked whether its lanes are told apart.
-        looked: how many rounds there were then.
-        over: whether its lanes are told apart, or one of them cannot take turns.
-        disturbed: rounds that do not count, as others used the CPUs meanwhile.
+        seconds: how long its next round will take.
+        turns: of each lane, in the form in which a measurement has them.
+        programs: the digest of the measured program, by lane.
+        cpus: those on which they take turns.
+        expected: how far its rounds were expected to scatter at the last look.
+        looked: the number of rounds at the last look.
+        over: whether its lanes have been decided, or one of them cannot take turns.
+        disturbed: the number of rounds that do not count, as others used the CPUs meanwhile.
     """
 
     workload: Workload
@@ -55,19 +55,19 @@ class Contest:
 
     @property
     def played(self) -> int:
-        """Rounds."""
+        """The number of rounds played."""
         return len(next(iter(self.turns.values())))
 
     @property
     def doubt(self) -> float:
-        """How wide the widest interval is that does not tell two lanes apart; 0 where there is none."""
+        """The width of the widest interval that leaves two lanes undecided; 0 if all are decided."""
         if self.played < LOOKS[0]:
             return math.inf
         ends = [between(self._differences(*two), self.expected)[1:] for two in itertools.combinations(self.lanes, 2)]
         return max((high - low for low, high in ends if told_apart(low, high) == "undecided"), default=0.0)
 
     def add(self, found: Round | Fault) -> None:
-        """One more round."""
+        """Add a round."""
         if isinstance(found, Fault):
             self.fault, self.over = found, True
             return
@@ -101,10 +101,10 @@ class Contest:
 
 
 def contests(measured: Sequence[Measurement], cpus: int) -> list[Contest]:
-    """The workloads that two lanes or more have a throughput of and may be compared in.
+    """The workloads in which at least two lanes have a throughput and may be compared.
 
-    Left out are fits, whose epochs are too long to take turns, and what ran over several devices or with other flags
-    than it was asked for.
+    Fits are left out, as their epochs are too long for turns, and so are workloads over several devices and lanes that
+    ran with fallback flags.
     """
     usual = [m for m in measured if m.workload.mode != "fit" and m.workload.devices == 1 and not m.fallback]
     found = []
@@ -112,7 +112,7 @@ def contests(measured: Sequence[Measurement], cpus: int) -> list[Contest]:
         speeds = [lane for lane, case in comparison.lanes.items() if case.value("throughput")]
         lanes = tuple(together(comparison, speeds)) if speeds else ()
         by_seed = [{m.workload.seed: m for m in comparison.lanes[lane].measurements} for lane in lanes]
-        # With several seeds, the lanes take turns with the first one that all of them have.
+        # With several seeds, the lanes take turns with the first seed that all of them have.
         seed = next((seed for seed in by_seed[0] if all(seed in seeds for seeds in by_seed)), None) if lanes else None
         if len(lanes) < 2 or seed is None:
             continue
@@ -122,7 +122,7 @@ def contests(measured: Sequence[Measurement], cpus: int) -> list[Contest]:
             m.stages.get("build", 0.0) + loading * m.stages.get("compile", 0.0) + _CALLS * (m.value("latency_p50") or 0)
             for m in own.values()
         )
-        # Rounds of an earlier part of the run that all of them played.
+        # Rounds from an earlier part of the run, if all lanes played them.
         shared = set.intersection(*({turns["begun"] for turns in m.turns} for m in own.values()))
         turns = {lane: [each for each in m.turns if each["begun"] in shared] for lane, m in own.items()}
         workload = dataclasses.replace(own[lanes[0]].workload, lane="")
@@ -132,14 +132,14 @@ def contests(measured: Sequence[Measurement], cpus: int) -> list[Contest]:
 
 
 def decide(found: Sequence[Contest], play: Play, left: Callable[[], float], tell: Callable[[str], None]) -> None:
-    """Play rounds of the contests until all are over or none fits into the time left.
+    """Play rounds of the contests until all are decided or none fits into the time left.
 
-    The most doubtful come first, among them the shortest, so that the time decides as many as it can.
+    The most doubtful come first, and among equals the shortest, so that the time decides as many as possible.
 
     Args:
         play: one round of each workload; hands over each result as soon as it is there.
-        left: seconds that may still be spent.
-        tell: called with a line on each batch of rounds before it begins, and on what came of all.
+        left: the seconds that may still be spent.
+        tell: called with a line before each batch of rounds, and with the outcome.
     """
     of = {contest.workload: contest for contest in found}
     _look([contest for contest in found if contest.played in LOOKS], found)
@@ -166,7 +166,7 @@ def _look(at: Sequence[Contest], found: Sequence[Contest]) -> None:
 
 
 def _fitting(waiting: Sequence[Contest], seconds: float) -> list[Contest]:
-    """Those that fit into so many seconds together, the first ones first."""
+    """The first contests that together fit into so many seconds."""
     chosen = []
     for contest in waiting:
         if contest.seconds <= seconds:

@@ -29,7 +29,7 @@ from fwbench.worker.sides import Side
 
 @dataclass
 class Made:
-    """A test that has passed, and its measurement.
+    """The measurement of a test that has passed.
 
     Attributes:
         protocol: its amounts.
@@ -43,11 +43,11 @@ class Made:
 
     @property
     def disturbed(self) -> bool:
-        """Whether it is to be measured again; once is enough."""
+        """Whether it must be measured again; nothing is measured a third time."""
         return bool(disturbances([self.measurement])) and not self.measurement.attempts
 
     def renew(self, session: Session, measurement: Measurement) -> None:
-        """Make journal and pytest-benchmark hold this measurement in place of the first one.
+        """Put this measurement in place of the first one in the journal and in pytest-benchmark.
 
         Raises:
             pytest.Session.Interrupted: the journal cannot be written.
@@ -77,7 +77,7 @@ def turns(begun: float, minutes: float) -> tuple[float, float]:
 
 
 def measure_again(made: Sequence[Made], session: Session, gate: Gate | None, progress: Progress, end: float) -> None:
-    """Measure what was disturbed a second time, now that all else is done, where the machine becomes quiet.
+    """Measure disturbed workloads a second time after all else, when the machine becomes quiet.
 
     Args:
         end: a moment of `time.monotonic` after which nothing more is begun.
@@ -90,7 +90,7 @@ def measure_again(made: Sequence[Made], session: Session, gate: Gate | None, pro
         return
     session.expect_again([(each.measurement.asked, each.protocol) for each in wanted])
     for each in wanted:
-        # Each wait leaves less patience for the next one.
+        # Each wait uses up patience that the next one then lacks.
         if not session.patient or time.monotonic() >= end:
             return
         first = each.measurement
@@ -108,18 +108,18 @@ def measure_again(made: Sequence[Made], session: Session, gate: Gate | None, pro
 
 
 def _is_made_again(workload: Workload) -> bool:
-    """Not a fit, which may take hours; nor what prices the harness, whose nanoseconds nobody compares."""
+    """Whether it may be measured again: not a fit, which may take hours, nor a lane that only prices the harness."""
     return workload.mode != "fit" and not LANES[workload.lane].internal
 
 
 def better(first: Measurement, second: Measurement) -> Measurement:
-    """The one that was disturbed less, with the other beside it."""
+    """The less disturbed of two measurements, with the other one attached."""
     worse = second.failure or lengthening([second]) > lengthening([first])
     return first.beside(second) if worse else second.beside(first)
 
 
 def take_turns(made: Sequence[Made], session: Session, project: Project, progress: Progress, end: float) -> None:
-    """Let lanes take turns until a moment of `time.monotonic`; what they have played is kept, however it ends.
+    """Let lanes take turns until a moment of `time.monotonic`; rounds that were played are stored, however this ends.
 
     Raises:
         pytest.Session.Interrupted: nothing more can be measured, or the journal cannot be written.
@@ -157,7 +157,7 @@ def _keep_turns(contest: Contest, made: Sequence[Made], session: Session) -> Non
 
 @contextlib.contextmanager
 def _interrupting() -> Iterator[None]:
-    """End the run in order where nothing more can be measured."""
+    """End the run in order if nothing more can be measured."""
     try:
         yield
     except UserError as error:

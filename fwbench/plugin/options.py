@@ -1,4 +1,4 @@
-"""The options, declared: names and meanings alone, so that a run in which nothing is measured waits for no import."""
+"""The options: names and help texts alone, so that a run that measures nothing waits for no import."""
 
 import argparse
 import importlib
@@ -11,7 +11,7 @@ import pytest
 
 
 class _Choices(Collection[str]):
-    """An option's values, which a module of ours knows; imported when the option is given or explained."""
+    """The values of an option, imported from the module that knows them when the option is given or explained."""
 
     def __init__(self, module: str, name: str) -> None:
         self._module = module
@@ -33,17 +33,17 @@ class _Choices(Collection[str]):
 
 
 class _Fields(_Choices):
-    """Names of fields, which the help lists; what is asked of them is read when the run begins."""
+    """Names of fields for the help text; their values are checked when the run begins."""
 
     def __contains__(self, value: object) -> bool:
         return True
 
 
 class _Optional(argparse.Action):
-    """An option that may have a value.
+    """An option whose value may be left out.
 
-    argparse takes for that value whatever follows the option. In `--fwbench-resume tests/benchmarks` this is what is
-    to be tested, so it is handed back.
+    argparse takes whatever follows the option for its value. In `--fwbench-resume tests/benchmarks` that is a path to
+    test, so it is handed back.
     """
 
     def __call__(
@@ -54,25 +54,25 @@ class _Optional(argparse.Action):
         option_string: str | None = None,
     ) -> None:
         if isinstance(values, str) and ("::" in values or values.endswith(".py") or os.path.isdir(values)):
-            # Where argparse itself puts what a subcommand has not recognised, for others to parse.
+            # argparse itself puts arguments here that a subcommand has not recognised.
             vars(namespace).setdefault("_unrecognized_args", []).append(values)
             values = True
         setattr(namespace, self.dest, values)
 
 
 def add_options(parser: pytest.Parser) -> None:
-    """Declare fwbench's options: those that pytest-benchmark does not have.
+    """Declare fwbench's options; pytest-benchmark's own are not repeated.
 
-    Without a value none of them has a default, so that it can be told whether anybody asked for something.
+    No option has a default, so that an option that was given can be told from one that was not.
     """
     _add_selection(parser.getgroup("fwbench", "fwbench: what to measure, and how much"))
     _add_gates(parser.getgroup("fwbench-gate", "fwbench: what fails a run"))
 
 
 def given(config: pytest.Config) -> bool:
-    """Whether somebody asked for anything; be it by a variable that is empty, which must not pass unnoticed."""
+    """Whether an option or its variable was given, even if it is empty: an empty one must be reported."""
     return any(
-        # Not by equality, by which 0 would be False.
+        # By identity, as 0 equals False.
         value is not None and value is not False and value != []
         for name, value in vars(config.option).items()
         if name.startswith("fwbench_")
@@ -188,7 +188,7 @@ def _add_gates(group: pytest.OptionGroup) -> None:
         metavar="METRIC:PERCENT[+AMOUNT]",
         action="append",
         default=[],
-        # argparse formats help texts, in which a single % is an error.
+        # argparse formats help texts, so that a single % is an error.
         help="How much of a change fails a gate, as in latency:5%% or peak_memory:2%%+1MiB; metrics: latency, "
         "cpu_time, throughput, peak_memory, program_memory, compile_time, energy. May be repeated; a test's own is its "
         "marker fwbench_fail. `different`, with or without a gate, fails a run in which two lanes do not compute the "

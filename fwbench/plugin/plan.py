@@ -1,9 +1,9 @@
-"""How long a run will take: what the protocol asks for, and what a record, this run or a table knows of the rest.
+"""How long a run will take: its protocol's windows, and the rest from a record, from this run or from a table.
 
     a benchmark = windows (of the protocol: the same everywhere) + work (start, building, compiling, slow calls)
 
-The windows are computed as the worker spends them. The work is known best from a record of the same workload on this
-machine; else from a table (`fwbench.suite.costs`). What the run has taken so far corrects what is left.
+The windows are computed as the worker spends them. The work comes from a record of the same workload on this machine,
+or else from a table (`fwbench.suite.costs`). What the run has taken so far corrects what is left.
 """
 
 import contextlib
@@ -26,35 +26,35 @@ from fwbench.report import units
 from fwbench.suite.costs import cost, start
 from fwbench.suite.profiles import Protocol
 
-# Of journals, the newest of this machine are asked, until they know every workload: so many, and of so many bytes.
+# This machine's newest journals are read until they know every workload: at most so many, and so many bytes in all.
 _JOURNALS = 5
 _BYTES = 32 * 2**20
 
-# The stages whose length the protocol decides.
+# The stages whose length the protocol sets.
 _TIMED = ("warm-up", "latency", "throughput", "energy")
 
-# Calls that no amount of the protocol is about: the first one, the memory pass, the fingerprint; and those that show,
-# where programs alone are looked at, whether they compile anything.
+# Calls that the protocol sets no amount of: the first call, the memory pass and the fingerprint; and calls that show
+# whether anything is compiled, when only programs are examined.
 _OTHER_CALLS = 3
 _STEADY_CALLS = 2
 
-# Seconds of work that count as having been planned rightly, so that one small benchmark corrects little.
+# Seconds of work assumed to have been planned rightly, so that one small benchmark corrects little.
 _PRIOR = 10.0
 
-# Pairs of processes in a duet's screening, and seconds of turns in one.
+# Pairs of processes in a duet's screening, and seconds of turns in each.
 _PAIRS = 3
 _TURNS = (1.0, 8.0)
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a benchmark will take.
+    """How long a benchmark will take.
 
     Attributes:
         lane: its name.
         windows: seconds that the protocol asks for, whatever the machine.
         work: seconds of everything else.
-        recorded: whether a record knows it, or else the table.
+        recorded: whether `work` comes from a record; else it comes from the table.
     """
 
     lane: str
@@ -69,11 +69,11 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Known:
-    """What records of this machine tell.
+    """What this machine's records hold.
 
     Attributes:
         measured: the newest measurement of each workload.
-        made: when the newest of the records was begun; None: there is none.
+        made: when the newest of the records was begun; None if there is none.
     """
 
     measured: Mapping[Workload, Measurement] = dataclasses.field(default_factory=dict)
@@ -83,16 +83,16 @@ class Known:
 def known(
     storage: Path, machine: Machine, workloads: Iterable[Workload], *, programs: bool = False, duet: bool = False
 ) -> Known:
-    """Look the workloads up in the newest journals of this machine; one that cannot be read is passed over.
+    """Find the workloads in the newest journals of this machine; skip journals that cannot be read.
 
     Args:
-        programs: whether the run looks at programs alone.
-        duet: whether it is one.
+        programs: whether the run examines programs alone.
+        duet: whether the run is a duet.
     """
 
     def tells(measured: Measurement) -> bool:
         if measured.failure:
-            # Any other may have been mended, or comes at another moment.
+            # Other failures may have been repaired, or come at another moment.
             return measured.failure.kind == "unavailable"
         return bool(measured.duet) if duet else bool(measured.stages) and (programs or bool(measured.samples))
 
@@ -154,7 +154,7 @@ def plan(
 
 
 def windows(protocol: Protocol, call: float, metered: bool) -> float:
-    """Seconds that warm-up, latency, throughput and energy take, for calls of so many seconds.
+    """Seconds that warm-up, latency, throughput and energy take, for calls of so many seconds each.
 
     Args:
         metered: whether there is an energy counter; without one nothing is waited for.
@@ -180,7 +180,7 @@ def windows(protocol: Protocol, call: float, metered: bool) -> float:
 
 
 def _calls(window: float, call: float, least: int = 1) -> int:
-    """How many fill a window: the last one ends after it."""
+    """Calls that fill a window, the last of which ends after it."""
     return max(least, math.ceil(window / max(call, 1e-9)))
 
 
@@ -207,7 +207,7 @@ def _of_table(workload: Workload, protocol: Protocol, threads: int, metered: boo
 
 
 def _of_duet(workload: Workload, measured: Measurement | None, threads: int) -> Estimate | None:
-    """Of screening alone: how many suspects there will be, each of which takes several times that, nobody knows."""
+    """Seconds of a duet's screening. Suspects take several times that, but nobody knows how many there will be."""
     if measured:
         pairs = measured.duet.get("screening", ())
         return Estimate(workload.lane, 0.0, sum(pair["seconds"] for pair in pairs), recorded=True)
@@ -215,13 +215,13 @@ def _of_duet(workload: Workload, measured: Measurement | None, threads: int) -> 
     if assumed is None:
         return None
     shortest, longest = _TURNS
-    # Four placings of four blocks of four turns, in each of which a slow program has two rounds.
+    # Four placings of four blocks of four turns; a slow program has two rounds in each turn.
     turns = min(longest, max(shortest, 4 * 4 * 4 * 2 * assumed.call))
     return Estimate(workload.lane, _PAIRS * turns, _PAIRS * 2 * assumed.ready, recorded=False)
 
 
 class Plan:
-    """What the benchmarks of a run will take, corrected by what they took.
+    """How long a run's benchmarks will take, corrected by how long they took.
 
     Args:
         benchmarks: by the test's id; None where nobody knows.
@@ -245,7 +245,7 @@ class Plan:
         self._made = made
         self._duet = duet
         self._at_once = at_once
-        # Seconds of work by source and lane: planned, and taken.
+        # Seconds of work by source and lane: as planned, and as taken.
         self._planned: dict[tuple[bool, str], float] = {}
         self._taken: dict[tuple[bool, str], float] = {}
 
@@ -253,15 +253,15 @@ class Plan:
     def left(self) -> float:
         """Seconds until the run ends, as far as they are known."""
         each = [found.windows + found.work * self._factor(found) for found in self.pending.values() if found]
-        # Nothing ends before its longest part.
+        # The run lasts at least as long as its longest benchmark.
         return max(sum(each) / self._at_once, *each, 0.0)
 
     def took(self, name: str, seconds: float | None) -> None:
-        """A benchmark is over.
+        """Note that a benchmark is over.
 
         Args:
-            name: its test's id; of one that is not planned nothing is learned.
-            seconds: that it took; None where it was not measured to its end.
+            name: its test's id; a test that was not planned changes nothing.
+            seconds: how long it took; None if it was not measured to its end.
         """
         found = self.pending.pop(name, None)
         if found and seconds is not None:
@@ -270,7 +270,7 @@ class Plan:
             self._taken[key] = self._taken.get(key, 0.0) + max(0.0, seconds - found.windows)
 
     def _factor(self, found: Estimate) -> float:
-        """By how much work of this source and lane took longer than planned; of a lane without any, other lanes'."""
+        """The ratio of taken to planned work of this source and lane; of other lanes if this lane has none."""
         of_source = [key for key in self._planned if key[0] == found.recorded]
         overall = self._ratio(of_source, 1.0)
         return self._ratio([key for key in of_source if key[1] == found.lane], overall)
@@ -282,7 +282,7 @@ class Plan:
     # Told
 
     def told(self) -> str:
-        """One line for the start of the run: how long it takes, and how that is known."""
+        """A line for the start of the run: how long it will take, and how that is known."""
         found = [estimate for estimate in self.pending.values() if estimate]
         count, recorded = len(self.pending), sum(estimate.recorded for estimate in found)
         benchmarks = f"fwbench: {count} benchmark{'s' if count > 1 else ''}{' in a duet' if self._duet else ''}"
@@ -302,7 +302,7 @@ class Plan:
         return f"{benchmarks}, {least} {units.duration(self.left)} ({'; '.join(sources)})"
 
     def left_told(self) -> str:
-        """The time left, for the progress line; empty where nothing is known of it."""
+        """The time left, for the progress line; empty if nothing is known."""
         known = [found is not None for found in self.pending.values()]
         if self._duet or not any(known):
             return ""

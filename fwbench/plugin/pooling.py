@@ -1,4 +1,4 @@
-"""`--fwbench-workers`: the accelerators that a run is spread over, if it is."""
+"""`--fwbench-workers`: the accelerators over which a run is spread."""
 
 import importlib.util
 
@@ -38,7 +38,7 @@ def pool(config: pytest.Config) -> Pool | None:
         raise pytest.UsageError(
             f'{OPTION} ray needs Ray, which is not installed here: `pip install "fwbench[ray]"`, on every node.'
         )
-    # Not before it is asked for: importing it takes a second.
+    # Imported only here, as Ray takes a second.
     from fwbench.worker.ray import Ray
 
     found = Pool(Ray())

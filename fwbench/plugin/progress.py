@@ -1,4 +1,4 @@
-"""Progress on the terminal: which benchmark runs, in which stage, how far the suite is."""
+"""Progress on the terminal: the current benchmark, its stage, and how far the suite is."""
 
 import shutil
 from collections.abc import Callable
@@ -9,12 +9,12 @@ from fwbench.plugin.plan import Plan
 from fwbench.record.measurement import STAGES, Measurement
 from fwbench.report import units
 
-# Goes back to the beginning of the line, and erases it.
+# Moves the cursor to the beginning of the line and erases the line.
 _ANEW = "\r\x1b[K"
 
 
 class Terminal(Protocol):
-    """What progress needs of pytest's terminal reporter."""
+    """The part of pytest's terminal reporter that progress needs."""
 
     isatty: bool
 
@@ -23,17 +23,17 @@ class Terminal(Protocol):
 
 
 class Progress:
-    """One line a benchmark. On a screen it shows the stage of the moment; in a log, what is out of the ordinary alone.
+    """One line per benchmark. A screen shows the current stage; a log shows only unusual events.
 
     [ 3/24, 4 min left] jax-resnet50-inference-b8: 184 ms, 43.4 samples/s
 
     Args:
         terminal: None: nothing is written.
         total: how many benchmarks there are.
-        plan: of the run, kept up to date by whoever gives it.
+        plan: the run's plan, which others keep up to date.
 
     Attributes:
-        shown: the tests whose outcome a line has shown.
+        shown: the tests whose outcome a line has already shown.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Progress:
         self._total = total
         self._plan = plan
         self._begun = 0
-        # What stands on the line already, and stays.
+        # The text that already stands on the line and stays.
         self._line = ""
         self.shown: set[str] = set()
 
@@ -61,15 +61,15 @@ class Progress:
         self._start(f"[{', '.join(filter(None, (count, self._plan.left_told() if self._plan else '')))}] {name}: ")
 
     def begin_again(self, name: str) -> None:
-        """A benchmark is measured a second time."""
+        """A second measurement of a benchmark begins."""
         self._start(f"[again, it was disturbed] {name}: ")
 
     def not_again(self) -> None:
-        """It cannot be, as other load goes on."""
+        """The second measurement is given up, as other load goes on."""
         self._add("other load goes on")
 
     def line(self, text: str) -> None:
-        """Something that is about no benchmark alone."""
+        """Write a line that belongs to no benchmark."""
         self._start(f"[{text}]")
 
     def stage(self, name: str) -> None:
@@ -114,13 +114,13 @@ class Progress:
         self._write(f"\n{text}")
 
     def _add(self, text: str) -> None:
-        """Write what stays on the line; a stage that stands there goes."""
+        """Write text that stays on the line, in place of the stage."""
         anew = f"{_ANEW}{self._line}" if self._is_live() else ""
         self._line += text
         self._write(f"{anew}{text}")
 
     def _is_live(self) -> bool:
-        """Whether the line can be begun anew: on a screen, and while it has not wrapped."""
+        """Whether the line can be rewritten: on a screen, and if it has not wrapped."""
         return self._terminal is not None and self._terminal.isatty and len(self._line) < _width()
 
     def _write(self, text: str) -> None:

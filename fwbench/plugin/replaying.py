@@ -1,4 +1,4 @@
-"""A worker's measurement as pytest-benchmark has it: its samples are replayed as a benchmark's rounds."""
+"""A worker's measurement in pytest-benchmark: its samples are replayed as a benchmark's rounds."""
 
 import itertools
 from typing import Any
@@ -20,14 +20,14 @@ class ReplayClock:
 
 
 def group(workload: Workload) -> str:
-    """Lanes of one model, mode and size side by side in pytest-benchmark's table."""
+    """Group the lanes of one model, mode and size in pytest-benchmark's table."""
     sizes = (f"{axis}{size}" for axis, size in workload.axes)
     devices = (f"d{workload.devices}",) if workload.devices > 1 else ()
     return " ".join((workload.model, workload.mode, f"b{workload.batch_size}", *sizes, *devices))
 
 
 def rename(benchmark: Any, measurement: Measurement) -> None:
-    """Call a benchmark what it is where its batch was too large, so that nothing takes it for the larger one."""
+    """Rename a benchmark whose batch was too large after the batch that was measured, to tell the two apart."""
     asked, found = measurement.asked, measurement.workload
     if asked == found:
         return
@@ -35,14 +35,14 @@ def rename(benchmark: Any, measurement: Measurement) -> None:
         setattr(benchmark, name, getattr(benchmark, name).replace(asked.id, found.id))
     if benchmark.group == group(asked):
         benchmark.group = group(found)
-    # Under its own name where the test has a parameter of that one.
+    # fwbench's parameter has the longer name if the test has a `batch_size` of its own.
     ours = next(name for name in ("fwbench_batch_size", "batch_size") if name in benchmark.params)
     benchmark.params = {**benchmark.params, ours: found.batch_size}
 
 
 def replay(measurement: Measurement, benchmark: Any, clock: ReplayClock) -> None:
-    """Make the samples (s) the rounds of a benchmark whose timer is this clock."""
-    # Cycled, because cProfile makes a call more than there are rounds.
+    """Replay the samples (s) as the rounds of a benchmark whose timer is this clock."""
+    # Cycled, as cProfile makes one call more than there are rounds.
     samples = itertools.cycle(measurement.samples)
 
     def reset() -> None:
@@ -55,7 +55,7 @@ def replay(measurement: Measurement, benchmark: Any, clock: ReplayClock) -> None
 
 
 def extra_info(measurement: Measurement) -> dict[str, Any]:
-    """What is stored beside the rounds: all the rest of the record of a measurement that did not fail."""
+    """What is stored beside the rounds: the rest of a successful measurement's record."""
     record = measurement.to_json()
     del record["samples"], record["failure"]
     return record

@@ -1,4 +1,4 @@
-"""`--fwbench-resume`: what a run takes from the journal of one that did not come to its end, and why not the rest."""
+"""`--fwbench-resume`: which measurements a run takes from the journal of an unfinished run, and why not the others."""
 
 import json
 from collections import Counter
@@ -22,21 +22,21 @@ from fwbench.suite.profiles import Protocol
 
 OPTION = "--fwbench-resume"
 
-# By test.
+# Workloads by test.
 Asked = Mapping[str, tuple[Workload, Protocol]]
 
 
 @dataclass(frozen=True)
 class Resumed:
-    """What a run takes from a journal.
+    """The measurements that a run takes from a journal.
 
     Attributes:
         path: of the journal; None: there is none.
-        asked: what the run measures, by test.
-        taken: by test.
-        left: why the others are not taken, and how many.
-        differences: why none is; a phrase each.
-        notes: what to know of the journal itself.
+        asked: the workloads of this run, by test.
+        taken: measurements, by test.
+        left: the reasons why others are not taken, with their number.
+        differences: the reasons why none is taken, a phrase each.
+        notes: facts about the journal itself.
     """
 
     path: Path | None
@@ -47,14 +47,14 @@ class Resumed:
     notes: Sequence[str] = ()
 
     def by_workload(self) -> dict[tuple[Workload, Protocol], list[Measurement]]:
-        """What is taken, by what the run asks for; of tests that ask for the same in their order."""
+        """The measurements that are taken, by workload; several tests of one workload keep their order."""
         taken: dict[tuple[Workload, Protocol], list[Measurement]] = {}
         for test, measurement in self.taken.items():
             taken.setdefault(self.asked[test], []).append(measurement)
         return taken
 
     def lines(self) -> list[str]:
-        """For the terminal: how many are taken from which journal, and why not the others."""
+        """Lines for the terminal: how many are taken from which journal, and why not the others."""
         if self.path is None:
             return [f"{OPTION}: there is no journal yet, so everything is measured"]
         if self.differences:
@@ -65,7 +65,7 @@ class Resumed:
 
 
 def refuse(config: pytest.Config) -> None:
-    """See whether the run has anything that could be resumed.
+    """See whether this run could resume another one at all.
 
     Raises:
         pytest.UsageError: it measures nothing, or nothing that a journal could hold; one sentence.
@@ -153,7 +153,7 @@ def _kept(path: Path, now: Mapping[str, Any], asked: Asked) -> tuple[list[dict[s
 
 
 def resume(named: str | bool, storage: Path, now: Mapping[str, Any], asked: Asked) -> Resumed:
-    """Find what a run may take.
+    """Find the measurements that a run may take.
 
     Args:
         named: a journal's path; True: the newest one in the storage.
@@ -188,7 +188,7 @@ def resume(named: str | bool, storage: Path, now: Mapping[str, Any], asked: Aske
 
 
 def _taken(path: Path, now: Mapping[str, Any], asked: Asked) -> Resumed:
-    """What a run may take from a journal.
+    """The measurements that a run may take from a journal.
 
     Raises:
         OSError: it cannot be read.
@@ -219,7 +219,7 @@ def _taken(path: Path, now: Mapping[str, Any], asked: Asked) -> Resumed:
 
 
 def _matched(measurements: Sequence[Measurement], asked: Asked) -> Iterator[tuple[str, Measurement | None]]:
-    """Each test with what the journal holds of its workload: of several lines, the last ones in their order."""
+    """Each test with the journal's measurement of its workload; if there are several, the last ones in their order."""
     of_workload: dict[Workload, list[Measurement]] = {}
     for measurement in measurements:
         of_workload.setdefault(measurement.asked, []).append(measurement)
@@ -232,7 +232,7 @@ def _matched(measurements: Sequence[Measurement], asked: Asked) -> Iterator[tupl
 def _unlike(
     found: Measurement, protocol: Protocol, then: Mapping[str, Any], now: Mapping[str, Any], workload: Workload
 ) -> Iterator[str]:
-    """Why a measurement is not what this run would make."""
+    """Why a measurement differs from what this run would make."""
     if found.failure:
         yield f"{found.failure.kind} then, and what failed is measured again"
         return
@@ -252,6 +252,6 @@ def _few(phrases: Sequence[str], most: int = 3) -> str:
 
 
 def _shown(path: Path) -> str:
-    """As short as it can be named from here."""
+    """The shortest path to it from here."""
     resolved, here = path.resolve(), Path.cwd()
     return str(resolved.relative_to(here)) if resolved.is_relative_to(here) else str(path)

@@ -42,7 +42,7 @@ from fwbench.worker import interrupts
 from fwbench.worker.prove import prove as prove_model
 from fwbench.worker.slot import Setup
 
-# Of pytest-benchmark's, what means nothing where benchmarks do not run.
+# Options of pytest-benchmark that mean nothing if benchmarks do not run.
 _NEEDS_BENCHMARKS = ("save", "autosave", "json", "compare", "compare-fail", "histogram")
 
 _CLOCK = pytest.StashKey[replaying.ReplayClock]()
@@ -51,7 +51,7 @@ _NOT_PARALLEL = "cannot work with -n/--dist: benchmarks do not run in parallel; 
 
 
 class Run:
-    """A plugin that is registered when something of fwbench's is first asked for.
+    """The plugin that is registered when a test or an option first needs fwbench.
 
     Raises:
         pytest.UsageError: an option cannot be used; one sentence.
@@ -94,7 +94,7 @@ class Run:
         return Session(*run, self.gate, self._pool, resumed)
 
     def _setup(self) -> Setup:
-        """What a pool must know of how the run measures."""
+        """The settings by which a pool measures for this run."""
         asked = self.selection
         return Setup(
             self.project,
@@ -122,7 +122,7 @@ class Run:
     # Collection
 
     def spread(self, metafunc: pytest.Metafunc, marker: pytest.Mark) -> None:
-        """Spread a test that bears one of our markers over what it measures or proves."""
+        """Spread a test with one of our markers over its workloads or networks."""
         try:
             if marker.name == "fwbench":
                 found = spreading.workloads(marker, self.selection, self.project)
@@ -132,15 +132,15 @@ class Run:
         except ValueError as error:
             spreading.parametrize_fault(metafunc, f"{metafunc.definition.nodeid}: {error}")
         except pytest.UsageError as error:
-            # Not from within a module's collection, which would show it as that module's fault, with a traceback.
+            # Not while a module is collected: pytest would show it as that module's fault, with a traceback.
             self._usage_error = error
             spreading.parametrize(metafunc, [])
 
     def workload(self, item: pytest.Item) -> Workload:
-        """What a test measures.
+        """The workload of a test.
 
         Raises:
-            pytest.fail.Exception: it could not be spread, or was not meant to be.
+            pytest.fail.Exception: the test could not be spread, or was not meant to be.
         """
         found = spreading.workload_of(item)
         if found is None:
@@ -158,13 +158,13 @@ class Run:
         for item in items:
             if "fwbench_measure" not in getattr(item, "fixturenames", ()):
                 continue
-            # A workload that fails has no rounds to replay; its failure says so already.
+            # A failed workload has no rounds to replay, and its failure already says so.
             item.add_marker(pytest.mark.filterwarnings("ignore:Benchmark fixture was not used at all"))
             workload = spreading.workload_of(item)
             if workload is None:
                 continue
             clock = item.stash[_CLOCK] = replaying.ReplayClock()
-            # Only the closest marker counts, so this one carries what the test's own says.
+            # pytest-benchmark reads only the closest marker, so this one repeats what the test's own says.
             own = item.get_closest_marker("benchmark")
             kwargs = {"group": replaying.group(workload), **(own.kwargs if own else {}), "timer": clock}
             item.add_marker(pytest.mark.benchmark(**kwargs), append=False)
@@ -176,7 +176,7 @@ class Run:
                 raise pytest.UsageError(f"unknown model {name!r} in --fwbench-models: {hint(name, known)}.")
 
     def _deselect(self, items: list[pytest.Item]) -> None:
-        """Leave out tests of which this run measures nothing, and what its gate does not cover."""
+        """Leave out tests of which this run measures nothing, and tests that its gate does not cover."""
 
         def is_out(item: pytest.Item) -> bool:
             workload = spreading.workload_of(item)
@@ -190,7 +190,7 @@ class Run:
             items[:] = [item for item in items if item not in left_out]
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
-        """What was left out on purpose is not missing."""
+        """Keep tests that were left out on purpose from counting as missing."""
         for item in items:
             workload = spreading.workload_of(item)
             if self.gate and workload:
@@ -198,9 +198,9 @@ class Run:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Tell the gate and the progress line what is coming, and fetch the weights that are missing.
+        """Announce the tests to the gate and the progress line, and fetch missing weights.
 
-        First of all, as the terminal then asks what there is to say.
+        Runs first, as the terminal asks right afterwards what there is to say.
         """
         measured = {item: workload for item in session.items if (workload := spreading.workload_of(item))}
         self._measures = bool(measured)
@@ -229,7 +229,7 @@ class Run:
         self._progress = Progress(terminal, uncaptured, len(measured), self._plan)
 
     def _begin_journal(self, measured: dict[pytest.Item, Workload]) -> None:
-        """Know what the journal's header will tell; what a resumed run takes from another one is in it at once."""
+        """Begin the journal; a resumed run copies what it takes from another journal at once."""
         if (reason := files.unwritable(self._storage / "journal")) and not self._config.option.collectonly:
             raise pytest.UsageError(
                 f"{self._storage} cannot be written ({reason}), and each measurement is kept there as soon as it is "
@@ -256,7 +256,7 @@ class Run:
         return self._resumed is not None and item.nodeid in self._resumed.taken
 
     def _planned(self, measured: dict[pytest.Item, Workload]) -> plan.Plan:
-        """How long the run will take."""
+        """The estimated duration of the run."""
         benchmarks = {
             item.nodeid: (workload, self._protocol(item, workload))
             for item, workload in measured.items()
@@ -289,9 +289,9 @@ class Run:
         return [*spread, *resumed, *planned, *minutes]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Renew the plan by what was taken; a test that is skipped beforehand has no call."""
+        """Correct the plan by the time that a test took; a test skipped beforehand has no `call` phase."""
         if self._plan and report.when != "setup":
-            # A test whose measurement is made elsewhere has waited for it, or not.
+            # A pooled test's own time says nothing: its measurement was made elsewhere.
             seconds = self._spent.pop(report.nodeid, report.duration)
             self._plan.took(report.nodeid, seconds if report.when == "call" and report.passed else None)
 
@@ -307,7 +307,7 @@ class Run:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
-        """Not reached after a usage error; after errors of collection, nothing runs."""
+        """Run the loop; pytest does not call this after a usage error, and runs no test after collection errors."""
         self._ran = not self._config.option.collectonly and not session.testsfailed
         with interrupts.in_order():
             done = yield
@@ -316,7 +316,7 @@ class Run:
             return done
 
     def _go_on(self) -> None:
-        """Measure what needs it again, and let lanes take turns, now that each test has had its measurement."""
+        """Measure disturbed workloads again and let lanes take turns, after every test has its measurement."""
         if self.session.caches is None:
             later.measure_again(self._made, self.session, self.gate, self._progress, math.inf)
             return
@@ -327,7 +327,7 @@ class Run:
     # Measuring
 
     def measuring(self, item: pytest.Item, benchmark: Any) -> Callable[[], Measurement]:
-        """What the fixture `fwbench_measure` gives a test."""
+        """The value of the fixture `fwbench_measure`."""
         workload = self.workload(item)
         protocol = self._protocol(item, workload)
         if hasattr(self._config, "workerinput") and (asked := self._needs_benchmarks()):
@@ -358,7 +358,7 @@ class Run:
         return measure
 
     def _protocol(self, item: pytest.Item, workload: Workload) -> Protocol:
-        """A test's amounts."""
+        """The protocol of a test."""
         steered = steered_by_marker(self.selection.protocol, item.get_closest_marker("benchmark"))
         return dataclasses.replace(steered, deadline=steered.deadline * workload.epochs)
 
@@ -372,14 +372,14 @@ class Run:
         if self._pool:
             self._spent[item.nodeid] = sum(measurement.stages.values()) + (measurement.overhead_s or 0.0)
         if self.session.unkept:
-            # What was measured is shown and saved yet, but no further hours are spent on what cannot be kept.
+            # This measurement is still shown and saved, but hours more must not be spent on what cannot be stored.
             item.session.shouldstop = self.session.unkept
         return measurement
 
     # Proving
 
     def proving(self, item: pytest.Item) -> Callable[[], Proved]:
-        """What the fixture `fwbench_prove` gives a test."""
+        """The value of the fixture `fwbench_prove`."""
         candidate = spreading.candidate_of(item)
         if candidate is None:
             _fail_unspread(item, "@fwbench.proof(model, ...)")
@@ -401,12 +401,12 @@ class Run:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_benchmark_update_machine_info(self, config: pytest.Config, machine_info: dict[str, Any]) -> None:
-        """Add our fingerprint; a run in which other benchmarks alone are left is stored as without us."""
+        """Add our fingerprint; a run with other people's benchmarks alone is stored as if fwbench were not there."""
         if self._measures:
             self.describe_machine(machine_info)
 
     def describe_machine(self, machine_info: dict[str, Any]) -> None:
-        """Add the accelerator, the threads and this interpreter's versions; drop the clock rate of the moment."""
+        """Add accelerator, threads and this interpreter's versions; drop the momentary clock rate."""
         distributions = tuple(dict.fromkeys(name for lane in LANES.values() for name in lane.distributions))
         machine_info["fwbench"] = {**self.machine.to_json(), "versions": versions(distributions)}
         for key in ("hz_actual", "hz_actual_friendly"):
@@ -414,7 +414,7 @@ class Run:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_benchmark_update_json(self, config: pytest.Config, output_json: dict[str, Any]) -> None:
-        """Add the schema, and the failures: pytest-benchmark keeps what has rounds alone."""
+        """Add the schema and the failures: pytest-benchmark stores only benchmarks with rounds."""
         if not self._measures:
             return
         failed = [m.to_json() for m in self._measurements if m.failure]
@@ -423,14 +423,14 @@ class Run:
     # The end
 
     def pytest_report_teststatus(self, report: pytest.TestReport, config: pytest.Config) -> tuple[str, str, str] | None:
-        """The progress line has said it all: no letter after it."""
+        """Print no letter for a test that the progress line has already reported."""
         if report.when == "call" and report.outcome != "skipped" and report.nodeid in self._progress.shown:
             return report.outcome, "", ""
         return None
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Let the gate make the exit status, and end the workers."""
+        """Let the gate set the exit status, and end the workers."""
         if self.gate and self._ran:
             try:
                 session.exitstatus = self.gate.finish(int(session.exitstatus))
@@ -448,13 +448,13 @@ class Run:
             self._duet.close()
 
     def pytest_unconfigure(self, config: pytest.Config) -> None:
-        """End what the gate holds."""
+        """Release what the gate holds."""
         if self.gate:
             self.gate.close()
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> Iterator[None]:
-        """Write the table and what the gate has found, also when pytest-benchmark has just raised for a regression."""
+        """Write the table and the gate's findings, even if pytest-benchmark has just raised for a regression."""
         try:
             return (yield)
         finally:
@@ -480,20 +480,20 @@ class Run:
                 terminalreporter.write_line(f"ERROR: {sentence}", red=True)
 
     def _unmeasured(self) -> str:
-        """Why no framework could be measured; empty where one was, or none was asked for."""
+        """Why no framework could be measured; empty if one was measured or none was asked for."""
         asked = [m.failure for m in self._measurements if not LANES[m.workload.lane].internal]
         first = next((failure for failure in asked if failure), None)
         return f"nothing could be measured: {first.message}" if first and all(asked) else ""
 
     def _needs_benchmarks(self) -> str | None:
-        """The option of pytest-benchmark's that somebody gave and that needs benchmarks to run."""
+        """The option of pytest-benchmark's that was given and that needs benchmarks to run."""
         for option in _NEEDS_BENCHMARKS:
             if self._config.getoption(f"benchmark_{option.replace('-', '_')}", None):
                 return f"--benchmark-{option}"
         return None
 
     def _refuse_parallel(self) -> None:
-        """pytest-benchmark switches itself off under xdist, then saves and compares nothing and exits with 0."""
+        """Refuse xdist: pytest-benchmark switches itself off under it, saves and compares nothing, and exits with 0."""
         if self._config.getoption("dist", "no") != "no" and (asked := self._needs_benchmarks()):
             raise pytest.UsageError(f"{asked} {_NOT_PARALLEL}")
 
@@ -504,7 +504,7 @@ def _fail_unspread(item: pytest.Item, decorator: str) -> None:
 
 
 def _is_kept_from_running(item: pytest.Item) -> bool:
-    """Whether a marker does it; of a condition in text, pytest tells when it comes to the test."""
+    """Whether a marker skips the test; a condition written as text is evaluated when its turn comes."""
     for marker in item.iter_markers():
         skips = marker.name in ("skip", "skipif")
         fails_unrun = marker.name == "xfail" and not (marker.kwargs.get("run", True) or item.config.option.runxfail)

@@ -1,8 +1,8 @@
-"""pytest-benchmark's own files of a run, written whole or not at all.
+"""Writes pytest-benchmark's own files of a run whole or not at all.
 
-It writes them when the run is over, at once over an older file and under a number that it has counted just before: a
-full disk leaves half a file and a traceback, and two runs that end together can take one number. Both of its doors to
-the disk are taken over here, in a run that fwbench measures; what is written stays its own.
+pytest-benchmark writes when the run is over, over an older file and under a number that it has just counted: a full
+disk leaves half a file and a traceback, and two runs that end together can take one number. In a run that fwbench
+measures, both of its writing functions are replaced here; the contents stay its own.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ Tell = Callable[[str], None]
 
 
 def take_over(benchmarking: Any, failed: Tell) -> None:
-    """Let pytest-benchmark's session write by `fwbench.record.files`.
+    """Make pytest-benchmark's session write through `fwbench.record.files`.
 
     Args:
         benchmarking: its session.
@@ -38,12 +38,12 @@ def take_over(benchmarking: Any, failed: Tell) -> None:
             benchmarking.logger.info(f"Wrote benchmark data in: {path}", purple=True)
 
     def save(output_json: Mapping[str, Any], name: str) -> None:
-        # Makes the folder, or leaves it to be told that it is not there.
+        # Makes the folder; if that fails, writing will say so.
         folder = storage.get("")
         with _told(folder, "--benchmark-storage=DIR", failed), _alone(folder):
             while True:
                 path = storage.get(f"{storage._next_num}_{name}.json")
-                # A run elsewhere, of which the lock does not know, may have taken it.
+                # A run on another host does not see the lock, and may have taken this number.
                 with contextlib.suppress(FileExistsError):
                     files.create(path, _text(output_json))
                     break
@@ -70,7 +70,7 @@ def _told(path: Path, option: str, failed: Tell) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """One run at a time counts the files in a folder, where the system has locks."""
+    """Let one run at a time count the files in a folder, if the system has locks."""
     if sys.platform == "win32":
         yield
         return

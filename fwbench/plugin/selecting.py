@@ -1,4 +1,4 @@
-"""Which workloads a run measures and how much: pytest's options, checked, with a profile's defaults behind them."""
+"""Which workloads a run measures and how long: pytest's options, checked, with a profile's defaults behind them."""
 
 import dataclasses
 import math
@@ -32,7 +32,7 @@ def select(config: pytest.Config, machine: Machine) -> Selection:
     study = STUDIES[name] if name else None
     programs = config.getoption("fwbench_programs_only")
     target = (programs,) if isinstance(programs, str) else ()
-    # What is for another device is built on the CPU, and not run.
+    # A program for another device is built on the CPU, and does not run.
     device = "cpu" if target else machine.device
     profile = config.getoption("fwbench_profile") or (study.profile if study else "quick")
     precisions = _values(config, "--fwbench-precision", "precision")
@@ -42,7 +42,7 @@ def select(config: pytest.Config, machine: Machine) -> Selection:
             f"({machine.accelerator}): ask for fp32 or bf16."
         )
     given = _settings(config)
-    # Whether there is such a model is known when all tests are collected, which may name models of their own.
+    # Collected tests may name models of their own, so unknown names are checked after collection.
     models = _values(config, "--fwbench-models", "model")
     unpublished = [name for name in models if name in CATALOG and not CATALOG[name].published]
     if given.get("weights") == ("pretrained",) and unpublished:
@@ -61,7 +61,7 @@ def select(config: pytest.Config, machine: Machine) -> Selection:
     settings = {"precision": precisions, "target": target} | {n: v for n, v in given.items() if n in FIELDS}
     of_run = {name: values[0] for name, values in given.items() if name not in FIELDS}
     if programs or config.getoption("fwbench_against") is not None:
-        # A duet's sides meet the same load, and a program is the same under any.
+        # The sides of a duet meet the same load, and a program is the same under any load: neither waits.
         of_run["patience"] = 0
     return Selection(
         protocol=_steered(config, PROFILES[profile].on(machine.device)),
@@ -79,7 +79,7 @@ def select(config: pytest.Config, machine: Machine) -> Selection:
 
 
 def _settings(config: pytest.Config) -> dict[str, tuple[Any, ...]]:
-    """What `--fwbench-set` asks for, by field."""
+    """The values that `--fwbench-set` gives, by field."""
     texts = config.getoption("fwbench_set")
     for name in (text.partition("=")[0] for text in texts):
         if name in FIELDS and FIELDS[name].source:
@@ -88,7 +88,7 @@ def _settings(config: pytest.Config) -> dict[str, tuple[Any, ...]]:
 
 
 def _values(config: pytest.Config, option: str, name: str) -> tuple[Any, ...]:
-    """The values of a field that has an option of its own; none where nobody gave it."""
+    """The values of a field that has an option of its own; none if the option was not given."""
     text = config.getoption(option)
     return () if text is None else _parsed(option, [f"{name}={text}"], FIELDS)[name]
 
@@ -101,7 +101,7 @@ def _parsed(option: str, texts: Iterable[str], known: Mapping[str, Field]) -> di
 
 
 def steered_by_marker(protocol: Protocol, marker: pytest.Mark | None) -> Protocol:
-    """The protocol with what a test's own `benchmark` marker asks for; it wins over the command line."""
+    """The protocol, changed by a test's own `benchmark` marker; the marker wins over the command line."""
     kwargs = marker.kwargs if marker else {}
     changes: dict[str, Any] = {
         name: kwargs[name] for name in ("min_rounds", "precision", "confidence", "disable_gc") if name in kwargs
@@ -116,7 +116,7 @@ def steered_by_marker(protocol: Protocol, marker: pytest.Mark | None) -> Protoco
 
 
 def _steered(config: pytest.Config, protocol: Protocol) -> Protocol:
-    """The profile's protocol with what pytest-benchmark's own options ask for, where they were given."""
+    """The profile's protocol, changed by those of pytest-benchmark's own options that were given."""
     given = _given_options(config)
     changes: dict[str, Any] = {"confidence": float(config.getoption("benchmark_confidence"))}
     if "--benchmark-min-rounds" in given:
@@ -136,13 +136,13 @@ def _steered(config: pytest.Config, protocol: Protocol) -> Protocol:
 
 
 def _times(protocol: Protocol, max_time: float) -> dict[str, float]:
-    # pytest-benchmark: even the warm-up obeys the maximal time.
+    # In pytest-benchmark, too, the warm-up obeys the maximal time.
     at_most = {name: min(getattr(protocol, name), max_time) for name in ("least_warmup_time", "percentile_time")}
     return {"max_time": max_time, "warmup_time": max_time, "throughput_time": max_time, **at_most}
 
 
 def _given_options(config: pytest.Config) -> set[str]:
-    """The options that somebody gave: pytest-benchmark's defaults must not override a profile's amounts."""
+    """The options that were given: pytest-benchmark's defaults must not override a profile's amounts."""
     arguments = [
         *shlex.split(os.environ.get("PYTEST_ADDOPTS", "")),
         *config.getini("addopts"),
@@ -180,7 +180,7 @@ def _devices(config: pytest.Config, machine: Machine) -> tuple[int, ...]:
         if config.getoption(option[2:].replace("-", "_")) not in (None, False):
             raise pytest.UsageError(f"{option} looks at one device alone: leave {asked} out.")
     if allocated(os.environ):
-        # Slurm knows what its other nodes have, and refuses what they have not.
+        # Slurm knows what its other nodes have, and refuses a request that they cannot meet.
         return numbers
     there = len(machine.cpus) if machine.device == "cpu" else len(nvml.visible(most))
     if most > there:
@@ -200,7 +200,7 @@ def _minutes(config: pytest.Config, profile: str) -> float:
             "turns: leave one of them out."
         )
     if given is None:
-        # A duet goes on until it has decided.
+        # A duet runs until it has decided.
         given = 0.0 if without or config.getoption("fwbench_against") else MINUTES[profile]
     return given
 

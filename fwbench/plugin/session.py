@@ -20,7 +20,7 @@ from fwbench.worker.scratch import Scratch
 
 
 def unkept(error: OSError) -> str:
-    """Why a run ends for its journal's sake, and what to do."""
+    """Why a run ends because of its journal, and what to do about it."""
     return (
         f"{error.filename} cannot be written ({error.strerror}): free space, and --fwbench-resume goes on from there; "
         "or name another folder by --benchmark-storage=DIR"
@@ -36,13 +36,13 @@ class Session:
         storage: folder under which the journal is kept.
         project: whose models are measured.
         conditions: of all measurements, for the journal.
-        gate: measures in its own way; None: in the ordinary one.
+        gate: measures in its own way; None: the run measures in the usual way.
         pool: of accelerators that measure at the same time; None: this machine measures one after another.
-        taken: measurements of an earlier run's journal, by what they measure.
+        taken: measurements from an earlier run's journal, by workload.
 
     Attributes:
         caches: a folder for what compilers make, in a run whose lanes take turns later; else None.
-        unkept: why the last measurement is not in the journal, and what to do; empty: it is.
+        unkept: why the last measurement is not in the journal, and what to do; empty if it is.
 
     Raises:
         OSError: what was taken cannot be written into this run's journal.
@@ -64,7 +64,7 @@ class Session:
         self.measurements: list[Measurement] = []
         self.unkept = ""
         self.caches = Scratch() if selection.minutes and (gate is None or gate.kind != "duet") else None
-        # On a GPU compilers choose by measuring.
+        # On a GPU compilers choose kernels by timing them.
         shared = self.caches.path if self.caches and selection.device == "cpu" else None
         self._workers = Workers(
             machine,
@@ -78,7 +78,7 @@ class Session:
         )
         self._pool = pool
         self.journal = Journal(storage / "journal", conditions)
-        # Those that are in the journal, which a pool's are before a test asks for them.
+        # Measurements already in the journal; a pool's are, before a test asks for them.
         self._written: list[Measurement] = []
         taken = taken or {}
         if taken:
@@ -89,56 +89,56 @@ class Session:
         self._chain = then(resumed(ordinary, taken), self._check, self._write)
 
     def _begin(self, taken: list[Measurement]) -> None:
-        """Begin the journal with what another one holds, so that this run can be resumed whenever it ends."""
+        """Begin the journal with what another journal holds, so that this run can be resumed whenever it ends."""
         self.journal.begin(measurement.to_json() for measurement in taken)
         self._written += taken
         for measurement in taken:
             self._workers.told(measurement)
 
     def run(self, workload: Workload, protocol: Protocol, tell: Tell = lambda _: None) -> Measurement:
-        """Measure a workload in one process, or as often as ever in a pool; nobody remembers it."""
-        # Not here as well as in a pool, one of whose accelerators may be here.
+        """Measure a workload without remembering it: in one process, or as often as usual in a pool."""
+        # With a pool only there, as this machine may belong to the pool.
         measure = self._pool.take if self._pool else self._workers.measure
         return measure(workload, protocol, tell)
 
     def measure(self, workload: Workload, protocol: Protocol, tell: Tell) -> Measurement:
-        """Measure a workload as the run asks for it; the measurement is in the journal, unless `unkept` says why not.
+        """Measure a workload as the run asks for it and journal the measurement; `unkept` says if that failed.
 
         Raises:
-            UserError: so it would be for all other workloads, and the user must do something about it.
+            UserError: every other workload would fail too, and the user must act.
         """
         measurement = self._chain(workload, protocol, tell)
         self.measurements.append(measurement)
         return measurement
 
     def expect(self, asked: Iterable[tuple[Workload, Protocol]]) -> None:
-        """Let a pool measure all of these as soon as it can, and keep each measurement as soon as it comes."""
+        """Let a pool measure all of these as soon as it can, and store each measurement when it arrives."""
         if self._pool:
             for workload, protocol in asked:
                 self._pool.submit(workload, protocol, lambda measurement: self._write(self._check(measurement)))
 
     def expect_again(self, asked: Iterable[tuple[Workload, Protocol]]) -> None:
-        """Let a pool begin to measure a second time; a machine that measures one after another begins when asked."""
+        """Let a pool begin second measurements; without a pool they begin when they are asked for."""
         if self._pool:
             for workload, protocol in asked:
                 self._pool.submit(workload, protocol)
 
     def measure_again(self, workload: Workload, protocol: Protocol, tell: Tell) -> Measurement:
-        """Measure a workload a second time; whoever asks decides which measurement is to be remembered."""
+        """Measure a workload a second time; the caller decides which of the two measurements is remembered."""
         return self._check(self._again(workload, protocol, tell))
 
     @property
     def patient(self) -> bool:
-        """Whether the run may still wait for other load to end."""
+        """Whether the run may still wait until other load ends."""
         return self._workers.patient
 
     def become_quiet(self) -> bool:
-        """Wait, for as long as the run has patience, until others leave the CPUs alone; whether they do."""
-        # Each of a pool's workers waits where it measures.
+        """Wait, while the run's patience lasts, until others leave the CPUs alone; return whether they do."""
+        # A pool's workers wait where they measure.
         return self._pool is not None or self._workers.become_quiet()
 
     def replace(self, first: Measurement, again: Measurement) -> None:
-        """Remember a measurement in the place of one that it holds."""
+        """Remember a measurement in place of an earlier one."""
         self.measurements[self.measurements.index(first)] = again
         self._write(again)
 
@@ -152,13 +152,13 @@ class Session:
         self.journal.close()
 
     def _write(self, measurement: Measurement) -> Measurement:
-        """Put a measurement into the journal, unless it is there."""
+        """Write a measurement to the journal, unless it is there."""
         if not any(measurement is written for written in self._written):
             try:
                 self.journal.append(measurement.to_json())
                 self._written.append(measurement)
                 self.unkept = ""
             except OSError as error:
-                # What was measured is shown and saved yet.
+                # This measurement can still be shown and saved.
                 self.unkept = unkept(error)
         return measurement

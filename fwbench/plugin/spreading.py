@@ -1,4 +1,4 @@
-"""One test spread over what it measures or proves: its parameters, their ids, and the marks that select them."""
+"""One test spread over its workloads or networks: its parameters, their ids, and the marks that select them."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from fwbench.record.lanes import LANES
 from fwbench.record.workload import HARNESS_MODES, MODES, Workload
 from fwbench.suite.selection import Selection
 
-# Under these names results can be grouped: each with the workload's field that it is.
+# Parameters by which results can be grouped, each with its field of the workload.
 _PARAMETERS = {"framework": "lane", **{name: name for name in ("model", "mode", "batch_size", "precision")}}
 
 _WORKLOAD = "fwbench_workload"
@@ -22,7 +22,7 @@ _FAULT = "fwbench_fault"
 
 
 def markers() -> list[str]:
-    """Those that are set by us, and no user's to write."""
+    """Markers that fwbench sets, and that users do not write."""
     return [
         f"{_WORKLOAD}(workload): what fwbench measures in this test.",
         f"{_CANDIDATE}(model, framework): what fwbench proves in this test.",
@@ -34,14 +34,14 @@ def markers() -> list[str]:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A network to be proved: a model's, in a framework other than the reference."""
+    """A network to be proved: a model's, in another framework than the reference."""
 
     model: Model
     framework: str
 
 
 def workloads(marker: pytest.Mark, selection: Selection, project: Project) -> list[Workload]:
-    """What a test marked by `fwbench.benchmark` measures in this run.
+    """The workloads that a test marked by `fwbench.benchmark` measures in this run.
 
     Raises:
         pytest.UsageError: the options' values make no workload.
@@ -67,7 +67,7 @@ def workloads(marker: pytest.Mark, selection: Selection, project: Project) -> li
 
 
 def candidates(marker: pytest.Mark, project: Project) -> list[Candidate]:
-    """What a test marked by `fwbench.proof` proves.
+    """The networks that a test marked by `fwbench.proof` proves.
 
     Raises:
         ValueError: a model is none, or has one network alone.
@@ -104,7 +104,7 @@ def parametrize(metafunc: pytest.Metafunc, found: list[Workload]) -> None:
 
 
 def parametrize_candidates(metafunc: pytest.Metafunc, found: list[Candidate]) -> None:
-    """Spread a test over what it proves."""
+    """Spread a test over the networks that it proves."""
     values = [
         pytest.param(
             each.framework,
@@ -118,20 +118,20 @@ def parametrize_candidates(metafunc: pytest.Metafunc, found: list[Candidate]) ->
 
 
 def parametrize_fault(metafunc: pytest.Metafunc, sentence: str) -> None:
-    """Leave the test as one that fails with this sentence, so that the fault costs it alone."""
+    """Make the test fail with this sentence, so that the fault affects no other test."""
     marks = getattr(pytest.mark, _FAULT)(sentence)
     _parametrize(metafunc, ("framework",), [pytest.param(None, id="fault", marks=marks)])
 
 
 def workload_of(item: pytest.Item) -> Workload | None:
-    """What a test measures; None for a test that was not spread."""
+    """The workload of a test; None if the test was not spread."""
     marker = item.get_closest_marker(_WORKLOAD)
     found: Workload | None = marker.args[0] if marker else None
     return found
 
 
 def candidate_of(item: pytest.Item) -> Candidate | None:
-    """What a test proves."""
+    """The network that a test proves."""
     marker = item.get_closest_marker(_CANDIDATE)
     found: Candidate | None = marker.args[0] if marker else None
     return found
@@ -147,15 +147,15 @@ def fault_of(item: pytest.Item) -> str | None:
 def _parametrize(metafunc: pytest.Metafunc, names: Iterable[str], values: Iterable[Any]) -> None:
     taken = _taken(metafunc)
     ours = [f"fwbench_{name}" if name in taken else name for name in names]
-    # The test need not take them as arguments: they are there for ids, for groups, and for its fixtures.
+    # The test need not take them as arguments: ids, groups and fixtures use them.
     metafunc.fixturenames.extend(name for name in ours if name not in metafunc.fixturenames)
     metafunc.parametrize(ours, values)
 
 
 def _taken(metafunc: pytest.Metafunc) -> set[str]:
-    """Names that mean something of the user's in this test: fixtures that it uses, and parameters of its own.
+    """Names that already mean something in this test: fixtures that it uses, and parameters of its own.
 
-    A parameter of the same name would take the place of a fixture without a word.
+    A parameter of the same name would silently replace a fixture.
     """
     parameters = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize") if mark.args]
     lists = [names.split(",") if isinstance(names, str) else names for names in parameters]
@@ -163,7 +163,7 @@ def _taken(metafunc: pytest.Metafunc) -> set[str]:
 
 
 def _models(marker: pytest.Mark, project: Project) -> list[Model]:
-    """The models that a marker names, made known to the project."""
+    """The models that a marker names, which are added to the project."""
     for given in marker.args:
         if not isinstance(given, (Model, str)):
             raise ValueError(f"{given!r} is no model: give an fwbench.Model, or the name of one of the suite's")

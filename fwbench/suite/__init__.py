@@ -1,1 +1,1 @@
-"""What is measured when nobody says: profiles, suites and studies."""
+"""What is measured by default: profiles, suites and studies."""

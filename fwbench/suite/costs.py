@@ -1,8 +1,8 @@
-"""What benchmarks take where no record tells: a table of rough figures, each row with its source.
+"""Estimated durations of benchmarks that no record has timed yet: a table of rough figures, each row with its source.
 
     device, lane, model, mode -> seconds until the program is ready, seconds of a call, seconds of each sample in it
 
-A row without a model is of every other model. docs/method.md says where the figures are from.
+A row without a model holds for every other model. docs/method.md says where the figures come from.
 """
 
 import csv
@@ -13,16 +13,16 @@ from importlib.resources import files
 from fwbench.record.lanes import LANES
 from fwbench.record.workload import Workload
 
-# That the figures of a CPU were measured with; a sample takes less with more of them.
+# Threads with which a CPU's figures were measured; with more threads a sample takes less.
 _THREADS = 2
 
-# Samples of one pass over data that are read faster than any model trains on them. Of the others reading decides.
+# Samples in a pass over data that are read faster than any model trains on them. For other data, reading decides.
 _SAMPLES = {"digits": 1797, "synthetic": 768}
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one workload, in seconds.
+    """The duration of one workload, in seconds.
 
     Attributes:
         ready: everything but calls, which are the same whatever the protocol's amounts: the process's start, building,
@@ -35,7 +35,7 @@ class Cost:
 
 
 def cost(workload: Workload, threads: int) -> Cost | None:
-    """The table's figures for a workload; None where it has none: epochs over data that take long to read.
+    """The table's figures for a workload; None if it has none: epochs over data that take long to read.
 
     Args:
         threads: of the lane, on a CPU.
@@ -50,15 +50,15 @@ def cost(workload: Workload, threads: int) -> Cost | None:
 
 
 def start(workload: Workload) -> float:
-    """Seconds until a server of the workload's lane can fork processes: above all its framework's import."""
+    """Seconds until a server of the workload's lane can fork processes: mostly its framework's import."""
     return 0.1 if LANES[workload.lane].internal else _start(LANES[workload.lane].framework, workload.device)
 
 
 def _look_up(workload: Workload, mode: str, threads: int) -> Cost:
     table, lane = _table(), LANES[workload.lane]
-    # What is compiled for a GPU takes as long where there is none.
+    # Compiling for a GPU takes as long on a machine without one.
     device = "gpu" if workload.target else workload.device
-    # A lane of another package is taken for a compiler like JAX.
+    # A lane from another package is assumed to compile as JAX does.
     known = lane.name if (device, lane.name, "", mode) in table else "noop" if lane.internal else "jax"
     ready, call, sample = table.get((device, known, workload.model, mode)) or table[device, known, "", mode]
     if device == "cpu":

@@ -52,10 +52,10 @@ class Protocol:
         return dataclasses.asdict(self)
 
 
-# A GPU raises its clocks when it is given work: twenty calls of a millisecond are over before it has.
+# A GPU raises its clock rate only under load: twenty calls of a millisecond are over before it has.
 _RISING = 1.0
 
-# Minutes in all on two cores: pytest-benchmark's own default for rounds, and half its time, as lanes take turns later.
+# The suite takes minutes on two cores: pytest-benchmark's default rounds in half its time, as lanes take turns later.
 _QUICK = Protocol(
     profile="quick",
     warmup_iterations=10,
@@ -81,13 +81,13 @@ _PAPER = Protocol(
     deadline=3600.0,
 )
 
-# For a gate, which may judge energy but no percentile, and in which no lanes take turns: a smaller suite for longer.
+# For a gate, which may judge energy but no percentile, and without turns: a smaller suite, measured for longer.
 _CI = dataclasses.replace(
     _QUICK, profile="ci", warmup_time=1.0, max_time=1.0, throughput_time=1.0, energy_time=5.0, percentile_time=0.0
 )
 
 PROFILES = {protocol.profile: protocol for protocol in (_QUICK, _CI, _PAPER)}
 
-# Minutes of a whole run: in what measuring leaves of them, lanes take turns; in this share of them whatever it leaves.
+# Minutes of a whole run. Lanes take turns in what measuring leaves of them, and at least for this share of them.
 MINUTES = {"quick": 6.0, "ci": 0.0, "paper": 60.0}
 TURNS = 1 / 3

@@ -158,7 +158,7 @@ class Selection:
         return dataclasses.replace(part, **changes)
 
     def _of(self, part: Part, model: Model, lanes: Sequence[str]) -> list[Workload]:
-        # What prices the harness has nothing to spread.
+        # The lanes that price the harness have nothing to spread.
         numbers = self.devices if part.mode in MODES else (1,)
         for lane in lanes if max(numbers) > 1 else ():
             if self.device not in LANES[lane].processes:
@@ -191,5 +191,5 @@ class Selection:
         return [workload for workload in found if workload.weights == "drawn" or model.published]
 
 
-# What `--fwbench-set` may set.
+# The fields that `--fwbench-set` may set.
 SETTINGS = {name: field for name, field in (FIELDS | fields(Selection)).items() if not field.source}

@@ -9,7 +9,7 @@ from fwbench.record.workload import DEVICES
 
 _PAPER_MODELS = ("resnet50", "vit_b_16", "mobilenet_v3_small", "efficientnet_b0")
 _MODELS = (*_PAPER_MODELS, "mlp", "cnn")
-# Those that the paper's protocol is run with: its own two, and the compiled one that it left out.
+# The lanes of the paper's protocol: its own two, and the compiled lane that it left out.
 _PAPER_LANES = ("torch", "torch-compile", "jax")
 _DIGITS: Mapping[str, tuple[Any, ...]] = {"data": ("digits",), "learning_rate": (1e-3,)}
 
@@ -47,8 +47,8 @@ def _suites(device: str) -> dict[str, tuple[Part, ...]]:
     def lanes(profile: str) -> tuple[str, ...]:
         return tuple(lane.name for lane in OWN.values() if lane.is_measured(profile, device) and not lane.optional)
 
-    # What a run takes in minutes. On a GPU that measures the compiled lane, too, it is compiling that takes them, above
-    # all of training steps: so one batch size, and the training steps of a large model and of a small one.
+    # Sized by the minutes that a run takes. On a GPU with the compiled lane, compiling takes most of them, above all
+    # for training steps: so one batch size, and the training steps of one large and one small model.
     calls = {
         "cpu": (
             Part("inference", lanes("quick"), _MODELS, (1, 8)),
@@ -64,7 +64,7 @@ def _suites(device: str) -> dict[str, tuple[Part, ...]]:
             *calls[device],
             Part("fit", lanes("quick"), ("mlp",), (64,), {**_DIGITS, "epochs": (5,)}),
         ),
-        # Small models, of which a gate can afford several processes a side.
+        # Small models, so that a gate can afford several processes a side.
         "ci": (
             Part("inference", lanes("ci"), ("mobilenet_v3_small",), (1,)),
             Part("inference", lanes("ci"), ("cnn",), (8,)),
@@ -78,7 +78,7 @@ def _suites(device: str) -> dict[str, tuple[Part, ...]]:
     }
 
 
-# What a profile measures when no study is asked for: by device, then by profile.
+# What a profile measures without a study: by device, then by profile.
 SUITES: dict[str, dict[str, tuple[Part, ...]]] = {device: _suites(device) for device in DEVICES}
 
 # The study of an MLP: three batch sizes and three seeds.

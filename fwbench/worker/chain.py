@@ -15,7 +15,7 @@ from fwbench.record.measurement import Failure, Measurement, Metric
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
 
-# Is called with each stage as it begins.
+# Called with each stage as it begins.
 Tell = Callable[[str], None]
 Measure = Callable[[Workload, Protocol, Tell], Measurement]
 
@@ -46,7 +46,7 @@ def resumed(measure: Measure, taken: Mapping[tuple[Workload, Protocol], list[Mea
 
 
 def several(measure: Measure, count: int) -> Measure:
-    """Measure in so many processes one after another and pool them; programs alone need one; a failure ends it."""
+    """Measure in several processes, one after another, and pool them; programs alone need one process."""
 
     def measured(workload: Workload, protocol: Protocol, tell: Tell) -> Measurement:
         made: list[Measurement] = []
@@ -57,7 +57,7 @@ def several(measure: Measure, count: int) -> Measure:
             if latest.failure:
                 return latest
             if made and (latest.workload, latest.fallback) != (made[0].workload, made[0].fallback):
-                # With a smaller batch or fallback flags, as all processes of it will be from now on.
+                # All further processes have the same smaller batch and the same fallback flags.
                 made = []
             made.append(latest)
         return pooled(made)
@@ -66,7 +66,7 @@ def several(measure: Measure, count: int) -> Measure:
 
 
 def pooled(made: Sequence[Measurement]) -> Measurement:
-    """One measurement of those of several processes: all samples, the median of each metric, and each one's values."""
+    """Pool several processes: all their samples, the median of each metric, and each process's own values."""
     first = made[0]
     if len(made) == 1:
         return first
@@ -83,7 +83,7 @@ def pooled(made: Sequence[Measurement]) -> Measurement:
     )
 
 
-# What tells that a process was disturbed: one of them is enough for the numbers of all.
+# If one process was disturbed, the pooled measurement counts as disturbed.
 _DISTURBING = ("other_load", "latency_drift")
 
 
@@ -92,7 +92,7 @@ def _worst(metrics: Sequence[Metric]) -> Metric:
 
 
 def _median(metrics: Sequence[Metric]) -> Metric:
-    # One process may have rounds enough for a percentile, and the next one not.
+    # One process may have enough rounds for a percentile, and the next one too few.
     known = [(metric, metric.value) for metric in metrics if metric.value is not None]
     if not known:
         return metrics[0]
@@ -102,10 +102,10 @@ def _median(metrics: Sequence[Metric]) -> Metric:
 
 
 class EqualWeights:
-    """A step that makes a failure of a measurement whose lane's weights are not those that the lanes before it had."""
+    """A step that fails a measurement whose lane started from other weights than the lanes before it."""
 
     def __init__(self) -> None:
-        # The first lane of each model, and the digest of its weights.
+        # The first lane of each model, and the digest of that lane's weights.
         self._first: dict[Workload, tuple[str, str]] = {}
 
     def __call__(self, measurement: Measurement) -> Measurement:

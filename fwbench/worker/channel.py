@@ -14,16 +14,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-# Of what a process said on standard error, characters that a failure quotes, and bytes that are kept at all.
+# Standard error: the characters that a failure quotes, and the bytes that are kept.
 _DETAIL = 2000
 _KEPT = 1 << 18
 
-# No message is longer, in bytes: what is, is none.
+# Bytes of the longest message; whatever is longer is not a message.
 _LONGEST = 1 << 26
-# Of what is no message, characters that are quoted.
+# Characters quoted from a line that is not a message.
 _QUOTED = 60
 
-# Seconds for a process that is asked for its stacks: until it begins, then in all, and without another word.
+# Seconds to wait for stacks: until the first line, in all, and after the last line.
 _BEGINS = 2.0
 _TELLS = 1.0
 _PAUSE = 0.2
@@ -31,21 +31,21 @@ _PAUSE = 0.2
 _STACKS = 4000
 _FRAMES = 20
 
-# A variable by which a process and all that it starts are known.
+# This variable marks a process and all that it starts.
 _MARK = "FWBENCH_CHANNEL"
 
-# Seconds that a process has to end by itself once its pipe is closed, and where somebody is impatient.
+# Seconds that a process has to end by itself after its pipe is closed; after a second Ctrl-C it has less.
 _ENDS = 5.0
 _HURRIES = 1.0
 
-# What faulthandler writes: a line for each thread, and one for each of its frames.
-# The first may follow upon half a line of something else.
+# faulthandler writes a line for each thread, and a line for each of its frames.
+# The first line may follow half a line of other output.
 _THREAD = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]+ .*\(most recent call first\):$")
 _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)')
 
 
 class GarbledError(Exception):
-    """What came through the pipe is no message; the text says what it was."""
+    """What came through the pipe is not a message; the text says what it was."""
 
 
 class Channel:
@@ -56,13 +56,13 @@ class Channel:
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        # Which all that the process starts inherits, in whatever session.
+        # All that the process starts inherits this variable, in whatever session.
         self._mark = f"{_MARK}={uuid.uuid4().hex}"
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            # A file would grow for as long as a process writes.
+            # A pipe, as a file would grow for as long as the process writes.
             stderr=subprocess.PIPE,
             env={**environment, _MARK: self._mark.partition("=")[2]},
             # Ctrl-C in a terminal goes to every process of the group; the client decides what ends.
@@ -74,22 +74,22 @@ class Channel:
         self._stderr: int | None = self._process.stderr.fileno()
         os.set_blocking(self._stderr, False)
         self._buffer = bytearray()
-        # The end of standard error, and how much there was of it.
+        # The end of standard error, and how many bytes there were in all.
         self._said = b""
         self._length = 0
 
     @property
     def pid(self) -> int:
-        """Of the process, which is also its group's and its session's."""
+        """The process's number, which is also the number of its group and of its session."""
         return self._process.pid
 
     @property
     def alive(self) -> bool:
-        """Whether it can be asked anything more."""
+        """Whether the process still takes messages."""
         return self._process.poll() is None
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Send a message; that a process has ended is noticed when its answer is awaited."""
+        """Send a message. If the process has ended, waiting for the answer shows it."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
@@ -130,7 +130,7 @@ class Channel:
         return line
 
     def _listen(self) -> bytes:
-        """Take in what standard error holds, or as much of it as there is at once where it never ends."""
+        """Read what standard error holds; if it never ends, only as much as is there now."""
         taken = b""
         while self._stderr is not None and len(taken) < _KEPT:
             try:
@@ -145,7 +145,7 @@ class Channel:
         return taken
 
     def wait(self) -> int:
-        """Its exit code, once it has closed its end; it is killed where it does not end then."""
+        """Wait until the process has closed its end, kill it if it does not end then, and return its exit code."""
         try:
             return self._process.wait(timeout=_ENDS)
         except subprocess.TimeoutExpired:
@@ -153,18 +153,18 @@ class Channel:
             return self._process.wait()
 
     def said(self, start: int = 0) -> str:
-        """The end of what it wrote to standard error since the position `start`."""
+        """The end of what the process wrote to standard error since the position `start`."""
         self._listen()
         length = self._length - start
         return self._said[-length:].decode(errors="replace")[-_DETAIL:] if length else ""
 
     def position(self) -> int:
-        """Where standard error ends at this moment."""
+        """Where standard error ends now."""
         self._listen()
         return self._length
 
     def stacks(self, pid: int | None = None) -> "Stacks":
-        """Where the process's threads are, or those of its job: it is asked by a signal.
+        """Ask the process, or its job, by a signal for the stacks of its threads.
 
         Args:
             pid: of another process that writes to its standard error.
@@ -183,7 +183,7 @@ class Channel:
             *whole, rest = (rest + self._listen()).split(b"\n")
             rest = rest[-_KEPT:]
             decoded = [line.decode(errors="replace") for line in whole]
-            # The process may have more to say than that.
+            # The process may go on to write other things.
             found = [line for line in decoded if _FRAME.match(line) or _THREAD.search(line)]
             if found and not lines:
                 end, pause = time.monotonic() + _TELLS, _PAUSE
@@ -191,14 +191,14 @@ class Channel:
         return Stacks(lines)
 
     def kill(self) -> None:
-        """End the process at once, and all that it has started."""
+        """End the process and all that it has started, at once."""
         self._process.kill()
         for pid in _marked(self._mark):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
     def close(self, patience: float = _ENDS) -> None:
-        """End the process by its closed pipe; by force, with all that it has started, where that does not do.
+        """Close the pipe, which asks the process to end; kill it and all that it has started if it does not.
 
         Args:
             patience: seconds for it to end by itself.
@@ -207,23 +207,23 @@ class Channel:
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         try:
-            # It may have ended with a message of ours unread.
+            # The process may have ended before it read our last message.
             with suppress(BrokenPipeError):
                 self._process.stdin.close()
             if self._process.wait(timeout=patience):
-                # It could not end those that it has started.
+                # A process that was killed could not end what it had started.
                 self.kill()
         except subprocess.TimeoutExpired:
             self.kill()
         except BaseException:
-            # A second Ctrl-C: it has little time left.
+            # The user has pressed Ctrl-C again: leave little time.
             try:
                 self._process.wait(timeout=_HURRIES)
             except subprocess.TimeoutExpired:
                 self.kill()
             raise
         finally:
-            # One that the kernel holds fast ends when the kernel lets it.
+            # A process that waits in the kernel ends when the kernel releases it.
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=_ENDS)
             self._process.stdout.close()
@@ -232,7 +232,7 @@ class Channel:
 
 
 class Stacks:
-    """What a process told of its threads.
+    """The stacks of a process's threads.
 
     Args:
         lines: faulthandler's.
@@ -249,7 +249,7 @@ class Stacks:
                 threads.append([])
             elif threads:
                 threads[-1].append(line)
-        # faulthandler begins with the newest thread.
+        # faulthandler lists the newest thread first.
         *others, main = threads or [[]]
         frame = _FRAME.match(main[0]) if main else None
         self.where = ", and did not tell where it was"
@@ -262,7 +262,7 @@ class Stacks:
 
 
 def describe_exit(code: int, who: str = "the worker") -> str:
-    """One sentence on how a process ended that had no result yet."""
+    """Say in one sentence how a process ended that sent no result."""
     if code < 0:
         try:
             name = signal.Signals(-code).name
@@ -285,10 +285,10 @@ def _message(line: bytes) -> dict[str, Any]:
 
 
 def _marked(mark: str) -> list[int]:
-    """The living processes that were started with this variable; none on a system without /proc."""
+    """The living processes that carry this variable; none on a system without /proc."""
     found = []
     for environ in Path("/proc").glob("[0-9]*/environ"):
-        # It may have ended, or be somebody else's.
+        # The process may have ended, or belong to another user.
         with suppress(OSError):
             if mark.encode() in environ.read_bytes().split(b"\0"):
                 found.append(int(environ.parent.name))

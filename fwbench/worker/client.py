@@ -1,4 +1,4 @@
-"""pytest's side of the process boundary: start a server an interpreter, hand it jobs, survive whatever they do."""
+"""pytest's side of the process boundary: starts a server per interpreter, gives it jobs and survives their faults."""
 
 import contextlib
 import dataclasses
@@ -32,42 +32,42 @@ from fwbench.worker.memory import advised, explained, unfitting
 from fwbench.worker.ranks import COORDINATOR, DEADLINE, JOB, KEY, free_port
 from fwbench.worker.scratch import Scratch
 
-# This very fwbench.
+# The folder of this fwbench.
 PACKAGE = Path(__file__).resolve().parents[1]
 _START = PACKAGE / "worker" / "start.py"
 _SERVER = PACKAGE / "worker" / "__main__.py"
 _LAUNCH = PACKAGE / "worker" / "launch.py"
 RANK = PACKAGE / "worker" / "rank.py"
 
-# Importing a framework from a cold disk takes seconds; a server silent for longer than this will not come up.
+# Seconds of silence after which a starting server has failed: importing a framework from a cold disk takes long.
 START_DEADLINE = 180.0
 
-# Seconds in which a worker whose record is here gives its memory back and ends, and in which one that was killed does.
+# Seconds for a worker to free its memory and end: after its record has arrived, and after it was killed.
 END_DEADLINE = 30.0
 KILL_DEADLINE = 10.0
 
-# glibc's defaults map and unmap large blocks at every call: thousands of page faults, a third slower and the largest
-# source of differences between processes. A variable that the user has set wins.
+# glibc's defaults map and unmap large blocks at every call. That costs thousands of page faults and a third of the
+# time, and is the largest source of differences between processes. Variables that the user has set win.
 _STABLE_ALLOCATOR = {
-    # Each thread would have an arena, which holds no block of 64 MiB; XLA computes on a thread of its own.
+    # By default each thread has an arena of its own, which holds no block of 64 MiB; XLA computes on such a thread.
     "MALLOC_ARENA_MAX": "1",
-    # Not by a threshold: until 2.35 glibc refuses one above 32 MiB, and then maps every block above 128 KiB.
+    # MALLOC_MMAP_THRESHOLD_ will not do: glibc before 2.35 refuses more than 32 MiB and then maps all above 128 KiB.
     "MALLOC_MMAP_MAX_": "0",
-    # More than there is: nothing is given back. The memory pass trims the heap itself.
+    # More than any machine has: the heap returns nothing. The memory pass trims it itself.
     "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
 }
 
-# The stages before a lane's compiler has its first program; None: before all stages.
+# The stages before a lane's compiler gets its first program; None stands for a process that has begun no stage.
 _UNCOMPILED = (None, "join", "data", "build")
 
-# Of a lane's fallback: environment variables, and what to add to their values.
+# A lane's fallback flags: the environment variables, and what to add to each.
 Flags = tuple[tuple[str, str], ...]
 
 
 class Workers:
-    """The servers of a run, one a lane, started when first needed.
+    """The servers of a run: one for each lane, started when it is first needed.
 
-    No two lanes share one: what a lane preloads must not count as another's memory.
+    Lanes share no server, as what one lane preloads must not count as another lane's memory.
 
     Args:
         machine: gives the CPUs and the thread count, the same for every lane.
@@ -101,22 +101,22 @@ class Workers:
         self._servers: dict[str, Server] = {}
         self._compiled = compiled
         self._patience = patience
-        # Of which a measurement has told what the machine can do, and what earlier runs have.
+        # Kinds whose ceilings are on a record of this run, and the ceilings that earlier runs have kept.
         self._told: set[Kind] = set()
         self._ceilings = ceilings
-        # Of these what is kept does not hold.
+        # Kinds for which earlier runs kept no ceilings that still hold, so that this run measures them.
         self._unknown: set[Kind] = set()
-        # The fallback flags that each lane's interpreter knows, and those that a workload needed, with the reason.
+        # The fallback flags that each lane's interpreter knows; those that a workload needed, with the reason.
         self._ladders: dict[str, list[Flags]] = {}
         self._needed: dict[Workload, tuple[Flags, str]] = {}
-        # Of a workload, the batches that did not fit.
+        # The batch sizes of each workload that did not fit into memory.
         self._unfit: dict[Workload, tuple[int, ...]] = {}
-        # The files of models' initial values. A key is a workload that holds only what the values depend on.
+        # Files with models' initial values, by a workload with only the fields that these values depend on.
         self._starts: dict[Workload, str | None] = {}
         self._scratch: Scratch | None = None
 
     def measure(self, workload: Workload, protocol: Protocol, tell: Callable[[str], None]) -> Measurement:
-        """Measure in a fresh process; every fault of that process is a failure of this one workload.
+        """Measure in a fresh process. Whatever goes wrong in it is a failure of this workload alone.
 
         Where a lane crashes or its compiler fails on a GPU, it is run again with ever more of its fallback flags until
         that is over: the record then says in `after_crash` what the first attempt came to and what was changed.
@@ -145,18 +145,18 @@ class Workers:
 
     @property
     def patient(self) -> bool:
-        """Whether measurements may still wait for other load to end."""
+        """Whether measurements may still wait until other load ends."""
         return self._patience > 0
 
     def become_quiet(self) -> bool:
-        """Wait, for as long as there is patience, until others leave the CPUs alone; whether they do."""
+        """Wait, while the patience lasts, until other processes leave the CPUs alone; return whether they do."""
         begun = time.monotonic()
         quiet = wait_for_quiet(self._patience)
         self._patience = max(0.0, self._patience - (time.monotonic() - begun))
         return quiet
 
     def _attempt(self, workload: Workload, protocol: Protocol, tell: Callable[[str], None]) -> Measurement:
-        """Measure a workload as it is, with as many fallback flags as it needs."""
+        """Measure a workload without changing its batch, with as many fallback flags as it needs."""
         lane, job = LANES[workload.lane], self.job(workload, protocol)
         job["start"] = self._start(workload, job)
         needed, why = self._needed.get(workload, ((), ""))
@@ -189,7 +189,7 @@ class Workers:
         return dataclasses.replace(found, failure=dataclasses.replace(found.failure, message=sentence))
 
     def _plainly(self, lane: Lane, job: dict[str, Any], workload: Workload, tell: Callable[[str], None]) -> Measurement:
-        """Measure a workload in its lane's own server, or over several devices in ranks of its own."""
+        """Measure a workload in its lane's server, or in one process per device."""
         begun = time.monotonic()
         self._settle()
         waited = time.monotonic() - begun
@@ -202,12 +202,12 @@ class Workers:
         return found
 
     def _settle(self) -> None:
-        """Wait until the last job's worker has ended, in whichever server."""
+        """Wait until the last job's worker has ended, whichever server started it."""
         for running in self._servers.values():
             running.settle()
 
     def _server(self, lane: Lane, devices: int = 1) -> "Server":
-        """The lane's server; one that sees other devices is another."""
+        """The lane's server; a workload that sees other devices has a server of its own."""
         name = lane.name if devices == 1 else f"{lane.name} over {devices} devices"
         server = self._servers.get(name)
         if server is None or not server.alive:
@@ -217,10 +217,10 @@ class Workers:
         return server
 
     def _start(self, workload: Workload, job: Mapping[str, Any]) -> str | None:
-        """The file with the initial values of a user's network, which every lane starts from; None: there is none.
+        """The file with the initial values of a user's network, from which every lane starts; None if there is none.
 
-        The reference writes it, or else the first of the model's other frameworks that can. Under Slurm the ranks of
-        one workload run on several hosts, which need not share a folder.
+        The reference writes the file; if it cannot, the first other framework of the model that can. Not under Slurm:
+        there the ranks of a workload run on several hosts, which may not share a folder.
         """
         model = self._project.models[workload.model]
         if not model.networks or model.name in CATALOG or workload.weights != "drawn" or allocated(os.environ):
@@ -238,17 +238,17 @@ class Workers:
         return self._starts[start]
 
     def _wrote(self, lane: Lane, start: Workload, job: Mapping[str, Any]) -> bool:
-        """Whether a lane has written its network's initial values."""
+        """Let a lane write its network's initial values; return whether it did."""
         workload = dataclasses.replace(start, lane=lane.name)
         own = {**job, "workload": workload.to_json()}
-        # A worker that hangs at its end would keep this job waiting for its whole deadline.
+        # A worker that hangs while it ends would keep this job waiting until its deadline.
         self._settle()
         return self._server(lane).measure(own, workload, lambda stage: None).failure is None
 
     def _together(
         self, lane: Lane, job: dict[str, Any], workload: Workload, tell: Callable[[str], None]
     ) -> Measurement:
-        """Measure a workload in a process for each of its devices, which the lane's launcher starts."""
+        """Measure a workload in one process per device; the lane's launcher starts them."""
         python, size = self._python(lane), workload.devices
         slurm = allocated(os.environ)
         config = {
@@ -260,7 +260,7 @@ class Workers:
         job = {**job, "machine": False, "lane": lane.to_json(), "joining": DEADLINE, "threads": slurm}
         variables = {KEY: uuid.uuid4().hex, **self._variables(lane, size), JOB: json.dumps(job)}
         if COORDINATOR not in variables and not slurm:
-            # gloo would look this host's name up, and listen to all others.
+            # gloo would look up this host's name and then listen on all network interfaces.
             nearby = {"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
             variables = {**nearby, **variables, COORDINATOR: f"127.0.0.1:{free_port()}"}
         try:
@@ -272,18 +272,18 @@ class Workers:
         return _measured(functools.partial(launched.measure, workload, limit, tell))
 
     def _ladder(self, lane: Lane) -> list[Flags]:
-        """A lane's fallback flags; each is tried out once in a run, whether the framework knows it."""
+        """A lane's fallback flags, tried once in a run for whether the framework knows them."""
         if lane.name not in self._ladders:
             self._ladders[lane.name] = list(milder(lane, self._python(lane), self._variables(lane)))
         return self._ladders[lane.name]
 
     def told(self, measurement: Measurement) -> None:
-        """Know of a measurement what it tells of the machine in its lane, which need not be measured again."""
+        """Note that the ceilings of a lane are measured, if this measurement has them; no later one repeats that."""
         if CEILING in measurement.stages:
             self._told.add(kind(measurement.workload))
 
     def _with_ceilings(self, found: Measurement) -> Measurement:
-        """The first measurement of a kind with the ceilings that earlier runs have found; or keep what it has found."""
+        """Give a lane's first measurement the ceilings of earlier runs, or keep the ceilings that it has measured."""
         if self._ceilings is None or "throughput" not in found.metrics or kind(found.workload) in self._told:
             return found
         if CEILING in found.stages:
@@ -296,25 +296,25 @@ class Workers:
         return dataclasses.replace(found, metrics={**found.metrics, **known})
 
     def _tells(self, workload: Workload) -> bool:
-        """Whether a workload's measurement is to find the ceilings: nobody has yet, in this run or before."""
+        """Whether this measurement must find the ceilings, as neither this run nor an earlier one has them."""
         if kind(workload) in self._told:
             return False
         return self._ceilings is None or kind(workload) in self._unknown or not self._ceilings.has(workload)
 
     def job(self, workload: Workload, protocol: Protocol) -> dict[str, Any]:
-        """What a worker is told of a workload, as JSON primitives."""
+        """The message that tells a worker about a workload, as JSON primitives."""
         return {
             "workload": workload.to_json(),
             "model": complete(self._project.models[workload.model]).to_json(),
             "path": [str(folder) for folder in self._project.path],
             "proofs": str(self._project.root / PROOFS),
-            # The interpreter that has to prove, as its versions are measured.
+            # The proof must run under the interpreter whose versions are measured.
             "python": self._pythons.get(LANES[workload.lane].framework),
             "protocol": protocol.to_json(),
             "machine": self._tells(workload),
-            # What prices the harness nobody compares with another lane.
+            # Nobody compares the lane that prices the harness, so it need not wait.
             "patience": 0.0 if LANES[workload.lane].internal else self._patience,
-            # As the user set it: the worker's own names the one GPU that is measured.
+            # As the user set it: the worker's own variable names only the GPU that is measured.
             "user": {name: os.environ[name] for name in ("CUDA_VISIBLE_DEVICES",) if name in os.environ},
         }
 
@@ -325,7 +325,7 @@ class Workers:
         return environment(os.environ, self._machine.threads, self._device, lane, devices)
 
     def close(self) -> None:
-        """End every server, the others also where Ctrl-C keeps one from it."""
+        """End every server, even if Ctrl-C interrupts the end of one of them."""
         with ExitStack() as stack:
             if self._scratch:
                 stack.callback(self._scratch.close)
@@ -334,7 +334,7 @@ class Workers:
 
 
 class Server:
-    """One fork server, handed one job after another.
+    """A fork server, which takes one job after another.
 
     Args:
         compiled: a folder that collects what each job's compilers make; None: the job removes it.
@@ -354,7 +354,7 @@ class Server:
         self._scratch = Scratch()
         folder = str(self._scratch.path)
         self._compiled = compiled
-        # Not in the jobs' own folder, which the server empties when a job ends, perhaps before it is collected.
+        # Outside of the jobs' own folder, as the server empties that when a job ends, perhaps before this is collected.
         self._caches = Scratch() if compiled else None
         if self._caches:
             environment = {**environment, **lane.sharing, **lane.cached(self._caches.path / "compiled")}
@@ -366,22 +366,22 @@ class Server:
             raise
         self._python = python
         self._ready = False
-        # The last job's worker, and whether it is still there though its record is here.
+        # The last job's worker, and whether it still runs although its record has arrived.
         self._worker = 0
         self._ending = False
 
     @property
     def alive(self) -> bool:
-        """Whether it can take another job."""
+        """Whether the server can take another job."""
         return self._channel.alive
 
     def measure(
         self, job: Mapping[str, Any], workload: Workload, tell: Callable[[str], None], waited: float = 0.0
     ) -> Measurement:
-        """Run a workload's job until its record is here, killing it at the protocol's deadline.
+        """Run a workload's job until its record arrives; kill it at the protocol's deadline.
 
         Args:
-            waited: seconds that this job has waited for the last one's worker to end, which are overhead, too.
+            waited: seconds that this job has waited for the previous job's worker to end; they count as overhead.
         """
         try:
             if not self._ready:
@@ -395,16 +395,16 @@ class Server:
                 made = self._caches.path / "compiled"
                 if measurement.failure is None:
                     _move(made, self._compiled)
-                # The next job's compilers are to find nothing.
+                # The next job's compilers must find empty caches.
                 shutil.rmtree(made, ignore_errors=True)
             return measurement
         except BaseException:
-            # Ctrl-C, or a fault of ours: the worker must not go on by itself.
+            # Ctrl-C or a bug of fwbench: the worker must not go on by itself.
             self.close()
             raise
 
     def _unready(self) -> Failure | None:
-        """Wait until the server can take a job; why it cannot."""
+        """Wait until the server can take a job; return the reason if it cannot."""
         try:
             message = self._channel.receive(time.monotonic() + START_DEADLINE)
         except TimeoutError:
@@ -418,9 +418,9 @@ class Server:
         return Failure("crashed", f"no worker could be started with {self._python}", detail=self._channel.said())
 
     def settle(self) -> None:
-        """Wait until the last job's worker has ended and given its memory back, which it does while pytest goes on."""
+        """Wait until the last job's worker has ended and freed its memory; it does so while pytest goes on."""
         if self._ending and not self._exited(END_DEADLINE):
-            # It does not come to its end. The record is here: nothing is lost with it.
+            # The worker does not end. Its record has arrived, so killing it loses nothing.
             self._kill()
             if not self._exited(KILL_DEADLINE):
                 self.close()
@@ -428,7 +428,7 @@ class Server:
             self.close()
 
     def _exited(self, patience: float) -> bool:
-        """Whether the worker ends within so many seconds, or the server with it."""
+        """Whether the worker, or the server with it, ends within so many seconds."""
         deadline = time.monotonic() + patience
         with suppress(TimeoutError, GarbledError):
             while (message := self._channel.receive(deadline)) is not None and "exited" not in message:
@@ -449,7 +449,7 @@ class Server:
         self._worker = 0
         started: float | None = None
         stage: str | None = None
-        # Why the worker was killed.
+        # The reason for which the worker was killed.
         failure: Failure | None = None
         exit_code: int | None = None
         while exit_code is None:
@@ -465,7 +465,7 @@ class Server:
                     )
             except TimeoutError:
                 if failure:
-                    # Nor has the server told that it is dead.
+                    # The server has not reported the worker's death either.
                     self.close()
                     break
                 failure = self._late(limit, stage, stderr_start)
@@ -488,25 +488,25 @@ class Server:
                 tell(message["stage"])
             elif "exited" in message:
                 exit_code = message["exited"]
-        # Of one that died within a message, how it died says more.
+        # If the worker died within a message, its exit says more than the torn message.
         died = exit_code not in (None, 0, -signal.SIGKILL) and not (failure and failure.kind == "timed_out")
         if failure is None or died:
             assert exit_code is not None
             failure = Failure("crashed", describe_exit(exit_code), stage, self._channel.said(stderr_start))
         if not self._channel.alive:
-            # It could not end those that the worker has started.
+            # A killed server could not end what its worker had started.
             self.close()
         return Measurement(workload, failure=failure)
 
     def _late(self, limit: float, stage: str | None, start: int) -> Failure:
-        """What there is to be said of a worker that has not come back."""
+        """Describe a worker that has not answered in time."""
         said, stacks = self._channel.said(start), self._channel.stacks()
         during = f"during {stage}" if stage else "before its first stage"
         sentence = f"no result within the deadline of {limit:g} s; the worker was killed {during}{stacks.where}"
         return Failure("timed_out", sentence, stage, _detail(said, stacks))
 
     def _kill(self) -> None:
-        """Kill the worker with its helpers; with no worker known yet, the server."""
+        """Kill the worker and its helpers, or the server if no worker is known yet."""
         if not self._worker:
             self._channel.kill()
             return
@@ -514,9 +514,9 @@ class Server:
             os.killpg(self._worker, signal.SIGKILL)
 
     def close(self) -> None:
-        """End the server and, through its closed pipe, the job that it may still run; calling it again does nothing."""
+        """End the server and, by closing its pipe, the job that may still run; a second call does nothing."""
         try:
-            # Before it is ready it has no job to end, and reads no pipe.
+            # Before it is ready, a server has no job to end, and does not read its pipe.
             if self._ready:
                 self._channel.close()
             else:
@@ -532,7 +532,7 @@ class Server:
 
 
 def _move(made: Path, into: Path) -> None:
-    """Move all files of a folder to the same places in another one."""
+    """Move all files of a folder to the same places in another folder."""
     for path in [path for path in made.rglob("*") if path.is_file()]:
         target = into / path.relative_to(made)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -544,7 +544,7 @@ def _detail(said: str, stacks: Stacks) -> str:
 
 
 def _measured(measure: Callable[[], Measurement]) -> Measurement:
-    """What comes of a job, with the kernel's word for it where memory ran out."""
+    """A job's measurement; if memory ran out, with what the kernel says about it."""
     before = oom.kills()
     found = measure()
     if found.failure is None:
@@ -553,15 +553,15 @@ def _measured(measure: Callable[[], Measurement]) -> Measurement:
 
 
 def _crashed(failure: Failure) -> bool:
-    """Whether the compiler failed, or the process died, as XLA does on an illegal address while autotuning.
+    """Whether the compiler failed or the process died; XLA dies if autotuning meets an illegal address.
 
-    Flags of a compiler are no help to a process that died before it had compiled anything.
+    Compiler flags cannot help a process that died before it compiled anything.
     """
     return failure.compiler or (failure.kind == "crashed" and failure.stage not in _UNCOMPILED)
 
 
 def milder(lane: Lane, python: str, variables: Mapping[str, str]) -> Iterator[Flags]:
-    """Ever more of a lane's fallback flags, without those that the framework of an interpreter does not know.
+    """Combinations of a lane's fallback flags, each longer than the last, without flags unknown to its framework.
 
     Args:
         variables: of the lane's processes.
@@ -574,7 +574,7 @@ def milder(lane: Lane, python: str, variables: Mapping[str, str]) -> Iterator[Fl
 
 
 def added(variables: Mapping[str, str], flags: Flags) -> dict[str, str]:
-    """A process's variables with fallback flags."""
+    """A process's variables with fallback flags added."""
     found = dict(variables)
     for name, value in flags:
         found[name] = f"{found.get(name, '')} {value}".strip()
@@ -587,7 +587,7 @@ def stated(flags: Flags) -> str:
 
 
 def again(flags: Flags) -> str:
-    """Half a sentence on a second attempt."""
+    """Half a sentence about a second attempt."""
     return f"it was run again with {stated(flags)}"
 
 
@@ -602,16 +602,16 @@ def _known(lane: Lane, python: str, variables: Mapping[str, str]) -> bool:
 
 
 def command(python: str, script: Path, *arguments: str, package: Path = PACKAGE) -> list[str]:
-    """What runs a script of ours under an interpreter, with this `fwbench` and all else the interpreter's own."""
+    """The command that runs a script under an interpreter, with this `fwbench` and that interpreter's packages."""
     return [python, "-P", str(_START), str(package), str(script), *arguments]
 
 
 def configuration(lane: Lane, cpus: Sequence[int], scratch: str) -> dict[str, Any]:
-    """What a lane's server is started with: what to import, where to run, and its folder of temporary files."""
+    """The configuration that starts a lane's server: imports, CPUs, and its folder for temporary files."""
     return {
         "lane": lane.to_json(),
         "cpus": cpus,
-        # Forking a process that has loaded frameworks is safe on Linux alone: elsewhere each job gets a new server.
+        # Forking a process that has loaded frameworks is safe only on Linux: elsewhere each job gets a new server.
         "fork": sys.platform == "linux",
         "scratch": scratch,
     }
@@ -623,8 +623,8 @@ def environment(
     """The environment of a lane's worker: one thread count for every library, a stable allocator, the lane's own.
 
     Args:
-        threads: of all of a workload's processes together.
-        devices: over which a workload is spread, of this host; None: a launcher has shown this process its own.
+        threads: shared by all of a workload's processes.
+        devices: of this host that the workload uses; None: a launcher has shown this process its own.
     """
     variables = dict(base)
     if not any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in base):
@@ -633,16 +633,16 @@ def environment(
         threads = max(1, threads // devices)
     variables |= {
         "OMP_NUM_THREADS": str(threads),
-        # NumPy prepares batches and measures nothing; its pool would be threads in a process that forks.
+        # NumPy only prepares batches; its thread pool would be threads in a process that forks.
         "OPENBLAS_NUM_THREADS": "1",
     }
     if device == "gpu" and devices and (gpus := nvml.visible(devices)):
-        # CUDA counts GPUs in another order than NVML, and a framework may open all that it sees.
+        # CUDA and NVML number GPUs differently, and a framework may open every GPU that it sees.
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(gpu.uuid for gpu in gpus)
     return variables | lane.variables(threads, device)
 
 
 def allocated(environment: Mapping[str, str]) -> bool:
-    """Whether Slurm has given this process several nodes, over which its own launcher spreads ranks."""
+    """Whether Slurm has given this process several nodes, over which srun spreads the ranks."""
     nodes = environment.get("SLURM_JOB_NUM_NODES", "1")
     return "SLURM_JOB_ID" in environment and nodes.isdecimal() and int(nodes) > 1

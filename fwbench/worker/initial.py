@@ -1,4 +1,4 @@
-"""The measured side: write down the values that a network's own constructor sets, for every lane to start from."""
+"""The measured side: write the values that a network's own constructor sets, so that every lane starts from them."""
 
 import sys
 import traceback

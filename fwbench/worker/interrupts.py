@@ -1,4 +1,4 @@
-"""SIGTERM and SIGHUP end a run as Ctrl-C does: in order, with what was measured so far."""
+"""SIGTERM and SIGHUP end a run in order, as Ctrl-C does; what was measured so far is kept."""
 
 import signal
 import threading

@@ -1,4 +1,4 @@
-"""Lanes of a workload in rounds of fresh processes, one of each lane, that take turns."""
+"""Rounds for the lanes of a workload: a fresh process for each lane, which take turns."""
 
 import dataclasses
 import math
@@ -25,13 +25,13 @@ _SINGLE = {"alone": 1, "together": 0}
 
 @dataclass(frozen=True)
 class Round:
-    """What a round found.
+    """The result of a round.
 
     Attributes:
-        begun: when it was, in seconds since 1970.
+        begun: when the round began, in seconds since 1970.
         values: by lane and metric (`METRICS`) one number a block of turns; of memory, where it is known, one in all.
         load: the share of the CPUs that others took during the turns.
-        seconds: that it took.
+        seconds: how long the round took.
         programs: by lane the digest of its program; empty but in a workload's first round.
     """
 
@@ -43,7 +43,7 @@ class Round:
 
 
 class Lanes(Rounds[Round]):
-    """Plays rounds of the lanes of workloads, whose own lane is empty.
+    """Plays rounds of the lanes of each workload; a workload's own `lane` is empty.
 
     Args:
         side: where all of them find fwbench, the user's modules and their interpreters.
@@ -74,7 +74,7 @@ class Lanes(Rounds[Round]):
 
     def _turn(self, partner: Partner, taken: Taken, placing: int, block: int) -> None:
         name = partner.seat.name
-        # A lane's last turn tells how many calls fill one; the warm-up's few calls may have been slow.
+        # A lane's last turn says how many calls fill the next; the few calls of the warm-up may have been slow.
         known = taken.blocks_of("call", name)
         together = max(taken.rounds - 1, math.ceil(self.amounts.turn / known[-1]) if known else 1)
         asked = {"alone": max(1, together // 2), "together": together} if taken.latency < _UNMOVED else _SINGLE

@@ -1,4 +1,4 @@
-"""Starts the ranks of a workload on this host, by its lane's launcher, and says how they ended; run by `start`.
+"""Starts the ranks of a workload on this host by its lane's launcher and reports how they ended; run by `start`.
 
 What is started is `rank`, once a device, with this process's environment. The client, from whom the pipe at standard
 input comes, ends all of it by closing that.
@@ -19,13 +19,13 @@ from typing import Any
 from fwbench.worker import lifetime
 from fwbench.worker.ranks import LOCAL, RANK, SIZE
 
-# Seconds for the other ranks to end once one has failed, and between two looks at them.
+# Seconds that the other ranks have to end once one has failed, and seconds between two checks.
 _ENDS = 5.0
 _PAUSE = 0.05
 
 
 def own(command: Sequence[str], size: int) -> dict[int, int]:
-    """Start the ranks one by one; the exit codes of those that ended before any other was ended for them."""
+    """Start one process per rank; return the exit codes of the ranks that ended before the others were killed."""
     ranks: dict[int, subprocess.Popen[bytes]] = {}
     for rank in range(size):
         variables = {RANK: str(rank), SIZE: str(size), LOCAL: str(rank)}
@@ -49,13 +49,13 @@ def own(command: Sequence[str], size: int) -> dict[int, int]:
 
 
 def torchrun(command: Sequence[str], size: int) -> dict[int, int]:
-    """Start the ranks by PyTorch's elastic launcher, once and without a restart; the codes of those that failed."""
+    """Start the ranks by PyTorch's elastic launcher, without restarts; return the exit codes of those that failed."""
     from torch.distributed import run
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-    # Without annotations of its own.
+    # Any, as PyTorch's module has no annotations.
     launcher: Any = run
-    # Each run has a port of its own for its store.
+    # Each run's store has a port of its own.
     options = ["--standalone", "--nnodes=1", f"--nproc-per-node={size}", "--max-restarts=0", "--no-python"]
     try:
         launcher.run(launcher.parse_args([*options, *command]))
@@ -65,7 +65,7 @@ def torchrun(command: Sequence[str], size: int) -> dict[int, int]:
 
 
 def srun(command: Sequence[str], size: int) -> dict[int, int]:
-    """Start the ranks by Slurm, over the nodes of its allocation; the codes of those that it says have failed."""
+    """Start the ranks by Slurm on the nodes of its allocation; return the exit codes that srun reports as failed."""
     nodes = min(size, int(os.environ["SLURM_JOB_NUM_NODES"]))
     options = [f"--ntasks={size}", f"--nodes={nodes}", "--overlap", "--kill-on-bad-exit=1", "--input=none"]
     started = subprocess.Popen(
@@ -84,7 +84,7 @@ def srun(command: Sequence[str], size: int) -> dict[int, int]:
 
 
 _SIGNALS = {"Killed": signal.SIGKILL, "Terminated": signal.SIGTERM}
-# As srun tells how a task ended: `srun: error: n2: task 1: Killed`.
+# srun reports how a task ended: `srun: error: n2: task 1: Killed`.
 _TASK = re.compile(r"task (\d+): (Killed|Exited with exit code (\d+)|[A-Z]\w+)")
 
 _LAUNCHERS = {"fwbench": own, "torchrun": torchrun, "srun": srun}

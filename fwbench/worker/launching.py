@@ -1,4 +1,4 @@
-"""pytest's side of a workload over several devices: start its launcher, follow the ranks, tell how they failed."""
+"""pytest's side of a workload over several devices: start the launcher, follow the ranks, say how they failed."""
 
 import dataclasses
 import os
@@ -13,9 +13,9 @@ from fwbench.worker.channel import Channel, GarbledError, describe_exit
 from fwbench.worker.ranks import LOST, TOLD
 from fwbench.worker.scratch import Scratch
 
-# Seconds for the launcher to come up, and for what it needs until all ranks have come.
+# Seconds for the launcher to start, and then for all ranks to join.
 START_DEADLINE = 180.0
-# Seconds for the others to end once one rank has failed or the record is here, and for those that were killed.
+# Seconds for the other ranks to end after one has failed or the record has arrived, and after they were killed.
 END_DEADLINE = 30.0
 KILL_DEADLINE = 10.0
 
@@ -40,30 +40,30 @@ class Launched:
         except OSError:
             self._scratch.close()
             raise
-        # The ranks' processes, of those on this host.
+        # The processes of the ranks on this host.
         self._pids: dict[int, int] = {}
         self._stage: str | None = None
 
     def measure(self, workload: Workload, limit: float, tell: Callable[[str], None]) -> Measurement:
-        """What the ranks measure, until the last of them has ended; none of them is left.
+        """The ranks' measurement; returns when all of them have ended.
 
         Args:
             limit: seconds from the moment at which all ranks have come.
 
         Returns:
-            Of one rank that is not the first, and has done its part, a measurement without numbers.
+            A measurement; one without numbers on a rank that is not the first and has done its part.
         """
         try:
             return self._converse(workload, limit, tell)
         finally:
-            # Ctrl-C, a fault of ours, or a rank that does not end: nothing of it may go on by itself.
+            # Ctrl-C, a bug of fwbench, or a rank that does not end: leave nothing running.
             self._channel.kill()
             self._channel.close(patience=KILL_DEADLINE)
             self._scratch.close()
 
     def _converse(self, workload: Workload, limit: float, tell: Callable[[str], None]) -> Measurement:
         asked = time.monotonic()
-        # The first rank alone tells when all have come.
+        # Only the first rank reports when all have joined.
         deadline = asked + START_DEADLINE + (limit if self._rank else 0.0)
         measurement: Measurement | None = None
         failure: Failure | None = None
@@ -96,7 +96,7 @@ class Launched:
                 self._stage = message["stage"]
                 tell(message["stage"])
             elif "failure" in message:
-                # The first to fail tells why; the others do as they lose it.
+                # The first rank to fail knows the reason; the others fail because they lose it.
                 failure = failure or _of_rank(message, workload.devices)
                 deadline = min(deadline, time.monotonic() + END_DEADLINE)
             elif "measurement" in message:
@@ -113,7 +113,7 @@ class Launched:
         return Measurement(workload, failure=self._ended(codes, workload.devices) or failure or self._unsaid(codes))
 
     def _ended(self, codes: Mapping[int, int], size: int) -> Failure | None:
-        """Of ranks that a signal ended, or that ended without a word, the first."""
+        """The first rank that a signal ended or that ended without a message."""
         ended = first_ended(codes)
         if ended is None:
             return None
@@ -121,14 +121,14 @@ class Launched:
         return Failure("crashed", describe_exit(code, f"rank {rank} of {size}"), self._stage, self._channel.said())
 
     def _unsaid(self, codes: Mapping[int, int]) -> Failure:
-        """No rank has said anything, as where the launcher itself failed."""
+        """The failure if no rank has sent a message, as when the launcher itself failed."""
         said = self._channel.said()
         if not codes:
             return Failure("crashed", describe_exit(self._channel.wait(), "the ranks' launcher"), self._stage, said)
         return Failure("crashed", "another rank is gone, whose own launcher says why", self._stage, said)
 
     def _late(self, workload: Workload, limit: float) -> Failure:
-        """What there is to be said of ranks that have not come back."""
+        """Describe ranks that have not answered in time."""
         if not self._pids:
             sentence = f"not all of the {workload.devices} ranks were there within {limit:g} s; they were killed"
             return Failure("timed_out", sentence, self._stage, self._channel.said())
@@ -143,8 +143,8 @@ class Launched:
 
 
 def first_ended(codes: Mapping[int, int]) -> tuple[int, int] | None:
-    """Of ranks by their exit codes the one that ended by itself and has not told why: its number and its code."""
-    # Launchers end the others by SIGTERM when one has ended; one that was killed goes before one that noticed it.
+    """Number and exit code of the rank that ended first, by itself and without a reason."""
+    # A launcher ends the other ranks by SIGTERM. A killed rank ended before ranks that noticed its death.
     by_launcher = -signal.SIGTERM if any(code not in (0, -signal.SIGTERM) for code in codes.values()) else 0
     for rank, code in sorted(codes.items(), key=lambda item: (item[1] > 0, item[0])):
         if code not in (0, TOLD, LOST, by_launcher):
@@ -153,10 +153,10 @@ def first_ended(codes: Mapping[int, int]) -> tuple[int, int] | None:
 
 
 def measurement_of(data: Mapping[str, Any]) -> Measurement:
-    """A worker's.
+    """The measurement in a worker's message.
 
     Raises:
-        GarbledError: it is none.
+        GarbledError: it holds none.
     """
     try:
         return Measurement.from_json(data)

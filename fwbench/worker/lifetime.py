@@ -1,7 +1,7 @@
-"""How our processes end: with whoever started them, together with all that they started themselves, and never silently.
+"""How fwbench's processes end: with their parent, together with all that they have started, and never silently.
 
-`start` loads this file before all else, under any interpreter and beside any fwbench, so it uses the standard library
-alone. What only Linux has is left out elsewhere: there a process notices by its closed pipe that its client is gone.
+`start` loads this file first, under any interpreter and beside any fwbench, so it uses only the standard library. What
+only Linux has is skipped elsewhere: there a process learns from its closed pipe that its client is gone.
 """
 
 import ctypes
@@ -17,26 +17,26 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-# Of prctl(2): a signal to be had when the parent dies; to be given the orphans among one's descendants.
+# prctl(2): send this process a signal when its parent dies; make this process adopt its orphaned descendants.
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
 
 def begin() -> None:
-    """End with the parent, and write all threads' stacks to standard error at SIGUSR1, also from within native code."""
+    """End with the parent; at SIGUSR1 write all threads' stacks to standard error, even from within native code."""
     _tell_stacks()
     if sys.platform != "win32":
         _end_with_parent(signal.SIGKILL)
 
 
 def end_if_closed(pipe: int) -> None:
-    """End this process where the other end of its pipe is closed: the client died before it could be followed."""
+    """End this process if the other end of its pipe is closed: the client may have died before `begin`."""
     if hasattr(select, "poll") and _closed(pipe, 0):
         os._exit(1)
 
 
 def end_when_closed(pipe: int) -> None:
-    """End this process and its group as soon as the other end of its pipe is closed; for systems that do not fork."""
+    """End this process and its group when the other end of its pipe closes; for systems that do not fork."""
 
     def watch() -> None:
         if _closed(pipe, None):
@@ -47,7 +47,7 @@ def end_when_closed(pipe: int) -> None:
 
 
 class Keeper:
-    """Runs jobs in processes of their own, one after another, and lets none of them leave anything behind.
+    """Runs jobs one after another, each in a process of its own, and leaves nothing of them behind.
 
     A job has a process group. What it started in groups and sessions of their own comes back to the keeper as orphans.
     When the client is gone, the keeper ends the job and itself.
@@ -61,10 +61,10 @@ class Keeper:
         self._pipe = pipe
         self._scratch = scratch
         self._job = 0
-        # What there was before the job: neither these children nor these files are its own.
+        # What existed before the job: these children and files are not the job's.
         self._children: set[int] = set()
         self._files: set[str] = set()
-        # Not SIGKILL any more: a keeper that is killed cannot end what its job has started.
+        # SIGTERM, not SIGKILL, from here on: a keeper that is killed cannot end what its job has started.
         signal.signal(signal.SIGTERM, self._end)
         faulthandler.unregister(signal.SIGUSR1)
         signal.signal(signal.SIGUSR1, self._ask)
@@ -75,18 +75,18 @@ class Keeper:
         """Run a job to its end.
 
         Returns:
-            The exit code of its process; a signal's number, negated, where one ended it.
+            The process's exit code, or a signal's number, negated, if a signal ended it.
         """
         self._children, self._files = _children(), self._listed()
         readable, writable = os.pipe()
         os.set_blocking(writable, False)
         previous = signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(writable)
-        # The handlers are the keeper's, and must not run in the job's process.
+        # These are the keeper's handlers; the job's process must not run them.
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGUSR1))
         keeper = os.getpid()
         with warnings.catch_warnings():
-            # Python 3.12 and some frameworks warn of forking a process with threads. They have started none yet.
+            # Python 3.12 and some frameworks warn against forking beside threads. This process has started none yet.
             warnings.simplefilter("ignore")
             pid = os.fork()
         if pid == 0:
@@ -103,7 +103,7 @@ class Keeper:
         poll = select.poll()
         poll.register(self._pipe, 0)
         poll.register(readable, select.POLLIN)
-        # Not yet reaped: until then its number is nobody else's, nor its group's.
+        # Until the process is reaped, no other process or group can get its number.
         while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
             ready = [descriptor for descriptor, _ in poll.poll()]
             if self._pipe in ready:
@@ -116,7 +116,7 @@ class Keeper:
         return self._clear(pid)
 
     def _become(self, keeper: int) -> None:
-        """Of the job's process: a group of its own, which ends with the keeper and tells where it is when asked."""
+        """Make this the job's process: in its own group, it ends with the keeper and writes its stacks when asked."""
         os.setpgid(0, 0)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGUSR1, signal.SIG_DFL)
@@ -124,18 +124,18 @@ class Keeper:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGUSR1))
         _end_with_parent(signal.SIGKILL)
         if os.getppid() != keeper:
-            # It died before it could be followed.
+            # The keeper may have died before `begin`.
             os._exit(1)
 
     def _clear(self, pid: int) -> int:
-        """End all that a job has started, and remove its temporary files; its exit code."""
-        # Not to be begun again by the client's end before it is done.
+        """End all that a job has started and remove its temporary files; return its exit code."""
+        # The end of the client must not start this a second time.
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
         with suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
         _, status = os.waitpid(pid, 0)
         self._job = 0
-        # Whose own children then come here in turn.
+        # The children of an ended process then become this process's children.
         while strays := _children() - self._children:
             for stray in strays:
                 os.kill(stray, signal.SIGKILL)
@@ -146,14 +146,14 @@ class Keeper:
         return os.waitstatus_to_exitcode(status)
 
     def _listed(self) -> set[str]:
-        # The client may be gone, and the folder with it.
+        # The client may be gone, and have removed the folder.
         with suppress(FileNotFoundError):
             return set(os.listdir(self._scratch))
         return set()
 
     def _end(self, *_: Any) -> None:
-        """The client is gone."""
-        # The pipe and the signal both tell: whichever comes second must not end this process before it is done.
+        """Called when the client is gone."""
+        # The pipe and the signal both report it: the second report must not interrupt the first one's clean-up.
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
         job, self._job = self._job, 0
         if job:
@@ -161,7 +161,7 @@ class Keeper:
         os._exit(0)
 
     def _ask(self, *_: Any) -> None:
-        """Pass the question for stacks on to the job; without one, this process is what is asked about."""
+        """Ask the job for its stacks; without a job, write those of this process."""
         if self._job:
             os.kill(self._job, signal.SIGUSR1)
         else:
@@ -169,7 +169,7 @@ class Keeper:
 
 
 def remove(path: str) -> None:
-    """Remove a file, a link or a folder with all that is in it; what cannot be removed stays."""
+    """Remove a file, a link or a folder with its contents; leave what cannot be removed."""
     if os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -178,7 +178,7 @@ def remove(path: str) -> None:
 
 
 def _tell_stacks() -> None:
-    # Its handler is in C and takes no lock: it needs no bytecode of the main thread to be run.
+    # faulthandler's handler is in C and takes no lock: it runs even if the main thread executes no bytecode.
     if hasattr(faulthandler, "register"):
         faulthandler.register(signal.SIGUSR1, all_threads=True, chain=False)
 
@@ -193,17 +193,17 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _closed(pipe: int, timeout: float | None) -> bool:
-    """Whether the other end of a pipe is closed, waiting for it for so many milliseconds; None: for ever."""
+    """Whether the other end of a pipe is closed; waits so many milliseconds for that, or for ever if None."""
     poll = select.poll()
-    # No event: only what is always told of, the end of the pipe among it.
+    # An empty event mask: poll always reports errors and the end of the pipe.
     poll.register(pipe, 0)
     return any(event & select.POLLHUP for _, event in poll.poll(timeout))
 
 
 def _children() -> set[int]:
-    """The processes that this one has to wait for, the dead ones among them."""
+    """The processes that this one has to wait for, dead ones included."""
     found: set[int] = set()
-    # Not all kernels tell.
+    # Not every kernel has this file.
     with suppress(FileNotFoundError):
         for thread in os.listdir("/proc/self/task"):
             with open(f"/proc/self/task/{thread}/children", encoding="ascii") as file:

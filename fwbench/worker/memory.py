@@ -1,4 +1,4 @@
-"""A worker whose memory ran out: what is said of it, whether the kernel killed it, and what to do."""
+"""A worker whose memory ran out: how a failure says so, whether the kernel killed the worker, and what to do."""
 
 import dataclasses
 
@@ -8,28 +8,28 @@ from fwbench.record.measurement import Failure
 from fwbench.record.workload import Workload
 from fwbench.report import units
 
-# On standard error, of C++ and of the compiler that XLA is built on, which end the process where no exception can.
+# Written to standard error by C++ and by the compiler below XLA, where no exception can end the process.
 _LAST_WORDS = ("std::bad_alloc", "LLVM ERROR: out of memory")
 
 OPTION = "--fwbench-set fit_batch=true"
 
 
 def told(said: str, asked: int | None) -> str:
-    """One sentence.
+    """One sentence for a lack of memory.
 
     Args:
-        said: by the exception.
-        asked: bytes that were asked for; None: it does not say.
+        said: what the exception said.
+        asked: bytes that were requested; None: unknown.
     """
     wanted = "" if asked is None else f" when {units.size(asked)} were asked for"
     return f"memory ran out{wanted} ({said})"
 
 
 def explained(failure: Failure, before: Kills | None) -> Failure:
-    """A crash for lack of memory told apart from others, by the process's last words and by the kernel's counter.
+    """Recognise a crash for lack of memory by the process's last words and the kernel's counter.
 
-    Whoever is killed by SIGKILL says nothing, and the kernel sends it to a process when memory runs out; where its
-    counter did not move, somebody else sent it.
+    A process that SIGKILL ends says nothing. The kernel counts the processes that it kills for lack of memory; if its
+    counter did not move, somebody else sent the signal.
 
     Args:
         before: the counter when the process was started.
@@ -56,7 +56,7 @@ def explained(failure: Failure, before: Kills | None) -> Failure:
 
 
 def advised(failure: Failure, workload: Workload) -> Failure:
-    """A failure for lack of memory with the next step, where there is a smaller batch."""
+    """Add the next step to a failure for lack of memory, if there is a smaller batch."""
     if workload.halved() is None:
         return failure
     step = f"choose a smaller batch than {workload.batch_size}, or let {OPTION} halve it until it fits"
@@ -64,7 +64,7 @@ def advised(failure: Failure, workload: Workload) -> Failure:
 
 
 def unfitting(failure: Failure, unfit: tuple[int, ...]) -> Failure:
-    """The last of several failures where no batch fitted."""
+    """The last of several failures, when no batch fitted."""
     sizes = ", ".join(map(str, unfit))
     said = f"no batch fits into memory, of those that were tried ({sizes})" if len(unfit) > 1 else "no smaller batch"
     return dataclasses.replace(failure, message=f"{said}; at batch {unfit[-1]}: {failure.message}")

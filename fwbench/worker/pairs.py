@@ -1,6 +1,6 @@
 """Pairs of processes, one of base and one of head: the rounds of a duet.
 
-Of a turn the fastest call counts, as the two sides differ by less than calls of either do.
+A turn counts by its fastest call, as base and head differ by less than the calls of either do.
 """
 
 import dataclasses
@@ -47,9 +47,9 @@ class Pairs(Rounds[Pair]):
         super().__init__(models, machine, device, deadline, planted, seed)
         self._sides = (base, head)
         self._fit_batch = fit_batch
-        # The fallback flags of each lane that both sides know.
+        # The fallback flags of each lane that base and head both know.
         self._ladders: dict[str, list[Flags]] = {}
-        # Of workloads that both sides' compilers fail on, and what the first such failure was.
+        # Workloads on which the compilers of both sides failed, with the first such failure.
         self._flags: dict[Workload, Flags] = {}
         self._crashes: dict[Workload, str] = {}
         self._modules: dict[str, list[str]] = {}
@@ -74,7 +74,7 @@ class Pairs(Rounds[Pair]):
         return taken
 
     def _failed(self, workload: Workload, error: SideError) -> Fault | None:
-        """Play once more with flags, or a batch, that may help both sides.
+        """Choose flags or a batch with which both sides may succeed, so that the round is played again.
 
         Where the compilers of both sides fail on a GPU, both get ever more of the lane's fallback flags, in this and
         all later pairs of the workload. Where that of one side fails, it is that side's fault. Where either side runs
@@ -85,7 +85,7 @@ class Pairs(Rounds[Pair]):
         return self._advised(workload, error.fault)
 
     def _retreat(self, lane: Lane, workload: Workload, error: SideError) -> bool:
-        """Whether there are more fallback flags, which the workload is played with from now on."""
+        """Take more fallback flags for the workload from now on; return whether there are any."""
         if self._device != "gpu" or not error.shared:
             return False
         more = [flags for flags in self._ladder(lane) if len(flags) > len(self._flags.get(workload, ()))]
@@ -102,7 +102,7 @@ class Pairs(Rounds[Pair]):
         return self._ladders[lane.name]
 
     def _shrink(self, workload: Workload, error: SideError) -> bool:
-        """Whether there is a smaller batch, which the workload is played with from now on."""
+        """Take a smaller batch for the workload from now on; return whether there is one."""
         played = workload.fitted(self._unfit.get(workload, ()))
         if not self._fit_batch or error.fault.failure.kind != "out_of_memory" or played.halved() is None:
             return False
@@ -110,7 +110,7 @@ class Pairs(Rounds[Pair]):
         return True
 
     def _advised(self, workload: Workload, fault: Fault) -> Fault:
-        """A side's fault with the next step where memory ran out."""
+        """A side's fault, with the next step if memory ran out."""
         if fault.failure.kind != "out_of_memory":
             return fault
         unfit = self._unfit.get(workload, ())
@@ -119,7 +119,7 @@ class Pairs(Rounds[Pair]):
         return dataclasses.replace(fault, failure=failure)
 
     def _own(self, name: str) -> list[str]:
-        """Of the modules that the model of this name names, those that the user's repository has on either side."""
+        """The modules named by this model that the user's repository has on either side."""
         if self._sides[0].tree is None:
             return []
         if name not in self._modules:
@@ -131,5 +131,5 @@ class Pairs(Rounds[Pair]):
         return self._modules[name]
 
 
-# What a verdict rests on, besides the thresholds and looks.
+# What the verdict rests on besides the thresholds and the looks.
 PARAMETERS = (Pairs.amounts, SLOW, PADDINGS, ENVIRONMENT)

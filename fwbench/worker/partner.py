@@ -1,4 +1,4 @@
-"""Who takes turns in a round, and the process that does it."""
+"""A seat in a round, and the process that takes its turns."""
 
 import json
 import os
@@ -24,10 +24,10 @@ from fwbench.worker.sides import Side
 
 @dataclass(frozen=True)
 class Seat:
-    """Who takes turns.
+    """One of those who take turns.
 
     Attributes:
-        name: unlike that of all who take turns with it.
+        name: different from all other names in the round.
         side: whose fwbench and modules it runs.
         flags: fallback flags of its lane.
     """
@@ -39,7 +39,7 @@ class Seat:
 
 
 class SideError(Exception):
-    """A side has no numbers.
+    """A side could not be measured.
 
     Args:
         kind: as in `Failure`; `unavailable`: it cannot run the workload.
@@ -70,7 +70,7 @@ class SideError(Exception):
 
 
 class Partner:
-    """A seat's server for the workloads of its lane."""
+    """The server of a seat for the workloads of its lane."""
 
     def __init__(self, seat: Seat, machine: Machine, device: str, deadline: float, noise: Mapping[str, str]) -> None:
         self.seat = seat
@@ -81,8 +81,8 @@ class Partner:
         self._own = Path(tempfile.mkdtemp(dir=side.caches))
         scratch = self._own / "tmp"
         scratch.mkdir()
-        # Compiling is not what a duet compares, and on a CPU it is the same each time. On a GPU compilers choose by
-        # measuring, and each pair must draw its own choice.
+        # A duet does not compare compiling. On a CPU its result is always the same, so caches are shared. On a GPU
+        # compilers choose kernels by timing them, and each pair must draw its own choice.
         caches = side.caches if device == "cpu" else self._own
         own = {**lane.sharing, **lane.cached(caches), "TMPDIR": str(scratch)}
         variables = {**environment(os.environ, machine.threads, device, lane), **noise, **own}
@@ -91,7 +91,7 @@ class Partner:
         config = json.dumps(configuration(lane, machine.cpus, str(scratch)))
         server = command(python, Path(turns.__file__).resolve(), config, package=side.package)
         self._kills = oom.kills()
-        # Raised when it is asked, so that it does not matter which side was started first.
+        # Raised when the partner is first asked, so that it does not matter which side was started first.
         self._unstarted: SideError | None = None
         try:
             self._channel = Channel(server, variables)
@@ -102,8 +102,8 @@ class Partner:
         """Return once the server can take a job.
 
         Raises:
-            SideError: it cannot.
-            UserError: nor could it take any other.
+            SideError: it cannot take this one.
+            UserError: it can take no job at all.
         """
         if self._unstarted:
             raise self._unstarted
@@ -114,15 +114,15 @@ class Partner:
                 raise SideError(self.side, "unavailable", message[why])
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Send a message; a process that has ended is noticed when its answer is awaited."""
+        """Send a message. If the process has ended, waiting for the answer shows it."""
         self._channel.send(message)
 
     def receive(self, answer: str) -> dict[str, Any]:
-        """The answer of this name.
+        """Wait for the answer of this name.
 
         Raises:
-            SideError: there is another, or none.
-            UserError: so it would be for all other workloads, and the user must do something about it.
+            SideError: another answer came, or none.
+            UserError: every other workload would fail too, and the user must act.
         """
         message = self._receive(self._deadline)
         if answer in message:
@@ -137,7 +137,7 @@ class Partner:
         if "unavailable" in message:
             raise SideError(self.side, "unavailable", message["unavailable"])
         if "out_of_memory" in message:
-            # Which a side may be too old to tell.
+            # An older fwbench on this side may not send this.
             sentence = told(message["out_of_memory"], message.get("asked"))
             raise SideError(self.side, "out_of_memory", sentence, message["detail"])
         for why in ("failed", "undriven"):

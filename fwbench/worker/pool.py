@@ -1,4 +1,4 @@
-"""Accelerators that measure at the same time, each one workload at a time: who measures what, and what if one dies.
+"""Accelerators that measure in parallel, one workload each: who measures what, and what happens when one dies.
 
     pytest's items, one by one          the pool                        a slot: one accelerator of a node
       |                                   | -- start, describe ---------> |  as many as there are accelerators
@@ -30,16 +30,16 @@ from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.worker.slot import Setup
 
-# Seconds in which a slot must have begun: Ray starts a process and imports fwbench; longer waits are for accelerators
-# that somebody else holds.
+# Seconds for a slot to start: Ray starts a process and imports fwbench. Longer waits are for accelerators that somebody
+# else holds.
 START_DEADLINE = 180.0
-# Seconds between two looks at what the awaited slot does, and without an answer until it counts as lost.
+# Seconds between two checks of the awaited slot, and seconds without an answer after which it counts as lost.
 _LOOK = 1.0
 _SILENT = 60.0
-# Seconds in which slots end what they run, when the run ends.
+# Seconds for the slots to end their work when the run ends.
 _ENDS = 10.0
 
-# A workload that has cost so many processes is not given to another.
+# A workload on which so many processes were lost is given up.
 MOST_LOST = 3
 # A slot that dies so often before it measures anything is given up.
 _MOST_STARTS = 3
@@ -58,10 +58,10 @@ class Place:
     """Where a slot runs.
 
     Attributes:
-        node: the engine's name of it.
-        host: its name, the same of all nodes on one machine.
-        part, parts: of the host's cores, from 0.
-        gpu: whether its accelerator is a GPU, or else the cores themselves.
+        node: the engine's name of the node.
+        host: the name of its machine; several nodes may share one machine.
+        part, parts: which part of the host's cores it has, from 0, and of how many.
+        gpu: whether its accelerator is a GPU; else it is the cores themselves.
     """
 
     node: str
@@ -72,11 +72,11 @@ class Place:
 
 
 class Engine(ABC):
-    """What a pool needs of whatever starts processes on other machines.
+    """What a pool needs from the library that starts processes on other machines.
 
     Attributes:
         name: for sentences.
-        places: one an accelerator; the engine sees to it that none is given away twice.
+        places: one for each accelerator; the engine never gives one to two slots.
     """
 
     name: str
@@ -84,23 +84,23 @@ class Engine(ABC):
 
     @abstractmethod
     def start(self, place: Place, arguments: Sequence[Any]) -> Any:
-        """Begin a `Slot` with further arguments at a place; what stands for it."""
+        """Start a `Slot` with these arguments at a place; return the engine's handle of it."""
 
     @abstractmethod
     def ask(self, handle: Any, method: str, *arguments: Any, aside: bool = False) -> Hashable:
-        """Call a method of a slot; what stands for the answer.
+        """Call a method of a slot; return the engine's handle of the answer.
 
         Args:
-            aside: while another method runs.
+            aside: let the call run beside a call that has not returned.
         """
 
     @abstractmethod
     def wait(self, tickets: Collection[Hashable], seconds: float) -> Collection[Hashable]:
-        """Wait until any answer is there, for so long at most; those that are."""
+        """Wait until any answer has arrived, at most so long; return the answers that have."""
 
     @abstractmethod
     def answer(self, ticket: Hashable) -> Any:
-        """An answer that is there.
+        """Read an answer that has arrived.
 
         Raises:
             LostError: the slot is gone.
@@ -108,7 +108,7 @@ class Engine(ABC):
 
     @abstractmethod
     def alive(self, place: Place) -> bool:
-        """Whether the place's node is there."""
+        """Whether the place's node still exists."""
 
     @abstractmethod
     def kill(self, handle: Any) -> None:
@@ -116,18 +116,18 @@ class Engine(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what was started; no slot is asked anything any more."""
+        """Give back what was started; no slot is called afterwards."""
 
 
 @dataclass
 class _Job:
-    """A workload on its way.
+    """A workload that was submitted.
 
     Attributes:
         arrived: what becomes of its measurement, as soon as it is there.
         lost: hosts on which its process was lost.
-        error: of the slot's code, a fault of ours.
-        told: how many of its stages whoever waits for it knows.
+        error: an error of the slot's code, which is a bug of fwbench.
+        told: how many of its stages have been reported to the caller.
     """
 
     workload: Workload
@@ -141,11 +141,11 @@ class _Job:
 
 @dataclass
 class _Running:
-    """A slot.
+    """The state of a slot.
 
     Attributes:
-        ticket: of what it was asked: to describe itself, or to measure its job; None: it is free.
-        described: what it is; None until it has told.
+        ticket: of the call that runs: `describe`, or `measure` of its job; None: the slot is free.
+        described: what the slot is; None until it has answered.
         begun: when its process was asked for.
         starts: how often in a row it has been started without measuring anything.
     """
@@ -160,7 +160,7 @@ class _Running:
 
 
 class Pool:
-    """The accelerators of an engine, all of one kind.
+    """The accelerators of an engine, which must all be of one kind.
 
     Args:
         engine: is closed with the pool.
@@ -179,7 +179,7 @@ class Pool:
         self._waiting: deque[_Job] = deque()
         self._jobs: list[_Job] = []
         self._setup: Setup | None = None
-        # Of each lane, the versions that the first node had, and its name.
+        # The versions that the first node of each lane had, and that node's name.
         self._versions: dict[str, tuple[Mapping[str, str], str]] = {}
         self._slots = [_Running(place) for place in engine.places]
         self._closed = False
@@ -195,13 +195,13 @@ class Pool:
 
     @property
     def told(self) -> str:
-        """Half a sentence on what measures."""
+        """Half a sentence on what measures: how many accelerators, of which kind."""
         count = len(self._slots)
         accelerators = "1 accelerator measures" if count == 1 else f"{count} accelerators measure at the same time"
         return f"{accelerators}, through {self._engine.name} ({', '.join(self.hosts)})"
 
     def _begun(self) -> Machine:
-        """Start all slots and hear what they are.
+        """Start all slots and wait for their descriptions.
 
         Raises:
             UserError: see above.
@@ -243,7 +243,7 @@ class Pool:
         return Machine(**{**fields, "cpus": tuple(fields["cpus"])})
 
     def equip(self, setup: Setup) -> None:
-        """Say how everything is measured, before anything is."""
+        """Set how everything is measured; called before the first measurement."""
         self._setup = setup
 
     def submit(
@@ -263,7 +263,7 @@ class Pool:
         self._waiting.append(job)
 
     def take(self, workload: Workload, protocol: Protocol, tell: Callable[[str], None]) -> Measurement:
-        """The measurement of a workload, which is submitted if it was not; waits for it.
+        """Wait for the measurement of a workload, and submit the workload if nobody has.
 
         Args:
             tell: called with each stage, and with what happens to the process that measures.
@@ -297,7 +297,7 @@ class Pool:
             elif looking is None and slot and self._clock() - looked >= _LOOK:
                 looking = slot, self._engine.ask(slot.handle, "stages", aside=True), self._clock()
         self._jobs.remove(job)
-        # What it does next, while pytest makes a record of this.
+        # Give the slot its next workload now, while pytest writes this record.
         self._hand_out()
         if job.error:
             raise job.error
@@ -310,7 +310,7 @@ class Pool:
         return next((job for job in self._jobs if (job.workload, job.protocol) == (workload, protocol)), None)
 
     def _tell_stages(self, job: _Job, ticket: Hashable, tell: Callable[[str], None]) -> None:
-        # Of one that is gone its own ticket tells.
+        # If the slot is lost, the ticket of its own call says so.
         with suppress(LostError):
             stages = self._engine.answer(ticket)
             for stage in stages[job.told :]:
@@ -318,7 +318,7 @@ class Pool:
             job.told = max(job.told, len(stages))
 
     def _hand_out(self) -> None:
-        """Give every free slot something to do."""
+        """Give every free slot its next call."""
         for slot in self._slots:
             if slot.ticket is None and self._waiting:
                 job = slot.job = self._waiting.popleft()
@@ -327,7 +327,7 @@ class Pool:
                 slot.ticket = self._engine.ask(slot.handle, "measure", *asked)
 
     def _step(self, besides: Hashable | None = None) -> Collection[Hashable]:
-        """Wait a moment for any answer, and see to those that are there.
+        """Wait a moment for any answer, and handle those that have arrived.
 
         Args:
             besides: another ticket that is waited for.
@@ -378,7 +378,7 @@ class Pool:
         return Node(slot.place.host, slot.described["accelerator"], slot.place.parts, own, tuple(job.lost))
 
     def _of_one_kind(self, measurement: Measurement, host: str) -> Measurement:
-        """The measurement; a failure where its node has other versions than the first one of its lane had."""
+        """The measurement; a failure if its node has other versions than the first node of its lane."""
         if measurement.failure or not measurement.versions:
             return measurement
         lane = measurement.workload.lane
@@ -406,7 +406,7 @@ class Pool:
         slot.ticket = self._engine.ask(slot.handle, "describe")
 
     def _lost(self, slot: _Running) -> None:
-        """A slot's process is gone: its workload is the next one's, and its place is tried again."""
+        """Handle the loss of a slot's process: another slot gets its workload, and its place is tried again."""
         job, slot.job, slot.ticket = slot.job, None, None
         if job:
             job.lost.append(slot.place.host)
@@ -423,7 +423,7 @@ class Pool:
             self._slots.remove(slot)
 
     def close(self) -> None:
-        """End what is being measured, and give the accelerators back; calling it again does nothing."""
+        """End all measurements and give the accelerators back; a second call does nothing."""
         if self._closed:
             return
         self._closed = True
@@ -440,7 +440,7 @@ class Pool:
 
 
 def places(nodes: Iterable[tuple[str, str, int]], gpu: bool) -> list[Place]:
-    """The places of an engine; nodes on one host have different parts of its cores.
+    """The places of an engine. Nodes on one host get different parts of its cores.
 
     Args:
         nodes: of each its name, its host's, and how many accelerators it has.
@@ -455,7 +455,7 @@ def places(nodes: Iterable[tuple[str, str, int]], gpu: bool) -> list[Place]:
 
 
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """What of an environment changes what is measured, and so must be the same on every node."""
+    """The variables of an environment that change measurements, and so must be the same on every node."""
     prefixes = (*RECORDED, *(prefix for lane in LANES.values() for prefix in lane.recorded))
     return {name: value for name, value in environment.items() if name.startswith(prefixes) and name not in PLACES}
 

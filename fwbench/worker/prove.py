@@ -1,4 +1,4 @@
-"""The parent's side of a proof: a fresh process for each, so that no framework and no user's module comes in here."""
+"""The parent's side of a proof: a fresh process, as this one must import no framework and no user's module."""
 
 import os
 import sys
@@ -22,8 +22,7 @@ from fwbench.worker.scratch import Scratch
 
 _PROCESS = PACKAGE / "parity" / "process.py"
 
-# Seconds after which a proof is given up. ResNet-50's takes five minutes on two cores; a network that loops would take
-# for ever.
+# Seconds after which a proof is given up, as a network may loop for ever. ResNet-50's takes five minutes on two cores.
 DEADLINE = 3600.0
 
 
@@ -42,7 +41,7 @@ def prove(
     Args:
         candidate: another framework of the model than its reference.
         project: whose modules these are, and among whose records the proof is kept.
-        tell: told what is compared next.
+        tell: called with what is compared next.
         full: of one of the suite's own models: its float32 results and mutations too, as of those that ship.
         pythons: interpreter by framework, for those that do not run under this one.
 
@@ -67,7 +66,7 @@ def prove(
     no_proof = f"{model.name}: no proof of {candidate}"
     with Scratch() as scratch, ExitStack() as stack:
         channel = Channel(command(python, _PROCESS), {**variables, "TMPDIR": str(scratch.path)})
-        # It reads no pipe while it proves, and has nothing to lose.
+        # It reads no pipe while it proves, and killing it loses nothing.
         stack.callback(channel.close, patience=0.0)
         channel.send(job)
         answer = _answer(channel, deadline, tell, no_proof)
@@ -91,10 +90,10 @@ def prove(
 
 
 def _answer(channel: Channel, deadline: float, tell: Callable[[str], None], no_proof: str) -> dict[str, Any]:
-    """What the process that proves says last.
+    """The last answer of the process that proves.
 
     Args:
-        no_proof: how the sentence begins where it says nothing.
+        no_proof: how the sentence begins if there is no answer.
 
     Raises:
         UserError: it died, said what is no message, or was not done after `deadline` seconds.
@@ -120,7 +119,7 @@ def _answer(channel: Channel, deadline: float, tell: Callable[[str], None], no_p
 
 
 def interpreter(model: Model, candidate: str, pythons: Mapping[str, str]) -> str:
-    """The interpreter that proves: the candidate's, whose versions are to be proved, else the reference's, else this.
+    """The interpreter that proves: the candidate's, as its versions are proved; else the reference's; else this one.
 
     Args:
         pythons: by framework, for those that do not run under this one.
@@ -129,6 +128,6 @@ def interpreter(model: Model, candidate: str, pythons: Mapping[str, str]) -> str
 
 
 def folder(model: Model, candidate: str, project: Project) -> Path:
-    """Where a model's proofs are kept: among the project's records; in fwbench's own checkout, the suite's own ship."""
+    """Where a model's proofs are kept: among the project's records, or in fwbench's checkout for the suite's models."""
     ships = store.of_suite(model, candidate) and project.root == PACKAGE.parent
     return store.SHIPPED if ships else project.root / PROOFS

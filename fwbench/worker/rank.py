@@ -7,10 +7,9 @@
       | <- {"stage"} -- |                                 |
       | <- {"measurement"} of all                         |
 
-The first rank alone writes messages to standard output, and each other one what it says to standard error. A rank that
-fails by itself says so in a message of its own, in one write that is short enough for nothing to come between; it ends
-at once then, so that the others do not wait for it. The job is in the environment: whatever starts processes passes
-that on.
+Only the first rank writes messages to standard output; the others write to standard error. A rank that fails by
+itself says so in a message of its own, in a single short write that no other write can interrupt, and ends at once, so
+that the others do not wait for it. The job is in the environment, which every launcher passes on.
 """
 
 import faulthandler
@@ -37,14 +36,14 @@ from fwbench.worker.together import combined
 
 
 def main() -> int:
-    """Run this process's part of the job in the environment.
+    """Run this process's part of the job that the environment holds.
 
     Returns:
         Its exit code.
     """
     began = _began()
     pipe = os.dup(1)
-    # Whatever a library prints is no message.
+    # From here on nothing that a library prints can be taken for a message.
     os.dup2(2, 1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     faulthandler.enable()
@@ -72,7 +71,7 @@ def _run(lane: Lane, job: Mapping[str, Any], star: Star, pipe: int, began: float
     host = socket.gethostname()
     mine = pin(star, host)
     if job["threads"] and mine:
-        # No launcher has known the number before this process began.
+        # The framework has numbered the ranks: no launcher told this process its number.
         threads = len(mine)
         os.environ.update({"OMP_NUM_THREADS": str(threads), **lane.variables(threads, job["workload"]["device"])})
     star.watch()
@@ -86,7 +85,7 @@ def _run(lane: Lane, job: Mapping[str, Any], star: Star, pipe: int, began: float
             _send(pipe, {"stage": stage})
 
     with suppress(Exception):
-        # The job will say what is wrong with it.
+        # The job itself will report what is wrong with the import.
         frameworks.load(lane.adapter).preload(lane.name)
     gc.collect()
     gc.freeze()
@@ -102,7 +101,7 @@ def _run(lane: Lane, job: Mapping[str, Any], star: Star, pipe: int, began: float
         measurements = [Measurement.from_json(one) for one, _, _ in found]
         whole = measurement if measurement.failure else combined(measurements, places)
         _send(pipe, {"measurement": whole.to_json()})
-    # Nobody leaves before the record is out: a launcher ends all when one ends badly.
+    # No rank leaves before the record has been written, as a launcher ends all ranks when one fails.
     star.part()
     with suppress(Exception):
         frameworks.load(lane.adapter).leave()
@@ -110,9 +109,9 @@ def _run(lane: Lane, job: Mapping[str, Any], star: Star, pipe: int, began: float
 
 
 def pin(star: Star, host: str) -> set[int]:
-    """Keep this rank to CPUs of its own, as many as each other one on this host has.
+    """Keep this rank to CPUs of its own, as many as every other rank on this host has.
 
-    A launcher may have done so: then they stay what they are. Else each gets its part of the physical cores.
+    If the launcher has given each rank its CPUs, they stay. Else each rank gets an equal part of the physical cores.
 
     Returns:
         The CPUs.
@@ -129,17 +128,17 @@ def pin(star: Star, host: str) -> set[int]:
 
 
 def part(cpus: Sequence[int], number: int, size: int) -> Sequence[int]:
-    """An equal part of the CPUs; of fewer CPUs than parts one that others have too."""
+    """An equal part of the CPUs; with fewer CPUs than parts, one CPU that other parts share."""
     each = len(cpus) // size
     return cpus[number * each : (number + 1) * each] if each else [cpus[number % len(cpus)]]
 
 
 def _short(failure: Failure) -> dict[str, Any]:
-    """A failure that a pipe takes in one write."""
+    """A failure short enough for a pipe to take in one write."""
     fields = dict(vars(failure))
     while len(json.dumps(fields)) > select.PIPE_BUF - 100:
         longest = max(("detail", "message"), key=lambda name: len(fields[name]))
-        # What an exception says stands at its end.
+        # The reason stands at the end of an exception's text.
         fields[longest] = fields[longest][len(fields[longest]) // 4 + 1 :]
     return fields
 
@@ -151,7 +150,7 @@ def _send(pipe: int, message: Mapping[str, Any]) -> None:
 
 
 def _began() -> float:
-    """When this process was started, by `time.perf_counter`; now, where the system does not tell."""
+    """When this process was started, by `time.perf_counter`; the current time if the system does not say."""
     now = time.perf_counter()
     if sys.platform != "linux":
         return now
@@ -164,5 +163,5 @@ def _began() -> float:
 if __name__ == "__main__":
     code = main()
     sys.stderr.flush()
-    # To take down what a framework has loaded would keep the client waiting.
+    # Skip the interpreter's tear-down: a framework's takes long, and the client would wait for it.
     os._exit(code)

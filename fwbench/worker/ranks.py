@@ -1,11 +1,11 @@
-"""The ranks: processes that run one program together, how each finds its number and the others, and what they say.
+"""The ranks: processes that run one program together. How each learns its number, finds the others and talks to them.
 
     rank 1 --- rank 0 --- rank 2          a star: rank 0 listens at the coordinator's address
                  |
                rank 3
 
-Bytes that pass are JSON, never pickled: whoever knows a run's key could else have code run here. The framework's own
-process group listens at a port of its own, a free one that rank 0 has chosen when the star is there.
+Messages are JSON, never pickled, or whoever knows a run's key could have code run here. The framework's own process
+group listens at another port, a free one that rank 0 chooses when the star is complete.
 """
 
 import json
@@ -25,30 +25,29 @@ from typing import Any
 
 from fwbench.frameworks.contract import Ranks
 
-# The variables by which fwbench's own launchers tell a rank its place; the coordinator and the key count whoever
-# launched it.
+# fwbench's own launchers tell a rank its place by these variables. The coordinator and the key hold for every launcher.
 RANK, SIZE, LOCAL = "FWBENCH_RANK", "FWBENCH_RANKS", "FWBENCH_LOCAL_RANK"
 COORDINATOR, KEY = "FWBENCH_COORDINATOR", "FWBENCH_KEY"
 # What a rank is to do.
 JOB = "FWBENCH_JOB"
-# Exit codes of a rank that has no result: it has told why in a message; another one is gone, whose story it is.
+# Exit codes of a rank without a result: it has sent the reason; or it lost another rank, which knows the reason.
 TOLD, LOST = 70, 75
 
-# Seconds in which all ranks have to come: each imports nothing before.
+# Seconds for all ranks to join; none imports anything large before.
 DEADLINE = 120.0
-# Between two attempts to reach the first rank.
+# Seconds between two attempts to reach the first rank.
 _PAUSE = 0.05
-# Of JAX's own: where the ports lie that a job's number chooses from.
+# JAX's range of ports, from which it takes one by a job's number.
 _PORTS = range(61440, 65536)
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class RankError(OSError):
-    """The ranks do not find each other, or one of them is gone; the text is one sentence."""
+    """The ranks cannot find each other, or one is lost; the text is one sentence."""
 
 
 class LostError(RankError):
-    """Another rank is gone, or has stopped for a reason of its own, which it tells itself."""
+    """Another rank is gone, or has stopped for a reason that it reports itself."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ class Place:
 
 
 def place(environment: Mapping[str, str]) -> Place | None:
-    """This process's place: by fwbench's own variables, torchrun's, or Slurm's; None: it is no rank of anything.
+    """This process's place by fwbench's own variables, torchrun's or Slurm's; None: it is not a rank.
 
     Raises:
         RankError: a variable is missing or is no number; one sentence.
@@ -102,14 +101,14 @@ def _no_meeting(environment: Mapping[str, str]) -> tuple[str, int, str]:
 
 
 def _torchrun(environment: Mapping[str, str]) -> tuple[str, int, str]:
-    """Beside torchrun's own store, which listens at its port."""
+    """The address next to that of torchrun's own store, which listens at its port."""
     host, run = environment.get("MASTER_ADDR", ""), environment.get("TORCHELASTIC_RUN_ID", "")
     port = _number(environment, "MASTER_PORT", "torchrun") if host else 0
     return host, port + 1 if port < _PORTS.stop - 1 else port - 1, f"{run}:{port}"
 
 
 def _slurm(environment: Mapping[str, str]) -> tuple[str, int, str]:
-    """On the first node of the step, at a port that its number chooses: no two steps of one moment share one."""
+    """The first node of the step, at a port derived from the step's number: no two steps at one time share it."""
     nodes = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST", "")
     job, step = environment.get("SLURM_JOB_ID", "0"), environment.get("SLURM_STEP_ID", "0")
     number = int(job if job.isdecimal() else 0) + 7 * int(step if step.isdecimal() else 0)
@@ -137,7 +136,7 @@ def address(text: str) -> tuple[str, int]:
 
 
 def free_port() -> int:
-    """A port of this host that nobody listens at, as far as can be told beforehand."""
+    """A port of this host at which nobody listens now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -166,7 +165,7 @@ class Star(Ranks):
 
     def __init__(self, place: Place, deadline: float = DEADLINE) -> None:
         self.rank, self.size, self.local = place.rank, place.size, place.local
-        # Of the first rank: the others by their number; of each other one: the first.
+        # The first rank holds a connection to each other rank, by number; every other rank holds one to the first.
         self._others: list[Connection] = []
         self._parting = False
         until = time.monotonic() + deadline
@@ -178,7 +177,7 @@ class Star(Ranks):
         self.address = self._share(f"{here}:{free_port()}" if self.rank == 0 else "")
 
     def _await(self, place: Place, until: float, deadline: float) -> list[Connection]:
-        # Of other hosts too, where the coordinator's name is not this machine's own.
+        # Listen to other hosts too if the coordinator's name is not this machine's.
         host = "127.0.0.1" if place.host in _LOOPBACK else "0.0.0.0"
         try:
             listener = Listener((host, place.port), backlog=self.size, authkey=place.key)
@@ -194,7 +193,7 @@ class Star(Ranks):
                 try:
                     came.put(listener.accept())
                 except (AuthenticationError, EOFError, ConnectionError):
-                    continue  # somebody else, who knocked at this door
+                    continue  # a stranger, which is not a rank
                 except OSError:
                     return  # closed
 
@@ -245,11 +244,11 @@ class Star(Ranks):
         return found
 
     def _share(self, value: Any) -> Any:
-        """The first rank's value, in all."""
+        """Give every rank the first rank's value."""
         return self._meet(value, lambda values: values[0])
 
     def _meet(self, value: Any, answer: Callable[[list[Any]], Any]) -> Any:
-        """Everybody's value goes to the first rank, and its answer to everybody."""
+        """Send every rank's value to the first rank, and the first rank's answer to all."""
         try:
             if self.rank:
                 self._others[0].send_bytes(json.dumps(value).encode())
@@ -258,7 +257,7 @@ class Star(Ranks):
             message = json.dumps(told).encode()
             for other in self._others:
                 other.send_bytes(message)
-            # As the others have it: JSON has no tuples.
+            # The others receive JSON, which has no tuples.
             return json.loads(message)
         except (OSError, EOFError) as error:
             raise LostError("another rank is gone") from error
@@ -278,7 +277,7 @@ class Star(Ranks):
         threading.Thread(target=look, daemon=True).start()
 
     def part(self) -> None:
-        """Wait until all ranks are done; each may end then."""
+        """Wait until all ranks are done, after which each may end."""
         self._parting = True
         self.agree(0.0)
 
@@ -290,7 +289,7 @@ class Star(Ranks):
 
 
 def found(deadline: float = DEADLINE) -> Star | None:
-    """The ranks that this process's environment tells of, joined; None where it tells of none.
+    """Join the ranks that this process's environment describes; None if it describes none.
 
     Raises:
         RankError: one sentence.

@@ -1,7 +1,6 @@
-"""Ray as the engine of a pool: an actor for each accelerator of the cluster that RAY_ADDRESS names, or of this machine.
+"""Ray as a pool's engine: one actor per accelerator of the cluster at RAY_ADDRESS, or of this machine.
 
-Ray hands out accelerators; it takes no part in what is measured. An actor's ordinary workers run in processes of their
-own, in which no Ray is.
+Ray only hands out accelerators. An actor measures by ordinary workers, in processes without Ray.
 """
 
 import os
@@ -17,34 +16,34 @@ from fwbench.worker.pool import Engine, LostError, Place, places
 from fwbench.worker.scratch import Scratch
 from fwbench.worker.slot import Slot
 
-# What a node without GPUs has of this is how many accelerators it counts as: one, unless somebody pretends.
+# A node without GPUs offers so many accelerators of this name: one, unless a test claims more.
 RESOURCE = "fwbench_cpu"
 
-# Before Ray is imported, as it reads some of them then; what the user has set wins.
+# Set before Ray is imported, as Ray reads some of them then; variables that the user has set win.
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    # Of a task without GPUs Ray would warn that it hides none.
+    # Stops Ray's warning that a task without GPUs will see the GPUs.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-# Of a cluster on this machine alone.
+# For a cluster on this machine alone.
 _LOCAL = {
-    # Ray keeps to the loopback device only where it is told that it can have no other machines; it asks in this name.
+    # Ray stays on the loopback device only if told that it can have no other machines.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "RAY_AUTH_MODE": "token",
 }
 _LOOPBACK = "127.0.0.1"
 
-# Of a cluster on this machine alone: measured processes have the priority of any other, and who runs out of memory is
-# told by us.
+# For a cluster on this machine alone: processes that measure keep the usual priority, and fwbench, not Ray, reports
+# that memory ran out.
 _CONFIG = {"worker_niceness": 0, "memory_monitor_refresh_ms": 0}
 
-# Bytes of Ray's store for large objects, of which there are none here; its least is 75 MiB.
+# Bytes of Ray's store for large objects, which fwbench does not use; Ray's minimum is 75 MiB.
 _STORE = 80 * 2**20
 
-# Bytes that a socket's path may have, less what Ray adds to its folder's.
+# Bytes that the path of a socket may have, less what Ray appends to its folder's.
 _LONGEST = 107 - 66
 
-# Seconds in which a cluster answers.
+# Seconds for a cluster to answer.
 _ANSWERS = 10.0
 
 _ASIDE = "aside"
@@ -93,7 +92,7 @@ class Ray(Engine):
             self._kind = "GPU" if gpu else RESOURCE
             counts = {node["NodeID"]: int(node["Resources"].get(self._kind, 0)) for node in nodes}
             self.places = places([(n["NodeID"], n["NodeManagerHostname"], counts[n["NodeID"]]) for n in nodes], gpu)
-            # Other work of the cluster's stays away from the CPUs of a node that measures.
+            # Keeps other work of the cluster off the CPUs of a node that measures.
             self._cpus = {n["NodeID"]: int(n["Resources"].get("CPU", 0)) // max(1, counts[n["NodeID"]]) for n in nodes}
             if not self.places:
                 raise UserError(
@@ -109,14 +108,14 @@ class Ray(Engine):
             raise
         finally:
             if main:
-                # Ray has put its own there, and a run that is asked to end does so in its own order.
+                # Ray has replaced the handlers; restore ours, so that a signal ends the run in order.
                 signal.signal(signal.SIGTERM, handler)
 
     def _embedded(self) -> dict[str, Any]:
-        """What a cluster on this machine alone is started with.
+        """The arguments that start a cluster on this machine alone.
 
         Raises:
-            UserError: its sockets would have too long names.
+            UserError: the paths of its sockets would be too long.
         """
         self._scratch = Scratch()
         if len(str(self._scratch.path)) > _LONGEST:
@@ -129,9 +128,9 @@ class Ray(Engine):
             "_temp_dir": str(self._scratch.path),
             "_system_config": _CONFIG,
             "include_dashboard": False,
-            # Ray starts a process for each of these beforehand.
+            # Ray would start a process for each CPU beforehand.
             "num_cpus": 0,
-            # Ray's own variable says otherwise, and Ray would remark upon it.
+            # Ray's own variable says something else, and Ray would warn about it.
             "resources": None if "RAY_OVERRIDE_RESOURCES" in os.environ else {RESOURCE: 1},
             "object_store_memory": _STORE,
         }
@@ -151,7 +150,7 @@ class Ray(Engine):
 
     def wait(self, tickets: Collection[Hashable], seconds: float) -> Collection[Hashable]:
         done, _ = self._ray.wait(list(tickets), num_returns=1, timeout=seconds)
-        # All that are there by now.
+        # All nodes that have joined by now.
         done, _ = self._ray.wait(list(tickets), num_returns=len(tickets), timeout=0) if done else ([], [])
         return set(done)
 
@@ -178,7 +177,7 @@ class Ray(Engine):
 
 
 def _reach(address: str) -> None:
-    """See whether anybody listens at an address, for whom Ray would wait for minutes.
+    """See whether anybody listens at an address; Ray would wait for minutes.
 
     Raises:
         UserError: nobody does.

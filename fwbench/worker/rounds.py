@@ -1,12 +1,12 @@
 """Rounds of processes that are alive together and take turns.
 
-A round is a fresh process of each seat on the same CPUs. All lay the program into fresh memory, once or several times;
-at each placing they take turns in blocks A B C C B A, reversed at every other placing. What a turn finds is one number;
-of a block the difference of two seats' mean logarithms counts, of a round the median over its blocks: the replicate
-that `fwbench.compare.statistics` decides over.
+A round runs a fresh process of each seat on the same CPUs. All place the program in fresh memory, once or several
+times; after each placing they take turns in blocks A B C C B A, reversed after every other placing. A turn yields one
+number, a block the difference of two seats' mean logarithms, and a round the median over its blocks: the replicate by
+which `fwbench.compare.statistics` decides.
 
-Duet benchmarking is Bulej et al.'s (ICPE 2020, "Duet benchmarking: improving measurement accuracy in the cloud");
-repeating where the variance is, Kalibera and Jones's (ISMM 2013, "Rigorous benchmarking in reasonable time").
+Duets are from Bulej et al. (ICPE 2020, "Duet benchmarking: improving measurement accuracy in the cloud"); repeating
+where the variance is, from Kalibera and Jones (ISMM 2013, "Rigorous benchmarking in reasonable time").
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from fwbench.worker.client import stated
 from fwbench.worker.partner import Partner, Seat, SideError
 from fwbench.worker.taken import Amounts, Taken
 
-# Random blocks of memory before a program, in bytes, and a random length of the environment.
+# Most bytes of memory allocated at random before a program, and most characters added to the environment.
 PADDINGS = (1 << 18, 1 << 14, 1 << 10)
 ENVIRONMENT = 4096
 
@@ -67,7 +67,7 @@ class Rounds(ABC, Generic[Played]):
         self._planted = planted or {}
         self._random = random.Random(seed)
         self._fingerprinted: set[Workload] = set()
-        # Of a workload, the batches that did not fit into memory.
+        # The batch sizes of each workload that did not fit into memory.
         self._unfit: dict[Workload, tuple[int, ...]] = {}
 
     @abstractmethod
@@ -76,7 +76,7 @@ class Rounds(ABC, Generic[Played]):
 
     @abstractmethod
     def _turn(self, partner: Partner, taken: Taken, placing: int, block: int) -> None:
-        """Let a partner have a turn, and keep what it finds."""
+        """Let a partner take a turn, and keep its result."""
 
     @abstractmethod
     def _result(self, taken: Taken, seconds: float) -> Played:
@@ -87,17 +87,17 @@ class Rounds(ABC, Generic[Played]):
         """
 
     def _failed(self, workload: Workload, error: SideError) -> Fault | None:
-        """What to keep in place of a round; None: it is to be played once more, in another way."""
+        """The result that stands for a failed round; None if the round is played once more in another way."""
         return error.fault
 
     def _own(self, model: str) -> list[str]:
-        """The modules that must be the seat's own side's."""
+        """The modules that must come from the seat's own side."""
         return []
 
     def play(
         self, workloads: Sequence[Workload], arrived: Callable[[Workload, Played | Fault], None] = lambda *_: None
     ) -> dict[Workload, Played | Fault]:
-        """One fresh round of each workload, those with the same seats forked from servers that they share.
+        """Play a fresh round of each workload; workloads with the same seats share servers, which fork their processes.
 
         Args:
             arrived: called with each result as soon as it is there.
@@ -116,7 +116,7 @@ class Rounds(ABC, Generic[Played]):
         played: dict[Workload, Played | Fault],
         arrived: Callable[[Workload, Played | Fault], None],
     ) -> None:
-        """Rounds of the pending workloads from fresh servers, until one process fails or all are done."""
+        """Play rounds of the pending workloads from fresh servers, until a process fails or all are done."""
         begun = time.monotonic()
         workload = pending[0]
         try:
@@ -131,7 +131,7 @@ class Rounds(ABC, Generic[Played]):
                     arrived(workload, result)
         except SideError as error:
             if workload in pending:
-                # A server that does not come up, and never will.
+                # This server has not started, and never will.
                 for each in pending:
                     played[each] = error.fault
                     arrived(each, error.fault)
@@ -140,7 +140,7 @@ class Rounds(ABC, Generic[Played]):
                 played[workload] = fault
                 arrived(workload, fault)
             else:
-                # Another program, which has not been described.
+                # The batch or the flags have changed, so the program has not been described yet.
                 self._fingerprinted.discard(workload)
 
     def _partners(self, seats: Sequence[Seat], stack: ExitStack) -> dict[str, Partner]:
@@ -176,7 +176,7 @@ class Rounds(ABC, Generic[Played]):
         order = self._random.sample(sorted(partners), len(partners))
         for placing in range(self.amounts.placings):
             self._place(partners, taken, placing, order if placing % 2 == 0 else order[::-1])
-        # Once more, as a call may have imported something.
+        # Checked again, as a call may have imported a module.
         _all(partners, lambda partner: partner.ask({"modules": None}, "modules"))
         first = workload not in self._fingerprinted
         for name, partner in partners.items():
@@ -200,7 +200,7 @@ class Rounds(ABC, Generic[Played]):
                 self._turn(partners[name], taken, placing, block)
 
     def _ask(self, partners: Mapping[str, Partner], messages: Mapping[str, Any], answer: str) -> dict[str, Any]:
-        """All answers of this name; on a GPU one partner is asked after the other, in random order.
+        """Ask all partners for this; on a GPU one after another in random order.
 
         Compilers and libraries choose a GPU's kernels by timing them, and another process would disturb that.
         """
@@ -213,10 +213,10 @@ class Rounds(ABC, Generic[Played]):
 
 
 def _all(partners: Mapping[str, Partner], ask: Callable[[Partner], Any]) -> dict[str, Any]:
-    """What all partners answer, asked in the order given.
+    """The answers of all partners, asked in the given order.
 
     Raises:
-        SideError: one has no answer; head, where neither side of a pair has.
+        SideError: a partner has no answer; if neither side of a pair has one, the error is head's.
     """
     answers: dict[str, Any] = {}
     errors: dict[str, SideError] = {}
@@ -230,13 +230,13 @@ def _all(partners: Mapping[str, Partner], ask: Callable[[Partner], Any]) -> dict
     told = errors.get("head") or next(iter(errors.values()))
     told.shared = len(errors) == len(partners) and all(each.compilers for each in errors.values())
     if told.lacking and "base" in answers:
-        # Head has lost something.
+        # Base could do it, so head has lost something.
         told.fault = dataclasses.replace(told.fault, lost=True)
     raise told
 
 
 def _fields(workload: Workload) -> dict[str, Any]:
-    """What differs from the defaults: an older base need not know the rest."""
+    """The workload's fields that differ from the defaults: an older base need not know the others."""
     fields, defaults = workload.to_json(), Workload(workload.lane, workload.model).to_json()
     required = ("lane", "model")
     return {name: value for name, value in fields.items() if name in required or value != defaults[name]}

@@ -63,22 +63,22 @@ from fwbench.worker.memory import told as memory_told
 from fwbench.worker.ranks import LostError
 from fwbench.worker.together import ELSEWHERE
 
-# Of inference and single training steps; `fit` has its own after the probe.
+# The stages of inference and of single training steps; `fit` has stages of its own after the probe.
 STAGES = ("build", "compile", "probe", "warm-up", "latency", "throughput", "memory", "energy", "check", "program")
 
-# Where programs alone are looked at: calls after the warm-up, to see whether they compile anything.
+# Calls after the warm-up that show whether they compile anything, when only programs are examined.
 _STEADY_CALLS = 2
 
-# Training batches whose digest goes onto the record, so that two lanes prove that they saw the same.
+# Training batches whose digest is recorded, which proves that two lanes saw the same data.
 _DIGESTED = 2
 
 
 def prepare(lane: Lane) -> None:
-    """Read what every job of a lane reads: versions, what the sources of the suite's own networks import, and modules.
+    """Read what every job of a lane needs: versions, imports of the suite's own networks, and modules.
 
-    Called once in the server, whose workers inherit what is remembered.
+    The server calls this once, and its workers inherit the result.
     """
-    # At its first percentile NumPy imports a package of its own, which takes 20 ms.
+    # NumPy imports a package at its first percentile, which takes 20 ms.
     np.percentile((0.0, 1.0), 50)
     _versions(lane)
     for model in CATALOG.values():
@@ -86,7 +86,7 @@ def prepare(lane: Lane) -> None:
 
 
 def run(lane: Lane, job: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]) -> None:
-    """Run a lane's job and send what comes of it; never raises for what the measured code does."""
+    """Run a lane's job and send its result; never raises, whatever the measured code does."""
     send({"started": os.getpid()})
     if "save" in job:
         measurement = save(lane, job)
@@ -126,13 +126,13 @@ def measure(
         began=began,
         start=job.get("start"),
     )
-    # What a compiler's helper still writes there can keep it from being removed; the measurement is made by then.
+    # A compiler's helper may still write there, so that the folder cannot be removed; the measurement is done by then.
     with tempfile.TemporaryDirectory(prefix="fwbench-", ignore_cleanup_errors=True) as folder:
-        # Fresh compiler caches: compile time means a cold one. The server may have given it empty ones.
+        # Empty compiler caches, as compile time means a cold compiler. The server may have provided them.
         if not job.get("caches"):
             os.environ.update(lane.cached(Path(folder)))
         measurement = measuring.run()
-    # Here, for the proof is of the source files and versions that this process sees.
+    # Looked up here, as the proof must be of the sources and versions that this process sees.
     proof = stamp(model, lane.framework, Path(job["proofs"]))
     if python := job.get("python"):
         proof["python"] = python
@@ -143,7 +143,7 @@ def measure(
 
 
 class Measuring:
-    """The protocol's stages in order, each timed and announced.
+    """Runs the protocol's stages in order, times each and announces it.
 
     Args:
         machine: whether to measure also what tells of the machine rather than of the workload: once for each lane.
@@ -193,13 +193,13 @@ class Measuring:
         self._compilations: dict[str, int] = {}
         self._shapes: Mapping[str, Shape] = {}
         self._gpu = own_gpu(ranks)
-        # One process may compute on several GPUs.
+        # A process may compute on several GPUs.
         self._gpus = workload.devices if ranks is None and workload.device == "gpu" else 1
         self._watches = [
             Watch(nvml.find(number=self._gpu + index) if workload.device == "gpu" else "the program runs on the CPU")
             for index in range(self._gpus)
         ]
-        # What each of them alone took, by metric.
+        # The value of each GPU alone, by metric.
         self._of_devices: dict[str, list[float]] = {}
 
     def run(self) -> Measurement:
@@ -239,11 +239,11 @@ class Measuring:
         try:
             return self._measure(framework)
         except (ModelError, _ToldError) as error:
-            # The user's own fault, told in one sentence.
+            # The user's own mistake, in one sentence.
             self.agreed = self.agreed or isinstance(error, _DisagreementError)
             return Failure("error", str(error), stage=next(reversed(self.stages), None))
         except LostError:
-            # Whoever is lost has told why, or its launcher will.
+            # A lost rank has reported the reason, or its launcher will.
             raise
         except Exception as error:
             lacking, said = framework.is_out_of_memory(error), framework.said(error)
@@ -257,7 +257,7 @@ class Measuring:
 
     def _measure(self, framework: Framework) -> Failure | None:
         workload = self.workload
-        # JAX opens the device when it is asked whether it can run, PyTorch's ranks when they join.
+        # JAX opens the device when asked whether it can run, PyTorch's ranks when they join.
         self._note(BEFORE)
         if self._ranks:
             with self._stage("join"):
@@ -266,7 +266,7 @@ class Measuring:
             # Opens the device, and may build the network once.
             reason = framework.unavailable(workload, self.model)
             if self._ranks:
-                # One that stayed away would keep the others waiting.
+                # All ranks must meet here, or the others would wait for ever.
                 reason = next(filter(None, self._ranks.gather(reason)), None)
                 self.agreed = bool(reason)
             if reason:
@@ -282,7 +282,7 @@ class Measuring:
         return None
 
     def _join(self, framework: Framework, ranks: Ranks) -> None:
-        """Be one of several ranks, which have the same software and sources.
+        """Join the other ranks, and see that they have the same software and sources.
 
         Raises:
             _DisagreementError: they have not.
@@ -303,14 +303,14 @@ class Measuring:
             framework.join(ranks)
         except OSError as error:
             raise _ToldError(str(error)) from error
-        # In all ranks, before a device's first use is waited for.
+        # In all ranks, before anything waits for a device's first use.
         ranks.agree(0.0)
         self.metrics["join_time"] = Metric(
             self._clock() - self._began, "from the start of the process, imports of the framework included"
         )
 
     def _apart(self, ranks: Ranks) -> None:
-        """See that each rank has a GPU of its own.
+        """See that no two ranks have the same GPU.
 
         Raises:
             _DisagreementError: two have the same; the sentence says which.
@@ -325,7 +325,7 @@ class Measuring:
                 )
 
     def _same(self, facts: Mapping[str, Any]) -> None:
-        """See that all ranks have the same facts.
+        """See that all ranks have the same value of each fact.
 
         Raises:
             _DisagreementError: one has others than the first; the sentence says which.
@@ -444,7 +444,7 @@ class Measuring:
             self._compile(begun)
         if not protocol.programs:
             with self._stage("probe"):
-                # After the compile stage, so that it warms no compiler up.
+                # After the compile stage, so that it does not warm up the compiler.
                 given = operands()
                 self.parity["probe"] = check(workload.precision, given, framework.probe(workload, given))
         with self._stage("warm-up"):
@@ -512,7 +512,7 @@ class Measuring:
         self.metrics["throughput"] = throughput(program, self.workload.batch_size, depth, window, self._clock)
 
     def _counter(self) -> Counter | str:
-        """Of this process's device; a CPU's is the whole host's, so that one of its ranks reads it."""
+        """The energy counter of this process's device; on a CPU one rank reads it for the whole host."""
         if self._ranks and self._ranks.local and self.workload.device == "cpu":
             return ELSEWHERE
         return counter(self.workload.device, number=self._gpu, count=self._gpus)
@@ -522,7 +522,7 @@ class Measuring:
             watch.note(when)
 
     def _devices(self) -> tuple[Rank, ...]:
-        """Of a process that computes on several GPUs, each of them."""
+        """Each GPU of a process that computes on several, with its metrics."""
         if self._gpus == 1:
             return ()
         host, cpus = socket.gethostname(), tuple(self.settings.get("cpus", ()))
@@ -533,7 +533,7 @@ class Measuring:
         )
 
     def _of_each(self, program: Program, meter: Counter | str) -> None:
-        """Keep what each of several GPUs alone took."""
+        """Keep a metric's value for each of several GPUs."""
         if self._gpus == 1:
             return
         found = {
@@ -543,7 +543,7 @@ class Measuring:
         energy = self.metrics["energy_per_sample"].value
         if isinstance(meter, SummedCounter) and energy is not None:
             found["energy_per_sample"] = [energy * share for share in meter.shares]
-        # Of those that are known of all.
+        # Only metrics that are known for every GPU.
         self._of_devices = {
             name: known
             for name, values in found.items()
@@ -551,10 +551,10 @@ class Measuring:
         }
 
     def _waited(self) -> bool:
-        """Wait for other load to end, where there was some since the job began; whether that was so."""
+        """Wait until other load ends if there was some since the job began; return whether there was."""
         if self._before is None:
             return False
-        # Each rank knows its own CPUs alone: where one of them is disturbed, all wait.
+        # A rank knows only its own CPUs: if one of them is disturbed, all ranks wait.
         disturbed = not self._before.none
         if self._ranks:
             disturbed = any(self._ranks.gather(disturbed))
@@ -567,10 +567,10 @@ class Measuring:
         return True
 
     def _sketch(self, program: Program, feed: Callable[[], None] = lambda: None) -> None:
-        """Read back what the program computes; what has been timed must not be lost with it.
+        """Sketch what the program computes. A failure here must not lose what has been timed.
 
         Args:
-            feed: gives the program the batch that every lane begins with, where it does not hold that already.
+            feed: gives the program the batch with which every lane begins, if it does not hold that already.
         """
         if self.workload.mode in HARNESS_MODES or self.lane.internal:
             return
@@ -596,7 +596,7 @@ class Measuring:
         return sum(values := self._ranks.gather(value)) / len(values) if self._ranks else value
 
     def _fingerprint(self, program: Program) -> None:
-        """Last of all, so that it disturbs nothing; what has been timed must not be lost with it."""
+        """Fingerprint the program last, which disturbs nothing; a failure must not lose what has been timed."""
         with self._stage("program"):
             if self.workload.devices > 1:
                 self.settings |= program.settings
@@ -608,7 +608,7 @@ class Measuring:
                 if self.protocol.programs:
                     raise
                 found = Fingerprint.untold(f"{type(error).__name__}: {first_line(error)}")
-            # Some say only now what came of them.
+            # Some settings are known only now.
             self.settings |= program.settings
             if "warm-up" in self._compilations:
                 found = found.counted(self._compilations["warm-up"], self._compilations.get("steady"))
@@ -616,7 +616,7 @@ class Measuring:
 
     @contextmanager
     def _compiling(self, program: Program, phase: str) -> Iterator[None]:
-        """Count what is compiled meanwhile; not at all in a lane that compiles nothing."""
+        """Count compilations in this context; does nothing in a lane that compiles nothing."""
         before = program.compilations()
         yield
         after = program.compilations()
@@ -639,7 +639,7 @@ class Measuring:
     def _warm_up(self, program: Program, begun: Start, calls: int) -> None:
         start = self._clock()
         until = start + self.protocol.warmup_time
-        # One at least: what the first call returned may lie in memory that the probe has taken (CUDA graphs).
+        # At least one call: the first call's result may lie in memory that the probe has reused (CUDA graphs).
         for call in range(max(1, calls)):
             begun.call()
             if call and self.protocol.warmup_time and program.agree(self._clock() >= until):
@@ -659,20 +659,20 @@ class Measuring:
 
 
 class _ToldError(Exception):
-    """One sentence that needs no traceback."""
+    """An error whose sentence needs no traceback."""
 
 
 class _DisagreementError(_ToldError):
-    """The ranks are not copies of each other; the sentence says in what."""
+    """The ranks are not copies of each other; the sentence says what differs."""
 
 
 def own_gpu(ranks: Ranks | None) -> int:
-    """The number of this process's GPU among those that it sees: its own, where it sees no other."""
+    """This process's GPU by its number among those that the process sees."""
     return ranks.local if ranks and len(nvml.visible(2)) > 1 else 0
 
 
 def _sources() -> str:
-    """Digest of this fwbench's own source files."""
+    """Digest of this fwbench's source files."""
     package = Path(__file__).resolve().parents[1]
     found = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
@@ -687,7 +687,7 @@ def _one_step(program: Program) -> None:
 
 
 def _versions(lane: Lane) -> dict[str, str]:
-    """Of the lane's distributions and libraries, and what a loaded module says of itself where that is more."""
+    """Versions of the lane's distributions and libraries; a loaded module's own version if that says more."""
     found = versions((*lane.distributions, *lane.libraries))
     for name in lane.distributions:
         own = getattr(sys.modules.get(name), "__version__", None)
@@ -697,7 +697,7 @@ def _versions(lane: Lane) -> dict[str, str]:
 
 
 def _environment(lane: Lane) -> dict[str, Any]:
-    """What is set of the variables that change what is measured; compilers always find empty caches."""
+    """The variables that are set and change what is measured; compilers always find empty caches."""
     recorded = (*RECORDED, *lane.recorded, *(variable for variable, _ in lane.fallback))
     settings: dict[str, Any] = {
         name: value

@@ -1,4 +1,4 @@
-"""Folders for the temporary files of our processes, which whoever comes next removes where their owner was killed."""
+"""Folders for temporary files. If their owner was killed, the next process that makes one removes them."""
 
 import json
 import os
@@ -18,21 +18,21 @@ if sys.platform != "win32":
     import fcntl
 
 _PREFIX = "fwbench-"
-# In each folder: who made it, for those who look, and what is to be put right besides.
+# A note in each folder: who made it, for readers, and the repository that must forget its worktrees.
 _OWNER = "fwbench-owner.json"
 
 
 class Scratch:
-    """A new folder in the system's one for temporary files, this process's own, which ends with it.
+    """A new folder in the system's folder for temporary files; it belongs to this process and ends with it.
 
-    As long as the process lives it holds a lock on the folder. So a folder of ours without one is a dead process's, and
-    making another removes it.
+    While the process lives it holds a lock on the folder. So a folder of fwbench's without a lock belonged to a dead
+    process, and whoever makes another folder removes it.
 
     Args:
-        repository: of which the folder holds git worktrees, which must not stay registered.
+        repository: whose git worktrees the folder holds; they must not stay registered.
 
     Attributes:
-        path: of the folder, without symbolic links.
+        path: the folder's, without symbolic links.
     """
 
     def __init__(self, repository: Path | None = None) -> None:
@@ -43,7 +43,7 @@ class Scratch:
         self._close = weakref.finalize(self, _close, self.path, owner, lock)
 
     def close(self) -> None:
-        """Remove the folder; calling it again does nothing."""
+        """Remove the folder; a second call does nothing."""
         self._close()
 
     def __enter__(self) -> "Scratch":
@@ -56,12 +56,12 @@ class Scratch:
 
 
 def clear() -> None:
-    """Remove the folders of this user's processes that are dead."""
+    """Remove the folders that dead processes of this user have left."""
     if sys.platform == "win32":
         return
     parent = Path(tempfile.gettempdir()).resolve()
     for path in parent.glob(f"{_PREFIX}*"):
-        # It is somebody else's, somebody else is removing it, or it is none of ours.
+        # Another user's folder, one that another process is removing, or one that is not fwbench's.
         with suppress(OSError, ValueError):
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
@@ -73,23 +73,23 @@ def clear() -> None:
 
 
 def _made() -> tuple[Path, int]:
-    """A folder, and the descriptor by which it is locked; -1 where there are no such locks."""
+    """Make a folder; return it with the descriptor that locks it, or -1 if the system has no such locks."""
     path = Path(tempfile.mkdtemp(prefix=_PREFIX)).resolve()
     if sys.platform == "win32":
         return path, -1
     lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    # Another process may be looking whose it is, and leaves it, as nobody's name is in it yet. On a disk that knows no
-    # locks nobody can hold one, and takes the folder for a dead process's.
+    # Another process may be examining the folder; it leaves it alone, as it holds no note yet. On a disk without locks
+    # nobody takes the folder for a dead process's.
     with suppress(OSError):
         fcntl.flock(lock, fcntl.LOCK_EX)
     return path, lock
 
 
 def _owner(folder: int) -> dict[str, Any]:
-    """What the owner of a folder has noted.
+    """The note that a folder's owner has left.
 
     Raises:
-        OSError, ValueError: it is none of ours.
+        OSError, ValueError: it is not fwbench's.
     """
     file = os.open(_OWNER, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder)
     try:
@@ -102,7 +102,7 @@ def _owner(folder: int) -> dict[str, Any]:
 
 
 def _close(path: Path, owner: dict[str, Any], lock: int) -> None:
-    # A forked child that ends owns nothing.
+    # A forked child does not own the folder, so its end removes nothing.
     if os.getpid() == owner["pid"]:
         with suppress(FileNotFoundError):
             _remove(path, owner)
@@ -114,7 +114,7 @@ def _remove(path: Path, owner: dict[str, Any]) -> None:
     for name in os.listdir(path):
         if name != _OWNER:
             lifetime.remove(str(path / name))
-    # The note goes last: where something could not be removed, whoever comes next tries again.
+    # The note goes last: if something could not be removed, the next process tries again.
     if os.listdir(path) == [_OWNER]:
         lifetime.remove(str(path))
     if not owner["repository"]:
@@ -123,12 +123,12 @@ def _remove(path: Path, owner: dict[str, Any]) -> None:
     for line in listed:
         worktree = Path(line.removeprefix("worktree "))
         if line.startswith("worktree ") and worktree.parent == path:
-            # Twice: one that was being made when its owner died is locked.
+            # Forced twice over, as git locks a worktree that was being made when its owner died.
             _git(owner["repository"], "worktree", "remove", "--force", "--force", str(worktree))
 
 
 def _git(repository: str, *arguments: str) -> str:
-    # A session of its own: a second Ctrl-C must not end it halfway.
+    # In a session of its own, so that a second Ctrl-C does not end it halfway.
     with suppress(OSError):
         command = ["git", "-C", repository, *arguments]
         return subprocess.run(command, capture_output=True, text=True, start_new_session=True).stdout

@@ -7,9 +7,9 @@
       | <-- {"measurement": ...} ------------------------------ | exits
       | <-- {"exited": status} -- | <-- waitpid --------------- |
 
-Both write whole lines to one pipe and never at the same time, so nothing interleaves; an empty line goes before each,
-as a worker may have died within one. Only JSON passes, so the two sides may run different Pythons. Where forking is
-unsafe (macOS, Windows) a server runs one job itself and ends.
+Both write whole lines to one pipe and never at the same time, so no line is torn by another; each begins with an empty
+line, as a worker may have died within one. All messages are JSON, so the two sides may run different Pythons. Where
+forking is unsafe (macOS, Windows), a server runs one job itself and ends.
 
 At SIGUSR1 the worker, or without one the server, writes its threads' stacks to standard error.
 """
@@ -45,11 +45,11 @@ def serve(config: Mapping[str, Any]) -> None:
     if config["cpus"] and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, config["cpus"])
     lane = Lane.from_json(config["lane"])
-    # The job will say what is wrong with it.
+    # The job itself will report what is wrong with the import.
     with suppress(Exception):
         frameworks.load(lane.adapter).preload(lane.name)
     prepare(lane)
-    # What is imported stays: a worker's collector need not walk it, nor copy its pages by touching them.
+    # Imported modules stay: a worker's garbage collector need not visit them, which would copy their pages.
     gc.collect()
     gc.freeze()
     keeper = lifetime.Keeper(0, config["scratch"]) if config["fork"] else None
@@ -64,13 +64,13 @@ def serve(config: Mapping[str, Any]) -> None:
 
 
 def _work(lane: Lane, job: Mapping[str, Any], send: Send) -> None:
-    # Not closed: a file that the measured code opens must not become its children's standard input.
+    # Replaced rather than closed, or a file that the measured code opens would become its children's standard input.
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     run(lane, job, send)
 
 
 def _claim_standard_output() -> Send:
-    """Keep the pipe for messages alone; whatever a library prints from now on goes to standard error."""
+    """Keep the pipe for messages alone: whatever a library prints from now on goes to standard error."""
     channel: TextIO = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 

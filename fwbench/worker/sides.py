@@ -1,4 +1,4 @@
-"""The two sides of a duet: a revision or an environment to compare with, and the working tree as it is."""
+"""The two sides of a duet: a revision or an environment as base, and the working tree as head."""
 
 import os
 import shutil
@@ -18,9 +18,9 @@ from fwbench.worker.scratch import Scratch
 
 @dataclass(frozen=True)
 class Side:
-    """What is measured on one side.
+    """One side of a duet.
 
-    Where both sides have a file, its path has the same length on both: a path's length moves what lies behind it in
+    A file that both sides have has a path of the same length on both, as a path's length moves what lies behind it in
     memory.
 
     Attributes:
@@ -28,11 +28,11 @@ class Side:
         title: for readers: the revision, or the interpreter.
         package: the folder of its `fwbench`.
         caches: a folder for compilers' caches.
-        root: where this side has the user's repository.
-        path: the folders in which it looks for the user's modules, before all others.
+        root: the user's repository as this side has it.
+        path: the folders in which this side looks for the user's modules first.
         python: the interpreter, of all frameworks.
         pythons: interpreter of a framework's workers, where it has one of its own.
-        tree: the user's working tree, where its modules are compared with those of a revision.
+        tree: the user's working tree, if its modules are compared with those of a revision.
     """
 
     name: str
@@ -50,21 +50,21 @@ class Side:
         return self.pythons.get(framework, self.python)
 
     def has(self, module: str) -> bool:
-        """Whether this side's repository has a module of this dotted name, in whatever folder."""
+        """Whether this side's repository has a module of this dotted name, in any folder."""
         path = module.replace(".", "/")
         files = (f":(glob)**/{path}.py", f":(glob)**/{path}/__init__.py")
         listed = _git(self.root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *files) or ""
-        # Git lists what was deleted until that is staged.
+        # Git lists deleted files until the deletion is staged.
         return any((self.root / file).is_file() for file in listed.split("\0") if file)
 
 
 @dataclass(frozen=True)
 class Found:
-    """What to compare with.
+    """The base of a duet.
 
     Attributes:
-        interpreter, revision: one of them.
-        top: of the user's repository; outside of one, the project's root folder.
+        interpreter, revision: one of the two; the other is None.
+        top: of the user's repository, or the project's root folder if there is none.
         package: the folder of `fwbench`, from there, where it is part of the repository; None: both sides have the
             installed one.
     """
@@ -76,7 +76,7 @@ class Found:
 
 
 def find(against: str, folder: Path) -> Found:
-    """Tell what a text means: where it could be both, a name is a revision, and a path an interpreter.
+    """Resolve a text. If it could be both, a name is a revision, and a path an interpreter.
 
     Args:
         folder: of the user's project.
@@ -105,18 +105,18 @@ def find(against: str, folder: Path) -> Found:
 
 
 def _own(top: Path) -> Path | None:
-    """The folder of this fwbench in the repository that it is part of; None: it is installed."""
+    """The folder of this fwbench in the repository that contains it; None if it is installed."""
     if not PACKAGE.is_relative_to(top):
         return None
     package = PACKAGE.relative_to(top)
-    # A virtual environment may lie in the repository, and is not part of it.
+    # A virtual environment may lie in the repository, but does not belong to it.
     tracked = _git(top, "ls-files", "--error-unmatch", f"{package.as_posix()}/__init__.py")
     return None if tracked is None else package
 
 
 @contextmanager
 def sides(against: str, project: Project, pythons: Mapping[str, str]) -> Iterator[tuple[Side, Side]]:
-    """Base and head, in a folder that goes when they are done.
+    """Base and head, in a folder that is removed at the end.
 
     Args:
         against: a git revision of the project, or an interpreter.
@@ -156,7 +156,7 @@ def sides(against: str, project: Project, pythons: Mapping[str, str]) -> Iterato
 
 
 def _within(root: Path, top: Path, folder: Path) -> Path:
-    """Where a side with its repository in `root` has a folder; one outside of the repository is shared."""
+    """The place of a folder on the side with its repository in `root`; a folder outside of the repository is shared."""
     folder = folder.resolve()
     return root / folder.relative_to(top) if folder.is_relative_to(top) else folder
 
@@ -168,7 +168,7 @@ def _describe(root: Path) -> str:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """What git says; None where it fails or is not there."""
+    """The output of git; None if it fails or is not installed."""
     try:
         done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):

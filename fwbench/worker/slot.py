@@ -1,4 +1,4 @@
-"""One accelerator of a pool, seen from its node: what it is, and the ordinary workers that measure on it."""
+"""One accelerator of a pool, as its node sees it: its description, and the ordinary workers that measure on it."""
 
 import dataclasses
 import os
@@ -18,11 +18,11 @@ from fwbench.worker.client import Workers
 
 @dataclass(frozen=True)
 class Setup:
-    """What a run asks of every slot: of `Selection`, what is no matter of a workload.
+    """What a run asks of every slot: the fields of `Selection` that do not belong to a workload.
 
     Attributes:
         processes: that measure each workload.
-        patience: seconds that each slot may wait in all for other load to end.
+        patience: seconds that each slot may wait in all until other load ends.
     """
 
     project: Project
@@ -35,12 +35,12 @@ class Setup:
 
 
 class Slot:
-    """Measures one workload after another on one accelerator; everything that it hands out is JSON.
+    """Measures one workload after another on one accelerator; all its answers are JSON.
 
-    The cores of a host are cut into as many equal parts as it has accelerators, of which this one has its own.
+    A host's cores are cut into as many equal parts as it has accelerators; this one has its own part.
 
     Args:
-        part, parts: of the host's cores, from 0.
+        part, parts: which part of the host's cores, from 0, and of how many.
         gpu: whether it has a GPU, the one that `CUDA_VISIBLE_DEVICES` names; else it has its cores alone.
         variables: of the environment, with which pytest was started.
         niceness: with which pytest runs.
@@ -54,13 +54,13 @@ class Slot:
         self._niceness, self._version = niceness, version
         os.environ.update(variables)
         if not gpu:
-            # Nobody has given it one.
+            # The engine has given it no GPU.
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
         self._workers: Workers | None = None
         self._stages: list[str] = []
 
     def describe(self) -> dict[str, Any]:
-        """The host, the accelerator, and the machine as far as it is this slot's; or `fault`, why nothing can run.
+        """Describe the host, the accelerator and this slot's part of the machine; or say in `fault` why it cannot run.
 
         The fault is half a sentence, which follows the host's name.
         """
@@ -94,7 +94,7 @@ class Slot:
         return ""
 
     def measure(self, setup: Setup, workload: dict[str, Any], protocol: dict[str, Any]) -> dict[str, Any]:
-        """A measurement, in as many processes as the run asks for, as in a run without a pool."""
+        """Measure a workload, in as many processes as the run asks for, as without a pool."""
         asked, amounts = Workload.from_json(workload), Protocol(**protocol)
         self._stages = []
         workers = self._workers = self._workers or self._made(setup)
@@ -113,10 +113,10 @@ class Slot:
         )
 
     def stages(self) -> list[str]:
-        """The stages of what is being measured, for whoever asks meanwhile."""
+        """The stages of the current measurement so far, for whoever asks meanwhile."""
         return list(self._stages)
 
     def end(self) -> None:
-        """End what is being measured, with all that belongs to it."""
+        """End the current measurement and all its processes."""
         if self._workers:
             self._workers.close()

@@ -1,7 +1,7 @@
-"""Run a script of ours under any interpreter: `fwbench` is the folder that is named, all else the interpreter's own.
+"""Run a script of fwbench's under any interpreter, with `fwbench` from the given folder and all else the interpreter's.
 
-`python -P start.py PACKAGE SCRIPT ARGUMENT ...`. A path to import from would not do: beside an installed fwbench lie
-the frameworks that it was installed with. A process that the script spawns runs this file too (as `__mp_main__`), and
+`python -P start.py PACKAGE SCRIPT ARGUMENT ...`. An entry in the import path would not do: the frameworks that an
+installed fwbench came with lie beside it. A process that the script spawns runs this file too (as `__mp_main__`), and
 so has the same fwbench.
 
 How such a process ends is decided by the `lifetime` beside this file, whichever fwbench the script has.
@@ -16,14 +16,14 @@ from importlib.util import module_from_spec, spec_from_file_location
 from types import ModuleType
 
 _PACKAGE = "FWBENCH_PACKAGE"
-# Under which scripts find it among the modules.
+# The name under which scripts find the module.
 _LIFETIME = "fwbench_lifetime"
 
 
 class Finder:
-    """Finds `fwbench` in the folder `package`, and nowhere else a module that is not in there.
+    """Finds `fwbench` in the folder `package`; a module that is not in there is found nowhere else.
 
-    The finder of an editable install would offer its own.
+    The finder of an editable install would offer its own fwbench.
     """
 
     def __init__(self, package: str) -> None:
@@ -59,8 +59,8 @@ if __name__ == "__main__":
 if __name__ in ("__main__", "__mp_main__"):
     sys.meta_path.insert(0, Finder(os.environ[_PACKAGE]))
 if __name__ == "__main__":
-    # Not by runpy, which would put a `__main__` in this one's place that spawned processes could not run.
+    # Not by runpy: its `__main__` would replace this one, and spawned processes could not run it.
     with open(sys.argv[0], encoding="utf-8") as script:
         exec(compile(script.read(), sys.argv[0], "exec"))
-    # It all goes with the process: Python would first spend a second on looking for garbage in all of a framework.
+    # All of it ends with the process: Python would first spend a second on collecting a framework's garbage.
     gc.freeze()

@@ -1,4 +1,4 @@
-"""The turns of a round, and the pair that those of a base and a head make."""
+"""The turns of a round, and the pair that the turns of base and head make."""
 
 import math
 import statistics
@@ -9,9 +9,9 @@ from typing import Any
 
 from fwbench.compare.duet import Pair
 
-# A turn has at least two rounds that count; a program that takes longer than these seconds has one.
+# Rounds of a turn that count: at least two, or one if a call takes longer than these seconds.
 SLOW = 0.1
-# Rounds of a turn that a record keeps.
+# Rounds of a turn that a record stores.
 _KEPT = 20
 
 
@@ -41,7 +41,7 @@ class Taken:
         unfit: batches that did not fit before.
 
     Attributes:
-        flags: of the fallback, that all ran with.
+        flags: the fallback flags with which all ran.
         latency: seconds of a call, of the slowest program.
         rounds, blocks: calls of a turn, the first one included, and blocks of a placing.
         cpu, others: CPU seconds that there were during the turns of lanes, and those that others took.
@@ -57,11 +57,11 @@ class Taken:
         self.latency = 0.0
         self.memory: dict[str, Mapping[str, float]] = {}
         self._kept: dict[str, list[float]] = defaultdict(list)
-        # By metric, placing and block, then by the seat's name: logarithms of each turn.
+        # Logarithms of each turn by metric, placing and block, then by the seat's name.
         self._turns: dict[tuple[str, int, int], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
 
     def plan(self, latency: float, seats: int) -> None:
-        """Choose how many calls a turn has, and how many blocks a placing, for calls of so many seconds."""
+        """Choose the calls in a turn and the blocks in a placing for calls of so many seconds."""
         amounts = self._amounts
         self.latency = latency
         self.rounds = 1 + max(1 if latency > SLOW else 2, math.ceil(amounts.turn / latency))
@@ -69,17 +69,17 @@ class Taken:
         self.blocks = min(amounts.blocks, max(1, int(amounts.seconds / block)))
 
     def turn(self, placing: int, block: int, name: str, rounds: Sequence[float], cpu_time: float) -> None:
-        """Keep a turn of the side of this name: seconds of its rounds, mean CPU seconds of one."""
+        """Note a turn of the seat of this name: seconds of its rounds, and mean CPU seconds of a round."""
         self._kept[name].extend(rounds[:_KEPT])
         for metric, value in (("latency", min(rounds)), ("cpu_time", cpu_time)):
             self.keep(metric, placing, block, name, value)
 
     def keep(self, metric: str, placing: int, block: int, name: str, value: float) -> None:
-        """Keep what a turn found of a metric."""
+        """Note a turn's value of a metric."""
         self._turns[metric, placing, block][name].append(math.log(max(value, 1e-9)))
 
     def blocks_of(self, metric: str, name: str) -> tuple[float, ...]:
-        """By placing and block the geometric mean of a seat's turns."""
+        """The geometric mean of a seat's turns, by placing and block."""
         return tuple(
             math.exp(statistics.mean(seats[name]))
             for (of, *_), seats in sorted(self._turns.items())
@@ -87,7 +87,7 @@ class Taken:
         )
 
     def pair(self, device: str, seconds: float) -> Pair:
-        """What the turns say."""
+        """The pair that the turns make."""
         differences = {
             metric: statistics.median(
                 statistics.mean(sides["head"]) - statistics.mean(sides["base"])
@@ -117,7 +117,7 @@ class Taken:
 
 
 def gated(found: Mapping[str, float], device: str) -> dict[str, float]:
-    """A side's memory under the names that a gate uses."""
+    """A side's memory under the names that the gate uses."""
     names = {
         "program_memory": "program_memory",
         f"{'device' if device == 'gpu' else 'host'}_peak_memory": "peak_memory",

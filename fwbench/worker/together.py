@@ -1,4 +1,4 @@
-"""One measurement of what several ranks have measured: each call is done when the last rank is."""
+"""Combine the measurements of several ranks into one: a call is done when the last rank is."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from fwbench.meters.latency import drift, percentiles
 from fwbench.record.measurement import NO_SCALING, Measurement, Metric, Rank, unavailable
 
-# Why a rank that shares its host's counter reads none.
+# The reason on ranks that share their host's counter and so read none.
 ELSEWHERE = "the first rank of the host reads its counter"
 
-# Of a rank's metrics, those that go on the record for each: its own clock's, its own device's.
+# Metrics that the record holds for each rank too: those of its own clock and its own device.
 OF_A_RANK = (
     *("latency_p50", "throughput", "epoch_time", "device_peak_memory", "process_device_memory", "host_peak_memory"),
     *("energy_per_sample", "energy_per_sample_net", "power_idle", "power_load", "epoch_energy", "join_time"),
 )
-# What all devices draw together.
+# Metrics that are summed over all devices.
 _SUMMED = ("energy_per_sample", "energy_per_sample_net", "power_idle", "power_load", "epoch_energy")
-# What the ranks have found together, so that each of them has it.
+# Metrics that the ranks agree on, so that each rank has the same value.
 _SHARED = (
     "train_loss",
     "train_top1",
@@ -25,11 +25,11 @@ _SHARED = (
 
 
 def combined(found: Sequence[Measurement], places: Sequence[Rank]) -> Measurement:
-    """The ranks' measurement.
+    """Combine the ranks' measurements.
 
     Args:
-        found: of each rank, over the whole batch: all made the same calls.
-        places: who they are, in the same order.
+        found: each rank's measurement, over the whole batch: all made the same calls.
+        places: the ranks' places, in the same order.
     """
     first = found[0]
     samples = tuple(map(max, zip(*(one.samples for one in found), strict=True)))
@@ -64,7 +64,7 @@ def combined(found: Sequence[Measurement], places: Sequence[Rank]) -> Measuremen
 
 def _rank(one: Measurement, place: Rank, first: Measurement, size: int) -> Rank:
     values = {name: value for name in OF_A_RANK if (value := one.value(name)) is not None}
-    # Of the samples that it computed itself.
+    # Over the samples that the rank itself computed.
     values |= {name: values[name] / size for name in ("throughput",) if name in values}
     differing = {
         name: value for name, value in one.settings.items() if name != "cpus" and first.settings.get(name) != value
@@ -73,7 +73,7 @@ def _rank(one: Measurement, place: Rank, first: Measurement, size: int) -> Rank:
 
 
 def _of_all(name: str, metrics: Sequence[Metric]) -> Metric:
-    """One of the ranks' metrics, or what they make together."""
+    """Combine one metric of all ranks."""
     size = len(metrics)
     if name in _SHARED:
         return metrics[0]
@@ -85,7 +85,7 @@ def _of_all(name: str, metrics: Sequence[Metric]) -> Metric:
     values = [metric.value for metric in metrics if metric.value is not None]
     if name in _SUMMED:
         return dataclasses.replace(metrics[0], value=sum(values), source=f"{metrics[0].source}; sum over {size} ranks")
-    # The slowest rank's throughput, and of all else the most: the slowest time, the largest memory, the worst load.
+    # The lowest throughput; of all else the highest: the slowest time, the largest memory, the worst load.
     choose = min if name == "throughput" else max
     chosen = metrics[values.index(choose(values))]
     which = "slowest" if name == "throughput" else "largest"

@@ -1,7 +1,7 @@
-"""One side of a duet: builds a workload and runs rounds of it when it is told to.
+"""One side of a duet: builds a workload and runs rounds of it on request.
 
-Run by `start` under the interpreter and with the fwbench of its side, so that both sides are measured by the same
-lines. Of the fwbench that it measures it uses what builds and steps a program, and nothing else.
+`start` runs this under the interpreter and with the fwbench of its side, so that the same lines measure both sides.
+From the measured fwbench it uses only what builds and steps a program.
 
     client                            server                  player (one a benchmark)
       | -- {"workload", "model", ...} -> | -- fork ------------> |
@@ -50,17 +50,17 @@ from typing import Any
 Send = Callable[[dict[str, Any]], None]
 Receive = Callable[[], dict[str, Any] | None]
 
-# Of this side's fwbench.
+# This side's fwbench.
 _USED = ("fwbench.frameworks", "fwbench.machine", "fwbench.models", "fwbench.models.weights", "fwbench.record.workload")
 
-# A program is warm after so much time and so many calls, at each placing; after two calls where these take so long.
+# At each placing a program counts as warm after so much time and so many calls: three, or two where they take this long.
 _WARM_SECONDS, _LONG = 0.05, 1.0
 _WARM_CALLS = (3, 2)
 
-# Seconds in which threads of the program give back what a call has held, before the heap is trimmed.
+# Seconds for threads of the program to free what a call has held, before the heap is trimmed.
 _GIVEN_BACK = 0.05
 
-# A unit of extra work is timed so many at a time, so many times; the fastest counts.
+# A unit of extra work is timed in so many repeats of so many units; the fastest repeat counts.
 _UNITS = 100
 
 
@@ -71,7 +71,7 @@ def serve(config: dict[str, Any]) -> None:
         config: `lane` to run, `cpus` to be pinned to, `fork`: whether to fork for each job, `scratch`: a folder for
             temporary files of these jobs alone.
     """
-    # Put there by `start`: this side's fwbench may have none, or another.
+    # Imported by `start`: this side's fwbench may have no such module, or another one.
     lifetime = sys.modules["fwbench_lifetime"]
     send, receive, incoming = _claim_pipes()
     lifetime.end_if_closed(incoming)
@@ -87,7 +87,7 @@ def serve(config: dict[str, Any]) -> None:
         return
     from fwbench import frameworks
 
-    # A base may be too old for the lane, or its framework be missing.
+    # A base may be too old for the lane, or lack its framework.
     with contextlib.suppress(Exception):
         frameworks.load(config["lane"]["adapter"]).preload(config["lane"]["name"])
     gc.collect()
@@ -114,7 +114,7 @@ def _claim_pipes() -> tuple[Send, Receive, int]:
         outgoing.flush()
 
     def receive() -> dict[str, Any] | None:
-        # The client waits for each answer, so nothing is ever read ahead of a fork.
+        # The client waits for each answer, so nothing is read ahead of a fork.
         line = incoming.readline()
         return json.loads(line) if line else None
 
@@ -135,7 +135,7 @@ def _play(lane: dict[str, Any], job: dict[str, Any], send: Send, receive: Receiv
 
 
 def _build(lane: dict[str, Any], job: dict[str, Any]) -> tuple["Player | None", dict[str, Any]]:
-    """The player, if there can be one, and what to answer."""
+    """Build the player if possible; return it with the answer."""
     from fwbench import frameworks
 
     framework = None
@@ -177,16 +177,16 @@ def _take_turns(player: "Player", job: dict[str, Any], send: Send, receive: Rece
 
 
 def _fault(error: Exception, framework: Any) -> dict[str, Any]:
-    """What to answer in place of what raised this."""
+    """The answer to send for this exception."""
     frames = list(traceback.walk_tb(error.__traceback__))
     sentence = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:300]}"
     detail = traceback.format_exc()
     if isinstance(error, (ImportError, TypeError, AttributeError)) and frames[-1][0].f_globals is globals():
-        # Raised by a call or a look-up of these lines themselves.
+        # An error that a call or a look-up in this module raised.
         return {"undriven": sentence, "detail": detail}
     if isinstance(error, importlib.import_module("fwbench.models").ModelError):
         return {"unbuildable": str(error), "detail": detail}
-    # A side may be too old to tell what its framework says, or whether its compiler failed.
+    # An older side cannot report what its framework says, or whether its compiler failed.
     sentence = getattr(framework, "said", lambda error: sentence)(error)
     if framework is not None and framework.is_out_of_memory(error):
         asked = getattr(sys.modules.get("fwbench.frameworks.faults"), "memory_asked", lambda error: None)
@@ -196,14 +196,14 @@ def _fault(error: Exception, framework: Any) -> dict[str, Any]:
 
 
 def _stray(job: dict[str, Any]) -> dict[str, Any]:
-    """Name and file of a module of the user's that is none of this side's files; empty where there is none.
+    """Name and file of a user's module that is not from this side's files; empty if there is none.
 
-    An installed package, editable or not, would be the same on both sides, and no change in it be seen.
+    An installed package, editable or not, would be the same on both sides, so that no change in it would be seen.
     """
     tree = job["tree"]
     if tree is None:
         return {}
-    # Virtual environments in the working tree are no part of it.
+    # Virtual environments in the working tree do not belong to it.
     environments = tuple(
         folder + os.sep
         for folder in map(os.path.realpath, (sys.prefix, sys.base_prefix))
@@ -212,25 +212,25 @@ def _stray(job: dict[str, Any]) -> dict[str, Any]:
     resolved = functools.cache(os.path.realpath)
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        # Modules made at run time may have anything for a file, as torch.ops has.
+        # A module that was made at run time may name anything as its file, as torch.ops does.
         if not isinstance(file, str) or not os.path.isabs(file) or file.startswith(job["root"] + os.sep):
             continue
-        # Which fwbench this is was decided when the process was started.
+        # `start` has decided which fwbench this is.
         if name.partition(".")[0] in ("fwbench", "fwbench_lifetime", "__main__", "__mp_main__"):
             continue
         folder = resolved(os.path.dirname(file)) + os.sep
         in_tree = folder.startswith(tree + os.sep) and not folder.startswith(environments)
         in_tree = in_tree and not {"site-packages", "dist-packages"}.intersection(Path(folder).parts)
-        # The working tree is head's, whose code may have resolved the link to it.
+        # The working tree is head's, and head's code may have resolved the link to it.
         if (in_tree and job["side"] == "base") or (name in job["own"] and not in_tree):
             return {"stray": [name, file]}
     return {}
 
 
 def _sources(root: str) -> str:
-    """SHA-256 of the modules that came from this side's repository, by their places in it."""
+    """SHA-256 of the modules that came from this side's repository, by their paths in it."""
     files = {str(getattr(module, "__file__", None)) for module in list(sys.modules.values())}
-    # A virtual environment may lie in the repository, and is no part of it.
+    # A virtual environment may lie in the repository, but does not belong to it.
     installed = (sys.prefix + os.sep, sys.base_prefix + os.sep)
     digest = hashlib.sha256()
     for file in sorted(file for file in files if file.startswith(root + os.sep) and not file.startswith(installed)):
@@ -274,13 +274,13 @@ class Player:
         self._padding: list[bytes] = []
 
     def described(self, distributions: list[str]) -> dict[str, Any]:
-        """What a reader should know of how this side runs: settings, and versions of the lane's distributions."""
+        """How this side runs, for readers: settings, and versions of the lane's distributions."""
         from fwbench.machine import versions
 
         return {"settings": dict(self.program.settings), "versions": versions((*distributions, "numpy"))}
 
     def place(self, padding: list[int]) -> None:
-        """Lay the program into fresh memory, with blocks of these many bytes before it."""
+        """Place the program in fresh memory, behind blocks of these many bytes."""
         self._padding = [bytes(size) for size in padding]
         self.program.relocate()
         gc.collect()
@@ -302,7 +302,7 @@ class Player:
         return min(calls)
 
     def turn(self, rounds: int) -> dict[str, Any]:
-        """Run so many rounds, of which the first one pays for what the other side left in the caches.
+        """Run so many rounds; the first one only fills the caches that the other side has used.
 
         Returns:
             `rounds`: seconds of each; `cpu_time`: mean CPU seconds of those after the first, of all threads.
@@ -342,7 +342,7 @@ class Player:
         return {"latency": latency, "call": call, "cpu": there, "others": others}
 
     def memory(self) -> dict[str, float]:
-        """Peaks in bytes, by metric; what this machine cannot tell is left out."""
+        """Peaks in bytes by metric, without those that this machine cannot report."""
         time.sleep(_GIVEN_BACK)
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL("libc.so.6").malloc_trim(0)
@@ -355,7 +355,7 @@ class Player:
         peak = self.program.peak_memory().value
         found = {
             "program_memory": self.program.program_memory().value,
-            # One from before the step hides the step's own.
+            # A peak from before the step hides the step's own.
             "device_peak_memory": None if peak == before != in_use else peak,
         }
         with contextlib.suppress(OSError):
@@ -365,7 +365,7 @@ class Player:
         return {name: value for name, value in found.items() if value is not None}
 
     def fingerprint(self) -> dict[str, Any] | None:
-        """What the program is made of; None where this side's fwbench cannot tell."""
+        """The program's fingerprint; None if this side's fwbench cannot make it."""
         try:
             return dataclasses.asdict(self.program.fingerprint())
         except Exception:
@@ -383,7 +383,7 @@ class Player:
 
 
 def _unit() -> None:
-    """A microsecond or so of work."""
+    """Work for about a microsecond."""
     sum(range(30))
 
 
@@ -397,5 +397,5 @@ def _time_of_units() -> float:
 if __name__ == "__main__":
     serve(json.loads(sys.argv[1]))
     sys.stderr.flush()
-    # To take down what a framework has loaded would keep the client waiting.
+    # Skip the interpreter's tear-down: a framework's takes long, and the client would wait for it.
     os._exit(0)

@@ -24,7 +24,7 @@ _FORWARD = {"inference": Forward, "dispatch": Dispatch}
 
 
 class Jax(Framework):
-    """The lane `jax`; of several devices a process has one (CPUs) or all of its host (GPUs)."""
+    """The lane `jax`; over several devices a process has one CPU device, or all GPUs of its host."""
 
     def join(self, ranks: Ranks) -> None:
         self.ranks = ranks
@@ -35,7 +35,7 @@ class Jax(Framework):
 
     def unavailable(self, workload: Workload, model: Model) -> str | None:
         if workload.device == "cpu" and not workload.target:
-            # Here, before anything asks JAX for its devices.
+            # Before anything asks JAX for its devices.
             plugins.leave_out()
         if "jax" not in model.networks:
             return f"{model.name} names no network in JAX"
@@ -91,15 +91,15 @@ class Jax(Framework):
         plugins.registered()
 
     def is_compilers_fault(self, error: BaseException) -> bool:
-        # What Python raises while it is traced is the network's own; XLA raises this alone, and a kernel that fails
-        # when it runs was made or chosen by XLA too.
+        # While a network is traced, Python raises what is the network's own fault; XLA raises only this exception, also
+        # for a kernel that fails while it runs, as XLA has made or chosen it.
         return isinstance(error, jax.errors.JaxRuntimeError) and not self.is_out_of_memory(error)
 
     def said(self, error: BaseException) -> str:
         said = super().said(error)
         if not self.is_out_of_memory(error):
             return said
-        # Three quarters of a GPU, also where XLA takes them piece by piece.
+        # Three quarters of a GPU, even if XLA allocates them piece by piece.
         limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
         advice = "XLA_PYTHON_CLIENT_MEM_FRACTION=0.95 lets it take nearly all of the GPU"
         return f"{said}; XLA's pool takes {limit / 2**30:.1f} GiB at most, and {advice}" if limit else said
@@ -116,7 +116,7 @@ def _no_tf32(workload: Workload) -> str | None:
 
 
 def _device(workload: Workload) -> jax.Device:
-    """The first of this process's own; of several processes each sees all devices."""
+    """This process's own first device; with several processes each sees all devices."""
     return jax.local_devices(backend=workload.device)[0]
 
 
@@ -127,14 +127,14 @@ def _placed(workload: Workload, *arrays: NDArray[np.float32]) -> list[jax.Array]
 
 
 def _convolve(images: jax.Array, kernel: jax.Array) -> jax.Array:
-    """At stride 1, to the same size."""
+    """Convolve at stride 1 and keep the size."""
     return jax.lax.conv_general_dilated(
         images, kernel, (1, 1), [(1, 1), (1, 1)], dimension_numbers=("NHWC", "OIHW", "NHWC")
     )
 
 
 def _compiled(workload: Workload, function: Callable[..., jax.Array], *arrays: jax.Array) -> Callable[[], jax.Array]:
-    """A call of a function that is compiled as the workload's programs are, which waits for its result."""
+    """A function, compiled as the workload's programs are, whose calls wait for the result."""
     options = chosen(workload, _device(workload).platform)
     compiled = jax.jit(function, compiler_options=options).lower(*arrays).compile()
     return lambda: compiled(*arrays).block_until_ready()

@@ -25,8 +25,8 @@ Array = jax.Array
 Pads = tuple[tuple[int, int], tuple[int, int]]
 Form = Literal["depthwise", "pointwise"]
 
-# Outputs, in height and in width, whose windows are summed in one loop; see `_kernel_gradient`. With fewer of them, XLA
-# makes scalar code for narrow layers, and with more the time to compile grows alone.
+# Outputs, in height and in width, whose windows are summed in one loop; see `_kernel_gradient`. With fewer, XLA makes
+# scalar code for narrow layers; with more, only the time to compile grows.
 _TILE = 7
 
 _FORMS: dict[Form, str] = {"depthwise": "depthwise as shifted products", "pointwise": "1x1 as matrix products"}
@@ -34,11 +34,11 @@ _FORMS: dict[Form, str] = {"depthwise": "depthwise as shifted products", "pointw
 
 @dataclass(frozen=True)
 class Choice:
-    """Whose convolutions are traced.
+    """Which convolutions are traced.
 
     Attributes:
-        platform: that the program is for, as JAX names it; None: JAX's default.
-        plain: XLA's own, on a CPU too.
+        platform: the program's, as JAX names it; None: JAX's default.
+        plain: use XLA's own convolutions on a CPU too.
     """
 
     platform: str | None = None
@@ -92,14 +92,14 @@ def convolution(
 
 
 def fast(module: nnx.Module) -> None:
-    """Give every `flax.nnx.Conv` of a module that uses XLA's convolution ours."""
+    """Make every `flax.nnx.Conv` of a module that uses XLA's convolution use ours."""
     for _, part in nnx.iter_graph(module):
         if isinstance(part, nnx.Conv) and part.conv_general_dilated is lax.conv_general_dilated:
             part.conv_general_dilated = convolution
 
 
 def choose(choice: Choice) -> Choice:
-    """Say whose convolutions are traced from now on, and return what held until now."""
+    """Choose the convolutions that are traced from now on; return the previous choice."""
     global _choice
     before, _choice = _choice, choice
     _used.clear()
@@ -107,7 +107,7 @@ def choose(choice: Choice) -> Choice:
 
 
 def used() -> str:
-    """What has been traced since the choice, for the record."""
+    """The forms traced since the choice, for the record."""
     return ", ".join(sentence for form, sentence in _FORMS.items() if form in _used) or "XLA's own"
 
 
@@ -120,7 +120,7 @@ def _is_usual(
     dimension_numbers: Any,
     others: Iterable[Any],
 ) -> bool:
-    """Whether the fast forms, which know images of one layout and neither dilation nor cropping, may be asked for."""
+    """Whether a fast form is possible: images in the usual layout, without dilation or cropping."""
     if x.ndim != 4 or any(step != 1 for step in (*(lhs_dilation or ()), *(rhs_dilation or ()))):
         return False
     if any(value is not None for value in others):
@@ -135,7 +135,7 @@ def _is_usual(
 
 
 def _form(x: Array, kernel: Array, padding: Any, groups: int) -> Form | None:
-    """The fast form that a convolution has; None: it has none."""
+    """The fast form of a convolution; None if it has none."""
     if groups == x.shape[3] == kernel.shape[3] > 1:
         return "depthwise"
     unpadded = padding in ("VALID", "SAME") or not any(pad for pads in padding for pad in pads)
@@ -165,7 +165,7 @@ _convolution.defvjp(_forward, _backward)
 
 def _pointwise(x: Array, kernel: Array, strides: tuple[int, int], pads: Pads) -> Array:
     x = x[:, :: strides[0], :: strides[1]]
-    # As one matrix: with more axes, XLA computes the cotangent once more, transposed, to make the kernel's gradient.
+    # As one matrix: with more axes XLA would transpose and compute the cotangent again for the kernel's gradient.
     return (x.reshape(-1, x.shape[3]) @ kernel[0, 0]).reshape(*x.shape[:3], kernel.shape[3])
 
 
@@ -179,7 +179,7 @@ def _pointwise_gradients(
 
 def _depthwise(x: Array, kernel: Array, strides: tuple[int, int], pads: Pads) -> Array:
     """The sum over the kernel's taps of the padded images, shifted, times the tap's weights."""
-    # Held together, or the padding would be computed for each tap again, with all that comes before it.
+    # A barrier, or XLA would compute the padding, and all that comes before it, again for each tap.
     padded = lax.optimization_barrier(jnp.pad(x, ((0, 0), *pads, (0, 0))))
     taps = (((i, j), (i, j)) for i, j in itertools.product(range(kernel.shape[0]), range(kernel.shape[1])))
     return _products(padded, kernel, taps, _size(x.shape, kernel.shape, strides, pads), strides).astype(x.dtype)
@@ -197,7 +197,7 @@ def _depthwise_gradients(
 def _input_gradient(
     kernel: Array, cotangent: Array, shape: tuple[int, ...], strides: tuple[int, int], pads: Pads
 ) -> Array:
-    """Of each phase of the stride, the sum over the taps that reach it of the cotangent, shifted, times the weights."""
+    """For each phase of the stride, sum the shifted cotangent times the weights over the taps that reach it."""
     batch, height, width, channels = shape
     # Input row `n * stride + phase` meets tap `i` in output row `n + (phase + pad - i) / stride`, where that is whole.
     rows, columns = (
@@ -256,7 +256,7 @@ def _kernel_gradient(x: Array, cotangent: Array, shape: tuple[int, ...], strides
     beyond = tiles[0] * high - height, tiles[1] * broad - width
     cotangent = jnp.pad(cotangent, ((0, 0), (0, beyond[0]), (0, beyond[1]), (0, 0)))
     reach = (high - 1) * down + rows, (broad - 1) * right + columns
-    # What lies below or beside the last output's window takes no part.
+    # What lies below or beside the last output's window is not used.
     edges = [
         (pad, (count - 1) * size * stride + window - edge - pad, 0)
         for (pad, _), count, size, stride, window, edge in zip(
@@ -266,7 +266,7 @@ def _kernel_gradient(x: Array, cotangent: Array, shape: tuple[int, ...], strides
     zero = jnp.uint32(0)
 
     def add_image(image: Array, total: Array) -> Array:
-        # Outside `jit` the loop counts in another type than it was given.
+        # Outside of `jit` the loop counts in another type than it was given.
         image = jnp.asarray(image, jnp.uint32)
         padded = lax.dynamic_slice_in_dim(x, image, 1)
         padded = lax.pad(padded, jnp.zeros((), x.dtype), ((0, 0, 0), *edges, (0, 0, 0)))
@@ -277,7 +277,7 @@ def _kernel_gradient(x: Array, cotangent: Array, shape: tuple[int, ...], strides
             weights = lax.dynamic_slice(cotangent, (image, row, column, zero), (1, high, broad, channels))
             outputs = (((i, j), (i * down, j * right)) for i, j in itertools.product(range(high), range(broad)))
             part = _products(seen, weights.reshape(high, broad, 1, channels), outputs, (rows, columns))
-            # Each tile by itself, or rounding would grow with the number of outputs.
+            # Each tile is summed by itself, or rounding would grow with the number of outputs.
             return total + lax.optimization_barrier(part)
 
         return lax.fori_loop(zero, jnp.uint32(math.prod(tiles)), add_tile, total)
@@ -308,7 +308,7 @@ def _products(
     height, width = ((count - 1) * stride + 1 for count, stride in zip(size, strides, strict=True))
     total = None
     for (i, j), (top, left) in taps:
-        # `lax.slice`, for the notation with brackets takes several times as long to trace.
+        # `lax.slice`, as bracket notation takes several times as long to trace.
         window = lax.slice(images, (0, top, left, 0), (batch, top + height, left + width, channels), (1, *strides, 1))
         weights = lax.slice(kernel, (i, j, 0, 0), (i + 1, j + 1, 1, channels))
         product = window.astype(wide) * weights.astype(wide)

@@ -50,13 +50,13 @@ def told(
 
 
 def flags() -> str:
-    """XLA's flags but those that say where to put its dumps."""
+    """XLA's flags without those that say where to write dumps."""
     given = os.environ.get("XLA_FLAGS", "").split()
     return " ".join(sorted(flag for flag in given if not flag.startswith("--xla_dump")))
 
 
 def memory_parts(compiled: jax.stages.Compiled) -> dict[str, float] | None:
-    """XLA's memory analysis, B; None where its backend has none."""
+    """XLA's memory analysis in bytes; None if its backend has none."""
     analysis = compiled.memory_analysis()
     if analysis is None:
         return None
@@ -69,5 +69,5 @@ def memory_parts(compiled: jax.stages.Compiled) -> dict[str, float] | None:
 
 
 def needed(parts: Mapping[str, float]) -> float:
-    """What a call needs by these `memory_parts`, B: an aliased output lies in an argument's memory."""
+    """Bytes that a call needs, from these `memory_parts`: an aliased output lies in an argument's memory."""
     return parts["arguments"] + parts["outputs"] + parts["temporaries"] - parts["aliased"]

@@ -8,7 +8,7 @@ import jax
 
 
 def counted(function: Callable[..., Any], *arguments: Any) -> float:
-    """Of a call, two for each multiply-accumulate; nothing is computed.
+    """Count a call's operations, two for each multiply-accumulate, without computing anything.
 
     The body of a loop counts as often as it runs where that is known (`scan`), else once; of several branches the
     largest counts.
@@ -28,7 +28,7 @@ def _of(equation: Any) -> float:
             return 2.0 * equation.outvars[0].aval.size * math.prod(given[0].aval.shape[axis] for axis in contracted)
         case "conv_general_dilated":
             kernel = given[1].aval
-            # By a dilated input most of a kernel meets zeros.
+            # With a dilated input most of a kernel meets zeros.
             per_output = kernel.size / kernel.shape[params["dimension_numbers"].rhs_spec[0]]
             return 2.0 * equation.outvars[0].aval.size * per_output / math.prod(params["lhs_dilation"])
         case "cond":
@@ -39,7 +39,7 @@ def _of(equation: Any) -> float:
 
 
 def _inner(values: Any) -> Iterator[Any]:
-    """What an equation calls."""
+    """The programs that an equation calls."""
     for value in values:
         found = getattr(value, "jaxpr", value)
         if hasattr(found, "eqns"):

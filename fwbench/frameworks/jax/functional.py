@@ -157,13 +157,13 @@ class Network(ABC):
         return self._values(0, lambda leaf: not leaf.is_weight)
 
     def _values(self, seed: int, wanted: Callable[[Leaf], bool]) -> list[Any]:
-        """The wanted leaves of a state that is built; the compiler leaves out the drawing of all others."""
+        """The wanted leaves of a state; the compiler leaves out drawing all others."""
 
         def values() -> list[Any]:
             built = zip(self.leaves, jax.tree.leaves(self._drawn(seed)), strict=True)
             return [array for leaf, array in built if wanted(leaf)]
 
-        # Ahead of time, so that it runs here and now even while a program is traced.
+        # Compiled ahead of time, so that it runs now even while a program is traced.
         with faults(f"the network of {self.model.name}"):
             found: list[Any] = jax.jit(values).lower().compile()()
         return found
@@ -178,7 +178,7 @@ def _wide(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _arrays(returned: Any) -> list[jax.Array]:
-    """All arrays in what a network returned, attributes of an object among them."""
+    """All arrays in what a network returned, including attributes of an object."""
     found = []
     for leaf in jax.tree.leaves(returned):
         inside = (

@@ -16,7 +16,7 @@ from fwbench.frameworks.jax.functional import Kind, Leaf, Network
 from fwbench.models import Model
 from fwbench.models.importing import parameters
 
-# The names by which a network's call may ask for a mode.
+# Parameter names by which a network's call may take the mode.
 _MODES: dict[str, Callable[[bool], bool]] = {"train": lambda train: train, "deterministic": lambda train: not train}
 
 
@@ -31,8 +31,8 @@ class Nnx(Network):
         """
         self._build = build
         for _, part in nnx.iter_graph(module):
-            # The only layer of Flax's that computes in float32 whatever its weights are, where nobody says otherwise:
-            # neither bfloat16 nor a proof in float64 would be what it is called.
+            # The only Flax layer that computes in float32 whatever its weights are, unless told otherwise: neither
+            # bfloat16 nor a proof in float64 would be true.
             if isinstance(part, nnx.Embed) and part.dtype == part.param_dtype:
                 part.dtype = None
         self._graphs = {}
@@ -100,7 +100,7 @@ class Linen(Network):
             return arguments[0] if isinstance(context.module, linen.Dropout) else call(*arguments, **keywords)
 
         with linen.intercept_methods(without_dropout) if train and key is None else nullcontext():
-            # All of Linen's streams, dropout's too, come from that of `params` where they have no key of their own.
+            # All of Linen's streams, dropout's too, derive from that of `params` unless they have a key of their own.
             returned, changed = self._module.apply(
                 variables,
                 *positional,
@@ -214,7 +214,7 @@ def _zeros(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _kind(variable: Any) -> Kind:
-    """What a leaf of NNX's state is."""
+    """The kind of a leaf of NNX's state."""
     if isinstance(variable, nnx.RngState):
         return "random"
     if isinstance(variable, nnx.BatchStat):

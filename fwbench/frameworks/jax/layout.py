@@ -22,7 +22,7 @@ from fwbench.models.weights import Shape
 _RENAMED = {"kernel": "weight", "scale": "weight", "embedding": "weight"}
 _STATISTICS = {"mean": "running_mean", "var": "running_var"}
 
-# Every element's number is told in two digits, so that float32 holds each exactly.
+# An element's number is stored in two digits, so that float32 holds each exactly.
 _BASE = 1 << 20
 
 
@@ -56,7 +56,7 @@ class Layout(ABC):
 
     @abstractmethod
     def own(self, weights: Mapping[str, Any]) -> list[Any]:
-        """Of canonical weights, whose names and shapes are `shapes`."""
+        """Turn canonical weights, with the names and shapes in `shapes`, into the network's own."""
 
     @abstractmethod
     def canonical(self, own: Sequence[Any]) -> dict[str, Any]:
@@ -116,7 +116,7 @@ class Renamed(Layout):
 
 
 class Rearranged(Layout):
-    """Names and layouts by a function of the user's, which is inverted by where it puts every single element."""
+    """Names and layouts by the user's function, which is inverted by tracking where it puts every element."""
 
     def __init__(self, model: Model, path: str, tensors: Sequence[Tensor]) -> None:
         self._path = path
@@ -148,9 +148,9 @@ class Rearranged(Layout):
         return {name: gather(given) for name, gather in self._canonical.items()}
 
     def _origins(self, function: Callable[..., Any], own: Mapping[str, Shape]) -> dict[str, NDArray[np.int64]]:
-        """Of every canonical element the place in all own weights, one after the other."""
+        """For every canonical element, its place among all own weights laid end to end."""
         count = sum(map(math.prod, own.values()))
-        # From 1, so that zeros that a function adds come from nowhere.
+        # Numbered from 1, so that zeros that the function adds have no origin.
         numbers = np.arange(1, count + 1)
         low, high = (self._call(function, own, digits) for digits in (numbers % _BASE, numbers // _BASE))
         values = np.random.default_rng(0).standard_normal(count, np.float32)
@@ -171,7 +171,7 @@ class Rearranged(Layout):
     ) -> dict[str, NDArray[Any]]:
         ends = np.cumsum([math.prod(shape) for shape in own.values()])
         parts = np.split(flat.astype(np.float32), ends[:-1]) if own else []
-        # A function that is written with JAX must run here and now, even while a program is traced.
+        # A function written with JAX must run now, even while a program is traced.
         with jax.ensure_compile_time_eval(), faults(repr(self._path)):
             made = function({name: part.reshape(own[name]) for name, part in zip(own, parts, strict=True)})
             if isinstance(made, Mapping) and all(isinstance(name, str) for name in made):
@@ -198,7 +198,7 @@ class _Gather:
         source = np.searchsorted(ends, places, side="right")
         used = np.unique(source)
         self._used = [list(sources)[index] for index in used]
-        # What to take off a place among all sources to find it among those used.
+        # The difference between a place among all sources and among those used.
         skipped = np.zeros(len(sizes), np.int64)
         skipped[used] = (ends - sizes)[used] - np.cumsum([0, *(sizes[index] for index in used)])[:-1]
         self._places = places - skipped[source] if places.size else places
@@ -210,7 +210,7 @@ class _Gather:
 
 
 def check(model: Model, expected: Mapping[str, Shape], given: Mapping[str, Shape]) -> None:
-    """See that weights are those that a network needs.
+    """Check that weights are the ones that a network needs.
 
     Raises:
         ModelError: one is missing, unknown or of another shape; the sentence names it and what is nearest to it.

@@ -51,7 +51,7 @@ def _mean_squared_error(output: jax.Array, wanted: jax.Array) -> jax.Array:
 
 
 def _compare(expected: tuple[int, ...], wanted: jax.Array) -> None:
-    # JAX would stretch one to the other's shape.
+    # Otherwise JAX would broadcast one to the other's shape.
     if wanted.shape != expected:
         raise ModelError(
             f"the targets have the shape {wanted.shape}, and the loss of this output needs {tuple(expected)}"

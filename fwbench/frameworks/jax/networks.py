@@ -46,7 +46,7 @@ def initial(model: Model, sizes: Mapping[str, int], seed: int = 0) -> Weights:
 
 @functools.cache
 def _network(model: Model, sizes: tuple[tuple[str, int], ...]) -> Network:
-    """Built once: Flax takes most of a second for a large one."""
+    """The network, cached, as Flax takes most of a second to build a large one."""
     path = model.networks["jax"]
     found = load(path)
     if _is_module(found) or (not inspect.isclass(found) and _pair(found)):
@@ -94,7 +94,7 @@ def _built(model: Model, sizes: Mapping[str, int], build: Callable[..., Any]) ->
         return Nnx(model, nnx.merge(static, state), build)
     if issubclass(kind, _modules("equinox")):
         return Equinox(model, static, state, build)
-    # Once more, for what the other kinds hold must not come from a trace.
+    # Built again, as what the other kinds hold must not come from a trace.
     with faults(repr(path)):
         built = build()
     if isinstance(built, _modules("flax.linen")):
@@ -107,7 +107,7 @@ def _built(model: Model, sizes: Mapping[str, int], build: Callable[..., Any]) ->
 
 
 def _takes_inputs(found: Callable[..., Any], model: Model, given: Mapping[str, int]) -> bool:
-    """Whether a path names a function of the model's inputs, and not what builds its network.
+    """Whether a path names a function of the model's inputs rather than a builder of its network.
 
     Args:
         given: the axes that it has parameters for.
@@ -157,7 +157,7 @@ def _modules(library: str) -> tuple[type, ...]:
 
 
 def _has_state(built: Any) -> bool:
-    """Whether something of Equinox has layers that keep a state, or comes with their state."""
+    """Whether an Equinox network has layers that keep a state, or comes with their state."""
     if "equinox" not in sys.modules:
         return False
     kinds = (sys.modules["equinox"].nn.State, sys.modules["equinox"].nn.StateIndex)

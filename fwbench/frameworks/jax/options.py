@@ -9,19 +9,19 @@ import jax
 
 from fwbench.record.workload import TRAINING, Workload
 
-# Without YNNPACK, to which XLA otherwise gives products and convolutions one by one where the processor suits it:
-# inference of ResNet-50 takes 1.2 to 1.4 times as long, of ViT-B/16 1.07 to 1.17 (jax 0.10.2 and 0.12.0, one Xeon).
-# Not for training: the gradients of ResNet-50's convolutions are faster with it, a step by 1.5 times.
+# Switches YNNPACK off, to which XLA otherwise gives single products and convolutions on some processors: with it
+# inference of ResNet-50 takes 1.2 to 1.4 times as long, of ViT-B/16 1.07 to 1.17 (jax 0.10.2 and 0.12.0, one Xeon). Not
+# for training: with it the gradients of ResNet-50's convolutions are faster, and a step is 1.5 times as fast.
 _FASTER = {"xla_cpu_experimental_ynn_fusion_type": ""}
 
 
 def chosen(workload: Workload, platform: str) -> dict[str, Any]:
-    """What a workload's programs are compiled with on a platform, as JAX names it."""
+    """The compiler options of a workload's programs on a platform, as JAX names it."""
     return {} if workload.plain or workload.mode in TRAINING else faster(platform)
 
 
 def faster(platform: str) -> dict[str, Any]:
-    """What a forward pass is compiled with; a flag that the user has set in `XLA_FLAGS` stays as it is."""
+    """The options that speed up a forward pass; a flag that the user has set in `XLA_FLAGS` stays."""
     if platform != "cpu":
         return {}
     given = os.environ.get("XLA_FLAGS", "")
@@ -29,7 +29,7 @@ def faster(platform: str) -> dict[str, Any]:
 
 
 def known(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Of some options, those that this version of XLA knows; it refuses to compile with any other."""
+    """The options that this version of XLA knows, as it refuses to compile with any other."""
     return {name: value for name, value in options.items() if _is_known(name, value)}
 
 

@@ -1,8 +1,8 @@
-"""Over which devices a JAX program runs: one, or several with a slice of the batch each (data parallelism).
+"""The devices on which a JAX program runs: one, or several with a slice of the batch each (data parallelism).
 
-Of several devices each runs the one-device program on its slice under `jax.shard_map`, whether they belong to one
-process or to many. State is the same everywhere; a training step brings gradients together by all-reduce and by nothing
-else, for jax's reduce-scatter over gloo has returned wrong values (jax #40830).
+Each of several devices runs the one-device program on its slice under `jax.shard_map`, whether the devices belong to
+one process or to many. State is the same everywhere. A training step averages gradients by all-reduce and by nothing
+else, as jax's reduce-scatter over gloo has returned wrong values (jax #40830).
 """
 
 import socket
@@ -23,44 +23,44 @@ from fwbench.record.workload import Workload
 _AXIS = "devices"
 _EVERYWHERE, _DIVIDED = PartitionSpec(), PartitionSpec(_AXIS)
 
-# Seconds until all ranks have found the first one, and until the first one has found all: it ends later, for JAX ends a
-# process that waits in vain.
+# Seconds for all ranks to reach the first one, and for the first one to see all of them. The second is longer, as JAX
+# ends a process that waits in vain.
 _FINDING, _MEETING = 30, 60
 
 Result = Literal["same", "own"]
 
 
 def join(ranks: Ranks) -> None:
-    """Make this process one of several whose devices JAX knows as one machine's; before JAX opens a device.
+    """Make this process one of several whose devices JAX treats as one machine's; called before JAX opens a device.
 
     Raises:
         OSError: the ranks do not find each other.
     """
-    # Whatever else keeps them apart, JAX would end the process in place of an exception.
+    # If anything else keeps the ranks apart, JAX ends the process instead of raising an exception.
     problem = ranks.gather(_taken(ranks.address) if ranks.rank == 0 else None)[0]
     if problem:
         raise OSError(f"JAX's ranks cannot meet at {ranks.address}: {problem}")
     if ranks.rank:
         _find(ranks.address)
     config: Any = jax.config
-    # Between CPUs; between GPUs it is NCCL.
+    # For CPUs; GPUs use NCCL.
     config.update("jax_cpu_collectives_implementation", "gloo")
-    # Where a rank is lost, the others' next step then raises an exception, and does not end their processes.
+    # If a rank is lost, the next step of the others then raises an exception instead of ending their processes.
     config.update("jax_enable_recoverability", True)
     jax.distributed.initialize(
         ranks.address,
         ranks.size,
         ranks.rank,
-        # It is told all that it would ask Slurm, Open MPI or Kubernetes.
+        # With all of this given, JAX does not ask Slurm, Open MPI or Kubernetes.
         cluster_detection_method="deactivate",
         initialization_timeout=_MEETING,
-        # Else on all of the host's interfaces, even where all ranks are on this host.
+        # By default it listens on all of the host's interfaces, even if all ranks are on this host.
         coordinator_bind_address=ranks.address if _host(ranks.address)[0] in ("localhost", "127.0.0.1") else None,
     )
 
 
 def leave(ranks: Ranks | None) -> None:
-    """End what `join` began; the first rank last, for losing it ends the others' processes."""
+    """Undo `join`; the first rank leaves last, as losing it ends the others' processes."""
     if ranks is None or not jax.distributed.is_initialized():
         return
     try:
@@ -73,7 +73,7 @@ def leave(ranks: Ranks | None) -> None:
 
 
 def _taken(address: str) -> str | None:
-    """Why nobody can listen at an address of this host; None where one can."""
+    """Why no process can listen at an address of this host; None if one can."""
     try:
         socket.create_server(_host(address)).close()
     except OSError as error:
@@ -82,7 +82,7 @@ def _taken(address: str) -> str | None:
 
 
 def _find(address: str) -> None:
-    """Wait for the first rank to listen."""
+    """Wait until the first rank listens."""
     until = time.monotonic() + _FINDING
     while True:
         try:
@@ -103,7 +103,7 @@ def _host(address: str) -> tuple[str, int]:
 
 
 def lacking(workload: Workload, ranks: Ranks | None) -> str | None:
-    """Why a workload's devices cannot be had, as one sentence; None when they can."""
+    """Why a workload's devices are not available, as one sentence; None if they are."""
     if workload.devices == 1 and ranks is None:
         return None
     if workload.target and workload.devices > 1:
@@ -122,7 +122,7 @@ def lacking(workload: Workload, ranks: Ranks | None) -> str | None:
 
 
 def devices(workload: Workload, ranks: Ranks | None) -> "Devices":
-    """Those that a workload runs on; `lacking` says whether they can be had."""
+    """The devices that a workload runs on; `lacking` says whether they are available."""
     if workload.devices == 1:
         return One(jax.local_devices(backend=workload.device)[0])
     each = workload.devices // (ranks.size if ranks else 1)
@@ -147,11 +147,11 @@ class Devices(ABC):
 
     @abstractmethod
     def everywhere(self, tree: Any) -> Any:
-        """Arrays of this process, the same in all of them, on every device."""
+        """Copy arrays that are the same in all processes to every device."""
 
     @abstractmethod
     def divided(self, batch: Any, place: Callable[[Any, Any], Any]) -> Any:
-        """A global batch, each device with its slice.
+        """Divide a global batch, a slice for each device.
 
         Args:
             batch: NumPy arrays, samples first.
@@ -160,11 +160,11 @@ class Devices(ABC):
 
     @abstractmethod
     def own(self, tree: Any) -> Any:
-        """Of what lies everywhere, the arrays of this process's first device."""
+        """The copies on this process's first device of arrays that lie on all devices."""
 
     @abstractmethod
     def rows(self, array: jax.Array) -> NDArray[Any]:
-        """On the host: what this process's devices have made of their slices, a result of the kind `own`."""
+        """On the host: the rows that this process's devices have computed, from a result of kind `own`."""
 
     @abstractmethod
     def copied(self, tree: Any) -> Any:
@@ -178,19 +178,19 @@ class Devices(ABC):
             result: whether devices return the `same`, or each its `own`.
         """
 
-    # What follows is called in such a function.
+    # The methods below are called inside such a function.
 
     @abstractmethod
     def mean(self, tree: Any) -> Any:
-        """Over the devices."""
+        """The mean over the devices."""
 
     @abstractmethod
     def sum(self, tree: Any) -> Any:
-        """Over the devices."""
+        """The sum over the devices."""
 
     @abstractmethod
     def first(self, leaves: Sequence[Any]) -> list[Any]:
-        """The first device's."""
+        """The first device's values."""
 
     @abstractmethod
     def keys(self, key: Any, parts: int) -> Any:
@@ -300,7 +300,7 @@ class Several(Devices):
                 mesh=self._mesh,
                 in_specs=(_EVERYWHERE, *(_DIVIDED for _ in rest)),
                 out_specs=_EVERYWHERE if result == "same" else _DIVIDED,
-                # Checked, JAX's differentiation would sum gradients over the devices by itself, parameter by parameter.
+                # With the check on, differentiation would itself sum gradients over the devices, one by one.
                 check_vma=False,
             )(first, *rest)
 

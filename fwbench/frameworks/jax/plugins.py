@@ -20,20 +20,20 @@ def has_cuda() -> bool:
 
 
 def no_gpu() -> str | None:
-    """Why JAX cannot use the GPU, in its own words where it has any; None: it can, and the device is open."""
+    """Why JAX cannot use the GPU, in its own words if it has any; None if it can, and the device is open."""
     if not has_cuda():
         return "it has no CUDA plugin; install fwbench[cuda]"
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
-        # CUDA's plugin asks NVML for the driver's version, and ends the process where that answers without libcuda.
+        # CUDA's plugin asks NVML for the driver's version, and ends the process if NVML answers without libcuda.
         return "the driver's libcuda.so.1 is not found"
     said = _Said()
     logger = logging.getLogger("jax._src.xla_bridge")
     logger.addHandler(said)
     try:
         jax.devices("gpu")
-    # JAX asserts that a platform that JAX_PLATFORMS names has a plugin.
+    # JAX asserts that every platform in JAX_PLATFORMS has a plugin.
     except (RuntimeError, AssertionError) as error:
         return said.reason or first_line(error)
     finally:
@@ -42,7 +42,7 @@ def no_gpu() -> str | None:
 
 
 class _Said(logging.Handler):
-    """What JAX only logs of a plugin that does not start: `jax.devices` then merely does not know the backend."""
+    """Catches what JAX only logs of a plugin that fails to start; `jax.devices` just does not know the backend."""
 
     reason = ""
 
@@ -74,5 +74,5 @@ def _names() -> set[str]:
 
 @functools.cache
 def registered() -> frozenset[str]:
-    """Those that installed distributions register, whose files are read once in a process."""
+    """The plugins that installed distributions register; their files are read once in a process."""
     return frozenset(point.value for point in entry_points(group="jax_plugins"))

@@ -29,8 +29,8 @@ from fwbench.record.measurement import Metric, unavailable
 from fwbench.record.workload import Workload
 
 DTYPE = {"fp32": jnp.float32, "tf32": jnp.float32, "bf16": jnp.bfloat16}
-# XLA's default is TF32 on GPUs that have it, whichever library computes; of "tensorfloat32", which asks for TF32 or
-# better, Triton's kernels make IEEE float32.
+# XLA's default is TF32 on GPUs that have it, in every library. For "tensorfloat32", which means TF32 or better,
+# Triton's kernels compute in IEEE float32.
 _MATMUL_PRECISION = {"fp32": "highest", "tf32": "default", "bf16": "default"}
 
 Leaves = list[Any]  # of arrays, and None for what a program does without
@@ -102,7 +102,7 @@ class Compiled(Program):
         traced = time.perf_counter()
         self.compiled = module.compile(compiler_options=self.options)
         compiled = time.perf_counter()
-        # Now, so that the module is not kept, which would count as the program's memory.
+        # Read now, so that the module is not stored: it would count as the program's memory.
         self.lowered = lowered(module.as_text())
         if self.device.platform == "cpu":
             self.settings["convolutions"] = convolutions.used()
@@ -160,21 +160,21 @@ class Compiled(Program):
 
 
 def _clear_peak(device: Any) -> Callable[[], None] | None:
-    """Starts a device's peak afresh; None where it has none, or this JAX does not know how (jax PR 38373)."""
+    """A function that resets a device's peak; None if there is none, or this JAX cannot do it (jax PR 38373)."""
     return None if device.memory_stats() is None else getattr(device, "clear_memory_stats", None)
 
 
 def _cast(leaf: Any, dtype: Any) -> Any:
-    """A floating-point leaf in a number format, any other as it is."""
+    """Cast a floating-point leaf to a number format, and leave others alone."""
     return jnp.asarray(leaf, dtype if jnp.issubdtype(leaf.dtype, jnp.floating) else None)
 
 
 class Forward(Compiled):
-    """A forward pass; of several devices each makes that of its slice, and there is nothing to exchange."""
+    """A forward pass; each of several devices computes its slice, and nothing is exchanged."""
 
     def __init__(self, workload: Workload, model: Model, weights: Weights, ranks: Ranks | None = None) -> None:
         super().__init__(workload, model, weights, DTYPE[workload.precision], ranks)
-        # Random streams stand still without training, so they need not be handed over at every call.
+        # Random streams do not advance without training, so they need not be passed at every call.
         chosen = list(zip(self.network.leaves, self.leaves, strict=True))
         fixed = [self.devices.own(array) if leaf.kind == "random" else None for leaf, array in chosen]
         self.leaves = [None if leaf.kind == "random" else array for leaf, array in chosen]
@@ -185,13 +185,13 @@ class Forward(Compiled):
 
         self.function = jax.jit(self.devices.spread(forward, "own"))
         self.arguments = (self.leaves, self.inputs)
-        # All of them on a CPU, whose client may run independent calls out of order; a GPU's come in order, and kept
-        # outputs would count as the program's memory.
+        # A CPU may run independent calls out of order, so all outputs are held. A GPU's come in order, and held outputs
+        # would count as the program's memory.
         self.pending: deque[Any] = deque(maxlen=None if self.device.platform == "cpu" else 1)
         self.out: Any = (jnp.zeros(()), [])
 
     def restart(self, weights: Weights, draw: int = 0) -> None:
-        # Cast by NumPy: JAX would compile a conversion for each shape.
+        # NumPy casts, as JAX would compile a conversion for each shape.
         cast = {name: array.astype(self.dtype) for name, array in weights.items()}
         present = [None if leaf is None else self.devices.own(leaf) for leaf in self.leaves]
         self.leaves = self.devices.everywhere(self.network.replaced_weights(present, cast))

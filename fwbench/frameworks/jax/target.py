@@ -1,7 +1,7 @@
-"""JAX programs for a GPU that is not here: XLA compiles them from a description of the device, and nothing runs.
+"""JAX programs for a GPU that this machine lacks: XLA compiles them from a description of the device; nothing runs.
 
-What XLA would find out on the device it does not know: which of several kernels is the fastest, and what scratch memory
-cuDNN wants.
+XLA then does not know what it would measure on the device: which kernel is fastest, and how much scratch memory cuDNN
+needs.
 """
 
 from collections.abc import Callable
@@ -14,8 +14,8 @@ from fwbench.frameworks.jax.fingerprint import flags, lowered, told
 from fwbench.machine import targets, versions
 from fwbench.record.fingerprint import Fingerprint
 
-# Of a matrix product XLA tries its own Triton kernels and cuBLAS's on the device. Without one it would take some Triton
-# kernel that nobody tried, and larger networks then do not compile.
+# On a device XLA times its own Triton kernels against cuBLAS's for each matrix product. Without a device it would
+# choose an untried Triton kernel, and larger networks would not compile.
 _OPTIONS = {"xla_gpu_enable_triton_gemm": False}
 
 _NEEDED = "JAX compiles for a GPU that is not here with packages that are missing: install fwbench[target]"
@@ -32,7 +32,7 @@ def fingerprint(function: Callable[..., Any], arguments: tuple[Any, ...], target
         described = targets.description(target)
         topology: Any = topologies.get_topology_desc(platform="cuda", target_config=described, topology="1x1x1")
     except NotImplementedError:
-        # What JAX raises where no plugin for CUDA is installed, or one that does not fit jaxlib's version.
+        # JAX raises these if no plugin for CUDA is installed, or one that does not fit jaxlib's version.
         return f"{_NEEDED} (jax {jax.__version__} found no plugin of its version for CUDA)"
     device = topology.devices[0]
     sharding = jax.sharding.SingleDeviceSharding(device)

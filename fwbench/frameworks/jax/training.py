@@ -19,7 +19,7 @@ from fwbench.models import Model
 from fwbench.models.weights import Weights, is_statistic
 from fwbench.record.workload import Workload
 
-# What optax keeps a first moment in.
+# The states of optax in which it keeps a first moment.
 _MOMENTS = (optax.ScaleByAdamState, optax.TraceState)
 
 
@@ -29,9 +29,9 @@ class TrainStep(Compiled, Trainer):
     Parameters, running statistics, optimizer state and the step's number are one flat list of leaves that each call
     takes, gives up (donation) and returns, so nothing of it passes through the host.
 
-    Of several devices each computes its slice's gradients, and takes the optimizer's step with their mean. Batch
-    normalisation takes each device's own statistics; the running ones, and whatever else a network's state holds, are
-    the first device's. Loss, `curve` and `scores` are of the whole batch.
+    Each of several devices computes its slice's gradients and takes the optimizer's step with their mean. Batch
+    normalisation uses each device's own statistics; the running statistics, and all other state of a network, are the
+    first device's. Loss, `curve` and `scores` are those of the whole batch.
 
     Args:
         horizon: steps over which the learning rate falls to zero.
@@ -62,11 +62,11 @@ class TrainStep(Compiled, Trainer):
         self.criterion = loss_of(model)
 
         parameters, rest = self._divided(self.devices.own(self.leaves))
-        # Jitted for the sake of time: one program in place of one for every shape.
+        # Jitted to save time: one program instead of one for every shape.
         memory = jax.jit(self.optimizer.init)(parameters)
         self.moment = FIRST_MOMENT[workload.optimizer]
         self._begin(parameters, rest, memory, np.int32(0))
-        # Targets that the model declares, and a loss without any, do not depend on the shape of the output.
+        # Targets that the model declares, and a loss without targets, do not depend on the shape of the output.
         known = classifies(model) or bool(model.targets) or isinstance(model.loss, dict)
         wanted = targets(workload, model, (workload.batch_size, model.classes) if known else self._output_shape())
         del self.leaves
@@ -84,7 +84,7 @@ class TrainStep(Compiled, Trainer):
             self._curve.append(self.out)
 
     def wait(self) -> None:
-        # Of a step the loss alone: the state is ready with it, and asking for its hundreds of arrays would cost more
+        # Wait for the loss alone: the state is ready with it, and waiting for its hundreds of arrays would cost more
         # than waiting for a GPU.
         jax.block_until_ready((self.out, self._scores[-1:]))
 
@@ -99,9 +99,9 @@ class TrainStep(Compiled, Trainer):
         parameters, rest, memory, _ = self._parts(self.devices.own(self.state))
         leaves = self.network.replaced_weights(self._united(parameters, rest), weights)
         memory = jax.tree.map(lambda array: np.zeros(array.shape, array.dtype), memory)
-        # Before the new state is placed, for a device may not hold both.
+        # Freed before the new state is placed, as a device may not hold both.
         self.state = []
-        # The step's number decides on random layers' numbers, and hardly on the learning rate.
+        # The step's number seeds random layers, and hardly changes the learning rate.
         self._begin(*self._divided(leaves), memory, np.int32(draw))
         self.arguments = (self.state, self.inputs, self.targets)
 
@@ -154,7 +154,7 @@ class TrainStep(Compiled, Trainer):
         return self._placed(dict.fromkeys(self.network.model.inputs, images), self.dtype)
 
     def _output_shape(self) -> tuple[int, ...]:
-        """Of the network, which is traced for it; the trace is forgotten, for the one that is timed begins cold."""
+        """The shape of the network's output, from a trace that is then dropped, as the timed trace must begin cold."""
         output = jax.eval_shape(lambda leaves, inputs: self.network.apply(leaves, inputs)[0], self.leaves, self.inputs)
         jax.clear_caches()
         return tuple(output.shape)
@@ -162,7 +162,7 @@ class TrainStep(Compiled, Trainer):
     def _begin(self, parameters: Leaves, rest: Leaves, memory: Any, number: Any) -> None:
         """Set the state: parameters, other state of the network, the optimizer's, and the number of steps made."""
         leaves, self.state_structure = jax.tree.flatten((parameters, rest, memory, number))
-        # Copies: two leaves must not share a buffer that is given up.
+        # Copies, as two leaves must not share a buffer that is donated.
         self.state = self.devices.everywhere(copied(leaves))
 
     def _divided(self, leaves: Leaves) -> tuple[Leaves, Leaves]:

@@ -28,9 +28,9 @@ def _gelu(x: Array) -> Array:
 
 
 class Linear(nnx.Linear):
-    """Of all tokens of the batch as one matrix.
+    """A linear layer that treats all tokens of the batch as one matrix.
 
-    With more axes, XLA's CPU backend computes the cotangent once more, transposed, to make the weights' gradient of it.
+    With more axes, XLA's CPU backend would transpose and compute the cotangent again for the weights' gradient.
     """
 
     def __call__(self, x: Array) -> Array:

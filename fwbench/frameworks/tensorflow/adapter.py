@@ -101,14 +101,14 @@ class TensorFlow(Framework):
         return _offered(workload, "TensorFlow", tf.negative, np.ones(numbers, np.float32), dtype=tf.float32)
 
     def said(self, error: BaseException) -> str:
-        # Before its sentence an exception names the node of the graph, which may be as long.
+        # An exception names the node of the graph before its sentence; that name may be as long.
         return _NODE.sub("", super().said(error))
 
 
 def _offered(
     workload: Workload, on_gpu: str, function: Callable[..., Any], *arrays: NDArray[Any], dtype: Any = None
 ) -> Offered:
-    """A call of a function of arrays in the workload's precision, run as the lane runs programs; and its library.
+    """A call of a function of arrays, run in the workload's precision as the lane runs programs; and its library.
 
     Args:
         on_gpu: the library on a GPU without XLA.
@@ -121,7 +121,7 @@ def _offered(
 
     def call() -> Any:
         found = concrete(*given)
-        # On a CPU a call returns when it is done.
+        # On a CPU a call returns only when it is done.
         if device != CPU:
             tf.test.experimental.sync_devices()
         return found
@@ -131,7 +131,7 @@ def _offered(
 
 
 def _compiled(workload: Workload) -> bool | None:
-    """What `tf.function` is told of XLA."""
+    """The argument that tells `tf.function` whether to compile by XLA."""
     return True if workload.lane == "tensorflow-xla" else None
 
 

@@ -39,14 +39,14 @@ def convolution(x: Tensor, kernel: Tensor, stride: int, pads: Pads, *, depthwise
 
 
 def choose(form: Form) -> None:
-    """Say which convolutions are traced from now on."""
+    """Choose the convolutions that are traced from now on."""
     global _form
     _form = form
     _used.clear()
 
 
 def used() -> str:
-    """What has been traced since the choice, for the record."""
+    """The forms traced since the choice, for the record."""
     return ", ".join(sorted(_used, reverse=True)) or "TensorFlow's own"
 
 

@@ -13,7 +13,7 @@ from fwbench.frameworks.tensorflow.imported import keras, tf
 from fwbench.record.fingerprint import Fingerprint
 
 _UNSTATED = "TensorFlow does not state it"
-# Attributes without a meaning for the arithmetic: where the Python that made a node stands, and its names for things.
+# Attributes without meaning for the arithmetic: places in the Python source, and TensorFlow's names.
 _IDLE = ("container", "shared_name", "config", "config_proto", "executor_type", "debug_name", "tensor_name")
 
 
@@ -88,7 +88,7 @@ class _Reader:
         self.dtypes: dict[str, Counter[str]] = {}
 
     def lines(self, nodes: Any, given: tuple[str, ...]) -> Iterator[str]:
-        """One for each node, in which others are numbers, so that it holds no name.
+        """One line for each node, which refers to other nodes by number, so that it holds no name.
 
         Args:
             given: names of a function's arguments.
@@ -121,7 +121,7 @@ class _Reader:
 
 
 def _flops(graph: Any) -> float:
-    """Of matrix products, convolutions and the like, by TensorFlow's own formulas; of a loop's body none."""
+    """Operations of matrix products, convolutions and the like by TensorFlow's formulas; a loop's body counts none."""
     options = tf.compat.v1.profiler.ProfileOptionBuilder.float_operation()
     options["output"] = "none"
     with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):

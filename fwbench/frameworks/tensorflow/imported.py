@@ -1,4 +1,4 @@
-"""TensorFlow and Keras as they import themselves where no other framework lies beside them.
+"""TensorFlow and Keras, imported as if no other framework were installed.
 
 Every module of this folder imports them from here.
 """
@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-# What both import if it happens to be installed, and do not need: with JAX, 220 MB that would count as the memory of
-# TensorFlow's programs; and scikit-learn, which sets variables of OpenMP for the whole process.
+# Both import these if they are installed, and do not need them: JAX takes 220 MB, which would count as the memory of
+# TensorFlow's programs, and scikit-learn sets variables of OpenMP for the whole process.
 _BESIDE = ("jax", "pandas", "matplotlib", "matplotlib.pyplot", "sklearn")
 
 
 @contextmanager
 def _without(names: tuple[str, ...]) -> Iterator[None]:
-    """Let an import of these modules fail, unless they have been imported already."""
+    """Let imports of these modules fail, unless they have been imported already."""
     hidden = [name for name in names if name not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
     try:
@@ -27,7 +27,7 @@ def _without(names: tuple[str, ...]) -> Iterator[None]:
             del sys.modules[name]
 
 
-# Else what it is built for is told on standard error at every start.
+# Otherwise it reports its build on standard error at every start.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ["KERAS_BACKEND"] = "tensorflow"
 with _without(_BESIDE):

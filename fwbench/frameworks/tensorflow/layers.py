@@ -18,9 +18,9 @@ Activation = Callable[[Tensor], Tensor]
 
 @dataclass
 class Training:
-    """What a training step hands to the layers, and they to the step; where there is none, they are in inference mode.
+    """State that a training step shares with its layers; without it, they are in inference mode.
 
-    Not Keras's argument `training`, of which nothing is known where a block is computed again for its gradients.
+    Keras's argument `training` would not do: it is lost when a block is computed again for its gradients.
 
     Attributes:
         seed: of this step's random numbers, two int32.
@@ -33,8 +33,8 @@ class Training:
     _graph: Any = field(default_factory=tf.compat.v1.get_default_graph)
 
     def note(self, variable: Any, value: Tensor) -> None:
-        """Take down a statistic's new value, unless there is one: a block is computed again after it was computed."""
-        # Keras traces a model of a user's once more, in a graph that it throws away.
+        """Note a statistic's new value, unless there is one: a checkpointed block runs a second time."""
+        # Keras traces a user's model once more, in a graph that it throws away.
         if tf.compat.v1.get_default_graph() is self._graph:
             self.statistics.setdefault(id(variable), (variable, tf.cast(value, variable.dtype)))
 
@@ -59,14 +59,14 @@ def training(seed: Tensor) -> Iterator[Training]:
 
 
 class _Built:
-    """Has all its weights from the beginning: Keras would trace it once more to find that out."""
+    """A layer with all its weights from the beginning, as Keras would otherwise trace it to find out."""
 
     def __init__(self) -> None:
         super().__init__()
         self.built = True
 
     def build(self, *shapes: Any) -> None:
-        """Nothing is left to build when the layer is first called."""
+        """Do nothing: all weights exist."""
 
 
 class Model(_Built, keras.Model):
@@ -77,7 +77,7 @@ class Layer(_Built, keras.layers.Layer):
     """A layer of one."""
 
     def weight(self, name: str, *shape: int, trainable: bool = True, autocast: bool = True) -> Any:
-        """A weight that some canonical one will be assigned to."""
+        """A weight, to which a canonical weight will be assigned."""
         return self.add_weight(shape=shape, initializer="zeros", name=name, trainable=trainable, autocast=autocast)
 
 
@@ -95,7 +95,7 @@ class Sequential(Layer):
 
 
 class Linear(Layer):
-    """A product with a weight, and a bias; of all rows of the batch as one matrix."""
+    """A product with a weight, and a bias; all rows of the batch form one matrix."""
 
     def __init__(self, features_in: int, features_out: int) -> None:
         super().__init__()
@@ -307,5 +307,5 @@ def hard_swish(x: Tensor) -> Tensor:
 
 
 def _wide(x: Tensor) -> Tensor:
-    """In float32, in which normalisations compute, or wider."""
+    """Cast to float32, in which normalisations compute, unless it is wider."""
     return tf.cast(x, tf.float32) if x.dtype in (tf.bfloat16, tf.float16) else x

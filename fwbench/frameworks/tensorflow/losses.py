@@ -49,7 +49,7 @@ def _mean_squared_error(output: Tensor, wanted: Tensor) -> Tensor:
 
 
 def _compare(expected: tuple[int, ...], wanted: Tensor) -> None:
-    # TensorFlow would stretch one to the other's shape.
+    # Otherwise TensorFlow would broadcast one to the other's shape.
     if tuple(wanted.shape) != expected:
         raise ModelError(
             f"the targets have the shape {tuple(wanted.shape)}, and the loss of this output needs {expected}"

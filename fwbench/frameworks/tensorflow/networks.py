@@ -16,13 +16,13 @@ from fwbench.models.importing import ModelError, arguments, load, parameters
 from fwbench.models.outputs import select
 from fwbench.models.weights import Shape, Weights
 
-# Keras's names of what the canonical form calls otherwise.
+# Keras's names for what the canonical form calls otherwise.
 _RENAMED = {
     **{"kernel": "weight", "depthwise_kernel": "weight", "gamma": "weight", "embeddings": "weight", "beta": "bias"},
     **{"moving_mean": "running_mean", "moving_variance": "running_var"},
 }
 _STATISTICS = ("running_mean", "running_var")
-# Where PyTorch has a kernel's axes: outputs and inputs before the window.
+# PyTorch's order of a kernel's axes: outputs and inputs before the window.
 _AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 2, 0, 1), 5: (4, 3, 0, 1, 2)}
 _DEPTHWISE = (2, 3, 0, 1)
 
@@ -79,7 +79,7 @@ class Network:
 
     @property
     def held(self) -> list[Any]:
-        """All of TensorFlow's variables that belong to it, the state of random numbers included."""
+        """All of TensorFlow's variables that belong to the network, including the state of random numbers."""
         return [variable.value for variable in getattr(self.module, "variables", ())]
 
     def load(self, weights: Mapping[str, NDArray[Any]]) -> None:
@@ -136,7 +136,7 @@ class Network:
         }
 
     def without_randomness(self) -> dict[Any, float]:
-        """Switch dropout and its like off, in training mode too; the rates that the layers had."""
+        """Switch dropout and similar layers off, in training mode too; return the rates that they had."""
         rates = {layer: layer.rate for layer in self.layers() if hasattr(layer, "rate")}
         for layer in rates:
             layer.rate = 0.0
@@ -228,7 +228,7 @@ def _built(model: Model, sizes: Mapping[str, int], policy: str, seed: int) -> An
     if _takes_inputs(found, model, given):
         return _Function(found, given)
     before = keras.config.dtype_policy()
-    # Layers that have no name of their own are numbered from the start of a session.
+    # Keras numbers layers without a name from the start of a session.
     keras.backend.clear_session(free_memory=False)
     keras.config.set_dtype_policy(policy)
     try:
@@ -257,7 +257,7 @@ class _Function:
 
 
 def _takes_inputs(found: Callable[..., Any], model: Model, given: Mapping[str, int]) -> bool:
-    """Whether a path names a function of the model's inputs, and not what builds its network.
+    """Whether a path names a function of the model's inputs rather than a builder of its network.
 
     Args:
         given: the axes that it has parameters for.
@@ -323,7 +323,7 @@ def _named(layer: Any, path: str = "", seen: set[int] | None = None) -> Iterator
     for variable in layer.weights:
         if id(variable) not in within and id(variable) not in seen:
             seen.add(id(variable))
-            # What lies in layers that a layer hides has their names before its own.
+            # The names of layers inside an unnamed layer precede its own.
             own = variable.path.rpartition(f"{layer.name}/")[2].replace("/", ".")
             yield _joined(path, own), variable, depthwise
     for name, child in children:

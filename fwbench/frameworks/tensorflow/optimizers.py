@@ -71,8 +71,8 @@ class Adam(Optimizer):
         self._second = self._zeros()
 
     def apply(self, gradients: Sequence[Tensor], rate: Tensor, step: Tensor) -> None:
-        # The operator divides by sqrt(v) + epsilon and multiplies with the root of the second moment's correction:
-        # PyTorch's sqrt(v / correction) + epsilon, where epsilon is multiplied by that root too.
+        # The operator divides by sqrt(v) + epsilon and multiplies by the root of the second moment's correction. With
+        # epsilon multiplied by that root too, this equals PyTorch's sqrt(v / correction) + epsilon.
         powers = [tf.pow(tf.constant(beta, rate.dtype), tf.cast(step + 1, rate.dtype)) for beta in self.betas]
         epsilon = self.epsilon * tf.sqrt(1 - powers[1])
         for parameter, *moments, gradient in zip(self.parameters, self.first, self._second, gradients, strict=True):

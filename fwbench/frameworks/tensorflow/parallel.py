@@ -26,7 +26,7 @@ class Replicas:
 
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks
-        # The others are other ranks'.
+        # The other devices are other ranks'.
         tf.config.set_visible_devices(gpus()[ranks.local : ranks.local + 1], "GPU")
         workers = ranks.gather(_free_address(ranks))
         os.environ[_CONFIGURATION] = json.dumps(
@@ -41,7 +41,7 @@ class Replicas:
             del os.environ[_CONFIGURATION]
 
     def run(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """Make a call within which `mean` and `first` may be called; all ranks make it."""
+        """Make a call inside which `mean` and `first` may be called; all ranks make it."""
         return self._strategy.run(call, arguments)
 
     def mean(self, tensors: Sequence[Any]) -> list[Any]:
@@ -50,7 +50,7 @@ class Replicas:
 
     def first(self, tensors: Sequence[Any]) -> list[Any]:
         """The first rank's values of these tensors."""
-        # Not the tensors themselves: what is reduced must have been made on a device, and no argument of a call is.
+        # On copies: only a tensor made on a device can be reduced, which an argument of a call is not.
         own = [tf.identity(one) if self.ranks.rank == 0 else tf.zeros_like(one) for one in tensors]
         return self._reduced(tf.distribute.ReduceOp.SUM, own)
 
@@ -60,15 +60,15 @@ class Replicas:
 
 
 def gpus() -> list[Any]:
-    """Those that the process may use, each rank's on its host among them."""
+    """The GPUs that the process may use, including those of the other ranks on its host."""
     found: list[Any] = tf.config.list_physical_devices("GPU")
     return found
 
 
 def _free_address(ranks: Ranks) -> str:
-    """`host:port` of this process that nobody listens at; the host's address is one that the first rank reaches."""
+    """A free `host:port` of this process; the host's address is one that the first rank can reach."""
     host, _, port = ranks.address.rpartition(":")
-    # Nothing is sent: the kernel chooses the address from which it would be.
+    # Nothing is sent: the kernel only chooses the address that it would send from.
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as reaching:
         reaching.connect((host, int(port)))
         own = reaching.getsockname()[0]

@@ -87,7 +87,7 @@ class Traced(Program):
 
     def compile(self) -> CompileTimes:
         traced = self.trace()
-        # TensorFlow optimises a graph, and XLA compiles it, when it is first called.
+        # TensorFlow optimises a graph, and XLA compiles it, at the first call.
         start = time.perf_counter()
         self.step()
         self.wait()
@@ -95,7 +95,7 @@ class Traced(Program):
         return CompileTimes(traced, compiled, total=traced + compiled)
 
     def trace(self) -> float:
-        """Make the graph, and tell how many seconds that took."""
+        """Trace the graph; return the seconds that this took."""
         start = time.perf_counter()
         with tf.device(self.device):
             self.concrete = self.function.get_concrete_function(*self.arguments)
@@ -105,7 +105,7 @@ class Traced(Program):
         return seconds
 
     def wait(self) -> None:
-        # On a CPU a call returns when it is done.
+        # On a CPU a call returns only when it is done.
         if self.device != CPU:
             tf.test.experimental.sync_devices()
 
@@ -119,7 +119,7 @@ class Traced(Program):
     def relocate(self) -> None:
         with tf.device(self.device):
             variables = self._held()
-            # All copies before the first is assigned, or one would come to lie where another was.
+            # All copies are made before the first is assigned, or one would come to lie where another was.
             copies = [_copied(variable.read_value()) for variable in variables]
             self.inputs = {name: _copied(tensor) for name, tensor in self.inputs.items()}
             for variable, copy in zip(variables, copies, strict=True):
@@ -151,7 +151,7 @@ class Traced(Program):
 
 
 class Forward(Traced):
-    """A forward pass; of several ranks each makes its own."""
+    """A forward pass; each of several ranks makes its own."""
 
     def __init__(self, workload: Workload, model: Model, weights: Weights, replicas: Replicas | None = None) -> None:
         super().__init__(
@@ -162,7 +162,7 @@ class Forward(Traced):
             DTYPE[workload.precision],
             replicas,
         )
-        # What else a network returns is computed too, as an eager framework would.
+        # Everything that a network returns is computed, as an eager framework would do.
         self.function = self.traced(self._forward)
         self.returned: Any = ()
 

@@ -49,7 +49,7 @@ class TrainStep(Traced, Trainer):
         self.dtype = dtype
         self.parts = workload.accumulate
         self.fits = workload.mode == "fit"
-        # Each rank's own dropout; the first one's is that of a single process.
+        # Each rank draws its own dropout; the first rank draws that of a single process.
         self.seed = workload.seed ^ (self.ranks.rank << 24 if self.ranks else 0)
         self.rate, self.horizon = learning_rate(workload), horizon
         self.moment = FIRST_MOMENT[workload.optimizer]
@@ -60,9 +60,9 @@ class TrainStep(Traced, Trainer):
         with tf.device(self.device):
             parameters = self.network.parameters
             self.optimizer: Optimizer = Adam(parameters) if workload.optimizer == "adam" else Sgd(parameters, MOMENTUM)
-            # int64, for a GPU keeps int32 variables on the host.
+            # int64, as a GPU keeps int32 variables on the host.
             self.steps = tf.Variable(0, trainable=False, dtype=tf.int64)
-            # Targets that the model declares, and a loss without any, do not depend on the shape of the output.
+            # Targets that the model declares, and a loss without targets, do not depend on the shape of the output.
             known = classifies(model) or bool(model.targets) or isinstance(model.loss, dict)
             shape = (model.classes,) if known else self._output_shape()
             wanted = targets(workload, model, (workload.batch_size, *shape))
@@ -72,7 +72,7 @@ class TrainStep(Traced, Trainer):
         self.out: Any = (tf.zeros(()), None)
         self._curve: list[Any] = []
         self._scores: list[Any] = []
-        # Of several ranks, whether each has the first one's running statistics.
+        # Whether each rank has the first rank's running statistics.
         self._in_step = True
 
     @property
@@ -99,7 +99,7 @@ class TrainStep(Traced, Trainer):
         with tf.device(self.device):
             for variable in self.optimizer.held:
                 variable.assign(tf.zeros_like(variable))
-            # The step's number decides on random layers' numbers, and hardly on the learning rate.
+            # The step's number seeds random layers, and hardly changes the learning rate.
             self.steps.assign(draw)
         self._in_step = True
 
@@ -125,7 +125,7 @@ class TrainStep(Traced, Trainer):
         own = [(float(loss), float(hits)) for loss, hits in self._curve]
         self._curve.clear()
         of_ranks = np.array(self.ranks.gather(own) if self.ranks else [own])
-        # Slices are equal, so that the batch's mean loss is the mean of theirs.
+        # Slices are equal, so the mean of their mean losses is the batch's mean loss.
         losses, hits = of_ranks[..., 0].mean(0), of_ranks[..., 1].sum(0)
         return list(zip(losses.tolist(), hits.tolist(), strict=True))
 
@@ -145,7 +145,7 @@ class TrainStep(Traced, Trainer):
         return super().weights()
 
     def _synchronise(self) -> None:
-        """Give every rank the running statistics of the first one, which are the program's."""
+        """Give every rank the running statistics of the first one; these are the program's."""
         if self.replicas and not self._in_step:
             if running := self.network.running:
                 first = tf.function(self._together(self.replicas.first), autograph=False)
@@ -156,7 +156,7 @@ class TrainStep(Traced, Trainer):
             self._in_step = True
 
     def _together(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """A call that all ranks make together; of a process that is alone the call itself."""
+        """A call that all ranks make together; without ranks, the call itself."""
         if self.replicas is None:
             return call
         return functools.partial(self.replicas.run, call)
@@ -172,7 +172,7 @@ class TrainStep(Traced, Trainer):
         return tf.identity(tf.cast(own, self.dtype) if own.dtype.is_floating else own)
 
     def _output_shape(self) -> tuple[int, ...]:
-        """Of a sample, by the network, which is traced for it; the trace is forgotten."""
+        """The shape of the network's output for a sample, from a trace that is then dropped."""
         traced = tf.function(self.network.apply, autograph=False).get_concrete_function(self.inputs)
         return tuple(traced.structured_outputs.shape[1:])
 

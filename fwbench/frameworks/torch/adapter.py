@@ -109,7 +109,7 @@ class Torch(Framework):
 
     def preload(self, lane: str) -> None:
         if lane == "torch-compile":
-            # So that compile time is the compiler's, not its import's.
+            # Imported now, so that compile time does not include the compiler's import.
             importlib.import_module("torch._dynamo")
             importlib.import_module("torch._inductor.compile_fx")
 
@@ -126,7 +126,7 @@ def _blas(workload: Workload) -> str:
     """The library that multiplies matrices."""
     if workload.device == "gpu":
         return "cuBLAS"
-    # As the build says in many lines: BLAS_INFO=mkl, BLAS_INFO=open, ...
+    # The build prints many lines, such as BLAS_INFO=mkl or BLAS_INFO=open.
     told = re.search(r"BLAS_INFO=(\w+)", torch.__config__.show())
     return "PyTorch's BLAS" if not told or workload.precision != "fp32" else told[1].upper()
 
@@ -150,7 +150,7 @@ def _waiting(workload: Workload, call: Callable[[], Tensor]) -> Callable[[], Ten
 
 
 def _no_gpu() -> str | None:
-    """Why PyTorch cannot use the GPU, in its own words where it has a build for one; None: it can."""
+    """Why PyTorch cannot use the GPU, in its own words if its build supports one; None if it can."""
     if torch.cuda.is_available():
         return None
     if torch.version.cuda is None:

@@ -1,4 +1,4 @@
-"""Whose convolutions PyTorch computes with on a CPU, which depends on the number of threads."""
+"""Which library computes PyTorch's convolutions on a CPU; this depends on the number of threads."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-# As PyTorch calls them; others keep its name for them.
+# The names that PyTorch uses; other libraries keep PyTorch's name.
 _NAMES = {"Mkldnn": "oneDNN", "Slow2d": "PyTorch's own", "Slow3d": "PyTorch's own"}
 
 ONE_THREAD = (
@@ -17,11 +17,11 @@ ONE_THREAD = (
 
 
 class Convolutions(TorchDispatchMode):
-    """Asks PyTorch of every convolution on a CPU that is dispatched while it is entered who computes it.
+    """While entered, asks PyTorch for every convolution on a CPU which library computes it.
 
     Attributes:
-        counts: of convolutions, by who computes them.
-        moved: how many of them another one would compute if there were one thread more.
+        counts: convolutions by library.
+        moved: convolutions that another library would compute with one more thread.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Convolutions(TorchDispatchMode):
 
     @property
     def settings(self) -> dict[str, str]:
-        """For the record: nothing where there are no convolutions."""
+        """Settings for the record; empty if there are no convolutions."""
         if not self.counts:
             return {}
         used = {"convolutions": ", ".join(f"{name} {count}" for name, count in sorted(self.counts.items()))}

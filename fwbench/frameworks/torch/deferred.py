@@ -21,7 +21,7 @@ class Deferred(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        # By storage, for views of a parameter write to its memory too. The arguments keep the storage alive.
+        # By storage, as views of a parameter write to its memory too. The arguments keep the storage alive.
         self._pending: dict[int, list[tuple[Any, tuple[Any, ...], Mapping[str, Any]]]] = {}
 
     def __torch_dispatch__(
@@ -40,7 +40,7 @@ class Deferred(TorchDispatchMode):
         return func(*args, **kwargs)
 
     def finish(self, replaced: Iterable[Tensor]) -> None:
-        """Carry out what is left, but for the tensors that get other values anyway."""
+        """Carry out the remaining operators, except on tensors that get other values anyway."""
         for storage in self._pending.keys() - {_storage(tensor) for tensor in replaced}:
             self._carry_out(storage)
 
@@ -57,5 +57,5 @@ def _overwrites(func: Any) -> bool:
 
 
 def _storage(tensor: Tensor) -> int:
-    # Tensors that are not strided have none of their own.
+    # Only strided tensors have one.
     return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else 0

@@ -13,10 +13,10 @@ from torch.utils.flop_counter import flop_registry
 
 from fwbench.record.fingerprint import Fingerprint
 
-# They compute nothing: marks for the profiler, and questions that a tensor answers without its data.
+# These compute nothing: marks for the profiler, and questions that a tensor answers without its data.
 _SILENT = ("profiler", "prim")
 
-# What a schedule changes from step to step is state, no part of the program.
+# A schedule changes these from step to step, so they are state rather than program.
 _STATE = "lr"
 
 
@@ -42,7 +42,7 @@ class Operators(TorchDispatchMode):
 
     @property
     def digest(self) -> str:
-        """Of each operator's name, tensors (element type, shape, strides, device) and other arguments, in order."""
+        """Digest of every operator's name, tensors (type, shape, strides, device) and other arguments, in order."""
         return self._hash.hexdigest()
 
     def told(self, processor: str, absent: Mapping[str, str], **facts: Any) -> Fingerprint:
@@ -76,7 +76,7 @@ class Operators(TorchDispatchMode):
                 parts = func.decompose(*args, **kwargs)
             if parts is not NotImplemented:
                 return parts
-        # Before the call, which may change what it is given.
+        # Before the call, which may change its arguments.
         given = list(_arguments(func, args, kwargs))
         taken = " ".join(f"{name}={_text(value)}" for name, value in given)
         read = [leaf for _, value in given for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
@@ -92,7 +92,7 @@ class Operators(TorchDispatchMode):
         if func._overloadpacket in _FLOPS:
             flops = _FLOPS[func._overloadpacket](*args, **kwargs, out_val=out)
             self.flops += flops
-            # Also what checkpoints compute again, they do within the backward pass.
+            # Checkpoints compute again within the backward pass, so that does not count either.
             self.forward_flops += flops if torch._C._current_graph_task_id() == -1 else 0
         return out
 
@@ -106,7 +106,7 @@ def _arguments(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> I
 
 
 def _text(value: Any) -> str:
-    """The same in every process: shapes instead of contents, and never an address."""
+    """A text that is the same in every process: shapes instead of contents, and never an address."""
     if isinstance(value, Tensor):
         strides = tuple(value.stride()) if value.layout is torch.strided else value.layout
         return f"{_name(value.dtype)}{tuple(value.shape)}{strides}@{value.device.type}"
@@ -124,7 +124,7 @@ def _name(dtype: torch.dtype) -> str:
 
 
 def _native_attention(query: Tensor, *_: Any, **__: Any) -> int:
-    """Of the fused inference kernel, for which PyTorch has no formula: projections in and out, scores, their sums."""
+    """Operations of the fused inference kernel, which has no formula in PyTorch: projections, scores, weighted sums."""
     batch, tokens, width = query.shape
     return 2 * batch * tokens * width * (3 * width + width + 2 * tokens)
 

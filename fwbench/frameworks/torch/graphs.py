@@ -1,10 +1,10 @@
-"""CUDA graphs: what became of those that `torch.compile` was asked for."""
+"""What happened to the CUDA graphs that `torch.compile` was asked for."""
 
 import torch
 
 
 def recorded() -> int:
-    """How many Inductor has recorded on the current GPU in this process: calls replay them, from the second one on."""
+    """How many graphs Inductor has recorded on this process's GPU; calls replay them from the second on."""
     from torch._inductor import cudagraph_trees
 
     if not torch.cuda.is_initialized():
@@ -18,13 +18,13 @@ def recorded() -> int:
     while nodes:
         node = nodes.pop()
         found += 1
-        # Graphs that run after it, as the backward pass does.
+        # Graphs that run after this one, as the backward pass does.
         nodes += [child for children in node.children.values() for child in children]
     return found
 
 
 def outcome() -> str:
-    """What has become of the graphs of a program that has made some steps, for the record.
+    """What happened to the graphs of a program that has made some steps, for the record.
 
     Inductor skips those that it cannot record, without more than a line in its log, and the steps are then launched
     kernel by kernel.

@@ -96,7 +96,7 @@ def _takes_inputs(found: Callable[..., Any], model: Model, sizes: Mapping[str, i
     try:
         parameters = inspect.signature(found).parameters
     except (TypeError, ValueError):
-        # Functions in C, such as `torch.nn.functional.scaled_dot_product_attention`, tell of no parameters.
+        # Functions in C, such as `torch.nn.functional.scaled_dot_product_attention`, do not list their parameters.
         return not inspect.isclass(found)
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     required = [
@@ -152,13 +152,13 @@ def load_weights(module: torch.nn.Module, weights: Mapping[str, NDArray[Any]]) -
             raise ModelError(
                 f"the weight {name!r} has the shape {weights[name].shape}, and {expected[name]} in PyTorch's network"
             )
-    # Not `to`, which would cut complex buffers down to their real part.
+    # Not by `to`, which would cut complex buffers down to their real part.
     if any(array.dtype == np.float64 for array in weights.values()):
         module.double()
     else:
         module.float()
     for name, tensor in _state(module).items():
-        # Not copied into the parameter's own memory, which has not been touched yet: NumPy's is quicker to get.
+        # Not copied into the parameter's own memory, which has not been touched yet: NumPy's is ready sooner.
         tensor.data = torch.from_numpy(np.array(weights[name], order="C")).to(tensor.device)
 
 
@@ -204,7 +204,7 @@ def called_with(inputs: Mapping[str, Tensor]) -> tuple[tuple[Tensor, ...], dict[
 
 
 def select_output(model: Model, returned: Any, batch_size: int) -> Tensor:
-    """The model's output, out of what its network returned.
+    """The model's output in what its network returned.
 
     Raises:
         ModelError: it is not where the model says, is no array, or its first axis is not the batch.

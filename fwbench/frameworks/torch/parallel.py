@@ -18,14 +18,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from fwbench.frameworks.contract import Ranks
 
-# As NCCL's kernels are called.
+# The name of NCCL's kernels.
 _KERNEL = re.compile(r"nccl(Dev)?Kernel")
 
-# Seconds for the ranks' first meeting, which have met before: of a port that is closed to them nothing else tells.
+# Seconds for the ranks' first exchange, as nothing else reports that a port is closed to them.
 _MEETING = 60.0
 
-# Seconds in which gloo's threads note the end of the last operation, which they do after its result is there; a
-# profiler that has ended by then crashes the process.
+# Seconds for gloo's threads to note the end of the last operation, which they do after its result is there; ending the
+# profiler before then would crash the process.
 _NOTED = 0.1
 
 
@@ -39,7 +39,7 @@ def join(ranks: Ranks) -> None:
     if torch.cuda.is_available():
         torch.cuda.set_device(own_gpu(ranks))
         backend = "cpu:gloo,cuda:nccl"
-    # Of torchrun's, which would say that somebody else listens at the address already.
+    # torchrun's own variable says that another process listens at the address already.
     os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
     try:
         distributed.init_process_group(
@@ -55,7 +55,7 @@ def join(ranks: Ranks) -> None:
 
 
 def own_gpu(ranks: Ranks) -> int:
-    """The number of the rank's GPU among those that it sees: its own, where its launcher shows it no other."""
+    """The number of the rank's GPU among those that it sees: its own, or 0 if its launcher hides the others."""
     return ranks.local if torch.cuda.device_count() > 1 else 0
 
 
@@ -66,14 +66,14 @@ def leave() -> None:
 
 
 def averaging(module: torch.nn.Module, ranks: Ranks | None, device: torch.device) -> torch.nn.Module:
-    """The module whose backward pass leaves the gradients' mean over the ranks; of one process the module itself."""
+    """The module whose backward pass averages gradients over the ranks; in a single process the module itself."""
     if ranks is None:
         return module
     return DistributedDataParallel(module, device_ids=[device.index] if device.type == "cuda" else None)
 
 
 def apart(network: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
-    """A context in which a network's forward and backward pass communicate nothing."""
+    """A context in which a network's forward and backward pass do not communicate."""
     return network.no_sync() if isinstance(network, DistributedDataParallel) else contextlib.nullcontext()
 
 
@@ -85,7 +85,7 @@ def first(ranks: Ranks | None, tensors: Iterable[Tensor]) -> None:
 
 
 def summed(ranks: Ranks | None, tensor: Tensor) -> Tensor:
-    """The sum over all ranks, in each of them."""
+    """The sum over all ranks, in every rank."""
     if ranks is not None:
         distributed.all_reduce(tensor)
     return tensor
@@ -94,7 +94,7 @@ def summed(ranks: Ranks | None, tensor: Tensor) -> Tensor:
 def exchanged(
     step: Callable[[], None], wait: Callable[[], None], steps: int, device: torch.device
 ) -> tuple[float, str]:
-    """Make steps under PyTorch's profiler: seconds in which the ranks exchanged gradients, and by which library.
+    """Make steps under PyTorch's profiler; return the seconds in which ranks exchanged gradients, and the library.
 
     On a GPU the time of NCCL's kernels, on a CPU of gloo's operations, which wait for the slowest rank, too.
     """

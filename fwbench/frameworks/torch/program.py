@@ -36,7 +36,7 @@ from fwbench.record.workload import Workload
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# Steps that the profiler looks at.
+# Steps that the profiler records.
 _PROFILED = 3
 
 DTYPE = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
@@ -78,7 +78,7 @@ class Placed(Program):
         self.module = module
         self.dtype = dtype
         self.model = model
-        # Of this process.
+        # This process's own share.
         self.batch_size = workload.batch_size // (ranks.size if ranks else 1)
         batch = draw(model.inputs, workload.batch_size, workload.seed, model.sizes(workload.axes))
         self.inputs = self._placed(shares(ranks, batch))
@@ -90,11 +90,10 @@ class Placed(Program):
     def _blame(self, error: Exception, call: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> None:
         """Find out whether the network or its compiler failed, after a call with these arguments raised an error.
 
-        Neither of them where memory ran out, or where CUDA failed: that is told by whatever call comes next, and by
-        every call after it.
+        Says nothing if memory ran out or CUDA failed: every later call reports a failure of CUDA too.
 
         Raises:
-            ModelError: the network, which fails without the compiler too; the sentence says where.
+            ModelError: the network fails without the compiler too; the sentence says where.
         """
         if isinstance(error, torch.AcceleratorError) or is_out_of_memory(error):
             return
@@ -105,7 +104,7 @@ class Placed(Program):
                 call(*args, **kwargs)
 
     def _compiled(self, call: Callable[P, T]) -> Callable[P, T]:
-        """The call as the lane makes it: compiled, or as it is."""
+        """The lane's call of the module: compiled, or as it is."""
         if self.lane != "torch-compile":
             return call
         mode = compile_mode(self.device)
@@ -132,7 +131,7 @@ class Placed(Program):
         if "entire_frame_compile" not in spent or "backend_compile" not in spent:
             return CompileTimes(None, total)
         trace = spent["entire_frame_compile"] - spent["backend_compile"]
-        # Forward and backward, without the step itself, which JAX does not make either.
+        # Forward and backward pass without the optimizer's step, which JAX does not make here either.
         return CompileTimes(trace, spent["total_wall_time"] - trace)
 
     def wait(self) -> None:
@@ -145,12 +144,12 @@ class Placed(Program):
     def restart(self, weights: Weights, draw: int = 0) -> None:
         tensors = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
         for name, array in weights.items():
-            # In place, where CUDA graphs look for it.
+            # In place, as CUDA graphs read and write this memory.
             tensors[name].data.copy_(torch.from_numpy(array))
 
     def relocate(self) -> None:
         tensors = self._held()
-        # All copies before the first move, or one tensor would come to lie where another was.
+        # All copies are made before the first move, or one tensor would come to lie where another was.
         for tensor, copy in zip(tensors, [tensor.data.clone() for tensor in tensors], strict=True):
             tensor.data = copy
 
@@ -165,14 +164,14 @@ class Placed(Program):
 
     @property
     def replays(self) -> bool:
-        """Whether a step replays CUDA graphs: it allocates nothing then, and computes in a pool reserved for it."""
+        """Whether a step replays CUDA graphs, which allocate nothing: they compute in a pool reserved for them."""
         return self.may_replay and graphs.recorded() > 0
 
     def reset_peak_memory(self) -> None:
         if self.device.type != "cuda":
             return
         if self.may_replay:
-            # Else what the build and the compiler have given back would count as reserved.
+            # Else memory that the build and the compiler have freed would count as reserved.
             torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(self.device)
 
@@ -213,7 +212,7 @@ class Placed(Program):
         compiled = self.lane == "torch-compile"
         if self.may_replay:
             self.settings["cudagraphs"] = graphs.outcome()
-        # What Dynamo was given to trace: inside compiled code nothing is dispatched.
+        # The code that Dynamo traces: compiled code dispatches nothing.
         eager = torch.compiler.set_stance("force_eager") if compiled else nullcontext()
         with eager, Convolutions() as convolutions, Operators() as found:
             self.step()
@@ -249,7 +248,7 @@ class Placed(Program):
 
 
 class Inference(Placed):
-    """A forward pass under `torch.inference_mode`; of several ranks each makes its own."""
+    """A forward pass under `torch.inference_mode`; each of several ranks makes its own."""
 
     def __init__(self, workload: Workload, model: Model, weights: Weights, ranks: Ranks | None = None) -> None:
         super().__init__(workload, model, weights, DTYPE[workload.precision], ranks)
@@ -282,8 +281,8 @@ def _bytes(number: int, source: str) -> Metric:
 def set_precision(precision: str) -> None:
     """Choose the arithmetic of float32 tensors everywhere at once."""
     value = "tf32" if precision == "tf32" else "ieee"
-    # The older settings say the same first: where the two differ, PyTorch refuses to read the older ones, and Inductor
-    # and `torch.backends.cudnn.flags()`, which a network may use, read them.
+    # The older settings first, with the same values: PyTorch refuses to read them if they contradict the new ones, and
+    # Inductor and `torch.backends.cudnn.flags()`, which a network may use, read them.
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     backends: Any = torch.backends
     backends.cudnn.allow_tf32 = precision == "tf32"
@@ -295,7 +294,7 @@ def set_precision(precision: str) -> None:
 
 
 def device_of(workload: Workload, ranks: Ranks | None = None) -> torch.device:
-    """The device that computes; of several ranks on a host each has its own."""
+    """The device that computes; each of several ranks on a host has its own."""
     if workload.device == "cpu":
         return torch.device("cpu")
     return torch.device("cuda", own_gpu(ranks)) if ranks else torch.device("cuda")
@@ -303,5 +302,5 @@ def device_of(workload: Workload, ranks: Ranks | None = None) -> torch.device:
 
 def compile_mode(device: torch.device) -> str:
     """The recommended mode of `torch.compile`."""
-    # reduce-overhead records CUDA graphs; on a CPU there are none to record.
+    # reduce-overhead records CUDA graphs, of which a CPU has none.
     return "reduce-overhead" if device.type == "cuda" else "default"

@@ -39,7 +39,7 @@ def rematerialise(module: torch.nn.Module, *, compiled: bool) -> None:
 def _contexts(
     block: torch.nn.Module,
 ) -> tuple[contextlib.AbstractContextManager[None], contextlib.AbstractContextManager[None]]:
-    """Of the forward pass, and of its repetition, in which batch normalisation must not count the batch again."""
+    """Contexts for the forward pass and for its repetition, in which batch norm must not count the batch again."""
     return contextlib.nullcontext(), _still(block)
 
 

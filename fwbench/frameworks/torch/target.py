@@ -12,24 +12,24 @@ from fwbench.frameworks.torch.networks import called_with
 from fwbench.machine import targets
 from fwbench.record.fingerprint import Fingerprint
 
-# Why there is none of a training step.
+# The reason for which a training step has none.
 TRAINING = "PyTorch tells no training step for a GPU that is not here: its backward pass wants a CUDA context"
 
-# What `Operators` cannot tell of it.
+# The reasons for fields that `Operators` cannot fill.
 _UNTOLD = ("memory", "memory_parts", "fusions", "libraries", "precisions", "aliased", "graph_breaks")
 
 
 def fingerprint(module: torch.nn.Module, inputs: Mapping[str, Tensor], target: str) -> Fingerprint | str:
-    """Call a module with fake tensors of the device `cuda`, or say why that cannot be done.
+    """Call a module with fake tensors of the device `cuda`; return the fingerprint, or why there is none.
 
-    Both lanes have the same answer: it is what Dynamo would be given to trace.
+    Both lanes get the same: the code that Dynamo would trace.
 
     Args:
         module: in the mode and layout in which the lane runs it; stays as it is.
         inputs: by name, as `fwbench.frameworks.torch.networks.place_inputs` gives them.
         target: a name in `fwbench.machine.targets.NAMES`.
     """
-    # Tensors that a network holds beside its state are real ones.
+    # Tensors that a network holds besides its state are real ones.
     with FakeTensorMode(allow_non_fake_inputs=True), torch.inference_mode():
         state = {name: _fake(tensor) for name, tensor in (*module.named_parameters(), *module.named_buffers())}
         positional, named = called_with({name: _fake(tensor) for name, tensor in inputs.items()})
@@ -44,5 +44,5 @@ def fingerprint(module: torch.nn.Module, inputs: Mapping[str, Tensor], target: s
 
 
 def _fake(tensor: Tensor) -> Tensor:
-    """The same in shape, layout and type, on the GPU that is not here."""
+    """A fake tensor of the same shape, layout and type, on the GPU that this machine lacks."""
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cuda")

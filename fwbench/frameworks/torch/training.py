@@ -69,18 +69,18 @@ class TrainStep(Placed, Trainer):
             compiled = ", compiled in parts around its communication" if self.lane == "torch-compile" else ""
             self.settings["data_parallel"] = f"DistributedDataParallel{compiled}"
         self.criterion = criterion(model)
-        # Targets that the model declares, and a loss without any, do not depend on the shape of the output.
+        # Targets that the model declares, and a loss without targets, do not depend on the shape of the output.
         known = classifies(model) or bool(model.targets) or isinstance(model.loss, dict)
         shape = (model.classes,) if known else self._output_shape()
         wanted = targets(workload, model, (workload.batch_size, *shape))
         self.targets: tuple[Tensor, ...] = () if wanted is None else (self._wanted(wanted),)
-        # Each rank's own dropout; the first one's is that of a single process.
+        # Each rank draws its own dropout; the first rank draws that of a single process.
         self.seed = workload.seed + ((ranks.rank if ranks else 0) << 32)
         self.moment = FIRST_MOMENT[workload.optimizer]
         torch.manual_seed(self.seed)
         self.call = self._compiled(self._loss)
         self.evaluate = self._compiled(self._totals)
-        # A CUDA graph's gradients lie where the next part's will: parts are added to tensors of our own.
+        # A CUDA graph writes the next part's gradients to the same memory, so parts are summed in tensors of our own.
         self.own_gradients = self.parts > 1 and self.may_replay
         if self.own_gradients:
             for parameter in parameters:
@@ -100,7 +100,7 @@ class TrainStep(Placed, Trainer):
         cut = list(zip(*(tensor.chunk(self.parts) for tensor in batch), strict=True))
         for number, part in enumerate(cut, 1):
             try:
-                # Several ranks add up their parts' gradients first, and exchange them once.
+                # Several ranks first add up their parts' gradients, and exchange them once.
                 if number < self.parts:
                     with apart(self.network):
                         loss, hits = self.call(*part)
@@ -112,7 +112,7 @@ class TrainStep(Placed, Trainer):
                 self._blame(error, self._gradients, *part)
                 raise
             if self.parts > 1 or self.fits:
-                # A copy: with CUDA graphs the next call writes to the same memory.
+                # A copy, as with CUDA graphs the next call writes to the same memory.
                 parts.append(torch.stack([loss.detach(), hits]))
             self.loss = loss.detach()
         self.optimizer.step()
@@ -139,7 +139,7 @@ class TrainStep(Placed, Trainer):
     def gradients(self) -> Weights:
         def moment(parameter: Tensor) -> Tensor:
             state = self.optimizer.state.get(parameter, {})
-            # A frozen parameter has none.
+            # A frozen parameter has no gradient.
             return state.get("exp_avg", state.get("momentum_buffer", torch.zeros_like(parameter)))
 
         return {
@@ -158,7 +158,7 @@ class TrainStep(Placed, Trainer):
         return [*super()._held(), *self.targets, *memory]
 
     def fingerprint(self) -> Fingerprint:
-        # An evaluation may have come last.
+        # The last call may have been an evaluation.
         self._switch(train=True)
         return super().fingerprint()
 
@@ -184,11 +184,11 @@ class TrainStep(Placed, Trainer):
         return found
 
     def _switch(self, *, train: bool) -> None:
-        # Only when it changes: it walks through every layer, and would be paid for at every step.
+        # Only when it changes, as it visits every layer, and each step would pay for that.
         if self.module.training != train:
             self.module.train(train)
             if not train:
-                # DDP's forward pass would begin with them, and the evaluation has none.
+                # DDP's forward pass would begin by sending buffers, and the evaluation has nothing to exchange.
                 first(self.ranks, self.module.buffers())
 
     def _samples(self, images: Images) -> dict[str, Tensor]:
@@ -208,7 +208,7 @@ class TrainStep(Placed, Trainer):
         return loss, hits
 
     def _gradients(self, *part: Tensor) -> None:
-        # To find a fault; other ranks may not have met it.
+        # To locate a fault, which other ranks may not have met.
         with apart(self.network):
             loss, _ = self.call(*part)
             loss.backward()
@@ -229,11 +229,11 @@ class TrainStep(Placed, Trainer):
         return select_output(self.model, returned, len(given[0])).to(self.dtype)
 
     def _output_shape(self) -> tuple[int, ...]:
-        """Of a sample, of the network in training mode, by one forward pass that leaves its buffers as they were.
+        """The shape of the output for a sample, by one forward pass in training mode that leaves all buffers unchanged.
 
-        On the device, and not on the meta device or with fake tensors: those cannot follow a network whose Python asks
-        for numbers, and the second would fill the caches of the compiler that is timed later. What a forward pass warms
-        up by itself, it gives back here: cuDNN's choice of algorithms is not made, and the GPU's memory is released.
+        On the device, not with fake tensors or on the meta device: these cannot follow a network whose Python reads
+        numbers, and fake tensors would fill the caches of the compiler that is timed later. The pass leaves nothing
+        warm: cuDNN does not choose algorithms, and the GPU's memory is released.
         """
         benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
         before = [(buffer, buffer.clone()) for buffer in self.module.buffers()]
@@ -285,7 +285,7 @@ def _mean_squared_error(output: Tensor, wanted: Tensor) -> Tensor:
 
 
 def _compare(expected: torch.Size, wanted: Tensor) -> None:
-    # PyTorch would stretch one to the other's shape.
+    # Otherwise PyTorch would broadcast one to the other's shape.
     if wanted.shape != expected:
         raise ModelError(
             f"the targets have the shape {tuple(wanted.shape)}, and the loss of this output needs {tuple(expected)}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# Mistakes that a sentence lists.
+# Most mistakes that a sentence lists.
 _LISTED = 6
 
 
@@ -35,7 +35,7 @@ class Power:
         return counted + ("; not found: " + ", ".join([*self.missed[:_LISTED], *more]) if self.missed else "")
 
     def __add__(self, other: "Power") -> "Power":
-        """Of two modes together."""
+        """The power over two modes together."""
         missed = (*self.missed, *other.missed)
         counts = self.planted + other.planted, self.found + other.found
         return Power(*counts, tuple(dict.fromkeys(missed)), self.possible + other.possible)

@@ -1,4 +1,4 @@
-"""What holds in a program of JAX whatever its weights: which values matter, and between which ends they lie.
+"""Facts about a program of JAX that hold for all weights: which values matter, and within which limits they lie.
 
 A mistake that changes nothing at any weights says nothing of a proof. These are recognised by rule, none by trial:
 
@@ -19,14 +19,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Literal as Constant
 
-# Calls that compute what their inner program computes, and are differentiated as it is.
+# Calls that compute what their inner program computes, and whose gradient is that program's.
 INLINED = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr", "remat2": "jaxpr"}
-# Those with a rule of their own for the gradient, which no mistake inside changes.
+# Calls with a gradient rule of their own, which a mistake inside does not change.
 RULED = {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr"}
 CALLS = {**INLINED, **RULED}
 LOOPS = {"scan": ("jaxpr",), "while": ("cond_jaxpr", "body_jaxpr"), "cond": ("branches",)}
 
-# They move values about. What could be planted behind them is planted at their operand.
+# They only move values. A mistake behind them is planted at their operand.
 _SAME = {"copy", "copy_p", "convert_element_type", "optimization_barrier", "stop_gradient"}
 _MOVED = {"reshape", "broadcast_in_dim", "transpose", "squeeze", "expand_dims", "rev"}
 LAYOUT = _SAME | _MOVED | {"slice", "dynamic_slice", "gather"}
@@ -44,7 +44,7 @@ NOTHING: Range = (0.0, 0.0)
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of a value whatever the weights.
+    """What is known of a value for all weights.
 
     Attributes:
         range: the least and the largest value that it can have.
@@ -88,7 +88,7 @@ def is_real(aval: Any) -> bool:
 
 
 def reached(jaxpr: Any, outputs: Sequence[bool], *, by_gradients: bool) -> set[Any]:
-    """The variables on which some of the outputs depend, or through which these outputs' gradients flow."""
+    """The variables on which some outputs depend, or through which these outputs' gradients flow."""
     variables = {atom for atom, wanted in zip(jaxpr.outvars, outputs, strict=True) if wanted and is_variable(atom)}
     ignored = set(_shifts(jaxpr))
     for number, eqn in reversed(list(enumerate(jaxpr.eqns))):
@@ -166,14 +166,14 @@ def known_numbers(jaxpr: Any) -> set[int]:
 
 
 def results(eqn: Any, operands: Sequence[Known], subtracts_largest: bool) -> list[Known]:
-    """What is known of an operation's results."""
+    """What is known about an operation's results."""
     ends = [operand.range for operand in operands]
     with np.errstate(all="ignore"):
         low, high = _result_range(eqn, ends)
     if subtracts_largest:
         high = min(high, 0.0)
     slope = eqn.primitive.name not in _FLAT and any(operand.slope for operand in operands)
-    # An end that is no number, as infinity less infinity, is none.
+    # A limit that is not a number, such as infinity less infinity, is no limit.
     bounds = -math.inf if math.isnan(low) else low, math.inf if math.isnan(high) else high
     box = _box(eqn, operands)
     if box and any(first >= last for first, last in box):
@@ -183,7 +183,7 @@ def results(eqn: Any, operands: Sequence[Known], subtracts_largest: bool) -> lis
 
 
 def _box(eqn: Any, operands: Sequence[Known]) -> tuple[tuple[int, int], ...] | None:
-    """Outside of which a result is 0."""
+    """The box outside of which a result is 0."""
     name = eqn.primitive.name
     if name in _SAME:
         return operands[0].box

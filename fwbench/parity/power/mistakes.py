@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-# By how much constants and gradients are moved. PyTorch's weight decay and momenta are mistyped by more.
+# Factors by which constants and gradients are moved. A mistyped weight decay or momentum moves them more.
 _MOVE, _SLOPE = 1e-3, 1.003
 # Clips stand at the end of the values seen at the main point, and half of its size beyond.
 CLIPS = (1.0, 1.5)
@@ -106,7 +106,7 @@ KINDS = tuple(_CHANGES)
 
 
 def of_constant(value: Any, added: bool) -> list[Mistake]:
-    """What may happen to a constant.
+    """The mistakes that a constant may get.
 
     Args:
         added: whether the constant is a term of a sum.
@@ -120,14 +120,14 @@ def of_constant(value: Any, added: bool) -> list[Mistake]:
 
 
 def of_gradient(name: str = "") -> list[Mistake]:
-    """What may happen to a value's gradient, or to that of the parameter of this name."""
+    """The mistakes that a value's gradient may get, or the gradient of the parameter of this name."""
     if name:
         return [Mistake("parameter's gradient scaled", f"gradient of {name!r} 0.3 % too large")]
     return [Mistake("gradient stopped", "stop_gradient"), Mistake("gradient scaled", "gradient 0.3 % too large")]
 
 
 def of_values(*, given: bool = False) -> list[Mistake]:
-    """What may happen to any array.
+    """The mistakes that any array may get.
 
     Args:
         given: whether it is an argument of the program: a weight or an input, which is float32 wherever it comes from.
@@ -137,7 +137,7 @@ def of_values(*, given: bool = False) -> list[Mistake]:
 
 
 def of_operand(primitive: str, index: int, aval: Any) -> list[Mistake]:
-    """What may happen to one of an operation's operands."""
+    """The mistakes that an operation's operand may get."""
     if primitive == "add":
         return [Mistake("term dropped", f"{('first', 'second')[index]} term of a sum dropped")]
     if primitive == "dot_general" and aval.ndim == 2 and aval.shape[0] == aval.shape[1] > 1:
@@ -146,7 +146,7 @@ def of_operand(primitive: str, index: int, aval: Any) -> list[Mistake]:
 
 
 def of_result(primitive: str, operands: Sequence[Any], aval: Any) -> list[Mistake]:
-    """What may happen to an operation's result."""
+    """The mistakes that an operation's result may get."""
     if primitive in ("erf", "erfc", "tanh"):
         other = "tanh" if primitive != "tanh" else "erf"
         return [Mistake("GELU's other form", f"{primitive} replaced by GELU's form with {other}")]

@@ -1,4 +1,4 @@
-"""One program in place of many: the candidate's own, in which a whole number says which mistake is made."""
+"""One program for all mistakes: the candidate's own, with a number as an argument that says which mistake to make."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from jax.extend.core import Literal as Constant
 from fwbench.parity.power.facts import INLINED, LOOPS, RULED, inner_programs
 from fwbench.parity.power.sites import Path, Site
 
-# The number of no mistake.
+# The number for no mistake.
 NONE = -1
 
 
@@ -57,7 +57,7 @@ class _Call:
         return self.run(closed.jaxpr, constants, self._changed((), "argument", list(arguments), ()), ()), self.ranges
 
     def run(self, jaxpr: Any, constants: Sequence[Any], arguments: Sequence[Any], path: Path) -> list[Any]:
-        """JAX's own `eval_jaxpr`, with the mistakes."""
+        """Evaluate the program as JAX's own `eval_jaxpr` does, with the mistakes."""
         values = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*constants, *arguments], strict=True))
 
         def read(atom: Any) -> Any:
@@ -86,7 +86,7 @@ class _Call:
         if name in INLINED:
             return inlined(*operands)
         assert name in RULED
-        # The rule for the gradient stays as the user wrote it.
+        # The gradient rule stays as the user wrote it.
         right = _bound(eqn, operands)
 
         def difference(right: list[Any], *operands: Any) -> list[Any]:
@@ -130,7 +130,7 @@ class _Call:
         return lambda *operands: self.run(inner.jaxpr, inner.consts, operands, path)
 
     def _changed(self, path: Path, at: str, values: list[Any], operands: Sequence[Any]) -> list[Any]:
-        """The values, with the mistake among them that is made."""
+        """The values after the mistake that is made, if it is among these."""
         for number, site in self._by_path.get(path, ()):
             if site.at != at:
                 continue
@@ -140,7 +140,7 @@ class _Call:
                 self.ranges[number] = jnp.min(value), jnp.max(value)
 
             chosen = self._which == number
-            # 1 where the mistake is not made: a gradient that is no number stays none when it is multiplied by 0.
+            # 1 unless the mistake is made: a gradient that is not a number stays so when it is multiplied by 0.
             harmless = [jnp.where(chosen, each, 1) for each in (value, *(operands if mistake.takes_operands else ()))]
             wrong = mistake.change(harmless[0], harmless[1:], limit)
             values[site.index] = jnp.where(chosen, wrong, value)

@@ -26,7 +26,7 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 def power(
     side: JaxSide, reference: Side, points: Sequence[Point], most: int = _MOST, seconds: float = math.inf
 ) -> Power:
-    """How many of the mistakes that are planted in a side's program its proof would find.
+    """Count the mistakes in a side's program that its proof would find.
 
     Each is held against the program without it, at one point after the other, until an error exceeds its bound.
 
@@ -70,7 +70,7 @@ class _Programs:
             program, shape = jax.make_jaxpr(side.answer, return_shape=True)(*arguments)
         structure = jax.tree.structure(shape)
         names = [str(path[-1].key) for path, _ in jax.tree_util.tree_flatten_with_path(arguments)[0]]
-        # A loss that has a name is fwbench's.
+        # fwbench computes the losses that have a name.
         every = sites(program, names, len(arguments[0]), loss=not isinstance(side.case.model.loss, str))
         self.sites, self.possible = _spread(every, most), len(every)
         self.limits = np.zeros(len(self.sites))
@@ -84,7 +84,7 @@ class _Programs:
         options = {} if side.case.model.name in _HEAVY else known(_AS_WRITTEN)
         self.apply = jax.jit(answer, compiler_options=options)
         self.differentiate = jax.jit(jax.value_and_grad(answer, has_aux=True), compiler_options=options)
-        # The last point's, and the same moved by one unit in the last place.
+        # The results at the last point, and the same with everything moved by one unit in the last place.
         self.arguments = functools.lru_cache(maxsize=1)(side.arguments)
         self._place_clips(first)
 
@@ -93,7 +93,7 @@ class _Programs:
         return self.sites[number].name(self.limits[number])
 
     def is_harmless(self, number: int) -> bool:
-        """Whether it is a clip where no value comes, or where none makes a difference, whatever the weights."""
+        """Whether a clip changes nothing for any weights: no value reaches it, or none that matters."""
         site, limit = self.sites[number], self.limits[number]
         low, high = site.range
         return site.mistake.clips and bool(limit <= low if site.mistake.low else limit >= high)
@@ -152,10 +152,10 @@ def _differs(wrong: _Mistaken, right: _Mistaken, point: Point) -> bool:
     model = right.case.model
 
     def exceeds(quantity: Quantity, errors: Errors) -> bool:
-        # What is no number is beyond every bound.
+        # A result that is not a number is beyond every bound.
         return not all(error <= bound(model, quantity) for error in errors.values())
 
-    # A gradient's mistake leaves the forward pass as it is.
+    # A mistake in a gradient leaves the forward pass unchanged.
     forward = FORWARD if wrong.changes_values else ()
     if any(exceeds(quantity, measure(quantity, right, wrong, point)) for quantity in forward):
         return True
@@ -171,9 +171,9 @@ def _differs(wrong: _Mistaken, right: _Mistaken, point: Point) -> bool:
 
 
 def _spread(everything: Sequence[Site], most: int) -> list[Site]:
-    """So many of the sites, evenly over their kinds and, within one, over the program; any number of the first, too."""
+    """Choose so many of the sites, spread evenly over their kinds and over the program."""
     kinds = [[site for site in everything if site.mistake.kind == kind] for kind in KINDS]
-    # Steps of the golden ratio around a circle: wherever they end, they are spread evenly.
+    # Steps of the golden ratio around a circle are spread evenly, wherever they end.
     ordered = [[kind[i] for i in sorted(range(len(kind)), key=lambda i: i * _GOLDEN % 1)] for kind in kinds]
     turns = itertools.chain.from_iterable(itertools.zip_longest(*ordered))
     return [site for site in turns if site is not None][:most]

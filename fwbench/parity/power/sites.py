@@ -37,7 +37,7 @@ from fwbench.parity.power.mistakes import Mistake
 Path = tuple[int, ...]
 
 _CLIPPED = {"dot_general", "conv_general_dilated", "custom_vjp_call", "add", "neg", "exp", "log"}
-# No results of their own to change: what they move or choose is changed where it was made.
+# They compute no results of their own: what they move or choose is changed where it is made.
 _NEUTRAL = LAYOUT | set(INLINED) | set(LOOPS) | {"select_n", "concatenate", "pad", "split"}
 
 
@@ -88,7 +88,7 @@ class _Scope:
     def of(
         cls, path: Path, place: str, jaxpr: Any, alive: list[bool], sloped: list[bool], seen: bool, ends: Any
     ) -> "_Scope":
-        """Of a program, given which of its outputs matter, whose gradients do, and their windows."""
+        """The scope of a program, given which of its outputs matter, whose gradients do, and their windows."""
         return cls(
             path,
             place,
@@ -146,7 +146,7 @@ class _Walk:
         self.sites.extend(more)
 
     def program(self, jaxpr: Any, arguments: Sequence[Known], scope: _Scope) -> list[Known]:
-        """What is known of its outputs."""
+        """Walk through a program; return what is known of its outputs."""
         known: dict[Any, Known] = dict(zip([*jaxpr.constvars, *jaxpr.invars], arguments, strict=True))
 
         def read(atom: Any) -> Known:
@@ -168,7 +168,7 @@ class _Walk:
         return [read(atom) for atom in jaxpr.outvars]
 
     def _inside(self, eqn: Any, given: Sequence[Known], path: Path, place: str, scope: _Scope) -> list[Known]:
-        """What is known of the results of an operation with an inner program; of others nothing."""
+        """What is known about the results of an operation with an inner program; nothing about others."""
         name = eqn.primitive.name
         if name in LOOPS:
             unknown = Known(slope=any(each.slope for each in given))
