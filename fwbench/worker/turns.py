@@ -53,7 +53,7 @@ Receive = Callable[[], dict[str, Any] | None]
 # This side's fwbench.
 _USED = ("fwbench.frameworks", "fwbench.machine", "fwbench.models", "fwbench.models.weights", "fwbench.record.workload")
 
-# At each placing a program counts as warm after so much time and so many calls: three, or two where they take this long.
+# At each placing a program counts as warm after so much time and three calls, or two where they take this long.
 _WARM_SECONDS, _LONG = 0.05, 1.0
 _WARM_CALLS = (3, 2)
 
