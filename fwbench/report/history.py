@@ -19,7 +19,7 @@ from fwbench.report import units
 from fwbench.report.figures import Drawing
 from fwbench.report.look import GRID, INK, Style, looking, printable, styles
 from fwbench.report.page import asset, inline, templates
-from fwbench.text import line
+from fwbench.text import columns, line
 
 TITLE = "fwbench history"
 
@@ -76,11 +76,9 @@ def lines(history: History) -> list[str]:
     found = _all(history)
     told = [tell(series, shift) for series, shift in found]
     rows = [_HEADER, *([line(cell) for cell in one.cells] for one in told)] if told else []
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADER))] if rows else []
-    table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     commands = [text for names, why, again in _repeated(told) for text in _command(names, why, again)]
     first = line(f"{heading(history)}: {summary(history)}")
-    return [first, *table, *(["to measure again:"] if told else []), *commands]
+    return [first, *columns(rows), *(["to measure again:"] if told else []), *commands]
 
 
 def _command(names: Sequence[str], why: str, again: str) -> list[str]:
