@@ -163,6 +163,7 @@ class Failure:
         stage: the protocol's stage in which it happened, when one had begun.
         detail: the exception's traceback or the end of the worker's standard error.
         compiler: whether the framework's compiler, or what it made, raised the exception.
+        signal: number of the signal that killed the process, where that is known.
     """
 
     kind: FailureKind
@@ -170,6 +171,7 @@ class Failure:
     stage: str | None = None
     detail: str = ""
     compiler: bool = False
+    signal: int | None = None
 
     def __str__(self) -> str:
         where = f" during {self.stage}" if self.stage else ""

@@ -14,6 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from fwbench.record.measurement import Failure
+
 # Of what a process said on standard error, characters that a failure quotes, and bytes that are kept at all.
 _DETAIL = 2000
 _KEPT = 1 << 18
@@ -261,16 +263,15 @@ class Stacks:
         self.text = "\n".join(told)[:_STACKS]
 
 
-def describe_exit(code: int, who: str = "the worker") -> str:
-    """One sentence on how a process ended that had no result yet."""
-    if code < 0:
-        try:
-            name = signal.Signals(-code).name
-        except ValueError:
-            name = f"signal {-code}"
-        hint = " (perhaps by the kernel, out of memory)" if name == "SIGKILL" else ""
-        return f"{who} was killed by {name}{hint}"
-    return f"{who} ended with exit code {code} before it had a result"
+def crashed(code: int, stage: str | None = None, detail: str = "", who: str = "the worker") -> Failure:
+    """The failure of a process that ended with this exit code before it had a result."""
+    if code >= 0:
+        return Failure("crashed", f"{who} ended with exit code {code} before it had a result", stage, detail)
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return Failure("crashed", f"{who} was killed by {name}", stage, detail, signal=-code)
 
 
 def _message(line: bytes) -> dict[str, Any]:
