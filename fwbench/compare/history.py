@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from fwbench.compare.changes import Change, find
 from fwbench.compare.criteria import CRITERIA, Threshold, values
-from fwbench.compare.saved import OF_STATE, differences, level, mismatches, without_repeats
+from fwbench.compare.saved import OF_STATE, Difference, differences, level, mismatches, without_repeats
 from fwbench.machine import Machine
 from fwbench.machine.disturbances import lengthening
 from fwbench.record.lanes import LANES
@@ -96,7 +96,7 @@ class Series:
 
     Attributes:
         workload: without the data's path.
-        why: it does not go on where an earlier series of the same workload ends: what differs; empty for the first.
+        breaks: what differs from the end of the workload's series before this one; empty for the first.
         shifts: in the order of the runs.
         spikes: points that stand alone, and so are no change.
         unsure: points that were disturbed so much that they could lie on the level of those beside them.
@@ -105,7 +105,7 @@ class Series:
     workload: Workload
     metric: str
     points: tuple[Point, ...]
-    why: str = ""
+    breaks: tuple[Difference, ...] = ()
     shifts: tuple[Shift, ...] = ()
     spikes: tuple[Point, ...] = ()
     unsure: tuple[Point, ...] = ()
@@ -180,7 +180,7 @@ def _series(runs: Sequence[Run]) -> list[Series]:
             if counts[_key(m)] == 1:
                 _join(tracks.setdefault(_key(m), []), run, m)
     return [
-        _judged(Series(workload, metric, points, _why(of, number)))
+        _judged(Series(workload, metric, points, _breaks(of, number)))
         for workload, of in tracks.items()
         for metric in CRITERIA
         for number, track in enumerate(of)
@@ -200,13 +200,8 @@ def _join(tracks: list[list[tuple[Run, Measurement]]], run: Run, measurement: Me
     tracks.append([(run, measurement)])
 
 
-def _why(tracks: Sequence[Sequence[tuple[Run, Measurement]]], number: int) -> str:
-    if not number:
-        return ""
-    before, own = tracks[number - 1][-1][1], tracks[number][0][1]
-    return "; ".join(
-        text.replace("in the baseline", "before").replace("here", "now") for text in differences(before, own)
-    )
+def _breaks(tracks: Sequence[Sequence[tuple[Run, Measurement]]], number: int) -> tuple[Difference, ...]:
+    return tuple(differences(tracks[number - 1][-1][1], tracks[number][0][1])) if number else ()
 
 
 def _points(track: Sequence[tuple[Run, Measurement]], metric: str) -> list[Point]:
@@ -273,12 +268,3 @@ def _shift(metric: str, points: Sequence[Point], change: Change) -> Shift:
         change.drift,
         (change.size > 0) == (CRITERIA[metric].direction == "lower"),
     )
-
-
-def versions_that_differ(before: Measurement, after: Measurement) -> dict[str, tuple[str, str]]:
-    """The distributions whose versions differ, with both versions; those that only one side tells are left out."""
-    return {
-        name: (version, after.versions[name])
-        for name, version in before.versions.items()
-        if after.versions.get(name, version) != version
-    }

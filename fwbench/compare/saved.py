@@ -10,7 +10,7 @@ import dataclasses
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from typing import Any
 
@@ -76,6 +76,15 @@ class Benchmark:
     def asked(self) -> str:
         """The name under which it was asked for: another one where its batch did not fit into memory."""
         return self.measurement.asked.id if self.measurement else self.name
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Something besides the code that two sides do not share, each with its own value of it, as readers see it."""
+
+    name: str
+    base: str
+    head: str
 
 
 @dataclass(frozen=True)
@@ -192,7 +201,7 @@ def compare(
         earlier: runs, whose best level head is held to as well.
     """
     base, head = _without_harness(base), _without_harness(head)
-    reasons = () if allow_mismatch else (*mismatches(base.machine, head.machine), *_other_cpu(base, head))
+    refusal = "" if allow_mismatch else in_words((*mismatches(base.machine, head.machine), *_other_cpu(base, head)))
     theirs, ours = _sides(base), _sides(head)
     twice = {name for record in (base, head) for name in _twice(record)}
     absent = {m.workload.id: m.failure for m in head.measurements if m.failure}
@@ -204,10 +213,10 @@ def compare(
         for one in record.damaged
         if one.name not in left_out
     }
-    if not reasons and not pairs and not failed and not damaged:
-        reasons = (_nothing_shared(theirs, ours),)
-    if reasons:
-        return Outcome(str(base.path), str(head.path), [Finding(ALL, "incomparable", note="; ".join(reasons))])
+    if not refusal and not pairs and not failed and not damaged:
+        refusal = _nothing_shared(theirs, ours)
+    if refusal:
+        return Outcome(str(base.path), str(head.path), [Finding(ALL, "incomparable", note=refusal)])
     findings = [Finding(name, "failed", note=message) for name, message in failed.items()]
     findings += [Finding(name, "incomparable", note=why) for name, why in damaged.items()]
     cases: list[_Compared] = []
@@ -220,7 +229,7 @@ def compare(
             continue
         different = () if allow_mismatch else tuple(differences(one.measurement, other.measurement))
         if different:
-            findings.append(Finding(other.name, "incomparable", note="; ".join(different)))
+            findings.append(Finding(other.name, "incomparable", note=in_words(different)))
         else:
             told, judged = _paired(one, other, {**thresholds, **(own or {}).get(other.asked, {})}, state)
             findings += told
@@ -338,17 +347,19 @@ def _disturbed(base: Benchmark, head: Benchmark) -> _Disturbed:
     return _Disturbed(factors[0], factors[1], happened, steps)
 
 
-def mismatches(base: Machine | None, head: Machine | None) -> tuple[str, ...]:
+def in_words(differences: Iterable[Difference], base: str = "in the baseline", head: str = "here") -> str:
+    """Half a sentence on differences, with the words that say where each side's values were found."""
+    return "; ".join(f"{each.name} differs: {each.base} {base}, {each.head} {head}" for each in differences)
+
+
+def mismatches(base: Machine | None, head: Machine | None) -> tuple[Difference, ...]:
     """Why numbers of the one machine say nothing of the other's."""
     if base is None or head is None:
         return ()
-    return tuple(
-        f"{name} differs: {_of_machine(base, name)} in the baseline, {_of_machine(head, name)} here"
-        for name in base.differences(head)
-    )
+    return tuple(Difference(name, _of_machine(base, name), _of_machine(head, name)) for name in base.differences(head))
 
 
-def _other_cpu(base: Record, head: Record) -> tuple[str, ...]:
+def _other_cpu(base: Record, head: Record) -> tuple[Difference, ...]:
     """What pytest-benchmark says of the CPUs of two records, of which fwbench knows not both machines."""
     if base.machine and head.machine:
         return ()
@@ -356,7 +367,7 @@ def _other_cpu(base: Record, head: Record) -> tuple[str, ...]:
     names = [info.get("brand_raw") if isinstance(info, Mapping) else None for info in infos]
     if None in names or names[0] == names[1]:
         return ()
-    return (f"cpu differs: {names[0]} in the baseline, {names[1]} here",)
+    return (Difference("cpu", str(names[0]), str(names[1])),)
 
 
 def _of_machine(machine: Machine, name: str) -> str:
@@ -412,8 +423,8 @@ def _matched(base: Mapping[str, Benchmark], head: Mapping[str, Benchmark]) -> li
     return pairs
 
 
-def differences(base: Measurement | None, head: Measurement | None) -> Iterator[str]:
-    """What differs besides the code and the frameworks' versions: a phrase each."""
+def differences(base: Measurement | None, head: Measurement | None) -> Iterator[Difference]:
+    """What differs besides the code and the frameworks' versions."""
     if base is None or head is None:
         return
     for what, one, other in (
@@ -424,7 +435,7 @@ def differences(base: Measurement | None, head: Measurement | None) -> Iterator[
     ):
         for name in sorted(one.keys() | other.keys()):
             if one.get(name) != other.get(name):
-                yield f"{what}{name} differs: {one.get(name)!r} in the baseline, {other.get(name)!r} here"
+                yield Difference(f"{what}{name}", repr(one.get(name)), repr(other.get(name)))
 
 
 def _began(own: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
@@ -582,10 +593,18 @@ def _interval(case: _Compared) -> tuple[float, float]:
 def _versions(pairs: Sequence[tuple[Benchmark, Benchmark]]) -> list[str]:
     """Framework versions that differ: they may, and are often what is compared."""
     found = {
-        f"{name} {version} in the baseline, {other.measurement.versions[name]} here"
+        f"{name} {before} in the baseline, {now} here"
         for one, other in pairs
         if one.measurement and other.measurement
-        for name, version in one.measurement.versions.items()
-        if other.measurement.versions.get(name, version) != version
+        for name, (before, now) in versions_that_differ(one.measurement, other.measurement).items()
     }
     return sorted(found)
+
+
+def versions_that_differ(base: Measurement, head: Measurement) -> dict[str, tuple[str, str]]:
+    """The distributions whose versions differ, with both versions; those that only one side tells are left out."""
+    return {
+        name: (version, head.versions[name])
+        for name, version in base.versions.items()
+        if head.versions.get(name, version) != version
+    }

@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from fwbench.compare.criteria import CRITERIA
-from fwbench.compare.history import History, Point, Series, Shift, smallest, versions_that_differ
+from fwbench.compare.history import History, Point, Series, Shift, smallest
+from fwbench.compare.saved import in_words, versions_that_differ
 from fwbench.record.workload import FIELDS, Workload
 from fwbench.report import units
 from fwbench.report.figures import Drawing
@@ -222,9 +223,9 @@ def _part(history: History, number: int) -> Part:
             svg = inline(path, f"machine-{number}-{drawing.key}", drawing)
             (changed if has_changed else steady).append((drawing, svg))
     splits = dict.fromkeys(
-        f"{series.workload.id} from {_where(series.points[0])} on: {series.why}"
+        f"{series.workload.id} from {_where(series.points[0])} on: {in_words(series.breaks, 'before', 'now')}"
         for series in history.series
-        if series.why
+        if series.breaks
     )
     runs = [
         (
@@ -280,7 +281,7 @@ def _panel(axes: Axes, of: Sequence[Series], look: Style) -> None:
         _dots(axes, series.spikes, look, (low, high), marker="x")
         for shift in series.shifts:
             _mark(axes, shift)
-        if series.why:
+        if series.breaks:
             axes.axvline(series.points[0].run.number - 0.5, color=INK, linewidth=0.8)
         _versions(axes, series)
     show = _SHOW[CRITERIA[metric].unit]
