@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from fwbench.compare.saved import UNTESTED
+from fwbench.compare.testing import UNTESTED
 from fwbench.errors import UserError
 from fwbench.machine import Machine
 from fwbench.machine.load import busy

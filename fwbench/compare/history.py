@@ -13,11 +13,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fwbench.compare.changes import Change, find
-from fwbench.compare.criteria import CRITERIA, Threshold, values
-from fwbench.compare.saved import OF_STATE, Difference, differences, level, mismatches, without_repeats
+from fwbench.compare.criteria import CRITERIA, Threshold, by_metric, values
+from fwbench.compare.differences import Difference, differences, mismatches
+from fwbench.compare.matching import without_harness, without_repeats
+from fwbench.compare.testing import OF_STATE, level
 from fwbench.machine import Machine
 from fwbench.machine.disturbances import lengthening
-from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Measurement
 from fwbench.record.reading import Record
 from fwbench.record.workload import Workload
@@ -148,7 +149,7 @@ def _once(records: Iterable[Record]) -> list[Record]:
     found = []
     # Of a run and its journal the run comes first: it knows the commit.
     for record in sorted(records, key=lambda record: record.path.suffix == ".jsonl"):
-        new = {_mark(m): m for m in record.measurements if _mark(m) not in seen and not _internal(m)}
+        new = {_mark(m): m for m in without_harness(record).measurements if _mark(m) not in seen}
         seen |= new.keys()
         if new:
             found.append(dataclasses.replace(record, measurements=tuple(new.values())))
@@ -159,11 +160,6 @@ def _mark(measurement: Measurement) -> str:
     """Stage times to the nanosecond: no two processes share them."""
     told = [measurement.workload.to_json(), measurement.stages, measurement.overhead_s, str(measurement.failure)]
     return json.dumps([*told, values(measurement), measurement.processes], sort_keys=True)
-
-
-def _internal(measurement: Measurement) -> bool:
-    lane = LANES.get(measurement.workload.lane)
-    return lane is not None and lane.internal
 
 
 def _same(one: Machine | None, other: Machine | None) -> bool:
@@ -207,8 +203,7 @@ def _breaks(tracks: Sequence[Sequence[tuple[Run, Measurement]]], number: int) ->
 def _points(track: Sequence[tuple[Run, Measurement]], metric: str) -> list[Point]:
     found = []
     for run, m in track:
-        of_processes = [process[metric] for process in m.processes or [values(m)] if metric in process]
-        if of_processes:
+        if of_processes := by_metric(m).get(metric):
             factor = lengthening([m]) if metric in OF_STATE else 1.0
             found.append(Point(run, m, math.exp(level(of_processes)), factor))
     return found

@@ -9,8 +9,9 @@ import pytest
 
 from fwbench.compare import evidence
 from fwbench.compare.criteria import Threshold
+from fwbench.compare.differences import Difference, in_words, mismatches
 from fwbench.compare.findings import Outcome
-from fwbench.compare.saved import Difference, compare, in_words, mismatches
+from fwbench.compare.saved import compare
 from fwbench.errors import UserError
 from fwbench.gates.contract import Gate
 from fwbench.gates.options import ALLOW_MISMATCH, baseline, storage, thresholds

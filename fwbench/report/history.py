@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from fwbench.compare.criteria import CRITERIA
+from fwbench.compare.differences import in_words, versions_that_differ
 from fwbench.compare.history import History, Point, Series, Shift, smallest
-from fwbench.compare.saved import in_words, versions_that_differ
 from fwbench.record.workload import FIELDS, Workload
 from fwbench.report import units
 from fwbench.report.figures import Drawing

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fwbench.commands.cli import main
+from fwbench.compare.differences import Difference
 from fwbench.compare.history import histories
-from fwbench.compare.saved import Difference
 from fwbench.record.reading import series
 from fwbench.report.history import _stretches as stretches_of
 from tests.unit.recorded import MACHINE, QUICK, failed, journal, measured, metric, saved, write

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fwbench.compare.saved import in_words, mismatches
+from fwbench.compare.differences import in_words, mismatches
 from fwbench.machine import Machine, versions
 from fwbench.machine import nvml as machine_nvml
 from tests.unit import nvml
