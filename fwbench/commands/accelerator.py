@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from fwbench.commands.finding import Finding, Level
+from fwbench.errors import Absent
 from fwbench.machine import cuda, nvml, versions
 from fwbench.machine.disturbances import computes, unseen
 from fwbench.record.machine import AcceleratorProcess, AcceleratorState
@@ -25,13 +26,13 @@ REMEDIES = {
 }
 
 
-def findings(gpu: nvml.Gpu | nvml.NoGpu, environment: Mapping[str, str], headers: Path = _HEADERS) -> Iterator[Finding]:
+def findings(gpu: nvml.Gpu | Absent, environment: Mapping[str, str], headers: Path = _HEADERS) -> Iterator[Finding]:
     """Look at what NVML finds.
 
     Args:
         headers: of this Python, which torch.compile needs beside a C compiler.
     """
-    if isinstance(gpu, nvml.NoGpu):
+    if isinstance(gpu, Absent):
         yield Finding("GPU", "better", f"{gpu}; measuring on the CPU", gpu.next_step)
         return
     newest = "" if gpu.cuda is None else f" for CUDA up to {_dotted(gpu.cuda)}"

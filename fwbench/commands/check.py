@@ -26,7 +26,7 @@ from fwbench.record.lanes import LANES, Lane
 from fwbench.record.measurement import Measurement
 from fwbench.record.workload import PRECISIONS, Workload
 from fwbench.suite.profiles import PROFILES
-from fwbench.worker.client import PACKAGE, Workers, added
+from fwbench.worker.client import PACKAGE, Workers, added, milder
 from fwbench.worker.pairs import Pairs
 from fwbench.worker.sides import sides
 
@@ -179,9 +179,9 @@ class _Here:
         """A call with ever more of its fallback flags, as after a crash, of a lane that runs without them."""
         if lane.name not in self._latencies:
             return []
-        found = {}
+        found: dict[str, Measurement | None] = {flag: None for _, flag in lane.fallback}
         with contextlib.ExitStack() as flags:
-            for variable, flag in lane.fallback:
+            for *_, (variable, flag) in milder(lane, sys.executable, dict(os.environ)):
                 flags.enter_context(with_flag(os.environ, variable, flag))
                 # The workers of a server have the variables that it was started with.
                 with contextlib.closing(Workers(self._machine, self._machine.device, {}, self._project)) as workers:

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from fwbench.commands import accelerator, sending
 from fwbench.commands.finding import Finding, lines, sound
+from fwbench.errors import Absent
 from fwbench.machine import Machine, cpu_vendor, machine, nvml, versions
 from fwbench.machine.load import OtherLoad, busy
-from fwbench.meters.energy import counter
+from fwbench.meters.energy import Counter, counter
 from fwbench.record import files
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Measurement
@@ -51,8 +52,8 @@ def examine(
     environment: Mapping[str, str] = os.environ,
     system: Path = Path("/sys"),
     sleep: Callable[[float], None] = time.sleep,
-    gpu: nvml.Gpu | nvml.NoGpu | None = None,
-    energy: Callable[[str], object] = counter,
+    gpu: nvml.Gpu | Absent | None = None,
+    energy: Callable[[str], Counter | Absent] = counter,
     python: tuple[int, int, int] = sys.version_info[:3],
     vendor: str | None = None,
 ) -> list[Finding]:
@@ -153,12 +154,10 @@ def _with_version(package: str) -> str:
     return " ".join((package, *versions((package,)).values()))
 
 
-def _energy(device: str, meter: object) -> Finding:
-    if not isinstance(meter, str):
-        return Finding("energy", "good", str(getattr(meter, "name", meter)))
-    step = "energy stays absent from the records, with this reason"
-    if "root" in meter:
-        step = "`sudo chmod -R a+r /sys/class/powercap/*/energy_uj`, until the next start"
+def _energy(device: str, meter: Counter | Absent) -> Finding:
+    if not isinstance(meter, Absent):
+        return Finding("energy", "good", meter.name)
+    step = meter.next_step or "energy stays absent from the records, with this reason"
     return Finding("energy", "better", f"of the {device}: {meter}", step)
 
 

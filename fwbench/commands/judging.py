@@ -80,20 +80,19 @@ def agreement(lane: str, processes: Sequence[Measurement]) -> Finding:
     return Finding(subject, "bad", f"{found}: the same program would look like another", step)
 
 
-def fallback(lane: str, found: Mapping[str, Measurement]) -> Finding:
+def fallback(lane: str, found: Mapping[str, Measurement | None]) -> Finding:
     """Whether what a lane is run with again after a crash on a GPU can be had.
 
     Args:
-        found: by flag, one call with it.
+        found: by flag, one call with it; None where the lane's framework does not know the flag.
     """
     subject = f"{lane} fallback flags"
+    only = ""
     for flag, one in found.items():
-        if one.failure:
-            unknown = "nknown flag" in one.failure.detail
-            told = "its compiler does not know it" if unknown else one.failure.message
-            return Finding(subject, "better", f"{flag}: {told}", f"update {lane}: after a crash this flag is no help")
-    device = next(iter(found.values())).workload.device
-    only = "" if device == "gpu" else "; what they change shows on a GPU alone"
+        if one is None or one.failure:
+            why = one.failure.message if one and one.failure else "its compiler does not know it"
+            return Finding(subject, "better", f"{flag}: {why}", f"update {lane}: after a crash this flag is no help")
+        only = "" if one.workload.device == "gpu" else "; what they change shows on a GPU alone"
     return Finding(subject, "good", f"{' and '.join(found)}: known, and the model runs with each{only}")
 
 

@@ -240,7 +240,7 @@ class Stacks:
         lines: faulthandler's.
 
     Attributes:
-        where: half a sentence: the innermost frame of the main thread, or that it did not tell.
+        place: the innermost frame of the main thread, as in `in f (file.py, line 3)`; empty where it did not tell.
         text: the stacks, the main thread's first, no longer than a screen; empty where there are none.
     """
 
@@ -254,13 +254,16 @@ class Stacks:
         # faulthandler begins with the newest thread.
         *others, main = threads or [[]]
         frame = _FRAME.match(main[0]) if main else None
-        self.where = ", and did not tell where it was"
-        if frame:
-            self.where = f" in {frame['function']} ({frame['file']}, line {frame['line']})"
+        self.place = f"in {frame['function']} ({frame['file']}, line {frame['line']})" if frame else ""
         told = ["Main thread (most recent call first):", *main[:_FRAMES]] if main else []
         for other in others:
             told += ["Another thread (most recent call first):", *other[:_FRAMES]]
         self.text = "\n".join(told)[:_STACKS]
+
+    @property
+    def where(self) -> str:
+        """The place as the end of a sentence that says how the process was ended."""
+        return f" {self.place}" if self.place else ", and did not tell where it was"
 
 
 def crashed(code: int, stage: str | None = None, detail: str = "", who: str = "the worker") -> Failure:

@@ -135,7 +135,7 @@ class Launched:
         said, told, texts = self._channel.said(), [], []
         for rank, pid in self._pids.items():
             stacks = self._channel.stacks(pid)
-            told.append(f"rank {rank}{stacks.where.replace(', and', '')}")
+            told.append(f"rank {rank} {stacks.place or 'did not tell where it was'}")
             texts.append(f"Rank {rank}:\n{stacks.text}")
         during = f"during {self._stage}" if self._stage else "before their first stage"
         sentence = f"no result within the deadline of {limit:g} s; the ranks were killed {during}: {'; '.join(told)}"
