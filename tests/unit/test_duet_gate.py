@@ -347,9 +347,9 @@ def test_a_duet_that_is_ended_by_a_signal_tells_what_it_knows(run, given):
 
 def test_a_base_that_cannot_be_had_ends_the_run_in_one_sentence(run, given, monkeypatch):
     """A disk that is full."""
-    git = sides._git
+    git = sides.git
     monkeypatch.setattr(
-        sides, "_git", lambda folder, *arguments: None if "add" in arguments else git(folder, *arguments)
+        sides, "git", lambda folder, *arguments: None if "add" in arguments else git(folder, *arguments)
     )
     result = run({})
     assert result.ret == 4
