@@ -17,6 +17,7 @@ from fwbench.compare.differences import in_words, versions_that_differ
 from fwbench.compare.history import History, Point, Series, Shift, smallest
 from fwbench.record.workload import FIELDS, Workload
 from fwbench.report import units
+from fwbench.report.cases import grouped
 from fwbench.report.figures import Drawing
 from fwbench.report.look import GRID, INK, Style, looking, printable, styles
 from fwbench.report.page import asset, inline, templates
@@ -202,9 +203,7 @@ def page(histories: Sequence[History], notes: Sequence[str]) -> str:
 
 def drawings(history: History) -> list[tuple[Drawing, bool]]:
     """A figure of each workload that has a trend, with a panel a metric, and whether anything has changed in it."""
-    by_workload: dict[Workload, list[Series]] = {}
-    for series in history.series:
-        by_workload.setdefault(series.workload, []).append(series)
+    by_workload = grouped(history.series, lambda series: series.workload)
     found = [
         (_draw(history, workload, of, f"trend-{place}"), any(series.shifts for series in of))
         for place, (workload, of) in enumerate(by_workload.items())
