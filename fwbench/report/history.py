@@ -53,7 +53,7 @@ class Told:
 
 
 @dataclass(frozen=True)
-class Part:
+class MachinePart:
     """One machine's part of the page.
 
     Attributes:
@@ -211,7 +211,7 @@ def drawings(history: History) -> list[tuple[Drawing, bool]]:
     return [(drawing, changed) for drawing, changed in found if drawing is not None]
 
 
-def _part(history: History, number: int) -> Part:
+def _part(history: History, number: int) -> MachinePart:
     changed: list[tuple[Drawing, Markup]] = []
     steady: list[tuple[Drawing, Markup]] = []
     with TemporaryDirectory() as folder:
@@ -237,7 +237,7 @@ def _part(history: History, number: int) -> Part:
         for run in history.runs
     ]
     told = [tell(series, shift) for series, shift in _all(history)]
-    return Part(heading(history), summary(history), told, _repeated(told), changed, steady, list(splits), runs)
+    return MachinePart(heading(history), summary(history), told, _repeated(told), changed, steady, list(splits), runs)
 
 
 def _draw(history: History, workload: Workload, of: Sequence[Series], key: str) -> Drawing | None:

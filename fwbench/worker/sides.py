@@ -58,7 +58,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Found:
+class Against:
     """What to compare with.
 
     Attributes:
@@ -74,7 +74,7 @@ class Found:
     package: Path | None
 
 
-def find(against: str, folder: Path) -> Found:
+def find(against: str, folder: Path) -> Against:
     """Tell what a text means: where it could be both, a name is a revision, and a path an interpreter.
 
     Args:
@@ -88,7 +88,7 @@ def find(against: str, folder: Path) -> Found:
     revision = told and git(folder, "rev-parse", "--verify", f"{against}^{{commit}}")
     interpreter = shutil.which(against)
     if interpreter and (not revision or os.path.dirname(against)):
-        return Found(os.path.abspath(interpreter), None, top, _own(top))
+        return Against(os.path.abspath(interpreter), None, top, _own(top))
     if not revision:
         where = f"no revision of {top}" if told else f"{folder} is in no git repository"
         raise UserError(
@@ -100,7 +100,7 @@ def find(against: str, folder: Path) -> Found:
             f"--fwbench-against {against!r}: fwbench is part of this repository, so each side is measured with its "
             f"own, and that revision of {top} has none in {package}: give a later one."
         )
-    return Found(None, revision, top, package)
+    return Against(None, revision, top, package)
 
 
 def _own(top: Path) -> Path | None:

@@ -11,9 +11,9 @@ import time
 import pytest
 
 from fwbench.commands import check, judging
-from fwbench.commands.check import Part, _Here, play, smallest_step, with_flag
+from fwbench.commands.advice import Advice
+from fwbench.commands.check import Check, _Here, play, smallest_step, with_flag
 from fwbench.commands.cli import main
-from fwbench.commands.finding import Finding
 from fwbench.compare import duet
 from fwbench.compare.criteria import Threshold
 from fwbench.compare.duet import Fault, Pair
@@ -273,11 +273,11 @@ def test_what_disturbs_an_unchanged_benchmark_is_found():
 
 
 def part(title, run):
-    return Part(title, 10.0, run)
+    return Check(title, 10.0, run)
 
 
 def good(subject):
-    return Finding(subject, "good", "all is well")
+    return Advice(subject, "good", "all is well")
 
 
 def test_a_part_that_raises_is_a_bad_finding_and_the_others_are_run():
