@@ -13,6 +13,21 @@ class UserError(Exception):
     EXIT_CODE = 4
 
 
+class Absent(str):
+    """Why the machine has no such thing, in one sentence.
+
+    Attributes:
+        next_step: what to do about it; empty where nothing can be done.
+    """
+
+    next_step: str
+
+    def __new__(cls, reason: str, next_step: str = "") -> "Absent":
+        self = super().__new__(cls, reason)
+        self.next_step = next_step
+        return self
+
+
 def hint(name: str, known: Iterable[str]) -> str:
     """The end of a sentence on a name that nobody knows: the nearest known one, or all of them."""
     choices = list(known)

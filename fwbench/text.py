@@ -7,6 +7,7 @@ formula, on GitHub call people, and anywhere turn the direction of what follows.
 
 import re
 import unicodedata
+from collections.abc import Iterable, Sequence
 
 # What Markdown (GitHub's flavour) takes for markup, and what could be HTML or end a cell.
 _MARKUP = re.compile(r"[\\`*_~\[\]{}$!#&<>|]|^[-+=](?=\s|[-+=]|$)|^\d+(?=[.)](?:\s|$))")
@@ -47,6 +48,23 @@ def _seen(character: str) -> str:
 def cut(text: str, most: int | None) -> str:
     """The text, or its beginning where it is longer than `most` characters."""
     return text if most is None or len(text) <= most else f"{text[: most - 3]}..."
+
+
+def columns(rows: Sequence[Sequence[str]], left: int | None = None) -> list[str]:
+    """For a terminal: the lines of a table.
+
+    Args:
+        left: how many columns are set flush left, the others flush right; None: all are.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    signs = ["<" if left is None or place < left else ">" for place in range(len(widths))]
+    layout = "  ".join(f"{{:{sign}{width}}}" for sign, width in zip(signs, widths, strict=True))
+    return [layout.format(*cells).rstrip() for cells in rows]
+
+
+def row(cells: Iterable[str]) -> str:
+    """For Markdown: a row of a table, of cells that are Markdown already."""
+    return f"| {' | '.join(cells)} |"
 
 
 def cell(text: str) -> str:

@@ -5,7 +5,8 @@ import sysconfig
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from fwbench.commands.finding import Finding, Level
+from fwbench.commands.advice import Advice, Level
+from fwbench.errors import Absent
 from fwbench.machine import cuda, nvml, versions
 from fwbench.machine.disturbances import computes, unseen
 from fwbench.record.machine import AcceleratorProcess, AcceleratorState
@@ -25,17 +26,17 @@ REMEDIES = {
 }
 
 
-def findings(gpu: nvml.Gpu | nvml.NoGpu, environment: Mapping[str, str], headers: Path = _HEADERS) -> Iterator[Finding]:
+def findings(gpu: nvml.Gpu | Absent, environment: Mapping[str, str], headers: Path = _HEADERS) -> Iterator[Advice]:
     """Look at what NVML finds.
 
     Args:
         headers: of this Python, which torch.compile needs beside a C compiler.
     """
-    if isinstance(gpu, nvml.NoGpu):
-        yield Finding("GPU", "better", f"{gpu}; measuring on the CPU", gpu.next_step)
+    if isinstance(gpu, Absent):
+        yield Advice("GPU", "better", f"{gpu}; measuring on the CPU", gpu.next_step)
         return
     newest = "" if gpu.cuda is None else f" for CUDA up to {_dotted(gpu.cuda)}"
-    yield Finding("GPU", "good", f"{gpu.name}, {units.size(gpu.memory)}, driver {gpu.driver}{newest}")
+    yield Advice("GPU", "good", f"{gpu.name}, {units.size(gpu.memory)}, driver {gpu.driver}{newest}")
     yield from _cuda(gpu)
     yield from _compiler(environment, headers)
     state = gpu.state()
@@ -45,10 +46,10 @@ def findings(gpu: nvml.Gpu | nvml.NoGpu, environment: Mapping[str, str], headers
     yield from _load(state)
 
 
-def _cuda(gpu: nvml.Gpu) -> Iterator[Finding]:
+def _cuda(gpu: nvml.Gpu) -> Iterator[Advice]:
     """Of each installed framework, whether it can use the GPU with this driver."""
     if gpu.cuda is None:
-        yield Finding(
+        yield Advice(
             "CUDA",
             "bad",
             "the driver's libcuda is not found, and no framework computes without",
@@ -62,13 +63,13 @@ def _cuda(gpu: nvml.Gpu) -> Iterator[Finding]:
         subject, name = f"{framework}'s CUDA", f"{framework} {versions((framework,))[framework]}"
         step = cuda.how_to_install(framework, gpu.cuda)
         if build is None:
-            yield Finding(subject, unusable, f"{name} is built without CUDA", step)
+            yield Advice(subject, unusable, f"{name} is built without CUDA", step)
         elif framework in usable:
-            yield Finding(subject, "good", f"{name} is built for CUDA {_dotted(build)}")
+            yield Advice(subject, "good", f"{name} is built for CUDA {_dotted(build)}")
         else:
             driver = cuda.DRIVERS.get(build[0])
             needs = f"which needs driver {driver} or newer" if driver else f"which needs a driver for CUDA {build[0]}"
-            yield Finding(
+            yield Advice(
                 subject,
                 unusable,
                 f"{name} is built for CUDA {_dotted(build)}, {needs}; this driver is {gpu.driver}",
@@ -76,7 +77,7 @@ def _cuda(gpu: nvml.Gpu) -> Iterator[Finding]:
             )
 
 
-def _compiler(environment: Mapping[str, str], headers: Path) -> Iterator[Finding]:
+def _compiler(environment: Mapping[str, str], headers: Path) -> Iterator[Advice]:
     """What torch.compile needs on a GPU when it runs: Triton builds a small Python extension."""
     if not versions(("triton",)):
         return
@@ -86,39 +87,39 @@ def _compiler(environment: Mapping[str, str], headers: Path) -> Iterator[Finding
     found = next((name for name in compilers if shutil.which(name, path=environment.get("PATH"))), None)
     if found is None:
         step = "install a C compiler (`sudo apt install gcc`), or let CC name one"
-        yield Finding("C compiler", "better", "there is none, and torch-compile fails on a GPU without", step)
+        yield Advice("C compiler", "better", "there is none, and torch-compile fails on a GPU without", step)
     elif not (headers / "Python.h").exists():
         step = "install them (`sudo apt install python3-dev`)"
-        yield Finding(
+        yield Advice(
             "C compiler", "better", f"{found}, but Python's headers are missing, which torch-compile needs too", step
         )
     else:
-        yield Finding("C compiler", "good", f"{found}, which torch-compile needs on a GPU")
+        yield Advice("C compiler", "good", f"{found}, which torch-compile needs on a GPU")
 
 
-def _settings(state: AcceleratorState) -> Iterator[Finding]:
+def _settings(state: AcceleratorState) -> Iterator[Advice]:
     if state.persistent is False:
-        yield Finding("persistence", "better", "persistence mode is off", "`sudo nvidia-smi -pm 1`")
+        yield Advice("persistence", "better", "persistence mode is off", "`sudo nvidia-smi -pm 1`")
     elif state.persistent:
-        yield Finding("persistence", "good", "persistence mode is on")
+        yield Advice("persistence", "good", "persistence mode is on")
     if state.compute_mode is not None:
         found, default = state.compute_mode, "`sudo nvidia-smi -c DEFAULT`"
         if found == "default":
-            yield Finding("compute mode", "good", "default: processes may share the GPU")
+            yield Advice("compute mode", "good", "default: processes may share the GPU")
         elif found == "prohibited":
-            yield Finding("compute mode", "bad", "prohibited: nothing may compute on the GPU", default)
+            yield Advice("compute mode", "bad", "prohibited: nothing may compute on the GPU", default)
         else:
-            yield Finding("compute mode", "better", f"{found}: the two sides of a duet cannot share the GPU", default)
+            yield Advice("compute mode", "better", f"{found}: the two sides of a duet cannot share the GPU", default)
     if state.ecc is False:
         step = "`sudo nvidia-smi -e 1`, then restart"
-        yield Finding("ECC", "better", "off: errors of the memory go unseen, and records with ECC do not compare", step)
+        yield Advice("ECC", "better", "off: errors of the memory go unseen, and records with ECC do not compare", step)
     elif state.ecc:
-        yield Finding("ECC", "good", "on")
+        yield Advice("ECC", "good", "on")
 
 
-def _power(state: AcceleratorState) -> Iterator[Finding]:
+def _power(state: AcceleratorState) -> Iterator[Advice]:
     if state.clock is not None and state.most_clock is not None:
-        yield Finding(
+        yield Advice(
             "GPU clock",
             "better",
             f"{state.clock:.0f} MHz now, {state.most_clock:.0f} MHz at most; it moves with load and heat",
@@ -126,7 +127,7 @@ def _power(state: AcceleratorState) -> Iterator[Finding]:
         )
     if state.power_limit is not None and state.default_power_limit is not None:
         default = state.power_limit == state.default_power_limit
-        yield Finding(
+        yield Advice(
             "power limit",
             "good" if default else "better",
             f"{state.power_limit:.0f} W of {state.default_power_limit:.0f} W by default",
@@ -134,35 +135,35 @@ def _power(state: AcceleratorState) -> Iterator[Finding]:
         )
 
 
-def _throttling(state: AcceleratorState) -> Iterator[Finding]:
+def _throttling(state: AcceleratorState) -> Iterator[Advice]:
     if state.throttle_reasons is None:
         return
     heat = "" if state.temperature is None else f", at {state.temperature:.0f} degrees Celsius"
     if not state.throttle_reasons:
-        yield Finding("throttling", "good", f"nothing holds the clocks down{heat}")
+        yield Advice("throttling", "good", f"nothing holds the clocks down{heat}")
         return
     steps = dict.fromkeys(REMEDIES[reason] for reason in state.throttle_reasons)
     found = f"the clocks are held down by: {', '.join(state.throttle_reasons)}{heat}"
-    yield Finding("throttling", "better", found, "; ".join(steps))
+    yield Advice("throttling", "better", found, "; ".join(steps))
 
 
-def _load(state: AcceleratorState) -> Iterator[Finding]:
+def _load(state: AcceleratorState) -> Iterator[Advice]:
     """Who else computes: this process does not, so whoever is seen is somebody else."""
     busy = f", and it computes {state.utilisation:.0%} of the time" if computes(state) else ""
     screen = f"{len(state.graphics)} processes draw a screen" if state.graphics else ""
     step = "end them, or wait; `nvidia-smi` names them"
     if state.processes:
         named = ", ".join(map(_process, state.processes))
-        yield Finding("GPU load", "better", f"others hold the GPU: {named}{busy}", step)
+        yield Advice("GPU load", "better", f"others hold the GPU: {named}{busy}", step)
     elif held := unseen(state):
-        yield Finding("GPU load", "better", f"{units.size(held)} are held by processes that are not seen{busy}", step)
+        yield Advice("GPU load", "better", f"{units.size(held)} are held by processes that are not seen{busy}", step)
     elif busy:
-        yield Finding("GPU load", "better", f"{screen or 'no process is seen'}{busy}", step)
+        yield Advice("GPU load", "better", f"{screen or 'no process is seen'}{busy}", step)
     elif state.processes is None:
         step = "ask `nvidia-smi` on the host"
-        yield Finding("GPU load", "better", "the driver does not tell who computes on the GPU", step)
+        yield Advice("GPU load", "better", "the driver does not tell who computes on the GPU", step)
     else:
-        yield Finding("GPU load", "good", f"nobody else computes on the GPU{screen and f'; {screen}'}")
+        yield Advice("GPU load", "good", f"nobody else computes on the GPU{screen and f'; {screen}'}")
 
 
 def _process(process: AcceleratorProcess) -> str:

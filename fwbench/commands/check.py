@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fwbench.commands import judging
-from fwbench.commands.finding import Finding
+from fwbench.commands.advice import Advice
 from fwbench.compare import duet
 from fwbench.compare.criteria import CRITERIA
 from fwbench.errors import UserError
@@ -26,7 +26,7 @@ from fwbench.record.lanes import LANES, Lane
 from fwbench.record.measurement import Measurement
 from fwbench.record.workload import PRECISIONS, Workload
 from fwbench.suite.profiles import PROFILES
-from fwbench.worker.client import PACKAGE, Workers, added
+from fwbench.worker.client import PACKAGE, Workers, added, milder
 from fwbench.worker.pairs import Pairs
 from fwbench.worker.sides import sides
 
@@ -47,7 +47,7 @@ _STEPS = 1000
 
 
 @dataclass(frozen=True)
-class Part:
+class Check:
     """One of the things that are run.
 
     Attributes:
@@ -58,10 +58,10 @@ class Part:
 
     title: str
     seconds: float
-    run: Callable[[], Sequence[Finding]]
+    run: Callable[[], Sequence[Advice]]
 
 
-def check(here: Machine, tell: Callable[[str], None]) -> tuple[list[Finding], list[Measurement]]:
+def check(here: Machine, tell: Callable[[str], None]) -> tuple[list[Advice], list[Measurement]]:
     """Run everything that can be run here, and judge it.
 
     Args:
@@ -77,19 +77,19 @@ def check(here: Machine, tell: Callable[[str], None]) -> tuple[list[Finding], li
 
 
 def play(
-    parts: Sequence[Part], tell: Callable[[str], None], until: float, now: Callable[[], float] = time.monotonic
-) -> list[Finding]:
+    parts: Sequence[Check], tell: Callable[[str], None], until: float, now: Callable[[], float] = time.monotonic
+) -> list[Advice]:
     """Run parts one after another; what one of them raises is a finding, and the others are run.
 
     Args:
         until: no part begins later than this.
     """
     tell(f"{_span(parts)} on two idle cores, {_LIMIT / 60:.0f} minutes at most")
-    findings: list[Finding] = []
+    findings: list[Advice] = []
     for number, part in enumerate(parts):
         if now() >= until:
             step = "end what else runs, and check again"
-            findings.append(Finding(part.title, "better", f"not run: {_LIMIT / 60:.0f} minutes had passed", step))
+            findings.append(Advice(part.title, "better", f"not run: {_LIMIT / 60:.0f} minutes had passed", step))
             continue
         tell(f"[{number + 1}/{len(parts)}] {part.title}, {_span(parts[number:])} to go")
         try:
@@ -97,7 +97,7 @@ def play(
         except Exception as error:
             step = "correct that and check again; without it this part of the machine is unknown"
             sentence = str(error) if isinstance(error, UserError) else described(error)
-            findings.append(Finding(part.title, "bad", sentence, step))
+            findings.append(Advice(part.title, "bad", sentence, step))
     return findings
 
 
@@ -121,7 +121,7 @@ class _Here:
         """End the workers."""
         self._workers.close()
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[Check]:
         """In the order in which they are run: idle power is read before anything has run."""
         lanes = installed()
         compared = [lane for lane in lanes if "ci" in lane.profiles]
@@ -129,22 +129,22 @@ class _Here:
         found = []
         # Of a counter that there is not, doctor has told the reason.
         if not isinstance(meter, str):
-            found.append(Part("energy", _POLLS / 1000, partial(self._energy, meter)))
-        found += [Part(lane.name, 15.0, partial(self._lane, lane)) for lane in lanes]
+            found.append(Check("energy", _POLLS / 1000, partial(self._energy, meter)))
+        found += [Check(lane.name, 15.0, partial(self._lane, lane)) for lane in lanes]
         found += [
-            Part(f"{lane.name} fallback flags", 3.0 * len(lane.fallback), partial(self._fallback, lane))
+            Check(f"{lane.name} fallback flags", 3.0 * len(lane.fallback), partial(self._fallback, lane))
             for lane in lanes
             if lane.fallback
         ]
-        found.append(Part("lanes", 0.0, lambda: judging.measurable(self._latencies)))
-        found.append(Part("matrix products", 0.0, lambda: judging.matrix_products(self.measured)))
-        found.append(Part("ceilings", 0.0, lambda: judging.ceilings(self.measured)))
-        found.append(Part("clock", 1.0, self._clock))
+        found.append(Check("lanes", 0.0, lambda: judging.measurable(self._latencies)))
+        found.append(Check("matrix products", 0.0, lambda: judging.matrix_products(self.measured)))
+        found.append(Check("ceilings", 0.0, lambda: judging.ceilings(self.measured)))
+        found.append(Check("clock", 1.0, self._clock))
         if compared:
-            found.append(Part("duet", 12.0 * len(compared), partial(self._duet, compared)))
+            found.append(Check("duet", 12.0 * len(compared), partial(self._duet, compared)))
         return found
 
-    def others(self) -> list[Finding]:
+    def others(self) -> list[Advice]:
         """What others did while all of it ran; asked when our own processes have ended."""
         found = [judging.other_load(self._load.read(), self._load.cpus, time.monotonic() - self._begun)]
         if isinstance(self._gpu, nvml.Gpu):
@@ -152,11 +152,11 @@ class _Here:
             found.append(judging.neighbours(max(self._before, _processes(self._gpu))))
         return found
 
-    def _energy(self, meter: Counter) -> list[Finding]:
+    def _energy(self, meter: Counter) -> list[Advice]:
         changes = moves(meter, _POLLS, time.perf_counter)
         return [judging.energy_counter(meter.name, changes, meter.fault)]
 
-    def _lane(self, lane: Lane) -> list[Finding]:
+    def _lane(self, lane: Lane) -> list[Advice]:
         """Fresh processes in IEEE float32, and one in every other arithmetic."""
         first = self._measure(lane.name)
         found = {"fp32": first}
@@ -175,20 +175,20 @@ class _Here:
             findings.append(judging.graphs(lane.name, first.settings["cudagraphs"]))
         return findings
 
-    def _fallback(self, lane: Lane) -> list[Finding]:
+    def _fallback(self, lane: Lane) -> list[Advice]:
         """A call with ever more of its fallback flags, as after a crash, of a lane that runs without them."""
         if lane.name not in self._latencies:
             return []
-        found = {}
+        found: dict[str, Measurement | None] = {flag: None for _, flag in lane.fallback}
         with contextlib.ExitStack() as flags:
-            for variable, flag in lane.fallback:
+            for *_, (variable, flag) in milder(lane, sys.executable, dict(os.environ)):
                 flags.enter_context(with_flag(os.environ, variable, flag))
                 # The workers of a server have the variables that it was started with.
                 with contextlib.closing(Workers(self._machine, self._machine.device, {}, self._project)) as workers:
                     found[flag] = self._measure(lane.name, smoke=True, workers=workers)
         return [judging.fallback(lane.name, found)]
 
-    def _clock(self) -> list[Finding]:
+    def _clock(self) -> list[Advice]:
         empty = self._measure("noop", model="noop")
         if empty.failure:
             raise RuntimeError(empty.failure.message)
@@ -196,7 +196,7 @@ class _Here:
             return []
         return [judging.clock(smallest_step(), statistics.median(empty.samples), min(self._latencies.values()))]
 
-    def _duet(self, lanes: Sequence[Lane]) -> list[Finding]:
+    def _duet(self, lanes: Sequence[Lane]) -> list[Advice]:
         here = self._machine
         if here.device == "cpu":  # as in every duet
             here = dataclasses.replace(here, threads=1)
@@ -270,5 +270,5 @@ def _processes(gpu: nvml.Gpu | str) -> int:
     return len(gpu.state().processes or ()) if isinstance(gpu, nvml.Gpu) else 0
 
 
-def _span(parts: Sequence[Part]) -> str:
+def _span(parts: Sequence[Check]) -> str:
     return f"about {sum(part.seconds for part in parts):.0f} s"

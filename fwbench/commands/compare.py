@@ -5,7 +5,8 @@ from pathlib import Path
 
 from fwbench.compare import evidence
 from fwbench.compare.criteria import CRITERIA, parse
-from fwbench.compare.saved import UNTESTED, compare
+from fwbench.compare.saved import compare
+from fwbench.compare.testing import UNTESTED
 from fwbench.errors import UserError
 from fwbench.record.reading import read
 from fwbench.report import summaries, verdicts

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from fwbench.commands import accelerator, sending
-from fwbench.commands.finding import Finding, lines, sound
+from fwbench.commands.advice import Advice, lines, sound
+from fwbench.errors import Absent
 from fwbench.machine import Machine, cpu_vendor, machine, nvml, versions
 from fwbench.machine.load import OtherLoad, busy
-from fwbench.meters.energy import counter
+from fwbench.meters.energy import Counter, counter
 from fwbench.record import files
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Measurement
@@ -51,11 +52,11 @@ def examine(
     environment: Mapping[str, str] = os.environ,
     system: Path = Path("/sys"),
     sleep: Callable[[float], None] = time.sleep,
-    gpu: nvml.Gpu | nvml.NoGpu | None = None,
-    energy: Callable[[str], object] = counter,
+    gpu: nvml.Gpu | Absent | None = None,
+    energy: Callable[[str], Counter | Absent] = counter,
     python: tuple[int, int, int] = sys.version_info[:3],
     vendor: str | None = None,
-) -> list[Finding]:
+) -> list[Advice]:
     """Look at everything that numbers depend on; changes nothing and imports no framework.
 
     Args:
@@ -107,7 +108,7 @@ def _run(options: argparse.Namespace) -> int:
     return 0 if sound(findings) else 1
 
 
-def _lanes(python: tuple[int, ...]) -> Iterator[Finding]:
+def _lanes(python: tuple[int, ...]) -> Iterator[Advice]:
     """Of each lane, whether what it needs is installed here, and where it comes from."""
     lanes = [lane for lane in LANES.values() if not lane.internal]
     installed = {lane.name: versions(lane.distributions) for lane in lanes}
@@ -118,11 +119,11 @@ def _lanes(python: tuple[int, ...]) -> Iterator[Finding]:
         missing = lacking[lane.name]
         if not missing:
             found = ", ".join(f"{name} {version}" for name, version in installed[lane.name].items())
-            yield Finding(lane.name, "good", f"{found}{source}")
+            yield Advice(lane.name, "good", f"{found}{source}")
             continue
         # fwbench's own lanes have extras of their frameworks' names.
         wanted = f"'fwbench[{lane.framework}]'" if lane.package == "fwbench" else " ".join(missing)
-        yield Finding(
+        yield Advice(
             lane.name,
             "better" if any_whole else "bad",
             f"not installed in {sys.executable}, Python {_dotted(python)}: {', '.join(missing)}{source}",
@@ -130,19 +131,19 @@ def _lanes(python: tuple[int, ...]) -> Iterator[Finding]:
         )
 
 
-def _python(version: tuple[int, ...]) -> Finding:
+def _python(version: tuple[int, ...]) -> Advice:
     """Whether newer frameworks could be had with a newer Python, or would run better."""
     here = _dotted(version)
     wanting = {what: needed for what, needed in NEEDS_PYTHON.items() if version < needed}
     if wanting:
         found = ", ".join(f"{what} needs Python {_dotted(needed)} or newer" for what, needed in wanting.items())
         newest = _dotted(max(wanting.values()))
-        return Finding("Python", "better", f"{found}; this is {here}", f"install fwbench with Python {newest} or newer")
+        return Advice("Python", "better", f"{found}; this is {here}", f"install fwbench with Python {newest} or newer")
     if version == (3, 13, 0):
         # PyTorch's own warning (torch/_dynamo/guards.py).
         found = f"{here}, on which calls of the lane torch-compile may take longer than from 3.13.1 on"
-        return Finding("Python", "better", found, "install fwbench with Python 3.13.1 or newer, or 3.12")
-    return Finding("Python", "good", here)
+        return Advice("Python", "better", found, "install fwbench with Python 3.13.1 or newer, or 3.12")
+    return Advice("Python", "good", here)
 
 
 def _dotted(version: tuple[int, ...]) -> str:
@@ -153,20 +154,18 @@ def _with_version(package: str) -> str:
     return " ".join((package, *versions((package,)).values()))
 
 
-def _energy(device: str, meter: object) -> Finding:
-    if not isinstance(meter, str):
-        return Finding("energy", "good", str(getattr(meter, "name", meter)))
-    step = "energy stays absent from the records, with this reason"
-    if "root" in meter:
-        step = "`sudo chmod -R a+r /sys/class/powercap/*/energy_uj`, until the next start"
-    return Finding("energy", "better", f"of the {device}: {meter}", step)
+def _energy(device: str, meter: Counter | Absent) -> Advice:
+    if not isinstance(meter, Absent):
+        return Advice("energy", "good", meter.name)
+    step = meter.next_step or "energy stays absent from the records, with this reason"
+    return Advice("energy", "better", f"of the {device}: {meter}", step)
 
 
-def _cpus(here: Machine, vendor: str) -> Iterator[Finding]:
+def _cpus(here: Machine, vendor: str) -> Iterator[Advice]:
     found = f"{here.cpu} ({vendor}), {here.threads} physical cores for every lane, {units.size(here.memory)}"
-    yield Finding("CPU", "good", found)
+    yield Advice("CPU", "good", found)
     if here.device == "cpu" and vendor == "AuthenticAMD":
-        yield Finding(
+        yield Advice(
             "matrix products",
             "better",
             "PyTorch's library for them, MKL, takes a slow path on AMD's CPUs: about half of what XLA reaches",
@@ -174,55 +173,55 @@ def _cpus(here: Machine, vendor: str) -> Iterator[Finding]:
         )
 
 
-def _governor(system: Path) -> Finding:
+def _governor(system: Path) -> Advice:
     files = sorted(system.glob("devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor"))
     governors = sorted({text for path in files if (text := _content(path))})
     if not governors:
-        return Finding(
+        return Advice(
             "CPU governor",
             "better",
             "the system shows none: a virtual machine, or no frequency scaling",
             "prefer a machine of your own for CPU numbers, or several runs (fwbench report takes them together)",
         )
     if governors == ["performance"]:
-        return Finding("CPU governor", "good", "performance")
-    return Finding("CPU governor", "better", ", ".join(governors), "`sudo cpupower frequency-set -g performance`")
+        return Advice("CPU governor", "good", "performance")
+    return Advice("CPU governor", "better", ", ".join(governors), "`sudo cpupower frequency-set -g performance`")
 
 
-def _boost(system: Path) -> Finding:
+def _boost(system: Path) -> Advice:
     intel = _content(system / "devices/system/cpu/intel_pstate/no_turbo")
     boost = _content(system / "devices/system/cpu/cpufreq/boost")
     if intel == "" and boost == "":
-        return Finding("CPU boost", "good", "the system shows no switch")
+        return Advice("CPU boost", "good", "the system shows no switch")
     if intel == "1" or boost == "0":
-        return Finding("CPU boost", "good", "off: the clock does not depend on heat")
+        return Advice("CPU boost", "good", "off: the clock does not depend on heat")
     path = "intel_pstate/no_turbo" if intel else "cpufreq/boost"
     step = f"for steadier, slower numbers: `echo {1 if intel else 0} | sudo tee /sys/devices/system/cpu/{path}`"
-    return Finding("CPU boost", "better", "on: the clock moves with load and heat", step)
+    return Advice("CPU boost", "better", "on: the clock moves with load and heat", step)
 
 
-def _other_load(sleep: Callable[[float], None]) -> Finding:
+def _other_load(sleep: Callable[[float], None]) -> Advice:
     watch = OtherLoad()
     sleep(_WATCHED)
     load = watch.read()
     if load.value is None:
-        return Finding("other load", "better", str(load.reason), "watch the machine yourself")
+        return Advice("other load", "better", str(load.reason), "watch the machine yourself")
     found = f"{load.value:.0%} of the CPUs, over {_WATCHED:g} s"
     if load.value > busy(watch.cpus):
-        return Finding("other load", "better", found, "end what else runs; `top` names it")
-    return Finding("other load", "good", found)
+        return Advice("other load", "better", found, "end what else runs; `top` names it")
+    return Advice("other load", "good", found)
 
 
-def _environment(environment: Mapping[str, str]) -> Iterator[Finding]:
+def _environment(environment: Mapping[str, str]) -> Iterator[Advice]:
     lanes = [lane for lane in LANES.values() if not lane.internal]
     caches = sorted({variable for lane in lanes for variable in lane.caches})
     told = [f"{variable} is set; " for variable in caches if environment.get(variable)]
-    yield Finding("compiler caches", "good", f"{''.join(told)}workers start with empty ones, so compile times are true")
+    yield Advice("compiler caches", "good", f"{''.join(told)}workers start with empty ones, so compile times are true")
     prefixes = ("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD", *(prefix for lane in lanes for prefix in lane.recorded))
     overridden = {variable for lane in lanes for variable in (*lane.environment, *lane.caches, *lane.sharing)}
     changed = sorted(name for name in environment if name.startswith(prefixes) and name not in overridden)
     if changed:
-        yield Finding(
+        yield Advice(
             "environment",
             "better",
             f"{', '.join(changed)} set: workers inherit that, and records say so",
@@ -230,19 +229,19 @@ def _environment(environment: Mapping[str, str]) -> Iterator[Finding]:
         )
 
 
-def _host_memory(clear: Path = Path("/proc/self/clear_refs")) -> Finding:
+def _host_memory(clear: Path = Path("/proc/self/clear_refs")) -> Advice:
     if os.access(clear, os.W_OK):
-        return Finding("host memory", "good", "the kernel lets the peak be reset before each reading")
-    return Finding(
+        return Advice("host memory", "good", "the kernel lets the peak be reset before each reading")
+    return Advice(
         "host memory", "better", "the kernel does not let the peak be reset, so it is absent", "measure on Linux"
     )
 
 
-def _storage(folder: Path = STORAGE) -> Finding:
+def _storage(folder: Path = STORAGE) -> Advice:
     nearest = folder if folder.exists() else folder.absolute().parent
     if os.access(nearest, os.W_OK):
-        return Finding("storage", "good", str(folder.absolute()))
-    return Finding("storage", "bad", f"{nearest} cannot be written", "change to a folder of your own")
+        return Advice("storage", "good", str(folder.absolute()))
+    return Advice("storage", "bad", f"{nearest} cannot be written", "change to a folder of your own")
 
 
 def _content(path: Path) -> str:

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 
-from fwbench.commands.finding import Finding, Level
+from fwbench.commands.advice import Advice, Level
 from fwbench.compare.criteria import CRITERIA
 from fwbench.compare.duet import Comparison
 from fwbench.compare.statistics import THRESHOLD
@@ -21,7 +21,7 @@ NEGLIGIBLE = THRESHOLD / 2
 _QUIET = "end what else runs, `top` names it, and check again"
 
 
-def arithmetic(lane: str, found: Mapping[str, Measurement]) -> Finding:
+def arithmetic(lane: str, found: Mapping[str, Measurement]) -> Advice:
     """Whether a lane computes in the arithmetic that it is asked for.
 
     Args:
@@ -30,25 +30,25 @@ def arithmetic(lane: str, found: Mapping[str, Measurement]) -> Finding:
     """
     subject = f"{lane} arithmetic"
     if found["fp32"].failure and found["fp32"].failure.kind == "unavailable":
-        return Finding(subject, "better", found["fp32"].failure.message, _after(lane, found["fp32"]))
+        return Advice(subject, "better", found["fp32"].failure.message, _after(lane, found["fp32"]))
     lacking = [name for name, one in found.items() if name != "fp32" and _kind(one) == "unavailable"]
     for name, one in found.items():
         if one.failure and name not in lacking:
-            return Finding(subject, "bad", f"{name}: {one.failure.message}", _after(lane, one))
+            return Advice(subject, "bad", f"{name}: {one.failure.message}", _after(lane, one))
     proved = [f"{name} (relative error {_error(one):.1e})" for name, one in found.items() if name not in lacking]
     absent = f"; this device has no {' or '.join(lacking)}" if lacking else ""
-    return Finding(subject, "good", f"{', '.join(proved)}, as asked for{absent}")
+    return Advice(subject, "good", f"{', '.join(proved)}, as asked for{absent}")
 
 
-def measurable(lanes: Collection[str]) -> list[Finding]:
+def measurable(lanes: Collection[str]) -> list[Advice]:
     """Nothing where any of the lanes that are installed could be measured."""
     if lanes:
         return []
     step = "correct what is said of one of them"
-    return [Finding("lanes", "bad", "none that is installed here can be measured", step)]
+    return [Advice("lanes", "bad", "none that is installed here can be measured", step)]
 
 
-def agreement(lane: str, processes: Sequence[Measurement]) -> Finding:
+def agreement(lane: str, processes: Sequence[Measurement]) -> Advice:
     """Whether fresh processes find the same latency: two, and where these differ by more than is usual a third.
 
     A gate against a saved record counts no difference below its threshold, so one up to there does no harm. The report
@@ -59,9 +59,7 @@ def agreement(lane: str, processes: Sequence[Measurement]) -> Finding:
     subject = f"{lane} processes"
     for one in processes:
         if one.failure:
-            return Finding(
-                subject, "bad", f"one of several fresh ones failed: {one.failure.message}", _after(lane, one)
-            )
+            return Advice(subject, "bad", f"one of several fresh ones failed: {one.failure.message}", _after(lane, one))
     medians = sorted(statistics.median(one.samples) for one in processes)
     apart = medians[-1] / medians[0]
     nearest = min(larger / smaller for smaller, larger in pairwise(medians))
@@ -69,35 +67,34 @@ def agreement(lane: str, processes: Sequence[Measurement]) -> Finding:
     assert saved is not None
     found = f"{' and '.join(map(units.seconds, medians))}, {apart - 1:.1%} apart"
     if apart <= 1 + saved.share:
-        return Finding(subject, "good", found)
+        return Advice(subject, "good", found)
     if any(map(loaded, processes)):
         load = max(one.value("other_load") or 0.0 for one in processes)
-        return Finding(subject, "better", f"{found}, while others used {load:.1%} of the CPUs", _QUIET)
+        return Advice(subject, "better", f"{found}, while others used {load:.1%} of the CPUs", _QUIET)
     if nearest <= UNCHANGED_CODE:
         step = "trust several processes rather than one: --fwbench-set=processes=5, or compare by --fwbench-against"
-        return Finding(subject, "better", found, step)
+        return Advice(subject, "better", found, step)
     step = "no single run can be trusted here: use another machine, or --fwbench-set=processes=5 and --fwbench-against"
-    return Finding(subject, "bad", f"{found}: the same program would look like another", step)
+    return Advice(subject, "bad", f"{found}: the same program would look like another", step)
 
 
-def fallback(lane: str, found: Mapping[str, Measurement]) -> Finding:
+def fallback(lane: str, found: Mapping[str, Measurement | None]) -> Advice:
     """Whether what a lane is run with again after a crash on a GPU can be had.
 
     Args:
-        found: by flag, one call with it.
+        found: by flag, one call with it; None where the lane's framework does not know the flag.
     """
     subject = f"{lane} fallback flags"
+    only = ""
     for flag, one in found.items():
-        if one.failure:
-            unknown = "nknown flag" in one.failure.detail
-            told = "its compiler does not know it" if unknown else one.failure.message
-            return Finding(subject, "better", f"{flag}: {told}", f"update {lane}: after a crash this flag is no help")
-    device = next(iter(found.values())).workload.device
-    only = "" if device == "gpu" else "; what they change shows on a GPU alone"
-    return Finding(subject, "good", f"{' and '.join(found)}: known, and the model runs with each{only}")
+        if one is None or one.failure:
+            why = one.failure.message if one and one.failure else "its compiler does not know it"
+            return Advice(subject, "better", f"{flag}: {why}", f"update {lane}: after a crash this flag is no help")
+        only = "" if one.workload.device == "gpu" else "; what they change shows on a GPU alone"
+    return Advice(subject, "good", f"{' and '.join(found)}: known, and the model runs with each{only}")
 
 
-def graphs(lane: str, outcome: str) -> Finding:
+def graphs(lane: str, outcome: str) -> Advice:
     """Whether a lane that asks for CUDA graphs replays them.
 
     Args:
@@ -105,33 +102,33 @@ def graphs(lane: str, outcome: str) -> Finding:
     """
     subject = f"{lane} CUDA graphs"
     if "replayed" in outcome and "skipped" not in outcome:
-        return Finding(subject, "good", outcome)
+        return Advice(subject, "good", outcome)
     step = "its kernels are launched one by one; compile the network in a script with TORCH_LOGS=cudagraphs to see why"
-    return Finding(subject, "better", outcome, step)
+    return Advice(subject, "better", outcome, step)
 
 
-def unchanged_duet(lane: str, comparison: Comparison) -> Finding:
+def unchanged_duet(lane: str, comparison: Comparison) -> Advice:
     """Whether a duet of a program with itself calls it unchanged, as it must."""
     subject = f"{lane} duet"
     if comparison.fault:
         if comparison.fault.failure.kind == "timed_out":
-            return Finding(subject, "better", comparison.note, _QUIET)
+            return Advice(subject, "better", comparison.note, _QUIET)
         step = f"--fwbench-against cannot be used with {lane} here; compare saved runs: `fwbench compare`"
-        return Finding(subject, "bad", f"{comparison.kind}: {comparison.note}", step)
+        return Advice(subject, "bad", f"{comparison.kind}: {comparison.note}", step)
     # Those that made it what it is.
     grave = {metric: verdict for metric, verdict in comparison.verdicts.items() if verdict.kind == comparison.kind}
     told = ", ".join(f"{metric} {verdict.ratio - 1:+.1%}" for metric, verdict in grave.items())
     pairs = max(verdict.pairs for verdict in grave.values())
     found = f"the same program twice is {comparison.kind}: {told}, of {pairs} pairs"
     if comparison.kind == "unchanged":
-        return Finding(subject, "good", found)
+        return Advice(subject, "good", found)
     if comparison.kind == "inconclusive":
-        return Finding(subject, "better", found, _QUIET)
+        return Advice(subject, "better", found, _QUIET)
     step = "do not gate on this machine: `fwbench selftest` tells how often its verdicts are false"
-    return Finding(subject, "bad", found, step)
+    return Advice(subject, "bad", found, step)
 
 
-def clock(resolution: float, empty_round: float, shortest: float) -> Finding:
+def clock(resolution: float, empty_round: float, shortest: float) -> Advice:
     """Whether the clock, and what the harness does around a call, are too small to count.
 
     Args:
@@ -145,13 +142,13 @@ def clock(resolution: float, empty_round: float, shortest: float) -> Finding:
         f"{share:.2%} of the shortest latency here, {units.seconds(shortest)}"
     )
     if share <= NEGLIGIBLE:
-        return Finding("clock", "good", found)
+        return Advice("clock", "good", found)
     level: Level = "better" if share < 1 else "bad"
     least = max(resolution, empty_round) / NEGLIGIBLE
-    return Finding("clock", level, found, f"trust no latency below {units.seconds(least)}: choose larger batches")
+    return Advice("clock", level, found, f"trust no latency below {units.seconds(least)}: choose larger batches")
 
 
-def energy_counter(name: str, changes: Sequence[tuple[float, float]], fault: str = "") -> Finding:
+def energy_counter(name: str, changes: Sequence[tuple[float, float]], fault: str = "") -> Advice:
     """Whether an energy counter moves, and often enough for the windows that it is read over.
 
     At either end of a window it lags by up to a period. Both may be half of what a gate against a saved record counts.
@@ -163,10 +160,10 @@ def energy_counter(name: str, changes: Sequence[tuple[float, float]], fault: str
         fault: why its readings cannot be believed, as one of them has shown.
     """
     if fault:
-        return Finding("energy", "better", fault, "energy stays absent from the records, with this reason")
+        return Advice("energy", "better", fault, "energy stays absent from the records, with this reason")
     if len(changes) < 2:
         step = "read no energy here: update the driver, or use a GPU of your own instead of a share of one"
-        return Finding("energy", "bad", f"{name}: moved no more than once within seconds", step)
+        return Advice("energy", "bad", f"{name}: moved no more than once within seconds", step)
     (begun, least), (ended, most) = changes[0], changes[-1]
     period = statistics.median(later - earlier for (earlier, _), (later, _) in pairwise(changes))
     window = PROFILES["ci"].energy_time
@@ -178,11 +175,11 @@ def energy_counter(name: str, changes: Sequence[tuple[float, float]], fault: str
     counts = CRITERIA["energy"].saved
     assert counts is not None
     if share <= counts.share / 2:
-        return Finding("energy", "good", found)
-    return Finding("energy", "better", found, f"believe no difference in energy of less than {2 * share:.0%}")
+        return Advice("energy", "good", found)
+    return Advice("energy", "better", found, f"believe no difference in energy of less than {2 * share:.0%}")
 
 
-def matrix_products(measured: Sequence[Measurement]) -> list[Finding]:
+def matrix_products(measured: Sequence[Measurement]) -> list[Advice]:
     """Whether a lane multiplies matrices far more slowly than another one; nothing where none was timed undisturbed."""
     findings = []
     for precision, found in products.rates(measured).items():
@@ -190,13 +187,13 @@ def matrix_products(measured: Sequence[Measurement]) -> list[Finding]:
         if slow := products.behind(found):
             lanes = " or ".join(slow)
             step = f"no documented setting mends it: mind it where {lanes} is compared in networks of large ones"
-            findings.append(Finding("matrix products", "better", said, step))
+            findings.append(Advice("matrix products", "better", said, step))
         else:
-            findings.append(Finding("matrix products", "good", said))
+            findings.append(Advice("matrix products", "good", said))
     return findings
 
 
-def ceilings(measured: Sequence[Measurement]) -> list[Finding]:
+def ceilings(measured: Sequence[Measurement]) -> list[Advice]:
     """What every row of a report is held against here: the best of all lanes, in each precision, and of memory."""
     highest = limits.ceilings(measured)
     told = [
@@ -207,37 +204,37 @@ def ceilings(measured: Sequence[Measurement]) -> list[Finding]:
     if highest.bandwidth:
         told.append(f"memory {units.byte_rate(highest.bandwidth.value or 0.0)}")
     if highest.disturbed:
-        return [Finding("ceilings", "better", ", ".join(told), _QUIET)]
-    return [Finding("ceilings", "good", ", ".join(told))] if told else []
+        return [Advice("ceilings", "better", ", ".join(told), _QUIET)]
+    return [Advice("ceilings", "good", ", ".join(told))] if told else []
 
 
-def other_load(load: Metric, cpus: int, seconds: float) -> Finding:
+def other_load(load: Metric, cpus: int, seconds: float) -> Advice:
     """Whether others used so many CPUs while all of this ran, which took so many seconds."""
     if load.value is None:
-        return Finding("other load", "better", str(load.reason), "watch the machine yourself")
+        return Advice("other load", "better", str(load.reason), "watch the machine yourself")
     found = f"{load.value:.1%} of the CPUs, over the {seconds:.0f} s of these checks"
     if load.value > busy(cpus):
-        return Finding("other load", "better", found, _QUIET)
-    return Finding("other load", "good", found)
+        return Advice("other load", "better", found, _QUIET)
+    return Advice("other load", "good", found)
 
 
-def disturbed(measured: Sequence[Measurement]) -> Finding:
+def disturbed(measured: Sequence[Measurement]) -> Advice:
     """Whether anything disturbed what was measured on the GPU, as rows of a report would say of the same programs."""
     found = [(m.workload.lane, each) for m in measured for each in disturbances([m]) if each.cause != LOAD]
     if not found:
-        return Finding("disturbances", "good", f"none in {len(measured)} measurements")
+        return Advice("disturbances", "good", f"none in {len(measured)} measurements")
     causes = {each.cause: f"{each.cause.happened} ({each.detail}, {lane})" for lane, each in reversed(found)}
     steps = ". ".join(cause.next_step for cause in causes)
     count = f"{len(found)} in {len(measured)} measurements"
-    return Finding("disturbances", "better", f"{count}: {'; '.join(causes.values())}", steps)
+    return Advice("disturbances", "better", f"{count}: {'; '.join(causes.values())}", steps)
 
 
-def neighbours(processes: int) -> Finding:
+def neighbours(processes: int) -> Advice:
     """Whether other processes held the GPU before ours ran or after them."""
     if processes:
         step = "end them, `nvidia-smi` names them, and check again"
-        return Finding("GPU load", "better", f"{processes} other processes hold the GPU", step)
-    return Finding("GPU load", "good", "no other process before or after these checks")
+        return Advice("GPU load", "better", f"{processes} other processes hold the GPU", step)
+    return Advice("GPU load", "good", "no other process before or after these checks")
 
 
 def _error(found: Measurement) -> float:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from fwbench import text
 from fwbench.machine import versions
 from fwbench.models import CATALOG
 from fwbench.record.lanes import LANES
@@ -59,7 +60,7 @@ def _run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(everything, indent=1))
         return 0
-    columns: dict[str, Callable[[dict[str, Any]], tuple[str, ...]]] = {
+    cells: dict[str, Callable[[dict[str, Any]], tuple[str, ...]]] = {
         "models": lambda row: (row["name"], row["title"], f"{row['parameters']:,}", f"{row['macs'] / 1e9:.3g} GMAC"),
         "frameworks": lambda row: (
             row["name"],
@@ -71,9 +72,5 @@ def _run(options: argparse.Namespace) -> int:
     }
     for kind, rows in everything.items():
         print(f"{kind}:")
-        cells = [columns[kind](row) for row in rows]
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        for row in cells:
-            print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-        print()
+        print(*(f"  {shown}" for shown in text.columns([cells[kind](row) for row in rows])), "", sep="\n")
     return 0

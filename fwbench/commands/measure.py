@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import functools
 import json
 import os
 import sys
@@ -28,6 +29,7 @@ from fwbench.record.workload import FIELDS, Workload
 from fwbench.suite.profiles import PROFILES
 from fwbench.worker.client import RANK, Workers, command, environment
 from fwbench.worker.launching import Launched
+from fwbench.worker.memory import watched
 from fwbench.worker.ranks import DEADLINE, JOB, Place, RankError, place
 
 _FAILED = 1
@@ -101,7 +103,7 @@ def _in_ranks(here: Place, job: Mapping[str, Any], workload: Workload, tell: Any
     variables[JOB] = json.dumps({**job, "machine": False, "lane": lane.to_json(), "joining": DEADLINE, "threads": True})
     limit = job["protocol"]["deadline"]
     launched = Launched(command(sys.executable, RANK), variables, here.rank)
-    return launched.measure(workload, limit, tell)
+    return watched(functools.partial(launched.measure, workload, limit, tell))
 
 
 def _workload(texts: Sequence[str], size: int) -> Workload:

@@ -264,7 +264,7 @@ def _html(out: Path, found: list[Section], tell: Tell) -> list[Path]:
             saved.append((drawing, figures.save(drawing, section.folder / "figures" / f"{drawing.key}.svg")))
         paths += [path for _, path in saved]
         parts.append(
-            page.Part(
+            page.Section(
                 section.heading,
                 section.headline,
                 section.remarks,

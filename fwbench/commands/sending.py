@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import fwbench
-from fwbench.commands.finding import Finding, sound
+from fwbench.commands.advice import Advice, sound
 from fwbench.machine import Machine, nvml, versions
 from fwbench.record.lanes import LANES, RECORDED
 from fwbench.record.measurement import Measurement
@@ -21,14 +21,14 @@ from fwbench.record.measurement import Measurement
 _FOLDERS = re.compile(r"(?<![\w.~/])~?/(?:[^\s/\"'`:;,()\[\]{}<>=]+/)*(?=[^\s/])")
 
 
-def findings(found: Sequence[Finding]) -> dict[str, Any]:
+def findings(found: Sequence[Advice]) -> dict[str, Any]:
     """What was found, as JSON primitives."""
     return {"sound": sound(found), "findings": [dataclasses.asdict(finding) for finding in found]}
 
 
 def report(
     here: Machine,
-    found: Sequence[Finding],
+    found: Sequence[Advice],
     measured: Sequence[Measurement],
     environment: Mapping[str, str] = os.environ,
 ) -> str:

@@ -72,7 +72,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Found:
+class Changes:
     """What a series holds.
 
     Attributes:
@@ -107,7 +107,7 @@ class _Ramp:
         return math.sqrt(float(np.sum((risen - risen.mean()) ** 2)))
 
 
-def find(values: Sequence[float], floor: float, least: float) -> Found:
+def find(values: Sequence[float], floor: float, least: float) -> Changes:
     """The changes of a series.
 
     Args:
@@ -117,16 +117,16 @@ def find(values: Sequence[float], floor: float, least: float) -> Found:
     """
     every = np.asarray(values, np.float64)
     if len(every) < 2 * LEAST_RUNS:
-        return Found()
+        return Changes()
     noise = max(floor, _noise(every))
     spikes = frozenset(place for place in range(len(every)) if _alone(every, place, noise))
     places = [place for place in range(len(every)) if place not in spikes]
     kept = every[places]
     if len(kept) < 2 * LEAST_RUNS:
-        return Found(spikes=spikes)
+        return Changes(spikes=spikes)
     cuts = _confirmed(kept, _candidates(kept, noise), floor, least)
     changes = _shaped(kept, cuts, floor)
-    return Found(
+    return Changes(
         tuple(replace(change, before=places[change.before], after=places[change.after]) for change in changes), spikes
     )
 

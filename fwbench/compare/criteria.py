@@ -96,6 +96,12 @@ def values(measurement: Measurement) -> dict[str, float]:
     return {name: value for name, value in found.items() if value is not None and value > 0}
 
 
+def by_metric(measurement: Measurement) -> dict[str, list[float]]:
+    """The values of each metric, one of each process that has it."""
+    processes = measurement.processes or [values(measurement)]
+    return {name: found for name in CRITERIA if (found := [each[name] for each in processes if name in each])}
+
+
 def hidden(measurement: Measurement) -> bool:
     """Whether a GPU's allocator told of a higher peak, from before the step, than the step's own."""
     peak = measurement.metrics.get("device_peak_memory")

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from fwbench.compare.saved import UNTESTED
+from fwbench.compare.testing import UNTESTED
 from fwbench.errors import UserError
 from fwbench.machine import Machine
 from fwbench.machine.load import busy
 from fwbench.record import journal
 from fwbench.record.reading import SELFTEST
+from fwbench.text import row
 
 # So many suites tell how far runs differ.
 _QUIET = 10
@@ -112,10 +113,10 @@ def report(evidence: Evidence) -> list[str]:
         *((name, "all", _of_rounds(rule)) for name, rule in RULES.items()),
     ]
     header = ["rule", "suites", "unchanged suites that fail", *(f"+{slowdown:.0%} found" for slowdown in planted)]
-    lines = [_row(header), f"|{'---|' * len(header)}"]
+    lines = [row(header), f"|{'---|' * len(header)}"]
     for name, kind, fails in judged:
         found = rates(kinds[kind], fails)
-        lines.append(_row([name, kind, *(_rate(*found.get(slowdown, (0, 0))) for slowdown in (0.0, *planted))]))
+        lines.append(row([name, kind, *(_rate(*found.get(slowdown, (0, 0))) for slowdown in (0.0, *planted))]))
     benchmarks = [benchmark for suite in suites for benchmark in suite["benchmarks"]]
     screening = [benchmark["seconds"][0] for benchmark in benchmarks]
     confirming = [benchmark["seconds"][1] for benchmark in benchmarks if benchmark["seconds"][1]] or [0.0]
@@ -128,10 +129,6 @@ def report(evidence: Evidence) -> list[str]:
         f"Screening took {statistics.mean(screening):.1f} s a benchmark (at most {max(screening):.1f}), "
         f"confirming {statistics.mean(confirming):.0f} s a suspect.",
     ]
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def _of_rounds(rule: Callable[[Rounds, Rounds], bool]) -> Judge:

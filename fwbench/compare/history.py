@@ -13,11 +13,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fwbench.compare.changes import Change, find
-from fwbench.compare.criteria import CRITERIA, Threshold, values
-from fwbench.compare.saved import OF_STATE, differences, level, mismatches, without_repeats
+from fwbench.compare.criteria import CRITERIA, Threshold, by_metric, values
+from fwbench.compare.differences import Difference, differences, mismatches
+from fwbench.compare.matching import without_harness, without_repeats
+from fwbench.compare.testing import OF_STATE, level
 from fwbench.machine import Machine
 from fwbench.machine.disturbances import lengthening
-from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Measurement
 from fwbench.record.reading import Record
 from fwbench.record.workload import Workload
@@ -96,7 +97,7 @@ class Series:
 
     Attributes:
         workload: without the data's path.
-        why: it does not go on where an earlier series of the same workload ends: what differs; empty for the first.
+        breaks: what differs from the end of the workload's series before this one; empty for the first.
         shifts: in the order of the runs.
         spikes: points that stand alone, and so are no change.
         unsure: points that were disturbed so much that they could lie on the level of those beside them.
@@ -105,7 +106,7 @@ class Series:
     workload: Workload
     metric: str
     points: tuple[Point, ...]
-    why: str = ""
+    breaks: tuple[Difference, ...] = ()
     shifts: tuple[Shift, ...] = ()
     spikes: tuple[Point, ...] = ()
     unsure: tuple[Point, ...] = ()
@@ -148,7 +149,7 @@ def _once(records: Iterable[Record]) -> list[Record]:
     found = []
     # Of a run and its journal the run comes first: it knows the commit.
     for record in sorted(records, key=lambda record: record.path.suffix == ".jsonl"):
-        new = {_mark(m): m for m in record.measurements if _mark(m) not in seen and not _internal(m)}
+        new = {_mark(m): m for m in without_harness(record).measurements if _mark(m) not in seen}
         seen |= new.keys()
         if new:
             found.append(dataclasses.replace(record, measurements=tuple(new.values())))
@@ -159,11 +160,6 @@ def _mark(measurement: Measurement) -> str:
     """Stage times to the nanosecond: no two processes share them."""
     told = [measurement.workload.to_json(), measurement.stages, measurement.overhead_s, str(measurement.failure)]
     return json.dumps([*told, values(measurement), measurement.processes], sort_keys=True)
-
-
-def _internal(measurement: Measurement) -> bool:
-    lane = LANES.get(measurement.workload.lane)
-    return lane is not None and lane.internal
 
 
 def _same(one: Machine | None, other: Machine | None) -> bool:
@@ -180,7 +176,7 @@ def _series(runs: Sequence[Run]) -> list[Series]:
             if counts[_key(m)] == 1:
                 _join(tracks.setdefault(_key(m), []), run, m)
     return [
-        _judged(Series(workload, metric, points, _why(of, number)))
+        _judged(Series(workload, metric, points, _breaks(of, number)))
         for workload, of in tracks.items()
         for metric in CRITERIA
         for number, track in enumerate(of)
@@ -200,20 +196,14 @@ def _join(tracks: list[list[tuple[Run, Measurement]]], run: Run, measurement: Me
     tracks.append([(run, measurement)])
 
 
-def _why(tracks: Sequence[Sequence[tuple[Run, Measurement]]], number: int) -> str:
-    if not number:
-        return ""
-    before, own = tracks[number - 1][-1][1], tracks[number][0][1]
-    return "; ".join(
-        text.replace("in the baseline", "before").replace("here", "now") for text in differences(before, own)
-    )
+def _breaks(tracks: Sequence[Sequence[tuple[Run, Measurement]]], number: int) -> tuple[Difference, ...]:
+    return tuple(differences(tracks[number - 1][-1][1], tracks[number][0][1])) if number else ()
 
 
 def _points(track: Sequence[tuple[Run, Measurement]], metric: str) -> list[Point]:
     found = []
     for run, m in track:
-        of_processes = [process[metric] for process in m.processes or [values(m)] if metric in process]
-        if of_processes:
+        if of_processes := by_metric(m).get(metric):
             factor = lengthening([m]) if metric in OF_STATE else 1.0
             found.append(Point(run, m, math.exp(level(of_processes)), factor))
     return found
@@ -273,12 +263,3 @@ def _shift(metric: str, points: Sequence[Point], change: Change) -> Shift:
         change.drift,
         (change.size > 0) == (CRITERIA[metric].direction == "lower"),
     )
-
-
-def versions_that_differ(before: Measurement, after: Measurement) -> dict[str, tuple[str, str]]:
-    """The distributions whose versions differ, with both versions; those that only one side tells are left out."""
-    return {
-        name: (version, after.versions[name])
-        for name, version in before.versions.items()
-        if after.versions.get(name, version) != version
-    }

@@ -9,8 +9,9 @@ import pytest
 
 from fwbench.compare import evidence
 from fwbench.compare.criteria import Threshold
+from fwbench.compare.differences import Difference, in_words, mismatches
 from fwbench.compare.findings import Outcome
-from fwbench.compare.saved import compare, mismatches
+from fwbench.compare.saved import compare
 from fwbench.errors import UserError
 from fwbench.gates.contract import Gate
 from fwbench.gates.options import ALLOW_MISMATCH, baseline, storage, thresholds
@@ -80,11 +81,11 @@ class SavedGate(Gate):
     def _refuse(self, selection: Selection) -> None:
         profile = selection.protocol.profile
         reasons = [*mismatches(self._base.machine, self._machine)]
-        if self._base.profile not in (None, profile):
-            reasons.append(f"profile differs: {self._base.profile} in the baseline, {profile} here")
+        if self._base.profile and self._base.profile != profile:
+            reasons.append(Difference("profile", self._base.profile, profile))
         if reasons:
             raise pytest.UsageError(
-                f"{self._base.path} is not comparable: {'; '.join(reasons)}. Renew the baseline, or add "
+                f"{self._base.path} is not comparable: {in_words(reasons)}. Renew the baseline, or add "
                 f"--fwbench-gate={ALLOW_MISMATCH}."
             )
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fwbench.errors import Absent
 from fwbench.record.machine import AcceleratorProcess, AcceleratorState
 
 # NVML's bits of what holds the clocks down (nvml.h, nvmlClocksEventReasons), less those that slow nothing down against
@@ -166,22 +167,7 @@ def visible(most: int) -> list[Gpu]:
     return found
 
 
-class NoGpu(str):
-    """Why there is no GPU to compute on, in one sentence.
-
-    Attributes:
-        next_step: what to do about it.
-    """
-
-    next_step: str
-
-    def __new__(cls, reason: str, next_step: str = "") -> "NoGpu":
-        self = super().__new__(cls, reason)
-        self.next_step = next_step
-        return self
-
-
-def find(root: Path = Path("/"), number: int = 0) -> Gpu | NoGpu:
+def find(root: Path = Path("/"), number: int = 0) -> Gpu | Absent:
     """The first GPU that CUDA would use, or why there is none.
 
     `CUDA_VISIBLE_DEVICES` is honoured as CUDA does: empty or -1 hides all GPUs.
@@ -193,17 +179,17 @@ def find(root: Path = Path("/"), number: int = 0) -> Gpu | NoGpu:
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     listed = [str(number)] if named is None else [each.strip() for each in named.split(",")]
     if listed[0] in ("", "-1"):
-        return NoGpu("CUDA_VISIBLE_DEVICES hides every GPU", "`unset CUDA_VISIBLE_DEVICES`")
+        return Absent("CUDA_VISIBLE_DEVICES hides every GPU", "`unset CUDA_VISIBLE_DEVICES`")
     if named is not None:
         # CUDA takes none that follows upon one that it does not know.
         listed = listed[: next((index for index, each in enumerate(listed) if each in ("", "-1")), len(listed))]
         if number >= len(listed):
-            return NoGpu(f"CUDA_VISIBLE_DEVICES names {len(listed)} of the machine's GPUs", "let it name more of them")
+            return Absent(f"CUDA_VISIBLE_DEVICES names {len(listed)} of the machine's GPUs", "let it name more of them")
     visible = listed[0 if named is None else number]
     try:
         import pynvml
     except ImportError:
-        return NoGpu("nvidia-ml-py is not installed", "`pip install nvidia-ml-py`")
+        return Absent("nvidia-ml-py is not installed", "`pip install nvidia-ml-py`")
     try:
         pynvml.nvmlInit()
         if not pynvml.nvmlDeviceGetCount():
@@ -211,13 +197,13 @@ def find(root: Path = Path("/"), number: int = 0) -> Gpu | NoGpu:
         try:
             handle = _named(visible)
         except (pynvml.NVMLError_InvalidArgument, pynvml.NVMLError_NotFound) as error:
-            return NoGpu(
+            return Absent(
                 f"NVML finds no NVIDIA GPU {visible} ({error})",
                 "let CUDA_VISIBLE_DEVICES name a GPU that `nvidia-smi -L` lists",
             )
         handle = _computing(handle)
         if handle is None:
-            return NoGpu("the GPU is cut into slices (MIG), and there is none", "make one: `sudo nvidia-smi mig -cgi`")
+            return Absent("the GPU is cut into slices (MIG), and there is none", "make one: `sudo nvidia-smi mig -cgi`")
         return Gpu(
             handle=handle,
             whole=_whole(handle),
@@ -229,11 +215,11 @@ def find(root: Path = Path("/"), number: int = 0) -> Gpu | NoGpu:
         )
     except pynvml.NVMLError as error:
         if _in_the_system(root):
-            return NoGpu(
+            return Absent(
                 f"an NVIDIA GPU is here, but its driver does not answer ({error})",
                 "`nvidia-smi` must list it: install the driver, restart after an upgrade, give the container its GPUs",
             )
-        return NoGpu(f"NVML finds no NVIDIA GPU ({error})", "for a GPU's numbers: an NVIDIA GPU and its driver")
+        return Absent(f"NVML finds no NVIDIA GPU ({error})", "for a GPU's numbers: an NVIDIA GPU and its driver")
 
 
 def _named(visible: str) -> Any:

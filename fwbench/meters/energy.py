@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol as TypingProtocol
 
+from fwbench.errors import Absent
 from fwbench.frameworks.contract import Program
 from fwbench.machine import nvml
 from fwbench.meters.latency import Clock
@@ -120,7 +121,7 @@ class RaplCounter:
 
 def counter(
     device: str, powercap: Path = Path("/sys/class/powercap"), number: int = 0, count: int = 1
-) -> Counter | str:
+) -> Counter | Absent:
     """The energy counter of the device that computes, or one sentence on why there is none.
 
     Args:
@@ -129,25 +130,28 @@ def counter(
     """
     if device == "gpu" and count > 1:
         found = [counter(device, powercap, number + index) for index in range(count)]
-        reason = next((each for each in found if isinstance(each, str)), None)
-        return reason if reason else SummedCounter([each for each in found if not isinstance(each, str)])
+        reason = next((each for each in found if isinstance(each, Absent)), None)
+        return reason if reason else SummedCounter([each for each in found if not isinstance(each, Absent)])
     if device == "gpu":
         gpu = nvml.find(number=number)
-        if isinstance(gpu, str):
+        if isinstance(gpu, Absent):
             return gpu
         try:
             gpu.energy()
         except Exception as error:  # pynvml's own hierarchy, which exists only where pynvml does
-            return f"{gpu.name} has no energy counter ({error})"
+            return Absent(f"{gpu.name} has no energy counter ({error})")
         return NvmlCounter(gpu)
     # `psys` lies beside the packages; it covers the whole board and so contains them.
     packages = [zone for zone in sorted(powercap.glob("*-rapl:*")) if _name(zone).startswith("package-")]
     if not packages:
-        return "this CPU or virtual machine shows no RAPL energy counters"
+        return Absent("this CPU or virtual machine shows no RAPL energy counters")
     try:
         return RaplCounter(packages)
     except PermissionError:
-        return f"reading {packages[0].name}/energy_uj under {powercap} needs root or a changed file mode"
+        return Absent(
+            f"reading {packages[0].name}/energy_uj under {powercap} needs root or a changed file mode",
+            f"`sudo chmod -R a+r {powercap}/*/energy_uj`, until the next start",
+        )
 
 
 def _name(zone: Path) -> str:

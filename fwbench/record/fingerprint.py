@@ -3,22 +3,12 @@
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-# What the fields that hold values by name hold.
-_PARTS = {
-    "operators": int,
-    "dtypes": Mapping,
-    "compiler": str,
-    "libraries": int,
-    "precisions": int,
-    "memory_parts": int | float,
-    "absent": str,
-}
+from fwbench.record.decoding import Decoded
 
 
 @dataclass(frozen=True)
-class Fingerprint:
+class Fingerprint(Decoded):
     """What a workload's program is made of; what a lane cannot tell is None, and `absent` says why.
 
     Attributes:
@@ -89,26 +79,3 @@ class Fingerprint:
         if recompilations is None:
             absent["recompilations"] = "no call came after the warm-up"
         return dataclasses.replace(self, compilations=compilations, recompilations=recompilations, absent=absent)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Fingerprint":
-        """The inverse of `dataclasses.asdict`.
-
-        Raises:
-            TypeError: an unknown field, or one of another type.
-        """
-        told = cls(**data)
-        for item in dataclasses.fields(cls):
-            value = getattr(told, item.name)
-            if value is not None and not _fits(item.name, value):
-                raise TypeError(f"the program's {item.name} cannot be {value!r:.40}")
-        return told
-
-
-def _fits(name: str, value: object) -> bool:
-    """Whether JSON gave a field the type that its annotation promises."""
-    if name in ("form", "digest", "processor"):
-        return isinstance(value, str)
-    if name in _PARTS:
-        return isinstance(value, Mapping) and all(isinstance(each, _PARTS[name]) for each in value.values())
-    return isinstance(value, int | float) and not isinstance(value, bool)

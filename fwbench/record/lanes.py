@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fwbench.errors import UserError
+from fwbench.record.decoding import Decoded
 
 GROUP = "fwbench.lanes"
 
@@ -22,7 +23,7 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lane:
+class Lane(Decoded):
     """A framework as users run it.
 
     Attributes:
@@ -121,16 +122,6 @@ class Lane:
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON primitives."""
         return {name: dict(value) if isinstance(value, Mapping) else value for name, value in vars(self).items()}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Lane":
-        """The inverse of `to_json`."""
-        # JSON has no tuples.
-        fields: dict[str, Any] = dict(data)
-        for name in ("distributions", "libraries", "profiles", "gpu_profiles", "recorded"):
-            fields[name] = tuple(fields[name])
-        fields["fallback"] = tuple((variable, value) for variable, value in fields["fallback"])
-        return cls(**fields)
 
 
 # Prefixes of variables that change what is measured, whatever the framework; what of them is set goes on the record.

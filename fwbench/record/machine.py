@@ -4,13 +4,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from fwbench.record.decoding import Decoded
+
 # Of a machine, what makes it another one. Kernel and driver may be what is compared; the CPUs that a run was given are
 # as good as others; and memory, of which a kernel keeps a little more or less for itself, is no matter of speed.
 _SAME = ("device", "accelerator", "cpu", "threads", "power_limit")
 
 
 @dataclass(frozen=True)
-class Machine:
+class Machine(Decoded):
     """What numbers depend on besides the code.
 
     Attributes:
@@ -52,7 +54,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Node:
+class Node(Decoded):
     """Where a pool of accelerators measured something; the node's machine is of the run's kind.
 
     Attributes:
@@ -69,14 +71,9 @@ class Node:
     machine: Mapping[str, Any] = field(default_factory=dict)
     lost: tuple[str, ...] = ()
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Node":
-        """The inverse of `dataclasses.asdict`."""
-        return cls(**{**data, "lost": tuple(data.get("lost", ()))})
-
 
 @dataclass(frozen=True)
-class AcceleratorProcess:
+class AcceleratorProcess(Decoded):
     """One process that computes on an accelerator.
 
     Attributes:
@@ -89,7 +86,7 @@ class AcceleratorProcess:
 
 
 @dataclass(frozen=True)
-class AcceleratorState:
+class AcceleratorState(Decoded):
     """What of an accelerator changes from hour to hour; None where the driver does not tell.
 
     Attributes:
@@ -128,19 +125,3 @@ class AcceleratorState:
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON primitives."""
         return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "AcceleratorState":
-        """The inverse of `to_json`.
-
-        Raises:
-            TypeError: an unknown field.
-        """
-        # JSON has no tuples.
-        fields: dict[str, Any] = dict(data)
-        if fields.get("throttle_reasons") is not None:
-            fields["throttle_reasons"] = tuple(fields["throttle_reasons"])
-        for name in ("processes", "graphics"):
-            if fields.get(name) is not None:
-                fields[name] = tuple(AcceleratorProcess(**process) for process in fields[name])
-        return cls(**fields)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from fwbench.record.decoding import Decoded
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.machine import AcceleratorState, Node
 from fwbench.record.metrics import METRICS
@@ -105,7 +106,7 @@ BEFORE = "before the build"
 
 
 @dataclass(frozen=True)
-class Moment:
+class Moment(Decoded):
     """How the accelerator stood at one moment of a measurement.
 
     Attributes:
@@ -116,18 +117,13 @@ class Moment:
     when: str
     state: AcceleratorState
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Moment":
-        """The inverse of `dataclasses.asdict`."""
-        return cls(data["when"], AcceleratorState.from_json(data["state"]))
-
 
 # What every report says beside numbers of several devices that are parts of one CPU.
 NO_SCALING = "on a CPU several devices prove that the lanes compute the same and tell nothing of scaling"
 
 
 @dataclass(frozen=True)
-class Rank:
+class Rank(Decoded):
     """One device of several that a step was spread over, and what it alone took.
 
     Attributes:
@@ -146,14 +142,9 @@ class Rank:
     metrics: Mapping[str, float] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Rank":
-        """The inverse of `dataclasses.asdict`."""
-        return cls(**{**data, "cpus": tuple(data.get("cpus", ()))})
-
 
 @dataclass(frozen=True)
-class Failure:
+class Failure(Decoded):
     """Why a workload has no numbers.
 
     Attributes:
@@ -163,6 +154,7 @@ class Failure:
         stage: the protocol's stage in which it happened, when one had begun.
         detail: the exception's traceback or the end of the worker's standard error.
         compiler: whether the framework's compiler, or what it made, raised the exception.
+        signal: number of the signal that killed the process, where that is known.
     """
 
     kind: FailureKind
@@ -170,6 +162,7 @@ class Failure:
     stage: str | None = None
     detail: str = ""
     compiler: bool = False
+    signal: int | None = None
 
     def __str__(self) -> str:
         where = f" during {self.stage}" if self.stage else ""
@@ -178,7 +171,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Measurement:
+class Measurement(Decoded):
     """The record of one workload.
 
     Attributes:
@@ -273,20 +266,5 @@ class Measurement:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Measurement":
         """The inverse of `to_json`."""
-        fields = dict(data)
-        fields["workload"] = Workload.from_json(fields["workload"])
-        fields["samples"] = tuple(fields.get("samples", ()))
-        fields["processes"] = tuple(fields.get("processes", ()))
-        fields["turns"] = tuple(fields.get("turns", ()))
-        fields["attempts"] = tuple(fields.get("attempts", ()))
-        fields["unfit"] = tuple(fields.get("unfit", ()))
-        fields["ranks"] = tuple(map(Rank.from_json, fields.get("ranks", ())))
-        fields["accelerator"] = tuple(map(Moment.from_json, fields.get("accelerator", ())))
-        fields["metrics"] = {name: Metric.from_json(name, metric) for name, metric in fields.get("metrics", {}).items()}
-        if fields.get("program") is not None:
-            fields["program"] = Fingerprint.from_json(fields["program"])
-        if fields.get("node"):
-            fields["node"] = Node.from_json(fields["node"])
-        if fields.get("failure"):
-            fields["failure"] = Failure(**fields["failure"])
-        return cls(**fields)
+        metrics = {name: Metric.from_json(name, metric) for name, metric in data.get("metrics", {}).items()}
+        return super().from_json({**data, "metrics": metrics})

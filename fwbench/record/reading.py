@@ -461,7 +461,7 @@ def _machine(path: Path, data: object) -> Machine:
         raise _refused(
             f"{path} has no fingerprint of the machine that this fwbench knows ({error}): measure again"
         ) from None
-    return Machine(**{**fields, "cpus": tuple(fields["cpus"])})
+    return Machine.from_json(fields)
 
 
 def _profile(measurements: Sequence[Measurement]) -> str | None:

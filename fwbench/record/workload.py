@@ -1,10 +1,11 @@
 """What to measure: pure data that travels as JSON from pytest to the worker and onto the record."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from fwbench.record.decoding import Decoded
 from fwbench.record.fields import Field, fields
 
 TRAINING = ("train_step", "fit")
@@ -19,7 +20,7 @@ DATA = ("digits", "mnist", "imagenet-100", "synthetic")
 
 
 @dataclass(frozen=True)
-class Workload:
+class Workload(Decoded):
     """One configuration to measure: the benchmark's id, the worker's input and the record's key.
 
     All that is known of a field stands beside it, and the fields stand in the order in which an id shows them.
@@ -183,7 +184,7 @@ class Workload:
         return {**dataclasses.asdict(self), "axes": dict(self.axes)}
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> "Workload":
+    def from_json(cls, data: Mapping[str, Any]) -> "Workload":
         """The inverse of `to_json`; an unknown field is a TypeError."""
         return cls(**{**data, "axes": tuple(data.get("axes", {}).items())})
 

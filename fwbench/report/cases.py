@@ -17,6 +17,8 @@ from fwbench.report.tables import Column
 from fwbench.report.units import AtMost
 
 Row = TypeVar("Row")
+_Item = TypeVar("_Item")
+_Key = TypeVar("_Key")
 
 # Beside a lane that ran with fallback flags after a crash.
 FALLBACK_MARK = "(fallback)"
@@ -250,6 +252,14 @@ def _separating(own: Setting, other: Setting) -> list[str]:
 def plain(records: Iterable[Record]) -> list[tuple[Record, Plain]]:
     """The benchmarks that fwbench did not measure."""
     return [(record, benchmark) for record in records for benchmark in record.plain.values()]
+
+
+def grouped(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key, list[_Item]]:
+    """Items that have the same key, in the order of the first of each."""
+    groups: dict[_Key, list[_Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 def cases(measurements: Iterable[Measurement], run: int = 0) -> list[Case]:

@@ -15,7 +15,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 from fwbench.machine.disturbances import disturbances
 from fwbench.record import files
 from fwbench.report import answers, calls, units
-from fwbench.report.cases import Case, Comparison, comparisons, over_seeds, title
+from fwbench.report.cases import Case, Comparison, comparisons, grouped, over_seeds, title
 from fwbench.report.look import (
     GRID,
     INK,
@@ -104,7 +104,7 @@ _MODES = {"inference": "inference", "train_step": "training steps"}
 
 def _by_batch(cases: Sequence[Case]) -> Drawing | None:
     cases = [case for case in cases if case.value("throughput")]
-    groups, note = panels_of(_grouped(cases, lambda case: (case.workload.subject, case.workload.precision)))
+    groups, note = panels_of(grouped(cases, lambda case: (case.workload.subject, case.workload.precision)))
     if not groups:
         return None
     looks = styles(case.workload.lane for members in groups.values() for case in members)
@@ -112,7 +112,7 @@ def _by_batch(cases: Sequence[Case]) -> Drawing | None:
     for axes, ((model, precision), members) in zip(panels, groups.items(), strict=False):
         sizes = sorted({case.workload.batch_size for case in members})
         speeds: list[float] = []
-        for lane, of_lane in _grouped(members, lambda case: case.workload.lane).items():
+        for lane, of_lane in grouped(members, lambda case: case.workload.lane).items():
             speeds += _line(axes, sorted(of_lane, key=lambda case: case.workload.batch_size), looks[lane])
         axes.set(title=named(model, precision), xlabel="batch size", ylabel="samples/s", xscale="log", yscale="log")
         axes.set_xticks(sizes, [str(size) for size in sizes])
@@ -251,7 +251,7 @@ def _is_undecided(comparison: Comparison) -> bool:
 
 
 def _latencies(cases: Sequence[Case], mode: str) -> Drawing | None:
-    found = _grouped(
+    found = grouped(
         [case for case in cases if any(max(m.samples, default=0.0) > 0 for m in case.measurements)],
         lambda case: (case.workload.subject, case.workload.precision, str(case.workload.batch_size)),
     )
@@ -387,7 +387,7 @@ def _of_steps(case: Case) -> tuple[list[list[float]], list[list[float]]]:
 
 def _curves(cases: Sequence[Case], key: str, name: str, unit: str, of: Curves) -> list[Drawing]:
     drawings = []
-    groups = _grouped(over_seeds(cases), lambda case: (case.workload.model, case.workload.data))
+    groups = grouped(over_seeds(cases), lambda case: (case.workload.model, case.workload.data))
     for number, ((model, data), members) in enumerate(groups.items(), 1):
         sizes = sorted({case.workload.batch_size for case in members})
         looks = styles(case.workload.lane for case in members)
@@ -441,13 +441,6 @@ def _band(axes: Axes, seeds: Sequence[Sequence[float]], look: Style, case: Case)
 def _one_a_seed(case: Case) -> list[Any]:
     """The first run's training of each seed: the same seed again draws the same curve and is no replicate."""
     return list({m.workload.seed: m for m in reversed(case.measurements)}.values())
-
-
-def _grouped(cases: Iterable[Case], key: Callable[[Case], Any]) -> dict[Any, list[Case]]:
-    groups: dict[Any, list[Case]] = {}
-    for case in cases:
-        groups.setdefault(key(case), []).append(case)
-    return groups
 
 
 def _alternative(what: str, groups: Iterable[tuple[str, ...]], table: str) -> str:

@@ -13,13 +13,15 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from fwbench.compare.criteria import CRITERIA
-from fwbench.compare.history import History, Point, Series, Shift, smallest, versions_that_differ
+from fwbench.compare.differences import in_words, versions_that_differ
+from fwbench.compare.history import History, Point, Series, Shift, smallest
 from fwbench.record.workload import FIELDS, Workload
 from fwbench.report import units
+from fwbench.report.cases import grouped
 from fwbench.report.figures import Drawing
 from fwbench.report.look import GRID, INK, Style, looking, printable, styles
 from fwbench.report.page import asset, inline, templates
-from fwbench.text import line
+from fwbench.text import columns, line
 
 TITLE = "fwbench history"
 
@@ -51,7 +53,7 @@ class Told:
 
 
 @dataclass(frozen=True)
-class Part:
+class MachinePart:
     """One machine's part of the page.
 
     Attributes:
@@ -76,11 +78,9 @@ def lines(history: History) -> list[str]:
     found = _all(history)
     told = [tell(series, shift) for series, shift in found]
     rows = [_HEADER, *([line(cell) for cell in one.cells] for one in told)] if told else []
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADER))] if rows else []
-    table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     commands = [text for names, why, again in _repeated(told) for text in _command(names, why, again)]
     first = line(f"{heading(history)}: {summary(history)}")
-    return [first, *table, *(["to measure again:"] if told else []), *commands]
+    return [first, *columns(rows), *(["to measure again:"] if told else []), *commands]
 
 
 def _command(names: Sequence[str], why: str, again: str) -> list[str]:
@@ -203,9 +203,7 @@ def page(histories: Sequence[History], notes: Sequence[str]) -> str:
 
 def drawings(history: History) -> list[tuple[Drawing, bool]]:
     """A figure of each workload that has a trend, with a panel a metric, and whether anything has changed in it."""
-    by_workload: dict[Workload, list[Series]] = {}
-    for series in history.series:
-        by_workload.setdefault(series.workload, []).append(series)
+    by_workload = grouped(history.series, lambda series: series.workload)
     found = [
         (_draw(history, workload, of, f"trend-{place}"), any(series.shifts for series in of))
         for place, (workload, of) in enumerate(by_workload.items())
@@ -213,7 +211,7 @@ def drawings(history: History) -> list[tuple[Drawing, bool]]:
     return [(drawing, changed) for drawing, changed in found if drawing is not None]
 
 
-def _part(history: History, number: int) -> Part:
+def _part(history: History, number: int) -> MachinePart:
     changed: list[tuple[Drawing, Markup]] = []
     steady: list[tuple[Drawing, Markup]] = []
     with TemporaryDirectory() as folder:
@@ -224,9 +222,9 @@ def _part(history: History, number: int) -> Part:
             svg = inline(path, f"machine-{number}-{drawing.key}", drawing)
             (changed if has_changed else steady).append((drawing, svg))
     splits = dict.fromkeys(
-        f"{series.workload.id} from {_where(series.points[0])} on: {series.why}"
+        f"{series.workload.id} from {_where(series.points[0])} on: {in_words(series.breaks, 'before', 'now')}"
         for series in history.series
-        if series.why
+        if series.breaks
     )
     runs = [
         (
@@ -239,7 +237,7 @@ def _part(history: History, number: int) -> Part:
         for run in history.runs
     ]
     told = [tell(series, shift) for series, shift in _all(history)]
-    return Part(heading(history), summary(history), told, _repeated(told), changed, steady, list(splits), runs)
+    return MachinePart(heading(history), summary(history), told, _repeated(told), changed, steady, list(splits), runs)
 
 
 def _draw(history: History, workload: Workload, of: Sequence[Series], key: str) -> Drawing | None:
@@ -282,7 +280,7 @@ def _panel(axes: Axes, of: Sequence[Series], look: Style) -> None:
         _dots(axes, series.spikes, look, (low, high), marker="x")
         for shift in series.shifts:
             _mark(axes, shift)
-        if series.why:
+        if series.breaks:
             axes.axvline(series.points[0].run.number - 0.5, color=INK, linewidth=0.8)
         _versions(axes, series)
     show = _SHOW[CRITERIA[metric].unit]

@@ -25,7 +25,7 @@ _ABOUT = ("failures", "parity", "sources", "fingerprint", "records")
 
 
 @dataclass(frozen=True)
-class Part:
+class Section:
     """What the page says of one setting.
 
     Attributes:
@@ -70,7 +70,7 @@ class Part:
         return [table for table in self.tables if table.key in _ABOUT]
 
 
-def write(title: str, parts: Sequence[Part], foreign: Table | None) -> str:
+def write(title: str, parts: Sequence[Section], foreign: Table | None) -> str:
     """The page's HTML; whatever comes from records is escaped, and only our own script may run."""
     environment = templates()
     environment.filters["inline"] = inline

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from fwbench.report import units
-from fwbench.report.cases import Case, over_seeds
+from fwbench.report.cases import Case, grouped, over_seeds
 from fwbench.report.figures import Drawing
 from fwbench.report.fits import training_seconds
 from fwbench.report.look import (
@@ -109,7 +109,7 @@ def draw(cases: Sequence[Case], sheet: Sheet = PAGE) -> list[Drawing]:
 def _scaling(scaling: Scaling, cases: Sequence[Case]) -> Drawing | None:
     groups = {
         group: members
-        for group, members in _grouped(over_seeds(cases)).items()
+        for group, members in grouped(over_seeds(cases), _group).items()
         if len({case.workload.batch_size for case in members if _values(scaling, case)}) > 1
     }
     if not groups:
@@ -117,7 +117,7 @@ def _scaling(scaling: Scaling, cases: Sequence[Case]) -> Drawing | None:
     looks = styles(case.workload.lane for members in groups.values() for case in members)
     figure, panels = grid_of(len(groups))
     for axes, (group, members) in zip(panels, groups.items(), strict=True):
-        found = [_line(axes, scaling, of_lane, looks) for of_lane in _lanes(members)]
+        found = [_line(axes, scaling, of_lane, looks) for of_lane in grouped(members, lambda case: case.lane).values()]
         sizes = sorted({case.workload.batch_size for case in members})
         axes.set(title=_title(group), xlabel="batch size", ylabel=scaling.axis, xscale="log")
         axes.set_xticks(sizes, [str(size) for size in sizes])
@@ -200,7 +200,7 @@ def _bars(
     found = [case for case in over_seeds(cases) if _is_default(case) and parts(case)[0][0] is not None]
     groups = {
         group: [c for c in members if c.workload.batch_size == max(m.workload.batch_size for m in members)]
-        for group, members in _grouped(found).items()
+        for group, members in grouped(found, _group).items()
     }
     if not groups:
         return None
@@ -237,19 +237,9 @@ def _is_default(case: Case) -> bool:
     return not case.workload.variant and case.workload.optimizer == "adam"
 
 
-def _grouped(cases: Iterable[Case]) -> dict[_Group, list[Case]]:
-    groups: dict[_Group, list[Case]] = {}
-    for case in cases:
-        data = case.workload.data if case.workload.mode == "fit" else ""
-        groups.setdefault((case.workload.subject, case.workload.precision, data), []).append(case)
-    return groups
-
-
-def _lanes(cases: Iterable[Case]) -> list[list[Case]]:
-    lanes: dict[str, list[Case]] = {}
-    for case in cases:
-        lanes.setdefault(case.lane, []).append(case)
-    return list(lanes.values())
+def _group(case: Case) -> _Group:
+    workload = case.workload
+    return workload.subject, workload.precision, workload.data if workload.mode == "fit" else ""
 
 
 def _title(group: _Group) -> str:

@@ -12,7 +12,7 @@ from fwbench.report.cases import baseline, cases, title
 from fwbench.report.evidence import doubts
 from fwbench.report.limits import above
 from fwbench.report.tables import Table
-from fwbench.text import line
+from fwbench.text import columns, line
 
 # Studies that printed another table of fits than that of epochs.
 _OF_STUDIES = {"simple-cnn": fits.training_times}
@@ -64,18 +64,11 @@ def _lines(table: Table) -> list[str]:
         [column.name for column in table.columns],
         *([line(cell) for cell in table.texts(row)] for row in table.rows),
     ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines: list[str] = []
-    for row, previous in zip(rows, (None, *rows), strict=False):
-        # A model's rows stand together.
-        if previous and previous is not rows[0] and row[0] != previous[0]:
-            lines.append("")
-        lines.append(
-            "  ".join(
-                cell.ljust(width) if place < _LEFT else cell.rjust(width)
-                for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ).rstrip()
-        )
+    lines = columns(rows, _LEFT)
+    # An empty line before each further model.
+    for place in range(len(rows) - 1, 1, -1):
+        if rows[place][0] != rows[place - 1][0]:
+            lines.insert(place, "")
     return lines
 
 

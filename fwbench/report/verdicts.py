@@ -39,12 +39,10 @@ def lines(outcome: Outcome) -> list[str]:
     """For the terminal: changed programs, which are exact; a row a metric, the gravest first; then the notes."""
     found = [_row(finding) for finding in _sorted(outcome) if finding.metric]
     rows = [_HEADER, *([text.line(cell, _WIDEST) for cell in row] for row in found)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADER))]
-    table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return [
         text.line(f"{outcome.head}, against {outcome.base}"),
         *map(text.line, _programs(outcome)),
-        *(table if len(rows) > 1 else ()),
+        *(text.columns(rows) if len(rows) > 1 else ()),
         *map(text.line, _notes(outcome)),
         headline(outcome),
     ]
@@ -135,7 +133,7 @@ def _interval(ends: tuple[float, float], confidence: float) -> str:
 
 
 def _bar(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(text.markdown(cell, _LONGEST) for cell in cells)} |"
+    return text.row(text.markdown(cell, _LONGEST) for cell in cells)
 
 
 def _list(notes: Sequence[str]) -> str:

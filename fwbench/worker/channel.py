@@ -14,6 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from fwbench.record.measurement import Failure
+
 # Standard error: the characters that a failure quotes, and the bytes that are kept.
 _DETAIL = 2000
 _KEPT = 1 << 18
@@ -238,7 +240,7 @@ class Stacks:
         lines: faulthandler's.
 
     Attributes:
-        where: half a sentence: the innermost frame of the main thread, or that it did not tell.
+        place: the innermost frame of the main thread, as in `in f (file.py, line 3)`; empty where it did not tell.
         text: the stacks, the main thread's first, no longer than a screen; empty where there are none.
     """
 
@@ -252,25 +254,27 @@ class Stacks:
         # faulthandler lists the newest thread first.
         *others, main = threads or [[]]
         frame = _FRAME.match(main[0]) if main else None
-        self.where = ", and did not tell where it was"
-        if frame:
-            self.where = f" in {frame['function']} ({frame['file']}, line {frame['line']})"
+        self.place = f"in {frame['function']} ({frame['file']}, line {frame['line']})" if frame else ""
         told = ["Main thread (most recent call first):", *main[:_FRAMES]] if main else []
         for other in others:
             told += ["Another thread (most recent call first):", *other[:_FRAMES]]
         self.text = "\n".join(told)[:_STACKS]
 
+    @property
+    def where(self) -> str:
+        """The place as the end of a sentence that says how the process was ended."""
+        return f" {self.place}" if self.place else ", and did not tell where it was"
 
-def describe_exit(code: int, who: str = "the worker") -> str:
-    """Say in one sentence how a process ended that sent no result."""
-    if code < 0:
-        try:
-            name = signal.Signals(-code).name
-        except ValueError:
-            name = f"signal {-code}"
-        hint = " (perhaps by the kernel, out of memory)" if name == "SIGKILL" else ""
-        return f"{who} was killed by {name}{hint}"
-    return f"{who} ended with exit code {code} before it had a result"
+
+def crashed(code: int, stage: str | None = None, detail: str = "", who: str = "the worker") -> Failure:
+    """The failure of a process that ended with this exit code before it had a result."""
+    if code >= 0:
+        return Failure("crashed", f"{who} ended with exit code {code} before it had a result", stage, detail)
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return Failure("crashed", f"{who} was killed by {name}", stage, detail, signal=-code)
 
 
 def _message(line: bytes) -> dict[str, Any]:

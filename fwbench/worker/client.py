@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from fwbench.machine import Machine, nvml, oom
+from fwbench.machine import Machine, nvml
 from fwbench.machine.ceilings import Kept, Kind, kind
 from fwbench.machine.load import wait_for_quiet
 from fwbench.models import CATALOG
@@ -26,9 +26,9 @@ from fwbench.record.measurement import CEILING, FALLBACK, WAITING, Failure, Meas
 from fwbench.record.reading import PROOFS
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
-from fwbench.worker.channel import Channel, GarbledError, Stacks, describe_exit
+from fwbench.worker.channel import Channel, GarbledError, Stacks, crashed
 from fwbench.worker.launching import Launched, measurement_of
-from fwbench.worker.memory import advised, explained, unfitting
+from fwbench.worker.memory import advised, unfitting, watched
 from fwbench.worker.ranks import COORDINATOR, DEADLINE, JOB, KEY, free_port
 from fwbench.worker.scratch import Scratch
 
@@ -172,7 +172,7 @@ class Workers:
             variables = added(self._variables(lane, workload.devices), flags)
             server = Server(self._python(lane), lane, self._machine.cpus, variables)
             with contextlib.closing(server):
-                found = _measured(functools.partial(server.measure, job, workload, tell))
+                found = watched(functools.partial(server.measure, job, workload, tell))
             if found.failure is None or not _crashed(found.failure):
                 self._needed[workload] = flags, why
                 return dataclasses.replace(
@@ -196,7 +196,7 @@ class Workers:
         if lane.in_ranks(workload.devices, self._device):
             return self._together(lane, job, workload, tell)
         server = self._server(lane, workload.devices)
-        found = _measured(functools.partial(server.measure, job, workload, tell, waited))
+        found = watched(functools.partial(server.measure, job, workload, tell, waited))
         found = self._with_ceilings(found)
         self.told(found)
         return found
@@ -269,7 +269,7 @@ class Workers:
             failure = Failure("crashed", f"the ranks cannot be started with {python} ({error})")
             return Measurement(workload, failure=failure)
         limit = job["protocol"]["deadline"] + job["patience"]
-        return _measured(functools.partial(launched.measure, workload, limit, tell))
+        return watched(functools.partial(launched.measure, workload, limit, tell))
 
     def _ladder(self, lane: Lane) -> list[Flags]:
         """A lane's fallback flags, tried once in a run for whether the framework knows them."""
@@ -492,7 +492,7 @@ class Server:
         died = exit_code not in (None, 0, -signal.SIGKILL) and not (failure and failure.kind == "timed_out")
         if failure is None or died:
             assert exit_code is not None
-            failure = Failure("crashed", describe_exit(exit_code), stage, self._channel.said(stderr_start))
+            failure = crashed(exit_code, stage, self._channel.said(stderr_start))
         if not self._channel.alive:
             # A killed server could not end what its worker had started.
             self.close()
@@ -541,15 +541,6 @@ def _move(made: Path, into: Path) -> None:
 
 def _detail(said: str, stacks: Stacks) -> str:
     return "\n".join(filter(None, (said.strip(), stacks.text)))
-
-
-def _measured(measure: Callable[[], Measurement]) -> Measurement:
-    """A job's measurement; if memory ran out, with what the kernel says about it."""
-    before = oom.kills()
-    found = measure()
-    if found.failure is None:
-        return found
-    return dataclasses.replace(found, failure=explained(found.failure, before))
 
 
 def _crashed(failure: Failure) -> bool:

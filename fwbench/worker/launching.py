@@ -9,7 +9,7 @@ from typing import Any
 
 from fwbench.record.measurement import Failure, Measurement
 from fwbench.record.workload import Workload
-from fwbench.worker.channel import Channel, GarbledError, describe_exit
+from fwbench.worker.channel import Channel, GarbledError, crashed
 from fwbench.worker.ranks import LOST, TOLD
 from fwbench.worker.scratch import Scratch
 
@@ -118,13 +118,13 @@ class Launched:
         if ended is None:
             return None
         rank, code = ended
-        return Failure("crashed", describe_exit(code, f"rank {rank} of {size}"), self._stage, self._channel.said())
+        return crashed(code, self._stage, self._channel.said(), f"rank {rank} of {size}")
 
     def _unsaid(self, codes: Mapping[int, int]) -> Failure:
         """The failure if no rank has sent a message, as when the launcher itself failed."""
         said = self._channel.said()
         if not codes:
-            return Failure("crashed", describe_exit(self._channel.wait(), "the ranks' launcher"), self._stage, said)
+            return crashed(self._channel.wait(), self._stage, said, "the ranks' launcher")
         return Failure("crashed", "another rank is gone, whose own launcher says why", self._stage, said)
 
     def _late(self, workload: Workload, limit: float) -> Failure:
@@ -135,7 +135,7 @@ class Launched:
         said, told, texts = self._channel.said(), [], []
         for rank, pid in self._pids.items():
             stacks = self._channel.stacks(pid)
-            told.append(f"rank {rank}{stacks.where.replace(', and', '')}")
+            told.append(f"rank {rank} {stacks.place or 'did not tell where it was'}")
             texts.append(f"Rank {rank}:\n{stacks.text}")
         during = f"during {self._stage}" if self._stage else "before their first stage"
         sentence = f"no result within the deadline of {limit:g} s; the ranks were killed {during}: {'; '.join(told)}"

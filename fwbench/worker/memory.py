@@ -1,10 +1,12 @@
 """A worker whose memory ran out: how a failure says so, whether the kernel killed the worker, and what to do."""
 
 import dataclasses
+import signal
+from collections.abc import Callable
 
 from fwbench.machine import oom
 from fwbench.machine.oom import Kills
-from fwbench.record.measurement import Failure
+from fwbench.record.measurement import Failure, Measurement
 from fwbench.record.workload import Workload
 from fwbench.report import units
 
@@ -25,6 +27,15 @@ def told(said: str, asked: int | None) -> str:
     return f"memory ran out{wanted} ({said})"
 
 
+def watched(measure: Callable[[], Measurement]) -> Measurement:
+    """Measure; where the process was killed, the failure says what the kernel's counter tells of that."""
+    before = oom.kills()
+    measurement = measure()
+    if measurement.failure is None:
+        return measurement
+    return dataclasses.replace(measurement, failure=explained(measurement.failure, before))
+
+
 def explained(failure: Failure, before: Kills | None) -> Failure:
     """Recognise a crash for lack of memory by the process's last words and the kernel's counter.
 
@@ -38,21 +49,17 @@ def explained(failure: Failure, before: Kills | None) -> Failure:
         return dataclasses.replace(
             failure, kind="out_of_memory", message=f"memory ran out ({failure.message}: {words})"
         )
-    after = oom.kills()
-    if failure.kind != "crashed" or "SIGKILL" not in failure.message or before is None or after is None:
+    if failure.signal != signal.SIGKILL:
         return failure
-    who = failure.message.partition(" was killed")[0]
-    if after.count > before.count:
-        sentence = (
-            f"the kernel killed {who} because memory ran out (oom_kill in {after.source} rose from "
-            f"{before.count} to {after.count})"
-        )
-        return dataclasses.replace(failure, kind="out_of_memory", message=sentence)
-    sentence = (
-        f"{who} was killed by SIGKILL, and not by the kernel for lack of memory (oom_kill in "
-        f"{after.source} stayed {after.count})"
-    )
-    return dataclasses.replace(failure, message=sentence)
+    after, kind = oom.kills(), failure.kind
+    if before is None or after is None:
+        why = " (perhaps by the kernel, out of memory)"
+    elif after.count > before.count:
+        counted = f"oom_kill in {after.source} rose from {before.count} to {after.count}"
+        kind, why = "out_of_memory", f", by the kernel, because memory ran out ({counted})"
+    else:
+        why = f", and not by the kernel for lack of memory (oom_kill in {after.source} stayed {after.count})"
+    return dataclasses.replace(failure, kind=kind, message=f"{failure.message}{why}")
 
 
 def advised(failure: Failure, workload: Workload) -> Failure:

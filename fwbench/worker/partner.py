@@ -16,7 +16,7 @@ from fwbench.machine import Machine, oom
 from fwbench.record.lanes import Lane
 from fwbench.record.measurement import Failure, FailureKind
 from fwbench.worker import turns
-from fwbench.worker.channel import Channel, GarbledError, describe_exit
+from fwbench.worker.channel import Channel, GarbledError, crashed
 from fwbench.worker.client import START_DEADLINE, Flags, added, command, configuration, environment
 from fwbench.worker.memory import explained, told
 from fwbench.worker.sides import Side
@@ -148,7 +148,7 @@ class Partner:
         raise self._died(message.get("exited", 0), compilers=answer in ("built", "placed"))
 
     def _died(self, code: int, compilers: bool = False) -> SideError:
-        failure = explained(Failure("crashed", describe_exit(code), detail=self._channel.said()), self._kills)
+        failure = explained(crashed(code, detail=self._channel.said()), self._kills)
         compilers = compilers and failure.kind == "crashed"
         return SideError(self.side, failure.kind, failure.message, failure.detail, compilers=compilers)
 

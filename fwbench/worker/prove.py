@@ -16,7 +16,7 @@ from fwbench.parity import store
 from fwbench.parity.store import Proved
 from fwbench.record.lanes import LANES
 from fwbench.record.reading import PROOFS
-from fwbench.worker.channel import Channel, GarbledError, describe_exit
+from fwbench.worker.channel import Channel, GarbledError, crashed
 from fwbench.worker.client import PACKAGE, command, environment
 from fwbench.worker.scratch import Scratch
 
@@ -111,7 +111,7 @@ def _answer(channel: Channel, deadline: float, tell: Callable[[str], None], no_p
             raise UserError(f"{no_proof}: what its process sent is no message: {error}") from None
         if message is None:
             said = channel.said().strip().rpartition("\n")[2]
-            ending = describe_exit(channel.wait()).replace("the worker", "its process", 1)
+            ending = crashed(channel.wait(), who="its process").message
             raise UserError(f"{no_proof}: {ending}" + (f" ({said})" if said else ""))
         if "stage" not in message:
             return message

@@ -119,17 +119,20 @@ def _remove(path: Path, owner: dict[str, Any]) -> None:
         lifetime.remove(str(path))
     if not owner["repository"]:
         return
-    listed = _git(owner["repository"], "worktree", "list", "--porcelain").splitlines()
-    for line in listed:
+    listed = git(owner["repository"], "worktree", "list", "--porcelain") or ""
+    for line in listed.splitlines():
         worktree = Path(line.removeprefix("worktree "))
         if line.startswith("worktree ") and worktree.parent == path:
             # Forced twice over, as git locks a worktree that was being made when its owner died.
-            _git(owner["repository"], "worktree", "remove", "--force", "--force", str(worktree))
+            git(owner["repository"], "worktree", "remove", "--force", "--force", str(worktree))
 
 
-def _git(repository: str, *arguments: str) -> str:
-    # In a session of its own, so that a second Ctrl-C does not end it halfway.
-    with suppress(OSError):
-        command = ["git", "-C", repository, *arguments]
-        return subprocess.run(command, capture_output=True, text=True, start_new_session=True).stdout
-    return ""
+def git(folder: str | Path, *arguments: str) -> str | None:
+    """What git says; None where it fails or is not there."""
+    command = ["git", "-C", str(folder), *arguments]
+    try:
+        # In a session of its own, so that a second Ctrl-C does not end it halfway.
+        done = subprocess.run(command, capture_output=True, text=True, check=True, start_new_session=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from typing import Any
 from fwbench.errors import UserError
 from fwbench.models.project import Project
 from fwbench.worker.client import PACKAGE
-from fwbench.worker.scratch import Scratch
+from fwbench.worker.scratch import Scratch, git
 
 
 @dataclass(frozen=True)
@@ -53,13 +52,13 @@ class Side:
         """Whether this side's repository has a module of this dotted name, in any folder."""
         path = module.replace(".", "/")
         files = (f":(glob)**/{path}.py", f":(glob)**/{path}/__init__.py")
-        listed = _git(self.root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *files) or ""
+        listed = git(self.root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *files) or ""
         # Git lists deleted files until the deletion is staged.
         return any((self.root / file).is_file() for file in listed.split("\0") if file)
 
 
 @dataclass(frozen=True)
-class Found:
+class Against:
     """The base of a duet.
 
     Attributes:
@@ -75,7 +74,7 @@ class Found:
     package: Path | None
 
 
-def find(against: str, folder: Path) -> Found:
+def find(against: str, folder: Path) -> Against:
     """Resolve a text. If it could be both, a name is a revision, and a path an interpreter.
 
     Args:
@@ -84,24 +83,24 @@ def find(against: str, folder: Path) -> Found:
     Raises:
         UserError: it is neither, or a revision that lacks the `fwbench` that is part of this repository.
     """
-    told = _git(folder, "rev-parse", "--show-toplevel")
+    told = git(folder, "rev-parse", "--show-toplevel")
     top = Path(told) if told else folder.resolve()
-    revision = told and _git(folder, "rev-parse", "--verify", f"{against}^{{commit}}")
+    revision = told and git(folder, "rev-parse", "--verify", f"{against}^{{commit}}")
     interpreter = shutil.which(against)
     if interpreter and (not revision or os.path.dirname(against)):
-        return Found(os.path.abspath(interpreter), None, top, _own(top))
+        return Against(os.path.abspath(interpreter), None, top, _own(top))
     if not revision:
         where = f"no revision of {top}" if told else f"{folder} is in no git repository"
         raise UserError(
             f"--fwbench-against {against!r} is no interpreter, and {where}: give a revision, or an interpreter's path."
         )
     package = _own(top)
-    if package and _git(top, "cat-file", "-e", f"{revision}:{package.as_posix()}/__init__.py") is None:
+    if package and git(top, "cat-file", "-e", f"{revision}:{package.as_posix()}/__init__.py") is None:
         raise UserError(
             f"--fwbench-against {against!r}: fwbench is part of this repository, so each side is measured with its "
             f"own, and that revision of {top} has none in {package}: give a later one."
         )
-    return Found(None, revision, top, package)
+    return Against(None, revision, top, package)
 
 
 def _own(top: Path) -> Path | None:
@@ -110,7 +109,7 @@ def _own(top: Path) -> Path | None:
         return None
     package = PACKAGE.relative_to(top)
     # A virtual environment may lie in the repository, but does not belong to it.
-    tracked = _git(top, "ls-files", "--error-unmatch", f"{package.as_posix()}/__init__.py")
+    tracked = git(top, "ls-files", "--error-unmatch", f"{package.as_posix()}/__init__.py")
     return None if tracked is None else package
 
 
@@ -150,7 +149,7 @@ def sides(against: str, project: Project, pythons: Mapping[str, str]) -> Iterato
             return
         assert found.revision is not None
         title, checkout = f"{against} ({found.revision[:12]})", str(folder / "base")
-        if _git(found.top, "worktree", "add", "--detach", "--force", checkout, found.revision) is None:
+        if git(found.top, "worktree", "add", "--detach", "--force", checkout, found.revision) is None:
             raise UserError(f"git could not make a worktree of {title} in {folder}: look at its disk's free space.")
         yield side("base", title, pythons=pythons), head
 
@@ -162,15 +161,6 @@ def _within(root: Path, top: Path, folder: Path) -> Path:
 
 
 def _describe(root: Path) -> str:
-    revision = _git(root, "rev-parse", "--short=12", "HEAD")
-    changed = "" if not _git(root, "status", "--porcelain") else " with uncommitted changes"
+    revision = git(root, "rev-parse", "--short=12", "HEAD")
+    changed = "" if not git(root, "status", "--porcelain") else " with uncommitted changes"
     return f"working tree at {revision}{changed}" if revision else str(root)
-
-
-def _git(folder: Path, *arguments: str) -> str | None:
-    """The output of git; None if it fails or is not installed."""
-    try:
-        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return done.stdout.strip()

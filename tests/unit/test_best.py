@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from fwbench.compare import best as bests
-from fwbench.compare import evidence, saved
+from fwbench.compare import evidence, saved, testing
 from fwbench.compare.best import Earlier, best
 from fwbench.compare.criteria import CRITERIA
 from fwbench.compare.saved import compare
@@ -191,14 +191,14 @@ def unchanged(rng, states, scale, processes):
         runs = np.exp(moved[:, None] + 0.02 * rng.standard_normal((EARLIER + 1, processes)))
         earlier = [Earlier(value, str(run)) for run, value in enumerate(np.exp(np.log(runs[:-1]).mean(axis=1)))]
         sides = list(runs[-2]), list(runs[-1])
-        alone.append(saved._Compared(str(number), "latency", *sides, 0.15, saved.UNTESTED, False))
+        alone.append(testing.Compared(str(number), "latency", *sides, 0.15, testing.UNTESTED, False))
         cases += saved._in_the_series(alone[-1], earlier)
     return cases, alone
 
 
 def suite(rng, states, scale, processes):
     """The verdicts on it."""
-    return [finding.kind for finding in saved._judged(unchanged(rng, states, scale, processes)[0])]
+    return [finding.kind for finding in saved._findings(unchanged(rng, states, scale, processes)[0])]
 
 
 def false_alarms(states, scale, processes):
@@ -211,7 +211,7 @@ def false_alarms(states, scale, processes):
 @pytest.mark.parametrize("states", [gaussian, heavy_tails, persistent])
 @pytest.mark.parametrize("processes", [1, 5])
 def test_unchanged_suites_fail_once_in_a_hundred_at_most(states, processes):
-    assert false_alarms(states, saved.UNTESTED, processes) <= 0.01
+    assert false_alarms(states, testing.UNTESTED, processes) <= 0.01
 
 
 def test_nobody_needs_to_have_tested_a_machine_whose_runs_tell_how_far_they_differ():
@@ -224,12 +224,12 @@ def test_nobody_needs_to_have_tested_a_machine_whose_runs_tell_how_far_they_diff
         # Chance makes the best look better than it is, which costs nothing.
         ("_p_value", lambda excess, error, degrees: 1e-9 if excess > 0 else 1.0),
         # Every process is a run of its own.
-        ("_Compared.spread", property(lambda case: (0.02 * math.sqrt(2 / 5), math.inf))),
+        ("Compared.spread", property(lambda case: (0.02 * math.sqrt(2 / 5), math.inf))),
     ],
 )
 def test_a_broken_statistic_is_found_by_its_false_alarms(monkeypatch, part, broken):
     *owner, name = part.split(".")
-    monkeypatch.setattr(getattr(saved, owner[0]) if owner else saved, name, broken)
+    monkeypatch.setattr(getattr(testing, owner[0]) if owner else testing, name, broken)
     assert false_alarms(gaussian, 0.1, 1) > 0.01
 
 

@@ -86,7 +86,7 @@ def test_a_change_below_the_smallest_that_counts_is_none_however_sure_it_is():
 
 @pytest.mark.parametrize("count", range(6))
 def test_fewer_runs_than_two_levels_have_hold_nothing(count):
-    assert find([float(place) for place in range(count)], FLOOR, LEAST) == changes.Found()
+    assert find([float(place) for place in range(count)], FLOOR, LEAST) == changes.Changes()
 
 
 def test_what_never_varies_has_no_change_and_one_step_of_it_is_sure():

@@ -1,21 +1,23 @@
 """`fwbench doctor --check`: figures made up for the purpose, judged; parts that take no time, run."""
 
+import contextlib
 import dataclasses
 import json
 import math
+import os
 import socket
 import time
 
 import pytest
 
 from fwbench.commands import check, judging
-from fwbench.commands.check import Part, play, smallest_step, with_flag
+from fwbench.commands.advice import Advice
+from fwbench.commands.check import Check, _Here, play, smallest_step, with_flag
 from fwbench.commands.cli import main
-from fwbench.commands.finding import Finding
 from fwbench.compare import duet
 from fwbench.compare.criteria import Threshold
 from fwbench.compare.duet import Fault, Pair
-from fwbench.errors import UserError
+from fwbench.errors import Absent, UserError
 from fwbench.machine import machine
 from fwbench.meters.energy import moves
 from fwbench.record.lanes import LANES
@@ -100,17 +102,30 @@ def test_a_second_process_that_fails_where_the_first_did_not_is_bad():
     ("failure", "expected", "said"),
     [
         (None, "good", "--a and --b: known"),
-        (
-            Failure("crashed", "signal 6", detail="Unknown flag in XLA_FLAGS: --b"),
-            "better",
-            "--b: its compiler does not",
-        ),
         (Failure("error", "cannot compile", "compile"), "better", "--b: cannot compile"),
     ],
 )
-def test_a_fallback_flag_that_is_unknown_or_no_help(failure, expected, said):
+def test_a_fallback_flag_that_is_no_help(failure, expected, said):
     finding = judging.fallback("jax", {"--a": measured(), "--b": measured(failure=failure)})
     assert (level(finding), said in finding.found) == (expected, True)
+
+
+def test_a_fallback_flag_that_the_framework_does_not_know_is_not_measured_with(monkeypatch):
+    """Its own trial decides that, whatever the sentence of a failure says."""
+    unknown = "import os, sys; sys.exit('--b' in os.environ.get('XLA_FLAGS', ''))"
+    lane = dataclasses.replace(LANES["jax"], fallback=(("XLA_FLAGS", "--a"), ("XLA_FLAGS", "--b")), trial=unknown)
+    used = []
+
+    def measure(*_, **__):
+        used.append(os.environ["XLA_FLAGS"])
+        return measured()
+
+    with contextlib.closing(_Here(MACHINE, time.monotonic() + 60)) as here:
+        here._latencies["jax"] = 1e-3
+        monkeypatch.setattr(here, "_measure", measure)
+        (finding,) = here._fallback(lane)
+    assert (level(finding), finding.found) == ("better", "--b: its compiler does not know it")
+    assert [flags.split()[-1] for flags in used] == ["--a"]
 
 
 @pytest.mark.parametrize("before", [{}, {"XLA_FLAGS": "--mine"}])
@@ -258,11 +273,11 @@ def test_what_disturbs_an_unchanged_benchmark_is_found():
 
 
 def part(title, run):
-    return Part(title, 10.0, run)
+    return Check(title, 10.0, run)
 
 
 def good(subject):
-    return Finding(subject, "good", "all is well")
+    return Advice(subject, "good", "all is well")
 
 
 def test_a_part_that_raises_is_a_bad_finding_and_the_others_are_run():
@@ -365,7 +380,7 @@ def test_a_lane_in_another_arithmetic_is_found_by_a_real_worker(monkeypatch):
 )
 def test_a_framework_that_is_not_installed_is_left_to_doctor(monkeypatch, there, titles):
     monkeypatch.setattr(check, "versions", lambda names: {name: "1" for name in names if name in there})
-    monkeypatch.setattr(check, "counter", lambda _: "no counter")
+    monkeypatch.setattr(check, "counter", lambda _: Absent("no counter"))
     here = check._Here(MACHINE, 0.0)
     assert [part.title for part in here.parts()] == titles
 

@@ -482,6 +482,10 @@ def test_a_summary_reads_back(tmp_path):
     assert (tmp_path / "x.md").read_text() == verdicts.markdown(outcome("a"))
 
 
+# The JSON of a verdict that is sound.
+VERDICT = {"kind": "improved", "ratio": 0.9, "interval": [0.8, 1.0], "confidence": 0.95, "pairs": 10}
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -495,6 +499,10 @@ def test_a_summary_reads_back(tmp_path):
         {"note": {"a": 1}},
         {"verdict": {"kind": "improved"}},
         {"verdict": []},
+        {"verdict": {**VERDICT, "interval": [float("nan"), 1.0]}},
+        {"verdict": {**VERDICT, "kind": "new"}},
+        {"verdict": {**VERDICT, "ratio": float("inf")}},
+        {"verdict": {**VERDICT, "pairs": 10**400}},
     ],
 )
 def test_a_summary_that_somebody_made_up_is_refused(tmp_path, changes):

@@ -16,7 +16,9 @@ from fwbench.commands import accelerator, doctor
 from fwbench.commands.accelerator import REMEDIES
 from fwbench.commands.cli import main
 from fwbench.commands.list import listing
+from fwbench.errors import Absent
 from fwbench.machine import cuda, nvml
+from fwbench.meters.energy import RaplCounter, counter
 from fwbench.meters.epochs import Epoch, fitting
 from fwbench.models import CATALOG
 from fwbench.record.lanes import LANES
@@ -42,13 +44,12 @@ def gpu(cuda=(13, 0), **state):
     return Gpu(AcceleratorState(**state), None, "H100", "GPU-1", "580.1", cuda, 80 * 2**30)
 
 
-NO_GPU = nvml.NoGpu("no GPU here", "find one")
+NO_GPU = Absent("no GPU here", "find one")
+NO_COUNTER = Absent("no counter")
 
 
-def examined(tmp_path, environment=(), found=NO_GPU, meter="no counter"):
-    findings = doctor.examine(
-        MACHINE, dict(environment), tmp_path, lambda _: None, found, lambda device: f"{meter}" if meter else object()
-    )
+def examined(tmp_path, environment=(), found=NO_GPU, meter=NO_COUNTER):
+    findings = doctor.examine(MACHINE, dict(environment), tmp_path, lambda _: None, found, lambda _: meter)
     return {finding.subject: finding for finding in findings}
 
 
@@ -303,8 +304,28 @@ def test_a_plugin_of_jaxs_that_the_driver_is_too_old_for_must_go_before_another_
     assert cuda.how_to_install("jax", (12, 8)) == step
 
 
-def test_a_counter_that_needs_root_says_how_to_open_it(tmp_path):
-    assert "chmod" in examined(tmp_path, meter="reading energy_uj needs root")["energy"].next_step
+def refuse(*_):
+    raise PermissionError
+
+
+def test_a_counter_that_needs_root_says_how_to_open_it(tmp_path, monkeypatch):
+    zone = tmp_path / "intel-rapl:0"
+    zone.mkdir()
+    (zone / "name").write_text("package-0\n")
+    (zone / "energy_uj").write_text("1")
+    # Where the superuser runs the tests, no file's mode refuses anything.
+    monkeypatch.setattr(RaplCounter, "__init__", refuse)
+    meter = counter("cpu", tmp_path)
+    finding = examined(tmp_path, meter=meter)["energy"]
+    assert (finding.level, finding.next_step) == (
+        "better",
+        f"`sudo chmod -R a+r {tmp_path}/*/energy_uj`, until the next start",
+    )
+
+
+def test_a_counter_that_nothing_opens_says_no_more_than_that(tmp_path):
+    finding = examined(tmp_path, meter=Absent("the GPU at the root of the tree has no energy counter"))["energy"]
+    assert finding.next_step == "energy stays absent from the records, with this reason"
 
 
 @pytest.mark.parametrize(
@@ -365,7 +386,7 @@ def test_what_a_lane_of_ours_lacks_an_extra_brings(tmp_path, monkeypatch, framew
 
 def test_a_lane_that_is_not_installed_is_said_of_which_python(tmp_path, monkeypatch):
     monkeypatch.setattr(doctor, "versions", lambda names: {name: "1" for name in names if name != "flax"})
-    findings = doctor.examine(MACHINE, {}, tmp_path, lambda _: None, NO_GPU, lambda _: "none", python=(3, 12, 1))
+    findings = doctor.examine(MACHINE, {}, tmp_path, lambda _: None, NO_GPU, lambda _: NO_COUNTER, python=(3, 12, 1))
     (jax,) = [finding for finding in findings if finding.subject == "jax"]
     assert jax.found == f"not installed in {sys.executable}, Python 3.12.1: flax"
 
@@ -380,7 +401,7 @@ def test_a_lane_that_is_not_installed_is_said_of_which_python(tmp_path, monkeypa
     ],
 )
 def test_a_python_on_which_a_framework_is_old_or_slow_is_named(tmp_path, python, level, found):
-    findings = doctor.examine(MACHINE, {}, tmp_path, lambda _: None, NO_GPU, lambda _: "no counter", python=python)
+    findings = doctor.examine(MACHINE, {}, tmp_path, lambda _: None, NO_GPU, lambda _: NO_COUNTER, python=python)
     (finding,) = (finding for finding in findings if finding.subject == "Python")
     assert (finding.level, finding.found) == (level, found)
     assert ("install fwbench with" in finding.next_step) == (level == "better")

@@ -433,9 +433,9 @@ def test_a_duet_without_a_journal_begins_anew_and_says_so(project, playing):
 
 def test_a_base_that_cannot_be_had_ends_the_run_in_one_sentence(run, given, monkeypatch):
     """A disk that is full."""
-    git = sides._git
+    git = sides.git
     monkeypatch.setattr(
-        sides, "_git", lambda folder, *arguments: None if "add" in arguments else git(folder, *arguments)
+        sides, "git", lambda folder, *arguments: None if "add" in arguments else git(folder, *arguments)
     )
     result = run({})
     assert result.ret == 4

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from fwbench.compare.evidence import RULES, clopper_pearson, rates, read, report, state
-from fwbench.compare.saved import UNTESTED
+from fwbench.compare.testing import UNTESTED
 from fwbench.errors import UserError
 from fwbench.record.journal import Journal
 from tests.unit.recorded import MACHINE

@@ -43,6 +43,7 @@ from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
 from fwbench.worker import channel, client, interrupts, memory, scratch
 from fwbench.worker import prove as proving
+from fwbench.worker.channel import crashed
 from fwbench.worker.client import PACKAGE, Workers
 from fwbench.worker.pairs import Pairs
 from fwbench.worker.scratch import Scratch
@@ -1024,22 +1025,28 @@ def test_the_kernel_says_whether_it_killed_a_worker_for_lack_of_memory(greedy, p
 
     endless = dataclasses.replace(protocol, min_rounds=10**9)
     failure = greedy().measure(asked(1), endless, kill).failure
-    assert (failure.kind, failure.stage) == (kind, "latency")
+    assert (failure.kind, failure.stage, failure.signal) == (kind, "latency", signal.SIGKILL)
     assert failure.message == (
-        "the kernel killed the worker because memory ran out (oom_kill in memory.events rose from 3 to 4)"
+        "the worker was killed by SIGKILL, by the kernel, because memory ran out (oom_kill in memory.events rose "
+        "from 3 to 4)"
         if rises
         else "the worker was killed by SIGKILL, and not by the kernel for lack of memory (oom_kill in memory.events "
         "stayed 3)"
     )
 
 
-@pytest.mark.parametrize("known", [Kills(1, "x"), None])
-def test_what_nobody_counts_stays_a_crash(monkeypatch, known):
-    """Nor is another signal the kernel's for lack of memory, whatever it has killed meanwhile."""
-    monkeypatch.setattr(oom, "kills", lambda: Kills(5, "x") if known else None)
-    number = "SIGSEGV" if known else "SIGKILL"
-    failure = Failure("crashed", f"the worker was killed by {number}")
-    assert memory.explained(failure, known) is failure
+def test_a_kill_that_nobody_counts_stays_a_crash(monkeypatch):
+    monkeypatch.setattr(oom, "kills", lambda: None)
+    failure = memory.explained(crashed(-signal.SIGKILL), None)
+    assert (failure.kind, failure.signal) == ("crashed", signal.SIGKILL)
+    assert failure.message == "the worker was killed by SIGKILL (perhaps by the kernel, out of memory)"
+
+
+def test_only_the_signal_decides_whether_the_kernel_was_asked_for_memory(monkeypatch):
+    """Neither another signal nor a sentence with the signal's name in it, whatever the kernel has killed meanwhile."""
+    monkeypatch.setattr(oom, "kills", lambda: Kills(5, "x"))
+    for failure in (crashed(-signal.SIGSEGV), Failure("crashed", "SIGKILL is blocked by what the worker sent")):
+        assert memory.explained(failure, Kills(1, "x")) is failure
 
 
 V2 = "low 0\nhigh 0\nmax 7\noom 2\noom_kill 4\noom_group_kill 9\n"

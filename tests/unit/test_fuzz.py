@@ -251,7 +251,7 @@ def consume(record, good, out, figures):
                 (m.workload.id, m.failure.message, m.failure.detail) for m in section.setting.measurements if m.failure
             ]
             parts.append(
-                page.Part(
+                page.Section(
                     section.heading, section.headline, section.remarks, section.tables, saved_drawings, failures, found
                 )
             )

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fwbench.commands.cli import main
+from fwbench.compare.differences import Difference
 from fwbench.compare.history import histories
 from fwbench.record.reading import series
 from fwbench.report.history import _stretches as stretches_of
@@ -188,12 +189,15 @@ def test_memory_is_no_matter_of_load(storage):
 # What is one series
 
 
-def test_a_series_is_split_where_settings_change_and_says_why(latencies):
-    ms = [timed(0.1, settings={"memory_format": "channels_last" if n < 5 else "contiguous"}) for n in range(10)]
+def test_a_series_is_split_where_settings_change_and_says_why(latencies, storage, history):
+    ms = [timed(0.1, settings={"layout": "cube" if n < 5 else "sphere in the baseline"}) for n in range(10)]
     first, second = latencies(ms)
     assert [len(one.points) for one in (first, second)] == [5, 5]
-    assert first.why == ""
-    assert second.why == "lane setting: memory_format differs: 'channels_last' before, 'contiguous' now"
+    assert first.breaks == ()
+    assert second.breaks == (Difference("lane setting: layout", "'cube'", "'sphere in the baseline'"),)
+    code, _, _, page = history(storage({}))
+    assert code == 0
+    assert "lane setting: layout differs: &#39;cube&#39; before, &#39;sphere in the baseline&#39; now" in page
     assert first.shifts == second.shifts == ()
 
 

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 import fwbench
-from fwbench.errors import UserError
+from fwbench.errors import Absent, UserError
 from fwbench.machine import nvml
 from fwbench.record.lanes import LANES
 from fwbench.record.machine import Node
@@ -376,7 +376,7 @@ def test_a_slot_takes_no_gpu_that_nobody_has_given_it(here):
     made(XLA_FLAGS="--set")
     assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
     assert os.environ["XLA_FLAGS"] == "--set"
-    assert isinstance(nvml.find(), nvml.NoGpu)
+    assert isinstance(nvml.find(), Absent)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fwbench.compare import evidence, saved
+from fwbench.compare import evidence, saved, testing
 from fwbench.compare.criteria import CRITERIA, Threshold
 from fwbench.compare.saved import compare
 from fwbench.compare.statistics import ALPHA
@@ -325,7 +325,7 @@ def heavy_tails(rng, n):
     return rng.standard_t(3, n) / math.sqrt(3)
 
 
-def decide(rng, noise, scale, effect=0.0, state=saved.UNTESTED):
+def decide(rng, noise, scale, effect=0.0, state=testing.UNTESTED):
     """The verdicts on a suite of five processes a side, of which the first benchmark is slower by `effect`.
 
     Each run meets a state of the machine that all its benchmarks share.
@@ -335,12 +335,12 @@ def decide(rng, noise, scale, effect=0.0, state=saved.UNTESTED):
     def case(name):
         base, head = (list(np.exp(moved + scale * noise(rng, 5))) for moved in states)
         slower = 1 + effect if name == 0 else 1.0
-        return saved._Compared(str(name), "latency", base, [slower * x for x in head], 0.15, state, False)
+        return testing.Compared(str(name), "latency", base, [slower * x for x in head], 0.15, state, False)
 
-    return [finding.kind for finding in saved._judged([case(name) for name in range(BENCHMARKS)])]
+    return [finding.kind for finding in saved._findings([case(name) for name in range(BENCHMARKS)])]
 
 
-def proven(noise, scale, state=saved.UNTESTED):
+def proven(noise, scale, state=testing.UNTESTED):
     """The rate of suites without a change that fail, of which simulated ones convince at 99.9 %."""
     rng = np.random.default_rng(0)
     failures = sum("regressed" in decide(rng, noise, scale, state=state) for _ in range(SUITES))
@@ -348,7 +348,7 @@ def proven(noise, scale, state=saved.UNTESTED):
 
 
 @pytest.mark.parametrize(("noise", "scale"), [(gaussian, 0.01), (gaussian, 0.1), (heavy_tails, 0.1), (gaussian, 0.3)])
-@pytest.mark.parametrize("state", [0.0, saved.UNTESTED, 0.15])
+@pytest.mark.parametrize("state", [0.0, testing.UNTESTED, 0.15])
 def test_unchanged_suites_fail_once_in_a_hundred_at_most(noise, scale, state):
     assert proven(noise, scale, state) <= 0.01
 
@@ -361,11 +361,11 @@ def between(case):
     ("part", "broken", "scale", "state"),
     [
         # As if each process were five.
-        ("_Compared.spread", property(lambda case: (between(case) * math.sqrt(1 / 25 + 1 / 25), 8)), 0.1, 0.0),
+        ("Compared.spread", property(lambda case: (between(case) * math.sqrt(1 / 25 + 1 / 25), 8)), 0.1, 0.0),
         # As if every process were a run of its own, that meets its own state of the machine.
-        ("_Compared.spread", property(lambda case: (between(case) * math.sqrt(2 / 5), 8)), 0.02, 0.15),
+        ("Compared.spread", property(lambda case: (between(case) * math.sqrt(2 / 5), 8)), 0.02, 0.15),
         (
-            "_Compared.spread",
+            "Compared.spread",
             property(lambda case: (math.hypot(between(case), 0.15) * math.sqrt(2 / 5), 99)),
             0.02,
             0.15,
@@ -378,7 +378,7 @@ def between(case):
 )
 def test_a_broken_statistic_is_found_by_its_false_alarms(monkeypatch, part, broken, scale, state):
     *owner, name = part.split(".")
-    monkeypatch.setattr(getattr(saved, owner[0]) if owner else saved, name, broken)
+    monkeypatch.setattr(getattr(testing, owner[0]) if owner else testing, name, broken)
     assert proven(gaussian, scale, state) > 0.01
 
 

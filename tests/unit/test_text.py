@@ -123,3 +123,12 @@ def test_a_terminal_that_cannot_show_a_name_shows_its_code(tmp_path, monkeypatch
     assert main(["report", str(tmp_path / "größe.json")]) == 4
     stream.flush()
     assert b"gr\\xf6\\xdfe.json does not exist" in shown.getvalue()
+
+
+def test_columns_are_as_wide_as_their_widest_cell_and_numbers_stand_flush_right():
+    assert text.columns([("lane", "", "ms"), ("torch-compile", "", "9")], left=2) == [
+        "lane             ms",
+        "torch-compile     9",
+    ]
+    assert text.columns([("lane", "ms"), ("jax", "10")]) == ["lane  ms", "jax   10"]
+    assert text.columns([]) == []

@@ -87,3 +87,26 @@ def test_a_record_from_before_there_were_targets_is_for_the_device_at_hand():
     assert there != workload
     assert there.id == "jax-mlp-inference-b1-h100"
     assert Workload.from_json(json.loads(json.dumps(there.to_json()))) == there
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "place"),
+    [
+        ("samples", [0.1, "fast"], "samples"),
+        ("samples", {"a": 1}, "samples"),
+        ("overhead_s", True, "overhead_s"),
+        ("ranks", [{"rank": 0.5, "host": "a", "device": "b"}], "ranks: rank"),
+        ("failure", {"kind": "splendid", "message": "x"}, "failure: kind"),
+        ("processes", [{"latency": None}], "processes"),
+        ("wings", 2, "wings"),
+    ],
+)
+def test_json_that_is_no_measurement_is_refused_by_its_place(field, value, place):
+    with pytest.raises(TypeError, match=place):
+        Measurement.from_json({**Measurement(Workload("jax", "mlp")).to_json(), field: value})
+
+
+def test_a_failure_that_was_written_before_it_had_a_signal_is_read():
+    old = {"kind": "crashed", "message": "the worker was killed by SIGKILL", "stage": "latency", "detail": "last words"}
+    found = Measurement.from_json({"workload": {"lane": "jax", "model": "mlp"}, "failure": old})
+    assert (found.failure.message, found.failure.signal) == (old["message"], None)

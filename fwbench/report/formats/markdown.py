@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from fwbench.report.tables import Table
 from fwbench.text import markdown as escape
+from fwbench.text import row
 
 
 def document(title: str, parts: Iterable[tuple[str, Iterable[str], Iterable[Table]]]) -> str:
@@ -20,8 +21,8 @@ def write(table: Table) -> str:
     """One table, its caption above and what is missing below."""
     names = [escape(column.name) for column in table.columns]
     rules = ["---:" if column.unit else ":---" for column in table.columns]
-    body = [[escape(text) for text in table.texts(row)] for row in table.rows]
-    lines = [escape(table.caption), "", *(f"| {' | '.join(cells)} |" for cells in (names, rules, *body)), ""]
+    body = [[escape(text) for text in table.texts(cells)] for cells in table.rows]
+    lines = [escape(table.caption), "", *map(row, (names, rules, *body)), ""]
     for missing in table.missing:
         lines += [f"Missing: {escape(missing)}.", ""]
     return "\n".join(lines)

@@ -8,7 +8,7 @@ Level = Literal["good", "better", "bad"]
 
 
 @dataclass(frozen=True)
-class Finding:
+class Advice:
     """What was looked at and found.
 
     Attributes:
@@ -23,12 +23,12 @@ class Finding:
     next_step: str = ""
 
 
-def sound(findings: Sequence[Finding]) -> bool:
+def sound(findings: Sequence[Advice]) -> bool:
     """Whether none of them is bad."""
     return all(finding.level != "bad" for finding in findings)
 
 
-def lines(findings: Sequence[Finding]) -> Iterator[str]:
+def lines(findings: Sequence[Advice]) -> Iterator[str]:
     """For the screen: a line or two each, and a last one that sums up."""
     width = max(len(finding.subject) for finding in findings)
     for finding in findings:

@@ -1,0 +1,87 @@
+"""What differs between two records besides the code, so that their numbers say nothing of each other."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import MISSING, dataclass
+from typing import Any
+
+from fwbench.machine import Machine
+from fwbench.record.lanes import PLACES
+from fwbench.record.measurement import ALSO_IMPORTED, Measurement
+from fwbench.record.reading import Record
+from fwbench.suite.profiles import Protocol
+
+# A field of the protocol that a record lacks was not there when it was made: everything was done as by default.
+_PROTOCOL = {field.name: field.default for field in dataclasses.fields(Protocol) if field.default is not MISSING}
+
+# How many cores a run was given is the machine's `threads`; what its networks import is a change of the code.
+_NO_CONDITIONS = (*PLACES, "cpus", ALSO_IMPORTED)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Something besides the code that two sides do not share, each with its own value of it, as readers see it."""
+
+    name: str
+    base: str
+    head: str
+
+
+def in_words(differences: Iterable[Difference], base: str = "in the baseline", head: str = "here") -> str:
+    """Half a sentence on differences, with the words that say where each side's values were found."""
+    return "; ".join(f"{each.name} differs: {each.base} {base}, {each.head} {head}" for each in differences)
+
+
+def mismatches(base: Machine | None, head: Machine | None) -> tuple[Difference, ...]:
+    """Why numbers of the one machine say nothing of the other's."""
+    if base is None or head is None:
+        return ()
+    return tuple(
+        Difference(name, *(f"{getattr(of, name)}{' W' if name == 'power_limit' else ''}" for of in (base, head)))
+        for name in base.differences(head)
+    )
+
+
+def other_cpu(base: Record, head: Record) -> tuple[Difference, ...]:
+    """What pytest-benchmark says of the CPUs of two records, of which fwbench knows not both machines."""
+    if base.machine and head.machine:
+        return ()
+    infos = [record.machine_info.get("cpu") for record in (base, head)]
+    names = [info.get("brand_raw") if isinstance(info, Mapping) else None for info in infos]
+    if None in names or names[0] == names[1]:
+        return ()
+    return (Difference("cpu", str(names[0]), str(names[1])),)
+
+
+def differences(base: Measurement | None, head: Measurement | None) -> Iterator[Difference]:
+    """What differs besides the code and the frameworks' versions."""
+    if base is None or head is None:
+        return
+    one, other = _conditions(base, head.parity), _conditions(head, base.parity)
+    for name in one | other:
+        if one.get(name) != other.get(name):
+            yield Difference(name, repr(one.get(name)), repr(other.get(name)))
+
+
+def _conditions(m: Measurement, other: Mapping[str, Any]) -> dict[str, Any]:
+    """What must be the same on both sides; of weights and arithmetic what the other side's `parity` tells, too."""
+    probes = {
+        name: probe for name, probe in (m.parity.get("probe") or {}).items() if name in (other.get("probe") or {})
+    }
+    return {
+        # Where this machine keeps the data makes no other benchmark.
+        **dataclasses.replace(m.workload, data_path=None).to_json(),
+        **{f"profile: {name}": amount for name, amount in (_PROTOCOL | dict(m.protocol)).items()},
+        **{f"lane setting: {name}": value for name, value in m.settings.items() if name not in _NO_CONDITIONS},
+        **({"digest of the weights": m.parity["weights"]} if m.parity.get("weights") and other.get("weights") else {}),
+        **{f"arithmetic of the {name}": probe.get("arithmetic") for name, probe in probes.items()},
+    }
+
+
+def versions_that_differ(base: Measurement, head: Measurement) -> dict[str, tuple[str, str]]:
+    """The distributions whose versions differ, with both versions; those that only one side tells are left out."""
+    return {
+        name: (version, head.versions[name])
+        for name, version in base.versions.items()
+        if head.versions.get(name, version) != version
+    }

@@ -1,0 +1,96 @@
+"""The benchmarks of two records, and which of them belong together."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from fwbench.compare.criteria import by_metric
+from fwbench.record.lanes import LANES
+from fwbench.record.measurement import Measurement
+from fwbench.record.reading import Record
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A benchmark of one record.
+
+    Attributes:
+        name: its workload's id; of a plain benchmark its full name.
+        values: by metric, one of each process.
+        measurement: None of a plain benchmark.
+        test: that measured it, where that is known.
+    """
+
+    name: str
+    values: Mapping[str, Sequence[float]]
+    measurement: Measurement | None = None
+    test: str | None = None
+
+    @property
+    def asked(self) -> str:
+        """The name under which it was asked for: another one where its batch did not fit into memory."""
+        return self.measurement.asked.id if self.measurement else self.name
+
+
+def without_harness(record: Record) -> Record:
+    """The record less what prices the harness: its nanoseconds are the machine's."""
+    internal = {lane.name for lane in LANES.values() if lane.internal}
+    kept = tuple(m for m in record.measurements if m.workload.lane not in internal)
+    return replace(record, measurements=kept)
+
+
+def benchmarks(record: Record) -> dict[str, Benchmark]:
+    """The benchmarks of a record that have numbers, by name."""
+    medians = {name: plain.stats["median"] for name, plain in record.plain.items()}
+    found = {name: Benchmark(name, {"latency": [median]} if median > 0 else {}) for name, median in medians.items()}
+    for m in without_repeats(record):
+        found[m.workload.id] = Benchmark(m.workload.id, by_metric(m), m, record.names.get(m.workload))
+    return found
+
+
+def without_repeats(record: Record) -> list[Measurement]:
+    """What has numbers, less larger batches that were halved to one that the run has measured anyhow."""
+    found = [m for m in record.measurements if not m.failure]
+    others = [(m.workload.id, m.unfit) for m in found]
+    return [
+        m
+        for place, m in enumerate(found)
+        if not m.unfit
+        or not any(
+            name == m.workload.id and (not unfit or (unfit != m.unfit and at < place))
+            for at, (name, unfit) in enumerate(others)
+        )
+    ]
+
+
+def measured_twice(record: Record) -> set[str]:
+    """What one record has measured more than once, so that nobody can tell which of them counts."""
+    counts = Counter(m.workload.id for m in without_repeats(record))
+    return {name for name, count in counts.items() if count > 1}
+
+
+def matched(base: Mapping[str, Benchmark], head: Mapping[str, Benchmark]) -> list[tuple[Benchmark, Benchmark]]:
+    """By workload; what is left, by the test that measured it or the batch that was asked for, so that it can be told
+    why they cannot be compared."""
+    pairs = [(side, head[name]) for name, side in base.items() if name in head]
+    left = {key: side for name, side in head.items() if name not in base for key in (side.test, side.asked) if key}
+    for name, side in base.items():
+        key = next((key for key in (side.test, side.asked) if key in left), None)
+        if name not in head and key:
+            pairs.append((side, left[key]))
+    return pairs
+
+
+def nothing_shared(base: Mapping[str, Benchmark], head: Mapping[str, Benchmark]) -> str:
+    """Why two records have no benchmark in common."""
+    if not base or not head:
+        return f"{'the baseline' if not base else 'this run'} holds no measured benchmark"
+    for name in ("precision", "batch_size", "mode", "model", "lane"):
+        one, other = (
+            {getattr(side.measurement.workload, name) for side in sides.values() if side.measurement}
+            for sides in (base, head)
+        )
+        if one and other and not one & other:
+            told = [", ".join(map(str, sorted(found))) for found in (one, other)]
+            return f"no benchmark is in both: {name} is {told[0]} in the baseline, {told[1]} here"
+    return "no benchmark is in both"

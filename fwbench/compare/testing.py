@@ -1,0 +1,185 @@
+"""Which changes are more than the difference between processes and between runs: a test each, corrected over all.
+
+The process is the replicate, never the round, and few processes decide little. A record made earlier met another state
+of the machine, too, which all its processes share, so that no number of them averages it out: how far runs differ must
+be known from elsewhere, and other load lengthens any time. So the thresholds are wide, a change counts only beyond what
+load can explain, and what cannot be told is inconclusive.
+"""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scipy import special
+
+from fwbench.compare.best import Best
+from fwbench.compare.criteria import CRITERIA
+from fwbench.compare.findings import Decision, Verdict
+from fwbench.compare.statistics import holm
+
+_CONFIDENCE = 0.95  # of intervals
+
+# The null hypothesis is a change of at most this share of the threshold.
+_TOLERATED = 0.25
+
+# What depends on the machine's state: all but memory.
+OF_STATE = frozenset(name for name, criterion in CRITERIA.items() if criterion.unit != "B")
+
+# Standard deviation between runs of unchanged code, of logarithms, on a machine that was never tested and does nothing
+# else. On two shared virtual cores it was 0.01 to 0.02 by benchmark, and 0.03 to 0.04 beside work of low priority.
+UNTESTED = 0.03
+
+# A factor beyond dispute: single processes of unchanged code have never differed so much without other load.
+_BEYOND_DISPUTE = 2.0
+
+
+@dataclass(frozen=True)
+class Disturbed:
+    """What disturbed the two sides.
+
+    Attributes:
+        base, head: by how much each can have become worse, of logarithms.
+        happened: what it was.
+        steps: what to do about it.
+    """
+
+    base: float = 0.0
+    head: float = 0.0
+    happened: str = ""
+    steps: str = ""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A metric of a benchmark, before the suite is judged.
+
+    Attributes:
+        threshold: as a share of base.
+        state: standard deviation between runs of unchanged code, of logarithms.
+        exact: whether one value a side decides.
+        ours: whether fwbench measured it, so that its options apply.
+        program: what to know of a program that did not change.
+        degrees: of freedom of `state`: infinitely many where it is known from elsewhere.
+        best: base is not the baseline but this level of earlier runs.
+    """
+
+    name: str
+    metric: str
+    base: Sequence[float]
+    head: Sequence[float]
+    threshold: float
+    state: float
+    exact: bool
+    disturbed: Disturbed = Disturbed()
+    ours: bool = True
+    program: str = ""
+    degrees: float = math.inf
+    best: Best | None = None
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is one process a side, and so no test."""
+        return not self.best and len(self.base) + len(self.head) == 2
+
+    @property
+    def certain(self) -> float:
+        """The difference that is left if what disturbed head explains as much of it as it can."""
+        return self.difference - self.disturbed.head
+
+    @property
+    def difference(self) -> float:
+        """Logarithm of the ratio, above zero where head is worse."""
+        found = level(self.head) - level(self.base)
+        return found if CRITERIA[self.metric].direction == "lower" else -found
+
+    def worse_by(self, share: float) -> float:
+        """The difference that a change for the worse by this share of base makes."""
+        if CRITERIA[self.metric].direction == "lower":
+            return math.log1p(share)
+        return -math.log1p(-share) if share < 1 else math.inf
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """Standard error of the difference and its degrees of freedom.
+
+        Processes average out, the states of two runs do not. The degrees are those of the sum (Welch 1947, Biometrika
+        34, 28-35; Satterthwaite 1946).
+        """
+        if self.best:
+            # Runs of a level may share a state, so that they are one.
+            return math.sqrt(2) * self.state, self.degrees
+        degrees = len(self.base) + len(self.head) - 2
+        between = (_squares(self.base) + _squares(self.head)) / degrees * (1 / len(self.base) + 1 / len(self.head))
+        variance = between + 2 * self.state**2
+        known = between**2 / degrees + (2 * self.state**2) ** 2 / self.degrees
+        return math.sqrt(variance), variance**2 / known if known else math.inf
+
+
+def level(side: Sequence[float]) -> float:
+    """Mean of the logarithms."""
+    return statistics.fmean(map(math.log, side))
+
+
+def _squares(side: Sequence[float]) -> float:
+    middle = level(side)
+    return math.fsum((math.log(value) - middle) ** 2 for value in side)
+
+
+def verdicts(cases: Sequence[Compared]) -> list[Verdict]:
+    """Verdicts over the whole suite: a test each, and Holm's correction over all of them."""
+    p_values = {}
+    for at, case in enumerate(cases):
+        if not case.exact and not case.alone and math.isfinite(case.certain):
+            excess = case.certain - case.worse_by(_TOLERATED * case.threshold)
+            p_values[at] = min(1.0, (case.best.choices if case.best else 1) * _p_value(excess, *case.spread))
+    fallen = holm(p_values)
+    return [_verdict(case, p_values.get(at), at in fallen) for at, case in enumerate(cases)]
+
+
+def _p_value(excess: float, error: float, degrees: float) -> float:
+    """One-sided, of Student's t; with infinitely many degrees of freedom it is the normal distribution."""
+    if not error:
+        return 0.0 if excess > 0 else 1.0
+    return float(special.stdtr(degrees, -excess / error))
+
+
+def _verdict(case: Compared, p: float | None, significant: bool) -> Verdict:
+    difference, limit = case.difference, case.worse_by(case.threshold)
+    interval = _interval(case)
+    kind: Decision
+    if case.exact:
+        kind = "regressed" if difference > limit else "improved" if difference < -limit else "unchanged"
+    elif case.alone:
+        beyond = max(limit, math.log(_BEYOND_DISPUTE))
+        better = difference + case.disturbed.base < -beyond
+        kind = "regressed" if case.certain > beyond else "improved" if better else "inconclusive"
+    elif significant and case.certain > limit:
+        kind = "regressed"
+    elif interval[1] < -limit:
+        kind = "improved"
+    elif interval[1] <= limit:
+        kind = "unchanged"
+    else:
+        kind = "inconclusive"
+    sign = 1 if CRITERIA[case.metric].direction == "lower" else -1
+    low, high = sorted(math.exp(sign * end) for end in interval)
+    return Verdict(
+        kind,
+        math.exp(sign * difference),
+        (low, high),
+        1.0 if case.exact else _CONFIDENCE,
+        min(len(case.base), len(case.head)),
+        p,
+    )
+
+
+def _interval(case: Compared) -> tuple[float, float]:
+    """Of the difference, and what disturbed the two sides on top."""
+    if case.exact:
+        return case.difference, case.difference
+    if case.alone:
+        return -math.inf, math.inf
+    error, degrees = case.spread
+    width = error * float(special.stdtrit(degrees, 0.5 + _CONFIDENCE / 2))
+    return case.difference - width - case.disturbed.head, case.difference + width + case.disturbed.base

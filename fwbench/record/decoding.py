@@ -1,0 +1,67 @@
+"""Frozen dataclasses out of JSON, by their annotations: for workers, too, which have no msgspec."""
+
+import functools
+import types
+import typing
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Literal, Self
+
+
+class Decoded:
+    """A dataclass that JSON can be turned back into."""
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """The inverse of `dataclasses.asdict`.
+
+        Raises:
+            TypeError: an unknown field, or one of another type.
+        """
+        of: Any = cls
+        hints, fields = _hints(of), {}
+        for name, value in data.items():
+            try:
+                fields[name] = _decoded(hints.get(name, Any), value)
+            except TypeError as error:
+                raise TypeError(f"{name}: {error}") from None
+        return cls(**fields)
+
+
+@functools.cache
+def _hints(of: Any) -> dict[str, Any]:
+    return typing.get_type_hints(of)
+
+
+def _decoded(kind: Any, value: Any) -> Any:
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        return _first(inner, value)
+    if kind in (int, float):
+        fits = isinstance(value, int | kind) and not isinstance(value, bool)
+    elif origin is Literal:
+        fits = value in inner
+    elif origin is tuple and isinstance(value, list | tuple):
+        # A measurement has up to ten thousand samples.
+        if set(map(type, value)) == {float} == {inner[0]}:
+            return tuple(value)
+        kinds = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
+        return tuple(map(_decoded, kinds, value))
+    elif origin is Mapping and isinstance(value, Mapping):
+        return {name: _decoded(inner[1], each) for name, each in value.items()}
+    elif isinstance(kind, type) and issubclass(kind, Decoded) and isinstance(value, Mapping):
+        return kind.from_json(value)
+    else:
+        fits = kind is Any or isinstance(value, origin or kind)
+    if not fits:
+        raise TypeError(f"it cannot be {value!r:.40}")
+    return value
+
+
+def _first(kinds: tuple[Any, ...], value: Any) -> Any:
+    """The value as the first of several types that it fits."""
+    *others, last = [kind for kind in kinds if (kind is type(None)) == (value is None)] or kinds
+    for kind in others:
+        with suppress(TypeError):
+            return _decoded(kind, value)
+    return _decoded(last, value)
