@@ -11,6 +11,7 @@ from fwbench.parity.case import MODELS
 from fwbench.parity.errors import BOUNDS
 from fwbench.parity.proof import modes_apart
 from fwbench.parity.store import stamp
+from tests.proving import records
 from tests.proving.mutations import MUTATIONS
 from tests.proving.page import render
 from tests.proving.records import Full
@@ -112,6 +113,15 @@ def test_the_page_in_the_repository_covers_every_model_and_property_within_its_b
         if mutation.model == model
     ]
     assert all(1e-10 < float(error) < float("inf") for *_, error in mistakes[1:])
+
+
+def test_the_page_in_the_repository_is_of_the_records():
+    """Fails after the page's words were edited: run `python -m tests.proving`."""
+    of_versions = {}
+    for model in MODELS:
+        for proved in sorted(records._read(model), key=lambda proved: proved.candidate):
+            of_versions.setdefault(proved.made_with["versions"]["numpy"], {})[model, proved.candidate] = proved
+    assert Path("docs/parity.md").read_text(encoding="utf-8") in map(render, of_versions.values())
 
 
 def planted_in_tensorflow():
