@@ -1,7 +1,7 @@
 """How far two devices are from one after the same steps: of every model in every framework, in float64.
 
-    python docs/evidence/devices.py              # writes both tables in devices.md
-    python docs/evidence/devices.py mlp cnn      # repeats the rows of these models
+    python -m docs.evidence.devices              # writes both tables in devices.md
+    python -m docs.evidence.devices mlp cnn      # repeats the rows of these models
 
 The devices are two processes on this machine, over gloo.
 """
@@ -12,9 +12,9 @@ from pathlib import Path
 
 from fwbench.models import CATALOG
 from fwbench.parity.case import MODELS
-from fwbench.parity.devices import FIRST, PARTS, WHOLE, Found, Trial, found
-from fwbench.parity.devices_mutations import MISTAKES, STATISTICAL
 from fwbench.parity.proof import NotTheSame
+from tests.proving.devices import FIRST, PARTS, WHOLE, Found, Trial, found
+from tests.proving.devices_mutations import MISTAKES, STATISTICAL
 
 PAGE = Path(__file__).resolve().with_name("devices.md")
 TITLES = {"torch": "PyTorch", "jax": "JAX", "tensorflow": "TensorFlow"}

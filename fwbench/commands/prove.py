@@ -4,22 +4,20 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 from fwbench.errors import UserError
-from fwbench.machine import machine, versions
+from fwbench.machine import versions
 from fwbench.models import CATALOG, Model
 from fwbench.models.project import Project, complete
-from fwbench.parity import report
-from fwbench.parity.store import DISTRIBUTIONS, Proved, of_suite
-from fwbench.record import files
+from fwbench.parity.store import Proved, of_suite
 from fwbench.record.lanes import LANES
 from fwbench.suite.selection import pythons
 from fwbench.worker.client import PACKAGE, command
 from fwbench.worker.prove import interpreter, prove
 
-_COLLECT = PACKAGE / "commands" / "collect.py"
+_COLLECT = PACKAGE / "plugin" / "collect.py"
 
 # Exit code where a proof found a difference.
 _NOT_THE_SAME = 1
@@ -47,45 +45,26 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="interpreter that proves a framework's networks, as pytest's --fwbench-python names the one that measures "
         "them; it needs the reference's framework, too. May be repeated. Default: what pytest's own settings name",
     )
-    parser.add_argument(
-        "--docs",
-        type=Path,
-        metavar="PATH",
-        help="prove all of the suite's own models, with float32 results and planted mistakes that must be found, and "
-        "write the errors reached to this page",
-    )
     parser.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
-    if options.docs and (options.models or options.python):
-        raise UserError(
-            "--docs is about all of the suite's own models in this interpreter: leave out names and --python, or leave "
-            "out --docs."
-        )
     given = _pythons(options.python)
     # The suite's own models are known without looking at any test.
-    names = None if options.docs else options.models
-    project, named, settings = collected(collecting=names is not None and not (names and set(names) <= set(CATALOG)))
-    others = {} if options.docs else {**_pythons(settings), **given}
-    if options.docs:
-        models = [model for model in CATALOG.values() if model.networks]
-    else:
-        models = _chosen(options.models, project, named)
+    project, named, settings = collected(collecting=not (options.models and set(options.models) <= set(CATALOG)))
+    others = {**_pythons(settings), **given}
     code = 0
-    rows: list[report.Row] = []
-    mutations: dict[tuple[str, str], Mapping[str, float]] = {}
-    for model in map(complete, models):
+    for model in map(complete, _chosen(options.models, project, named)):
         candidates = [name for name in model.networks if name != model.reference]
         if not candidates:
             print(f"{model.name}: only in {model.reference}, so there is nothing to prove")
         for candidate in candidates:
             here = interpreter(model, candidate, others) == sys.executable
-            if here and not options.docs and of_suite(model, candidate) and not _is_installed(candidate):
+            if here and of_suite(model, candidate) and not _is_installed(candidate):
                 print(f"{model.name}: {candidate} is not installed here, so its network is not proved")
                 continue
             try:
-                proved = prove(model, candidate, project, _tell, full=bool(options.docs), pythons=others)
+                proved = prove(model, candidate, project, _tell, pythons=others)
             except UserError as error:
                 print(f"fwbench: {error}", file=sys.stderr)
                 code = code or UserError.EXIT_CODE
@@ -93,22 +72,7 @@ def _run(options: argparse.Namespace) -> int:
             print(_line(proved), flush=True)
             if proved.state != "proved":
                 code = _NOT_THE_SAME
-            if proved.full:
-                rows += map(report.Row.from_json, proved.full.rows)
-                mutations[model.name, candidate] = proved.full.mutations
-    if options.docs and not code:
-        _write_page(options.docs, rows, mutations)
     return code
-
-
-def _write_page(path: Path, rows: list[report.Row], mutations: dict[tuple[str, str], Mapping[str, float]]) -> None:
-    distributions = tuple(dict.fromkeys(name for of in DISTRIBUTIONS.values() for name in of))
-    try:
-        files.write(path, report.render(rows, mutations, versions(distributions), machine().device))
-    except OSError as error:
-        raise UserError(
-            f"{error.filename} cannot be written ({error.strerror}): choose another file with --docs"
-        ) from None
 
 
 def _pythons(entries: Iterable[str]) -> dict[str, str]:

@@ -11,10 +11,9 @@ changes that keep a comparison of two networks from being vacuous:
 * No tensor is constant. Where torchvision sets ones (normalisation scales) we draw 1 + 0.1 N(0, 1); where it sets
   zeros (biases, the class token, ViT's head) we draw 0.02 N(0, 1). A port that drops or swaps one is then seen.
 * Running statistics of batch normalisation are calibrated rather than 0 and 1: `batch_norm_scale.json` holds the
-  second moment of each layer's input on a fixed batch, made by
-  `python -m fwbench.frameworks.torch.calibrate`. Running variances
-  are drawn around it and means within a tenth of its root, so activations keep their scale through the depth (and no
-  subnormal numbers slow a CPU down), whatever the seed.
+  second moment of each layer's input on a fixed batch, made by `tools/calibrate.py` in fwbench's repository. Running
+  variances are drawn around it and means within a tenth of its root, so activations keep their scale through the depth
+  (and no subnormal numbers slow a CPU down), whatever the seed.
 
 A proof compares networks at other weights too: at those that the reference's constructor sets (`initial` in each
 framework's `networks.py`), at `draw_unit`'s, and at those of a file (`fwbench.models.checkpoint`).

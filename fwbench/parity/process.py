@@ -1,7 +1,7 @@
 """Run by `start`, with a job: proves one framework's network against its model's reference in this fresh process.
 
-The job is a line of JSON on standard input: `model`, `candidate`, and `path`, the folders of the user's modules. With
-`device`, a proof of one of the suite's own models is a full one, and float32 runs there.
+The job is a line of JSON on standard input: `model`, `candidate`, `path` (the folders of the user's modules), and
+`patient`, whether every mistake there is to plant is planted, however long that takes.
 
 On what was standard output it tells, line by line, {"stage"} of what comes next, and {"proved"} or, where there can be
 no proof, {"unavailable"} with a sentence, or {"missing"} with a module that this interpreter lacks. All that the user's
@@ -10,7 +10,6 @@ code prints goes to standard error.
 
 import functools
 import gc
-import importlib
 import json
 import math
 import operator
@@ -18,16 +17,16 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from fwbench.models import Model, ModelError
 from fwbench.models.importing import described
-from fwbench.parity.case import Device, side
+from fwbench.parity.case import side
 from fwbench.parity.errors import NotTheSame, bound
 from fwbench.parity.power import Power
 from fwbench.parity.proof import Proof, modes, modes_apart
-from fwbench.parity.store import MUTATIONS, Full, Key, Nearest, Proved, made_with
+from fwbench.parity.store import Key, Nearest, Proved
 
 Send = Callable[[Mapping[str, Any]], None]
 
@@ -43,8 +42,7 @@ def run(job: Mapping[str, Any], send: Send) -> None:
         send({"missing": missing})
         return
     try:
-        proved = _of_suite(model, candidate, job["device"], send) if "device" in job else _of(model, candidate, send)
-        send({"proved": asdict(proved)})
+        send({"proved": asdict(prove(model, candidate, send, patient=job["patient"]))})
     except ModelError as error:
         send({"unavailable": str(error)})
     except Exception as error:
@@ -62,7 +60,12 @@ def _missing(frameworks: Iterable[str]) -> str | None:
     return None
 
 
-def _of(model: Model, candidate: str, send: Send, *, full: bool = False) -> Proved:
+def prove(model: Model, candidate: str, send: Send, *, patient: bool) -> Proved:
+    """Compare the two networks in this process, and plant mistakes in the candidate's.
+
+    Args:
+        patient: plant every mistake; else those that a time in proportion to the proof's allows.
+    """
     # Stamped before the proof: an edit meanwhile has not been proved.
     key = Key.of(model, candidate)
     errors: dict[str, float] = {}
@@ -88,8 +91,7 @@ def _of(model: Model, candidate: str, send: Send, *, full: bool = False) -> Prov
             nearest.append(proof.nearest)
             gc.collect()
         sentence = " ".join(dict.fromkeys(filter(None, notes)))
-        # The number of mistakes in a full proof must not depend on the machine's speed.
-        spent = max(time.monotonic() - begun, _PLANTING) / 2 if not full else math.inf
+        spent = math.inf if patient else max(time.monotonic() - begun, _PLANTING) / 2
         seconds = spent / len(modes_apart(model))
         for mode in modes_apart(model):
             send({"stage": f"{mode}: planted mistakes"})
@@ -112,27 +114,6 @@ def _of(model: Model, candidate: str, send: Send, *, full: bool = False) -> Prov
         nearest=closest,
         power=functools.reduce(operator.add, powers) if powers else None,
     )
-
-
-def _of_suite(model: Model, candidate: str, device: Device, send: Send) -> Proved:
-    with_what = made_with(candidate)
-    proved = _of(model, candidate, send, full=True)
-    if proved.state != "proved":
-        return proved
-    # The suite's own models need these two frameworks; a user's model need not.
-    from fwbench.parity.float32 import SuiteProof
-
-    mutations = importlib.import_module(MUTATIONS[candidate])
-    rows, errors = [], {}
-    for mode in modes_apart(model):
-        send({"stage": f"{mode}: float32"})
-        rows.append(SuiteProof(model, mode, device, candidate).row().to_json())
-        gc.collect()
-    for mutation in mutations.MUTATIONS:
-        if mutation.model == model.name:
-            send({"stage": f"mutations: {mutation.name}"})
-            errors[mutation.name] = mutations.find(mutation)
-    return replace(proved, full=Full(with_what, rows, errors))
 
 
 if __name__ == "__main__":

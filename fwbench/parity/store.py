@@ -3,9 +3,6 @@
 The suite's own models' proofs ship with fwbench; a project's lie among its records. A proof holds as long as the
 model's definition, its own source files and the versions of what they import are those that were proved: adding or
 editing another model makes no proof stale. No framework is imported.
-
-A proof of one of the suite's own models in fwbench's own checkout is a full one: its float32 results and its mutations
-are kept besides, and as long as the proofs' sources are the same too, the tests of correctness need not repeat it.
 """
 
 import dataclasses
@@ -13,11 +10,10 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from fwbench.machine import machine, versions
+from fwbench.machine import versions
 from fwbench.models import CATALOG, Model, ModelError, checkpoint
 from fwbench.parity.power import Power
 from fwbench.parity.sources import Sources, sources
@@ -25,16 +21,6 @@ from fwbench.record import files
 from fwbench.record.lanes import LANES
 
 SHIPPED = Path(__file__).with_name("proofs")
-
-# What proves the suite's own models in each framework, and the module that plants mistakes in its networks.
-DISTRIBUTIONS = {
-    "jax": ("torch", "torchvision", "jax", "jaxlib", "flax", "optax", "numpy"),
-    "tensorflow": ("torch", "torchvision", "tensorflow", "keras", "numpy"),
-}
-MUTATIONS = {"jax": "fwbench.parity.mutations", "tensorflow": "fwbench.parity.tensorflow_mutations"}
-
-# The import paths of the proofs' own sources: all that a full proof computes with.
-_OWN = ("fwbench.frameworks.", "fwbench.models.", "fwbench.parity.")
 
 # Fields without influence on a proof: titles, figures for readers, and axis values that are not proved.
 _NOT_PROVED = ("title", "source", "classes", "parameters", "macs", "published", "axes")
@@ -99,21 +85,6 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Full:
-    """The results of a full proof beyond those of every proof.
-
-    Attributes:
-        made_with: what the module's function of this name says where it was made.
-        rows: the errors in each mode, as the published page has them (`fwbench.parity.report.Row`).
-        mutations: the error of each by its name; all were found.
-    """
-
-    made_with: Mapping[str, Any]
-    rows: Sequence[Mapping[str, Any]]
-    mutations: Mapping[str, float]
-
-
-@dataclass(frozen=True)
 class Nearest:
     """The tensor whose error is nearest to its bound.
 
@@ -147,7 +118,6 @@ class Proved:
         points: where the networks were compared: which weights, and inputs of which scale.
         left_out: where they could not be, by point and mode, and why.
         nearest: of a proved one, the tensor that is nearest to its bound.
-        full: of a full proof, what it found besides.
         power: how many mistakes, planted in the candidate's program, the proof would have found; None: none could be.
     """
 
@@ -159,7 +129,6 @@ class Proved:
     errors: Mapping[str, float]
     bounds: Mapping[str, float]
     key: Key
-    full: Full | None = None
     points: Sequence[str] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
     nearest: Nearest | None = None
@@ -168,10 +137,9 @@ class Proved:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Proved":
         """The inverse of `dataclasses.asdict`."""
-        full, nearest, power = data.get("full"), data.get("nearest"), data.get("power")
+        nearest, power = data.get("nearest"), data.get("power")
         parts = {
             "key": Key(**data["key"]),
-            "full": full and Full(**full),
             "nearest": nearest and Nearest(**nearest),
             "power": power and Power.from_json(power),
         }
@@ -184,7 +152,9 @@ def write(proved: Proved, folder: Path) -> None:
     A proof of the same sources with other versions stays: each holds for those who have its versions.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    kept = [one for one in _read(folder, proved.model) if one.candidate != proved.candidate or _besides(one, proved)]
+    kept = [
+        one for one in _read(folder, proved.model) if one.candidate != proved.candidate or _besides(one.key, proved.key)
+    ]
     text = json.dumps([dataclasses.asdict(one) for one in (*kept, proved)], indent=1) + "\n"
     # Atomically, as another process may be reading, or proving the model's next framework.
     files.write(_file(folder, proved.model), text)
@@ -224,31 +194,6 @@ def stamp(model: Model, framework: str, folder: Path | None) -> dict[str, Any]:
     }
 
 
-def full(model: Model, candidate: str = "jax") -> Full | None:
-    """What a full proof of one of the suite's own models in a framework says, where one is kept that still holds.
-
-    That is one of the same networks, proofs, versions and device; else there is None.
-    """
-    now = Key.of(model, candidate), made_with(candidate)
-    for one in _read(SHIPPED, model.name):
-        if one.candidate == candidate and one.state == "proved" and one.full and (one.key, one.full.made_with) == now:
-            return one.full
-    return None
-
-
-def made_with(candidate: str) -> dict[str, Any]:
-    """Besides the networks, all that decides what a full proof finds.
-
-    Returns:
-        `sources`, a digest of the proofs' own sources and of what the weights are drawn by; `versions` of all
-        distributions that compute; and `device`, on which float32 runs.
-    """
-    scales = resources.files("fwbench.models").joinpath("batch_norm_scale.json").read_text(encoding="utf-8")
-    paths = ("fwbench.parity.float32:SuiteProof", f"{MUTATIONS[candidate]}:find")
-    found = [sources(paths, _OWN).files, scales]
-    return {"sources": _digest(found), "versions": versions(DISTRIBUTIONS[candidate]), "device": machine().device}
-
-
 def of_suite(model: Model, framework: str) -> bool:
     """Whether it is one of the suite's own models, and the network the suite's own too: a lane may bring others."""
     own = CATALOG.get(model.name)
@@ -274,15 +219,9 @@ def _digest(data: Any) -> str:
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _besides(one: Proved, proved: Proved) -> bool:
-    """Whether a proof stays beside another of the same two networks, as they differ only in versions."""
-    sources = (one.key.definition, one.key.files) == (proved.key.definition, proved.key.files)
-    return sources and _versions(one) != _versions(proved)
-
-
-def _versions(proved: Proved) -> tuple[Any, Any]:
-    """Versions of what the networks import; for a full proof, of all that computes."""
-    return proved.key.versions, proved.full and proved.full.made_with["versions"]
+def _besides(one: Key, proved: Key) -> bool:
+    """Whether a proof of the same two networks holds beside another, as it differs in versions alone."""
+    return one != proved and dataclasses.replace(one, versions=proved.versions) == proved
 
 
 def _sources(model: Model, candidate: str) -> dict[str, Sources]:

@@ -10,24 +10,23 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from fwbench.models import CATALOG
-from fwbench.parity import store
-from fwbench.parity.report import Row
 from tests.one_process import one_process, pytest_xdist_make_scheduler, quickly_compiled  # noqa: F401 (for pytest)
+from tests.proving import records
 
 
 @pytest.fixture(scope="session")
-def unless_recorded(request: pytest.FixtureRequest) -> Callable[[str, str, Callable[[store.Full], bool]], None]:
+def unless_recorded(request: pytest.FixtureRequest) -> Callable[[str, str, Callable[[records.Full], bool]], None]:
     """Skips a test of a model where a full proof is recorded that states what the test is about.
 
     Made of the same networks, by the same proofs, with the same versions and on the same device, it would come out the
     same again.
     """
-    full = functools.cache(lambda model, framework: store.full(CATALOG[model], framework))
+    full = functools.cache(records.full)
 
-    def check(model: str, what: str, states: Callable[[store.Full], bool], framework: str = "jax") -> None:
+    def check(model: str, what: str, states: Callable[[records.Full], bool], framework: str = "jax") -> None:
         found = None if request.config.getoption("reprove") else full(model, framework)
         if found and states(found):
-            pytest.skip(f"{what}: recorded in fwbench/parity/proofs for these sources and versions (--reprove repeats)")
+            pytest.skip(f"{what}: recorded in tests/proving/records for these sources and versions (--reprove repeats)")
 
     return check
 
@@ -38,15 +37,15 @@ def proof(request: pytest.FixtureRequest, unless_recorded: Callable[..., None]) 
     """The proof of a model in a framework and a mode, all of them parameters."""
     model, framework, mode = request.param
 
-    def states(full: store.Full) -> bool:
-        return any(row.mode == mode and row.holds for row in map(Row.from_json, full.rows))
+    def states(full: records.Full) -> bool:
+        return any(row.mode == mode and row.holds for row in full.rows)
 
     unless_recorded(model, f"all of {model} in {framework} in mode {mode}", states, framework)
     import jax
     import torchvision  # noqa: F401 (before TensorFlow, whose LLVM its compiler's would clash with)
 
     from fwbench.meters.memory import trim_heap
-    from fwbench.parity.float32 import SuiteProof, device_at_hand
+    from tests.proving.float32 import SuiteProof, device_at_hand
 
     yield SuiteProof(CATALOG[model], mode, device_at_hand(), framework)
     # ViT-B/16's gradients in float64 take gigabytes, and so do compiled programs that nobody will call again.

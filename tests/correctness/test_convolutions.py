@@ -15,9 +15,9 @@ from fwbench.frameworks.jax.layers import conv
 from fwbench.frameworks.jax.options import known
 from fwbench.models import CATALOG
 from fwbench.parity.case import Case
-from fwbench.parity.float32 import global_error, logits_error, tolerance
 from fwbench.parity.jax import _AS_WRITTEN, JaxSide
 from fwbench.parity.torch import TorchSide
+from tests.proving.float32 import global_error, logits_error, tolerance
 
 CHANNELS = 4
 

@@ -16,11 +16,11 @@ from fwbench.frameworks.contract import Ranks
 from fwbench.frameworks.jax import parallel
 from fwbench.models import CATALOG, Model
 from fwbench.models.inputs import image
-from fwbench.parity.devices import FIRST, PARTS, WHOLE, Trial, found
-from fwbench.parity.devices_mutations import MISTAKES, STATISTICAL
 from fwbench.parity.errors import NotTheSame
 from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
+from tests.proving.devices import FIRST, PARTS, WHOLE, Trial, found
+from tests.proving.devices_mutations import MISTAKES, STATISTICAL
 from tests.tensorflow import needs_tensorflow
 
 LANES = ("torch", "jax")

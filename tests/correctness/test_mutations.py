@@ -6,8 +6,8 @@ import pytest
 from fwbench.models import CATALOG
 from fwbench.parity.case import MODELS
 from fwbench.parity.errors import bound
-from fwbench.parity.mutations import MUTATIONS, find
-from fwbench.parity.planting import Mutation
+from tests.proving.mutations import MUTATIONS, find
+from tests.proving.planting import Mutation
 from tests.tensorflow import needs_tensorflow
 
 
@@ -24,7 +24,7 @@ def test_a_mutation_is_found(mutation, unless_recorded):
 def test_tensorflows_mutations_are_found(model, unless_recorded):
     import torchvision  # noqa: F401 (before TensorFlow, whose LLVM its compiler's would clash with)
 
-    from fwbench.parity import tensorflow_mutations as planted
+    from tests.proving import tensorflow_mutations as planted
 
     mutations = [mutation for mutation in planted.MUTATIONS if mutation.model == model]
     assert mutations

@@ -9,10 +9,13 @@ import pytest
 from fwbench.models import CATALOG
 from fwbench.parity.case import MODELS
 from fwbench.parity.errors import BOUNDS
-from fwbench.parity.mutations import MUTATIONS
 from fwbench.parity.proof import modes_apart
-from fwbench.parity.report import Rounding, Row, render
 from fwbench.parity.store import stamp
+from tests.proving import records
+from tests.proving.mutations import MUTATIONS
+from tests.proving.page import render
+from tests.proving.records import Full
+from tests.proving.rows import Rounding, Row
 from tests.tensorflow import TENSORFLOW, needs_tensorflow
 
 SAMPLE = Row(
@@ -39,8 +42,14 @@ def test_a_row_travels_as_json():
 
 def test_rendering():
     other = dataclasses.replace(SAMPLE, candidate="tensorflow", torch_compile=None, xla=7e-8)
-    mutations = {("resnet50", "jax"): {"one_epsilon-output": 2e-3}}
-    page = render([SAMPLE, other], mutations, {"torch": "2.15.0", "jax": "0.10.2"}, "cpu")
+    made_with = {"versions": {"torch": "2.15.0", "jax": "0.10.2"}, "device": "cpu"}
+    page = render(
+        {
+            ("resnet50", "jax"): Full("jax", made_with, [SAMPLE], {"one_epsilon-output": 2e-3}),
+            ("resnet50", "tensorflow"): Full("tensorflow", made_with, [other], {}),
+        }
+    )
+    assert "ran on\nthe CPU, float64 on the CPU. Versions: torch 2.15.0, jax 0.10.2." in page
     _covered, float64, float32, compiled, mistakes = tables(page)
     titles = ["logits", "loss", "every gradient", "running statistics", "5 SGD steps", "5 Adam steps"]
     assert float64 == [
@@ -106,9 +115,18 @@ def test_the_page_in_the_repository_covers_every_model_and_property_within_its_b
     assert all(1e-10 < float(error) < float("inf") for *_, error in mistakes[1:])
 
 
+def test_the_page_in_the_repository_is_of_the_records():
+    """Fails after the page's words were edited: run `python -m tests.proving`."""
+    of_versions = {}
+    for model in MODELS:
+        for proved in sorted(records._read(model), key=lambda proved: proved.candidate):
+            of_versions.setdefault(proved.made_with["versions"]["numpy"], {})[model, proved.candidate] = proved
+    assert Path("docs/parity.md").read_text(encoding="utf-8") in map(render, of_versions.values())
+
+
 def planted_in_tensorflow():
     """Those of its module, by name and model."""
-    from fwbench.parity.tensorflow_mutations import MUTATIONS
+    from tests.proving.tensorflow_mutations import MUTATIONS
 
     return MUTATIONS
 
@@ -120,7 +138,7 @@ def pairs(row, bounds):
 @pytest.mark.parametrize("framework", ["jax", TENSORFLOW])
 @pytest.mark.parametrize("model", MODELS)
 def test_the_proof_on_every_record_is_of_these_networks(model, framework):
-    """Fails after a network was edited: run `fwbench prove --docs docs/parity.md`."""
+    """Fails after a network was edited: run `python -m tests.proving`."""
     proof = stamp(CATALOG[model], framework, folder=None)
     assert proof["state"] == "proved", proof["reason"]
     assert proof["errors"].keys() == {q for q in BOUNDS if q != "statistics" or len(modes_apart(CATALOG[model])) > 1}

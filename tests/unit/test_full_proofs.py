@@ -1,97 +1,86 @@
 """When a full proof of one of the suite's own models, as it is recorded, spares the tests a repetition."""
 
 import dataclasses
-import json
 
 import pytest
 
-from fwbench.models import CATALOG
 from fwbench.parity import store
-from fwbench.parity.store import Full, Key, Proved, full, made_with, stamp
+from tests.proving import records
+from tests.proving.records import Full, full, made_with
+from tests.proving.rows import Rounding, Row
 
-MODEL = CATALOG["mlp"]
+ROW = Row("mlp", "eval", {"output": 1e-15}, Rounding(1e-7, 5e-7, 2e-7), Rounding(1e-7, 5e-7, 2e-7), None, 1e-7)
 
 
 @pytest.fixture
 def kept(tmp_path, monkeypatch):
-    """Keeps a proof as those that ship are, with what changes it."""
-    monkeypatch.setattr(store, "SHIPPED", tmp_path)
+    """Keeps a full proof of the MLP in JAX, with what changes it."""
+    monkeypatch.setattr(records, "FOLDER", tmp_path)
 
-    def keep(state="proved", key=(), **made):
-        found = Full({**made_with("jax"), **made}, [{"model": "mlp", "mode": "eval"}], {"nesterov-sgd": 0.1})
-        proved_key = dataclasses.replace(Key.of(MODEL, "jax"), **dict(key))
-        store.write(Proved("mlp", "jax", "torch", state, "", {}, {}, proved_key, found), tmp_path)
-        return found
+    def keep(**made):
+        proved = Full("jax", {**made_with("mlp", "jax"), **made}, [ROW], {"nesterov-sgd": 0.1})
+        records.write("mlp", proved)
+        return proved
 
-    keep.file = tmp_path / "mlp.json"
     return keep
 
 
 def test_a_proof_of_the_same_networks_with_the_same_sources_and_versions_counts(kept):
-    assert full(MODEL) is None
-    found = kept()
-    assert full(MODEL) == found
+    assert full("mlp", "jax") is None
+    proved = kept()
+    assert full("mlp", "jax") == proved
+    assert full("mlp", "tensorflow") is None
 
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"state": "failed"},
-        {"key": {"definition": "another"}},
-        {"key": {"files": {}}},
-        {"key": {"versions": {"torch": {"torch": "0.1"}, "jax": {"jax": "0.1"}}}},
-        {"sources": "another"},
-        {"versions": {"optax": "0.1"}},
-        {"device": "gpu"},
-    ],
-    ids=lambda change: "-".join(map(str, change)),
+    [{"sources": "another"}, {"versions": {"optax": "0.1"}}, {"device": "gpu"}],
+    ids=lambda change: "".join(change),
 )
 def test_any_other_does_not(kept, change):
     kept(**change)
-    assert full(MODEL) is None
+    assert full("mlp", "jax") is None
 
 
-def test_a_proof_that_is_not_full_does_not(kept):
-    store.write(Proved("mlp", "jax", "torch", "proved", "", {}, {}, Key.of(MODEL, "jax")), kept.file.parent)
-    assert stamp(MODEL, "jax", None)["state"] == "proved"
-    assert full(MODEL) is None
-
-
-@pytest.mark.parametrize("edited", ["fwbench.parity.proof", "fwbench.parity.mutations", "fwbench.models.weights"])
+@pytest.mark.parametrize(
+    "edited",
+    ["fwbench.parity.proof", "fwbench.models.weights", "tests.proving.mutations", "tests.proving.float32"],
+)
 def test_the_proofs_own_sources_count_and_so_do_the_versions_of_all_that_computes(edited, monkeypatch):
-    before = made_with("jax")
+    before = made_with("mlp", "jax")
     assert {"torch", "torchvision", "jax", "jaxlib", "flax", "optax", "numpy"} == before["versions"].keys()
-    own = store.sources
+    follow = records.sources
 
     def after(paths, *within):
-        found = own(paths, *within)
-        assert edited in found.files
-        return dataclasses.replace(found, files={**found.files, edited: "another digest"})
+        followed = follow(paths, *within)
+        assert edited in followed.files
+        return dataclasses.replace(followed, files={**followed.files, edited: "another digest"})
 
-    monkeypatch.setattr(store, "sources", after)
-    assert made_with("jax")["sources"] != before["sources"]
-    assert {**made_with("jax"), "sources": before["sources"]} == before
+    monkeypatch.setattr(records, "sources", after)
+    assert made_with("mlp", "jax")["sources"] != before["sources"]
+    assert {**made_with("mlp", "jax"), "sources": before["sources"]} == before
+
+
+@pytest.mark.parametrize("edited", ["definition", "files"])
+def test_an_edited_network_has_no_full_proof(edited, kept, monkeypatch):
+    kept()
+    key = records.Key.of
+    changed = {"definition": "another", "files": {}}[edited]
+    monkeypatch.setattr(records.Key, "of", lambda *pair: dataclasses.replace(key(*pair), **{edited: changed}))
+    assert full("mlp", "jax") is None
 
 
 def test_proofs_of_several_sets_of_versions_are_kept_until_a_source_changes(kept):
-    older = {"torch": {"torch": "0.1"}, "jax": {"jax": "0.1"}}
-    kept(key={"versions": older})
+    """Also where NumPy's alone differs: no network of TensorFlow's imports it, and float32 depends on it."""
+    older = kept(versions={**made_with("mlp", "jax")["versions"], "numpy": "1.0"})
     now = kept()
-    assert full(MODEL) == now
-    assert [one["key"]["versions"] == older for one in json.loads(kept.file.read_text())] == [True, False]
+    assert records._read("mlp") == [older, now]
+    assert full("mlp", "jax") == now
     # In the place of the one with these versions alone.
     kept()
-    assert len(json.loads(kept.file.read_text())) == 2
-    kept(key={"files": {}})
-    assert len(json.loads(kept.file.read_text())) == 1
-
-
-def test_full_proofs_that_differ_in_numpy_alone_are_kept_side_by_side(kept):
-    """No network of TensorFlow's imports it, and what float32 comes to depends on it."""
-    older = kept(versions={**made_with("jax")["versions"], "numpy": "1.0"})
-    now = kept()
-    assert full(MODEL) == now
-    assert [proved.full for proved in store._read(kept.file.parent, "mlp")] == [older, now]
+    assert records._read("mlp") == [older, now]
+    edited = kept(sources="another")
+    assert records._read("mlp") == [edited]
 
 
 # The bias lies before a 1x1 convolution and batch normalisation, which take any constant away: its gradient is 0, and

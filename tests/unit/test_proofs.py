@@ -266,6 +266,17 @@ def test_proofs_of_two_frameworks_are_kept_side_by_side(networks, tmp_path):
     assert [path.name for path in tmp_path.glob("*mine*")] == ["mine.json"]
 
 
+def test_proofs_of_several_sets_of_versions_are_kept_until_a_source_changes(networks, tmp_path):
+    now = proved()
+    older = proved(versions={"torch": {"torch": "0.1"}, "jax": {"jax": "0.1"}})
+    for each in (older, now, now):
+        store.write(each, tmp_path)
+    assert store._read(tmp_path, "mine") == [older, now]
+    edited = proved(files={})
+    store.write(edited, tmp_path)
+    assert store._read(tmp_path, "mine") == [edited]
+
+
 def test_proofs_are_no_records(networks, tmp_path):
     store.write(proved(), tmp_path / PROOFS)
     assert runs(tmp_path / PROOFS.parent) == []

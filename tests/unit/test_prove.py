@@ -58,7 +58,7 @@ def proofs(monkeypatch):
     """What each proof comes to, by model; the models proved, in order, with their projects."""
     asked, states = [], {}
 
-    def prove(model, candidate, project, tell, full, pythons):
+    def prove(model, candidate, project, tell, pythons):
         asked.append((model, candidate, project))
         state = states.get(model.name, "proved")
         if isinstance(state, Exception):
@@ -140,11 +140,6 @@ def test_of_the_suites_own_models_only_installed_frameworks_are_proved(project, 
             "fwbench: no test names a model to prove: mark one with @fwbench.proof(model) or ",
         ),
         ("import nowhere\n", [], "fwbench: the project's tests could not be collected, so its models are not known: "),
-        (
-            TESTS,
-            ["mlp", "--docs", "x.md"],
-            "fwbench: --docs is about all of the suite's own models in this interpreter: leave out names and --python",
-        ),
         (
             TESTS,
             ["--python", "jxa=python3"],
@@ -290,7 +285,7 @@ def test_the_suites_own_proofs_ship_with_its_checkout_alone(tmp_path):
 
 def test_the_command_imports_no_framework(tmp_path):
     code = (
-        "import sys; import fwbench.commands.prove, fwbench.worker.prove, fwbench.parity.report; "
+        "import sys; import fwbench.commands.prove, fwbench.worker.prove; "
         "print([name for name in ('torch', 'jax', 'flax', 'torchvision') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -4,10 +4,10 @@ from typing import Any
 
 from fwbench.frameworks.tensorflow import layers, optimizers, vit
 from fwbench.frameworks.tensorflow.imported import tf
-from fwbench.parity import planting
 from fwbench.parity.case import Case
-from fwbench.parity.planting import Mutation, Patch
 from fwbench.parity.tensorflow import TensorFlowSide
+from tests.proving import planting
+from tests.proving.planting import Mutation, Patch
 
 # What "SAME" pads at stride 2: one less above and to the left.
 _SAME = {3: ((0, 1), (0, 1)), 5: ((1, 2), (1, 2))}

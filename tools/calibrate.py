@@ -1,4 +1,4 @@
-"""Make `fwbench/models/batch_norm_scale.json`: `python -m fwbench.frameworks.torch.calibrate`.
+"""Make `fwbench/models/batch_norm_scale.json`: `python tools/calibrate.py`.
 
 One float64 forward pass of each model's canonical weights (seed 0) over a fixed batch of 16 samples, in inference mode.
 Just before a batch normalisation runs, the second moment of its input becomes its scale and its running statistics are

@@ -60,7 +60,7 @@ class Trial:
     """One proof.
 
     Attributes:
-        mistake: the name of a function in `fwbench.parity.devices_mutations` that spoils the program over several
+        mistake: the name of a function in `tests.proving.devices_mutations` that spoils the program over several
             devices; empty: it is as it is.
         optimizers: those whose steps are taken, SGD's among them.
     """
@@ -154,7 +154,12 @@ class _Rank:
         self._files[0].write_text(json.dumps(job), encoding="utf-8")
         with self._files[0].open() as given, self._files[1].open("w") as answer, self._files[2].open("w") as said:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", __name__], env=dict(variables), stdin=given, stdout=answer, stderr=said
+                [sys.executable, "-m", "tests.proving.devices"],
+                cwd=Path(__file__).parents[2],
+                env=dict(variables),
+                stdin=given,
+                stdout=answer,
+                stderr=said,
             )
 
     def end(self) -> None:
@@ -229,7 +234,7 @@ def _answer(job: Mapping[str, Any]) -> list[Any]:
     for trial, problem in zip(trials, problems, strict=True):
         with pytest.MonkeyPatch.context() as patch:
             if trial.mistake:
-                mutations = importlib.import_module("fwbench.parity.devices_mutations")
+                mutations = importlib.import_module("tests.proving.devices_mutations")
                 getattr(mutations, trial.mistake)(lane, patch)
             walks = {optimizer: problem.walk(build, optimizer, ranks) for optimizer in trial.optimizers}
         digests = {

@@ -11,8 +11,8 @@ from fwbench.models import Model
 from fwbench.parity.case import Array, Case, Device, Mode, Side, side
 from fwbench.parity.errors import relative_l2
 from fwbench.parity.proof import Proof
-from fwbench.parity.report import ROOM, Rounding, Row
 from fwbench.parity.torch import TorchSide
+from tests.proving.rows import ROOM, Rounding, Row
 
 # A float32 result differs from float64 by rounding alone, whatever its author; a smaller error than this is luck.
 ROUNDING = float(np.finfo(np.float32).eps)

@@ -1,4 +1,4 @@
-"""Mistakes planted in programs over several devices, which their proof must find (`fwbench.parity.devices`).
+"""Mistakes planted in programs over several devices, which their proof must find (`tests.proving.devices`).
 
 Each function takes the lane, `torch` or `jax`, and a patch that lasts as long as the program is built and runs.
 """

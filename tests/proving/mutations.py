@@ -10,10 +10,10 @@ from flax import nnx
 from fwbench.frameworks.jax import convolutions, layers
 from fwbench.frameworks.jax.networks import network
 from fwbench.parity import case as cases
-from fwbench.parity import planting
 from fwbench.parity.case import Case
 from fwbench.parity.jax import JaxSide
-from fwbench.parity.planting import Mutation, Patch
+from tests.proving import planting
+from tests.proving.planting import Mutation, Patch
 
 # One mutation a function: it changes the network it is given, or, through `patch`, the modules that build and run it.
 

@@ -1,0 +1,95 @@
+"""Full proofs of the suite's own models, one file a model: their float32 results, and the planted mistakes they found.
+
+A record holds as long as the networks, the sources that proved them, the versions and the device are those it was made
+with. Until then the tests of correctness need not repeat it. No framework is imported.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from fwbench.machine import machine, versions
+from fwbench.models import CATALOG
+from fwbench.parity.sources import sources
+from fwbench.parity.store import Key
+from tests.proving.rows import Row
+
+FOLDER = Path(__file__).with_name("records")
+
+# What the suite's own models are proved with in each framework, and which module plants mistakes in its networks.
+DISTRIBUTIONS = {
+    "jax": ("torch", "torchvision", "jax", "jaxlib", "flax", "optax", "numpy"),
+    "tensorflow": ("torch", "torchvision", "tensorflow", "keras", "numpy"),
+}
+MUTATIONS = {"jax": "tests.proving.mutations", "tensorflow": "tests.proving.tensorflow_mutations"}
+
+# The modules of fwbench whose arithmetic a full proof runs through.
+_COMPUTES = ("fwbench.frameworks.", "fwbench.models.", "fwbench.parity.")
+
+
+@dataclass(frozen=True)
+class Full:
+    """What a full proof of a framework's network found.
+
+    Attributes:
+        candidate: the framework.
+        made_with: what the module's function of this name said where the proof was made.
+        rows: the errors in each mode.
+        mutations: the error of each planted mistake by its name; all were found.
+    """
+
+    candidate: str
+    made_with: Mapping[str, Any]
+    rows: Sequence[Row]
+    mutations: Mapping[str, float]
+
+
+def full(model: str, candidate: str) -> Full | None:
+    """The full proof of one of the suite's own models that holds here; None where none does."""
+    now = made_with(model, candidate)
+    return next((one for one in _read(model) if (one.candidate, one.made_with) == (candidate, now)), None)
+
+
+def write(model: str, proved: Full) -> None:
+    """Keep a full proof beside those of the same sources with other versions, and in the place of all others."""
+    kept = [one for one in _read(model) if one.candidate != proved.candidate or _besides(one, proved)]
+    text = json.dumps([dataclasses.asdict(one) for one in (*kept, proved)], indent=1)
+    _file(model).write_text(f"{text}\n", encoding="utf-8")
+
+
+def made_with(model: str, candidate: str) -> dict[str, Any]:
+    """All that decides what a full proof finds.
+
+    Returns:
+        `sources`, a digest of the networks, of all that proves them and of what the weights are drawn by; `versions` of
+        all distributions that compute; and `device`, on which float32 runs.
+    """
+    key = Key.of(CATALOG[model], candidate)
+    proving = sources(("tests.proving.float32:SuiteProof", f"{MUTATIONS[candidate]}:find"), _COMPUTES).files
+    scales = resources.files("fwbench.models").joinpath("batch_norm_scale.json").read_text(encoding="utf-8")
+    digest = hashlib.sha256(json.dumps([key.definition, key.files, proving, scales], sort_keys=True).encode())
+    return {
+        "sources": digest.hexdigest()[:16],
+        "versions": versions(DISTRIBUTIONS[candidate]),
+        "device": machine().device,
+    }
+
+
+def _besides(one: Full, proved: Full) -> bool:
+    now = proved.made_with
+    return one.made_with["sources"] == now["sources"] and one.made_with["versions"] != now["versions"]
+
+
+def _file(model: str) -> Path:
+    return FOLDER / f"{model}.json"
+
+
+def _read(model: str) -> list[Full]:
+    path = _file(model)
+    every = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    return [Full(**{**one, "rows": [Row.from_json(row) for row in one["rows"]]}) for one in every]
