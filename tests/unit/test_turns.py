@@ -58,6 +58,19 @@ def test_rounds_are_synchronised_calls(clock):
     assert program.log == ["step", "wait"] * 4
 
 
+def test_a_lanes_turn_times_calls_that_wait_and_calls_back_to_back(clock):
+    program = FakeProgram(clock, lambda call: [9.0, 0.5, 0.7, 0.6, 0.1, 0.1, 0.1, 0.5][call])
+    told = player(program).alone_and_together(3, 4)
+    assert (told["latency"], told["call"]) == (0.6, pytest.approx(0.2))
+    assert program.log == ["step", "wait"] * 4 + ["step"] * 4 + ["wait"]
+
+
+def test_a_slow_programs_only_call_stands_for_both_and_none_goes_before_it(clock):
+    program = FakeProgram(clock, 2.0)
+    told = player(program).alone_and_together(1, 0)
+    assert (told["latency"], told["call"], program.calls) == (2.0, 2.0, 1)
+
+
 def test_cpu_time_is_the_mean_without_the_first_round(clock, monkeypatch):
     program = FakeProgram(clock, lambda call: 9.0 if call == 0 else 1.0)
     monkeypatch.setattr(turns.time, "process_time", lambda: 2 * clock.now)
