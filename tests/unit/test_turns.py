@@ -61,7 +61,7 @@ def test_rounds_are_synchronised_calls(clock):
 def test_a_lanes_turn_times_calls_that_wait_and_calls_back_to_back(clock):
     program = FakeProgram(clock, lambda call: [9.0, 0.5, 0.7, 0.6, 0.1, 0.1, 0.1, 0.5][call])
     told = player(program).alone_and_together(3, 4)
-    assert (told["latency"], told["call"]) == (0.6, pytest.approx(0.2))
+    assert (told["latency"], told["call"]) == pytest.approx((0.6, 0.2))
     assert program.log == ["step", "wait"] * 4 + ["step"] * 4 + ["wait"]
 
 
