@@ -37,6 +37,7 @@ class Contest:
         cpus: those on which they take turns.
         expected: how far its rounds were expected to scatter at the last look.
         looked: the number of rounds at the last look.
+        doubt: the width of the widest interval that left two lanes undecided then; 0 if all were decided.
         over: whether its lanes have been decided, or one of them cannot take turns.
         disturbed: the number of rounds that do not count, as others used the CPUs meanwhile.
     """
@@ -49,6 +50,7 @@ class Contest:
     cpus: int = 1
     expected: Scatter = field(default_factory=Scatter)
     looked: int = 0
+    doubt: float = math.inf
     over: bool = False
     disturbed: int = 0
     fault: Fault | None = field(default=None, repr=False)
@@ -57,14 +59,6 @@ class Contest:
     def played(self) -> int:
         """The number of rounds played."""
         return len(next(iter(self.turns.values())))
-
-    @property
-    def doubt(self) -> float:
-        """The width of the widest interval that leaves two lanes undecided; 0 if all are decided."""
-        if self.played < LOOKS[0]:
-            return math.inf
-        ends = [between(self._differences(*two), self.expected)[1:] for two in itertools.combinations(self.lanes, 2)]
-        return max((high - low for low, high in ends if told_apart(low, high) == "undecided"), default=0.0)
 
     def add(self, found: Round | Fault) -> None:
         """Add a round."""
@@ -88,6 +82,10 @@ class Contest:
         """See whether the lanes are told apart, with the scatter that other workloads' rounds show."""
         self.expected = taught(rounds for other in others for rounds in other.scattered)
         self.looked = self.played
+        if self.played >= LOOKS[0]:
+            two = itertools.combinations(self.lanes, 2)
+            ends = [between(self._differences(*lanes), self.expected)[1:] for lanes in two]
+            self.doubt = max((high - low for low, high in ends if told_apart(low, high) == "undecided"), default=0.0)
         self.over = self.over or self.played >= LOOKS[-1] or self.doubt == 0
 
     @property
