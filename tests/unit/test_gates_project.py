@@ -60,7 +60,7 @@ def equal(monkeypatch):
             arrived(workload, dataclasses.replace(found, **times) if isinstance(found, Pair) else found)
 
     monkeypatch.setattr(Pairs, "play", equal)
-    monkeypatch.setattr(Pairs, "placings", 1)
+    monkeypatch.setattr(Pairs, "amounts", dataclasses.replace(Pairs.amounts, placings=1))
     return times
 
 
