@@ -57,6 +57,9 @@ _USED = ("fwbench.frameworks", "fwbench.machine", "fwbench.models", "fwbench.mod
 _WARM_SECONDS, _LONG = 0.05, 1.0
 _WARM_CALLS = (3, 2)
 
+# Seconds for another lane's threads to stop spinning after its turn: they wait for work busily at first.
+_SPUN = 0.005
+
 # Seconds for threads of the program to free what a call has held, before the heap is trimmed.
 _GIVEN_BACK = 0.05
 
@@ -327,6 +330,7 @@ class Player:
         """
         from fwbench.machine.load import OtherLoad
 
+        time.sleep(_SPUN)
         list(self._timed(1 if together else 0))
         load = OtherLoad()
         latency = call = statistics.median(self._timed(alone))
