@@ -127,7 +127,7 @@ class _Here:
         compared = [lane for lane in lanes if "ci" in lane.profiles]
         meter = counter(self._machine.device)
         found = []
-        # Of a counter that there is not, doctor has told the reason.
+        # Where there is no counter, doctor has said why.
         if not isinstance(meter, str):
             found.append(Check("energy", _POLLS / 1000, partial(self._energy, meter)))
         found += [Check(lane.name, 15.0, partial(self._lane, lane)) for lane in lanes]

@@ -134,7 +134,7 @@ def _groups(quantity: str, one: Sketch, other: Sketch, precision: str, *, random
     if quantity == "gradients":
         least, share = (COARSE if STEPS[precision] == 1 else least), np.full(len(sizes), KINKS)
     if quantity == "losses":
-        # Of the second step. One rounding unit in bf16 is the whole movement.
+        # The second step: in bf16 one rounding unit is the whole movement.
         share[1:] = max(KINKS, share[0])
     # A single number, or a gradient that vanishes but for rounding, may by chance move little in one program.
     moved = larger if random or quantity in ("gradients", "losses") else typical

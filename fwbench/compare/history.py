@@ -147,7 +147,7 @@ def _once(records: Iterable[Record]) -> list[Record]:
     """Records with what no earlier one holds, by their own times; without measurements they are none."""
     seen: set[str] = set()
     found = []
-    # Of a run and its journal the run comes first: it knows the commit.
+    # A run comes before its journal, as it knows the commit.
     for record in sorted(records, key=lambda record: record.path.suffix == ".jsonl"):
         new = {_mark(m): m for m in without_harness(record).measurements if _mark(m) not in seen}
         seen |= new.keys()

@@ -123,7 +123,7 @@ class SavedGate(Gate):
                 state=evidence.state(self._machine),
                 earlier=self._earlier,
             )
-            # Of the rest no test knows: the suite is judged together.
+            # No test knows of the other findings, as the suite is judged together.
             findings = [dataclasses.replace(finding, in_test=finding.kind == "failed") for finding in found.findings]
             self._compared = dataclasses.replace(found, findings=findings, notes=[*found.notes, *self._notes])
         return self._compared

@@ -26,7 +26,7 @@ def _torch() -> Version | None:
 
 
 def _jax() -> Version | None:
-    # Of several, JAX loads all in any order, and one that the driver is too old for may be the last.
+    # JAX loads all plugins in any order, and a plugin that the driver is too old for may be the last.
     return max(((number,) for number in _plugins()), default=None)
 
 

@@ -19,7 +19,8 @@ _SHARE, _PART = 0.05, 0.5
 # so that it is this power of it: docs/method.md.
 _POWER = 5
 
-# Of the share of a CPU that others have left: the kernel counts hundredths of seconds, and passes last about one.
+# How far the share of a CPU that others left may be wrong: the kernel counts hundredths of a second, and a pass lasts
+# about a second.
 _UNSURE = 0.05
 
 # Seconds in which nobody else has computed: the kernel counts hundredths of them, of which a few are anybody's.

@@ -131,7 +131,7 @@ RECORDED = (
     *("CUDA_CACHE_", "CUDA_DEVICE_", "CUDA_FORCE_PTX_JIT", "CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING", "CUDA_MPS_"),
 )
 
-# Of these, what says where things are on this machine, or which of its equal parts were given to a run.
+# Variables that say where things are on this machine, or which of its equal parts a run was given.
 PLACES = frozenset({"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "LD_LIBRARY_PATH"})
 
 # NVIDIA's libraries, which compute for PyTorch and for JAX; for CUDA 12 they have other names.

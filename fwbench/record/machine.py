@@ -6,7 +6,7 @@ from typing import Any
 
 from fwbench.record.decoding import Decoded
 
-# Of a machine, what makes it another one. Kernel and driver may be what is compared; the CPUs that a run was given are
+# The fields in which two machines differ. Kernel and driver may be what is compared; the CPUs that a run was given are
 # as good as others; and memory, of which a kernel keeps a little more or less for itself, is no matter of speed.
 _SAME = ("device", "accelerator", "cpu", "threads", "power_limit")
 

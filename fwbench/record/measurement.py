@@ -84,7 +84,7 @@ def unavailable(source: str, reason: str) -> Metric:
     return Metric(None, source, reason)
 
 
-# Of a measurement that another one has replaced, what is kept.
+# The fields that are stored of a measurement that another one has replaced.
 _OF_ATTEMPTS = ("samples", "metrics", "processes", "accelerator", "stages", "failure")
 
 # The stage before anything is timed, where other processes use the CPUs.

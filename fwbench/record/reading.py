@@ -44,7 +44,7 @@ _CHUNK = 2**24
 _DIGITS = 18
 # As many of our keys can be in somebody else's `extra_info` by chance.
 _THEIRS = 2
-# Of what is left out, so many are told one by one; and so much of each sentence.
+# Faults that are named one by one, and characters of each sentence.
 _TOLD, _LONGEST = 10, 600
 
 

@@ -148,7 +148,7 @@ def alike(given: Iterable[Answer]) -> list[list[Answer]]:
     """The answers that one sentence can say together: those with the same confidence and the same lanes."""
     groups: dict[tuple[object, ...], list[Answer]] = {}
     for answer in given:
-        # Of lanes that nothing tells apart, either may be the one that is named first.
+        # Where nothing tells two lanes apart, either may be named first.
         two = (answer.fastest, answer.second)
         lanes = answer.shared or (tuple(sorted(two)) if answer.confidence == "undecided" else two)
         groups.setdefault((answer.confidence, bool(answer.shared), lanes), []).append(answer)

@@ -331,7 +331,7 @@ def _cases(records: Sequence[Record]) -> list[Case]:
     found: dict[Workload, Case] = {}
     seen: set[str] = set()
     runs = enumerate(sorted(records, key=lambda record: record.made))
-    # Of a run and its journal the run comes first: it knows the commit.
+    # A run comes before its journal, as it knows the commit.
     for run, record in sorted(runs, key=lambda numbered: numbered[1].path.suffix == ".jsonl"):
         commits = (str(record.commit["id"]),) if record.commit.get("id") else ()
         for case in cases(record.measurements, run):

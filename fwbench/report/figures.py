@@ -286,7 +286,7 @@ def _latencies(cases: Sequence[Case], mode: str) -> Drawing | None:
     )
 
 
-# Of points; more of them would cover each other.
+# Points that have a label; more labels would cover each other.
 _LABELS = 24
 
 

@@ -100,7 +100,7 @@ def _lines(found: Sequence[Ratio]) -> Iterator[_Line]:
         named = None
         for ratio in (ratio for ratio in found if ratio.comparison.workload.mode == mode):
             workload = ratio.comparison.workload
-            # Of the lane the options alone: its colour and mark say which it is.
+            # The lane's options alone, as its colour and mark say which lane it is.
             options = ratio.case.lane.removeprefix(ratio.case.workload.lane)
             label = f"{printable(workload.subject, _NAME)} b{workload.batch_size}{printable(options, _NAME)}"[:_LABEL]
             yield _Line("" if workload == named else label, ratio)

@@ -19,7 +19,7 @@ from fwbench.report.tables import Column, Table, Value
 from fwbench.text import visible
 
 _ANSWERS = ("answers", "ratios")
-# Of one mode; more of them are folded.
+# Cards of a mode that are shown; further ones are folded.
 _CARDS = 24
 _ABOUT = ("failures", "parity", "sources", "fingerprint", "records")
 

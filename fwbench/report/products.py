@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from fwbench.machine.disturbances import loaded
 from fwbench.record.measurement import Measurement, Metric
 
-# Of the best lane's rate. Libraries that take their fast path are within a fifth of each other, and MKL's slow one
-# reaches less than half; two measurements of one lane differ by a tenth.
+# A lane is behind below this share of the best lane's rate. Libraries that take their fast path are within a fifth of
+# each other, and MKL's slow one reaches less than half; two measurements of one lane differ by a tenth.
 BEHIND = 0.6
 
 

@@ -15,9 +15,9 @@ _SHOW: dict[str, Callable[[float], str]] = {
     "J": units.joules,
     "1/s": units.rate,
 }
-# Of a name or a note as much is shown.
+# Characters of a name or a note that are shown.
 _LONGEST = 500
-# Of a cell on the terminal.
+# Characters of a cell on the terminal.
 _WIDEST = 120
 # Benchmarks named in a note that many share.
 _NAMED = 6

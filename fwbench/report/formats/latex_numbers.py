@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from fwbench.report.formats.latex_text import escape
 from fwbench.report.tables import Column, Value
 
-# Of each unit of a column, what numbers are shown in: as it is shown, how many of the column's unit it is, and as
-# siunitx writes it.
+# By a column's unit the units that its numbers are shown in: each with its size in the column's unit, and siunitx's
+# name for it.
 _UNITS: dict[str, dict[str, tuple[float, str]]] = {
     "s": {
         "s": (1.0, r"\second"),

@@ -75,7 +75,7 @@ _ACCENTS = {
     "\u0328": "k",
 }
 
-# Of two of these the fonts make one: a dash, a quotation mark.
+# The fonts join two of these into a dash or a quotation mark.
 _LIGATURE = re.compile(r"([-,'])(?=\1)")
 
 
