@@ -164,11 +164,12 @@ def _look(at: Sequence[Contest], found: Sequence[Contest]) -> None:
 
 
 def _fitting(waiting: Sequence[Contest], seconds: float) -> list[Contest]:
-    """The first contests that together fit into so many seconds."""
+    """The first contests that together fit into so many seconds, each with the rounds that its first look needs."""
     chosen = []
     for contest in waiting:
-        if contest.seconds <= seconds:
-            seconds -= contest.seconds
+        needed = contest.seconds * max(1, LOOKS[0] - contest.played)
+        if needed <= seconds:
+            seconds -= needed
             chosen.append(contest)
     return chosen
 
