@@ -1,5 +1,6 @@
 """Frozen dataclasses out of JSON, by their annotations: for workers, too, which have no msgspec."""
 
+import dataclasses
 import functools
 import types
 import typing
@@ -16,9 +17,12 @@ class Decoded:
         """The inverse of `dataclasses.asdict`.
 
         Raises:
-            TypeError: an unknown field, or one of another type.
+            TypeError: an unknown field, a field of another type, or one that is missing.
         """
         of: Any = cls
+        for field in dataclasses.fields(of):
+            if field.name not in data and field.default is field.default_factory is dataclasses.MISSING:
+                raise TypeError(f"no {field.name}")
         hints, fields = _hints(of), {}
         for name, value in data.items():
             try:
