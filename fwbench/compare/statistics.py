@@ -48,22 +48,22 @@ MOST = 64
 # Possible changes and scatters, in thresholds; the bets trust each as far as it has foretold earlier pairs.
 _CHANGES, _SCATTERS = (grid.ravel() for grid in np.meshgrid(2.0 ** np.arange(5), 4.0 ** np.arange(-2, 2)))
 
-# Their unit where the threshold is smaller, or zero.
+# Their unit if the threshold is smaller, or zero.
 _FINEST = 0.001
 
 # The share of the stake that no bet risks: on a shared machine the surest sign can be wrong.
 _KEPT = 0.1
 
-# Rounds of lanes after which it is looked whether they are told apart.
+# Numbers of rounds after which a run looks whether lanes are told apart.
 LOOKS = (2, 3, 6, 12)
 
-# Lanes are equal where their ratio certainly differs from 1 by no more than this share.
+# Lanes are equal if their ratio surely differs from 1 by no more than this share.
 EQUAL = 0.05
 
 # The share of comparisons whose interval may miss the truth.
 _MISSED = 0.05 / 20
 
-# For so many rounds the scatter counts, at most, that a run's other workloads show: each workload has its own.
+# The scatter of a run's other workloads counts for at most so many rounds: each workload has its own.
 _TAUGHT = 6
 
 # The settings that decide a verdict.
@@ -111,9 +111,9 @@ def evidence(differences: Sequence[float], before: Sequence[float], threshold: f
     earlier pairs best. In it pairs scatter by Cauchy's law, as machines have heavy tails: a wild pair far outside the
     others says little, and costs half of the stake or less, where a rank or a mean would give it the greatest weight.
 
-    Where differences are symmetric about zero, no bet gains on average, and the stake comes to 1/alpha at any time with
-    a chance of at most alpha (Ville 1939; Ramdas et al. 2023, "Game-theoretic statistics and safe anytime-valid
-    inference", Statistical Science 38).
+    If differences are symmetric about zero, no bet gains on average, and the stake ever comes to 1/alpha with a chance
+    of at most alpha (Ville 1939; Ramdas et al. 2023, "Game-theoretic statistics and safe anytime-valid inference",
+    Statistical Science 38).
 
     Args:
         differences: of fresh pairs in their order, above zero where they speak for the suspected change.
@@ -153,18 +153,18 @@ class Scatter:
     counts: float = 2.0
 
 
-# Where nothing is known of a run's other workloads.
+# If nothing is known of a run's other workloads.
 _USUAL = Scatter()
 
 
 def taught(others: Iterable[Sequence[float]]) -> Scatter:
     """The scatter to expect of a workload's rounds, from the rounds of a run's other workloads.
 
-    What makes rounds scatter is above all the machine, which is the same for all of them: a moderated variance (Smyth
-    2004, Statistical Applications in Genetics and Molecular Biology 3, article 3).
+    Rounds scatter above all by the machine, which is the same for all workloads: a moderated variance (Smyth 2004,
+    Statistical Applications in Genetics and Molecular Biology 3, article 3).
 
     Args:
-        others: of each other workload the differences of its rounds.
+        others: the differences of each other workload's rounds.
     """
     squares, counts = _USUAL.counts * _USUAL.deviation**2, _USUAL.counts
     for differences in others:
@@ -175,15 +175,15 @@ def taught(others: Iterable[Sequence[float]]) -> Scatter:
 
 
 def between(differences: Sequence[float], expected: Scatter = _USUAL) -> tuple[float, float, float]:
-    """Between which ends the logarithm of two lanes' ratio lies.
+    """The interval of the logarithm of two lanes' ratio.
 
-    Student's interval over rounds and the scatter that was expected: a few rounds that happen to agree prove little.
-    Its ends miss the truth in one of 400 comparisons, so that of 20 workloads all hold in 95 % of all runs, whichever
-    of the looks after `LOOKS` rounds, or after the last one that the run had time for, ended it.
+    Student's interval over rounds, with the scatter that was expected: a few rounds that happen to agree prove little.
+    It misses the truth in at most one of 400 comparisons, whichever look ended the rounds: one after `LOOKS` rounds, or
+    after the last round that there was time for. So all of 20 workloads' intervals hold in 95 % of runs.
 
     Args:
-        differences: of each round.
-        expected: before these rounds were played.
+        differences: one for each round.
+        expected: the scatter, before these rounds.
 
     Returns:
         The mean, and the two ends.
@@ -198,7 +198,7 @@ def between(differences: Sequence[float], expected: Scatter = _USUAL) -> tuple[f
 
 
 def told_apart(low: float, high: float) -> Literal["faster", "equal", "undecided"]:
-    """What an interval of a logarithm of a ratio says; `faster` of either of the two."""
+    """What an interval of a ratio's logarithm says; `faster`: either of the two is."""
     if low > 0 or high < 0:
         return "faster"
     return "equal" if max(-low, high) <= math.log1p(EQUAL) else "undecided"
@@ -215,7 +215,7 @@ def holm(p_values: Mapping[Name, float], alpha: float = ALPHA) -> set[Name]:
 
 
 def screening_pairs(differences: Sequence[float], threshold: float = THRESHOLD) -> int:
-    """How many pairs the first stage needs of a benchmark with these differences."""
+    """How many pairs screening needs of a benchmark with these differences."""
     first = differences[:SCREENING]
     scattered = len(first) == SCREENING and float(np.std(first, ddof=1)) > threshold
     return SCREENING + scattered
@@ -230,7 +230,7 @@ def screen(differences: Sequence[float], threshold: float = THRESHOLD) -> Suspec
 
 
 def cleared(differences: Sequence[float], threshold: float = THRESHOLD, ended: str = "no suspect") -> Verdict:
-    """The verdict on what seems not to have changed: inconclusive where the pairs scatter too much to say so.
+    """The verdict on what seems unchanged: inconclusive if the pairs scatter too much to say so.
 
     If the change's standard error exceeds the threshold, a change of two and a half thresholds looks like none with a
     chance of one in fourteen or more. The standard error is the interval's, which wild pairs do not move.
@@ -243,7 +243,7 @@ def cleared(differences: Sequence[float], threshold: float = THRESHOLD, ended: s
 
 
 def unfinished(differences: Sequence[float]) -> Verdict:
-    """The verdict where no more pairs can be played: what these say, without a decision."""
+    """The verdict if no more pairs can be played: what these say, without a decision."""
     note = f"the time was over after {_spread(differences)}: go on with --fwbench-resume"
     return _verdict("inconclusive", differences, "the time was over", note=note)
 
@@ -267,7 +267,7 @@ class Confirmation(Generic[Name]):
 
     @property
     def open(self) -> tuple[Name, ...]:
-        """The suspects that are not decided."""
+        """The suspects that are neither decided nor withdrawn."""
         return tuple(name for name in self.undecided if name not in self._withdrawn)
 
     @property
@@ -337,7 +337,7 @@ def _walsh(differences: Sequence[float]) -> NDArray[np.float64]:
     return (values[first] + values[second]) / 2
 
 
-# Asked for thousands of times by whoever simulates, and always the same.
+# Simulations ask for the same thousands of times.
 _pairs = functools.cache(np.triu_indices)
 
 

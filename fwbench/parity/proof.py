@@ -26,23 +26,23 @@ from fwbench.parity.matching import has_statistics, match, shapes
 from fwbench.parity.power import Power
 from fwbench.parity.store import Nearest
 
-# The other points at which output, loss, gradients and statistics are compared. At the canonical weights alone two
-# networks may agree although a clip or a branch differs that these do not reach (the wide ones do), or an epsilon that
-# is lost beside them (not beside the small ones).
+# The other points at which output, loss, gradients and statistics are compared. The canonical weights hide a
+# difference in a clip or a branch that they do not reach (the wide ones do), and in an epsilon that is lost beside them
+# (not beside the small ones).
 ELSEWHERE = (Point("initial"), Point("perturbed", 4.0), Point("unit", 0.25), Point("small"))
 _OF_FUNCTIONS = (Point(scale=4.0), Point(scale=0.25))
 
 # A point shows nothing if rounding may move the reference's output, loss or gradients by more than this share.
 _UNKNOWN = 1e-3
 
-# Samples of a proof, and of a proof in training mode, in which batch normalisation needs several.
+# Samples of a proof, and of a proof in training mode with batch normalisation, which needs several.
 _BATCH, _TRAIN_BATCH = 2, 8
 
 
 class Proof:
     """One model in one mode: the errors between a framework's answers and the reference's, computed when asked for.
 
-    Errors are kept, but no network, gradient or optimizer state: ViT-B/16's take gigabytes in float64.
+    Only errors are kept: the networks, gradients and optimizer states of ViT-B/16 take gigabytes in float64.
     """
 
     def __init__(self, model: Model, candidate: str, mode: Mode = "eval") -> None:
@@ -61,13 +61,13 @@ class Proof:
         batch_size = _BATCH
         if mode == "train":
             batch_size = model.proof_batch or (_TRAIN_BATCH if has_statistics(model) else _BATCH)
-        # Programs that differentiate get small inputs to save time; forward passes in eval mode the model's sizes.
+        # Programs that differentiate get small inputs to save time; forward passes in eval mode get the model's sizes.
         self._backward = Case(model, mode, axes=axes, batch_size=batch_size)
         self._forward = self._backward if mode == "train" else Case(model, mode)
 
     @property
     def quantities(self) -> tuple[Quantity, ...]:
-        """What there is to compare: a plain function has an output alone, and not every network running statistics."""
+        """What there is to compare: a plain function has only an output; some networks have no running statistics."""
         if not shapes(self.model, self.model.reference):
             return ("output",)
         return tuple(quantity for quantity in BOUNDS if quantity != "statistics" or has_statistics(self.model))
@@ -91,7 +91,7 @@ class Proof:
 
     @property
     def note(self) -> str:
-        """What a proof's errors do not say of the two networks; else empty."""
+        """What a proof's errors do not say of the two networks, if anything."""
         notes = [findings.note for quantity in self.quantities for _, findings in self._findings(quantity)]
         return " ".join(dict.fromkeys(filter(None, notes)))
 
@@ -125,7 +125,7 @@ class Proof:
             seconds: after which no more are planted.
 
         Returns:
-            None where none can be planted in the framework's programs.
+            None if no mistakes can be planted in the framework's programs.
         """
         points = [MAIN, *(point for point in elsewhere(self.model) if str(point) not in self.left_out)]
         one, other = side(self.model.reference)(self._backward), side(self.candidate)(self._backward)
@@ -166,9 +166,9 @@ class _Findings:
     """What came of comparing two sides.
 
     Attributes:
-        errors: of each quantity's tensors, by where they were compared.
+        errors: those of each quantity's tensors, by point.
         left_out: where nothing could be compared, and why.
-        note: what the errors do not say; else empty.
+        note: what the errors do not say, if anything.
     """
 
     errors: dict[Point, dict[Quantity, Errors]]
@@ -236,9 +236,9 @@ def _bias(reference: str, candidate: str, worst: float) -> str:
 def _is_bias(reference: Side, candidate: Side) -> bool:
     """Whether running variances differ in the estimate of the variance alone, and nothing else of the statistics does.
 
-    The new value is a mix of the old one and the batch's estimate. A candidate with the biased estimate, (n - 1) / n of
-    the reference's, therefore has a mix of the reference's new value, in this share, and of the old one; the batch's n,
-    its size times that of the images, is a whole number.
+    A new variance mixes the old one with the batch's estimate. A biased estimate is (n - 1) / n of the unbiased one, so
+    the candidate's new variance mixes the reference's new variance, with this share, and the old one. The batch's n,
+    its size times the images' size, is a whole number.
     """
     actual, expected = candidate.forward().statistics, reference.forward().statistics
     before = reference.case.weights({name: array.shape for name, array in expected.items()})
@@ -246,7 +246,7 @@ def _is_bias(reference: Side, candidate: Side) -> bool:
         if relative_l2(actual[name], expected[name]) <= BOUNDS["statistics"]:
             continue
         parts = np.stack([expected[name].ravel(), before[name].ravel()], axis=1)
-        # With fewer than three numbers a mix with two shares always fits, and shows nothing.
+        # A mix with two shares fits fewer than three numbers always, and shows nothing.
         if not name.endswith("running_var") or len(parts) < 3 or not np.isfinite(actual[name]).all():
             return False
         (share, rest), *_ = np.linalg.lstsq(parts, actual[name].ravel(), rcond=None)

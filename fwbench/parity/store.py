@@ -1,8 +1,8 @@
-"""The proofs that are kept, one file a model, and what a record says of the one that stands behind it.
+"""The stored proofs, one file a model, and what a record says about the proof behind it.
 
-The suite's own models' proofs ship with fwbench; a project's lie among its records. A proof holds as long as the
-model's definition, its own source files and the versions of what they import are those that were proved: adding or
-editing another model makes no proof stale. No framework is imported.
+The suite's own models' proofs ship with fwbench; a project's lie among its records. A proof holds until the model's
+definition, its own source files or the versions of what they import change: adding or editing another model makes no
+proof stale. No framework is imported.
 """
 
 import dataclasses
@@ -28,10 +28,10 @@ _NOT_PROVED = ("title", "source", "classes", "parameters", "macs", "published", 
 
 @dataclass(frozen=True)
 class Key:
-    """The subject of a proof. Whoever changes any of it has to prove again.
+    """The subject of a proof. Any change of it requires a new proof.
 
     Attributes:
-        definition: digest of what the model says of the two frameworks.
+        definition: digest of the model's definition for the two frameworks.
         files: digest of each of the networks' own source files, by module.
         versions: of the distributions by framework.
     """
@@ -89,7 +89,7 @@ class Nearest:
     """The tensor whose error is nearest to its bound.
 
     Attributes:
-        tensor: its name, or that of the quantity, where that is one number or array.
+        tensor: its name; the quantity's name if the quantity is a single number or array.
         point: where it was compared.
     """
 
@@ -112,13 +112,13 @@ class Proved:
 
     Attributes:
         state: `proved`, or `failed`.
-        sentence: of a failed one, what differs.
+        sentence: what differs, if it failed.
         errors: the largest float64 error of each quantity, as far as the proof came.
         bounds: on these errors.
         points: where the networks were compared: which weights, and inputs of which scale.
-        left_out: where they could not be, by point and mode, and why.
-        nearest: of a proved one, the tensor that is nearest to its bound.
-        power: how many mistakes, planted in the candidate's program, the proof would have found; None: none could be.
+        left_out: why they could not be compared elsewhere, by point and mode.
+        nearest: the tensor nearest to its bound, if it is proved.
+        power: how many mistakes, planted in the candidate's program, it would have found; None: none could be planted.
     """
 
     model: str
@@ -149,7 +149,7 @@ class Proved:
 def write(proved: Proved, folder: Path) -> None:
     """Store a proof in place of an older one of the same two networks.
 
-    A proof of the same sources with other versions stays: each holds for those who have its versions.
+    A proof of the same sources with other versions stays: it holds for whoever has those versions.
     """
     folder.mkdir(parents=True, exist_ok=True)
     kept = [
@@ -168,8 +168,8 @@ def stamp(model: Model, framework: str, folder: Path | None) -> dict[str, Any]:
 
     Returns:
         `framework`, and `state`: `alone` (the model has no other framework), `reference` (the others are proved
-        against this one), `proved`, `stale`, `failed`, or `missing`. Of the last four `reason` says what is wrong, and
-        where there is a proof, `errors`, `bounds` and `versions` are its own.
+        against this one), `proved`, `stale`, `failed`, or `missing`. With the last four come `reason`, which
+        says what is wrong, and, if there is a proof, its `errors`, `bounds` and `versions`.
     """
     own = {"framework": framework}
     if len(model.networks) < 2 or framework not in model.networks:
@@ -195,7 +195,7 @@ def stamp(model: Model, framework: str, folder: Path | None) -> dict[str, Any]:
 
 
 def of_suite(model: Model, framework: str) -> bool:
-    """Whether it is one of the suite's own models, and the network the suite's own too: a lane may bring others."""
+    """Whether both the model and the framework's network are the suite's own: a lane may bring other networks."""
     own = CATALOG.get(model.name)
     if own is None or framework not in own.networks:
         return False
@@ -220,12 +220,12 @@ def _digest(data: Any) -> str:
 
 
 def _besides(one: Key, proved: Key) -> bool:
-    """Whether a proof of the same two networks holds beside another, as it differs in versions alone."""
+    """Whether two proofs of the same networks hold side by side, as they differ in versions alone."""
     return one != proved and dataclasses.replace(one, versions=proved.versions) == proved
 
 
 def _sources(model: Model, candidate: str) -> dict[str, Sources]:
-    """By framework what all import paths that its side of the model runs through lead to."""
+    """By framework, the sources behind all import paths of its side of the model."""
     found = {}
     for framework in (model.reference, candidate):
         paths = [model.networks[framework], _loss(model, framework)]
@@ -249,7 +249,7 @@ def _checkpoint(model: Model) -> dict[str, str]:
 
 
 def _loss(model: Model, framework: str) -> str:
-    """A loss's name, or the import path of the framework's own."""
+    """The loss's name, or the import path of the framework's own loss."""
     return model.loss if isinstance(model.loss, str) else model.loss.get(framework, "")
 
 
@@ -258,7 +258,7 @@ def _file(folder: Path, model: str) -> Path:
 
 
 def _read(folder: Path, model: str) -> list[Proved]:
-    """The proofs of a model; none where the file is of another version of fwbench, or damaged."""
+    """The proofs of a model; none if the file is damaged or from another version of fwbench."""
     try:
         return [Proved.from_json(one) for one in json.loads(_file(folder, model).read_text(encoding="utf-8"))]
     except (OSError, ValueError, TypeError, KeyError):

@@ -1,4 +1,4 @@
-"""After all measurements, lanes take turns: rounds are played until they are decided or the minutes are over."""
+"""After all measurements, lanes take turns in rounds until all workloads are decided or the minutes are over."""
 
 import dataclasses
 import itertools
@@ -19,8 +19,8 @@ from fwbench.worker.lanes import Lanes, Round
 
 Play = Callable[[Sequence[Workload], Callable[[Workload, Round | Fault], None]], object]
 
-# Guesses until a workload's first round has shown how long the next takes: a lane's calls beside its turns; seconds for
-# the servers to start; the share of a lane's compile time for which loading a program takes.
+# Guesses at the length of a workload's first round: a lane's calls beside its turns; seconds for the servers to start;
+# the time to load a program, as a share of its compile time.
 _CALLS, _START, _LOADING = 6, 3.0, 0.25
 
 
@@ -32,13 +32,13 @@ class Contest:
         workload: its own lane is empty.
         lanes: names.
         seconds: how long its next round will take.
-        turns: of each lane, in the form in which a measurement has them.
+        turns: by lane, in a measurement's form.
         programs: the digest of the measured program, by lane.
         cpus: those on which they take turns.
         expected: how far its rounds were expected to scatter at the last look.
         looked: the number of rounds at the last look.
         doubt: the width of the widest interval that left two lanes undecided then; 0 if all were decided.
-        over: whether its lanes have been decided, or one of them cannot take turns.
+        over: whether its lanes are decided, it has had the most rounds, or a lane cannot take turns.
         disturbed: the number of rounds that do not count, as others used the CPUs meanwhile.
     """
 
@@ -79,7 +79,7 @@ class Contest:
             turns.append({"begun": found.begun, **values})
 
     def look(self, others: Sequence["Contest"]) -> None:
-        """See whether the lanes are told apart, with the scatter that other workloads' rounds show."""
+        """See whether the lanes are decided, given the scatter of other workloads' rounds."""
         self.expected = taught(rounds for other in others for rounds in other.scattered)
         self.looked = self.played
         if self.played >= LOOKS[0]:
@@ -90,7 +90,7 @@ class Contest:
 
     @property
     def scattered(self) -> Iterator[list[float]]:
-        """Of each lane but the first one the rounds' differences from the first."""
+        """Each other lane's differences from the first lane, round by round."""
         return (self._differences(self.lanes[0], lane) for lane in self.lanes[1:])
 
     def _differences(self, one: str, other: str) -> list[float]:
@@ -130,12 +130,12 @@ def contests(measured: Sequence[Measurement], cpus: int) -> list[Contest]:
 
 
 def decide(found: Sequence[Contest], play: Play, left: Callable[[], float], tell: Callable[[str], None]) -> None:
-    """Play rounds of the contests until all are decided or none fits into the time left.
+    """Play rounds of the contests until all are over or none fits into the time left.
 
     The most doubtful come first, and among equals the shortest, so that the time decides as many as possible.
 
     Args:
-        play: one round of each workload; hands over each result as soon as it is there.
+        play: plays a round of each workload; hands over each result as soon as it is there.
         left: the seconds that may still be spent.
         tell: called with a line before each batch of rounds, and with the outcome.
     """
@@ -157,14 +157,14 @@ def decide(found: Sequence[Contest], play: Play, left: Callable[[], float], tell
 
 
 def _look(at: Sequence[Contest], found: Sequence[Contest]) -> None:
-    """Look at contests; each number of rounds is looked at once, and never again at those that are over."""
+    """Look at contests that are not over and have new rounds since their last look."""
     for contest in at:
         if not contest.over and contest.looked < contest.played:
             contest.look([other for other in found if other is not contest])
 
 
 def _fitting(waiting: Sequence[Contest], seconds: float) -> list[Contest]:
-    """The first contests that together fit into so many seconds, each with the rounds that its first look needs."""
+    """Choose contests in order; leave out those for whose rounds up to the first look too few seconds remain."""
     chosen = []
     for contest in waiting:
         needed = contest.seconds * max(1, LOOKS[0] - contest.played)

@@ -43,7 +43,7 @@ class Made:
 
     @property
     def disturbed(self) -> bool:
-        """Whether it must be measured again; nothing is measured a third time."""
+        """Whether it was disturbed, and not measured again yet."""
         return bool(disturbances([self.measurement])) and not self.measurement.attempts
 
     def renew(self, session: Session, measurement: Measurement) -> None:
@@ -65,7 +65,7 @@ class Made:
 def turns(begun: float, minutes: float) -> tuple[float, float]:
     """When lanes begin to take turns at the latest, and when they end, as moments of `time.monotonic`.
 
-    However long measuring took, turns have their share of the minutes: without them most comparisons are not decided.
+    Turns get their share of the minutes however long measuring took: without turns most comparisons stay undecided.
 
     Args:
         begun: when the run began.
@@ -77,7 +77,7 @@ def turns(begun: float, minutes: float) -> tuple[float, float]:
 
 
 def measure_again(made: Sequence[Made], session: Session, gate: Gate | None, progress: Progress, end: float) -> None:
-    """Measure disturbed workloads a second time after all else, when the machine becomes quiet.
+    """Measure disturbed workloads a second time after all others, once the machine is quiet.
 
     Args:
         end: a moment of `time.monotonic` after which nothing more is begun.
@@ -90,7 +90,7 @@ def measure_again(made: Sequence[Made], session: Session, gate: Gate | None, pro
         return
     session.expect_again([(each.measurement.asked, each.protocol) for each in wanted])
     for each in wanted:
-        # Each wait uses up patience that the next one then lacks.
+        # Each wait uses up patience, and may leave none.
         if not session.patient or time.monotonic() >= end:
             return
         first = each.measurement
@@ -108,7 +108,7 @@ def measure_again(made: Sequence[Made], session: Session, gate: Gate | None, pro
 
 
 def _is_made_again(workload: Workload) -> bool:
-    """Whether it may be measured again: not a fit, which may take hours, nor a lane that only prices the harness."""
+    """Whether it may be measured again: not a fit, which may take hours, nor of a lane that only prices the harness."""
     return workload.mode != "fit" and not LANES[workload.lane].internal
 
 

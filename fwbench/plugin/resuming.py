@@ -34,8 +34,8 @@ class Resumed:
         path: of the journal; None: there is none.
         asked: the workloads of this run, by test.
         taken: measurements, by test.
-        left: the reasons why others are not taken, with their number.
-        differences: the reasons why none is taken, a phrase each.
+        left: how many others are not taken, by reason.
+        differences: why no measurement is taken, a phrase each.
         notes: facts about the journal itself.
     """
 
@@ -68,7 +68,7 @@ def refuse(config: pytest.Config) -> None:
     """See whether this run could resume another one at all.
 
     Raises:
-        pytest.UsageError: it measures nothing, or nothing that a journal could hold; one sentence.
+        pytest.UsageError: it measures nothing, runs in parallel, or is given no journal's name; one sentence.
     """
     asked = config.getoption("fwbench_resume")
     if asked is None:
@@ -93,14 +93,14 @@ def refuse(config: pytest.Config) -> None:
 def go_on(
     named: str | bool | None, storage: Path, now: Mapping[str, Any], asked: Asked, gate: Gate
 ) -> tuple[Journal, list[str]]:
-    """Let a gate that keeps records of its own go on with an earlier run's; this run's are kept in a new journal.
+    """Let a gate go on with its records of an earlier run, and keep this run's in a new journal.
 
     Args:
         named: a journal's path; True: the newest of `duets` in the storage; None: the run begins anew.
         now, asked: as `resume` has them.
 
     Returns:
-        The journal, and what to tell.
+        The new journal, and lines for the terminal.
 
     Raises:
         pytest.UsageError: the path leads to no journal of such a run, or to one of which nothing could be taken.
@@ -138,7 +138,7 @@ def go_on(
 
 
 def _kept(path: Path, now: Mapping[str, Any], asked: Asked) -> tuple[list[dict[str, Any]], list[str]]:
-    """The records of a gate's journal; none where its conditions were others, and how these differ.
+    """The records of a gate's journal, none if its conditions differ; and how they differ.
 
     Raises:
         OSError, ValueError, KeyError, TypeError: it cannot be read, or is no such journal.
@@ -219,7 +219,7 @@ def _taken(path: Path, now: Mapping[str, Any], asked: Asked) -> Resumed:
 
 
 def _matched(measurements: Sequence[Measurement], asked: Asked) -> Iterator[tuple[str, Measurement | None]]:
-    """Each test with the journal's measurement of its workload; if there are several, the last ones in their order."""
+    """Each test with the journal's measurement of its workload; of several, the last in their order."""
     of_workload: dict[Workload, list[Measurement]] = {}
     for measurement in measurements:
         of_workload.setdefault(measurement.asked, []).append(measurement)

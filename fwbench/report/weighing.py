@@ -12,10 +12,10 @@ from fwbench.record.measurement import Measurement
 from fwbench.report.cases import Case
 from fwbench.report.units import Within
 
-# By so much have processes of unchanged code differed on a shared machine (docs/method.md): one process each shows no
+# Processes of unchanged code have differed by so much on a shared machine (docs/method.md): single processes show no
 # smaller difference.
 UNCHANGED_CODE = 1.28
-# An interval says something from here on (3 runs), and is called clear from there on (6 runs).
+# The least level at which an interval says something (3 runs), and at which it is called clear (6 runs).
 _SAYS_SOMETHING = 0.75
 CLEAR = 0.95
 
@@ -44,18 +44,17 @@ class Weighed:
     """What two lanes' processes say of their throughputs.
 
     Attributes:
-        ratio: of the first lane's over the second's.
-        confidence: in which is larger: `clear` (an interval of at least 95 % excludes equality), `likely`, `undecided`;
-            `equal`, where rounds of turns show that the two differ by 5 % or less.
+        ratio: the first lane's throughput over the second's.
+        confidence: in which lane is faster: `clear` (an interval of at least 95 % excludes equality), `likely`,
+            `undecided`; `equal` if rounds of turns show that the two differ by 5 % or less.
         reason: what the confidence rests on.
         pairs: the ratios of rounds of turns, or else of processes of one run, seed and number.
         basis: what the reach rests on, in words for after a verdict: `by one process each`, `after 6 rounds`.
-        reach: where the ratio lies by the rule that the confidence rests on: an interval, with what disturbed either
-            lane in it; its level is 0 where it is only how far processes of unchanged code have differed.
+        reach: where the ratio lies by the confidence's rule: an interval that includes what disturbed either lane; its
+            level is 0 if it only shows how far processes of unchanged code have differed.
         interval: over the pairs; None with fewer than two.
-        bracket: between which the ratio would lie if what disturbed either lane explains as much of it as it can; None
-            where nothing did.
-        disturbed: what disturbed either lane, in words; empty where nothing did.
+        bracket: ends of the ratio if what disturbed either lane explains as much as it can; None if nothing did.
+        disturbed: what disturbed either lane, in words; empty if nothing did.
     """
 
     ratio: float
@@ -70,20 +69,20 @@ class Weighed:
 
     @property
     def shown(self) -> float:
-        """The ratio for readers: of disturbed lanes its bracket."""
+        """The ratio for readers, with its bracket if there is one."""
         return Within(self.ratio, *self.bracket) if self.bracket else self.ratio
 
     @property
     def ends(self) -> tuple[float, ...]:
-        """Of the bracket; the ratio where there is none."""
+        """The bracket's ends; the ratio if there is none."""
         return self.bracket or (self.ratio,)
 
 
 def weigh(first: Case, second: Case) -> Weighed:
     """Weigh two lanes that may be compared (`fwbench.report.cases.apart`) and have a throughput each.
 
-    Two or more rounds in which both took turns decide, unless these rounds are of runs that are no replicates. Else
-    what the lanes' own processes have shown decides.
+    Two or more rounds of turns that both played decide, unless their runs are no replicates. Otherwise the lanes' own
+    processes decide.
     """
     if in_turns := weigh_turns(first, second, "call"):
         return in_turns
@@ -96,7 +95,7 @@ def weigh(first: Case, second: Case) -> Weighed:
     among = f"; {met}" if met else ""
     interval = bracket = None
     if len(pairs) >= 2:
-        # They need SciPy, whose import takes a second that the terminal's table of single processes shall not cost.
+        # SciPy takes a second to import, which the terminal's table of single processes shall not cost.
         from fwbench.report.replicates import unlike
 
         low, high, level = interval_of([pair.difference for pair in pairs], CLEAR)
@@ -143,10 +142,10 @@ def weigh(first: Case, second: Case) -> Weighed:
 
 
 def weigh_turns(first: Case, second: Case, metric: str) -> Weighed | None:
-    """What rounds of turns say; None where there are too few, or they are of runs that are no replicates.
+    """What rounds of turns say; None if there are too few, or their runs are no replicates.
 
     Args:
-        metric: `call`, `latency` or `memory`, as a record's `turns` have it. The ratio is above 1 where the second lane
+        metric: `call`, `latency` or `memory`, as a record's `turns` have it. The ratio is above 1 if the second lane
             takes more.
     """
     rounds = _rounds(first, second, metric)
@@ -190,14 +189,14 @@ def _rounds(first: Case, second: Case, metric: str) -> dict[tuple[int, float], f
 
 
 def _expected(case: Case) -> Scatter:
-    """How far rounds were expected to scatter; of several runs the largest scatter."""
+    """How far rounds were expected to scatter; the largest scatter if there are several."""
     expected = [Scatter(**turns["expected"]) for _, m in case.replicates for turns in m.turns if "expected" in turns]
     return max(expected, key=lambda scatter: scatter.deviation, default=Scatter())
 
 
 @dataclass(frozen=True)
 class _Speed:
-    """Throughput of a process, and of what it is a part."""
+    """Throughput of a process, and the measurement it is part of."""
 
     value: float
     measurement: Measurement
@@ -212,22 +211,22 @@ class _Pair:
 
     @property
     def difference(self) -> float:
-        """Logarithm of the ratio of the throughputs, above zero where the first is faster."""
+        """Logarithm of the ratio of throughputs, above zero if the first lane is faster."""
         return math.log(self.one.value / self.other.value)
 
     @property
     def least(self) -> float:
-        """The difference if what disturbed the slower one, the second, explains as much of it as it can."""
+        """The difference if what disturbed the second lane slowed it as much as it can have."""
         return self.difference - math.log(lengthening([self.other.measurement]))
 
     @property
     def most(self) -> float:
-        """The same of the first one."""
+        """The same for what disturbed the first lane."""
         return self.difference + math.log(lengthening([self.one.measurement]))
 
 
 def _speeds(case: Case) -> dict[tuple[int, int, int], _Speed]:
-    """Throughput by run, seed and number of the process, so that what two lanes share makes a pair."""
+    """Throughput by run, seed and number of the process, so that processes with the same key make a pair."""
     found: dict[tuple[int, int, int], _Speed] = {}
     counts: Counter[tuple[int, int]] = Counter()
     for run, m in case.replicates:

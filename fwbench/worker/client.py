@@ -1,4 +1,4 @@
-"""pytest's side of the process boundary: starts a server per interpreter, gives it jobs and survives their faults."""
+"""pytest's side of the process boundary: starts a server per lane, gives it jobs and survives their faults."""
 
 import contextlib
 import dataclasses
@@ -47,7 +47,7 @@ END_DEADLINE = 30.0
 KILL_DEADLINE = 10.0
 
 # glibc's defaults map and unmap large blocks at every call. That costs thousands of page faults and a third of the
-# time, and is the largest source of differences between processes. Variables that the user has set win.
+# time, and is the largest source of differences between processes. None is set if the user has set any.
 _STABLE_ALLOCATOR = {
     # By default each thread has an arena of its own, which holds no block of 64 MiB; XLA computes on such a thread.
     "MALLOC_ARENA_MAX": "1",
@@ -65,7 +65,7 @@ Flags = tuple[tuple[str, str], ...]
 
 
 class Workers:
-    """The servers of a run: one for each lane, started when it is first needed.
+    """The servers of a run: one for each lane and number of devices, started when first needed.
 
     Lanes share no server, as what one lane preloads must not count as another lane's memory.
 
@@ -76,7 +76,7 @@ class Workers:
         project: whose models are measured.
         fit_batch: whether a batch that does not fit into memory is halved until it does.
         patience: seconds that measurements may wait in all for other load to end.
-        ceilings: that earlier runs have found on this machine, and this one adds to; None: none are kept.
+        ceilings: those that earlier runs found on this machine; this run adds its own. None: none are kept.
         compiled: a folder that collects what compilers make, for processes that run the same programs later; each
             measurement still compiles for itself. None: nothing is collected.
     """
@@ -101,7 +101,7 @@ class Workers:
         self._servers: dict[str, Server] = {}
         self._compiled = compiled
         self._patience = patience
-        # Kinds whose ceilings are on a record of this run, and the ceilings that earlier runs have kept.
+        # Kinds whose ceilings are on a record of this run; the ceilings that earlier runs have kept.
         self._told: set[Kind] = set()
         self._ceilings = ceilings
         # Kinds for which earlier runs kept no ceilings that still hold, so that this run measures them.
@@ -119,12 +119,12 @@ class Workers:
         """Measure in a fresh process. Whatever goes wrong in it is a failure of this workload alone.
 
         Where a lane crashes or its compiler fails on a GPU, it is run again with ever more of its fallback flags until
-        that is over: the record then says in `after_crash` what the first attempt came to and what was changed.
-        Where memory runs out and the batch may be halved, the measurement is of a smaller workload than the one that
-        was asked for, and names the batches that did not fit in `unfit`.
+        it no longer does: the record then says in `after_crash` how the first attempt failed and what was changed.
+        Where memory runs out and the batch may be halved, a smaller workload than was asked for is measured;
+        `unfit` names the batches that did not fit.
 
-        What a workload needed once, its further processes begin with: other flags or batches make no replicates. Every
-        other workload begins without, as flags make programs slower, and what kills one says nothing of the next.
+        A workload's later processes begin with the flags and batch that an earlier process needed: others would make no
+        replicates. Other workloads begin without flags: these slow programs, and a crash says nothing about the next.
         """
         unfit = self._unfit.get(workload, ())
         while True:
@@ -149,7 +149,7 @@ class Workers:
         return self._patience > 0
 
     def become_quiet(self) -> bool:
-        """Wait, while the patience lasts, until other processes leave the CPUs alone; return whether they do."""
+        """Wait, while patience lasts, until other processes leave the CPUs alone; return whether they do."""
         begun = time.monotonic()
         quiet = wait_for_quiet(self._patience)
         self._patience = max(0.0, self._patience - (time.monotonic() - begun))
@@ -207,7 +207,7 @@ class Workers:
             running.settle()
 
     def _server(self, lane: Lane, devices: int = 1) -> "Server":
-        """The lane's server; a workload that sees other devices has a server of its own."""
+        """The lane's server for workloads over so many devices."""
         name = lane.name if devices == 1 else f"{lane.name} over {devices} devices"
         server = self._servers.get(name)
         if server is None or not server.alive:
@@ -248,7 +248,7 @@ class Workers:
     def _together(
         self, lane: Lane, job: dict[str, Any], workload: Workload, tell: Callable[[str], None]
     ) -> Measurement:
-        """Measure a workload in one process per device; the lane's launcher starts them."""
+        """Measure a workload in one process per device; the lane's launcher, or srun, starts them."""
         python, size = self._python(lane), workload.devices
         slurm = allocated(os.environ)
         config = {
@@ -272,18 +272,18 @@ class Workers:
         return watched(functools.partial(launched.measure, workload, limit, tell))
 
     def _ladder(self, lane: Lane) -> list[Flags]:
-        """A lane's fallback flags, tried once in a run for whether the framework knows them."""
+        """Combinations of a lane's fallback flags; whether its framework knows them is tried once in a run."""
         if lane.name not in self._ladders:
             self._ladders[lane.name] = list(milder(lane, self._python(lane), self._variables(lane)))
         return self._ladders[lane.name]
 
     def told(self, measurement: Measurement) -> None:
-        """Note that the ceilings of a lane are measured, if this measurement has them; no later one repeats that."""
+        """Note that a kind's ceilings are measured, if this measurement has them; no later one repeats that."""
         if CEILING in measurement.stages:
             self._told.add(kind(measurement.workload))
 
     def _with_ceilings(self, found: Measurement) -> Measurement:
-        """Give a lane's first measurement the ceilings of earlier runs, or keep the ceilings that it has measured."""
+        """Give a kind's first measurement the ceilings of earlier runs, or keep those that it has measured."""
         if self._ceilings is None or "throughput" not in found.metrics or kind(found.workload) in self._told:
             return found
         if CEILING in found.stages:
@@ -418,7 +418,7 @@ class Server:
         return Failure("crashed", f"no worker could be started with {self._python}", detail=self._channel.said())
 
     def settle(self) -> None:
-        """Wait until the last job's worker has ended and freed its memory; it does so while pytest goes on."""
+        """Wait until the last job's worker, which ends while pytest goes on, has freed its memory."""
         if self._ending and not self._exited(END_DEADLINE):
             # The worker does not end. Its record has arrived, so killing it loses nothing.
             self._kill()
@@ -565,7 +565,7 @@ def milder(lane: Lane, python: str, variables: Mapping[str, str]) -> Iterator[Fl
 
 
 def added(variables: Mapping[str, str], flags: Flags) -> dict[str, str]:
-    """A process's variables with fallback flags added."""
+    """Environment variables with fallback flags added."""
     found = dict(variables)
     for name, value in flags:
         found[name] = f"{found.get(name, '')} {value}".strip()

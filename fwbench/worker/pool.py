@@ -41,7 +41,7 @@ _ENDS = 10.0
 
 # A workload on which so many processes were lost is given up.
 MOST_LOST = 3
-# A slot that dies so often before it measures anything is given up.
+# A slot that dies so often in a row without measuring anything is given up.
 _MOST_STARTS = 3
 
 
@@ -96,7 +96,7 @@ class Engine(ABC):
 
     @abstractmethod
     def wait(self, tickets: Collection[Hashable], seconds: float) -> Collection[Hashable]:
-        """Wait until any answer has arrived, at most so long; return the answers that have."""
+        """Wait until any answer has arrived, at most so long; return the tickets of those that have."""
 
     @abstractmethod
     def answer(self, ticket: Hashable) -> Any:
@@ -124,7 +124,7 @@ class _Job:
     """A workload that was submitted.
 
     Attributes:
-        arrived: what becomes of its measurement, as soon as it is there.
+        arrived: is called with its measurement, and returns what is kept.
         lost: hosts on which its process was lost.
         error: an error of the slot's code, which is a bug of fwbench.
         told: how many of its stages have been reported to the caller.
@@ -144,7 +144,7 @@ class _Running:
     """The state of a slot.
 
     Attributes:
-        ticket: of the call that runs: `describe`, or `measure` of its job; None: the slot is free.
+        ticket: of the running call, `describe` or its job's `measure`; None: the slot is free.
         described: what the slot is; None until it has answered.
         begun: when its process was asked for.
         starts: how often in a row it has been started without measuring anything.
@@ -167,11 +167,11 @@ class Pool:
         clock: seconds.
 
     Attributes:
-        machine: of each of them: cores and threads are those of one accelerator's part.
+        machine: the same for each: cores and threads are those of one accelerator's part.
         hosts: their names.
 
     Raises:
-        UserError: there are none, they are not of one kind, or one of them cannot measure; one sentence.
+        UserError: there are none, they are not of one kind, or one cannot measure, or two are one device; one sentence.
     """
 
     def __init__(self, engine: Engine, clock: Callable[[], float] = time.monotonic) -> None:
@@ -179,7 +179,7 @@ class Pool:
         self._waiting: deque[_Job] = deque()
         self._jobs: list[_Job] = []
         self._setup: Setup | None = None
-        # The versions that the first node of each lane had, and that node's name.
+        # The versions on the host that first measured each lane, and that host's name.
         self._versions: dict[str, tuple[Mapping[str, str], str]] = {}
         self._slots = [_Running(place) for place in engine.places]
         self._closed = False
@@ -195,7 +195,7 @@ class Pool:
 
     @property
     def told(self) -> str:
-        """Half a sentence on what measures: how many accelerators, of which kind."""
+        """Half a sentence on what measures: how many accelerators, on which hosts."""
         count = len(self._slots)
         accelerators = "1 accelerator measures" if count == 1 else f"{count} accelerators measure at the same time"
         return f"{accelerators}, through {self._engine.name} ({', '.join(self.hosts)})"
@@ -378,7 +378,7 @@ class Pool:
         return Node(slot.place.host, slot.described["accelerator"], slot.place.parts, own, tuple(job.lost))
 
     def _of_one_kind(self, measurement: Measurement, host: str) -> Measurement:
-        """The measurement; a failure if its node has other versions than the first node of its lane."""
+        """The measurement; a failure if its host's versions are not those of the host that first measured its lane."""
         if measurement.failure or not measurement.versions:
             return measurement
         lane = measurement.workload.lane
@@ -406,7 +406,7 @@ class Pool:
         slot.ticket = self._engine.ask(slot.handle, "describe")
 
     def _lost(self, slot: _Running) -> None:
-        """Handle the loss of a slot's process: another slot gets its workload, and its place is tried again."""
+        """Handle the loss of a slot's process: the next free slot gets its workload, and its place is tried again."""
         job, slot.job, slot.ticket = slot.job, None, None
         if job:
             job.lost.append(slot.place.host)
@@ -443,7 +443,7 @@ def places(nodes: Iterable[tuple[str, str, int]], gpu: bool) -> list[Place]:
     """The places of an engine. Nodes on one host get different parts of its cores.
 
     Args:
-        nodes: of each its name, its host's, and how many accelerators it has.
+        nodes: each node's name, its host's name, and how many accelerators it has.
         gpu: whether these are GPUs.
     """
     found = sorted((host, node) for node, host, count in nodes for _ in range(count))

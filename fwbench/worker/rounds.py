@@ -1,9 +1,9 @@
 """Rounds of processes that are alive together and take turns.
 
 A round runs a fresh process of each seat on the same CPUs. All place the program in fresh memory, once or several
-times; after each placing they take turns in blocks A B C C B A, reversed after every other placing. A turn yields one
-number, a block the difference of two seats' mean logarithms, and a round the median over its blocks: the replicate by
-which `fwbench.compare.statistics` decides.
+times; after each placing they take turns in blocks A B C C B A, reversed after every other placing. For each metric
+a turn yields one number, a block the difference of two seats' mean logarithms, and a round the median over its blocks:
+the replicate by which `fwbench.compare.statistics` decides.
 
 Duets are from Bulej et al. (ICPE 2020, "Duet benchmarking: improving measurement accuracy in the cloud"); repeating
 where the variance is, from Kalibera and Jones (ISMM 2013, "Rigorous benchmarking in reasonable time").
@@ -28,7 +28,7 @@ from fwbench.worker.client import stated
 from fwbench.worker.partner import Partner, Seat, SideError
 from fwbench.worker.taken import Amounts, Taken
 
-# Most bytes of memory allocated at random before a program, and most characters added to the environment.
+# Most bytes of each block of random size before a program, and most characters added to the environment.
 PADDINGS = (1 << 18, 1 << 14, 1 << 10)
 ENVIRONMENT = 4096
 
@@ -43,7 +43,7 @@ class Rounds(ABC, Generic[Played]):
         machine: gives the CPUs and the thread count, the same for all.
         deadline: seconds after which a process that does not answer has failed.
         planted: shares by which a workload is slowed down on purpose, by real work; not at the seat `base`.
-        seed: of everything that is drawn.
+        seed: for all random draws.
 
     Attributes:
         amounts: of a round.
@@ -87,7 +87,7 @@ class Rounds(ABC, Generic[Played]):
         """
 
     def _failed(self, workload: Workload, error: SideError) -> Fault | None:
-        """The result that stands for a failed round; None if the round is played once more in another way."""
+        """The result of a failed round; None if the round is played again in another way."""
         return error.fault
 
     def _own(self, model: str) -> list[str]:
@@ -131,7 +131,7 @@ class Rounds(ABC, Generic[Played]):
                     arrived(workload, result)
         except SideError as error:
             if workload in pending:
-                # This server has not started, and never will.
+                # A server has not started, and never will.
                 for each in pending:
                     played[each] = error.fault
                     arrived(each, error.fault)

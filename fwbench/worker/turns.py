@@ -13,20 +13,21 @@ From the measured fwbench it uses only what builds and steps a program.
       | -- {"alone": n, "together": m} ------------------------> |  a turn of calls one by one, and back to back
       | <-- {"latency", "call", "cpu", "others"} --------------- |
       | -- {"modules"} ----------------------------------------> |
-      | <-- {"modules"} ---------------------------------------- |  all of the user's are this side's
-      | -- {"finish": {"program": whether to tell it}} --------> |
+      | <-- {"modules"} ---------------------------------------- |  all the user's are this side's
+      | -- {"finish": {"program": whether to add it}} --------> |
       | <-- {"finished": memory, "program", ...} -------------- | exits
       | <-- {"exited": status} --------- |
 
-A job holds the `workload`, its `model` and the share of `extra` work; and of the user's modules the `path` to look in,
-the `side` that this is, the `root` of its repository, the user's working `tree` where that is compared with a revision,
-and the names that are the repository's `own`.
+A job holds the `workload`, its `model` and the share of `extra` work; and for the user's modules the `path` to look in,
+the name of this `side`, the `root` of its repository, the user's working `tree` if that is compared with a revision,
+and the names of the repository's `own` modules.
 
-In place of any answer there may be one that says why there is none: {"unavailable"}, {"unbuildable"} (the model, as it
-is described), {"out_of_memory"}, {"failed"}, {"stray"} (a module of the user's from other files than this side's) or
-{"undriven"} (this side's fwbench is too old or too new to be used by these lines). Only JSON passes, on the pipe that
-was standard output, each line after an empty one, as a player may have died within a line; whatever is printed goes to
-standard error. At SIGUSR1 the player, or without one the server, writes its threads' stacks there.
+The reason why there is no answer may replace it: {"refused"} (the interpreter cannot import fwbench), {"undriven"}
+(this side's fwbench is too old or too new for these lines), {"unavailable"}, {"unbuildable"} (the model as described),
+{"out_of_memory"}, {"failed"} or {"stray"} (a module of the user's from other files than this side's). Only JSON passes,
+on the pipe that was standard output, each message after an empty line, as a player may have died within a line;
+whatever is printed goes to standard error. At SIGUSR1 the player, or the server if there is none, writes its threads'
+stacks there.
 """
 
 import contextlib
@@ -53,11 +54,11 @@ Receive = Callable[[], dict[str, Any] | None]
 # This side's fwbench.
 _USED = ("fwbench.frameworks", "fwbench.machine", "fwbench.models", "fwbench.models.weights", "fwbench.record.workload")
 
-# At each placing a program counts as warm after so much time and three calls, or two where they take this long.
+# At each placing a program is warm after so much time and three calls, or two once `_LONG` seconds have passed.
 _WARM_SECONDS, _LONG = 0.05, 1.0
 _WARM_CALLS = (3, 2)
 
-# Seconds for another lane's threads to stop spinning after its turn: they wait for work busily at first.
+# Seconds for another lane's threads to stop spinning after its turn: at first they wait for work busily.
 _SPUN = 0.005
 
 # Seconds for threads of the program to free what a call has held, before the heap is trimmed.
@@ -215,7 +216,7 @@ def _stray(job: dict[str, Any]) -> dict[str, Any]:
     resolved = functools.cache(os.path.realpath)
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        # A module that was made at run time may name anything as its file, as torch.ops does.
+        # A module made at run time may name anything as its file, as torch.ops does.
         if not isinstance(file, str) or not os.path.isabs(file) or file.startswith(job["root"] + os.sep):
             continue
         # `start` has decided which fwbench this is.
@@ -305,7 +306,7 @@ class Player:
         return min(calls)
 
     def turn(self, rounds: int) -> dict[str, Any]:
-        """Run so many rounds; the first one only fills the caches that the other side has used.
+        """Run so many rounds; the first one only refills the caches after the other side.
 
         Returns:
             `rounds`: seconds of each; `cpu_time`: mean CPU seconds of those after the first, of all threads.
@@ -318,15 +319,15 @@ class Player:
         return {"rounds": [first, *later], "cpu_time": cpu_time}
 
     def alone_and_together(self, alone: int, together: int) -> dict[str, float]:
-        """Time calls that each wait for their end, and calls back to back of which the last one is waited for.
+        """Time calls that each wait for their end, and calls back to back with one wait after the last.
 
         Args:
-            alone: how many wait each, after one that pays for what others left in the caches.
-            together: how many are back to back; 0: a single call is timed, without one before it, and stands for both.
+            alone: how many wait each, after a call that pays for what others left in the caches.
+            together: how many are back to back; 0: no call precedes those that wait, and their time stands for both.
 
         Returns:
-            `latency`: median seconds of those that wait; `call`: seconds of one back to back; `cpu`: CPU seconds that
-            there were meanwhile; `others`: those that others took.
+            `latency`: median seconds of those that wait; `call`: seconds of one back to back; `cpu`: CPU seconds
+            available meanwhile; `others`: those that other processes took.
         """
         from fwbench.machine.load import OtherLoad
 

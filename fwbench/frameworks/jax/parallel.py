@@ -23,8 +23,8 @@ from fwbench.record.workload import Workload
 _AXIS = "devices"
 _EVERYWHERE, _DIVIDED = PartitionSpec(), PartitionSpec(_AXIS)
 
-# Seconds for all ranks to reach the first one, and for the first one to see all of them. The second is longer, as JAX
-# ends a process that waits in vain.
+# Seconds for every rank to reach the first rank, and for the first to see all. The second wait is longer, as JAX ends a
+# process that waits in vain.
 _FINDING, _MEETING = 30, 60
 
 Result = Literal["same", "own"]
@@ -160,11 +160,11 @@ class Devices(ABC):
 
     @abstractmethod
     def own(self, tree: Any) -> Any:
-        """The copies on this process's first device of arrays that lie on all devices."""
+        """This process's first device's copies of arrays that lie on all devices."""
 
     @abstractmethod
     def rows(self, array: jax.Array) -> NDArray[Any]:
-        """On the host: the rows that this process's devices have computed, from a result of kind `own`."""
+        """Copy the rows that this process's devices have computed, a result of kind `own`, to the host."""
 
     @abstractmethod
     def copied(self, tree: Any) -> Any:
@@ -172,7 +172,7 @@ class Devices(ABC):
 
     @abstractmethod
     def spread(self, function: Callable[..., Any], result: Result) -> Callable[..., Any]:
-        """The function as all devices run it, each on its slices of all arguments but the first, which lies everywhere.
+        """The function for all devices: each has the whole first argument, and its slices of the others.
 
         Args:
             result: whether devices return the `same`, or each its `own`.
@@ -194,11 +194,11 @@ class Devices(ABC):
 
     @abstractmethod
     def keys(self, key: Any, parts: int) -> Any:
-        """A random key for each part of this device's slice: together those of one device with as many parts as all."""
+        """A random key for each part of this device's slice; together the keys that one device has for all parts."""
 
     @abstractmethod
     def streams(self, leaves: Sequence[Any]) -> list[Any]:
-        """Leaves of a network's state, random keys among them changed so that each device draws other numbers."""
+        """Leaves of a network's state, with random keys changed so that each device draws other numbers."""
 
 
 class One(Devices):

@@ -44,13 +44,13 @@ NOTHING: Range = (0.0, 0.0)
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of a value for all weights.
+    """What holds of a value for all weights.
 
     Attributes:
         range: the least and the largest value that it can have.
         varies: whether it depends on weights or inputs.
         slope: whether a parameter's gradient flows through it.
-        box: of each axis the first index and the one after the last, outside of which it is 0: padding. None: nowhere.
+        box: by axis the first index, and the index after the last, outside of which it is 0: padding. None: nowhere.
     """
 
     range: Range = EVERYWHERE
@@ -78,7 +78,7 @@ def inner_programs(eqn: Any) -> list[Open]:
 
 
 def is_variable(atom: Any) -> bool:
-    """Whether an operand is no number written in the program."""
+    """Whether an operand is a variable, not a number in the program."""
     return not isinstance(atom, Constant)
 
 

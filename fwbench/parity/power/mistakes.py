@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-# Factors by which constants and gradients are moved. A mistyped weight decay or momentum moves them more.
+# The share by which a constant is moved, and the factor of a gradient. Mistyped weight decays and momenta move more.
 _MOVE, _SLOPE = 1e-3, 1.003
 # Clips stand at the end of the values seen at the main point, and half of its size beyond.
 CLIPS = (1.0, 1.5)
@@ -25,8 +25,8 @@ class Mistake:
     Attributes:
         kind: a key of `_CHANGES`.
         what: a few words for a sentence.
-        amount: factor or, of a clip, how far beyond the values seen it stands.
-        low: of a clip, whether it bounds values from below.
+        amount: a factor; for a clip, how far beyond the values seen it stands.
+        low: for a clip, whether it bounds values from below.
     """
 
     kind: str
@@ -74,7 +74,7 @@ Change = Callable[[Any, Sequence[Any], Mistake, Any], Any]
 
 
 def _gelu(value: Any, inputs: Sequence[Any], mistake: Mistake, limit: Any) -> Any:
-    """In place of the function its counterpart in the other form of GELU, which is within 5e-4 of it."""
+    """Replace the function by its counterpart in the other form of GELU, which is within 5e-4 of it."""
     (x,) = inputs
     if mistake.what.startswith("tanh"):
         # The x of tanh(sqrt(2 / pi) * (x + 0.044715 x^3)), for this argument of tanh.

@@ -20,7 +20,7 @@ class Planted:
     """A program with mistakes, called with the number of the one to make.
 
     Attributes:
-        ranges: by the number of a clip the least and the largest value where it stands, after a call.
+        ranges: after a call, the least and the largest value where each clip stands, by its number.
     """
 
     def __init__(self, closed: Any, sites: Sequence[Site]) -> None:
@@ -40,7 +40,7 @@ class Planted:
             arguments: of the program.
 
         Returns:
-            What the program returns, and by the number of a clip the least and the largest value where it would stand.
+            What the program returns, and the least and the largest value where each clip would stand, by its number.
         """
         return _Call(self._by_path, self._inside, which, limits).whole(self._closed, arguments)
 
@@ -130,7 +130,7 @@ class _Call:
         return lambda *operands: self.run(inner.jaxpr, inner.consts, operands, path)
 
     def _changed(self, path: Path, at: str, values: list[Any], operands: Sequence[Any]) -> list[Any]:
-        """The values after the mistake that is made, if it is among these."""
+        """The values, changed if the mistake to make is planted here."""
         for number, site in self._by_path.get(path, ()):
             if site.at != at:
                 continue

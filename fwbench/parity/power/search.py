@@ -26,7 +26,7 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 def power(
     side: JaxSide, reference: Side, points: Sequence[Point], most: int = _MOST, seconds: float = math.inf
 ) -> Power:
-    """Count the mistakes in a side's program that its proof would find.
+    """Count the mistakes, planted in a side's program, that its proof would find.
 
     Each is held against the program without it, at one point after the other, until an error exceeds its bound.
 
@@ -60,7 +60,7 @@ class _Programs:
         possible: mistakes that could have been chosen.
         apply: a forward pass, given arguments, the number of a mistake and where clips stand.
         differentiate: one with gradients.
-        limits: by its number, where a clip stands.
+        limits: where each clip stands, by its number.
     """
 
     def __init__(self, side: JaxSide, first: Point, most: int) -> None:
@@ -84,7 +84,7 @@ class _Programs:
         options = {} if side.case.model.name in _HEAVY else known(_AS_WRITTEN)
         self.apply = jax.jit(answer, compiler_options=options)
         self.differentiate = jax.jit(jax.value_and_grad(answer, has_aux=True), compiler_options=options)
-        # The results at the last point, and the same with everything moved by one unit in the last place.
+        # Keep the arguments at the last point only.
         self.arguments = functools.lru_cache(maxsize=1)(side.arguments)
         self._place_clips(first)
 

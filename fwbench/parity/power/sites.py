@@ -46,8 +46,8 @@ class Site:
     """One mistake at one place of the program.
 
     Attributes:
-        path: the operation, as its number in the program; before it stand the operations that it is inside of, each
-            with the number of its inner program. Empty: the whole program.
+        path: the operation's number in its program, after those of the operations around it, each followed by the
+            number of its inner program. Empty: the whole program.
         at: whether an operand, a result, an argument or a constant is changed, and which.
         place: where the user's code computes it.
         range: the values beyond which a clip changes nothing whatever the weights.
@@ -136,7 +136,7 @@ class _Walk:
     """Goes through a program once, and keeps what can be planted.
 
     Attributes:
-        others: the variables that are computed by somebody else's code.
+        others: the variables that somebody else's code computes.
     """
 
     others: set[Any]
