@@ -405,7 +405,7 @@ def _findings(comparison: Comparison) -> list[Finding]:
         base = statistics.median(pair.values["base"][metric] for pair in pairs)
         head = base * verdict.ratio
         note = "; ".join(filter(None, (verdict.note, comparison.note if metric == "latency" else "")))
-        replicates = ", ".join(filter(None, (f"{verdict.pairs} pairs", verdict.ended)))
+        replicates = ", ".join(filter(None, (f"{verdict.pairs} pair{'s' * (verdict.pairs > 1)}", verdict.ended)))
         found.append(Finding(name, verdict.kind, metric, base, head, replicates, verdict, note, in_test=True))
     return found
 

@@ -86,7 +86,7 @@ class Contest:
             two = itertools.combinations(self.lanes, 2)
             ends = [between(self._differences(*lanes), self.expected)[1:] for lanes in two]
             self.doubt = max((high - low for low, high in ends if told_apart(low, high) == "undecided"), default=0.0)
-        self.over = self.over or self.played >= LOOKS[-1] or self.doubt == 0
+        self.over = self.played >= LOOKS[-1] or self.doubt == 0
 
     @property
     def scattered(self) -> Iterator[list[float]]:
@@ -146,7 +146,7 @@ def decide(found: Sequence[Contest], play: Play, left: Callable[[], float], tell
         if not chosen:
             break
         tell(
-            f"lanes take turns: {len(chosen)} workloads, about "
+            f"lanes take turns: {len(chosen)} workload{'s' * (len(chosen) > 1)}, about "
             f"{units.duration(sum(contest.seconds for contest in chosen))}, {units.duration(left())} left"
         )
         play([contest.workload for contest in chosen], lambda workload, result: of[workload].add(result))

@@ -134,7 +134,7 @@ def go_on(
         return kept, [f"{OPTION}: there is no journal of a duet yet, so everything is measured"] if named else []
     if differences:
         return kept, [f"nothing is taken from {_shown(path)}: {_few(differences)}"]
-    return kept, [f"{len(records)} pairs taken from {_shown(path)}"]
+    return kept, [f"{len(records)} pair{'s' * (len(records) != 1)} taken from {_shown(path)}"]
 
 
 def _kept(path: Path, now: Mapping[str, Any], asked: Asked) -> tuple[list[dict[str, Any]], list[str]]:

@@ -246,8 +246,8 @@ class Run:
         named = self._config.getoption("fwbench_resume")
         asked = {item.nodeid: (workload, self._protocol(item, workload)) for item, workload in measured.items()}
         if self.gate and self.gate.against and not self._config.option.collectonly:
-            found = resuming.go_on(named, self._storage, self._conditions, asked, self.gate)
-            self._duet, self._told = found
+            run = self._storage, self._conditions, asked, self.gate
+            self._duet, self._told = resuming.go_on(named, *run)
         elif named is not None:
             self._resumed = resuming.resume(named, self._storage, self._conditions, asked)
 
@@ -281,9 +281,9 @@ class Run:
         spread = [f"fwbench: {self._pool.told}"] if self._pool and self._measures else []
         planned = [self._plan.told()] if self._plan and self._plan.pending else []
         duet = self.gate is not None and self.gate.kind == "duet"
-        all_, turns = (units.duration(60 * self.selection.minutes * share) for share in (1, TURNS))
+        whole, turns = (units.duration(60 * self.selection.minutes * share) for share in (1, TURNS))
         ends = (
-            f"the duet ends after {all_}" if duet else f"lanes take turns in what is left of {all_}, {turns} at least"
+            f"the duet ends after {whole}" if duet else f"lanes take turns in what is left of {whole}, {turns} at least"
         )
         minutes = [f"fwbench: {ends}"] if planned and self.selection.minutes else []
         return [*spread, *resumed, *planned, *minutes]

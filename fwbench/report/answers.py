@@ -329,7 +329,7 @@ def _least(
     weighed = {
         lane: [weigh_turns(cases[lane], cases[other], turns) for other in values if other != lane] for lane in values
     }
-    if all(rivals and None not in rivals for rivals in weighed.values()):
+    if all(None not in rivals for rivals in weighed.values()):
         return next(((lane, least) for lane, rivals in weighed.items() if (least := _nearest(rivals))), None)
     first, *others = sorted(values, key=lambda lane: values[lane])
     factors = {lane: disturbed(comparison.lanes[lane].measurements) for lane in values}
