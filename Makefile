@@ -7,7 +7,7 @@
 PYTHON ?= $(shell .ci/python 3.13 3.12 3.11 3)
 VENV := .venv
 RUN := $(VENV)/bin/python -m
-INSTALL := -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
+INSTALL := -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 comma := ,
 # JAX's default build has no CUDA; PyTorch's has.
 CUDA := $(if $(shell command -v nvidia-smi 2>/dev/null),$(comma)cuda)
@@ -19,14 +19,17 @@ ifneq ($(findstring tensorflow,$(FRAMEWORKS)),)
 TENSORFLOW := $(if $(CUDA),$(VENV)-tensorflow/.installed,$(VENV)/.tensorflow)
 SELECTED += $(if $(CUDA),--fwbench-python=tensorflow=$(VENV)-tensorflow/bin/python)
 endif
+# Lanes in packages of their own: FRAMEWORKS=torch,onnxruntime installs those that it names, `make test` all.
+LANES := $(patsubst lanes/%/pyproject.toml,%,$(wildcard lanes/*/pyproject.toml))
+CHOSEN := $(filter $(LANES),$(subst $(comma), ,$(FRAMEWORKS)))
 
 .PHONY: bench test check clean
 
-bench: $(VENV)/.installed $(TENSORFLOW)
+bench: $(VENV)/.installed $(TENSORFLOW) $(CHOSEN:%=$(VENV)/.lane-%)
 	$(RUN) pytest tests/benchmarks --benchmark-only --benchmark-autosave --benchmark-save-data --benchmark-quiet $(SELECTED) $(ARGS)
 
-test: $(VENV)/.tensorflow
-	$(RUN) pytest tests/strangers tests/unit -n 2 $(ARGS)
+test: $(VENV)/.tensorflow $(LANES:%=$(VENV)/.lane-%)
+	$(RUN) pytest tests/strangers tests/unit engines lanes -n 2 $(ARGS)
 	$(RUN) pytest tests/training tests/correctness -n 2 $(ARGS)
 
 check: $(VENV)/.installed
@@ -35,19 +38,24 @@ check: $(VENV)/.installed
 	$(RUN) mypy
 
 clean:
-	rm -rf $(VENV) $(VENV)-other $(VENV)-tensorflow build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-other $(VENV)-tensorflow build engines/*/build lanes/*/build *.egg-info engines/*/*.egg-info lanes/*/*.egg-info .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.installed: EXTRAS := all,dev$(CUDA)
+$(VENV)/.installed: ENGINES := --editable engines/ray
 $(VENV)-tensorflow/.installed: EXTRAS := data,tensorflow-cuda
 
-$(VENV)/.installed $(VENV)-tensorflow/.installed: pyproject.toml constraints.txt
+$(VENV)/.installed $(VENV)-tensorflow/.installed: pyproject.toml engines/ray/pyproject.toml constraints.txt
 	@$(or $(PYTHON),false) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "fwbench needs Python 3.11 or newer: make PYTHON=/path/to/it" >&2; exit 1; }
 	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/python $(INSTALL) ".[$(EXTRAS)]"
+	$(@D)/bin/python $(INSTALL) $(ENGINES) --editable ".[$(EXTRAS)]"
 	touch $@
 
 $(VENV)/.tensorflow: $(VENV)/.installed
-	$(VENV)/bin/python $(INSTALL) ".[tensorflow]"
+	$(VENV)/bin/python $(INSTALL) --editable ".[tensorflow]"
+	touch $@
+
+$(VENV)/.lane-%: lanes/%/pyproject.toml $(VENV)/.installed
+	$(VENV)/bin/python $(INSTALL) --editable lanes/$*
 	touch $@

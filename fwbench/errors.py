@@ -13,6 +13,10 @@ class UserError(Exception):
     EXIT_CODE = 4
 
 
+class UnavailableError(Exception):
+    """A program that a lane cannot make of a network: the measurement is `unavailable`, with this one sentence."""
+
+
 class Absent(str):
     """Why the machine has no such thing, in one sentence.
 

@@ -43,7 +43,7 @@ from fwbench.machine.disturbances import NEIGHBOUR, THROTTLING, disturbances
 from fwbench.meters import energy as meters
 from fwbench.record import lanes
 from fwbench.record.measurement import Metric
-from fwbench.worker import run as worker
+from fwbench.worker.process import job, passes, run, training
 from tests.unit.fakes import round_mantissa
 from tests.unit.nvml import GPUS, SLICE, Stub, compiler
 from tests.unit.shared import ALONE
@@ -87,24 +87,29 @@ class Machine:
     usable: bool = True
     fails: str = ""
 
+    def of(self, key: str, otherwise: int) -> object:
+        """What the state says of the GPU that must compute."""
+        return self.state.get(f"{key}.{self.index}", self.state.get(key, otherwise))
+
 
 _4090 = {"name": "NVIDIA GeForce RTX 4090", "memory": 24 * GIB, "cores": 16384, "default_power_limit": 450}
 _SCREEN = {"graphics": f"1001:{250 * MIB} 1002:{120 * MIB}", "used_memory": 450 * MIB, "utilisation": 3}
 _NO_SCREEN = {"graphics.1": "", "used_memory.1": 0, "utilisation.1": 0}
-_DISPLAY = {"name": "NVIDIA GeForce GT 710", "memory": 2 * GIB, "cores": 192}
+# With a film on it, which keeps this card alone busy.
+_DISPLAY = {**_SCREEN, "name": "NVIDIA GeForce GT 710", "memory": 2 * GIB, "cores": 192, "utilisation": 40}
 _ONE = {"gpus": 1}
 
 MACHINES: Mapping[str, Machine] = {
     "two H100": Machine({}, "NVIDIA H100 80GB HBM3", cards=2),
     "RTX 4090 with a screen": Machine({**_ONE, **_4090, **_SCREEN}, _4090["name"], capability=(8, 9)),
     "screen on a GT 710, RTX 4090 in the second slot": Machine(
-        {**_DISPLAY, **_SCREEN, **_NO_SCREEN, **{f"{key}.1": value for key, value in _4090.items()}},
+        {**_DISPLAY, **_NO_SCREEN, **{f"{key}.1": value for key, value in _4090.items()}},
         _4090["name"],
         index=1,
         capability=(8, 9),
     ),
     "RTX 4090, screen on a GT 710 in the second slot": Machine(
-        {**_4090, **{f"{key}.1": value for key, value in {**_DISPLAY, **_SCREEN}.items()}},
+        {**_4090, **{f"{key}.1": value for key, value in _DISPLAY.items()}},
         _4090["name"],
         capability=(8, 9),
     ),
@@ -311,12 +316,40 @@ def _screens_compute() -> None:
     watch.computes = disturbing.computes = lambda state: True
 
 
+def _idle_while_it_computes() -> None:
+    """The idle window is read before the GPU has ended its work."""
+    passes.energy = functools.partial(meters.energy, sleep=DEVICE.compute)
+
+
+def _first_cards_energy() -> None:
+    """Every rank reads the counter of the first GPU."""
+    job.counter = lambda device, **_: meters.counter(device)
+
+
+def _first_slots_load() -> None:
+    """The utilisation is that of the GPU in the first slot, whichever computes."""
+    import pynvml
+
+    rates = pynvml.nvmlDeviceGetUtilizationRates
+    pynvml.nvmlDeviceGetUtilizationRates = lambda handle: rates(pynvml.nvmlDeviceGetHandleByIndex(0))
+
+
+def _in_milliwatts() -> None:
+    """The power limit is recorded as NVML tells it."""
+    state = nvml.Gpu.state
+    nvml.Gpu.state = lambda gpu: dataclasses.replace(state(gpu), power_limit=1000 * state(gpu).power_limit)
+
+
 # By name; `context opened early` is a lane's, which opens the device as it is loaded.
 FAULTS: Mapping[str, Callable[[], None]] = {
     "context opened early": DEVICE.open,
     "power read late": _read_late,
     "wrong card": _in_nvmls_order,
     "a screen taken for a neighbour": _screens_compute,
+    "idle power read while it computes": _idle_while_it_computes,
+    "energy of another card": _first_cards_energy,
+    "load of another card": _first_slots_load,
+    "power limit in milliwatts": _in_milliwatts,
 }
 
 
@@ -352,11 +385,12 @@ def prepare() -> None:
     known = {**own, "noop": lanes.OWN["noop"]}
     lanes.OWN.clear()
     lanes.OWN.update(known)
+    lanes.entry_points = lambda group: []
     vars(lanes.LANES).pop("_all", None)
-    load.OtherLoad = worker.OtherLoad = _Quiet
-    worker.Measuring = functools.partial(worker.Measuring, clock=DEVICE)
-    worker.energy = functools.partial(meters.energy, sleep=DEVICE.sleep)
-    worker.period = functools.partial(meters.period, sleep=DEVICE.sleep)
+    load.OtherLoad = job.OtherLoad = passes.OtherLoad = training.OtherLoad = _Quiet
+    run.Measuring = functools.partial(run.Measuring, clock=DEVICE)
+    passes.energy = functools.partial(meters.energy, sleep=DEVICE.sleep)
+    training.period = functools.partial(meters.period, sleep=DEVICE.sleep)
     main = sys.modules["__main__"]
     if hasattr(main, "Player"):
         # A duet's players are timed by lines of their own.
@@ -403,7 +437,10 @@ class Rehearsal:
         if not machine.usable:
             told = "nothing could be measured: the driver is too old for CUDA 12"
             return "nothing measured, exit code 4", _unless((code == 4, f"exit code {code}"), (told in shown, shown))
-        found = self._measured()
+        record = self._read(self.record)
+        here, found = record.machine, record.measurements
+        memory = (10 if "slices" in machine.state else machine.of("memory", 80 * GIB) // GIB) * GIB
+        limit = machine.of("default_power_limit", 700)
         causes = {each.cause.name for each in disturbances(found) if each.cause in (NEIGHBOUR, THROTTLING)}
         wanted = {NEIGHBOUR.name} if machine.neighbour else set()
         wrong = _unless(
@@ -412,13 +449,17 @@ class Rehearsal:
             (machine.gpu in shown, f"the summary does not name the {machine.gpu}"),
             (all(m.settings.get("opened") == machine.index for m in found), "another GPU has computed"),
             (causes == wanted, f"disturbed by {causes or 'nobody'}: {[e.detail for e in disturbances(found)]}"),
+            (here.accelerator_memory == memory, f"{here.accelerator_memory} B of the GPU"),
+            (here.power_limit == limit, f"a limit of {here.power_limit} W, and it is {limit} W"),
         )
         for m in found:
-            power, memory = m.value("power_load"), m.value("process_device_memory")
-            near = power is not None and abs(power / LOADED - 1) < 0.03
+            memory = m.value("process_device_memory")
             hidden = "foreign" in machine.state
+            for metric, drawn in (("power_load", LOADED), ("power_idle", IDLE)):
+                power = m.value(metric)
+                right = _near(power, drawn) if machine.energy else power is None
+                wrong += _unless((right, f"{m.workload.lane}: {metric} {power} W, and it drew {drawn} W"))
             wrong += _unless(
-                (near if machine.energy else power is None, f"{m.workload.lane}: {power} W, and it drew {LOADED} W"),
                 (memory == (None if hidden else CONTEXT + ALLOCATED), f"{m.workload.lane}: {memory} B of the process"),
             )
         energy = f"{LOADED:.0f} W" if machine.energy else "no energy, with the reason"
@@ -472,12 +513,17 @@ class Rehearsal:
         if self.machine.cards < 2:
             return "-", []
         code, shown = self._pytest("--fwbench-devices=2", "--fwbench-frameworks=torch", f"--benchmark-json={file}")
-        found, *others = self._measured(file) or (None,)
+        found, *others = self._read(file).measurements or (None,)
         if code or found is None or others:
             return "", [f"exit code {code}: {shown}"]
         opened = [found.settings.get("opened"), *(rank.settings.get("opened") for rank in found.ranks[1:])]
         causes = [each.detail for each in disturbances([found]) if each.cause in (NEIGHBOUR, THROTTLING)]
-        return "a GPU each, undisturbed", _unless((opened == [0, 1], f"GPUs {opened}"), (not causes, f"{causes}"))
+        powers = [rank.metrics.get("power_load") for rank in found.ranks]
+        return "a GPU each, undisturbed", _unless(
+            (opened == [0, 1], f"GPUs {opened}"),
+            (not causes, f"{causes}"),
+            (all(_near(power, LOADED) for power in powers), f"the ranks' {powers} W, and each drew {LOADED} W"),
+        )
 
     def report(self) -> Outcome:
         """The report on the first record."""
@@ -516,10 +562,10 @@ class Rehearsal:
             ((load == "good") != self.machine.neighbour, of["GPU load"]["found"]),
         )
 
-    def _measured(self, file: Path | None = None):
+    def _read(self, file: Path):
         from fwbench.record.reading import read
 
-        return read(file or self.record).measurements
+        return read(file)
 
 
 COMMANDS = {
@@ -531,6 +577,11 @@ COMMANDS = {
     "ranks": "two GPUs",
     "report": "report",
 }
+
+
+def _near(power: float | None, drawn: float) -> bool:
+    """Whether watts are those that were drawn, but for a step of the counter at either end."""
+    return power is not None and abs(power / drawn - 1) < 0.03
 
 
 def _unless(*held: tuple[bool, str]) -> list[str]:
@@ -555,9 +606,10 @@ def _on(name: str, commands: Sequence[str]) -> dict[str, Outcome]:
     """Rehearse in this process, which sees the machine and has the suite's folder as its own."""
     import cpuinfo
 
-    from fwbench.commands import check, doctor
+    from fwbench.commands import doctor
+    from fwbench.commands.doctor import check
     from fwbench.machine import cuda
-    from fwbench.worker import pairs
+    from fwbench.worker.turns import pairs
 
     machine, folder = MACHINES[name], Path.cwd()
     (folder / "conftest.py").write_text('pytest_plugins = ["fwbench.plugin"]\n')
@@ -566,8 +618,13 @@ def _on(name: str, commands: Sequence[str]) -> dict[str, Outcome]:
     cpuinfo.get_cpu_info = functools.cache(cpuinfo.get_cpu_info)
     # In a rehearsal there is nothing to wait for.
     check._POLLS, doctor._WATCHED, pairs._PLACINGS = 300, 0.05, 1
-    rehearsal = Rehearsal(machine, folder)
-    return {command: getattr(rehearsal, command)() for command in COMMANDS if command in commands}
+    rehearsal, outcomes = Rehearsal(machine, folder), {}
+    for command in COMMANDS:
+        if command in commands:
+            outcomes[command] = getattr(rehearsal, command)()
+            # Nobody types the next command within the half second over which NVML's utilisation counts.
+            time.sleep(0.6)
+    return outcomes
 
 
 def rehearse(name: str, folder: Path, fault: str = "", commands: Sequence[str] = tuple(COMMANDS)) -> dict[str, Outcome]:

@@ -21,7 +21,7 @@ from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.record.lanes import LANES
 from fwbench.record.workload import Workload
-from fwbench.worker.client import environment
+from fwbench.worker.client.starting import environment
 
 PAGE = Path(__file__).resolve().with_name("lanes.md")
 BEGIN, END = "<!-- by hand: begin -->", "<!-- by hand: end -->"

@@ -5,7 +5,7 @@
 
 A run of it is one process for each model and number of threads. Every lane builds its program once, on small images,
 and starts again from the weights of each seed; the sketches of every two lanes are then held against each other. For
-the mistakes of `fwbench.parity`, the program is built with the mistake in it, in inference and, where that shows
+the mistakes of `tests/proving`, the program is built with the mistake in it, in inference and, where that shows
 nothing, in training, and held against PyTorch's.
 """
 
@@ -20,6 +20,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 HERE = Path(__file__).parent
+# The folder of `tests`.
+sys.path.insert(0, str(HERE.parents[1]))
 DATA = HERE / "checks.jsonl"
 MODELS = ("mlp", "cnn", "mobilenet_v3_small", "efficientnet_b0", "vit_b_16", "resnet50")
 SIZES = {"resnet50": 64, "vit_b_16": 64, "mobilenet_v3_small": 64, "efficientnet_b0": 64}
@@ -55,7 +57,7 @@ def stored() -> list[dict]:
 def measured(model: str, threads: int) -> list[dict]:
     """The lines of one child."""
     from fwbench.record.lanes import LANES
-    from fwbench.worker.client import environment
+    from fwbench.worker.client.starting import environment
 
     variables = dict(os.environ)
     for lane in LANES.values():
@@ -133,7 +135,7 @@ def mistakes(name: str) -> Iterator[dict]:
     from fwbench.frameworks.jax import program as jax_program
     from fwbench.frameworks.tensorflow import program as tensorflow_program
     from fwbench.frameworks.tensorflow.networks import Network
-    from fwbench.parity import mutations, tensorflow_mutations
+    from tests.proving import mutations, tensorflow_mutations
 
     def in_jax(mutation, patch) -> None:
         own = jax_program.network

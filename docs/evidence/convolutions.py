@@ -23,7 +23,7 @@ from typing import Any
 from fwbench.machine import machine
 from fwbench.record.lanes import LANES
 from fwbench.record.workload import Workload
-from fwbench.worker.client import environment
+from fwbench.worker.client.starting import environment
 
 CORES = {"layers": 1, "networks": len(os.sched_getaffinity(0))}
 HEADERS = {

@@ -290,7 +290,7 @@ def gate_frogs() -> list[str]:
     """How often the gate finds the tenth of ten runs, each 3 % slower than the one before."""
     from fwbench.compare.criteria import CRITERIA
     from fwbench.compare.saved import compare
-    from fwbench.record.reading import Record
+    from fwbench.record.storage import Record
     from tests.unit.recorded import measured
     from tests.unit.test_best import record
 

@@ -2,12 +2,15 @@
 
     python docs/evidence/interference.py run WORK      # quiet, then twice beside a process that spins for a third of it
     python docs/evidence/interference.py policy WORK   # OpenMP's threads waiting as by default, or passively
+    python docs/evidence/interference.py rounds WORK   # rounds of turns beside a process that spins now and then
     python docs/evidence/interference.py read WORK     # writes the tables in interference.md of all that WORK holds
 
 Needs a machine that does nothing else. Of the two runs beside the process the first has no patience, so that it neither
 waits nor measures anything again.
 """
 
+import json
+import math
 import os
 import subprocess
 import sys
@@ -15,15 +18,20 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import geometric_mean
+from statistics import geometric_mean, mean, median, stdev
+from typing import Any
 
 from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.record.measurement import Measurement
 from fwbench.record.reading import read, runs
+from fwbench.record.workload import Workload
 from fwbench.report import units
 from fwbench.report.cases import cases, comparisons, title
 from fwbench.report.weighing import weigh
+from fwbench.worker.client.starting import PACKAGE
+from fwbench.worker.turns.lanes import Lanes, Round
+from fwbench.worker.turns.sides import Side
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = Path(__file__).resolve().with_name("interference.md")
@@ -34,6 +42,18 @@ SUITE = (
 SPIN = "while True: pass"
 # Of OpenMP, which PyTorch computes by; the other lanes have thread pools of their own.
 POLICIES: dict[str, dict[str, str]] = {"default": {}, "passive": {"OMP_WAIT_POLICY": "PASSIVE"}}
+
+# Rounds: shares of a core that the process takes, in bursts of tenths of a second; and limits of the table's rows.
+SHARES = (0.0, 0.12, 0.25, 0.5)
+BURSTS = """
+import random, sys, time
+while True:
+    period, begun = random.uniform(0.2, 0.6), time.perf_counter()
+    while time.perf_counter() - begun < float(sys.argv[1]) * period:
+        pass
+    time.sleep((1 - float(sys.argv[1])) * period)
+"""
+LOADS = (0.025, 0.05, 0.075, 0.1, 0.125, 0.15, 1.0)
 
 
 @contextmanager
@@ -72,6 +92,48 @@ def policy(work: Path) -> None:
     for chosen in POLICIES:
         with spinning():
             start(work / f"beside-{chosen}", *options, **POLICIES[chosen]).wait()
+
+
+def rounds(work: Path) -> None:
+    """Three times three rounds of each of three workloads beside each of the processes."""
+    wanted = [
+        Workload("", "mlp", batch_size=8),
+        Workload("", "cnn", mode="train_step", batch_size=2),
+        Workload("", "cnn", batch_size=8),
+    ]
+    work.mkdir(parents=True, exist_ok=True)
+    side = Side("here", "this run", PACKAGE, work, PACKAGE.parent)
+    lanes = Lanes(side, dict.fromkeys(wanted, ("torch", "jax")), CATALOG, machine(), "cpu", 60.0)
+    with (work / "rounds.jsonl").open("a", buffering=1) as lines:
+
+        def keep(workload: Workload, played: Round) -> None:
+            torch, jax = (median(map(math.log, played.values[lane]["call"])) for lane in ("torch", "jax"))
+            line = {"workload": f"{workload.model} {workload.mode}", "load": played.load, "ratio": torch - jax}
+            lines.write(f"{json.dumps(line)}\n")
+
+        for share in SHARES * 3:
+            spinner = subprocess.Popen([sys.executable, "-c", BURSTS, str(share)])
+            for _ in range(3):
+                lanes.play(wanted, keep)
+            spinner.kill()
+            spinner.wait()
+
+
+def of_rounds(work: Path) -> list[str]:
+    lines = [json.loads(line) for line in (work / "rounds.jsonl").read_text().splitlines()]
+    quiet: dict[str, Any] = {}
+    for line in lines:
+        if line["load"] < LOADS[0]:
+            quiet.setdefault(line["workload"], []).append(line["ratio"])
+    made = ["| load | rounds | JAX over PyTorch, to quiet rounds | scatter |", "|--:|--:|--:|--:|"]
+    for low, high in zip((0.0, *LOADS), LOADS, strict=False):
+        off = [
+            line["ratio"] - median(quiet[line["workload"]]) for line in lines if low <= max(0.0, line["load"]) < high
+        ]
+        sure = 2 * stdev(off) / math.sqrt(len(off))
+        shown = f"{100 * mean(off):+.1f} % (± {100 * sure:.1f})"
+        made.append(f"| {100 * low:g} to {100 * high:g} % | {len(off)} | {shown} | {100 * stdev(off):.1f} % |")
+    return made
 
 
 def measured(folder: Path) -> list[Measurement]:
@@ -145,9 +207,15 @@ def main(what: str, folder: str) -> None:
         run(work)
     elif what == "policy":
         policy(work)
+    elif what == "rounds":
+        rounds(work)
     else:
-        write("interference", table(*(ratios(measured(work / name)) for name in ("quiet", "impatient", "patient"))))
-        write("wait policy", of_policies(work))
+        if (work / "quiet").exists():
+            write("interference", table(*(ratios(measured(work / name)) for name in ("quiet", "impatient", "patient"))))
+        if (work / "quiet-default").exists():
+            write("wait policy", of_policies(work))
+        if (work / "rounds.jsonl").exists():
+            write("rounds", of_rounds(work))
 
 
 if __name__ == "__main__":

@@ -176,7 +176,7 @@ def play(name: str, mode: str, batch: int) -> dict[str, Any]:
 
 def run(work: Path, names: list[str]) -> None:
     from fwbench.record.lanes import OWN
-    from fwbench.worker.client import environment
+    from fwbench.worker.client.starting import environment
 
     lane = OWN["jax"]
     # Compiled once for all processes.

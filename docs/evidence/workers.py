@@ -16,7 +16,7 @@ from fwbench.machine.load import family
 from fwbench.models.project import Project
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
-from fwbench.worker.client import Workers
+from fwbench.worker.client.workers import Workers
 
 PAGE = Path(__file__).resolve().parents[1] / "reliability.md"
 BEGIN, END = "<!-- workers: begin -->", "<!-- workers: end -->"

@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fwbench import git
 from fwbench.commands import github
 from fwbench.errors import UserError
 from fwbench.record import files
-from fwbench.report import summaries, verdicts
-from fwbench.worker.interrupts import Ended
+from fwbench.report import outcome_file, verdicts
+from fwbench.worker.client.interrupts import Ended
 
 # What a run leaves in its folder.
 _SUMMARY = "summary.json"
@@ -108,7 +109,7 @@ def _told(summary: Path, otherwise: str) -> str:
     """What was found, or that nothing was: an older comment must not stand for this commit."""
     # pytest makes an empty one before it measures, to see that it can.
     if summary.exists() and summary.stat().st_size:
-        return verdicts.markdown(summaries.read(summary))
+        return verdicts.markdown(outcome_file.read(summary))
     return f"**fwbench: nothing was compared.** {otherwise}\n"
 
 
@@ -187,21 +188,21 @@ def _git(*arguments: str) -> str:
     """
     done = _run_git(*arguments)
     if done.returncode:
-        said = done.stderr.strip().rpartition("\n")[2]
+        said = os.fsdecode(done.stderr).strip().rpartition("\n")[2]
         raise UserError(
             f"git {arguments[0]} failed ({said}): is this a clone of the repository, made by actions/checkout?"
         )
-    return done.stdout.strip()
+    return os.fsdecode(done.stdout).strip()
 
 
 def _asked(*arguments: str) -> str | None:
     """What git says; None where it says no."""
     done = _run_git(*arguments)
-    return None if done.returncode else done.stdout.strip()
+    return None if done.returncode else os.fsdecode(done.stdout).strip()
 
 
-def _run_git(*arguments: str) -> "subprocess.CompletedProcess[str]":
+def _run_git(*arguments: str) -> "subprocess.CompletedProcess[bytes]":
     try:
-        return subprocess.run(["git", *arguments], capture_output=True, text=True)
+        return git.run(Path.cwd(), *arguments)
     except OSError as error:
         raise UserError(f"git cannot be run ({error.strerror})") from None

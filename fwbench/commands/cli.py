@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from fwbench.errors import UserError
 from fwbench.text import line
-from fwbench.worker import interrupts
+from fwbench.worker.client import interrupts
 
 # Each is a module beside this one, whose `add(parser)` declares the command's options and sets `run`: from the parsed
 # arguments to an exit code. None is imported but the one that is asked for: some of them need SciPy, which takes longer

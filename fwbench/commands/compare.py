@@ -9,7 +9,7 @@ from fwbench.compare.saved import compare
 from fwbench.compare.testing import UNTESTED
 from fwbench.errors import UserError
 from fwbench.record.reading import read
-from fwbench.report import summaries, verdicts
+from fwbench.report import outcome_file, verdicts
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +49,7 @@ def _compare(options: argparse.Namespace) -> int:
     print("\n".join(verdicts.lines(outcome)))
     if options.summary:
         try:
-            summaries.write(options.summary, outcome)
+            outcome_file.write(options.summary, outcome)
         except OSError as error:
             raise UserError(f"--summary {options.summary} cannot be written ({error.strerror}).") from None
     return outcome.exit_code

@@ -6,6 +6,7 @@ from pathlib import Path
 from fwbench.errors import UserError
 from fwbench.record import files
 from fwbench.record import reading as records
+from fwbench.record.storage import STORAGE
 from fwbench.text import line
 
 
@@ -19,9 +20,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         "storage",
         nargs="?",
         type=Path,
-        default=records.STORAGE,
+        default=STORAGE,
         metavar="STORAGE",
-        help=f"a folder with records, and folders of them. Default: {records.STORAGE}",
+        help=f"a folder with records, and folders of them. Default: {STORAGE}",
     )
     parser.add_argument(
         "--out", type=Path, default=Path("report/history.html"), metavar="FILE", help="default: report/history.html"

@@ -48,6 +48,7 @@ def listing() -> dict[str, list[dict[str, Any]]]:
         ],
         "lanes": [
             {"name": lane.name, "title": lane.title, "framework": lane.framework, "package": lane.package}
+            | ({"derived": lane.derived} if lane.derived else {})
             for lane in lanes
         ],
         "studies": [{"name": name, "title": study.title, "profile": study.profile} for name, study in STUDIES.items()],
@@ -66,7 +67,11 @@ def _run(options: argparse.Namespace) -> int:
             row["name"],
             ", ".join(f"{name} {version}" for name, version in row["versions"].items()) or "not installed here",
         ),
-        "lanes": lambda row: (row["name"], row["title"], f"from {row['package']}"),
+        "lanes": lambda row: (
+            row["name"],
+            row["title"],
+            f"from {row['package']}" + (f", derived from {row['derived']}" if "derived" in row else ""),
+        ),
         "studies": lambda row: (row["name"], row["title"]),
         "metrics": lambda row: (row["name"], row["unit"], f"{row['direction']} is better", row["meaning"]),
     }

@@ -27,10 +27,11 @@ from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Measurement
 from fwbench.record.workload import FIELDS, Workload
 from fwbench.suite.profiles import PROFILES
-from fwbench.worker.client import RANK, Workers, command, environment
-from fwbench.worker.launching import Launched
+from fwbench.worker.client.starting import RANK, command, environment
+from fwbench.worker.client.workers import Workers
 from fwbench.worker.memory import watched
-from fwbench.worker.ranks import DEADLINE, JOB, Place, RankError, place
+from fwbench.worker.ranks.client import Launched
+from fwbench.worker.ranks.star import DEADLINE, JOB, Place, RankError, place
 
 _FAILED = 1
 

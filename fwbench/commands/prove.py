@@ -10,12 +10,12 @@ from pathlib import Path
 from fwbench.errors import UserError
 from fwbench.machine import versions
 from fwbench.models import CATALOG, Model
-from fwbench.models.project import Project, complete
+from fwbench.models.project import Project, complete, provable
 from fwbench.parity.store import Proved, of_suite
 from fwbench.record.lanes import LANES
 from fwbench.suite.selection import pythons
-from fwbench.worker.client import PACKAGE, command
-from fwbench.worker.prove import interpreter, prove
+from fwbench.worker.client.prove import interpreter, prove
+from fwbench.worker.client.starting import PACKAGE, command
 
 _COLLECT = PACKAGE / "plugin" / "collect.py"
 
@@ -55,7 +55,7 @@ def _run(options: argparse.Namespace) -> int:
     others = {**_pythons(settings), **given}
     code = 0
     for model in map(complete, _chosen(options.models, project, named)):
-        candidates = [name for name in model.networks if name != model.reference]
+        candidates = provable(model)
         if not candidates:
             print(f"{model.name}: only in {model.reference}, so there is nothing to prove")
         for candidate in candidates:

@@ -13,7 +13,7 @@ from fwbench.errors import UserError
 from fwbench.record import files
 from fwbench.record import reading as records
 from fwbench.record.lanes import BASELINE
-from fwbench.record.reading import Record
+from fwbench.record.storage import STORAGE, Record
 from fwbench.report import answers, cards, cases, contents, paper, ratios
 from fwbench.report.cases import Setting
 from fwbench.report.formats import csv, latex, markdown
@@ -32,10 +32,10 @@ def add(parser: argparse.ArgumentParser) -> None:
         "records",
         nargs="*",
         type=Path,
-        default=[records.STORAGE],
+        default=[STORAGE],
         metavar="RECORD",
         help="files that pytest-benchmark saved, journals, or storage folders, of which the newest saved run is taken; "
-        f"several runs of one machine are replicates. Default: {records.STORAGE}",
+        f"several runs of one machine are replicates. Default: {STORAGE}",
     )
     parser.add_argument("--out", type=Path, default=Path("report"), metavar="DIR", help="default: report")
     parser.add_argument(
@@ -102,7 +102,7 @@ class Section:
         """Its figures, drawn once for the page and for LaTeX; needs Matplotlib."""
         from fwbench.report import drawings
 
-        return list(drawings.draw(self.setting.cases if self.setting else (), self.baseline))
+        return drawings.draw(self.setting.cases if self.setting else (), self.baseline)
 
 
 def sections(read: list[Record], out: Path, asked: str | None = None) -> list[Section]:
@@ -208,7 +208,7 @@ def _latex(out: Path, found: list[Section], tell: Tell) -> list[Path]:
         prefix = "".join(f"{part}-" for part in place.parts)
         files = []
         for table in section.tables:
-            origin = paper.origin(section.setting, table.key) if section.setting else ""
+            origin = paper.origin(section.setting, paper.MODES.get(table.key, "")) if section.setting else ""
             file = section.folder / "tables" / f"{table.key}.tex"
             files.append(_write(file, latex.write(table, f"{prefix}{table.key}", origin)))
             if table.key in paper.MINOR:
@@ -239,7 +239,7 @@ def _latex_figures(section: Section, place: Path, prefix: str, tell: Tell) -> li
                 continue
             name = f"{drawing.key}{ending}"
             paths.append(figures.save(drawing, section.folder / "figures" / f"{name}.pdf"))
-            origin, file = paper.origin(section.setting, drawing.key), (place / name).as_posix()
+            origin, file = paper.origin(section.setting, drawing.mode), (place / name).as_posix()
             text = latex.figure(file, f"{prefix}{name}", drawing.title, drawing.caption, origin, bool(ending))
             paths.append(_write(section.folder / "figures" / f"{name}.tex", text))
     return paths

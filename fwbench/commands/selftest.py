@@ -31,13 +31,13 @@ from fwbench.machine.load import OtherLoad
 from fwbench.models import CATALOG
 from fwbench.models.project import Project
 from fwbench.record.journal import Journal
-from fwbench.record.reading import SELFTEST
+from fwbench.record.storage import SELFTEST
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
 from fwbench.suite.studies import SUITES
-from fwbench.worker import pairs
-from fwbench.worker.client import PACKAGE
-from fwbench.worker.sides import sides
+from fwbench.worker.client.starting import PACKAGE
+from fwbench.worker.turns import pairs
+from fwbench.worker.turns.sides import sides
 
 # Slowdowns in a planted suite, each in another benchmark.
 _PLANTED = 2

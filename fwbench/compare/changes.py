@@ -121,11 +121,11 @@ def find(values: Sequence[float], floor: float, least: float) -> Changes:
     noise = max(floor, _noise(every))
     spikes = frozenset(place for place in range(len(every)) if _alone(every, place, noise))
     places = [place for place in range(len(every)) if place not in spikes]
-    kept = every[places]
-    if len(kept) < 2 * LEAST_RUNS:
+    steady = every[places]
+    if len(steady) < 2 * LEAST_RUNS:
         return Changes(spikes=spikes)
-    cuts = _confirmed(kept, _candidates(kept, noise), floor, least)
-    changes = _shaped(kept, cuts, floor)
+    cuts = _confirmed(steady, _candidates(steady, noise), floor, least)
+    changes = _shaped(steady, cuts, floor)
     return Changes(
         tuple(replace(change, before=places[change.before], after=places[change.after]) for change in changes), spikes
     )
@@ -255,7 +255,7 @@ def _ramp(values: Values) -> _Ramp:
 
 
 def _fitted(values: Values, begins: NDArray[np.int_], ends: NDArray[np.int_]) -> _Ramp:
-    """Of the ramps between these places the one that fits best, by least squares."""
+    """The ramp between these places that fits best, by least squares."""
     risen = np.clip((np.arange(len(values)) - begins[:, None]) / (ends - begins)[:, None], 0, 1)
     centred = risen - risen.mean(axis=1, keepdims=True)
     squares = np.sum(centred**2, axis=1)

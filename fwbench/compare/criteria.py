@@ -84,16 +84,16 @@ CRITERIA: Mapping[str, Criterion] = {
 
 def values(measurement: Measurement) -> dict[str, float]:
     """What one process found, by metric, in SI units; what it could not tell is left out."""
-    found = {name: measurement.value(criterion.metric) for name, criterion in CRITERIA.items()}
+    by_name = {name: measurement.value(criterion.metric) for name, criterion in CRITERIA.items()}
     # A file that was saved without its rounds has their median.
     if measurement.samples:
-        found["latency"] = statistics.median(measurement.samples)
+        by_name["latency"] = statistics.median(measurement.samples)
     if measurement.workload.device == "gpu":
-        found["peak_memory"] = None if hidden(measurement) else measurement.value("device_peak_memory")
-    trace, compiling = measurement.value("trace_time"), found["compile_time"]
+        by_name["peak_memory"] = None if hidden(measurement) else measurement.value("device_peak_memory")
+    trace, compiling = measurement.value("trace_time"), by_name["compile_time"]
     if trace is not None and compiling is not None:
-        found["compile_time"] = trace + compiling
-    return {name: value for name, value in found.items() if value is not None and value > 0}
+        by_name["compile_time"] = trace + compiling
+    return {name: value for name, value in by_name.items() if value is not None and value > 0}
 
 
 def by_metric(measurement: Measurement) -> dict[str, list[float]]:
@@ -118,7 +118,7 @@ def parse(texts: Sequence[str], where: str) -> dict[str, Threshold]:
     Raises:
         UserError: one of them is none.
     """
-    found = {}
+    thresholds = {}
     for text in (part.strip() for given in texts for part in given.split(",")):
         match = re.fullmatch(r"(\w+):(\d+(?:\.\d+)?)%(?:\+(\d+(?:\.\d+)?)\s*([\w/]+))?", text)
         if match is None:
@@ -129,5 +129,5 @@ def parse(texts: Sequence[str], where: str) -> dict[str, Threshold]:
         factors = _UNITS[CRITERIA[name].unit]
         if unit is not None and unit not in factors:
             raise UserError(f"unknown unit {unit!r} of {name} in {where}: choose from {', '.join(factors)}.")
-        found[name] = Threshold(float(percent) / 100, float(amount) * factors[unit] if unit else 0.0)
-    return found
+        thresholds[name] = Threshold(float(percent) / 100, float(amount) * factors[unit] if unit else 0.0)
+    return thresholds

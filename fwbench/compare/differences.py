@@ -8,7 +8,7 @@ from typing import Any
 from fwbench.machine import Machine
 from fwbench.record.lanes import PLACES
 from fwbench.record.measurement import ALSO_IMPORTED, Measurement
-from fwbench.record.reading import Record
+from fwbench.record.storage import Record
 from fwbench.suite.profiles import Protocol
 
 # A field of the protocol that a record lacks was not there when it was made: everything was done as by default.

@@ -1,23 +1,24 @@
 """What the pairs of a duet say: few of every benchmark, then more of those that seem to have changed.
 
-A pair is one process of base and one of head that took turns (`fwbench.worker.pairs` plays them); its differences are
-the replicates that `fwbench.compare.statistics` decides over.
+A pair is one process of base and one of head that took turns (`fwbench.worker.turns.pairs` plays them); its differences
+are the replicates that `fwbench.compare.statistics` decides over.
 """
 
 import functools
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from fwbench.compare.criteria import CRITERIA, Threshold
-from fwbench.compare.findings import ORDER, Decision, Finding, Kind, Outcome, Verdict
+from fwbench.compare.findings import ORDER, Decision, Kind, Verdict
 from fwbench.compare.programs import Remark, changes
 from fwbench.compare.programs import compare as compare_programs
 from fwbench.compare.statistics import Confirmation, Suspect, cleared, screen, screening_pairs, unfinished
+from fwbench.record.decoding import Decoded
 from fwbench.record.fingerprint import Fingerprint
-from fwbench.record.measurement import Failure, fitting
+from fwbench.record.measurement import Failure
 from fwbench.record.workload import Workload
 
 # A change of time from a placing's first block to its last that is told.
@@ -45,7 +46,7 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Pair:
+class Pair(Decoded):
     """What one pair of processes found.
 
     Attributes:
@@ -68,11 +69,6 @@ class Pair:
     seconds: float
     flags: str = ""
     unfit: tuple[int, ...] = ()
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Pair":
-        """The inverse of `dataclasses.asdict`."""
-        return cls(**{**data, "unfit": tuple(data["unfit"])})
 
 
 Stage = Literal["screening", "confirmation"]
@@ -109,6 +105,11 @@ class Comparison:
     def pairs(self) -> list[Pair]:
         """Those of both stages with the flags and the batch of the last one: of others they are no replicates."""
         return _alike([*self.screening, *self.confirmation])
+
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        """What is to say of both sides' programs; nothing where a side does not tell its own."""
+        return _remarks(self.workload, self.described)
 
     @property
     def samples(self) -> list[float]:
@@ -229,7 +230,7 @@ class Duet:
         ]
 
     def to_confirm(self, asked: Sequence[Workload], pairs: int) -> list[Workload]:
-        """Of the workloads asked for, those that have fewer confirming pairs than this."""
+        """The requested workloads that have fewer confirming pairs than this."""
         return [
             workload for workload in asked if workload not in self.failed and len(self.confirmation[workload]) < pairs
         ]
@@ -243,13 +244,13 @@ class Duet:
 
     def suspects(self) -> dict[tuple[Workload, str], Suspect]:
         """Whatever screening suspects; of exact metrics nothing, as they are decided at once."""
-        found = {}
-        for workload, metric in self._decided_by_pairs():
-            pairs = self.screening[workload]
-            suspect = screen([p.differences[metric] for p in pairs], self.threshold(workload, metric, pairs))
-            if suspect:
-                found[workload, metric] = suspect
-        return found
+        suspects = {}
+        for workload, pairs in self.screening.items():
+            for metric in self._decided_by_pairs(workload) if workload not in self.failed else ():
+                suspect = screen([p.differences[metric] for p in pairs], self.threshold(workload, metric, pairs))
+                if suspect:
+                    suspects[workload, metric] = suspect
+        return suspects
 
     def differences(self, name: tuple[Workload, str], pairs: int) -> list[float]:
         """The metric's differences in the first so many confirming pairs."""
@@ -258,73 +259,64 @@ class Duet:
 
     def comparisons(self) -> dict[Workload, Comparison]:
         """What became of each workload that was played at all."""
-        found = {}
-        unscreened = self.to_screen()
-        for workload in self.thresholds:
-            pairs = self.screening[workload]
-            fault = self.failed.get(workload)
-            if fault:
-                found[workload] = _failed(workload, fault, built=bool(pairs))
-                continue
-            if not pairs:
-                continue
-            of_metrics = {
-                metric: self._verdict(workload, metric, workload in unscreened)
-                for of, metric in self._decided_by_pairs()
-                if of == workload
-            }
-            of_metrics |= self._exact(workload)
-            remarks = _remarks(workload, pairs[0].described)
-            if changes(remarks):
-                of_metrics = {
-                    metric: _of_changed(verdict, self.threshold(workload, metric, pairs))
-                    for metric, verdict in of_metrics.items()
-                }
-            notes = _drift(statistics.median(pair.drift for pair in pairs)), _alike_sides(remarks, pairs[0].described)
-            found[workload] = Comparison(
-                workload.fitted([*pairs, *self.confirmation[workload]][-1].unfit),
-                min((verdict.kind for verdict in of_metrics.values()), key=ORDER.index),
-                of_metrics,
-                pairs,
-                self.confirmation[workload],
-                "; ".join(filter(None, notes)),
-            )
-        return found
+        comparisons = {}
+        for workload, pairs in self.screening.items():
+            if fault := self.failed.get(workload):
+                comparisons[workload] = _failed(workload, fault, built=bool(pairs))
+            elif pairs:
+                comparisons[workload] = self._compared(workload, pairs)
+        return comparisons
 
-    def _verdict(self, workload: Workload, metric: str, unscreened: bool) -> Verdict:
+    def _compared(self, workload: Workload, pairs: Sequence[Pair]) -> Comparison:
+        verdicts = {metric: self._verdict(workload, metric) for metric in self._decided_by_pairs(workload)}
+        verdicts |= self._exact(workload)
+        remarks = _remarks(workload, pairs[0].described)
+        if changes(remarks):
+            verdicts = {
+                metric: _of_changed(verdict, self.threshold(workload, metric, pairs))
+                for metric, verdict in verdicts.items()
+            }
+        notes = _drift(statistics.median(pair.drift for pair in pairs)), _alike_sides(remarks, pairs[0].described)
+        return Comparison(
+            workload.fitted([*pairs, *self.confirmation[workload]][-1].unfit),
+            min((verdict.kind for verdict in verdicts.values()), key=ORDER.index),
+            verdicts,
+            pairs,
+            self.confirmation[workload],
+            "; ".join(filter(None, notes)),
+        )
+
+    def _verdict(self, workload: Workload, metric: str) -> Verdict:
         pairs = self.screening[workload]
         screened = [pair.differences[metric] for pair in pairs]
         if (workload, metric) in self._stage.verdicts:
             return self._stage.verdicts[workload, metric]
-        if unscreened or (workload, metric) in self._stage.undecided:
+        if workload in self.to_screen() or (workload, metric) in self._stage.undecided:
             return unfinished([p.differences[metric] for p in self.confirmation[workload]] or screened)
         return cleared(screened, self.threshold(workload, metric, pairs))
 
-    def _decided_by_pairs(self) -> Iterator[tuple[Workload, str]]:
-        for workload, thresholds in self.thresholds.items():
-            if workload in self.failed:
-                continue
-            for metric in thresholds:
-                one = CRITERIA[metric].decided_by_one(workload.device)
-                pairs = (*self.screening[workload], *self.confirmation[workload])
-                if not one and all(metric in p.differences for p in pairs):
-                    yield workload, metric
+    def _decided_by_pairs(self, workload: Workload) -> Iterator[str]:
+        """The metrics that every pair has and that no single pair decides."""
+        pairs = (*self.screening[workload], *self.confirmation[workload])
+        for metric in self.thresholds[workload]:
+            exact = CRITERIA[metric].decided_by_one(workload.device)
+            if not exact and all(metric in pair.differences for pair in pairs):
+                yield metric
 
     def _exact(self, workload: Workload) -> dict[str, Verdict]:
-        found = {}
+        verdicts = {}
         pairs = _alike([*self.screening[workload], *self.confirmation[workload]])
         for metric in self.thresholds[workload]:
-            one = CRITERIA[metric].decided_by_one(workload.device)
-            if one and all(metric in pair.differences for pair in pairs):
+            exact = CRITERIA[metric].decided_by_one(workload.device)
+            if exact and all(metric in pair.differences for pair in pairs):
                 ratio = math.exp(statistics.median(pair.differences[metric] for pair in pairs))
                 limit = 1 + self.threshold(workload, metric, pairs)
                 kind: Decision = "regressed" if ratio > limit else "improved" if ratio < 1 / limit else "unchanged"
-                found[metric] = Verdict(kind, ratio, (ratio, ratio), 1.0, len(pairs))
-        return found
+                verdicts[metric] = Verdict(kind, ratio, (ratio, ratio), 1.0, len(pairs))
+        return verdicts
 
 
 def _remarks(workload: Workload, described: Mapping[str, Mapping[str, Any]]) -> tuple[Remark, ...]:
-    """What is to say of both sides' programs; nothing where a side does not tell its own."""
     base, head = (described.get(side, {}).get("program") for side in ("base", "head"))
     if not base or not head:
         return ()
@@ -375,55 +367,3 @@ def _failed(workload: Workload, fault: Fault, built: bool) -> Comparison:
     if failure.kind in ("unavailable", "error") and not built:
         return Comparison(workload, "new", note=f"{fault.title} cannot build it: {failure.message}", fault=fault)
     return Comparison(workload, "incomparable", note=says, fault=fault)
-
-
-def outcome(base: str, head: str, comparisons: Iterable[Comparison], seconds: float) -> Outcome:
-    """What to report of these comparisons.
-
-    What is worse, missing or failed has failed its own test.
-
-    Args:
-        base, head: titles of the sides.
-        seconds: that all of it took.
-    """
-    comparisons = list(comparisons)
-    found = [finding for comparison in comparisons for finding in _findings(comparison)]
-    notes = dict.fromkeys(note for one in comparisons for note in (*_conditions(one), *_versions(one)))
-    return Outcome(base, head, found, seconds, list(notes))
-
-
-def _findings(comparison: Comparison) -> list[Finding]:
-    name = comparison.workload.id
-    if comparison.kind == "unavailable":
-        return []
-    if not comparison.verdicts:
-        return [Finding(name, comparison.kind, note=comparison.note, in_test=True)]
-    pairs = comparison.pairs
-    changed = changes(_remarks(comparison.workload, comparison.described))
-    found = [Finding(name, "program", note=changed)] if changed else []
-    for metric, verdict in comparison.verdicts.items():
-        base = statistics.median(pair.values["base"][metric] for pair in pairs)
-        head = base * verdict.ratio
-        note = "; ".join(filter(None, (verdict.note, comparison.note if metric == "latency" else "")))
-        replicates = ", ".join(filter(None, (f"{verdict.pairs} pair{'s' * (verdict.pairs > 1)}", verdict.ended)))
-        found.append(Finding(name, verdict.kind, metric, base, head, replicates, verdict, note, in_test=True))
-    return found
-
-
-def _conditions(comparison: Comparison) -> list[str]:
-    """What both sides ran with that nobody asked for."""
-    name, after_crash = comparison.workload.id, comparison.described.get("head", {}).get("after_crash")
-    unfit = comparison.pairs[-1].unfit if comparison.pairs else ()
-    crashed = [f"{name}: {after_crash}, on both sides"] if after_crash else []
-    batch = comparison.workload.batch_size
-    return [*crashed, *([f"{name}: {fitting(unfit)}, so both sides had {batch}"] if unfit else [])]
-
-
-def _versions(comparison: Comparison) -> list[str]:
-    """Framework versions that differ."""
-    base, head = (comparison.described.get(side, {}).get("versions", {}) for side in ("base", "head"))
-    return [
-        f"{name} {base[name]} in base, {head[name]} in head"
-        for name in sorted(base.keys() & head.keys())
-        if base[name] != head[name]
-    ]

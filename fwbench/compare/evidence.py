@@ -16,13 +16,13 @@ from fwbench.errors import UserError
 from fwbench.machine import Machine
 from fwbench.machine.load import busy
 from fwbench.record import journal
-from fwbench.record.reading import SELFTEST
+from fwbench.record.storage import SELFTEST
 from fwbench.text import row
 
 # So many suites tell how far runs differ.
 _QUIET = 10
 
-Rounds = Sequence[float]
+Seconds = Sequence[float]
 Suites = Sequence[Mapping[str, Any]]
 Judge = Callable[[Mapping[str, Any]], bool]
 
@@ -51,12 +51,12 @@ def read(path: Path) -> Evidence:
     return Evidence(header, suites)
 
 
-def _slower(statistic: Callable[[Rounds], float]) -> Callable[[Rounds, Rounds], bool]:
+def _slower(statistic: Callable[[Seconds], float]) -> Callable[[Seconds, Seconds], bool]:
     return lambda base, head: statistic(head) > 1.05 * statistic(base)
 
 
 # Whether head counts as slower, from the rounds of one process a side.
-RULES: Mapping[str, Callable[[Rounds, Rounds], bool]] = {
+RULES: Mapping[str, Callable[[Seconds, Seconds], bool]] = {
     "mean:5%": _slower(statistics.fmean),
     "median:5%": _slower(statistics.median),
     "min:5%": _slower(min),
@@ -81,11 +81,11 @@ def rates(suites: Suites, fails: Judge) -> dict[float, tuple[int, int]]:
     Without a change a case is a suite, which fails with any of its benchmarks; with one, each benchmark that was slowed
     down.
     """
-    found: dict[float, tuple[int, int]] = {}
+    counts: dict[float, tuple[int, int]] = {}
 
     def count(planted: float, hit: bool) -> None:
-        hits, cases = found.get(planted, (0, 0))
-        found[planted] = (hits + hit, cases + 1)
+        hits, cases = counts.get(planted, (0, 0))
+        counts[planted] = (hits + hit, cases + 1)
 
     for suite in suites:
         if not suite["slowdown"]:
@@ -94,7 +94,7 @@ def rates(suites: Suites, fails: Judge) -> dict[float, tuple[int, int]]:
         for benchmark in suite["benchmarks"]:
             if benchmark["planted"]:
                 count(benchmark["planted"], fails(benchmark))
-    return found
+    return counts
 
 
 def report(evidence: Evidence) -> list[str]:
@@ -115,8 +115,8 @@ def report(evidence: Evidence) -> list[str]:
     header = ["rule", "suites", "unchanged suites that fail", *(f"+{slowdown:.0%} found" for slowdown in planted)]
     lines = [row(header), f"|{'---|' * len(header)}"]
     for name, kind, fails in judged:
-        found = rates(kinds[kind], fails)
-        lines.append(row([name, kind, *(_rate(*found.get(slowdown, (0, 0))) for slowdown in (0.0, *planted))]))
+        rate = rates(kinds[kind], fails)
+        lines.append(row([name, kind, *(_rate(*rate.get(slowdown, (0, 0))) for slowdown in (0.0, *planted))]))
     benchmarks = [benchmark for suite in suites for benchmark in suite["benchmarks"]]
     screening = [benchmark["seconds"][0] for benchmark in benchmarks]
     confirming = [benchmark["seconds"][1] for benchmark in benchmarks if benchmark["seconds"][1]] or [0.0]
@@ -131,7 +131,7 @@ def report(evidence: Evidence) -> list[str]:
     ]
 
 
-def _of_rounds(rule: Callable[[Rounds, Rounds], bool]) -> Judge:
+def _of_rounds(rule: Callable[[Seconds, Seconds], bool]) -> Judge:
     def fails(benchmark: Mapping[str, Any]) -> bool:
         first = benchmark["rounds"][0]
         return rule(first["base"], first["head"])

@@ -20,7 +20,7 @@ from fwbench.compare.testing import OF_STATE, level
 from fwbench.machine import Machine
 from fwbench.machine.disturbances import lengthening
 from fwbench.record.measurement import Measurement
-from fwbench.record.reading import Record
+from fwbench.record.storage import Record
 from fwbench.record.workload import Workload
 
 # Standard deviation between runs of unchanged code that is reckoned with however steady a series looks: the least that
@@ -136,24 +136,24 @@ def histories(records: Iterable[Record]) -> list[History]:
             machines.append([record])
         else:
             alike.append(record)
-    found = []
+    made = []
     for of in machines:
         runs = tuple(Run(number, record) for number, record in enumerate(of))
-        found.append(History(of[0].machine, runs, tuple(_series(runs))))
-    return found
+        made.append(History(of[0].machine, runs, tuple(_series(runs))))
+    return made
 
 
 def _once(records: Iterable[Record]) -> list[Record]:
     """Records with what no earlier one holds, by their own times; without measurements they are none."""
     seen: set[str] = set()
-    found = []
+    distinct = []
     # A run comes before its journal, as it knows the commit.
     for record in sorted(records, key=lambda record: record.path.suffix == ".jsonl"):
         new = {_mark(m): m for m in without_harness(record).measurements if _mark(m) not in seen}
         seen |= new.keys()
         if new:
-            found.append(dataclasses.replace(record, measurements=tuple(new.values())))
-    return sorted(found, key=lambda record: record.made)
+            distinct.append(dataclasses.replace(record, measurements=tuple(new.values())))
+    return sorted(distinct, key=lambda record: record.made)
 
 
 def _mark(measurement: Measurement) -> str:
@@ -167,7 +167,7 @@ def _same(one: Machine | None, other: Machine | None) -> bool:
 
 
 def _series(runs: Sequence[Run]) -> list[Series]:
-    """Of each workload the runs that can be compared with each other, metric by metric."""
+    """Each workload's runs that can be compared with each other, metric by metric."""
     tracks: dict[Workload, list[list[tuple[Run, Measurement]]]] = {}
     for run in runs:
         measured = without_repeats(run.record)
@@ -201,12 +201,12 @@ def _breaks(tracks: Sequence[Sequence[tuple[Run, Measurement]]], number: int) ->
 
 
 def _points(track: Sequence[tuple[Run, Measurement]], metric: str) -> list[Point]:
-    found = []
+    points = []
     for run, m in track:
         if of_processes := by_metric(m).get(metric):
             factor = lengthening([m]) if metric in OF_STATE else 1.0
-            found.append(Point(run, m, math.exp(level(of_processes)), factor))
-    return found
+            points.append(Point(run, m, math.exp(level(of_processes)), factor))
+    return points
 
 
 def _judged(series: Series) -> Series:
@@ -218,11 +218,11 @@ def _judged(series: Series) -> Series:
         return dataclasses.replace(series, unsure=unsure)
     floor = _FLOOR if series.metric in OF_STATE else _STEADY
     least = math.log1p(smallest(series.metric).of(statistics.median(point.value for point in sure)))
-    found = find([math.log(value) for value in certain if value is not None], floor, least)
+    changes = find([math.log(value) for value in certain if value is not None], floor, least)
     return dataclasses.replace(
         series,
-        shifts=tuple(_shift(series.metric, sure, change) for change in found.changes),
-        spikes=tuple(sure[place] for place in sorted(found.spikes)),
+        shifts=tuple(_shift(series.metric, sure, change) for change in changes.changes),
+        spikes=tuple(sure[place] for place in sorted(changes.spikes)),
         unsure=unsure,
     )
 
@@ -230,9 +230,9 @@ def _judged(series: Series) -> Series:
 def smallest(metric: str) -> Threshold:
     """The smallest change that counts in a history: a duet's, where a duet measures the metric, else the gate's."""
     criterion = CRITERIA[_STANDS_FOR.get(metric, metric)]
-    found = criterion.duet or criterion.saved
-    assert found is not None
-    return found
+    threshold = criterion.duet or criterion.saved
+    assert threshold is not None
+    return threshold
 
 
 def _certain(series: Series, place: int) -> float | None:

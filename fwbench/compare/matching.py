@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fwbench.compare.criteria import by_metric
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Measurement
-from fwbench.record.reading import Record
+from fwbench.record.storage import Record
 
 
 @dataclass(frozen=True)
@@ -35,26 +35,26 @@ class Benchmark:
 def without_harness(record: Record) -> Record:
     """The record less what prices the harness: its nanoseconds are the machine's."""
     internal = {lane.name for lane in LANES.values() if lane.internal}
-    kept = tuple(m for m in record.measurements if m.workload.lane not in internal)
-    return replace(record, measurements=kept)
+    measurements = tuple(m for m in record.measurements if m.workload.lane not in internal)
+    return replace(record, measurements=measurements)
 
 
 def benchmarks(record: Record) -> dict[str, Benchmark]:
     """The benchmarks of a record that have numbers, by name."""
     medians = {name: plain.stats["median"] for name, plain in record.plain.items()}
-    found = {name: Benchmark(name, {"latency": [median]} if median > 0 else {}) for name, median in medians.items()}
+    by_name = {name: Benchmark(name, {"latency": [median]} if median > 0 else {}) for name, median in medians.items()}
     for m in without_repeats(record):
-        found[m.workload.id] = Benchmark(m.workload.id, by_metric(m), m, record.names.get(m.workload))
-    return found
+        by_name[m.workload.id] = Benchmark(m.workload.id, by_metric(m), m, record.names.get(m.workload))
+    return by_name
 
 
 def without_repeats(record: Record) -> list[Measurement]:
     """What has numbers, less larger batches that were halved to one that the run has measured anyhow."""
-    found = [m for m in record.measurements if not m.failure]
-    others = [(m.workload.id, m.unfit) for m in found]
+    measured = [m for m in record.measurements if not m.failure]
+    others = [(m.workload.id, m.unfit) for m in measured]
     return [
         m
-        for place, m in enumerate(found)
+        for place, m in enumerate(measured)
         if not m.unfit
         or not any(
             name == m.workload.id and (not unfit or (unfit != m.unfit and at < place))
@@ -86,11 +86,11 @@ def nothing_shared(base: Mapping[str, Benchmark], head: Mapping[str, Benchmark])
     if not base or not head:
         return f"{'the baseline' if not base else 'this run'} holds no measured benchmark"
     for name in ("precision", "batch_size", "mode", "model", "lane"):
-        one, other = (
+        theirs, ours = (
             {getattr(side.measurement.workload, name) for side in sides.values() if side.measurement}
             for sides in (base, head)
         )
-        if one and other and not one & other:
-            told = [", ".join(map(str, sorted(found))) for found in (one, other)]
-            return f"no benchmark is in both: {name} is {told[0]} in the baseline, {told[1]} here"
+        if theirs and ours and not theirs & ours:
+            values = [", ".join(map(str, sorted(shared))) for shared in (theirs, ours)]
+            return f"no benchmark is in both: {name} is {values[0]} in the baseline, {values[1]} here"
     return "no benchmark is in both"

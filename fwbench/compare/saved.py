@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fwbench.compare import best as bests
 from fwbench.compare import programs
@@ -22,8 +22,8 @@ from fwbench.compare.matching import (
 from fwbench.compare.testing import OF_STATE, UNTESTED, Compared, Disturbed, level, verdicts
 from fwbench.machine import Machine
 from fwbench.machine.disturbances import Cause, disturbances, lengthening
-from fwbench.record.measurement import Measurement
-from fwbench.record.reading import Record
+from fwbench.record.measurement import Failure, Measurement
+from fwbench.record.storage import Record
 
 _HIDDEN = (
     "the allocator's peak is from before the step, and hides the step's own: judge by program_memory, which the "
@@ -57,15 +57,10 @@ def compare(
     refusal = "" if allow_mismatch else in_words((*mismatches(base.machine, head.machine), *other_cpu(base, head)))
     theirs, ours = benchmarks(base), benchmarks(head)
     twice = {name for record in (base, head) for name in measured_twice(record)}
-    absent = {m.workload.id: m.failure for m in head.measurements if m.failure}
-    failed = {name: failure.message for name, failure in absent.items() if failure.kind != "unavailable"}
+    failures = {m.workload.id: m.failure for m in head.measurements if m.failure}
+    failed = {name: failure.message for name, failure in failures.items() if failure.kind != "unavailable"}
     pairs = matched(theirs, ours)
-    damaged = {
-        one.name: f"{side} holds it, but damaged: {one.fault}"
-        for side, record in (("the baseline", base), ("this run", head))
-        for one in record.damaged
-        if one.name not in left_out
-    }
+    damaged = _damaged(base, head, left_out)
     if not refusal and not pairs and not failed and not damaged:
         refusal = nothing_shared(theirs, ours)
     if refusal:
@@ -74,31 +69,44 @@ def compare(
     findings += [Finding(name, "incomparable", note=why) for name, why in damaged.items()]
     cases: list[Compared] = []
     series = _by_workload(earlier, head.machine)
-    for one, other in pairs:
-        if damaged.keys() & {one.name, other.name}:
+    for before, now in pairs:
+        if damaged.keys() & {before.name, now.name}:
             continue
-        if twice & {one.name, other.name}:
-            findings.append(Finding(other.name, "incomparable", note="one of the two records holds it twice"))
-        elif not allow_mismatch and (different := in_words(differences(one.measurement, other.measurement))):
-            findings.append(Finding(other.name, "incomparable", note=different))
+        if twice & {before.name, now.name}:
+            findings.append(Finding(now.name, "incomparable", note="one of the two records holds it twice"))
+        elif not allow_mismatch and (different := in_words(differences(before.measurement, now.measurement))):
+            findings.append(Finding(now.name, "incomparable", note=different))
         else:
-            limits = {**thresholds, **(own or {}).get(other.asked, {})}
-            at_once, tested = _paired(one, other, limits, state, series.get(other.name, ()))
+            limits = {**thresholds, **(own or {}).get(now.asked, {})}
+            at_once, tested = _paired(before, now, limits, state, series.get(now.name, ()))
             findings += at_once
             cases += tested
     findings += _findings(cases)
-    known = {*(one.name for one, _ in pairs), *failed, *left_out, *damaged}
-    for name, one in theirs.items():
-        if not known & {name, one.asked}:
-            why = f"not available here: {absent[name].message}" if name in absent else "not measured"
-            findings.append(Finding(name, "missing", note=f"in the baseline, {why}"))
-    compared = {*(other.name for _, other in pairs), *damaged}
+    known = {*(before.name for before, _ in pairs), *failed, *left_out, *damaged}
+    findings += _missing((side for side in theirs.values() if not known & {side.name, side.asked}), failures)
+    compared = {*(now.name for _, now in pairs), *damaged}
     findings += [Finding(name, "new", note="not in the baseline") for name in ours if name not in compared]
     notes = [f"{record.path}: {note}" for record in (base, head) for note in record.notes]
     unjudged = [metric for metric in thresholds if not any(case.metric == metric for case in cases)]
     if unjudged:
         notes.append(f"not judged, as no benchmark has it on both sides: {', '.join(unjudged)}")
     return Outcome(str(base.path), str(head.path), findings, notes=[*notes, *_versions(pairs)])
+
+
+def _damaged(base: Record, head: Record, left_out: frozenset[str]) -> dict[str, str]:
+    """The benchmarks that a record holds damaged, and which one does."""
+    return {
+        benchmark.name: f"{side} holds it, but damaged: {benchmark.fault}"
+        for side, record in (("the baseline", base), ("this run", head))
+        for benchmark in record.damaged
+        if benchmark.name not in left_out
+    }
+
+
+def _missing(benchmarks: Iterable[Benchmark], failures: Mapping[str, Failure]) -> Iterator[Finding]:
+    for name in (benchmark.name for benchmark in benchmarks):
+        why = f"not available here: {failures[name].message}" if name in failures else "not measured"
+        yield Finding(name, "missing", note=f"in the baseline, {why}")
 
 
 def _paired(
@@ -137,29 +145,29 @@ def _paired(
 
 def _by_workload(earlier: Sequence[Record], machine: Machine | None) -> dict[str, list[tuple[Measurement, str]]]:
     """What earlier runs on such a machine have measured, oldest first, each with its run for readers."""
-    found: dict[str, list[tuple[Measurement, str]]] = {}
+    series: dict[str, list[tuple[Measurement, str]]] = {}
     for record in sorted(earlier, key=lambda record: record.made):
         if not mismatches(record.machine, machine):
             twice, where = measured_twice(record), _told_of(record)
             for m in without_repeats(record):
                 if m.workload.id not in twice:
-                    found.setdefault(m.workload.id, []).append((m, where))
-    return found
+                    series.setdefault(m.workload.id, []).append((m, where))
+    return series
 
 
 def _in_the_series(case: Compared, runs: Sequence[Earlier]) -> Iterator[Compared]:
     """The case, knowing how far earlier runs differ; then the same metric beside their best level, if there is one."""
-    found, degrees = bests.state(runs)
-    if case.metric in OF_STATE and found > case.state:
+    scatter, degrees = bests.state(runs)
+    if case.metric in OF_STATE and scatter > case.state:
         # What is known from elsewhere is certain, what the series adds to it is not.
-        added = (found**2 - case.state**2) / found**2
-        case = dataclasses.replace(case, state=found, degrees=degrees / added**2)
+        added = (scatter**2 - case.state**2) / scatter**2
+        case = dataclasses.replace(case, state=scatter, degrees=degrees / added**2)
     yield case
     chosen = bests.best(runs, CRITERIA[case.metric].direction, 1 if case.exact else bests.RUNS)
     if chosen:
         met = dataclasses.replace(case.disturbed, base=0.0)
         beside = dataclasses.replace(case, base=(chosen.value,), disturbed=met, best=chosen)
-        yield beside if case.metric in OF_STATE else dataclasses.replace(beside, state=found, degrees=degrees)
+        yield beside if case.metric in OF_STATE else dataclasses.replace(beside, state=scatter, degrees=degrees)
 
 
 def _earlier(case: Compared, series: Sequence[tuple[Measurement, str]]) -> list[Earlier]:
@@ -167,12 +175,12 @@ def _earlier(case: Compared, series: Sequence[tuple[Measurement, str]]) -> list[
     if case.exact and not CRITERIA[case.metric].exact:
         # A record against itself.
         return []
-    found = []
+    levels = []
     for m, where in series:
         of_processes = by_metric(m).get(case.metric)
         if of_processes and (case.metric not in OF_STATE or lengthening([m]) == 1):
-            found.append(Earlier(math.exp(level(of_processes[: len(case.head)])), where))
-    return found
+            levels.append(Earlier(math.exp(level(of_processes[: len(case.head)])), where))
+    return levels
 
 
 def _told_of(record: Record) -> str:
@@ -186,9 +194,9 @@ def _disturbed(base: Benchmark, head: Benchmark) -> Disturbed:
     for name, side in (("the baseline", base), ("this run", head)):
         measured = [side.measurement] if side.measurement else []
         factors.append(math.log(lengthening(measured)))
-        for one in disturbances(measured):
-            most = f", up to {one.factor:.2g}x" if math.isfinite(one.factor) else ""
-            where.setdefault(one.cause, []).append(f"in {name} ({one.detail}{most})")
+        for disturbance in disturbances(measured):
+            most = f", up to {disturbance.factor:.2g}x" if math.isfinite(disturbance.factor) else ""
+            where.setdefault(disturbance.cause, []).append(f"in {name} ({disturbance.detail}{most})")
     happened = "; ".join(f"{cause.happened} {' and '.join(places)}" for cause, places in where.items())
     steps = ". ".join(cause.next_step for cause in where)
     return Disturbed(factors[0], factors[1], happened, steps)
@@ -198,9 +206,9 @@ def _program(base: Measurement | None, head: Measurement | None) -> tuple[str, s
     """What changed in a program; and what to know of one that did not, where something is known."""
     if base is None or head is None or base.program is None or head.program is None:
         return "", ""
-    found = programs.compare(base.program, head.program, head.workload.device)
-    changed = programs.changes(found)
-    return changed, "" if changed else programs.facts(found)
+    remarks = programs.compare(base.program, head.program, head.workload.device)
+    changed = programs.changes(remarks)
+    return changed, "" if changed else programs.facts(remarks)
 
 
 def _findings(cases: Sequence[Compared]) -> list[Finding]:
@@ -259,10 +267,10 @@ def _unsure(case: Compared) -> str:
 
 def _versions(pairs: Sequence[tuple[Benchmark, Benchmark]]) -> list[str]:
     """Framework versions that differ: they may, and are often what is compared."""
-    found = {
+    differing = {
         f"{name} {before} in the baseline, {now} here"
-        for one, other in pairs
-        if one.measurement and other.measurement
-        for name, (before, now) in versions_that_differ(one.measurement, other.measurement).items()
+        for base, head in pairs
+        if base.measurement and head.measurement
+        for name, (before, now) in versions_that_differ(base.measurement, head.measurement).items()
     }
-    return sorted(found)
+    return sorted(differing)

@@ -175,7 +175,7 @@ def _verdict(case: Compared, p: float | None, significant: bool) -> Verdict:
 
 
 def _interval(case: Compared) -> tuple[float, float]:
-    """Of the difference, and what disturbed the two sides on top."""
+    """The interval of the difference, widened by what disturbed the two sides."""
     if case.exact:
         return case.difference, case.difference
     if case.alone:

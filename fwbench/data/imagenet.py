@@ -126,10 +126,10 @@ def _load(path: str) -> dict[str, Any]:
     import datasets
 
     try:
-        found = datasets.load_dataset(path)
+        loaded = datasets.load_dataset(path)
         return {
             # Parquet files of others may hold the bytes without declaring them as images.
-            split: found[split].select_columns(["image", "label"]).cast_column("image", datasets.Image())
+            split: loaded[split].select_columns(["image", "label"]).cast_column("image", datasets.Image())
             for split in _SPLITS
         }
     except Exception as error:  # raised by the file system, the network, Arrow or `datasets`

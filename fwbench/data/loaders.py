@@ -48,7 +48,7 @@ class _Loader:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Batch:
     """A batch that loaders work on: its slot, its number of samples, and the loaders that have yet to answer."""
 
     slot: int
@@ -99,7 +99,7 @@ class Loaders:
             DataError: a sample cannot be read, a loader died, or `close` was called meanwhile.
         """
         entries = iter(plan)
-        pending: deque[_Asked] = deque()
+        pending: deque[_Batch] = deque()
         self._pass.value += 1
         try:
             # The slots come first: zip would take an entry and lose it when no slot is left.
@@ -132,8 +132,8 @@ class Loaders:
         for loader in self._loaders:
             loader.process.join()
 
-    def _ask(self, pending: deque[_Asked], slot: int, split: str, epoch: int, indices: Indices) -> None:
-        batch = _Asked(slot, len(indices), deque())
+    def _ask(self, pending: deque[_Batch], slot: int, split: str, epoch: int, indices: Indices) -> None:
+        batch = _Batch(slot, len(indices), deque())
         pending.append(batch)
         row = 0
         parts = np.array_split(indices, min(len(self._loaders), len(indices)))

@@ -39,18 +39,29 @@ def open_data(
     Raises:
         DataError: there is no such source, it cannot serve this model, or what reads it is not installed; one sentence.
     """
-    if name not in DATA:
-        raise DataError(f"unknown data {name!r}: {hint(name, DATA)}")
-    if path is not None and name not in ("mnist", "imagenet-100"):
-        raise DataError(f"{name} takes no data_path, but was given {path!r}: leave it out")
-    if sizes is not None and name != "synthetic":
-        raise DataError(f"{name} takes no sizes: they are the data's own")
+    _refuse_foreign(name, path, sizes)
     if not 0 <= seed < 2**32:
         raise DataError(f"seed {seed} is out of range 0 to {2**32 - 1}")
     if prefetch < 1 or (processes is not None and processes < 0):
         raise DataError(f"prefetch {prefetch} must be at least 1 and processes {processes} at least 0")
+    # Imported on demand: they need scikit-learn or Pillow, and a worker's memory is measured.
     try:
-        data = _open(name, model, path, seed, processes, prefetch, sizes)
+        if name == "digits":
+            from fwbench.data.digits import digits
+
+            data: Data = digits(model, seed)
+        elif name == "mnist":
+            from fwbench.data.mnist import mnist
+
+            if path is None:
+                raise DataError("mnist needs data_path: name the folder that holds its four IDX files")
+            data = mnist(path, model, seed)
+        elif name == "imagenet-100":
+            from fwbench.data.imagenet import HUB, ImageNet100
+
+            data = ImageNet100(path or HUB, model, seed, processes, prefetch)
+        else:
+            data = Synthetic(model, seed, SIZES if sizes is None else sizes)
     except ModuleNotFoundError as error:
         raise DataError(
             f"{name} needs {error.name}, which is not installed in {sys.executable}: "
@@ -64,28 +75,11 @@ def open_data(
     return data
 
 
-def _open(
-    name: str,
-    model: Model,
-    path: str | None,
-    seed: int,
-    processes: int | None,
-    prefetch: int,
-    sizes: Mapping[str, int] | None,
-) -> Data:
-    # Imported on demand: they need scikit-learn or Pillow, and a worker's memory is measured.
-    if name == "digits":
-        from fwbench.data.digits import digits
-
-        return digits(model, seed)
-    if name == "mnist":
-        from fwbench.data.mnist import mnist
-
-        if path is None:
-            raise DataError("mnist needs data_path: name the folder that holds its four IDX files")
-        return mnist(path, model, seed)
-    if name == "imagenet-100":
-        from fwbench.data.imagenet import HUB, ImageNet100
-
-        return ImageNet100(path or HUB, model, seed, processes, prefetch)
-    return Synthetic(model, seed, SIZES if sizes is None else sizes)
+def _refuse_foreign(name: str, path: str | None, sizes: Mapping[str, int] | None) -> None:
+    """Refuse a source that there is not, and what another source alone takes."""
+    if name not in DATA:
+        raise DataError(f"unknown data {name!r}: {hint(name, DATA)}")
+    if path is not None and name not in ("mnist", "imagenet-100"):
+        raise DataError(f"{name} takes no data_path, but was given {path!r}: leave it out")
+    if sizes is not None and name != "synthetic":
+        raise DataError(f"{name} takes no sizes: they are the data's own")

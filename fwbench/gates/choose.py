@@ -1,13 +1,12 @@
 """Which gate the options ask for."""
 
 import importlib
-from collections.abc import Sequence
 
 import pytest
 
 from fwbench.errors import hint
 from fwbench.gates.contract import Gate
-from fwbench.gates.options import ALLOW_MISMATCH, DIFFERENT
+from fwbench.gates.options import ALLOW_MISMATCH, DIFFERENT, refuse_idle
 from fwbench.machine import Machine, targets
 from fwbench.models.project import Project
 from fwbench.suite.selection import Selection
@@ -39,12 +38,13 @@ def choose(config: pytest.Config, selection: Selection, machine: Machine, projec
     if len(asked) > 1:
         raise pytest.UsageError(f"{' and '.join(asked)} are different gates: leave one of them out.")
     for option, values in _VALUES.items():
-        value = config.getoption(option[2:].replace("-", "_"))
+        value = config.getoption(option)
         if isinstance(value, str) and value not in values:
             raise pytest.UsageError(f"{option} has no value {value!r}: {hint(value, values)}.")
     for option, gates in _ABOUT.items():
         if _given(config, option) and not set(asked) & set(gates):
-            raise pytest.UsageError(f"{option} is about a gate: add {_either(gates)}, or leave it out.")
+            either = f"{', '.join(gates[:-1])} or {gates[-1]}"
+            raise pytest.UsageError(f"{option} is about a gate: add {either}, or leave it out.")
     if not asked:
         return None
     summary = config.getoption("fwbench_summary")
@@ -54,11 +54,7 @@ def choose(config: pytest.Config, selection: Selection, machine: Machine, projec
             summary.open("a").close()
         except OSError as error:
             raise pytest.UsageError(f"--fwbench-summary {summary} cannot be written ({error.strerror}).") from None
-    for option in ("disable", "skip"):
-        if config.getoption(f"benchmark_{option}"):
-            raise pytest.UsageError(f"--benchmark-{option} measures nothing that {asked[0]} could gate: leave it out.")
-    if config.getoption("dist", "no") != "no":
-        raise pytest.UsageError(f"{asked[0]} cannot work with -n/--dist: benchmarks do not run in parallel.")
+    refuse_idle(config, asked[0], "gate")
     module, name = _GATES[asked[0]]
     gate: Gate = getattr(importlib.import_module(f"fwbench.gates.{module}"), name)(config, selection, machine, project)
     return gate
@@ -66,9 +62,4 @@ def choose(config: pytest.Config, selection: Selection, machine: Machine, projec
 
 def _given(config: pytest.Config, option: str) -> bool:
     """Whether somebody asked for it, be it by a variable that is empty: no gate must pass because none was chosen."""
-    return config.getoption(option[2:].replace("-", "_")) not in (None, False, [], [DIFFERENT])
-
-
-def _either(options: Sequence[str]) -> str:
-    *others, last = options
-    return f"{', '.join(others)} or {last}" if others else last
+    return config.getoption(option) not in (None, False, [], [DIFFERENT])

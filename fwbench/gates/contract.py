@@ -10,7 +10,7 @@ from fwbench.compare.criteria import Threshold
 from fwbench.compare.findings import Outcome
 from fwbench.record.measurement import Measurement
 from fwbench.record.workload import Workload
-from fwbench.report import summaries, verdicts
+from fwbench.report import outcome_file, verdicts
 from fwbench.worker.chain import Measure
 
 
@@ -74,7 +74,7 @@ class Gate:
         if outcome is None:
             return status
         if self._summary:
-            summaries.write(self._summary, outcome)
+            outcome_file.write(self._summary, outcome)
         if status not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             return status
         return outcome.exit_code or status

@@ -14,6 +14,7 @@ import pytest
 from fwbench.compare import duet
 from fwbench.compare.criteria import Threshold
 from fwbench.compare.duet import Comparison, Pair, Stage
+from fwbench.compare.duet_outcome import outcome
 from fwbench.compare.findings import Outcome
 from fwbench.errors import UserError
 from fwbench.gates.contract import Gate
@@ -27,8 +28,8 @@ from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.suite.selection import Selection
 from fwbench.worker.chain import Measure, Tell
-from fwbench.worker.pairs import Pairs
-from fwbench.worker.sides import Side, find, sides
+from fwbench.worker.turns.pairs import Pairs
+from fwbench.worker.turns.sides import Side, find, sides
 
 
 class DuetGate(Gate):
@@ -137,7 +138,7 @@ class DuetGate(Gate):
             pytest.fail(f"{workload.id} regressed: {', '.join(slower)} against {self._title('base')}", pytrace=False)
 
     def outcome(self) -> Outcome:
-        return duet.outcome(self._title("base"), self._title("head"), self._asked.values(), self._seconds)
+        return outcome(self._title("base"), self._title("head"), self._asked.values(), self._seconds)
 
     def close(self) -> None:
         self._stack.close()
@@ -177,7 +178,7 @@ class DuetGate(Gate):
             self._seconds += time.monotonic() - begun
 
     def _kept(self, stage: Stage, workload: Workload, pair: Pair) -> None:
-        self._keep({"stage": stage, "workload": workload.to_json(), "pair": dataclasses.asdict(pair)})
+        self._keep({"stage": stage, "workload": workload.to_json(), "pair": pair.to_json()})
 
     def _title(self, name: str) -> str:
         return next((side.title for side in self._sides or () if side.name == name), self._against)

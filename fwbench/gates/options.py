@@ -11,10 +11,36 @@ from fwbench.compare.criteria import CRITERIA, Threshold, parse
 from fwbench.errors import UserError
 
 FAIL = "--fwbench-fail"
+NOT_PARALLEL = "cannot work with -n/--dist: benchmarks do not run in parallel; leave out -n."
 ALLOW_MISMATCH = "allow-mismatch"
 # A value of the option that is no threshold, and needs no gate.
 DIFFERENT = "different"
 MARKER = "fwbench_fail"
+
+# What these options of pytest-benchmark make of a run is made of its rounds.
+_NEED_ROUNDS = ("json", "save", "autosave", "compare-fail", "histogram")
+
+
+def needs_rounds(config: pytest.Config, *others: str) -> str:
+    """The given option of pytest-benchmark that means nothing without rounds, of these or `others`; empty: none is."""
+    given = (name for name in (*_NEED_ROUNDS, *others) if config.getoption(f"--benchmark-{name}", None))
+    return next((f"--benchmark-{name}" for name in given), "")
+
+
+def refuse_idle(config: pytest.Config, option: str, purpose: str) -> None:
+    """Refuse an option in a run that measures nothing, or measures in parallel.
+
+    Args:
+        purpose: what the option could do with what is measured, as `go on with`.
+
+    Raises:
+        pytest.UsageError: it is such a run.
+    """
+    for name in ("disable", "skip"):
+        if config.getoption(f"--benchmark-{name}"):
+            raise pytest.UsageError(f"--benchmark-{name} measures nothing that {option} could {purpose}: leave it out.")
+    if config.getoption("dist", "no") != "no":
+        raise pytest.UsageError(f"{option} {NOT_PARALLEL}")
 
 
 def baseline(config: pytest.Config) -> Path | None:
@@ -37,17 +63,17 @@ def baseline(config: pytest.Config) -> Path | None:
     if Path(given).exists():
         return Path(given)
     folder = storage(config)
-    found: list[Path] = []
+    records: list[Path] = []
     # A path of several folders is no name in the storage.
     if folder and len(Path(given).parts) <= 2:
         # pytest-benchmark says nothing of its types.
         open_storage: Any = FileStorage
         machine: Any = get_machine_id
-        found = open_storage(str(folder), logger=None, default_machine_id=machine()).query(given)
-    if not found:
+        records = open_storage(str(folder), logger=None, default_machine_id=machine()).query(given)
+    if not records:
         where = config.getoption("benchmark_storage").removeprefix("file://")
         raise pytest.UsageError(f"--benchmark-compare={given} is no file, and no record in {where} is named so.")
-    return found[-1]
+    return records[-1]
 
 
 def storage(config: pytest.Config) -> Path | None:
@@ -62,13 +88,13 @@ def thresholds(config: pytest.Config, kind: str) -> dict[str, Threshold]:
     Raises:
         pytest.UsageError: an option is none, or names a metric that this gate has not.
     """
-    found = {name: limit for name, criterion in CRITERIA.items() if (limit := getattr(criterion, kind))}
+    limits = {name: limit for name, criterion in CRITERIA.items() if (limit := getattr(criterion, kind))}
     asked = _parsed([text for text in config.getoption("fwbench_fail") if text != DIFFERENT], FAIL)
     for name in asked:
-        if name not in found:
+        if name not in limits:
             other = "--fwbench-gate" if kind == "duet" else "--fwbench-against"
             raise pytest.UsageError(f"{name} in {FAIL} is not measured by this gate: {other} does.")
-    return found | asked
+    return limits | asked
 
 
 def of_test(item: pytest.Item, kind: str) -> dict[str, Threshold]:

@@ -16,18 +16,16 @@ from fwbench.compare.findings import ALL, Finding, Outcome
 from fwbench.compare.programs import changes, compare, facts
 from fwbench.errors import UserError
 from fwbench.gates.contract import Gate
-from fwbench.gates.options import baseline
+from fwbench.gates.options import baseline, needs_rounds
 from fwbench.machine import Machine
 from fwbench.models.project import Project
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Measurement, fitting
-from fwbench.record.reading import Damaged, read
+from fwbench.record.reading import read
+from fwbench.record.storage import Damaged
 from fwbench.record.workload import Workload
 from fwbench.report import verdicts
 from fwbench.suite.selection import Selection
-
-# What these make of a run is made of its rounds.
-_TIMING = ("json", "save", "autosave", "compare-fail", "histogram")
 
 
 class ProgramsOnly(Gate):
@@ -46,12 +44,10 @@ class ProgramsOnly(Gate):
 
     def __init__(self, config: pytest.Config, selection: Selection, machine: Machine, project: Project) -> None:
         super().__init__(config)
-        for option in _TIMING:
-            if config.getoption(f"benchmark_{option.replace('-', '_')}"):
-                raise pytest.UsageError(
-                    f"--benchmark-{option} cannot work with --fwbench-programs-only, which times nothing: "
-                    "leave one of them out."
-                )
+        if option := needs_rounds(config):
+            raise pytest.UsageError(
+                f"{option} cannot work with --fwbench-programs-only, which times nothing: leave one of them out."
+            )
         # Nothing but benchmarks has a program.
         config.option.benchmark_only = True
         self.path = baseline(config)
@@ -125,8 +121,8 @@ class ProgramsOnly(Gate):
         for workload in self._baseline:
             if workload not in self._found and workload not in self._deselected:
                 why = self._unavailable.get(workload)
-                told = f"not available here: {why}" if why else "not run"
-                findings.append(Finding(workload.id, "missing", note=f"in the baseline, {told}"))
+                state = f"not available here: {why}" if why else "not run"
+                findings.append(Finding(workload.id, "missing", note=f"in the baseline, {state}"))
         deselected = {workload.id for workload in self._deselected}
         findings += [
             Finding(damaged.name, "incomparable", note=f"the baseline holds it, but damaged: {damaged.fault}")
@@ -140,10 +136,10 @@ class ProgramsOnly(Gate):
         here = {workload.target for workload in (*self._found, *self._unavailable)}
         there = {workload.target for workload in self._baseline}
         if here and there and not here & there:
-            told = [
+            names = [
                 ", ".join(sorted(target or "the device at hand" for target in targets)) for targets in (there, here)
             ]
-            return f"the baseline's programs are for {told[0]}, and these for {told[1]}: make it by the same command"
+            return f"the baseline's programs are for {names[0]}, and these for {names[1]}: make it by the same command"
         return "the baseline holds none of these programs: make it by the same command"
 
     def lines(self, journal: Path | None) -> list[str]:

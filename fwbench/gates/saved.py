@@ -19,7 +19,8 @@ from fwbench.machine import Machine
 from fwbench.models.project import Project
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Measurement
-from fwbench.record.reading import Record, read, series
+from fwbench.record.reading import read, series
+from fwbench.record.storage import Record
 from fwbench.record.workload import Workload
 from fwbench.suite.selection import Selection
 
@@ -48,16 +49,16 @@ class SavedGate(Gate):
         if path.is_dir():
             raise pytest.UsageError(f"--benchmark-compare={path} is a folder: name one record in it.")
         try:
-            found = read(path)
+            record = read(path)
         except UserError as error:
             raise pytest.UsageError(f"--benchmark-compare: {error}.") from None
         # What fwbench did not measure is pytest-benchmark's to compare.
-        ours = tuple(damaged for damaged in found.damaged if not damaged.plain)
-        self._base = dataclasses.replace(found, plain={}, damaged=ours)
+        ours = tuple(damaged for damaged in record.damaged if not damaged.plain)
+        self._base = dataclasses.replace(record, plain={}, damaged=ours)
         if not self._allow_mismatch:
             self._refuse(selection)
         self._earlier, self._notes = self._series(storage(config), path)
-        if path.suffix == ".jsonl" or found.damaged:
+        if path.suffix == ".jsonl" or record.damaged:
             # A journal pytest-benchmark cannot read, and over a damaged benchmark it would stumble.
             config.option.benchmark_compare = None
         self._own: dict[str, Mapping[str, Threshold]] = {}
@@ -113,7 +114,7 @@ class SavedGate(Gate):
                 measurements=tuple(self._measurements.values()),
                 names=self._names,
             )
-            found = compare(
+            compared = compare(
                 self._base,
                 head,
                 self._thresholds,
@@ -124,6 +125,6 @@ class SavedGate(Gate):
                 earlier=self._earlier,
             )
             # No test knows of the other findings, as the suite is judged together.
-            findings = [dataclasses.replace(finding, in_test=finding.kind == "failed") for finding in found.findings]
-            self._compared = dataclasses.replace(found, findings=findings, notes=[*found.notes, *self._notes])
+            findings = [dataclasses.replace(finding, in_test=finding.kind == "failed") for finding in compared.findings]
+            self._compared = dataclasses.replace(compared, findings=findings, notes=[*compared.notes, *self._notes])
         return self._compared

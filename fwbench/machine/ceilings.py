@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from fwbench.machine.disturbances import loaded
@@ -17,16 +18,16 @@ from fwbench.record.workload import TRAINING, Workload
 _VALID = 30 * 86400.0
 
 # Lane, precision, whether it trains, whether it is plain: XLA's options differ.
-Kind = tuple[str, str, bool, bool]
+CeilingKey = tuple[str, str, bool, bool]
 
 
-def kind(workload: Workload) -> Kind:
+def ceiling_key(workload: Workload) -> CeilingKey:
     """What workloads must have in common for ceilings to hold for both."""
     return workload.lane, workload.precision, workload.mode in TRAINING, workload.plain
 
 
 class Kept:
-    """Ceilings by machine and kind of workload, a file each; what cannot be read or written is not known.
+    """Ceilings by machine and key, a file each; what cannot be read or written is not known.
 
     Args:
         folder: that holds them, and need not be there yet.
@@ -44,10 +45,10 @@ class Kept:
 
     def of(self, measurement: Measurement) -> dict[str, Metric]:
         """The ceilings that hold for a measurement; none where they were made by other versions."""
-        found = self._read(measurement.workload)
-        if found is None or found[0] != dict(measurement.versions):
+        stored = self._read(measurement.workload)
+        if stored is None or stored[0] != dict(measurement.versions):
             return {}
-        return found[1]
+        return stored[1]
 
     def keep(self, measurement: Measurement) -> None:
         """Keep what a measurement has found, unless other load may have made it lower."""
@@ -57,9 +58,10 @@ class Kept:
         if any(metric.value is None for metric in metrics.values()):
             return
         on = time.strftime("%Y-%m-%d", time.gmtime())
+        dated = {name: replace(metric, source=f"{metric.source}, on {on}") for name, metric in metrics.items()}
         content = {
             "versions": dict(measurement.versions),
-            "metrics": {name: (metric.value, f"{metric.source}, on {on}") for name, metric in metrics.items()},
+            "metrics": {name: metric.to_json(name) for name, metric in dated.items()},
         }
         path = self._path(measurement.workload)
         # A run needs no cache.
@@ -72,12 +74,12 @@ class Kept:
         try:
             if time.time() - path.stat().st_mtime > _VALID:
                 return None
-            found = json.loads(path.read_text(encoding="utf-8"))
-            metrics = {name: Metric(float(value), str(source)) for name, (value, source) in found["metrics"].items()}
-            return dict(found["versions"]), {name: metrics[name] for name in CEILINGS}
+            stored = json.loads(path.read_text(encoding="utf-8"))
+            metrics = {name: Metric.from_json(name, metric) for name, metric in stored["metrics"].items()}
+            return dict(stored["versions"]), {name: metrics[name] for name in CEILINGS}
         except (OSError, ValueError, TypeError, LookupError, AttributeError):
             return None
 
     def _path(self, workload: Workload) -> Path:
-        told = json.dumps([*self._machine, *kind(workload)])
+        told = json.dumps([*self._machine, *ceiling_key(workload)])
         return self._folder / hashlib.sha256(told.encode()).hexdigest()[:16]

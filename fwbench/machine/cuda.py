@@ -52,12 +52,12 @@ def how_to_install(framework: str, driver: Version) -> str:
 
 
 def builds() -> dict[str, Version | None]:
-    """Of each installed framework whose build can be read, the CUDA it is for; None: it is built without."""
-    found = {}
+    """The CUDA that each installed framework is built for, if its build can be read; None: it is built without CUDA."""
+    versions = {}
     for framework, build in _BUILDS.items():
         try:
             metadata.version(framework)
-            found[framework] = build()
+            versions[framework] = build()
         except (metadata.PackageNotFoundError, FileNotFoundError):
             continue
-    return found
+    return versions

@@ -80,14 +80,14 @@ class Disturbance:
 
 def disturbances(measurements: Iterable[Measurement]) -> list[Disturbance]:
     """What disturbed any of these measurements: of each cause the worst."""
-    found = [one for m in measurements for one in (*_load(m), *_on_the_gpu(m.accelerator), *_drift(m))]
-    alike = ([one for one in found if one.cause == cause] for cause in CAUSES)
-    return [max(ones, key=lambda one: one.degree) for ones in alike if ones]
+    every = [each for m in measurements for each in (*_load(m), *_on_the_gpu(m.accelerator), *_drift(m))]
+    alike = ([each for each in every if each.cause == cause] for cause in CAUSES)
+    return [max(ones, key=lambda each: each.degree) for ones in alike if ones]
 
 
 def lengthening(measurements: Iterable[Measurement]) -> float:
     """How many times as long these measurements' times can have become by what disturbed them; 1 where nothing did."""
-    return math.prod(one.factor for one in disturbances(measurements))
+    return math.prod(each.factor for each in disturbances(measurements))
 
 
 def loaded(measurement: Measurement) -> bool:

@@ -16,18 +16,18 @@ def machine() -> Machine:
     """This machine, as seen by this process: its CPU affinity and `CUDA_VISIBLE_DEVICES` count."""
     gpu = nvml.find()
     cpus = physical_cores(_affinity())
-    found = gpu if isinstance(gpu, nvml.Gpu) else None
+    of_gpu = gpu if isinstance(gpu, nvml.Gpu) else None
     return Machine(
-        device="gpu" if found else "cpu",
-        accelerator=found.name if found else str(gpu),
-        driver=found.driver if found else None,
-        accelerator_memory=found.memory if found else None,
+        device="gpu" if of_gpu else "cpu",
+        accelerator=of_gpu.name if of_gpu else str(gpu),
+        driver=of_gpu.driver if of_gpu else None,
+        accelerator_memory=of_gpu.memory if of_gpu else None,
         cpu=_cpu_model(),
         cpus=cpus,
         threads=len(cpus),
         memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0,
         kernel=f"{platform.system()} {platform.release()}",
-        power_limit=found.state().power_limit if found else None,
+        power_limit=of_gpu.state().power_limit if of_gpu else None,
     )
 
 
@@ -49,8 +49,8 @@ def versions(distributions: tuple[str, ...]) -> dict[str, str]:
 
     Each is looked up once in a process, which takes a millisecond: what it has imported stays what it was, too.
     """
-    found = {name: _version(name) for name in distributions}
-    return {name: version for name, version in found.items() if version is not None}
+    installed = {name: _version(name) for name in distributions}
+    return {name: version for name, version in installed.items() if version is not None}
 
 
 @cache

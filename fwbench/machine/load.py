@@ -125,7 +125,7 @@ class OtherLoad:
 
 
 def busy(cpus: int) -> float:
-    """Of the time of so many CPUs the share beyond which other processes disturb what is measured on them."""
+    """The share of the time of so many CPUs beyond which other processes disturb what is measured on them."""
     return min(_SHARE, _PART / cpus)
 
 

@@ -59,19 +59,19 @@ class Gpu:
         """How it stands at this moment."""
         import pynvml
 
-        def ask(query: Callable[..., Any], *arguments: Any, of: Any = self.whole) -> Any:
+        def ask(query: Callable[..., Any], *arguments: Any, of: Any = self.whole, read: Any = None) -> Any:
             try:
-                return query(of, *arguments)
+                answer = query(of, *arguments)
             except pynvml.NVMLError:
                 return None
+            return read(answer) if read else answer
 
-        enforced = ask(pynvml.nvmlDeviceGetEnforcedPowerLimit)
-        default = ask(pynvml.nvmlDeviceGetPowerManagementDefaultLimit)
-        reasons = ask(pynvml.nvmlDeviceGetCurrentClocksEventReasons)
-        utilisation = ask(pynvml.nvmlDeviceGetUtilizationRates, of=self.handle)
-        memory = ask(pynvml.nvmlDeviceGetMemoryInfo, pynvml.nvmlMemory_v2, of=self.handle)
-        persistent = ask(pynvml.nvmlDeviceGetPersistenceMode)
-        ecc = ask(pynvml.nvmlDeviceGetEccMode)
+        def watts(milliwatts: int) -> float:
+            return milliwatts / 1000
+
+        def throttling(bits: int) -> tuple[str, ...]:
+            return tuple(name for bit, name in THROTTLE_REASONS.items() if bits & bit)
+
         graphics = _processes(pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3, self.handle)
         drawing = {process.pid for process in graphics or ()}
         computing = _processes(pynvml.nvmlDeviceGetComputeRunningProcesses_v3, self.handle)
@@ -81,16 +81,16 @@ class Gpu:
             most_clock=ask(pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM),
             most_memory_clock=ask(pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_MEM),
             temperature=ask(pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU),
-            power_limit=None if enforced is None else enforced / 1000,
-            default_power_limit=None if default is None else default / 1000,
-            throttle_reasons=None
-            if reasons is None
-            else tuple(name for bit, name in THROTTLE_REASONS.items() if reasons & bit),
-            utilisation=None if utilisation is None else utilisation.gpu / 100,
-            used_memory=None if memory is None else int(memory.used),
-            persistent=None if persistent is None else bool(persistent),
-            compute_mode=_COMPUTE_MODES.get(ask(pynvml.nvmlDeviceGetComputeMode)),
-            ecc=None if ecc is None else bool(ecc[0]),
+            power_limit=ask(pynvml.nvmlDeviceGetEnforcedPowerLimit, read=watts),
+            default_power_limit=ask(pynvml.nvmlDeviceGetPowerManagementDefaultLimit, read=watts),
+            throttle_reasons=ask(pynvml.nvmlDeviceGetCurrentClocksEventReasons, read=throttling),
+            utilisation=ask(pynvml.nvmlDeviceGetUtilizationRates, of=self.handle, read=lambda rates: rates.gpu / 100),
+            used_memory=ask(
+                pynvml.nvmlDeviceGetMemoryInfo, pynvml.nvmlMemory_v2, of=self.handle, read=lambda info: int(info.used)
+            ),
+            persistent=ask(pynvml.nvmlDeviceGetPersistenceMode, read=bool),
+            compute_mode=ask(pynvml.nvmlDeviceGetComputeMode, read=_COMPUTE_MODES.get),
+            ecc=ask(pynvml.nvmlDeviceGetEccMode, read=lambda modes: bool(modes[0])),
             # A compositor may be listed as both.
             processes=None if computing is None else tuple(each for each in computing if each.pid not in drawing),
             graphics=graphics,
@@ -131,15 +131,15 @@ def answers() -> dict[str, Any]:
             return f"{type(error).__name__}: {error}"
         return str([str(each) for each in answer] if isinstance(answer, list) else answer)
 
-    found: dict[str, Any] = {name: told(f"System{name}") for name in ("GetDriverVersion", "GetCudaDriverVersion_v2")}
+    texts: dict[str, Any] = {name: told(f"System{name}") for name in ("GetDriverVersion", "GetCudaDriverVersion_v2")}
     for index in range(count):
         try:
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         except pynvml.NVMLError as error:
-            found[f"GPU {index}"] = str(error)
+            texts[f"GPU {index}"] = str(error)
         else:
-            found[f"GPU {index}"] = {name: told(f"DeviceGet{name}", handle, *of) for name, of in _ASKED.items()}
-    return found
+            texts[f"GPU {index}"] = {name: told(f"DeviceGet{name}", handle, *of) for name, of in _ASKED.items()}
+    return texts
 
 
 def _processes(query: Callable[[Any], Any], handle: Any) -> tuple[AcceleratorProcess, ...] | None:
@@ -161,10 +161,10 @@ def _processes(query: Callable[[Any], Any], handle: Any) -> tuple[AcceleratorPro
 
 def visible(most: int) -> list[Gpu]:
     """The GPUs that CUDA would use, in its order, up to so many; empty where there is none."""
-    found: list[Gpu] = []
-    while len(found) < most and isinstance(gpu := find(number=len(found)), Gpu):
-        found.append(gpu)
-    return found
+    gpus: list[Gpu] = []
+    while len(gpus) < most and isinstance(gpu := find(number=len(gpus)), Gpu):
+        gpus.append(gpu)
+    return gpus
 
 
 def find(root: Path = Path("/"), number: int = 0) -> Gpu | Absent:

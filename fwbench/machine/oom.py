@@ -30,8 +30,8 @@ def kills(root: Path = Path("/")) -> Kills | None:
     """
     for path in _files(root):
         with suppress(OSError):
-            if found := _COUNT.search(path.read_text(encoding="utf-8")):
-                return Kills(int(found[1]), f"/{path.relative_to(root)}")
+            if match := _COUNT.search(path.read_text(encoding="utf-8")):
+                return Kills(int(match[1]), f"/{path.relative_to(root)}")
     return None
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Peaks:
-    """Of one GPU.
+    """The peaks of one GPU.
 
     Attributes:
         flops: FLOP/s by precision; a precision that it has no instructions for is missing.
@@ -31,7 +31,7 @@ def peaks(accelerator: str) -> Peaks | None:
 
 
 def _tera(fp32: float, tf32: float | None, bf16: float | None, bandwidth: float, source: str) -> Peaks:
-    """Of figures in TFLOP/s and GB/s."""
+    """The peaks, made of figures in TFLOP/s and GB/s."""
     flops = {"fp32": fp32, "tf32": tf32, "bf16": bf16}
     return Peaks({name: value * 1e12 for name, value in flops.items() if value}, bandwidth * 1e9, source)
 

@@ -39,7 +39,7 @@ Array = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class _Best:
+class _Rate:
     """The fastest of some calls: its operations or bytes a second, its size and its library."""
 
     rate: float
@@ -54,26 +54,28 @@ def ceilings(framework: Framework, workload: Workload, clock: Clock) -> dict[str
 
     What cannot be had, as for want of memory, is absent with its reason: what has been timed must not be lost with it.
     """
-    place = f"{cpu_vendor() if workload.device == 'cpu' else 'the GPU'}; {workload.precision}"
-    found: dict[str, Metric] = {}
+    processor = cpu_vendor() if workload.device == "cpu" else "the GPU"
+    metrics: dict[str, Metric] = {}
 
-    def tried(name: str, trial: Callable[[], _Best | None]) -> _Best | None:
+    def tried(name: str, trial: Callable[[], _Rate | None]) -> _Rate | None:
         try:
             best = trial()
         except Exception as error:
-            found[name] = unavailable(f"on {place}", f"{type(error).__name__}: {first_line(error)}")
+            metrics[name] = unavailable(
+                f"on {processor}; {workload.precision}", f"{type(error).__name__}: {first_line(error)}"
+            )
             return None
         if best:
-            found[name] = _metric(best, place)
+            metrics[name] = _metric(best, processor, workload.precision)
         return best
 
     product = tried("matrix_product_rate", lambda: _product(framework, workload, clock))
     if product:
         convolution = tried("compute_ceiling", lambda: _convolution(framework, workload, product.rate, clock))
         if convolution is None or convolution.rate < product.rate:
-            found["compute_ceiling"] = _metric(product, place)
+            metrics["compute_ceiling"] = _metric(product, processor, workload.precision)
     tried("memory_bandwidth", lambda: _copy(framework, workload, clock))
-    return found
+    return metrics
 
 
 def matrices(side: int) -> tuple[Array, Array]:
@@ -99,8 +101,8 @@ def copied(cache: int, memory: int) -> int:
     return min(max(_LEAST, _CACHES * cache), _MOST, memory // _OF_MEMORY)
 
 
-def _product(framework: Framework, workload: Workload, clock: Clock) -> _Best | None:
-    best: _Best | None = None
+def _product(framework: Framework, workload: Workload, clock: Clock) -> _Rate | None:
+    best: _Rate | None = None
     for side in _SIDES[workload.device]:
         operations = 2.0 * side**3
         if best and operations > _LONGEST * best.rate:
@@ -108,12 +110,12 @@ def _product(framework: Framework, workload: Workload, clock: Clock) -> _Best | 
         offered = framework.matrix_product(workload, *matrices(side))
         if offered is None:
             break
-        found = _fastest(offered, operations, f"product of {side} x {side}", clock)
-        best = max(best or found, found, key=lambda one: one.rate)
+        rate = _fastest(offered, operations, f"product of {side} x {side}", clock)
+        best = max(best or rate, rate, key=lambda each: each.rate)
     return best
 
 
-def _convolution(framework: Framework, workload: Workload, rate: float, clock: Clock) -> _Best | None:
+def _convolution(framework: Framework, workload: Workload, rate: float, clock: Clock) -> _Rate | None:
     # The border of zeros is multiplied too.
     operations = 2.0 * _PIXELS**2 * _CHANNELS**2 * _KERNEL**2
     if operations > _LONGEST * rate:
@@ -126,7 +128,7 @@ def _convolution(framework: Framework, workload: Workload, rate: float, clock: C
     return _fastest(offered, images * operations, what, clock)
 
 
-def _copy(framework: Framework, workload: Workload, clock: Clock) -> _Best | None:
+def _copy(framework: Framework, workload: Workload, clock: Clock) -> _Rate | None:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else _MOST * _OF_MEMORY
     size = copied(last_cache(), memory) if workload.device == "cpu" else _MOST
     offered = framework.copy(workload, size // 4)
@@ -135,7 +137,7 @@ def _copy(framework: Framework, workload: Workload, clock: Clock) -> _Best | Non
     return _fastest(offered, 2.0 * size, f"copy of {size / 2**20:.0f} MiB, read and written", clock)
 
 
-def _fastest(offered: Offered, amount: float, what: str, clock: Clock) -> _Best:
+def _fastest(offered: Offered, amount: float, what: str, clock: Clock) -> _Rate:
     """The rate of the fastest of several calls, as every disturbance makes a call slower."""
     call, library = offered
     # The first call starts threads, touches memory, and may tune.
@@ -147,8 +149,9 @@ def _fastest(offered: Offered, amount: float, what: str, clock: Clock) -> _Best:
         call()
         now = clock()
         seconds.append(now - start)
-    return _Best(amount / min(seconds), what, library, len(seconds))
+    return _Rate(amount / min(seconds), what, library, len(seconds))
 
 
-def _metric(best: _Best, place: str) -> Metric:
-    return Metric(best.rate, f"{best.library} on {place} {best.what}, the best of {best.calls}")
+def _metric(best: _Rate, processor: str, precision: str) -> Metric:
+    library, operation = f"{best.library} on {processor}", f"{precision} {best.what}, the best of {best.calls}"
+    return Metric(best.rate, f"{library}; {operation}", library=library, operation=operation)

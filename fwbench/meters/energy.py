@@ -18,6 +18,7 @@ from fwbench.errors import Absent
 from fwbench.frameworks.contract import Program
 from fwbench.machine import nvml
 from fwbench.meters.latency import Clock
+from fwbench.meters.throughput import queued
 from fwbench.record.measurement import Metric, unavailable
 
 # Steps of the counter that a window needs: with fewer it could be off by more than a tenth at either end.
@@ -129,9 +130,9 @@ def counter(
         count: of GPUs from there on, where several compute.
     """
     if device == "gpu" and count > 1:
-        found = [counter(device, powercap, number + index) for index in range(count)]
-        reason = next((each for each in found if isinstance(each, Absent)), None)
-        return reason if reason else SummedCounter([each for each in found if not isinstance(each, Absent)])
+        counters = [counter(device, powercap, number + index) for index in range(count)]
+        reason = next((each for each in counters if isinstance(each, Absent)), None)
+        return reason if reason else SummedCounter([each for each in counters if not isinstance(each, Absent)])
     if device == "gpu":
         gpu = nvml.find(number=number)
         if isinstance(gpu, Absent):
@@ -188,14 +189,14 @@ def moves(
     Args:
         polls: a millisecond apart, at least.
     """
-    last, found = meter.read(), []
+    last, moved = meter.read(), []
     for _ in range(polls):
         sleep(_BETWEEN)
         now = meter.read()
         if now != last:
             last = now
-            found.append((clock(), now))
-    return found
+            moved.append((clock(), now))
+    return moved
 
 
 def too_short(seconds: float, period: Metric) -> str:
@@ -238,19 +239,19 @@ def energy(
     moves = period(meter, clock, sleep)
     reason = too_short(window, moves)
     # The first of several ranks decides; the others make the same calls whatever their own counters say.
-    told = bool(program.agree(not reason))
+    measured = bool(program.agree(not reason))
     if isinstance(meter, str) or reason:
-        if told:
-            _load(program, depth, window, clock)
+        if measured:
+            queued(program, depth, window, clock)
         return _untold(reason, moves)
-    if not told:
+    if not measured:
         return _untold("the first rank has no energy counter, so no rank makes the calls", moves)
     before, start = meter.read(), clock()
     sleep(window)
     idle_power = (meter.read() - before) / (clock() - start)
 
     before = meter.read()
-    calls, seconds = _load(program, depth, window, clock)
+    calls, _, seconds = queued(program, depth, window, clock)
     joules = meter.read() - before
     if meter.fault:
         return _untold(meter.fault, moves)
@@ -266,19 +267,6 @@ def energy(
         "power_load": Metric(joules / seconds, source),
         "energy_period": moves,
     }
-
-
-def _load(program: Program, depth: int, window: float, clock: Clock) -> tuple[int, float]:
-    """Make calls until the window is full; return their number and seconds."""
-    calls, start = 0, clock()
-    while True:
-        for _ in range(depth):
-            program.step()
-        program.wait()
-        calls += depth
-        seconds = clock() - start
-        if program.agree(seconds >= window):
-            return calls, seconds
 
 
 def _untold(reason: str, moves: Metric) -> dict[str, Metric]:

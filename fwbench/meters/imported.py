@@ -18,13 +18,14 @@ def also_imported(lane: Lane, before: Container[str], now: Container[str]) -> li
             that is installed, as TensorFlow does JAX.
         now: names of those that it has now.
     """
-    others = {
-        other.framework: (other.framework, other.distributions[0].replace("-", "_"))
-        for other in LANES.values()
-        if not other.internal and other.framework != lane.framework and other.distributions[0] not in lane.distributions
-    }
+    others: dict[str, str] = {}
+    for other in LANES.values():
+        # Several lanes may need one distribution, as torch and torch-aoti do: it is named once, by the first.
+        if not other.internal and other.distributions[0] not in lane.distributions:
+            others.setdefault(other.distributions[0], other.framework)
+    names = {framework: (framework, distribution.replace("-", "_")) for distribution, framework in others.items()}
     return [
-        framework for framework, names in others.items() if any(name in now and name not in before for name in names)
+        framework for framework, modules in names.items() if any(name in now and name not in before for name in modules)
     ]
 
 

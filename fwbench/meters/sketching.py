@@ -7,6 +7,7 @@ The second run shows how far rounding can carry a right program: every weight mo
 layers draw other numbers. What moves far by that cannot be compared closely; what hardly moves must agree closely.
 """
 
+import functools
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -112,8 +113,7 @@ def of_training(
 
 def _moved(weights: Mapping[str, Array], precision: str) -> Weights:
     """Make each weight some rounding units larger or smaller, by the same choice in every lane."""
-    signs = np.random.default_rng(0).choice(np.array([-1, 1], np.float32), _CHUNK)
-    factors = 1 + np.float32(STEPS[precision] * UNIT[precision]) * signs
+    factors = 1 + np.float32(STEPS[precision] * UNIT[precision]) * _signs()[:_CHUNK]
     moved = {}
     for name, array in weights.items():
         repeated = np.resize(factors, array.size) if array.size > len(factors) else factors[: array.size]
@@ -164,24 +164,32 @@ def _folded(quantity: str, result: Mapping[str, Array] | Array) -> _Folded:
     names = tuple(group[0] if len(group) == 1 else f"{group[0]} ... {group[-1]}" for group in parts)
     # Slots add up: the sum of two groups' slots is that of both groups together.
     slots = np.array([sum(_slots(name, arrays[name]) for name in group) for group in parts])
-    squares = [sum(float(np.vdot(flat, flat)) for flat in _flat(arrays, group)) for group in parts]
+    squares = [sum(_square(arrays[name].ravel()) for name in group) for group in parts]
     return _Folded(names, slots, np.sqrt(squares))
 
 
-def _flat(arrays: Mapping[str, Array], group: Sequence[str]) -> list[Array]:
-    return [arrays[name].ravel().astype(np.float64, copy=False) for name in group]
+def _square(flat: Array) -> float:
+    """The sum of squares, in float64."""
+    return float(np.einsum("i,i->", flat, flat, dtype=np.float64))
 
 
 def _slots(name: str, array: Array) -> NDArray[np.float64]:
     """One array's numbers with random signs, summed slot by slot."""
     flat = array.ravel()
-    rng = np.random.default_rng([zlib.crc32(name.encode()), flat.size])
     slots = np.zeros(_FINE)
+    # Each chunk of each array has another section of the signs.
+    sections = np.random.default_rng([zlib.crc32(name.encode()), flat.size])
     for start in range(0, flat.size, _CHUNK):
         part = flat[start : start + _CHUNK]
-        bits = np.unpackbits(np.frombuffer(rng.bytes(-(-part.size // 8)), np.uint8), count=part.size)
-        signed = np.where(bits, part, -part)
+        first = sections.integers(_CHUNK)
+        signed = part * _signs()[first : first + part.size]
         whole = part.size // _FINE * _FINE
         slots += signed[:whole].reshape(-1, _FINE).sum(0, dtype=np.float64)
         slots[: part.size - whole] += signed[whole:]
     return slots
+
+
+@functools.cache
+def _signs() -> NDArray[np.float32]:
+    """Random signs for two chunks."""
+    return np.random.default_rng(0).choice(np.array([-1, 1], np.float32), 2 * _CHUNK)

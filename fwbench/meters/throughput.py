@@ -33,6 +33,17 @@ def throughput(program: Program, batch_size: int, calls: int, window: float, clo
     Returns:
         Samples per second.
     """
+    done, elapsed, _ = queued(program, calls, window, clock)
+    return Metric(done * batch_size / elapsed, f"{done} calls, one wait every {calls}")
+
+
+def queued(program: Program, calls: int, window: float, clock: Clock) -> tuple[int, float, float]:
+    """Make calls until the window is full, enqueueing so many before each wait.
+
+    Returns:
+        The number of calls; the seconds that the calls took; the seconds from the first call to the end of the last,
+        which include the time in which ranks agreed to go on.
+    """
     step, wait = program.step, program.wait
     done, elapsed = 0, 0.0
     begun = clock()
@@ -41,8 +52,8 @@ def throughput(program: Program, batch_size: int, calls: int, window: float, clo
         for _ in range(calls):
             step()
         wait()
-        elapsed += clock() - start
+        end = clock()
+        elapsed += end - start
         done += calls
-        # Ranks' agreement is not timed, but the window includes it.
-        if program.agree(clock() - begun >= window):
-            return Metric(done * batch_size / elapsed, f"{done} calls, one wait every {calls}")
+        if program.agree(end - begun >= window):
+            return done, elapsed, end - begun

@@ -40,6 +40,13 @@ class Project:
 
 def complete(model: Model) -> Model:
     """The model, with networks from installed lanes in the frameworks for which it names none itself."""
-    brought = lanes.networks(model.name)
     # The model's own networks come first, to keep their order, and again last, to win.
-    return Model.from_json({**model.to_json(), "networks": model.networks | brought | model.networks})
+    networks = model.networks | lanes.networks(model.name) | model.networks
+    derived = {lane.framework: networks[lane.derived] for lane in lanes.LANES.values() if lane.derived in networks}
+    return Model.from_json({**model.to_json(), "networks": networks | derived | networks})
+
+
+def provable(model: Model) -> list[str]:
+    """The frameworks whose networks a proof holds against the reference's: those of a complete model's own."""
+    derived = {lane.framework for lane in lanes.LANES.values() if lane.derived}
+    return [framework for framework in model.networks if framework not in {model.reference, *derived}]

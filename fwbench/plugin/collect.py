@@ -5,14 +5,13 @@ JSON primitives, `suite`, whether a test measures the suite's own models by nami
 settings say in `--fwbench-python`. All that pytest and the user's tests print goes to standard error.
 """
 
-import json
-import os
 import sys
 from typing import Any
 
 import pytest
 
 from fwbench.models import CATALOG, Model
+from fwbench.worker.process.pipes import Pipes
 
 
 class Collector:
@@ -34,9 +33,9 @@ class Collector:
                 continue
             self.suite |= not mark.args
             for model in mark.args:
-                found = CATALOG.get(model) if isinstance(model, str) else model
-                if isinstance(found, Model):
-                    self.named[found.name] = found
+                named = CATALOG.get(model) if isinstance(model, str) else model
+                if isinstance(named, Model):
+                    self.named[named.name] = named
 
 
 def collect(arguments: list[str]) -> dict[str, Any]:
@@ -60,7 +59,4 @@ def collect(arguments: list[str]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    json.dump(collect(sys.argv[1:]), out)
-    out.close()
+    Pipes().send(collect(sys.argv[1:]))

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import fwbench
+from fwbench import git
 from fwbench.machine import Machine
 from fwbench.models import CATALOG
 from fwbench.models.model import Model
@@ -27,7 +28,7 @@ from fwbench.parity.sources import sources
 from fwbench.record.lanes import LANES, RECORDED, Lane
 from fwbench.record.workload import Workload
 from fwbench.suite.selection import Selection
-from fwbench.worker.client import PACKAGE
+from fwbench.worker.client.starting import PACKAGE
 
 # Fields of a selection that change no number, or that workload, protocol, machine or interpreters already hold; all
 # others are settings.
@@ -71,7 +72,7 @@ def conditions(
     models = [project.models[name] for name in dict.fromkeys(workload.model for workload in asked)]
     modules, imported = _followed(models, project)
     repository = _repository(project.root)
-    found = {
+    noted = {
         "profile": selection.protocol.profile,
         "machine": machine.to_json(),
         "settings": {
@@ -91,7 +92,7 @@ def conditions(
         "imported": imported,
     }
     # Through JSON, so that it equals what is read back.
-    copy: dict[str, Any] = json.loads(json.dumps(found))
+    copy: dict[str, Any] = json.loads(json.dumps(noted))
     return copy
 
 
@@ -120,12 +121,12 @@ def of_workload(then: Mapping[str, Any], now: Mapping[str, Any], workload: Workl
     yield from _each(*({n: v for n, v in of["environment"].items() if n.startswith(names)} for of in (then, now)))
     pythons = [of["pythons"].get(lane.framework) for of in (then, now)]
     yield from _each(*({f"interpreter of {lane.framework}": python} for python in pythons))
-    one, other = (of["interpreters"].get(python, {}) for of, python in zip((then, now), pythons, strict=True))
-    yield from _each(*({"Python": found.get("version")} for found in (one, other)))
+    before, after = (of["interpreters"].get(python, {}) for of, python in zip((then, now), pythons, strict=True))
+    yield from _each(*({"Python": found.get("version")} for found in (before, after)))
     imported = now["imported"].get(workload.model, ())
     relevant = {_normal(name) for name in (*lane.distributions, *lane.libraries, *_EVERYWHERE, *imported, lane.package)}
     relevant.discard("fwbench")
-    installed = (found.get("distributions", {}) for found in (one, other))
+    installed = (found.get("distributions", {}) for found in (before, after))
     yield from _each(*({name: of[name] for name in relevant & of.keys()} for of in installed))
 
 
@@ -163,7 +164,7 @@ class _Repository:
 
 def _repository(folder: Path) -> _Repository | None:
     """The repository that contains a folder."""
-    said = _git(folder, "rev-parse", "--show-toplevel", "HEAD")
+    said = git.output(folder, "rev-parse", "--show-toplevel", "HEAD")
     if said is None:
         return None
     top, commit = said.decode(errors="surrogateescape").splitlines()
@@ -181,8 +182,8 @@ def _changes(top: Path, storage: Path) -> str:
     if within.is_relative_to(top) and within != top:
         where.append(f":(exclude,literal){within.relative_to(top).as_posix()}")
     plain = ("--binary", "--no-color", "--no-ext-diff", "--no-textconv", "--submodule=diff")
-    changed = _git(top, "diff", "HEAD", *plain, *where) or b""
-    others = _git(top, "ls-files", "-z", "--others", "--exclude-standard", *where) or b""
+    changed = git.output(top, "diff", "HEAD", *plain, *where) or b""
+    others = git.output(top, "ls-files", "-z", "--others", "--exclude-standard", *where) or b""
     names = sorted(name for name in others.split(b"\0") if name.endswith(_CODE))
     digest = hashlib.sha256(changed)
     for name in names:
@@ -203,16 +204,16 @@ def _package() -> str:
 
 def _loaded(root: Path, repository: _Repository | None, plugins: Iterable[object]) -> dict[str, str]:
     """Digests of the user's files that the tests have loaded and that no commit holds."""
-    told = (PACKAGE, Path(sysconfig.get_paths()["stdlib"]), *((repository.top,) if repository else ()))
+    known = (PACKAGE, Path(sysconfig.get_paths()["stdlib"]), *((repository.top,) if repository else ()))
     # Compared as text: there are thousands of modules, and comparing paths part by part would take long.
-    folders = tuple(os.path.normcase(folder / "_")[:-1] for folder in told)
-    found = {}
+    folders = tuple(os.path.normcase(folder / "_")[:-1] for folder in known)
+    digests = {}
     for file in sorted({getattr(module, "__file__", None) or "" for module in (*sys.modules.values(), *plugins)}):
         path = Path(file)
         if path.is_absolute() and not _INSTALLED & {*path.parts} and not os.path.normcase(path).startswith(folders):
             name = path.relative_to(root) if path.is_relative_to(root) else path
-            found[str(name)] = hashlib.sha256(_contents(path)).hexdigest()[:_DIGITS]
-    return found
+            digests[str(name)] = hashlib.sha256(_contents(path)).hexdigest()[:_DIGITS]
+    return digests
 
 
 def _followed(models: Sequence[Model], project: Project) -> tuple[dict[str, str], dict[str, list[str]]]:
@@ -226,9 +227,9 @@ def _followed(models: Sequence[Model], project: Project) -> tuple[dict[str, str]
         for model in map(complete, models):
             if model != CATALOG.get(model.name):
                 losses = [] if isinstance(model.loss, str) else model.loss.values()
-                found = sources(path for path in (*model.networks.values(), *losses) if ":" in path)
-                files |= found.files
-                imported[model.name] = list(found.distributions)
+                parts = sources(path for path in (*model.networks.values(), *losses) if ":" in path)
+                files |= parts.files
+                imported[model.name] = list(parts.distributions)
     finally:
         sys.path[:] = before
     return files, imported
@@ -239,17 +240,6 @@ def _contents(path: Path) -> bytes:
         return path.read_bytes()
     except OSError:
         return b""
-
-
-def _git(folder: Path, *arguments: str) -> bytes | None:
-    """The output of git; None if it fails or is not installed."""
-    command = ["git", "-C", str(folder), *arguments]
-    try:
-        # Looking at a repository must not rewrite its index.
-        done = subprocess.run(command, capture_output=True, check=True, env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"})
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return done.stdout
 
 
 # Environment
@@ -278,7 +268,7 @@ def interpreter(python: str) -> dict[str, Any]:
         # If the interpreter does not run, the worker reports it.
         # Other code may print something before.
         version, path = json.loads(done.stdout.splitlines()[-1]) if not done.returncode else (None, [])
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for folder in path:
         try:
             names = os.listdir(folder or ".")
@@ -286,10 +276,10 @@ def interpreter(python: str) -> dict[str, Any]:
             continue
         for name in names:
             # The folder's name holds the distribution's name and version; reading each metadata file would take 0.2 s.
-            distribution, dash, told = name.removesuffix(".dist-info").partition("-")
+            distribution, dash, number = name.removesuffix(".dist-info").partition("-")
             if dash and name.endswith(".dist-info"):
-                found.setdefault(_normal(distribution), told)
-    return {"version": version, "distributions": dict(sorted(found.items()))}
+                versions.setdefault(_normal(distribution), number)
+    return {"version": version, "distributions": dict(sorted(versions.items()))}
 
 
 def _normal(name: str) -> str:

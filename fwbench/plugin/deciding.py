@@ -15,13 +15,18 @@ from fwbench.record.workload import Workload
 from fwbench.report import units
 from fwbench.report.answers import together
 from fwbench.report.cases import cases, comparisons
-from fwbench.worker.lanes import Lanes, Round
+from fwbench.worker.turns.lanes import Lanes, Round
 
 Play = Callable[[Sequence[Workload], Callable[[Workload, Round | Fault], None]], object]
 
 # Guesses at the length of a workload's first round: a lane's calls beside its turns; seconds for the servers to start;
 # the time to load a program, as a share of its compile time.
 _CALLS, _START, _LOADING = 6, 3.0, 0.25
+
+
+# Lanes that take turns share light load: twice as much as disturbs one process leaves their ratio as it is
+# (docs/evidence/interference.md).
+_SHARED = 2
 
 
 @dataclass
@@ -71,7 +76,7 @@ class Contest:
                 self.fault, self.over = Fault("here", lane, failure), True
                 return
         self.seconds = found.seconds
-        if found.load > busy(self.cpus):
+        if found.load > _SHARED * busy(self.cpus):
             self.disturbed += 1
             return
         for lane, turns in self.turns.items():

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,9 +23,9 @@ from fwbench.record.lanes import LANES
 from fwbench.record.measurement import WAITING, Measurement
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import TURNS, Protocol
-from fwbench.worker.client import PACKAGE
-from fwbench.worker.lanes import Lanes
-from fwbench.worker.sides import Side
+from fwbench.worker.client.starting import PACKAGE
+from fwbench.worker.turns.lanes import Lanes
+from fwbench.worker.turns.sides import Side
 
 
 @dataclass
@@ -60,6 +61,22 @@ class Made:
             self.benchmark.stats.stats.update(seconds)
         if session.unkept:
             raise pytest.Session.Interrupted(session.unkept)
+
+
+def go_on(
+    made: Sequence[Made], session: Session, gate: Gate | None, project: Project, progress: Progress, begun: float
+) -> None:
+    """Measure disturbed workloads again and let lanes take turns, after every test has its measurement.
+
+    Args:
+        begun: when the run began, as a moment of `time.monotonic`.
+    """
+    if session.caches is None:
+        measure_again(made, session, gate, progress, math.inf)
+        return
+    last, end = turns(begun, session.selection.minutes)
+    measure_again(made, session, gate, progress, last)
+    take_turns(made, session, project, progress, end)
 
 
 def turns(begun: float, minutes: float) -> tuple[float, float]:

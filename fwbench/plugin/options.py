@@ -3,7 +3,7 @@
 import argparse
 import importlib
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +60,135 @@ class _Optional(argparse.Action):
         setattr(namespace, self.dest, values)
 
 
+_SELECTION: Mapping[str, dict[str, Any]] = {
+    "--fwbench-profile": {
+        "metavar": "PROFILE",
+        "choices": _Choices("fwbench.suite.profiles", "PROFILES"),
+        "help": "How much to measure: %(choices)s. Default: quick.",
+    },
+    "--fwbench-study": {
+        "metavar": "STUDY",
+        "choices": _Choices("fwbench.suite.studies", "STUDIES"),
+        "help": "Measure a published study instead of the profile's suite: %(choices)s. Other options change its "
+        "settings.",
+    },
+    "--fwbench-frameworks": {
+        "metavar": "LANES",
+        "help": "Comma-separated lanes, such as torch,jax; `fwbench list` names them. Default: the profile's.",
+    },
+    "--fwbench-models": {
+        "metavar": "MODELS",
+        "help": "Comma-separated models: the suite's, which `fwbench list` names, and those of your tests. Default: "
+        "all.",
+    },
+    "--fwbench-batch-sizes": {
+        "metavar": "SIZES",
+        "help": "Comma-separated batch sizes. Default: the profile's.",
+    },
+    "--fwbench-devices": {
+        "metavar": "NUMBERS",
+        "help": "Comma-separated numbers of devices over which inference and training are spread (data parallelism): "
+        "GPUs, or on a CPU processes with cores of their own. Default: 1.",
+    },
+    "--fwbench-precision": {
+        "metavar": "PRECISIONS",
+        "help": "Comma-separated arithmetic: fp32, tf32, bf16. Default: fp32 (IEEE everywhere).",
+    },
+    "--fwbench-set": {
+        "metavar": "FIELD=VALUES",
+        "action": "append",
+        "default": [],
+        "choices": _Fields("fwbench.suite.selection", "SETTINGS"),
+        "help": "Settings of what is measured, as in seed=0,1,2 or optimizer=sgd; each of several values is measured. "
+        "Fields: %(choices)s (docs/options.md). May be repeated.",
+    },
+    "--fwbench-threads": {
+        "type": int,
+        "metavar": "N",
+        "help": "Threads of every lane. Default: one per physical core; one in a duet on a CPU, where threads that "
+        "wait for each other would suffer most from other load.",
+    },
+    "--fwbench-minutes": {
+        "type": float,
+        "metavar": "MINUTES",
+        "help": "The run's minutes. When all is measured, the lanes of a workload take turns in fresh processes, "
+        "until they are told apart or are equal within 5%%, or these minutes are over. Default: the profile's, 6 in "
+        "quick; with 0 no lanes take turns.",
+    },
+    "--fwbench-python": {
+        "metavar": "FRAMEWORK=PATH",
+        "action": "append",
+        "default": [],
+        "help": "Interpreter of a framework's workers and proofs, such as jax=/opt/jax/bin/python, where its packages "
+        "have an environment of their own. May be repeated.",
+    },
+    "--fwbench-workers": {
+        "metavar": "ENGINE",
+        "help": "Spread the benchmarks over the accelerators of a cluster or of this machine, each of which measures "
+        "one at a time. What reaches them is a package: fwbench-ray, for example, is the engine `ray`.",
+    },
+    "--fwbench-resume": {
+        "metavar": "JOURNAL",
+        "nargs": "?",
+        "const": True,
+        "action": _Optional,
+        "help": "Go on with a run that was ended: take from its journal what was measured under the same machine, "
+        "code, versions and settings, and measure the rest. Default: the newest journal in the storage.",
+    },
+}
+
+_GATES: Mapping[str, dict[str, Any]] = {
+    "--fwbench-against": {
+        "metavar": "REVISION|PYTHON",
+        "help": "Measure in turns with a git revision of this project, or with another interpreter's frameworks, and "
+        "fail where this one is slower.",
+    },
+    "--fwbench-gate": {
+        "metavar": "allow-mismatch",
+        "nargs": "?",
+        "const": True,
+        "action": _Optional,
+        "help": "Fail where a benchmark is worse than in the record of --benchmark-compare=PATH, or is missing; with "
+        "allow-mismatch, compare also with records of other machines, settings or profiles.",
+    },
+    "--fwbench-fail": {
+        "metavar": "METRIC:PERCENT[+AMOUNT]",
+        "action": "append",
+        "default": [],
+        # argparse formats help texts, so that a single % is an error.
+        "help": "How much of a change fails a gate, as in latency:5%% or peak_memory:2%%+1MiB; metrics: latency, "
+        "cpu_time, throughput, peak_memory, program_memory, compile_time, energy. May be repeated; a test's own is "
+        "its marker fwbench_fail. `different`, with or without a gate, fails a run in which two lanes do not compute "
+        "the same.",
+    },
+    "--fwbench-summary": {
+        "type": Path,
+        "metavar": "FILE",
+        "help": "Write the findings of a gate as Markdown, for a comment on a pull request; as JSON where FILE ends "
+        "in .json.",
+    },
+    "--fwbench-programs-only": {
+        "metavar": "GPU",
+        "nargs": "?",
+        "const": True,
+        "action": _Optional,
+        "help": "Time nothing: build and compile each program and take its fingerprint; with "
+        "--benchmark-compare=PATH, fail where it is not the one in that record or journal. GPU (a100, b200, h100 or "
+        "h200) compiles for that one, on a machine without it; JAX needs the extra fwbench[target] for it.",
+    },
+}
+
+
 def add_options(parser: pytest.Parser) -> None:
     """Declare fwbench's options; pytest-benchmark's own are not repeated.
 
     No option has a default, so that an option that was given can be told from one that was not.
     """
-    _add_selection(parser.getgroup("fwbench", "fwbench: what to measure, and how much"))
-    _add_gates(parser.getgroup("fwbench-gate", "fwbench: what fails a run"))
+    selection = parser.getgroup("fwbench", "fwbench: what to measure, and how much")
+    gates = parser.getgroup("fwbench-gate", "fwbench: what fails a run")
+    for group, options in ((selection, _SELECTION), (gates, _GATES)):
+        for name, keywords in options.items():
+            group.addoption(name, **keywords)
 
 
 def given(config: pytest.Config) -> bool:
@@ -76,138 +198,4 @@ def given(config: pytest.Config) -> bool:
         value is not None and value is not False and value != []
         for name, value in vars(config.option).items()
         if name.startswith("fwbench_")
-    )
-
-
-def _add_selection(group: pytest.OptionGroup) -> None:
-    group.addoption(
-        "--fwbench-profile",
-        metavar="PROFILE",
-        choices=_Choices("fwbench.suite.profiles", "PROFILES"),
-        help="How much to measure: %(choices)s. Default: quick.",
-    )
-    group.addoption(
-        "--fwbench-study",
-        metavar="STUDY",
-        choices=_Choices("fwbench.suite.studies", "STUDIES"),
-        help="Measure a published study instead of the profile's suite: %(choices)s. Other options change "
-        "its settings.",
-    )
-    group.addoption(
-        "--fwbench-frameworks",
-        metavar="LANES",
-        help="Comma-separated lanes, such as torch,jax; `fwbench list` names them. Default: the profile's.",
-    )
-    group.addoption(
-        "--fwbench-models",
-        metavar="MODELS",
-        help="Comma-separated models: the suite's, which `fwbench list` names, and those of your tests. Default: all.",
-    )
-    group.addoption(
-        "--fwbench-batch-sizes", metavar="SIZES", help="Comma-separated batch sizes. Default: the profile's."
-    )
-    group.addoption(
-        "--fwbench-devices",
-        metavar="NUMBERS",
-        help="Comma-separated numbers of devices over which inference and training are spread (data parallelism): "
-        "GPUs, or on a CPU processes with cores of their own. Default: 1.",
-    )
-    group.addoption(
-        "--fwbench-precision",
-        metavar="PRECISIONS",
-        help="Comma-separated arithmetic: fp32, tf32, bf16. Default: fp32 (IEEE everywhere).",
-    )
-    group.addoption(
-        "--fwbench-set",
-        metavar="FIELD=VALUES",
-        action="append",
-        default=[],
-        choices=_Fields("fwbench.suite.selection", "SETTINGS"),
-        help="Settings of what is measured, as in seed=0,1,2 or optimizer=sgd; each of several values is measured. "
-        "Fields: %(choices)s (docs/options.md). May be repeated.",
-    )
-    group.addoption(
-        "--fwbench-threads",
-        type=int,
-        metavar="N",
-        help="Threads of every lane. Default: one per physical core; one in a duet on a CPU, where threads that wait "
-        "for each other would suffer most from other load.",
-    )
-    group.addoption(
-        "--fwbench-minutes",
-        type=float,
-        metavar="MINUTES",
-        help="The run's minutes. When all is measured, the lanes of a workload take turns in fresh processes, until "
-        "they are told apart or are equal within 5%%, or these minutes are over. Default: the profile's, 6 in quick; "
-        "with 0 no lanes take turns.",
-    )
-    group.addoption(
-        "--fwbench-python",
-        metavar="FRAMEWORK=PATH",
-        action="append",
-        default=[],
-        help="Interpreter of a framework's workers and proofs, such as jax=/opt/jax/bin/python, where its packages "
-        "have an environment of their own. May be repeated.",
-    )
-    group.addoption(
-        "--fwbench-workers",
-        metavar="ENGINE",
-        choices=["ray"],
-        help="Spread the benchmarks over the accelerators of a Ray cluster, each of which measures one at a time: the "
-        "cluster of RAY_ADDRESS, or else this machine alone. Needs the extra fwbench[ray].",
-    )
-    group.addoption(
-        "--fwbench-resume",
-        metavar="JOURNAL",
-        nargs="?",
-        const=True,
-        action=_Optional,
-        help="Go on with a run that was ended: take from its journal what was measured under the same machine, code, "
-        "versions and settings, and measure the rest. Default: the newest journal in the storage.",
-    )
-
-
-def _add_gates(group: pytest.OptionGroup) -> None:
-    group.addoption(
-        "--fwbench-against",
-        metavar="REVISION|PYTHON",
-        help="Measure in turns with a git revision of this project, or with another interpreter's frameworks, and fail "
-        "where this one is slower.",
-    )
-    group.addoption(
-        "--fwbench-gate",
-        metavar="allow-mismatch",
-        nargs="?",
-        const=True,
-        action=_Optional,
-        help="Fail where a benchmark is worse than in the record of --benchmark-compare=PATH, or is missing; with "
-        "allow-mismatch, compare also with records of other machines, settings or profiles.",
-    )
-    group.addoption(
-        "--fwbench-fail",
-        metavar="METRIC:PERCENT[+AMOUNT]",
-        action="append",
-        default=[],
-        # argparse formats help texts, so that a single % is an error.
-        help="How much of a change fails a gate, as in latency:5%% or peak_memory:2%%+1MiB; metrics: latency, "
-        "cpu_time, throughput, peak_memory, program_memory, compile_time, energy. May be repeated; a test's own is its "
-        "marker fwbench_fail. `different`, with or without a gate, fails a run in which two lanes do not compute the "
-        "same.",
-    )
-    group.addoption(
-        "--fwbench-summary",
-        type=Path,
-        metavar="FILE",
-        help="Write the findings of a gate as Markdown, for a comment on a pull request; as JSON where FILE ends in "
-        ".json.",
-    )
-    group.addoption(
-        "--fwbench-programs-only",
-        metavar="GPU",
-        nargs="?",
-        const=True,
-        action=_Optional,
-        help="Time nothing: build and compile each program and take its fingerprint; with --benchmark-compare=PATH, "
-        "fail where it is not the one in that record or journal. GPU (a100, b200, h100 or h200) compiles for that one, "
-        "on a machine without it; JAX needs the extra fwbench[target] for it.",
     )

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from fwbench.compare.statistics import SCREENING
 from fwbench.errors import UserError
 from fwbench.machine import Machine
 from fwbench.machine.disturbances import loaded
@@ -25,6 +26,7 @@ from fwbench.record.workload import Workload
 from fwbench.report import units
 from fwbench.suite.costs import cost, start
 from fwbench.suite.profiles import Protocol
+from fwbench.worker.turns.pairs import Pairs
 
 # This machine's newest journals are read until they know every workload: at most so many, and so many bytes in all.
 _JOURNALS = 5
@@ -40,10 +42,6 @@ _STEADY_CALLS = 2
 
 # Seconds of work assumed to have been planned rightly, so that one small benchmark corrects little.
 _PRIOR = 10.0
-
-# Pairs of processes in a duet's screening, and seconds of turns in each.
-_PAIRS = 3
-_TURNS = (1.0, 8.0)
 
 
 @dataclass(frozen=True)
@@ -106,10 +104,10 @@ def known(
             record = read(path)
             if record.machine is None or record.machine.differences(machine):
                 continue
-            found = {m.workload: m for m in record.measurements if m.workload in missing and tells(m)}
-            missing -= found.keys()
-            measured |= found
-            made = made or (record.made if found else None)
+            newest = {m.workload: m for m in record.measurements if m.workload in missing and tells(m)}
+            missing -= newest.keys()
+            measured |= newest
+            made = made or (record.made if newest else None)
     return Known(measured, made)
 
 
@@ -139,17 +137,19 @@ def plan(
     for name, (workload, protocol) in benchmarks.items():
         measured = known.measured.get(workload)
         if duet:
-            found = _of_duet(workload, measured, threads)
+            estimate = _of_duet(workload, measured, threads)
         else:
-            found = _of_record(workload, protocol, measured, metered) if measured else None
-            found = found or _of_table(workload, protocol, threads, metered)
-            if found and not protocol.programs:
-                found = dataclasses.replace(found, windows=processes * found.windows, work=processes * found.work)
-        if found and workload.lane not in lanes:
+            estimate = _of_record(workload, protocol, measured, metered) if measured else None
+            estimate = estimate or _of_table(workload, protocol, threads, metered)
+            if estimate and not protocol.programs:
+                estimate = dataclasses.replace(
+                    estimate, windows=processes * estimate.windows, work=processes * estimate.work
+                )
+        if estimate and workload.lane not in lanes:
             # The first benchmark of a lane waits for its server.
-            found = dataclasses.replace(found, work=found.work + start(workload))
+            estimate = dataclasses.replace(estimate, work=estimate.work + start(workload))
         lanes.add(workload.lane)
-        estimates[name] = found
+        estimates[name] = estimate
     return Plan(estimates, known.made, duet=duet, at_once=at_once)
 
 
@@ -212,12 +212,11 @@ def _of_duet(workload: Workload, measured: Measurement | None, threads: int) -> 
         pairs = measured.duet.get("screening", ())
         return Estimate(workload.lane, 0.0, sum(pair["seconds"] for pair in pairs), recorded=True)
     assumed = cost(workload, threads)
-    if assumed is None:
+    # Epochs are too long to take turns.
+    if assumed is None or workload.mode == "fit":
         return None
-    shortest, longest = _TURNS
-    # Four placings of four blocks of four turns; a slow program has two rounds in each turn.
-    turns = min(longest, max(shortest, 4 * 4 * 4 * 2 * assumed.call))
-    return Estimate(workload.lane, _PAIRS * turns, _PAIRS * 2 * assumed.ready, recorded=False)
+    turns = Pairs.amounts.turns(assumed.call, seats=2)
+    return Estimate(workload.lane, SCREENING * turns, SCREENING * 2 * assumed.ready, recorded=False)
 
 
 class Plan:
@@ -252,7 +251,9 @@ class Plan:
     @property
     def left(self) -> float:
         """Seconds until the run ends, as far as they are known."""
-        each = [found.windows + found.work * self._factor(found) for found in self.pending.values() if found]
+        each = [
+            estimate.windows + estimate.work * self._factor(estimate) for estimate in self.pending.values() if estimate
+        ]
         # The run lasts at least as long as its longest benchmark.
         return max(sum(each) / self._at_once, *each, 0.0)
 
@@ -263,11 +264,11 @@ class Plan:
             name: its test's id; a test that was not planned changes nothing.
             seconds: how long it took; None if it was not measured to its end.
         """
-        found = self.pending.pop(name, None)
-        if found and seconds is not None:
-            key = (found.recorded, found.lane)
-            self._planned[key] = self._planned.get(key, 0.0) + found.work
-            self._taken[key] = self._taken.get(key, 0.0) + max(0.0, seconds - found.windows)
+        estimate = self.pending.pop(name, None)
+        if estimate and seconds is not None:
+            key = (estimate.recorded, estimate.lane)
+            self._planned[key] = self._planned.get(key, 0.0) + estimate.work
+            self._taken[key] = self._taken.get(key, 0.0) + max(0.0, seconds - estimate.windows)
 
     def _factor(self, found: Estimate) -> float:
         """The ratio of taken to planned work of this source and lane; of other lanes if this lane has none."""
@@ -283,27 +284,27 @@ class Plan:
 
     def told(self) -> str:
         """A line for the start of the run: how long it will take, and how that is known."""
-        found = [estimate for estimate in self.pending.values() if estimate]
-        count, recorded = len(self.pending), sum(estimate.recorded for estimate in found)
+        estimates = [estimate for estimate in self.pending.values() if estimate]
+        count, recorded = len(self.pending), sum(estimate.recorded for estimate in estimates)
         benchmarks = f"fwbench: {count} benchmark{'s' if count > 1 else ''}{' in a duet' if self._duet else ''}"
-        if not found:
+        if not estimates:
             return f"{benchmarks}, whose length is not known"
         sources = []
         if recorded and self._made:
             local = self._made.astimezone()
             of = f"{recorded} " if recorded < count else ""
             sources.append(f"{of}from the record of {local.day} {local:%b %Y}")
-        if recorded < len(found):
-            of = f"{len(found) - recorded} " if len(found) - recorded < count else ""
+        if recorded < len(estimates):
+            of = f"{len(estimates) - recorded} " if len(estimates) - recorded < count else ""
             sources.append(f"{of}from rough figures, as no record of this machine has them")
-        if len(found) < count:
-            sources.append(f"without {count - len(found)} whose length is not known")
-        least = "at least" if self._duet or len(found) < count else "about"
+        if len(estimates) < count:
+            sources.append(f"without {count - len(estimates)} whose length is not known")
+        least = "at least" if self._duet or len(estimates) < count else "about"
         return f"{benchmarks}, {least} {units.duration(self.left)} ({'; '.join(sources)})"
 
     def left_told(self) -> str:
         """The time left, for the progress line; empty if nothing is known."""
-        known = [found is not None for found in self.pending.values()]
-        if self._duet or not any(known):
+        are_known = [estimate is not None for estimate in self.pending.values()]
+        if self._duet or not any(are_known):
             return ""
-        return f"{'' if all(known) else 'over '}{units.duration(self.left)} left"
+        return f"{'' if all(are_known) else 'over '}{units.duration(self.left)} left"

@@ -1,10 +1,10 @@
 """`--fwbench-workers`: the accelerators over which a run is spread."""
 
-import importlib.util
-
 import pytest
 
-from fwbench.worker.pool import Pool
+from fwbench import engines
+from fwbench.engines.pool import Pool
+from fwbench.gates.options import refuse_idle
 
 OPTION = "--fwbench-workers"
 
@@ -13,10 +13,10 @@ def pool(config: pytest.Config) -> Pool | None:
     """The pool that the options ask for; it ends with pytest.
 
     Raises:
-        pytest.UsageError: the run cannot be spread, or Ray is not installed; one sentence.
-        UserError: the cluster cannot be used; one sentence.
+        pytest.UsageError: the run cannot be spread, or the engine cannot be used; one sentence.
     """
-    if config.getoption("fwbench_workers") is None or hasattr(config, "workerinput"):
+    name = config.getoption("fwbench_workers")
+    if name is None or hasattr(config, "workerinput"):
         return None
     if config.getoption("fwbench_against") is not None:
         raise pytest.UsageError(
@@ -29,18 +29,9 @@ def pool(config: pytest.Config) -> Pool | None:
             f"{OPTION} cannot work with --fwbench-devices {devices}: each benchmark has one accelerator of the pool. "
             "Leave one of them out."
         )
-    for option in ("disable", "skip"):
-        if config.getoption(f"benchmark_{option}"):
-            raise pytest.UsageError(f"--benchmark-{option} measures nothing that {OPTION} could spread: leave it out.")
     if config.getoption("dist", "no") != "no":
         raise pytest.UsageError(f"{OPTION} cannot work with -n/--dist: it spreads the benchmarks itself; leave out -n.")
-    if importlib.util.find_spec("ray") is None:
-        raise pytest.UsageError(
-            f'{OPTION} ray needs Ray, which is not installed here: `pip install "fwbench[ray]"`, on every node.'
-        )
-    # Imported only here, as Ray takes a second.
-    from fwbench.worker.ray import Ray
-
-    found = Pool(Ray())
-    config.add_cleanup(found.close)
-    return found
+    refuse_idle(config, OPTION, "spread")
+    spread = Pool(engines.load(name))
+    config.add_cleanup(spread.close)
+    return spread

@@ -3,8 +3,12 @@
 import itertools
 from typing import Any
 
+import pytest
+
 from fwbench.record.measurement import Measurement
 from fwbench.record.workload import Workload
+
+_CLOCK = pytest.StashKey["ReplayClock"]()
 
 
 class ReplayClock:
@@ -28,20 +32,32 @@ def group(workload: Workload) -> str:
 
 def rename(benchmark: Any, measurement: Measurement) -> None:
     """Rename a benchmark whose batch was too large after the batch that was measured, to tell the two apart."""
-    asked, found = measurement.asked, measurement.workload
-    if asked == found:
+    asked, measured = measurement.asked, measurement.workload
+    if asked == measured:
         return
     for name in ("name", "fullname", "param"):
-        setattr(benchmark, name, getattr(benchmark, name).replace(asked.id, found.id))
+        setattr(benchmark, name, getattr(benchmark, name).replace(asked.id, measured.id))
     if benchmark.group == group(asked):
-        benchmark.group = group(found)
+        benchmark.group = group(measured)
     # fwbench's parameter has the longer name if the test has a `batch_size` of its own.
     ours = next(name for name in ("fwbench_batch_size", "batch_size") if name in benchmark.params)
-    benchmark.params = {**benchmark.params, ours: found.batch_size}
+    benchmark.params = {**benchmark.params, ours: measured.batch_size}
 
 
-def replay(measurement: Measurement, benchmark: Any, clock: ReplayClock) -> None:
-    """Replay the samples (s) as the rounds of a benchmark whose timer is this clock."""
+def equip(item: pytest.Item, workload: Workload) -> None:
+    """Give a test the clock by which its workload's samples are replayed, and its place in pytest-benchmark's table."""
+    clock = item.stash[_CLOCK] = ReplayClock()
+    # pytest-benchmark reads only the closest marker, so this one repeats what the test's own says.
+    marker = item.get_closest_marker("benchmark")
+    kwargs = {"group": group(workload), **(marker.kwargs if marker else {}), "timer": clock}
+    item.add_marker(pytest.mark.benchmark(**kwargs), append=False)
+
+
+def replay(measurement: Measurement, item: pytest.Item, benchmark: Any) -> None:
+    """Replay the samples (s) as the rounds of the test's benchmark, and store the rest of the record beside them."""
+    rename(benchmark, measurement)
+    benchmark.extra_info.update(extra_info(measurement))
+    clock = item.stash[_CLOCK]
     # Cycled, as cProfile makes one call more than there are rounds.
     samples = itertools.cycle(measurement.samples)
 

@@ -11,6 +11,7 @@ import pytest
 
 from fwbench.errors import UserError
 from fwbench.gates import Gate
+from fwbench.gates.options import refuse_idle
 from fwbench.plugin import conditions
 from fwbench.plugin.session import unkept
 from fwbench.record import journal
@@ -55,13 +56,10 @@ class Resumed:
 
     def lines(self) -> list[str]:
         """Lines for the terminal: how many are taken from which journal, and why not the others."""
-        if self.path is None:
-            return [f"{OPTION}: there is no journal yet, so everything is measured"]
-        if self.differences:
-            return [f"nothing is taken from {_shown(self.path)}: {_few(self.differences)}", *self.notes]
         count = f"{len(self.taken)} of {len(self.asked)} benchmark{'s' * (len(self.asked) > 1)}"
         left = ", ".join(f"{number} ({why})" for why, number in self.left.items())
-        return [f"{count} taken from {_shown(self.path)}{f'; measured: {left}' if left else ''}", *self.notes]
+        line = _line("journal", self.path, count, self.differences)
+        return [f"{line}; measured: {left}" if left else line, *self.notes]
 
 
 def refuse(config: pytest.Config) -> None:
@@ -70,24 +68,16 @@ def refuse(config: pytest.Config) -> None:
     Raises:
         pytest.UsageError: it measures nothing, runs in parallel, or is given no journal's name; one sentence.
     """
-    asked = config.getoption("fwbench_resume")
-    if asked is None:
+    named = config.getoption("fwbench_resume")
+    if named is None:
         return
     arguments = (str(argument).partition("=") for argument in config.invocation_params.args)
-    named = [name for option, _, name in arguments if option == OPTION and name]
-    if named and asked is True:
+    names = [name for option, _, name in arguments if option == OPTION and name]
+    if names and named is True:
         raise pytest.UsageError(
-            f"{OPTION}: {named[-1]} is no journal of fwbench: name a file, or leave out the = for the newest."
+            f"{OPTION}: {names[-1]} is no journal of fwbench: name a file, or leave out the = for the newest."
         )
-    for option in ("disable", "skip"):
-        if config.getoption(f"benchmark_{option}"):
-            raise pytest.UsageError(
-                f"--benchmark-{option} measures nothing that {OPTION} could go on with: leave it out."
-            )
-    if config.getoption("dist", "no") != "no":
-        raise pytest.UsageError(
-            f"{OPTION} cannot work with -n/--dist: benchmarks do not run in parallel; leave out -n."
-        )
+    refuse_idle(config, OPTION, "go on with")
 
 
 def go_on(
@@ -109,35 +99,28 @@ def go_on(
     if python := against.get("interpreter"):
         against["installed"] = conditions.interpreter(python)
     now = json.loads(json.dumps({**now, "against": against}))
-    kept = Journal(storage / "duets", now)
+    pairs = Journal(storage / "duets", now)
 
     def keep(record: Mapping[str, Any]) -> None:
         try:
-            kept.append(record)
+            pairs.append(record)
         except OSError as error:
             raise UserError(unkept(error)) from None
 
-    path = Path(str(named)) if isinstance(named, str) else journal.newest(storage / "duets") if named else None
-    records: list[dict[str, Any]] = []
-    differences: list[str] = []
+    path = None if named is None else _path(named, storage / "duets")
     try:
-        if path:
-            records, differences = _kept(path, now, asked)
+        records, differences = _pairs(path, now, asked) if path else ([], [])
         gate.go_on(records, keep)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise pytest.UsageError(f"{OPTION}: {path} is no journal of a duet ({error}): leave the option out.") from None
-    if differences and named is not True:
-        raise pytest.UsageError(f"{OPTION}: nothing can be taken from {path}: {_few(differences)}. Leave it out.")
+    _refuse_useless(named, path, differences)
     if records:
-        kept.begin(records)
-    if not path:
-        return kept, [f"{OPTION}: there is no journal of a duet yet, so everything is measured"] if named else []
-    if differences:
-        return kept, [f"nothing is taken from {_shown(path)}: {_few(differences)}"]
-    return kept, [f"{len(records)} pair{'s' * (len(records) != 1)} taken from {_shown(path)}"]
+        pairs.begin(records)
+    count = f"{len(records)} pair{'s' * (len(records) != 1)}"
+    return pairs, [] if named is None else [_line("journal of a duet", path, count, differences)]
 
 
-def _kept(path: Path, now: Mapping[str, Any], asked: Asked) -> tuple[list[dict[str, Any]], list[str]]:
+def _pairs(path: Path, now: Mapping[str, Any], asked: Asked) -> tuple[list[dict[str, Any]], list[str]]:
     """The records of a gate's journal, none if its conditions differ; and how they differ.
 
     Raises:
@@ -163,28 +146,22 @@ def resume(named: str | bool, storage: Path, now: Mapping[str, Any], asked: Aske
     Raises:
         pytest.UsageError: the path leads to no journal, or to one of which nothing could be taken, whatever it holds.
     """
-    if named == "":
-        raise pytest.UsageError(f"{OPTION} names no journal: leave out the = for the newest one.")
-    path = journal.newest(storage / "journal") if named is True else Path(str(named))
+    path = _path(named, storage / "journal")
     if path is None:
         return Resumed(None, asked)
     try:
-        found = _taken(path, now, asked)
+        resumed = _taken(path, now, asked)
     except OSError as error:
         raise pytest.UsageError(
             f"{OPTION}: {path} cannot be read ({error.strerror}): name one of {storage / 'journal'}, or none for the "
             "newest."
         ) from None
     except UserError as error:
-        found = Resumed(path, asked, differences=[str(error)])
+        resumed = Resumed(path, asked, differences=[str(error)])
     except (AttributeError, KeyError, TypeError):
-        found = Resumed(path, asked, differences=["its first line is damaged, or of another version of fwbench"])
-    if found.differences and named is not True:
-        raise pytest.UsageError(
-            f"{OPTION}: nothing can be taken from {path}: {_few(found.differences)}. Leave the option out to measure "
-            "everything."
-        )
-    return found
+        resumed = Resumed(path, asked, differences=["its first line is damaged, or of another version of fwbench"])
+    _refuse_useless(named, path, resumed.differences)
+    return resumed
 
 
 def _taken(path: Path, now: Mapping[str, Any], asked: Asked) -> Resumed:
@@ -198,11 +175,8 @@ def _taken(path: Path, now: Mapping[str, Any], asked: Asked) -> Resumed:
     if not header:
         raise UserError("it is no journal of fwbench")
     record = read(path)
-    if "code" not in header:
-        differences = ["it was made by an fwbench that did not yet write down the code and the versions"]
-    else:
-        differences = list(conditions.of_run(header, now))
-    if differences:
+    unwritten = "it was made by an fwbench that did not yet write down the code and the versions"
+    if differences := list(conditions.of_run(header, now)) if "code" in header else [unwritten]:
         return Resumed(path, asked, differences=differences, notes=record.notes)
     taken: dict[str, Measurement] = {}
     left: Counter[str] = Counter()
@@ -224,26 +198,52 @@ def _matched(measurements: Sequence[Measurement], asked: Asked) -> Iterator[tupl
     for measurement in measurements:
         of_workload.setdefault(measurement.asked, []).append(measurement)
     tests = Counter(workload for workload, _ in asked.values())
-    left = {workload: iter(found[-tests[workload] :]) for workload, found in of_workload.items() if tests[workload]}
+    left = {workload: iter(made[-tests[workload] :]) for workload, made in of_workload.items() if tests[workload]}
     for test, (workload, _) in asked.items():
         yield test, next(left.get(workload, iter(())), None)
 
 
 def _unlike(
-    found: Measurement, protocol: Protocol, then: Mapping[str, Any], now: Mapping[str, Any], workload: Workload
+    earlier: Measurement, protocol: Protocol, then: Mapping[str, Any], now: Mapping[str, Any], workload: Workload
 ) -> Iterator[str]:
     """Why a measurement differs from what this run would make."""
-    if found.failure:
-        yield f"{found.failure.kind} then, and what failed is measured again"
+    if earlier.failure:
+        yield f"{earlier.failure.kind} then, and what failed is measured again"
         return
-    if found.duet:
+    if earlier.duet:
         yield "measured in a duet then"
         return
     wanted = protocol.to_json()
-    for name in sorted(wanted.keys() | found.protocol.keys()):
-        if wanted.get(name) != found.protocol.get(name):
-            yield f"{name} {found.protocol.get(name)} then, {wanted.get(name)} now"
+    for name in sorted(wanted.keys() | earlier.protocol.keys()):
+        if wanted.get(name) != earlier.protocol.get(name):
+            yield f"{name} {earlier.protocol.get(name)} then, {wanted.get(name)} now"
     yield from conditions.of_workload(then, now, workload)
+
+
+def _path(named: str | bool, folder: Path) -> Path | None:
+    if named == "":
+        raise pytest.UsageError(f"{OPTION} names no journal: leave out the = for the newest one.")
+    return journal.newest(folder) if named is True else Path(str(named))
+
+
+def _refuse_useless(named: str | bool | None, path: Path | None, differences: Sequence[str]) -> None:
+    """Refuse a journal that somebody has named and of which nothing can be taken."""
+    if differences and named is not True:
+        raise pytest.UsageError(
+            f"{OPTION}: nothing can be taken from {path}: {_few(differences)}. Leave the option out to measure "
+            "everything."
+        )
+
+
+def _line(kind: str, path: Path | None, count: str, differences: Sequence[str]) -> str:
+    """How much is taken from a journal of this kind, or why nothing is."""
+    if path is None:
+        return f"{OPTION}: there is no {kind} yet, so everything is measured"
+    return (
+        f"nothing is taken from {_shown(path)}: {_few(differences)}"
+        if differences
+        else f"{count} taken from {_shown(path)}"
+    )
 
 
 def _few(phrases: Sequence[str], most: int = 3) -> str:

@@ -6,7 +6,6 @@ pytest's own process imports no framework; a worker measures, and its samples ar
 
 import dataclasses
 import functools
-import math
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -24,30 +23,22 @@ from fwbench.meters.energy import counter
 from fwbench.models import CATALOG
 from fwbench.models.project import Project
 from fwbench.parity.store import Proved
-from fwbench.plugin import later, plan, pooling, replaying, resuming, saving, spreading
+from fwbench.plugin import ending, later, plan, pooling, replaying, resuming, saving, spreading
 from fwbench.plugin.conditions import conditions
+from fwbench.plugin.items import announce, fail_unspread, is_kept_from_running, left_out, protocol_of, proving
 from fwbench.plugin.progress import Progress
-from fwbench.plugin.selecting import fetch_weights, select, steered_by_marker
+from fwbench.plugin.selecting import fetch_weights, select
 from fwbench.plugin.session import Session, unkept
 from fwbench.record import files
 from fwbench.record.journal import SCHEMA, Journal
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Measurement
 from fwbench.record.workload import Workload
-from fwbench.report import summary, units
+from fwbench.report import units
 from fwbench.report.cases import cases
 from fwbench.report.evidence import differ
 from fwbench.suite.profiles import TURNS, Protocol
-from fwbench.worker import interrupts
-from fwbench.worker.prove import prove as prove_model
-from fwbench.worker.slot import Setup
-
-# Options of pytest-benchmark that mean nothing if benchmarks do not run.
-_NEEDS_BENCHMARKS = ("save", "autosave", "json", "compare", "compare-fail", "histogram")
-
-_CLOCK = pytest.StashKey[replaying.ReplayClock]()
-
-_NOT_PARALLEL = "cannot work with -n/--dist: benchmarks do not run in parallel; leave out -n."
+from fwbench.worker.client import interrupts
 
 
 class Run:
@@ -62,7 +53,9 @@ class Run:
             config.addinivalue_line("markers", marker)
         self._config = config
         if not hasattr(config, "workerinput"):
-            self._refuse_parallel()
+            # pytest-benchmark switches itself off under xdist, saves and compares nothing, and exits with 0.
+            if config.getoption("dist", "no") != "no" and (option := gate_options.needs_rounds(config, "compare")):
+                raise pytest.UsageError(f"{option} {gate_options.NOT_PARALLEL}")
             resuming.refuse(config)
         self._pool = pooling.pool(config)
         here = self._pool.machine if self._pool else machine()
@@ -70,14 +63,14 @@ class Run:
         self.machine = dataclasses.replace(here, threads=self.selection.threads)
         self.project = Project(config.rootpath, (*config.getini("pythonpath"), config.rootpath))
         if self._pool:
-            self._pool.equip(self._setup())
+            self._pool.equip(self.selection, self.project)
         self.gate: Gate | None = choose(config, self.selection, self.machine, self.project)
         self._plan: plan.Plan | None = None
         self._progress = Progress()
         self._conditions: dict[str, Any] = {}
         self._resumed: resuming.Resumed | None = None
         self._duet: Journal | None = None  # of a duet's pairs
-        self._told: list[str] = []  # what it goes on with
+        self._resumed_duet: list[str] = []  # what it goes on with
         self._unwritten: list[str] = []  # a sentence on each file of the run's that could not be written
         self._ran = False  # whether there is anything that a gate could judge
         self._usage_error: pytest.UsageError | None = None
@@ -93,18 +86,13 @@ class Run:
         run = self.selection, self.machine, self._storage, self.project, self._conditions
         return Session(*run, self.gate, self._pool, resumed)
 
-    def _setup(self) -> Setup:
-        """The settings by which a pool measures for this run."""
-        asked = self.selection
-        return Setup(
-            self.project,
-            asked.device,
-            asked.pythons,
-            asked.threads,
-            asked.processes,
-            asked.patience,
-            asked.fit_batch,
-        )
+    @property
+    def _is_duet(self) -> bool:
+        return self.gate is not None and self.gate.kind == "duet"
+
+    @property
+    def _begun_session(self) -> Session | None:
+        return vars(self).get("session")
 
     @property
     def _benchmarking(self) -> Any:
@@ -117,7 +105,7 @@ class Run:
 
     @property
     def _measurements(self) -> list[Measurement]:
-        return self.session.measurements if "session" in vars(self) else []
+        return self._begun_session.measurements if self._begun_session else []
 
     # Collection
 
@@ -125,8 +113,7 @@ class Run:
         """Spread a test with one of our markers over its workloads or networks."""
         try:
             if marker.name == "fwbench":
-                found = spreading.workloads(marker, self.selection, self.project)
-                spreading.parametrize(metafunc, found)
+                spreading.parametrize(metafunc, spreading.workloads(marker, self.selection, self.project))
             else:
                 spreading.parametrize_candidates(metafunc, spreading.candidates(marker, self.project))
         except ValueError as error:
@@ -142,11 +129,10 @@ class Run:
         Raises:
             pytest.fail.Exception: the test could not be spread, or was not meant to be.
         """
-        found = spreading.workload_of(item)
-        if found is None:
-            _fail_unspread(item, "@fwbench.benchmark(model, ...)")
-        assert found is not None
-        return found
+        workload = spreading.workload_of(item)
+        if workload is None:
+            fail_unspread(item, "@fwbench.benchmark(model, ...)")
+        return workload
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -154,40 +140,23 @@ class Run:
         if self._usage_error:
             raise self._usage_error
         self._refuse_unknown_models()
-        self._deselect(items)
+        deselected = [item for item in items if left_out(item, self.gate)]
+        if deselected:
+            config.hook.pytest_deselected(items=deselected)
+            items[:] = [item for item in items if item not in deselected]
         for item in items:
             if "fwbench_measure" not in getattr(item, "fixturenames", ()):
                 continue
             # A failed workload has no rounds to replay, and its failure already says so.
             item.add_marker(pytest.mark.filterwarnings("ignore:Benchmark fixture was not used at all"))
-            workload = spreading.workload_of(item)
-            if workload is None:
-                continue
-            clock = item.stash[_CLOCK] = replaying.ReplayClock()
-            # pytest-benchmark reads only the closest marker, so this one repeats what the test's own says.
-            own = item.get_closest_marker("benchmark")
-            kwargs = {"group": replaying.group(workload), **(own.kwargs if own else {}), "timer": clock}
-            item.add_marker(pytest.mark.benchmark(**kwargs), append=False)
+            if workload := spreading.workload_of(item):
+                replaying.equip(item, workload)
 
     def _refuse_unknown_models(self) -> None:
         for name in self.selection.asked.get("models", ()):
             if name not in self.project.models:
                 known = [name for name, model in self.project.models.items() if model.parameters or name not in CATALOG]
                 raise pytest.UsageError(f"unknown model {name!r} in --fwbench-models: {hint(name, known)}.")
-
-    def _deselect(self, items: list[pytest.Item]) -> None:
-        """Leave out tests of which this run measures nothing, and tests that its gate does not cover."""
-
-        def is_out(item: pytest.Item) -> bool:
-            workload = spreading.workload_of(item)
-            if workload is None:
-                return item.get_closest_marker("fwbench") is not None and spreading.fault_of(item) is None
-            return self.gate is not None and not self.gate.covers(workload)
-
-        left_out = [item for item in items if is_out(item)]
-        if left_out:
-            self._config.hook.pytest_deselected(items=left_out)
-            items[:] = [item for item in items if item not in left_out]
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         """Keep tests that were left out on purpose from counting as missing."""
@@ -205,7 +174,7 @@ class Run:
         measured = {item: workload for item in session.items if (workload := spreading.workload_of(item))}
         self._measures = bool(measured)
         if self.gate:
-            self._expect(measured, self.gate)
+            announce(self.gate, measured)
         published = dict.fromkeys(w.model for w in measured.values() if w.weights == "pretrained")
         if published and not self._config.option.collectonly:
             models = [self.project.models[name] for name in published]
@@ -213,7 +182,7 @@ class Run:
         if not measured or self._benchmarking.disabled or self._benchmarking.skip:
             return
         saving.take_over(self._benchmarking, self._unwritten.append)
-        asked = {item: w for item, w in measured.items() if not _is_kept_from_running(item)}
+        asked = {item: w for item, w in measured.items() if not is_kept_from_running(item)}
         self._begin_journal(asked)
         if not self._config.option.collectonly:
             try:
@@ -246,8 +215,7 @@ class Run:
         named = self._config.getoption("fwbench_resume")
         asked = {item.nodeid: (workload, self._protocol(item, workload)) for item, workload in measured.items()}
         if self.gate and self.gate.against and not self._config.option.collectonly:
-            run = self._storage, self._conditions, asked, self.gate
-            self._duet, self._told = resuming.go_on(named, *run)
+            self._duet, self._resumed_duet = resuming.go_on(named, self._storage, self._conditions, asked, self.gate)
         elif named is not None:
             self._resumed = resuming.resume(named, self._storage, self._conditions, asked)
 
@@ -260,30 +228,29 @@ class Run:
         benchmarks = {
             item.nodeid: (workload, self._protocol(item, workload))
             for item, workload in measured.items()
-            if not self._has(item) and not _is_kept_from_running(item)
+            if not self._has(item) and not is_kept_from_running(item)
         }
-        duet = self.gate is not None and self.gate.kind == "duet"
         programs = self.selection.protocol.programs
         return plan.plan(
             benchmarks,
-            plan.known(self._storage, self.machine, measured.values(), programs=programs, duet=duet),
+            plan.known(self._storage, self.machine, measured.values(), programs=programs, duet=self._is_duet),
             threads=self.selection.threads,
             metered=not isinstance(counter(self.selection.device), str),
             processes=self.selection.processes,
-            duet=duet,
+            duet=self._is_duet,
             at_once=len(self._pool) if self._pool else 1,
         )
 
     def pytest_report_collectionfinish(self) -> list[str]:
         """Say what is taken from a journal, and how long the rest will take."""
-        lines = self._resumed.lines() if self._resumed else self._told
-        resumed = [f"fwbench: {line}" for line in lines]
+        resumed = [f"fwbench: {line}" for line in (self._resumed.lines() if self._resumed else self._resumed_duet)]
         spread = [f"fwbench: {self._pool.told}"] if self._pool and self._measures else []
         planned = [self._plan.told()] if self._plan and self._plan.pending else []
-        duet = self.gate is not None and self.gate.kind == "duet"
         whole, turns = (units.duration(60 * self.selection.minutes * share) for share in (1, TURNS))
         ends = (
-            f"the duet ends after {whole}" if duet else f"lanes take turns in what is left of {whole}, {turns} at least"
+            f"the duet ends after {whole}"
+            if self._is_duet
+            else f"lanes take turns in what is left of {whole}, {turns} at least"
         )
         minutes = [f"fwbench: {ends}"] if planned and self.selection.minutes else []
         return [*spread, *resumed, *planned, *minutes]
@@ -295,16 +262,6 @@ class Run:
             seconds = self._spent.pop(report.nodeid, report.duration)
             self._plan.took(report.nodeid, seconds if report.when == "call" and report.passed else None)
 
-    def _expect(self, measured: dict[pytest.Item, Workload], gate: Gate) -> None:
-        """Tell a gate what the run will measure, and what is left out on purpose."""
-        expected = {}
-        for item, workload in measured.items():
-            if _is_kept_from_running(item):
-                gate.deselect(workload)
-            elif gate.kind:
-                expected[workload] = gate_options.of_test(item, gate.kind)
-        gate.expect(expected)
-
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
         """Run the loop; pytest does not call this after a usage error, and runs no test after collection errors."""
@@ -312,17 +269,8 @@ class Run:
         with interrupts.in_order():
             done = yield
             if self._made:
-                self._go_on()
+                later.go_on(self._made, self.session, self.gate, self.project, self._progress, self._begun)
             return done
-
-    def _go_on(self) -> None:
-        """Measure disturbed workloads again and let lanes take turns, after every test has its measurement."""
-        if self.session.caches is None:
-            later.measure_again(self._made, self.session, self.gate, self._progress, math.inf)
-            return
-        turns, end = later.turns(self._begun, self.selection.minutes)
-        later.measure_again(self._made, self.session, self.gate, self._progress, turns)
-        later.take_turns(self._made, self.session, self.project, self._progress, end)
 
     # Measuring
 
@@ -330,8 +278,8 @@ class Run:
         """The value of the fixture `fwbench_measure`."""
         workload = self.workload(item)
         protocol = self._protocol(item, workload)
-        if hasattr(self._config, "workerinput") and (asked := self._needs_benchmarks()):
-            pytest.fail(f"{asked} {_NOT_PARALLEL}", pytrace=False)
+        if hasattr(self._config, "workerinput") and (option := gate_options.needs_rounds(self._config, "compare")):
+            pytest.fail(f"{option} {gate_options.NOT_PARALLEL}", pytrace=False)
 
         def measure() -> Measurement:
             if benchmark.disabled:
@@ -342,9 +290,7 @@ class Run:
                 measurement = self._measured(item, workload, protocol)
             timed = self.gate is None or self.gate.timed
             if not benchmark.disabled and not measurement.failure and timed:
-                replaying.rename(benchmark, measurement)
-                benchmark.extra_info.update(replaying.extra_info(measurement))
-                replaying.replay(measurement, benchmark, item.stash[_CLOCK])
+                replaying.replay(measurement, item, benchmark)
                 self._made.append(later.Made(item, protocol, benchmark, measurement))
             if self.gate:
                 self.gate.judge(measurement, item.nodeid)
@@ -359,8 +305,7 @@ class Run:
 
     def _protocol(self, item: pytest.Item, workload: Workload) -> Protocol:
         """The protocol of a test."""
-        steered = steered_by_marker(self.selection.protocol, item.get_closest_marker("benchmark"))
-        return dataclasses.replace(steered, deadline=steered.deadline * workload.epochs)
+        return protocol_of(item, workload, self.selection.protocol)
 
     def _measured(self, item: pytest.Item, workload: Workload, protocol: Protocol) -> Measurement:
         self._progress.begin(workload.id, item.nodeid)
@@ -380,22 +325,7 @@ class Run:
 
     def proving(self, item: pytest.Item) -> Callable[[], Proved]:
         """The value of the fixture `fwbench_prove`."""
-        candidate = spreading.candidate_of(item)
-        if candidate is None:
-            _fail_unspread(item, "@fwbench.proof(model, ...)")
-        assert candidate is not None
-
-        def prove() -> Proved:
-            try:
-                pythons = self.selection.pythons
-                proved = prove_model(candidate.model, candidate.framework, self.project, pythons=pythons)
-            except UserError as error:
-                pytest.fail(str(error), pytrace=False)
-            if proved.state != "proved":
-                pytest.fail(proved.sentence, pytrace=False)
-            return proved
-
-        return prove
+        return proving(item, self.project, self.selection.pythons)
 
     # What pytest-benchmark stores
 
@@ -439,11 +369,11 @@ class Run:
         strict = gate_options.DIFFERENT in self._config.getoption("fwbench_fail")
         if strict and session.exitstatus == pytest.ExitCode.OK and differ(cases(self._measurements)):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        told = self._unwritten or self._unmeasured()
-        if told and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        fault = self._unwritten or ending.unmeasured(self._measurements)
+        if fault and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             session.exitstatus = pytest.ExitCode.USAGE_ERROR
-        if "session" in vars(self):
-            self.session.close()
+        if self._begun_session:
+            self._begun_session.close()
         if self._duet:
             self._duet.close()
 
@@ -458,75 +388,5 @@ class Run:
         try:
             return (yield)
         finally:
-            if self._measurements and not (self.gate and self.gate.shows_numbers):
-                _write_summary(terminalreporter, self.session)
-            for line in self._resumed.lines() if self._resumed and self._measurements else ():
-                terminalreporter.write_line(f"resumed: {line}")
-            if self.gate and self._ran:
-                terminalreporter.section(self.gate.title)
-                journal = self.session.journal.path if "session" in vars(self) else None
-                for line in self.gate.lines(journal):
-                    terminalreporter.write_line(line)
-            for sentence in self._unwritten:
-                journal = self.session.journal.path if "session" in vars(self) else None
-                again = journal and not (self.gate and self.gate.kind == "duet")
-                told = (
-                    f"; {resuming.OPTION}={journal} then saves what it holds without measuring it again"
-                    if again
-                    else ""
-                )
-                terminalreporter.write_line(f"ERROR: {sentence}{told}", red=True)
-            if sentence := self._unmeasured():
-                terminalreporter.write_line(f"ERROR: {sentence}", red=True)
-
-    def _unmeasured(self) -> str:
-        """Why no framework could be measured; empty if one was measured or none was asked for."""
-        asked = [m.failure for m in self._measurements if not LANES[m.workload.lane].internal]
-        first = next((failure for failure in asked if failure), None)
-        return f"nothing could be measured: {first.message}" if first and all(asked) else ""
-
-    def _needs_benchmarks(self) -> str | None:
-        """The option of pytest-benchmark's that was given and that needs benchmarks to run."""
-        for option in _NEEDS_BENCHMARKS:
-            if self._config.getoption(f"benchmark_{option.replace('-', '_')}", None):
-                return f"--benchmark-{option}"
-        return None
-
-    def _refuse_parallel(self) -> None:
-        """Refuse xdist: pytest-benchmark switches itself off under it, saves and compares nothing, and exits with 0."""
-        if self._config.getoption("dist", "no") != "no" and (asked := self._needs_benchmarks()):
-            raise pytest.UsageError(f"{asked} {_NOT_PARALLEL}")
-
-
-def _fail_unspread(item: pytest.Item, decorator: str) -> None:
-    sentence = spreading.fault_of(item) or f"{item.nodeid} does not say of which model: decorate it with {decorator}"
-    pytest.fail(sentence, pytrace=False)
-
-
-def _is_kept_from_running(item: pytest.Item) -> bool:
-    """Whether a marker skips the test; a condition written as text is evaluated when its turn comes."""
-    for marker in item.iter_markers():
-        skips = marker.name in ("skip", "skipif")
-        fails_unrun = marker.name == "xfail" and not (marker.kwargs.get("run", True) or item.config.option.runxfail)
-        conditions = (marker.kwargs["condition"],) if "condition" in marker.kwargs else marker.args
-        holds = marker.name == "skip" or not conditions or any(c and not isinstance(c, str) for c in conditions)
-        if holds and (skips or fails_unrun):
-            return True
-    return False
-
-
-def _write_summary(terminal: Any, session: Session) -> None:
-    here = session.machine
-    where = here.accelerator if here.device == "gpu" else f"{here.cpu}, {here.threads} threads"
-    terminal.section(f"fwbench: {session.selection.protocol.profile} profile on {where}")
-    study = session.selection.study
-    found = session.measurements
-    for line in summary.sentences(found):
-        terminal.write_line(line)
-    for lines in (summary.table(found), summary.epochs(found, study), summary.devices(found)):
-        for line in (*lines, "") if lines else ():
-            terminal.write_line(line)
-    for note in summary.notes(session.measurements):
-        terminal.write_line(f"note: {note}")
-    if session.journal.path:
-        terminal.write_line(f"journal: {session.journal.path}")
+            gate = self.gate if self._ran else None
+            ending.write(terminalreporter, self._begun_session, gate, self._resumed, self._unwritten)

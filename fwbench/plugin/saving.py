@@ -20,10 +20,8 @@ from fwbench.record import files
 if sys.platform != "win32":
     import fcntl
 
-Tell = Callable[[str], None]
 
-
-def take_over(benchmarking: Any, failed: Tell) -> None:
+def take_over(benchmarking: Any, failed: Callable[[str], None]) -> None:
     """Make pytest-benchmark's session write through `fwbench.record.files`.
 
     Args:
@@ -33,14 +31,14 @@ def take_over(benchmarking: Any, failed: Tell) -> None:
 
     def save_json(output_json: Mapping[str, Any]) -> None:
         path = Path(benchmarking.json)
-        with _told(path, "--benchmark-json=FILE", failed):
+        with _reporting(path, "--benchmark-json=FILE", failed):
             files.write(path, _text(output_json))
             benchmarking.logger.info(f"Wrote benchmark data in: {path}", purple=True)
 
     def save(output_json: Mapping[str, Any], name: str) -> None:
         # Makes the folder; if that fails, writing will say so.
         folder = storage.get("")
-        with _told(folder, "--benchmark-storage=DIR", failed), _alone(folder):
+        with _reporting(folder, "--benchmark-storage=DIR", failed), _alone(folder):
             while True:
                 path = storage.get(f"{storage._next_num}_{name}.json")
                 # A run on another host does not see the lock, and may have taken this number.
@@ -61,7 +59,8 @@ def _text(output_json: Mapping[str, Any]) -> str:
 
 
 @contextlib.contextmanager
-def _told(path: Path, option: str, failed: Tell) -> Iterator[None]:
+def _reporting(path: Path, option: str, failed: Callable[[str], None]) -> Iterator[None]:
+    """Report an error of writing in place of raising it."""
     try:
         yield
     except OSError as error:

@@ -19,7 +19,7 @@ from fwbench.record.workload import FIELDS
 from fwbench.suite.profiles import MINUTES, PROFILES, Protocol
 from fwbench.suite.selection import SETTINGS, Selection, pythons
 from fwbench.suite.studies import STUDIES, SUITES
-from fwbench.worker.client import PACKAGE, allocated, command
+from fwbench.worker.client.starting import PACKAGE, allocated, command
 
 
 def select(config: pytest.Config, machine: Machine) -> Selection:
@@ -100,39 +100,33 @@ def _parsed(option: str, texts: Iterable[str], known: Mapping[str, Field]) -> di
         raise pytest.UsageError(f"{option}: {error}.") from None
 
 
-def steered_by_marker(protocol: Protocol, marker: pytest.Mark | None) -> Protocol:
-    """The protocol, changed by a test's own `benchmark` marker; the marker wins over the command line."""
-    kwargs = marker.kwargs if marker else {}
-    changes: dict[str, Any] = {
-        name: kwargs[name] for name in ("min_rounds", "precision", "confidence", "disable_gc") if name in kwargs
-    }
-    if "max_time" in kwargs:
-        changes |= _times(protocol, float(kwargs["max_time"]))
-    if "warmup_iterations" in kwargs:
-        changes["warmup_iterations"] = kwargs["warmup_iterations"]
-    if kwargs.get("warmup") is False:
+def steered(protocol: Protocol, given: Mapping[str, Any]) -> Protocol:
+    """The protocol, changed by settings of pytest-benchmark's, which options or a test's `benchmark` marker give."""
+    names = ("min_rounds", "precision", "confidence", "disable_gc", "warmup_iterations")
+    changes: dict[str, Any] = {name: given[name] for name in names if name in given}
+    if "max_time" in given:
+        changes |= _times(protocol, float(given["max_time"]))
+    if given.get("warmup") is False:
         changes["warmup_iterations"] = 0
     return dataclasses.replace(protocol, **changes)
 
 
 def _steered(config: pytest.Config, protocol: Protocol) -> Protocol:
     """The profile's protocol, changed by those of pytest-benchmark's own options that were given."""
-    given = _given_options(config)
-    changes: dict[str, Any] = {"confidence": float(config.getoption("benchmark_confidence"))}
-    if "--benchmark-min-rounds" in given:
-        changes["min_rounds"] = config.getoption("benchmark_min_rounds")
-    if "--benchmark-max-time" in given:
-        changes |= _times(protocol, float(config.getoption("benchmark_max_time")))
-    if "--benchmark-warmup-iterations" in given:
-        changes["warmup_iterations"] = config.getoption("benchmark_warmup_iterations")
-    if "--benchmark-warmup" in given and not config.getoption("benchmark_warmup"):
-        changes["warmup_iterations"] = 0
-    if config.getoption("benchmark_precision") is not None:
-        changes["precision"] = float(config.getoption("benchmark_precision"))
-    changes["disable_gc"] = config.getoption("benchmark_disable_gc")
+    options = _given_options(config)
+    given: dict[str, Any] = {
+        name: config.getoption(f"benchmark_{name}")
+        for name in ("min_rounds", "max_time", "warmup_iterations", "warmup")
+        if f"--benchmark-{name.replace('_', '-')}" in options
+    }
+    given["confidence"] = float(config.getoption("benchmark_confidence"))
+    given["disable_gc"] = config.getoption("benchmark_disable_gc")
+    if (precision := config.getoption("benchmark_precision")) is not None:
+        given["precision"] = float(precision)
+    changed = steered(protocol, given)
     if config.getoption("fwbench_programs_only"):
-        changes |= {"programs": True, "warmup_iterations": 2, "least_warmup_time": 0.0}
-    return dataclasses.replace(protocol, **changes)
+        return dataclasses.replace(changed, programs=True, warmup_iterations=2, least_warmup_time=0.0)
+    return changed
 
 
 def _times(protocol: Protocol, max_time: float) -> dict[str, float]:
@@ -154,20 +148,14 @@ def _given_options(config: pytest.Config) -> set[str]:
 def _threads(config: pytest.Config, machine: Machine) -> int:
     if config.getoption("fwbench_threads") is None:
         return 1 if config.getoption("fwbench_against") is not None and machine.device == "cpu" else machine.threads
-    threads = _at_least_one(config, "--fwbench-threads")
+    threads: int = config.getoption("fwbench_threads")
+    if threads < 1:
+        raise pytest.UsageError(f"--fwbench-threads {threads} is not a whole number of at least 1.")
     if threads > len(machine.cpus):
         raise pytest.UsageError(
             f"--fwbench-threads {threads}: this process may use {len(machine.cpus)} cores; ask for no more threads."
         )
     return threads
-
-
-def _at_least_one(config: pytest.Config, option: str) -> int:
-    given: int | None = config.getoption(option[2:].replace("-", "_"))
-    number = 1 if given is None else given
-    if number < 1:
-        raise pytest.UsageError(f"{option} {number} is not a whole number of at least 1.")
-    return number
 
 
 def _devices(config: pytest.Config, machine: Machine) -> tuple[int, ...]:
@@ -177,7 +165,7 @@ def _devices(config: pytest.Config, machine: Machine) -> tuple[int, ...]:
         return numbers
     asked = f"--fwbench-devices {most}"
     for option in ("--fwbench-against", "--fwbench-programs-only"):
-        if config.getoption(option[2:].replace("-", "_")) not in (None, False):
+        if config.getoption(option) not in (None, False):
             raise pytest.UsageError(f"{option} looks at one device alone: leave {asked} out.")
     if allocated(os.environ):
         # Slurm knows what its other nodes have, and refuses a request that they cannot meet.

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from fwbench.engines.pool import Pool
 from fwbench.gates import Gate
 from fwbench.machine import Machine
 from fwbench.machine.ceilings import Kept
@@ -14,9 +15,8 @@ from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.suite.selection import Selection
 from fwbench.worker.chain import EqualWeights, Measure, Tell, resumed, several, then
-from fwbench.worker.client import Workers
-from fwbench.worker.pool import Pool
-from fwbench.worker.scratch import Scratch
+from fwbench.worker.client.scratch import Scratch
+from fwbench.worker.client.workers import Workers
 
 
 def unkept(error: OSError) -> str:

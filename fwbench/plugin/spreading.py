@@ -8,7 +8,7 @@ import pytest
 
 from fwbench.errors import hint
 from fwbench.models import Model
-from fwbench.models.project import Project, complete
+from fwbench.models.project import Project, complete, provable
 from fwbench.record.lanes import LANES
 from fwbench.record.workload import HARNESS_MODES, MODES, Workload
 from fwbench.suite.selection import Selection
@@ -74,7 +74,7 @@ def candidates(marker: pytest.Mark, project: Project) -> list[Candidate]:
     """
     found = []
     for model in map(complete, _models(marker, project)):
-        others = [framework for framework in model.networks if framework != model.reference]
+        others = provable(model)
         if not others:
             raise ValueError(f"{model.name} has a network in {model.reference} alone, so there is nothing to prove")
         found += [Candidate(model, framework) for framework in others]

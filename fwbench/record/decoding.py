@@ -12,9 +12,14 @@ from typing import Any, Literal, Self
 class Decoded:
     """A dataclass that JSON can be turned back into."""
 
+    def to_json(self) -> dict[str, Any]:
+        """The fields as JSON primitives."""
+        of: Any = self
+        return dataclasses.asdict(of)
+
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """The inverse of `dataclasses.asdict`.
+        """The inverse of `to_json`.
 
         Raises:
             TypeError: an unknown field, a field of another type, or one that is missing.

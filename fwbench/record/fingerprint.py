@@ -66,7 +66,7 @@ class Fingerprint(Decoded):
 
     @classmethod
     def untold(cls, reason: str) -> "Fingerprint":
-        """Of a program that nothing can be told of."""
+        """The fingerprint of a program of which nothing is known."""
         return cls(absent={item.name: reason for item in dataclasses.fields(cls) if item.name != "absent"})
 
     def counted(self, compilations: int, recompilations: int | None) -> "Fingerprint":

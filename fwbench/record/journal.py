@@ -123,19 +123,19 @@ def header(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         first = file.readline(_LONGEST)
     try:
-        found = json.loads(first)
+        first_line = json.loads(first)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) and {"schema", "started"} <= found.keys() else {}
+    return first_line if isinstance(first_line, dict) and {"schema", "started"} <= first_line.keys() else {}
 
 
 def newest(folder: Path) -> Path | None:
     """The journal in a folder that was begun last; None where there is none."""
-    found = {}
+    starts = {}
     for path in folder.glob("*.jsonl"):
         with contextlib.suppress(OSError):
-            found[path] = str(header(path).get("started", ""))
-    begun = {path: started for path, started in found.items() if started}
+            starts[path] = str(header(path).get("started", ""))
+    begun = {path: started for path, started in starts.items() if started}
     return max(begun, key=lambda path: (begun[path], path.name), default=None)
 
 

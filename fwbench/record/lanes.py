@@ -19,6 +19,9 @@ from fwbench.record.decoding import Decoded
 
 GROUP = "fwbench.lanes"
 
+# The variable that names the folder in which a derived lane keeps exported networks.
+EXPORTS = "FWBENCH_EXPORTS"
+
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
@@ -31,6 +34,9 @@ class Lane(Decoded):
         framework: a Python name, under which models name their networks: `Model(..., numpy="mine.net:Net")`. The
             lanes of one framework share an interpreter.
         title: for readers.
+        derived: another framework, whose networks the lane runs: it has none of its own. A model has the networks of
+            that framework under the lane's `framework`, too. No proof is asked for: each run checks what the lane
+            computes. It is measured only when it is asked for.
         adapter: import path, `package.module:name`, of a `fwbench.frameworks.contract.Framework`. Only workers
             import it.
         distributions: whose versions the record states, the framework's own first. All of them are needed.
@@ -70,6 +76,7 @@ class Lane(Decoded):
     title: str
     adapter: str
     distributions: tuple[str, ...]
+    derived: str | None = None
     libraries: tuple[str, ...] = ()
     baseline: bool = False
     optional: bool = False
@@ -116,8 +123,9 @@ class Lane(Decoded):
         return {name: value.replace("{threads}", str(threads)) for name, value in values.items() if value is not None}
 
     def cached(self, folder: Path) -> dict[str, str]:
-        """The variables of its compilers' caches, in a folder."""
-        return {variable: str(folder / name) for variable, name in self.caches.items()}
+        """The variables of its compilers' caches and of exported networks, in a folder."""
+        names = {**self.caches, EXPORTS: "exports"} if self.derived else self.caches
+        return {variable: str(folder / name) for variable, name in names.items()}
 
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON primitives."""

@@ -1,7 +1,7 @@
 """The machine as records hold it."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from fwbench.record.decoding import Decoded
@@ -37,10 +37,6 @@ class Machine(Decoded):
     memory: int
     kernel: str
     power_limit: float | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields as JSON primitives."""
-        return asdict(self)
 
     def differences(self, other: "Machine") -> tuple[str, ...]:
         """The fields that make this another machine than `other`, whose numbers say nothing of this one's."""
@@ -121,7 +117,3 @@ class AcceleratorState(Decoded):
     ecc: bool | None = None
     processes: tuple[AcceleratorProcess, ...] | None = None
     graphics: tuple[AcceleratorProcess, ...] | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields as JSON primitives."""
-        return asdict(self)

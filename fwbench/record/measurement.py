@@ -25,12 +25,16 @@ class Metric:
         source: where the number comes from, so that a reader can weigh it.
         reason: why `value` is None.
         at_most: whether the true number may be lower, so that it must not be ranked among others.
+        library: that computed, and on which processor, and
+        operation: what it computed; of a ceiling alone, and empty in older records.
     """
 
     value: float | None
     source: str
     reason: str | None = None
     at_most: bool = False
+    library: str = ""
+    operation: str = ""
 
     def __post_init__(self) -> None:
         if (self.value is None) != (self.reason is not None):
@@ -51,7 +55,7 @@ class Metric:
             "direction": known.direction,
             "source": self.source,
             "reason": self.reason,
-            **({"at_most": True} if self.at_most else {}),
+            **{name: value for name in ("at_most", "library", "operation") if (value := getattr(self, name))},
         }
 
     @classmethod
@@ -245,8 +249,8 @@ class Measurement(Decoded):
 
     def value(self, metric: str) -> float | None:
         """The metric's value, or None when it is absent."""
-        found = self.metrics.get(metric)
-        return found.value if found else None
+        known = self.metrics.get(metric)
+        return known.value if known else None
 
     def beside(self, other: "Measurement") -> "Measurement":
         """This one, with another one of the same workload as an attempt that was disturbed more."""

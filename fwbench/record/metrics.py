@@ -39,6 +39,7 @@ METRICS = {
     "cpu_time": Description("s", "lower", "mean CPU time of a call in a duet, of all threads"),
     "trace_time": Description("s", "lower", "from Python to the compiler's input"),
     "compile_time": Description("s", "lower", "from the compiler's input to machine code, caches cold"),
+    "exported_size": Description("B", "lower", "files that hold the exported network, of a lane that exports"),
     "first_call_time": Description("s", "lower", "the first call after compiling"),
     "time_to_steady": Description("s", "lower", "from the start of compiling to the end of the first steady call"),
     "device_initial_memory": Description("B", "lower", "held of the device's allocator before the step"),

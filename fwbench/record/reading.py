@@ -2,7 +2,7 @@
 
 A record is a file of pytest-benchmark's (ours, or anybody's without our `extra_info`) or a journal. What its JSON must
 be, `fwbench.record.schema` says. A benchmark that is damaged is left out and named, and the others are read; a file
-that is no record is refused in one sentence. No framework is imported, and msgspec only when something is read.
+that is no record is refused in one sentence. No framework is imported.
 """
 
 import contextlib
@@ -11,29 +11,18 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from fwbench.errors import UserError
+from fwbench.record import schema
 from fwbench.record.journal import SCHEMA
 from fwbench.record.machine import Machine
 from fwbench.record.measurement import Measurement
+from fwbench.record.storage import BASELINES, PROOFS, SELFTEST, STORAGE, Damaged, Plain, Record
 from fwbench.record.workload import Workload
 from fwbench.text import line
-
-STORAGE = Path(".benchmarks")
-
-# Where `fwbench selftest` keeps this machine's suites, which are no run.
-SELFTEST = STORAGE / "selftest.jsonl"
-
-# Where `fwbench prove` keeps the proofs of the project's models, which are none either.
-PROOFS = STORAGE / "proofs"
-
-# Where a repository may keep what its gates compare with; the newest run is never one of these.
-BASELINES = STORAGE / "baselines"
-
 
 _FIELDS = frozenset(field.name for field in dataclasses.fields(Measurement))
 
@@ -44,77 +33,8 @@ _CHUNK = 2**24
 _DIGITS = 18
 # As many of our keys can be in somebody else's `extra_info` by chance.
 _THEIRS = 2
-# Faults that are named one by one, and characters of each sentence.
-_TOLD, _LONGEST = 10, 600
-
-
-@dataclass(frozen=True)
-class Plain:
-    """A benchmark that fwbench did not measure: somebody's function under pytest-benchmark.
-
-    Attributes:
-        samples: seconds of each round; empty where the file was saved without them.
-        stats: pytest-benchmark's own (`median`, `mean`, `stddev`, `rounds`, ...), times in seconds.
-    """
-
-    fullname: str
-    group: str | None
-    samples: tuple[float, ...]
-    stats: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Damaged:
-    """A benchmark that is left out.
-
-    Attributes:
-        name: its workload's id or its test's full name, where one can be read, else its place in the file.
-        fault: its place in the file, and what is wrong.
-        plain: whether it is certain that fwbench did not measure it.
-    """
-
-    name: str
-    fault: str
-    plain: bool = False
-
-
-@dataclass(frozen=True)
-class Record:
-    """What one run has left.
-
-    Attributes:
-        made: when it was saved, in UTC; of a journal, when the run began.
-        schema: of fwbench's records; None in a file without any.
-        commit: `id`, `branch`, `dirty`, ... of the tree that was measured; empty in a journal.
-        machine: the fingerprint; None in a file that fwbench's plugin had no part in.
-        machine_info: all that pytest-benchmark knows of the machine; empty in a journal.
-        profile: of the measurements; None without any.
-        measurements: in the order of measuring, failures included.
-        names: full names of the tests that measured them; of a journal none.
-        plain: benchmarks without a workload, by full name.
-        damaged: what is left out, in the file's order.
-        notes: what else a reader must know of the file itself.
-    """
-
-    path: Path
-    made: datetime
-    schema: int | None = None
-    commit: Mapping[str, Any] = field(default_factory=dict)
-    machine: Machine | None = None
-    machine_info: Mapping[str, Any] = field(default_factory=dict)
-    profile: str | None = None
-    measurements: tuple[Measurement, ...] = ()
-    names: Mapping[Workload, str] = field(default_factory=dict)
-    plain: Mapping[str, Plain] = field(default_factory=dict)
-    damaged: tuple[Damaged, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def told(self) -> list[str]:
-        """A phrase on whatever a reader must know of the file, what is left out among it."""
-        faults = [f"{damaged.name} is left out ({damaged.fault})" for damaged in self.damaged[:_TOLD]]
-        more = len(self.damaged) - len(faults)
-        return [*self.notes, *faults, *([f"{more} more benchmarks are damaged and left out"] if more else [])]
+# Characters of the sentence on a fault.
+_LONGEST = 600
 
 
 def read(path: Path) -> Record:
@@ -171,9 +91,9 @@ def _made(path: Path) -> datetime:
     """When a run was made, found without reading all of its numbers; the file's own date where it does not tell."""
     try:
         data = _bytes(path)
-        found = set(_TIMES[path.suffix].findall(data))
+        times = set(_TIMES[path.suffix].findall(data))
         # A test may have put a time of its own beside the run's.
-        return _time(path, found.pop().decode() if len(found) == 1 else _object(path, data.decode())["datetime"])
+        return _time(path, times.pop().decode() if len(times) == 1 else _object(path, data.decode())["datetime"])
     except (ValueError, KeyError, UserError):
         return datetime.fromtimestamp(path.stat().st_mtime, UTC)
 
@@ -193,7 +113,7 @@ def series(folder: Path, journals: bool = False) -> tuple[list[Record], list[str
                 faults.append(f"left out of the series: {error}")
             else:
                 records.append(record)
-                faults += [line(f"{path}: {told}") for told in dataclasses.replace(record, notes=()).told]
+                faults += [line(f"{path}: {note}") for note in dataclasses.replace(record, notes=()).told]
     return sorted(records, key=lambda record: record.made), faults
 
 
@@ -262,7 +182,7 @@ def _saved(path: Path, data: Mapping[str, Any]) -> Record:
             measurements.append(_measurement(failure))
         except ValueError as error:
             damaged.append(_left_out(f"failure {number}", None, failure, error))
-    counts = Counter(one.fullname for one in plain)
+    counts = Counter(benchmark.fullname for benchmark in plain)
     twice = [name for name, count in counts.items() if count > 1]
     damaged += [Damaged(name, "the file holds it more than once, so nobody can tell which counts") for name in twice]
     commit, notes = _commit(data.get("commit_info"))
@@ -279,7 +199,7 @@ def _saved(path: Path, data: Mapping[str, Any]) -> Record:
         profile=_profile(measurements),
         measurements=tuple(measurements),
         names=names,
-        plain={one.fullname: one for one in plain if counts[one.fullname] == 1},
+        plain={benchmark.fullname: benchmark for benchmark in plain if counts[benchmark.fullname] == 1},
         damaged=tuple(damaged),
         notes=tuple(notes),
     )
@@ -317,16 +237,14 @@ def _journal(path: Path, text: str) -> Record:
 
 def _newest(measurements: Iterable[Measurement]) -> tuple[Measurement, ...]:
     """A journal's measurements; one that was made again, or took turns, in the place of the first."""
-    found: list[Measurement] = []
+    newest: list[Measurement] = []
     for m in measurements:
         again = m.attempts or m.turns
         attempts = [m.samples, *(tuple(attempt["samples"]) for attempt in m.attempts)] if again else []
-        place = next((n for n, one in enumerate(found) if one.workload == m.workload and one.samples in attempts), None)
-        if place is None:
-            found.append(m)
-        else:
-            found[place] = m
-    return tuple(found)
+        earlier = (n for n, made in enumerate(newest) if made.workload == m.workload and made.samples in attempts)
+        place = next(earlier, len(newest))
+        newest[place : place + 1] = [m]
+    return tuple(newest)
 
 
 def _parsed(text: str) -> Any:
@@ -335,14 +253,14 @@ def _parsed(text: str) -> Any:
     Raises:
         ValueError: it is no JSON, or too deep; the sentence says where.
     """
-    from fwbench.record.schema import Twice
 
     def whole(digits: str) -> float:
         return int(digits) if len(digits) <= _DIGITS else float(digits)
 
     def once(pairs: list[tuple[str, Any]]) -> Any:
-        found = dict(pairs)
-        return found if len(found) == len(pairs) else Twice(Counter(key for key, _ in pairs).most_common(1)[0][0])
+        if len(fields := dict(pairs)) == len(pairs):
+            return fields
+        return schema.Twice(Counter(key for key, _ in pairs).most_common(1)[0][0])
 
     try:
         return json.loads(text, parse_int=whole, object_pairs_hook=once)
@@ -384,15 +302,18 @@ def _of_benchmark(benchmark: object) -> tuple[str, Mapping[str, Any]]:
     Raises:
         ValueError: it has none.
     """
-    from fwbench.record import schema
-
     if not isinstance(benchmark, dict):
         raise ValueError("it is not an object" if benchmark is None else f"it is {benchmark!s:.100}, not an object")
     stats = benchmark.get("stats")
     if not isinstance(stats, dict):
         raise ValueError("it has no statistics")
     schema.sound({name: value for name, value in stats.items() if name != "data"}, "its statistics")
-    return schema.name(benchmark.get("fullname", benchmark.get("name"))), stats
+    return _name(benchmark), stats
+
+
+def _name(benchmark: Mapping[str, Any]) -> str:
+    name: str = schema.read(benchmark.get("fullname", benchmark.get("name")), schema.TEXT, "its name")
+    return name
 
 
 def _measured(extra: object, stats: Mapping[str, Any]) -> Measurement:
@@ -404,8 +325,6 @@ def _measured(extra: object, stats: Mapping[str, Any]) -> Measurement:
 
 
 def _measurement(data: object) -> Measurement:
-    from fwbench.record import schema
-
     checked = schema.measurement(data)
     try:
         made = Measurement.from_json(checked)
@@ -418,44 +337,34 @@ def _measurement(data: object) -> Measurement:
 
 def _left_out(place: str, benchmark: object, data: object, error: ValueError, plain: bool = False) -> Damaged:
     """What cannot be read, under the best name that can."""
-    from fwbench.record import schema
-
     name = place
     if isinstance(benchmark, dict):
         with contextlib.suppress(ValueError):
-            name = schema.name(benchmark.get("fullname", benchmark.get("name")))
+            name = _name(benchmark)
     if isinstance(data, dict):
         with contextlib.suppress(ValueError):
-            name = Workload.from_json(schema.workload(data.get("workload"))).id
+            name = Workload.from_json(schema.read(data.get("workload"), schema.WORKLOAD, "workload")).id
     return Damaged(name, line(f"{place}: {error}", _LONGEST), plain)
 
 
 def _plain(benchmark: Mapping[str, Any], name: str) -> Plain:
-    from fwbench.record import schema
-
-    stats = schema.read(benchmark["stats"], schema.Stats, "its statistics")
+    stats = schema.shaped(benchmark["stats"], schema.Stats, "its statistics")
     group = benchmark.get("group")
     return Plain(name, group if isinstance(group, str) else None, tuple(stats.pop("data")), stats)
 
 
 def _commit(data: object) -> tuple[Mapping[str, Any], list[str]]:
     """What a file tells of the commit, and what to know of that."""
-    from fwbench.record import schema
-
     if data is None:
         return {}, []
     try:
-        schema.sound(data, "commit_info")
         return schema.read(data, schema.Commit, "commit_info"), []
     except ValueError as error:
         return {}, [line(f"what it tells of the commit is damaged and left out: {error}", _LONGEST)]
 
 
 def _machine(path: Path, data: object) -> Machine:
-    from fwbench.record import schema
-
     try:
-        schema.sound(data, "the machine")
         fields = schema.read(data, schema.MACHINE, "the machine")
     except ValueError as error:
         raise _refused(

@@ -3,15 +3,13 @@
 Fields and types are those of the dataclasses that JSON becomes. What stands here is what they cannot say: bounds, what
 JSON writes in another way, and what is in the objects that anybody may add to. Fields that are not known are passed
 over, so that a newer fwbench may add some; but not in a workload or a metric, where they could say that it is another
-one. `python -m fwbench.record.schema` prints it all as JSON Schema.
+one. `fwbench.record.published` states it all as JSON Schema.
 
 Only whoever reads a record imports this module: workers have no msgspec.
 """
 
 import dataclasses
-import json
 import math
-import sys
 import types
 import typing
 from collections.abc import Mapping
@@ -21,7 +19,6 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from fwbench.record.fingerprint import Fingerprint
-from fwbench.record.journal import SCHEMA
 from fwbench.record.machine import AcceleratorProcess, AcceleratorState, Machine, Node
 from fwbench.record.measurement import Failure, Measurement, Metric, Moment, Rank
 from fwbench.record.metrics import METRICS
@@ -40,13 +37,13 @@ _Count = Annotated[int, Meta(ge=0, le=2**53)]
 _Integer = Annotated[int, Meta(ge=-(2**53), le=2**53)]
 _Size = Annotated[int, Meta(ge=1, le=2**31)]
 _Name = Annotated[str, Meta(max_length=1_000)]
-_Text = Annotated[str, Meta(max_length=1_000_000)]
+TEXT = Annotated[str, Meta(max_length=1_000_000)]
 _Base64 = Annotated[str, Meta(max_length=100_000, pattern="^[A-Za-z0-9+/]*={0,2}$")]
 _Samples = Annotated[list[_Amount], Meta(max_length=10_000_000)]
 _Open = dict[_Name, Any]
 
 # What stands for a Python type wherever nothing narrower is said.
-_BOUNDS: dict[Any, Any] = {float: _Number, int: _Count, str: _Text}
+_BOUNDS: dict[Any, Any] = {float: _Number, int: _Count, str: TEXT}
 
 
 def _bounded(kind: Any) -> Any:
@@ -74,10 +71,10 @@ def _shape(of: type, own: Mapping[str, Any] = types.MappingProxyType({}), strict
         for field in dataclasses.fields(of)
         if field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
     }
-    found = {name: own.get(name) or _bounded(kind) for name, kind in hints.items()} | dict(own)
+    kinds = {name: own.get(name) or _bounded(kind) for name, kind in hints.items()} | dict(own)
     fields: list[Any] = [
         (name, typing.Union[kind, UnsetType], UNSET) if name in optional else (name, kind)  # noqa: UP007
-        for name, kind in found.items()
+        for name, kind in kinds.items()
     ]
     return msgspec.defstruct(of.__name__, fields, kw_only=True, forbid_unknown_fields=strict)
 
@@ -139,16 +136,16 @@ MEASUREMENT = _shape(
 
 
 class Protocol(msgspec.Struct):
-    """Of the amounts that a workload was measured with, what is read by name."""
+    """The amounts of a measurement that are read by name."""
 
     profile: _Name | None = None
 
 
 class Settings(msgspec.Struct):
-    """Of a lane's settings, what is read by name."""
+    """The settings of a lane that are read by name."""
 
     cpus: list[_Count] = []
-    caution: _Text = ""
+    caution: TEXT = ""
     also_imported: list[_Name] = []
 
 
@@ -163,8 +160,8 @@ class Proof(msgspec.Struct):
 
     framework: _Name | UnsetType = UNSET
     state: _Name | UnsetType = UNSET
-    reason: _Text | None = None
-    python: _Text | None = None
+    reason: TEXT | None = None
+    python: TEXT | None = None
     errors: dict[_Name, _Number | None] | UnsetType = UNSET
     versions: dict[_Name, _Name] | UnsetType = UNSET
 
@@ -184,7 +181,7 @@ class Sketch(msgspec.Struct):
 class Check(msgspec.Struct):
     """What the timed program computed: sketches, or the reason why there are none."""
 
-    reason: _Text | UnsetType = UNSET
+    reason: TEXT | UnsetType = UNSET
     output: Sketch | UnsetType = UNSET
     losses: Sketch | UnsetType = UNSET
     gradients: Sketch | UnsetType = UNSET
@@ -245,13 +242,13 @@ class Screened(msgspec.Struct):
 
 
 class Duet(msgspec.Struct):
-    """Of a duet, what is read by name."""
+    """The fields of a duet that are read by name."""
 
     screening: list[Screened] = []
 
 
 class Attempt(msgspec.Struct):
-    """Of another measurement of the workload in the same run, what is read by name."""
+    """The fields that are read by name of another measurement of the workload in the same run."""
 
     samples: _Samples
 
@@ -261,7 +258,7 @@ OPEN = {"protocol": Protocol, "settings": Settings, "parity": Parity, "training"
 
 
 class Stats(msgspec.Struct):
-    """Of pytest-benchmark's statistics, what is read; seconds."""
+    """The statistics of pytest-benchmark that are read, in seconds."""
 
     median: _Amount
     mean: _Amount
@@ -290,8 +287,8 @@ def _metric(name: str) -> Any:
     return _shape(Metric, {"value": value | None, "unit": _Name, "direction": _Name, **of_name}, strict=True)
 
 
-_METRICS = {name: _metric(name) for name in METRICS}
-_ANY_METRIC = _metric("")
+METRIC = {name: _metric(name) for name in METRICS}
+ANY_METRIC = _metric("")
 
 
 class Twice:
@@ -308,28 +305,6 @@ class Twice:
         return f"an object with the key {self._key!r:.60} twice"
 
 
-def workload(data: object) -> dict[str, Any]:
-    """What `Workload.from_json` may have of an object of JSON.
-
-    Raises:
-        ValueError: a field is missing, not known, of another type, or out of its bounds; the sentence names it.
-    """
-    sound(data, "workload")
-    found: dict[str, Any] = read(data, WORKLOAD, "workload")
-    return found
-
-
-def name(data: object) -> str:
-    """A name of JSON.
-
-    Raises:
-        ValueError: it is none.
-    """
-    found: str = read(data, _Text, "its name")
-    sound(found, "its name")
-    return found
-
-
 def measurement(data: object) -> dict[str, Any]:
     """What `Measurement.from_json` may have of an object of JSON: checked, and less what is not known.
 
@@ -338,24 +313,34 @@ def measurement(data: object) -> dict[str, Any]:
     """
     if isinstance(data, Mapping):
         sound({name: value for name, value in data.items() if name != "samples"})
-    found: dict[str, Any] = read(data, MEASUREMENT)
+    checked: dict[str, Any] = shaped(data, MEASUREMENT)
     for name, shape in OPEN.items():
-        read(found.get(name, {}), shape, name)
-    for attempt in found.get("attempts", ()):
-        read(attempt, Attempt, "attempts")
+        shaped(checked.get(name, {}), shape, name)
+    for attempt in checked.get("attempts", ()):
+        shaped(attempt, Attempt, "attempts")
     metrics = {
-        name: read(metric, _METRICS.get(name, _ANY_METRIC), f"metric {name}")
-        for name, metric in found.get("metrics", {}).items()
+        name: shaped(metric, METRIC.get(name, ANY_METRIC), f"metric {name}")
+        for name, metric in checked.get("metrics", {}).items()
     }
     for name, metric in metrics.items():
         if name in METRICS and METRICS[name].unit in _VALUES and 0 < (metric["value"] or 0) < LEAST:
             raise ValueError(f"metric {name}: {metric['value']!r} is smaller than anything that can be measured")
-    if any(0 < sample < LEAST for sample in found.get("samples", ())):
+    if any(0 < sample < LEAST for sample in checked.get("samples", ())):
         raise ValueError("samples: one is smaller than anything that can be measured")
-    return {**found, "metrics": metrics}
+    return {**checked, "metrics": metrics}
 
 
-def read(data: object, shape: Any, what: str = "") -> Any:
+def read(data: object, shape: Any, what: str) -> Any:
+    """JSON that is sound, as its shape has it.
+
+    Raises:
+        ValueError: it is not.
+    """
+    sound(data, what)
+    return shaped(data, shape, what)
+
+
+def shaped(data: object, shape: Any, what: str = "") -> Any:
     """JSON as its shape has it, less what the shape does not know.
 
     Args:
@@ -395,75 +380,3 @@ def sound(value: object, place: str = "", depth: int = 0) -> None:
             sound(each, place, depth + 1)
     elif isinstance(value, Twice):
         raise ValueError(f"{place}: {value}")
-
-
-def exported() -> dict[str, Any]:
-    """JSON Schema (2020-12): of a saved file as a whole; of a journal's first line, and of the lines that follow it."""
-    _, found = msgspec.json.schema_components(
-        [MEASUREMENT, MACHINE, Stats, Commit, _ANY_METRIC, *OPEN.values()], ref_template="#/$defs/{name}"
-    )
-    parts = found["Measurement"]["properties"]
-    parts |= {name: {"$ref": f"#/$defs/{shape.__name__}"} for name, shape in OPEN.items()}
-    parts["metrics"] = {
-        "description": "By name, which says unit, direction and bounds; a metric of another name is read too.",
-        "type": "object",
-        "properties": {name: _exported(metric) for name, metric in _METRICS.items()},
-        "additionalProperties": {"$ref": "#/$defs/Metric"},
-    }
-    ours = {"required": ["workload", "metrics"]}
-    benchmark = {
-        "type": "object",
-        "required": ["stats"],
-        "properties": {"fullname": {"type": "string"}, "stats": {"type": "object"}},
-        "if": {"required": ["extra_info"], "properties": {"extra_info": ours}},
-        "then": {
-            "properties": {
-                "extra_info": {"$ref": "#/$defs/Measurement"},
-                "stats": {"properties": {"data": parts["samples"]}},
-            }
-        },
-        "else": {"properties": {"stats": {"$ref": "#/$defs/Stats"}}},
-    }
-    schema = {"const": SCHEMA}
-    made = {"type": "string", "format": "date-time"}
-    saved = {
-        "description": "A file of pytest-benchmark; what fwbench adds is `fwbench`, `machine_info.fwbench` and each "
-        "benchmark's `extra_info`, with the samples in `stats.data`.",
-        "type": "object",
-        "required": ["benchmarks", "machine_info", "datetime"],
-        "properties": {
-            "datetime": made,
-            "commit_info": {"$ref": "#/$defs/Commit"},
-            "machine_info": {"type": "object", "properties": {"fwbench": {"$ref": "#/$defs/Machine"}}},
-            "benchmarks": {"type": "array", "items": {"$ref": "#/$defs/Benchmark"}},
-            "fwbench": {
-                "type": "object",
-                "properties": {
-                    "schema": schema,
-                    "failures": {"type": "array", "items": {"$ref": "#/$defs/Measurement"}},
-                },
-            },
-        },
-    }
-    header = {
-        "description": "The first line of a journal; each further line is a Measurement.",
-        "type": "object",
-        "required": ["schema", "started", "machine"],
-        "properties": {"schema": schema, "started": made, "machine": {"$ref": "#/$defs/Machine"}},
-    }
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"Records of fwbench, schema {SCHEMA}",
-        "$ref": "#/$defs/SavedRun",
-        "$defs": {"SavedRun": saved, "JournalHeader": header, "Benchmark": benchmark, **found},
-    }
-
-
-def _exported(metric: Any) -> dict[str, Any]:
-    """What a metric of a name has beyond any metric."""
-    narrower = msgspec.json.schema_components([metric])[1]["Metric"]["properties"]
-    return {"$ref": "#/$defs/Metric", "properties": {name: narrower[name] for name in ("value", "unit", "direction")}}
-
-
-if __name__ == "__main__":
-    sys.stdout.write(json.dumps(exported(), indent=1) + "\n")

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from fwbench.compare.statistics import EQUAL
 from fwbench.machine.disturbances import lengthening
 from fwbench.record.measurement import Measurement
+from fwbench.record.workload import Workload
 from fwbench.report import units
-from fwbench.report.cases import Case, Comparison, axis_columns, comparisons, in_words, short, title
+from fwbench.report.cases import Case, Comparison, comparisons, in_words, short, title
+from fwbench.report.columns import workload_columns
 from fwbench.report.evidence import WORDS, apart, word
 from fwbench.report.tables import Column, Table, tabulate
 from fwbench.report.weighing import UNCHANGED_CODE, Weighed, weigh, weigh_turns
@@ -54,6 +56,11 @@ class Answer:
     evidence: str = ""
 
     @property
+    def workload(self) -> Workload:
+        """What its lanes have in common."""
+        return self.comparison.workload
+
+    @property
     def winner(self) -> str:
         """Who has the highest throughput, for readers: lanes that nothing tells apart together."""
         return _listed(self.shared or (self.fastest,))
@@ -61,7 +68,7 @@ class Answer:
 
 def answers(cases: Sequence[Case]) -> list[Answer]:
     """One of each workload that at least two lanes have a throughput of; over those that may be compared."""
-    found = []
+    rows = []
     for comparison in comparisons(cases):
         speeds = {lane: speed for lane, case in comparison.lanes.items() if (speed := case.value("throughput"))}
         if len(speeds) < 2:
@@ -71,7 +78,7 @@ def answers(cases: Sequence[Case]) -> list[Answer]:
         if len(comparable) < 2:
             fastest, second = sorted(speeds, key=lambda lane: -speeds[lane])[:2]
             why = apart(comparison.lanes[fastest], comparison.lanes[second])
-            found.append(Answer(comparison, fastest, second, None, why, "no comparison", None, None, None))
+            rows.append(Answer(comparison, fastest, second, None, why, "no comparison", None, None, None))
             continue
         fastest, second, weighed = _first_two(comparison, comparable)
         ratio, confidence, reason = weighed.ratio, weighed.confidence, weighed.reason
@@ -89,41 +96,41 @@ def answers(cases: Sequence[Case]) -> list[Answer]:
             reason = f"{reason}; every other lane is slower"
         best = (quickest, leanest, cheapest)
         shown = word(comparison.lanes[fastest], comparison.lanes[second])
-        found.append(Answer(comparison, fastest, second, ratio, confidence, reason, *best, shared, weighed, shown))
-    return found
+        rows.append(Answer(comparison, fastest, second, ratio, confidence, reason, *best, shared, weighed, shown))
+    return rows
 
 
-def headline(found: Sequence[Answer]) -> list[str]:
+def headline(given: Sequence[Answer]) -> list[str]:
     """The answers in sentences: of each mode which lanes are faster, then one sentence for each other question."""
-    if not found:
+    if not given:
         return ["No workload was measured in two lanes, so there is nothing to compare."]
     lines = []
-    for mode, answered in _by_mode(found).items():
+    for mode, answered in _by_mode(given).items():
         lines += _fastest(mode, answered)
         lines += filter(None, (_best(question, mode, answered) for question in _QUESTIONS))
-    return [*lines, *_unanswered(found)]
+    return [*lines, *_unanswered(given)]
 
 
-def fastest(found: Sequence[Answer]) -> list[str]:
+def fastest(given: Sequence[Answer]) -> list[str]:
     """Those of the headline's sentences that tell which lanes are faster."""
-    return [line for mode, answered in _by_mode(found).items() for line in _fastest(mode, answered)]
+    return [line for mode, answered in _by_mode(given).items() for line in _fastest(mode, answered)]
 
 
-def _by_mode(found: Sequence[Answer]) -> dict[str, list[Answer]]:
+def _by_mode(given: Sequence[Answer]) -> dict[str, list[Answer]]:
     """The answers of each mode that have a ratio."""
     modes: dict[str, list[Answer]] = {}
-    for answer in found:
+    for answer in given:
         if answer.ratio is not None:
-            modes.setdefault(answer.comparison.workload.mode, []).append(answer)
+            modes.setdefault(answer.workload.mode, []).append(answer)
     return modes
 
 
-def _unanswered(found: Sequence[Answer]) -> list[str]:
-    uncompared = [answer for answer in found if answer.ratio is None]
+def _unanswered(given: Sequence[Answer]) -> list[str]:
+    uncompared = [answer for answer in given if answer.ratio is None]
     if not uncompared:
         return []
     return [
-        f"{len(uncompared)} of {len(found)} workloads cannot be answered ({_named(uncompared)}): their lanes may "
+        f"{len(uncompared)} of {len(given)} workloads cannot be answered ({_named(uncompared)}): their lanes may "
         "not be compared, as the notes say."
     ]
 
@@ -167,11 +174,12 @@ def said(given: Sequence[Answer]) -> str:
     times = units.times(end for each in given for end in _reach(each, answer.fastest))
     basis = " or ".join(dict.fromkeys(each.weighed.basis for each in given if each.weighed))
     if answer.shared:
-        return f"{names} are ahead of all others, and not decided {basis}{': ' * bool(times)}{times}"
-    if not times:
-        return f"{names} are not decided {basis}, as what disturbed them can explain any difference"
-    sure = {"clear": ("", ""), "likely": ("likely ", f", {basis}"), "undecided": ("", f", not decided {basis}")}
-    likely, rests = sure[answer.confidence]
+        ends = f": {times}" if times else ""
+        return f"{names} are ahead of all others, and nothing is decided between them {basis}{ends}"
+    if answer.confidence == "undecided":
+        why = f" ({lanes[0]} is {times} times as fast)" if times else ", as what disturbed them explains any difference"
+        return f"between {names} nothing is decided {basis}{why}"
+    likely, rests = {"clear": ("", ""), "likely": ("likely ", f", {basis}")}[answer.confidence]
     return f"{lanes[0]} is {likely}{times} times as fast as {lanes[1]}{rests}"
 
 
@@ -187,14 +195,14 @@ def _best(question: str, mode: str, answered: Sequence[Answer]) -> str:
     counts: dict[str, list[float]] = {}
     for answer in answered:
         if least := getattr(answer, question):
-            counts.setdefault(title(least[0]), []).append(least[1])
+            counts.setdefault(short(least[0], answer.comparison.lanes), []).append(least[1])
     of = sum(map(len, counts.values()))
-    told = [
+    parts = [
         f"{lane} in {len(ratios)} of {of}, by up to {units.ratio(max(map(_surely, ratios)))}"
         for lane, ratios in sorted(counts.items(), key=lambda item: -len(item[1]))
     ]
     what = _QUESTIONS[question]
-    return f"{what[0].upper()}{what[1:]}, {in_words(mode)}: {'; '.join(told)}." if told else ""
+    return f"{what[0].upper()}{what[1:]}, {in_words(mode)}: {'; '.join(parts)}." if parts else ""
 
 
 def _surely(multiple: float) -> float:
@@ -210,17 +218,17 @@ def _listed(lanes: Sequence[str]) -> str:
 def _named(given: Sequence[Answer]) -> str:
     """Models with their batch sizes, as a reader takes a model's name alone for all of them."""
     sizes: dict[str, list[str]] = {}
-    for workload in sorted((answer.comparison.workload for answer in given), key=lambda w: w.model in _TOYS):
+    for workload in sorted((answer.workload for answer in given), key=lambda w: w.model in _TOYS):
         size = f"b{workload.batch_size}"
         if size not in sizes.setdefault(workload.model, []):
             sizes[workload.model].append(size)
     return ", ".join(" ".join((model, *of)) for model, of in sizes.items())
 
 
-def table(found: Sequence[Answer]) -> Table:
+def table(rows: Sequence[Answer]) -> Table:
     """One row a workload."""
-    precise = {answer.comparison.workload.precision for answer in found} - {"fp32"}
-    costed = any(answer.cheapest for answer in found)
+    precise = {answer.workload.precision for answer in rows} - {"fp32"}
+    costed = any(answer.cheapest for answer in rows)
     return tabulate(
         "answers",
         "Which framework, by how much, with which confidence",
@@ -237,11 +245,8 @@ def table(found: Sequence[Answer]) -> Table:
         "the higher throughput and the longer call, where it runs calls side by side. Evidence that the two compute "
         f"the same: {WORDS}. A lane without evidence is left out.",
         (
-            Column("model", lambda answer: answer.comparison.workload.model),
-            Column("mode", lambda answer: answer.comparison.workload.mode),
-            Column("batch", lambda answer: answer.comparison.workload.batch_size, "1"),
-            *axis_columns(found, lambda answer: answer.comparison.workload),
-            *([Column[Answer]("precision", lambda answer: answer.comparison.workload.precision)] if precise else []),
+            *workload_columns(rows),
+            *([Column[Answer]("precision", lambda answer: answer.workload.precision)] if precise else []),
             Column("fastest", lambda answer: answer.winner),
             Column(
                 "by", lambda answer: answer.weighed.shown if answer.weighed else answer.confidence, "1", units.ratio
@@ -263,7 +268,7 @@ def table(found: Sequence[Answer]) -> Table:
                 else []
             ),
         ),
-        found,
+        rows,
         [] if costed else ["least energy: no two lanes have any"],
     )
 
@@ -273,10 +278,10 @@ def _first_two(comparison: Comparison, lanes: Sequence[str]) -> tuple[str, str, 
     cases = comparison.lanes
     order = sorted(lanes, key=lambda lane: -(cases[lane].value("throughput") or 0.0))
     weighed = {lane: {other: weigh(cases[lane], cases[other]) for other in order if other != lane} for lane in order}
-    fastest = next((lane for lane in order if all(one.ratio >= 1 for one in weighed[lane].values())), order[0])
+    fastest = next((lane for lane in order if all(pair.ratio >= 1 for pair in weighed[lane].values())), order[0])
     rivals = weighed[fastest]
     # Clear or likely, a slower lane is a slower lane.
-    doubts = {lane: max(_SURE.index("likely"), _SURE.index(one.confidence)) for lane, one in rivals.items()}
+    doubts = {lane: max(_SURE.index("likely"), _SURE.index(pair.confidence)) for lane, pair in rivals.items()}
     rival = max(rivals, key=lambda lane: (doubts[lane], -rivals[lane].ratio))
     return fastest, rival, rivals[rival]
 
@@ -305,7 +310,7 @@ def _energy(case: Case) -> float | None:
 def together(comparison: Comparison, lanes: Sequence[str]) -> list[str]:
     """The largest set of lanes that may be compared with one of them; of two as large, the first."""
     cases = comparison.lanes
-    return max(([lane for lane in lanes if not apart(cases[lane], cases[one])] for one in lanes), key=len)
+    return max(([lane for lane in lanes if not apart(cases[lane], cases[other])] for other in lanes), key=len)
 
 
 def _least(
@@ -348,10 +353,10 @@ def _nearest(rivals: Iterable[Weighed | None]) -> units.Within | None:
 
 
 def _lane(which: str, answer: Answer) -> str | None:
-    found: tuple[str, float] | None = getattr(answer, which)
-    return title(found[0]) if found else None
+    best: tuple[str, float] | None = getattr(answer, which)
+    return title(best[0]) if best else None
 
 
 def _multiple(which: str, answer: Answer) -> float | None:
-    found: tuple[str, float] | None = getattr(answer, which)
-    return found[1] if found else None
+    best: tuple[str, float] | None = getattr(answer, which)
+    return best[1] if best else None

@@ -6,20 +6,11 @@ from collections.abc import Iterable, Sequence
 
 from fwbench.record.workload import Workload
 from fwbench.report import units
-from fwbench.report.cases import FALLBACK_MARK, Case, Comparison, axis_columns, comparisons, title
+from fwbench.report.cases import FALLBACK_MARK, Case, Comparison, comparisons, title
+from fwbench.report.columns import axis_columns, metric_column, workload_columns
 from fwbench.report.evidence import WORDS, apart, word
 from fwbench.report.tables import Column, Table, tabulate
 from fwbench.report.weighing import Weighed, weigh
-
-
-def _workload(cases: Sequence[Case]) -> tuple[Column[Case], ...]:
-    return (
-        Column("model", lambda case: case.workload.model),
-        Column("mode", lambda case: case.workload.mode),
-        Column("batch", lambda case: case.workload.batch_size, "1"),
-        *axis_columns(cases, lambda case: case.workload),
-        Column("lane", lambda case: case.lane),
-    )
 
 
 def columns(cases: Sequence[Case], baseline: str | None) -> tuple[Column[Case], ...]:
@@ -34,16 +25,14 @@ def columns(cases: Sequence[Case], baseline: str | None) -> tuple[Column[Case], 
         return word(case, beside) if beside and beside is not case and speed_up(case) else ""
 
     return (
-        *_workload(cases),
-        Column("throughput/s", lambda case: case.value("throughput"), "1/s", units.rate),
-        *(
-            Column[Case](f"p{p}", functools.partial(_value, f"latency_p{p}"), "s", units.seconds, "n/a")
-            for p in (50, 95, 99)
-        ),
+        *workload_columns(cases),
+        Column("lane", lambda case: case.lane),
+        metric_column("throughput/s", "throughput"),
+        *(metric_column(f"p{p}", f"latency_p{p}", "n/a") for p in (50, 95, 99)),
         Column("memory", lambda case: case.memory, "B", units.size),
-        Column("J/sample", lambda case: case.value("energy_per_sample"), "J", units.joules),
+        metric_column("J/sample", "energy_per_sample"),
         Column("compile", lambda case: case.compile_seconds, "s", units.seconds),
-        Column("to steady", lambda case: case.value("time_to_steady"), "s", units.seconds),
+        metric_column("to steady", "time_to_steady"),
         Column("speed-up", speed_up, "1", units.ratio, ""),
         *((Column("evidence", shown),) if baseline else ()),
         *(_SPREAD if any(len(case.throughputs) > 1 for case in cases) else ()),
@@ -82,7 +71,7 @@ def table(key: str, name: str, cases: Sequence[Case], baseline: str | None) -> T
 
 
 def summary(cases: Sequence[Case], baseline: str | None) -> Table:
-    """Of each model's inference, the largest batch: throughput of every lane, and speed-up over the baseline."""
+    """Every lane's throughput at the largest batch of each model's inference, and its speed-up over the baseline."""
     every = comparisons(cases)
     largest: dict[Workload, Comparison] = {}
     for comparison in every:
@@ -109,7 +98,7 @@ def summary(cases: Sequence[Case], baseline: str | None) -> Table:
             Column("model", lambda comparison: comparison.workload.model),
             Column("precision", lambda comparison: comparison.workload.precision),
             Column("batch", lambda comparison: comparison.workload.batch_size, "1"),
-            *axis_columns(largest.values(), lambda comparison: comparison.workload),
+            *axis_columns(largest.values()),
             *(Column(f"{title(lane)} /s", functools.partial(throughput, lane), "1/s", units.rate) for lane in lanes),
             *(
                 Column(f"{title(lane)} speed-up", functools.partial(speed_up, lane), "1", units.ratio)
@@ -147,6 +136,11 @@ class BreakEven:
     weighed: Weighed
 
     @property
+    def workload(self) -> Workload:
+        """The compiled lane's workload."""
+        return self.case.workload
+
+    @property
     def compiled(self) -> float:
         """Seconds of a call of the compiled lane, by the ratio of throughputs that all answers rest on."""
         return self.baseline / self.weighed.ratio
@@ -160,7 +154,7 @@ class BreakEven:
 
 def break_evens(cases: Sequence[Case], baseline: str | None) -> list[BreakEven]:
     """Every compiled lane that may be compared with the baseline lane, in inference or training steps."""
-    found = []
+    pairs = []
     for comparison in comparisons(cases):
         beside = comparison.lanes.get(baseline or "")
         call = _call(beside) if beside else None
@@ -169,8 +163,8 @@ def break_evens(cases: Sequence[Case], baseline: str | None) -> list[BreakEven]:
                 continue
             compiling = _compiling(case, beside)
             if compiling is not None:
-                found.append(BreakEven(case, compiling, call, weigh(case, beside)))
-    return found
+                pairs.append(BreakEven(case, compiling, call, weigh(case, beside)))
+    return pairs
 
 
 def _call(case: Case) -> float | None:
@@ -181,12 +175,12 @@ def _call(case: Case) -> float | None:
 
 def _compiling(case: Case, baseline: Case) -> float | None:
     """Seconds by which a lane that compiles is ready later; tracing and compiling alone where the start is not told."""
-    own = case.compile_seconds
-    if own is None:
+    ready = case.compile_seconds
+    if ready is None:
         return None
     start, other = case.value("time_to_steady"), baseline.value("time_to_steady")
     if start is None or other is None:
-        start, other = own, baseline.compile_seconds or 0.0
+        start, other = ready, baseline.compile_seconds or 0.0
     return max(0.0, start - other)
 
 
@@ -201,12 +195,13 @@ def break_even(cases: Sequence[Case], baseline: str | None) -> Table:
         "after which the compiled lane has caught up; never where its throughput is lower. Confidence is in which "
         "throughput is higher: where that is undecided, chance decides between never and many.",
         (
-            *(Column[BreakEven](c.name, functools.partial(_of_case, c), c.unit, c.show) for c in _workload(cases)),
-            Column("compiling", lambda found: found.compiling, "s", units.seconds),
-            Column("baseline call", lambda found: found.baseline, "s", units.seconds),
-            Column("compiled call", lambda found: found.compiled, "s", units.seconds),
-            Column("calls to break even", lambda found: found.calls, "1", lambda calls: f"{calls:,.0f}", "never"),
-            Column("confidence", lambda found: found.weighed.confidence),
+            *workload_columns(cases),
+            Column("lane", lambda pair: pair.case.lane),
+            Column("compiling", lambda pair: pair.compiling, "s", units.seconds),
+            Column("baseline call", lambda pair: pair.baseline, "s", units.seconds),
+            Column("compiled call", lambda pair: pair.compiled, "s", units.seconds),
+            Column("calls to break even", lambda pair: pair.calls, "1", "{:,.0f}".format, "never"),
+            Column("confidence", lambda pair: pair.weighed.confidence),
         ),
         break_evens(cases, baseline),
     )
@@ -221,28 +216,20 @@ def _speed_up(case: Case, baseline: Case | None) -> float | str | None:
     return apart(case, baseline) or weigh(case, baseline).shown
 
 
-def _of_case(column: Column[Case], found: BreakEven) -> str | float | None:
-    return column.of(found.case)
-
-
-def _value(metric: str, case: Case) -> float | None:
-    return case.value(metric)
-
-
 def _across(workload: Workload) -> Workload:
     return dataclasses.replace(workload, lane="")
 
 
 def _missing(cases: Sequence[Case]) -> list[str]:
-    found = [case for case in cases if case.replicates]
+    measured = [case for case in cases if case.replicates]
     lines = []
-    if len({case.workload.lane for case in found}) == 1:
-        lines.append(f"one lane only ({found[0].workload.lane}): nothing to compare it with")
-    if any(any(case.fallbacks) for case in found):
+    if len({case.workload.lane for case in measured}) == 1:
+        lines.append(f"one lane only ({measured[0].workload.lane}): nothing to compare it with")
+    if any(any(case.fallbacks) for case in measured):
         lines.append(
             f"the lane as it is usually run, where {FALLBACK_MARK} stands: it crashed, and ran with other flags"
         )
-    energy = next((m for case in found if (m := case.metric("energy_per_sample")) and m.reason), None)
+    energy = next((m for case in measured if (m := case.metric("energy_per_sample")) and m.reason), None)
     if energy:
         lines.append(f"no energy: {energy.reason}")
     return lines

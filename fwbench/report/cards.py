@@ -33,19 +33,19 @@ class Card:
 
 def cards(answers: Sequence[Answer]) -> dict[str, list[Card]]:
     """The cards of each workload but its batch size, by mode in words."""
-    found: dict[str, list[Card]] = {}
+    by_mode: dict[str, list[Card]] = {}
     by_model: dict[Workload, list[Answer]] = {}
     for answer in answers:
-        workload = answer.comparison.workload
+        workload = answer.workload
         by_model.setdefault(dataclasses.replace(workload, batch_size=workload.parts), []).append(answer)
     for workload, given in by_model.items():
-        found.setdefault(in_words(workload.mode), []).extend(_card(of, len(given)) for of in alike(given))
-    return found
+        by_mode.setdefault(in_words(workload.mode), []).extend(_card(of, len(given)) for of in alike(given))
+    return by_mode
 
 
 def _card(given: Sequence[Answer], sizes: int) -> Card:
     """A card of answers that are alike, out of those of so many batch sizes."""
-    answer, workload = given[0], given[0].comparison.workload
+    answer, workload = given[0], given[0].workload
     batches = _batches(given)
     precision = "" if workload.precision == "fp32" else f", {workload.precision}"
     of_all = f", at {'both' if sizes == 2 else f'all {sizes}'} batch sizes" if len(given) == sizes > 1 else ""
@@ -72,11 +72,11 @@ def _best(what: str, question: str, given: Sequence[Answer]) -> str:
     for each in given:
         if best := getattr(each, question):
             by_lane.setdefault(short(best[0], each.comparison.lanes), []).append(each)
-    told = []
+    parts = []
     for lane, of in by_lane.items():
         multiples = units.span(end for each in of for end in _ends(getattr(each, question)[1]))
-        told.append(f"{lane}, {multiples}{f' at {_batches(of)}' if len(by_lane) > 1 else ''}")
-    return f"{what}: {'; '.join(told)}" if told else ""
+        parts.append(f"{lane}, {multiples}{f' at {_batches(of)}' if len(by_lane) > 1 else ''}")
+    return f"{what}: {'; '.join(parts)}" if parts else ""
 
 
 def _ends(multiple: float) -> tuple[float, ...]:

@@ -1,7 +1,6 @@
 """What records hold, brought together: workloads with their replicates, apart by machine, version and profile."""
 
 import dataclasses
-import functools
 import json
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,12 +10,10 @@ from typing import TypeVar
 from fwbench.machine import Machine
 from fwbench.record.lanes import BASELINE, LANES, PLACES, RECORDED
 from fwbench.record.measurement import Measurement, Metric
-from fwbench.record.reading import Plain, Record
+from fwbench.record.storage import Plain, Record
 from fwbench.record.workload import HARNESS_MODES, Workload
-from fwbench.report.tables import Column
 from fwbench.report.units import AtMost
 
-Row = TypeVar("Row")
 _Item = TypeVar("_Item")
 _Key = TypeVar("_Key")
 
@@ -64,8 +61,10 @@ class Case:
     @property
     def as_asked(self) -> bool:
         """Whether no probe has found another arithmetic than the precision that was asked for."""
-        found = [probe.get("arithmetic") for m in self.measurements for probe in (m.parity.get("probe") or {}).values()]
-        return all(arithmetic == self.workload.precision for arithmetic in found)
+        arithmetics = [
+            probe.get("arithmetic") for m in self.measurements for probe in (m.parity.get("probe") or {}).values()
+        ]
+        return all(arithmetic == self.workload.precision for arithmetic in arithmetics)
 
     def surroundings(self, *, threads: bool = True) -> set[str]:
         """What surrounded each process that changes any framework's numbers: variables, and how many CPUs it had.
@@ -109,19 +108,19 @@ class Case:
 
     @property
     def throughputs(self) -> list[float]:
-        """Of every process that has one, those of a measurement by several each."""
-        found = [
+        """The throughput of each process that has one; a measurement by several processes gives several."""
+        speeds = [
             value
             for m in self.measurements
             for value in ([process.get("throughput") for process in m.processes] or [m.value("throughput")])
         ]
-        return [value for value in found if value]
+        return [value for value in speeds if value]
 
     @property
     def spread(self) -> float | None:
         """By which share the highest throughput of its processes lies above the lowest; None of fewer than two."""
-        found = self.throughputs
-        return max(found) / min(found) - 1 if len(found) > 1 else None
+        speeds = self.throughputs
+        return max(speeds) / min(speeds) - 1 if len(speeds) > 1 else None
 
     def metric(self, name: str) -> Metric | None:
         """The first process's, for its source or the reason of its absence."""
@@ -194,15 +193,15 @@ class Setting:
     def traits(self) -> dict[str, str]:
         """What besides versions can make it another setting than another one, by name, in words that stand alone."""
         machine = self.machine
-        found = {"profile": f"{self.profile or 'unknown'} profile", "schema": f"records of schema {self.schema}"}
+        words = {"profile": f"{self.profile or 'unknown'} profile", "schema": f"records of schema {self.schema}"}
         if machine is None:
-            return {**found, "machine": "an unnamed machine"}
-        found |= {"machine": machine.cpu, "threads": f"{machine.threads} threads"}
+            return {**words, "machine": "an unnamed machine"}
+        words |= {"machine": machine.cpu, "threads": f"{machine.threads} threads"}
         if machine.device == "gpu":
-            found |= {"machine": machine.accelerator, "cpu": machine.cpu, "driver": f"driver {machine.driver}"}
+            words |= {"machine": machine.accelerator, "cpu": machine.cpu, "driver": f"driver {machine.driver}"}
         if machine.power_limit is not None:
-            found["power limit"] = f"{machine.power_limit} W"
-        return found
+            words["power limit"] = f"{machine.power_limit} W"
+        return words
 
 
 def settings(records: Sequence[Record]) -> list[Setting]:
@@ -264,35 +263,35 @@ def grouped(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key, 
 
 def cases(measurements: Iterable[Measurement], run: int = 0) -> list[Case]:
     """One run's measurements as cases."""
-    found: dict[Workload, Case] = {}
+    by_workload: dict[Workload, Case] = {}
     for m in measurements:
         workload = dataclasses.replace(m.workload, data_path=None)
-        found[workload] = _with(found.get(workload, Case(workload)), run, m)
-    return list(found.values())
+        by_workload[workload] = _with(by_workload.get(workload, Case(workload)), run, m)
+    return list(by_workload.values())
 
 
 def over_seeds(given: Iterable[Case]) -> list[Case]:
     """Cases that differ in their seed alone, brought together."""
-    found: dict[Workload, Case] = {}
+    by_workload: dict[Workload, Case] = {}
     for case in given:
         workload = dataclasses.replace(case.workload, seed=0)
-        known = found.get(workload, Case(workload))
-        found[workload] = Case(
+        known = by_workload.get(workload, Case(workload))
+        by_workload[workload] = Case(
             workload,
             (*known.replicates, *case.replicates),
             (*known.failures, *case.failures),
             tuple(dict.fromkeys((*known.commits, *case.commits))),
         )
-    return list(found.values())
+    return list(by_workload.values())
 
 
 def comparisons(given: Iterable[Case]) -> list[Comparison]:
     """The workloads, each with the lanes that have numbers for it; seeds are replicates."""
-    found: dict[Workload, dict[str, Case]] = {}
+    by_workload: dict[Workload, dict[str, Case]] = {}
     for case in over_seeds(given):
         if case.measurements and not case.internal:
-            found.setdefault(dataclasses.replace(case.workload, lane=""), {})[case.workload.lane] = case
-    return [Comparison(workload, lanes) for workload, lanes in found.items()]
+            by_workload.setdefault(dataclasses.replace(case.workload, lane=""), {})[case.workload.lane] = case
+    return [Comparison(workload, lanes) for workload, lanes in by_workload.items()]
 
 
 def baseline(given: Iterable[Case]) -> str | None:
@@ -328,7 +327,7 @@ _WORDS = {"train_step": "training steps", "fit": "epochs of training"}
 
 
 def _cases(records: Sequence[Record]) -> list[Case]:
-    found: dict[Workload, Case] = {}
+    by_workload: dict[Workload, Case] = {}
     seen: set[str] = set()
     runs = enumerate(sorted(records, key=lambda record: record.made))
     # A run comes before its journal, as it knows the commit.
@@ -340,10 +339,10 @@ def _cases(records: Sequence[Record]) -> list[Case]:
                 mark = json.dumps([m.workload.to_json(), m.stages, m.overhead_s, str(m.failure)], sort_keys=True)
                 if mark not in seen:
                     seen.add(mark)
-                    known = _with(found.get(case.workload, Case(case.workload)), run, m)
+                    known = _with(by_workload.get(case.workload, Case(case.workload)), run, m)
                     commits_so_far = tuple(dict.fromkeys((*known.commits, *commits)))
-                    found[case.workload] = dataclasses.replace(known, commits=commits_so_far)
-    return list(found.values())
+                    by_workload[case.workload] = dataclasses.replace(known, commits=commits_so_far)
+    return list(by_workload.values())
 
 
 def _with(case: Case, run: int, measurement: Measurement) -> Case:
@@ -359,21 +358,3 @@ def _alike(one: Record, other: Record) -> bool:
         return one.machine is other.machine
     # A driver is one more version that numbers depend on.
     return not one.machine.differences(other.machine) and one.machine.driver == other.machine.driver
-
-
-def axis_columns(rows: Iterable[Row], workload_of: Callable[[Row], Workload]) -> list[Column[Row]]:
-    """A column for each axis that a model of these rows has: its value, where the row's model has that axis.
-
-    Before them, where a row is about several devices, their number.
-    """
-
-    def value(axis: str, row: Row) -> int | None:
-        return dict(workload_of(row).axes).get(axis)
-
-    found = [workload_of(row) for row in rows]
-    axes = dict.fromkeys(axis for workload in found for axis, _ in workload.axes)
-    devices = [Column[Row]("devices", lambda row: workload_of(row).devices, "1")]
-    return [
-        *(devices if any(workload.devices > 1 for workload in found) else ()),
-        *(Column[Row](axis, functools.partial(value, axis), "1") for axis in axes),
-    ]

@@ -8,7 +8,7 @@ from typing import Any
 
 from fwbench.record.measurement import Measurement
 from fwbench.record.metrics import METRICS
-from fwbench.record.reading import Plain, Record
+from fwbench.record.storage import Plain, Record
 from fwbench.record.workload import MODES
 from fwbench.report import answers, calls, fits, limits, published, ratios, scaling, summary, units
 from fwbench.report.cases import Case, Setting
@@ -57,29 +57,29 @@ def missing(setting: Setting) -> list[str]:
     """What a whole report has and this one lacks: a sentence each."""
     measured = [case for case in setting.cases if case.replicates and not case.internal]
     modes = {"inference": "inference", "train_step": "training steps", "fit": "epochs of training (mode fit)"}
-    found = [
+    sentences = [
         f"No {what} measured: Tables and figures of them are left out."
         for mode, what in modes.items()
         if not _of(measured, mode)
     ]
     lanes = {case.workload.lane for case in measured}
     if len(lanes) == 1:
-        found.append(f"One lane only ({lanes.pop()}): nothing to compare it with.")
+        sentences.append(f"One lane only ({lanes.pop()}): nothing to compare it with.")
     sizes = {case.workload.batch_size for case in _of(measured, "inference")}
     if len(sizes) == 1:
-        found.append(f"One batch size of inference only ({sizes.pop()}): no throughput against batch size to see.")
+        sentences.append(f"One batch size of inference only ({sizes.pop()}): no throughput against batch size to see.")
     reasons = {m.reason for case in measured if (m := case.metric("energy_per_sample")) and m.reason}
-    found += [f"No energy: {reason}." for reason in sorted(reasons)]
+    sentences += [f"No energy: {reason}." for reason in sorted(reasons)]
     failed = [case for case in setting.cases if case.why_failed()]
     if failed:
-        found.append(f"{len(failed)} of {len(setting.cases)} workloads have no numbers: see what failed.")
+        sentences.append(f"{len(failed)} of {len(setting.cases)} workloads have no numbers: see what failed.")
     commits = {record.commit["id"] for record in setting.records if "id" in record.commit}
     if len(commits) > 1:
-        found.append(
+        sentences.append(
             f"Runs of {len(commits)} commits stand together, and are no replicates: `fwbench history` shows them apart."
         )
     notes = [f"{record.path.name}: {note}." for record in setting.records for note in (*record.told, *_twice(record))]
-    return [*found, *notes]
+    return [*sentences, *notes]
 
 
 def _twice(record: Record) -> list[str]:
@@ -129,7 +129,7 @@ class _Stamp:
         return max((float(error) for error in errors if isinstance(error, int | float)), default=None)
 
     def state(self) -> str:
-        """Of every framework's proof, with what is wrong."""
+        """The state of every framework's proof, with what is wrong."""
         found: dict[str, None] = {}
         for proof in self.proofs:
             framework, state = proof.get("framework", "?"), proof.get("state", "missing")
@@ -188,13 +188,13 @@ def parity(setting: Setting) -> Table:
 
 def sources(setting: Setting) -> Table:
     """How each number was made, as the records say it."""
-    found: dict[str, list[str]] = {}
+    ways: dict[str, list[str]] = {}
     for m in setting.measurements:
         for name, metric in m.metrics.items():
             # Counts differ from workload to workload; the way does not.
             way = re.sub(r"\d+(\.\d+)?", "n", metric.source.partition(", n=")[0])
-            if way not in found.setdefault(name, []):
-                found[name].append(way)
+            if way not in ways.setdefault(name, []):
+                ways[name].append(way)
     return tabulate(
         "sources",
         "How each number was made",
@@ -207,7 +207,7 @@ def sources(setting: Setting) -> Table:
             Column("what", lambda pair: METRICS[pair[0]].meaning if pair[0] in METRICS else "unknown to this fwbench"),
             Column("read from", lambda pair: "; ".join(pair[1])),
         ),
-        found.items(),
+        ways.items(),
     )
 
 

@@ -1,25 +1,40 @@
 """All figures of a setting, in the order of reading."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from fwbench.report import figures, forest, roofline, study_figures, tradeoffs
+from fwbench.report import forest
+from fwbench.report.call_figures import BARS, BY_BATCH, LATENCIES, TRADE_OFFS, break_even
 from fwbench.report.cases import Case
 from fwbench.report.figures import Drawing
-from fwbench.report.look import PAGE, Sheet
+from fwbench.report.fit_figures import BARS as TRAINING_BARS
+from fwbench.report.fit_figures import CURVES, SCALINGS, epochs
+from fwbench.report.look import PAGE, Sheet, looking
 from fwbench.report.ratios import ratios
+from fwbench.report.roofline import roofline
 
 
-def draw(cases: Sequence[Case], baseline: str | None, sheet: Sheet = PAGE) -> Iterator[Drawing]:
+def draw(cases: Sequence[Case], baseline: str | None, sheet: Sheet = PAGE) -> list[Drawing]:
     """Every figure that these cases have something for, as wide as the sheet.
 
     Args:
         baseline: the lane that what compares does so with.
     """
-    # A column of a paper has no room for names, intervals and numbers beside each other.
-    plot = forest.draw(ratios(cases, baseline), baseline) if baseline and sheet is PAGE else None
-    if plot:
-        yield plot
-    yield from figures.draw(cases, baseline, sheet)
-    yield from study_figures.draw(cases, sheet)
-    yield from tradeoffs.draw(cases, sheet)
-    yield from roofline.draw(cases, sheet)
+    measured = [case for case in cases if case.replicates and not case.internal]
+    # Beside one device several would be lines and bars that compare nothing.
+    alone = [case for case in measured if case.workload.devices == 1]
+    fits = [case for case in alone if case.workload.mode == "fit"]
+    on_page = sheet is PAGE
+    with looking(sheet):
+        drawings = (
+            # A column of a paper has no room for names, intervals and numbers beside each other.
+            forest.draw(ratios(cases, baseline), baseline) if baseline and on_page else None,
+            *(panels.draw(alone) for panels in (BY_BATCH, *BARS)),
+            # Nor for a panel for each workload.
+            *(panels.draw(alone) for panels in LATENCIES if on_page),
+            break_even([case for case in alone if case.workload.mode in ("inference", "train_step")], baseline),
+            epochs(fits),
+            *(drawing for curves in CURVES for drawing in curves.draw(fits)),
+            *(panels.draw(measured) for panels in (*SCALINGS, *TRAINING_BARS, *TRADE_OFFS)),
+            roofline(cases),
+        )
+    return [drawing for drawing in drawings if drawing]

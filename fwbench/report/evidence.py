@@ -203,7 +203,10 @@ def _unchecked(given: Iterable[Case]) -> list[str]:
 
 def _unproved(given: Iterable[Case]) -> list[str]:
     reasons = {
-        one.workload.model: evidence(one, other).stale for one, other in _pairs(given) if word(one, other) == "checked"
+        one.workload.model: evidence(one, other).stale
+        for one, other in _pairs(given)
+        # No proof can be had of a derived lane.
+        if "derived" not in (_proof(one).get("state"), _proof(other).get("state")) and word(one, other) == "checked"
     }
     if not reasons:
         return []

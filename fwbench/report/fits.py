@@ -10,6 +10,7 @@ from fwbench.record.measurement import Measurement
 from fwbench.record.workload import Workload
 from fwbench.report import units
 from fwbench.report.cases import Case, over_seeds
+from fwbench.report.columns import Placed, metric_column
 from fwbench.report.tables import Column, Spread, Table, tabulate
 
 
@@ -19,12 +20,12 @@ def _lane(case: Case) -> str:
     return f"{case.lane} d{devices}" if devices > 1 else case.lane
 
 
-_WORKLOAD = (
-    Column[Case]("model", lambda case: case.workload.model),
-    Column[Case]("data", lambda case: case.workload.data),
-    Column[Case]("batch", lambda case: case.workload.batch_size, "1"),
-    Column[Case]("lane", _lane),
+_ABOUT: tuple[Column[Placed], ...] = (
+    Column("model", lambda row: row.workload.model),
+    Column("data", lambda row: row.workload.data),
+    Column("batch", lambda row: row.workload.batch_size, "1"),
 )
+_WORKLOAD: tuple[Column[Case], ...] = (*_ABOUT, Column[Case]("lane", _lane))
 
 
 def _score(value: float) -> str:
@@ -33,11 +34,11 @@ def _score(value: float) -> str:
 
 def score(metric: str, case: Case) -> float | None:
     """A loss or an accuracy: the mean over seeds, with their standard deviation where there are several."""
-    found = case.values(metric)
-    if not found:
+    values = case.values(metric)
+    if not values:
         return None
-    mean = statistics.mean(found)
-    return Spread(mean, statistics.stdev(found)) if len(found) > 1 else mean
+    mean = statistics.mean(values)
+    return Spread(mean, statistics.stdev(values)) if len(values) > 1 else mean
 
 
 def share(metric: str, case: Case) -> float | None:
@@ -46,16 +47,21 @@ def share(metric: str, case: Case) -> float | None:
     return None if part is None or not whole else part / whole
 
 
-def _value(metric: str, case: Case) -> float | None:
-    return case.value(metric)
-
-
-def _time(name: str, metric: str) -> Column[Case]:
-    return Column(name, functools.partial(_value, metric), "s", units.seconds)
-
-
 def _share(name: str, metric: str) -> Column[Case]:
     return Column(name, functools.partial(share, metric), "1", "{:.0%}".format)
+
+
+_SCORES = {
+    "train_loss": "train loss",
+    "validation_loss": "val. loss",
+    "validation_top1": "val. top-1",
+    "validation_top5": "val. top-5",
+    "test_top1": "test top-1",
+}
+
+
+def _scored(metric: str) -> Column[Case]:
+    return Column(_SCORES[metric], functools.partial(score, metric), "1", _score)
 
 
 def _epochs(case: Case) -> str:
@@ -65,21 +71,13 @@ def _epochs(case: Case) -> str:
 COLUMNS = (
     *_WORKLOAD,
     Column[Case]("epochs", _epochs),
-    _time("first epoch", "first_epoch_time"),
-    _time("epoch", "epoch_time"),
+    metric_column("first epoch", "first_epoch_time"),
+    metric_column("epoch", "epoch_time"),
     _share("waiting", "epoch_wait_time"),
     _share("evaluating", "epoch_evaluation_time"),
-    Column[Case]("throughput/s", lambda case: case.value("throughput"), "1/s", units.rate),
+    metric_column("throughput/s", "throughput"),
     Column[Case]("memory", lambda case: case.memory, "B", units.size),
-    *(
-        Column[Case](name, functools.partial(score, metric), "1", _score)
-        for name, metric in (
-            ("train loss", "train_loss"),
-            ("val. loss", "validation_loss"),
-            ("val. top-1", "validation_top1"),
-            ("test top-1", "test_top1"),
-        )
-    ),
+    *map(_scored, ("train_loss", "validation_loss", "validation_top1", "test_top1")),
 )
 
 
@@ -116,16 +114,7 @@ def final_epochs(cases: Sequence[Case]) -> Table:
         (
             *_WORKLOAD,
             Column("epochs", _epochs),
-            *(
-                Column[Case](name, functools.partial(score, metric), "1", _score)
-                for name, metric in (
-                    ("train loss", "train_loss"),
-                    ("val. loss", "validation_loss"),
-                    ("val. top-1", "validation_top1"),
-                    ("val. top-5", "validation_top5"),
-                    ("test top-1", "test_top1"),
-                )
-            ),
+            *map(_scored, _SCORES),
             Column("last epoch", functools.partial(_last, "seconds"), "s", units.seconds),
             Column("energy", functools.partial(_last, "energy"), "J", units.joules),
         ),
@@ -150,6 +139,11 @@ class OneEpoch:
     number: int
     epoch: Mapping[str, Any]
 
+    @property
+    def workload(self) -> Workload:
+        """The training's workload."""
+        return self.case.workload
+
     def part(self, name: str) -> float | None:
         """Seconds, a loss or an accuracy; `validation.` before a name for those of validation."""
         group, _, name = name.rpartition(".")
@@ -161,7 +155,7 @@ def all_epochs(cases: Sequence[Case]) -> Table:
     """Table IV: every epoch of every training."""
 
     def number(name: str, part: str, unit: str, show: Callable[[float], str]) -> Column[OneEpoch]:
-        return Column(name, lambda one: one.part(part), unit, show)
+        return Column(name, lambda row: row.part(part), unit, show)
 
     return tabulate(
         "epochs",
@@ -169,10 +163,11 @@ def all_epochs(cases: Sequence[Case]) -> Table:
         "One row an epoch. Waiting (for data), computing and evaluating are its parts; training loss and accuracy are "
         "means over its steps, each before its update.",
         (
-            *(Column[OneEpoch](c.name, functools.partial(_of_case, c), c.unit, c.show) for c in _WORKLOAD),
-            Column("run", lambda one: one.run + 1, "1"),
-            Column("seed", lambda one: one.measurement.workload.seed, "1"),
-            Column("epoch", lambda one: one.number, "1"),
+            *_ABOUT,
+            Column("lane", lambda row: _lane(row.case)),
+            Column("run", lambda row: row.run + 1, "1"),
+            Column("seed", lambda row: row.measurement.workload.seed, "1"),
+            Column("epoch", lambda row: row.number, "1"),
             number("train loss", "train_loss", "1", _score),
             number("train top-1", "train_top1", "1", _score),
             number("val. loss", "validation.loss", "1", _score),
@@ -205,18 +200,13 @@ def training_times(cases: Sequence[Case]) -> Table:
         (
             *_WORKLOAD,
             Column("epochs", _epochs),
-            _time("warm-up", "first_epoch_time"),
+            metric_column("warm-up", "first_epoch_time"),
             Column("training", training_seconds, "s", units.seconds),
-            Column("test top-1", functools.partial(score, "test_top1"), "1", _score),
-            *(
-                Column[Case](name, functools.partial(_value, metric), "B", units.size)
-                for name, metric in (
-                    ("RAM before", "host_initial_memory"),
-                    ("RAM peak", "host_peak_memory"),
-                    ("VRAM before", "device_initial_memory"),
-                    ("VRAM peak", "device_peak_memory"),
-                )
-            ),
+            _scored("test_top1"),
+            metric_column("RAM before", "host_initial_memory"),
+            metric_column("RAM peak", "host_peak_memory"),
+            metric_column("VRAM before", "device_initial_memory"),
+            metric_column("VRAM peak", "device_peak_memory"),
         ),
         over_seeds(cases),
         failure=Case.why_failed,
@@ -229,14 +219,10 @@ def training_seconds(case: Case) -> float | None:
     return statistics.median(sums) if sums else None
 
 
-def _of_case(column: Column[Case], one: OneEpoch) -> str | float | None:
-    return column.of(one.case)
-
-
 def _epochs_of(measurement: Measurement) -> list[Mapping[str, Any]]:
     return list(measurement.training.get("epochs", ()))
 
 
 def _energy(cases: Sequence[Case]) -> list[str]:
-    found = next((m for case in cases if (m := case.metric("epoch_energy")) and m.reason), None)
-    return [f"no energy: {found.reason}"] if found else []
+    absent = next((m for case in cases if (m := case.metric("epoch_energy")) and m.reason), None)
+    return [f"no energy: {absent.reason}"] if absent else []

@@ -45,16 +45,16 @@ class _Line:
     ratio: Ratio | None = None
 
 
-def draw(found: Sequence[Ratio], baseline: str) -> Drawing | None:
+def draw(ratios: Sequence[Ratio], baseline: str) -> Drawing | None:
     """The plot; None where there is no ratio."""
-    if not any(ratio.weighed for ratio in found):
+    if not any(ratio.weighed for ratio in ratios):
         return None
-    lines = list(_lines(found))
+    lines = list(_lines(ratios))
     with looking():
-        looks = styles(ratio.case.workload.lane for ratio in found)
+        looks = styles(ratio.case.workload.lane for ratio in ratios)
         figure = Figure(figsize=(_WIDTH, 0.8 + 0.18 * len(looks) + _ROW * len(lines)), layout="constrained")
         axes = figure.subplots()
-        _scale(axes, found, len(lines))
+        _scale(axes, ratios, len(lines))
         for place, line in enumerate(lines):
             if line.label:
                 _write(axes, place, 0.0, line.label, "bold" if line.ratio is None else "normal")
@@ -64,7 +64,7 @@ def draw(found: Sequence[Ratio], baseline: str) -> Drawing | None:
         axes.spines["left"].set_visible(False)
         axes.set_xlabel(printable(f"throughput over that of {title(baseline)}", 60))
         legend(figure, looks)
-    count = sum(ratio.weighed is not None for ratio in found)
+    count = sum(ratio.weighed is not None for ratio in ratios)
     return Drawing(
         "ratios",
         f"Every lane against {title(baseline)}",
@@ -93,13 +93,13 @@ def _write(axes: Axes, place: float, side: float, text: str, weight: str = "norm
     )
 
 
-def _lines(found: Sequence[Ratio]) -> Iterator[_Line]:
+def _lines(ratios: Sequence[Ratio]) -> Iterator[_Line]:
     """Modes one after another, and within a mode the lanes of a workload."""
-    for mode in dict.fromkeys(ratio.comparison.workload.mode for ratio in found):
+    for mode in dict.fromkeys(ratio.workload.mode for ratio in ratios):
         yield _Line(printable(in_words(mode)))
         named = None
-        for ratio in (ratio for ratio in found if ratio.comparison.workload.mode == mode):
-            workload = ratio.comparison.workload
+        for ratio in (ratio for ratio in ratios if ratio.workload.mode == mode):
+            workload = ratio.workload
             # The lane's options alone, as its colour and mark say which lane it is.
             options = ratio.case.lane.removeprefix(ratio.case.workload.lane)
             label = f"{printable(workload.subject, _NAME)} b{workload.batch_size}{printable(options, _NAME)}"[:_LABEL]
@@ -107,9 +107,9 @@ def _lines(found: Sequence[Ratio]) -> Iterator[_Line]:
             named = workload
 
 
-def _scale(axes: Axes, found: Sequence[Ratio], rows: int) -> None:
+def _scale(axes: Axes, ratios: Sequence[Ratio], rows: int) -> None:
     values = [1.0]
-    for weighed in filter(None, (ratio.weighed for ratio in found)):
+    for weighed in filter(None, (ratio.weighed for ratio in ratios)):
         reach = (weighed.reach.low, weighed.reach.high)
         values += [weighed.ratio, *weighed.pairs, *(end for end in reach if 0 < end < math.inf)]
     low, high = min(values) / 1.15, max(values) * 1.15

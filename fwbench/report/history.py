@@ -1,7 +1,7 @@
 """The history of a storage folder for readers: the terminal's table, and a page of trends."""
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,12 +25,6 @@ from fwbench.text import columns, line
 
 TITLE = "fwbench history"
 
-_SHOW: dict[str, Callable[[float], str]] = {
-    "s": units.seconds,
-    "B": units.size,
-    "J": units.joules,
-    "1/s": units.rate,
-}
 _HEADER = ("workload", "metric", "change", "interval", "how", "from", "to")
 # Marks of a figure's axis of runs; room above and below its values.
 _MARKS, _ROOM = 9, 1.05
@@ -283,7 +277,7 @@ def _panel(axes: Axes, of: Sequence[Series], look: Style) -> None:
         if series.breaks:
             axes.axvline(series.points[0].run.number - 0.5, color=INK, linewidth=0.8)
         _versions(axes, series)
-    show = _SHOW[CRITERIA[metric].unit]
+    show = units.SHOW[CRITERIA[metric].unit]
     axes.yaxis.set_major_locator(MaxNLocator(4))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: show(value)))
     axes.yaxis.set_minor_locator(NullLocator())

@@ -12,7 +12,8 @@ from fwbench.record.measurement import CEILING, Measurement, Metric
 from fwbench.record.metrics import CEILINGS
 from fwbench.record.workload import Workload
 from fwbench.report import units
-from fwbench.report.cases import Case, axis_columns, over_seeds
+from fwbench.report.cases import Case, over_seeds
+from fwbench.report.columns import workload_columns
 from fwbench.report.tables import Column, Table, tabulate
 
 Binds = Literal["compute", "memory", "caches", "neither", "unknown"]
@@ -64,18 +65,23 @@ class Limited:
     peak: float | None
 
     @property
+    def workload(self) -> Workload:
+        """The row's workload."""
+        return self.case.workload
+
+    @property
     def rate(self) -> float:
         """FLOP/s."""
         return self.flops / self.seconds
 
     @property
     def share(self) -> float | None:
-        """Of the measured ceiling."""
+        """The share of the measured ceiling."""
         return self.rate / self.ceiling if self.ceiling else None
 
     @property
     def utilisation(self) -> float | None:
-        """Of the data sheet's peak: model FLOPs utilisation (MFU)."""
+        """The share of the data sheet's peak: model FLOPs utilisation (MFU)."""
         return self.rate / self.peak if self.peak else None
 
     @property
@@ -127,13 +133,13 @@ def limited(cases: Sequence[Case], machine: Machine | None = None) -> list[Limit
     for case in measured:
         if counted := case.value("model_flops"):
             flops[_across(case)] = min(counted, flops.get(_across(case), counted))
-    found = []
+    rows = []
     for case in measured:
         counted, throughput = flops.get(_across(case)), case.value("throughput")
         # Ceilings are one GPU's, and on a CPU those of all cores, whatever processes share them.
         devices = case.workload.devices if case.workload.device == "gpu" else 1
         if counted and throughput:
-            found.append(
+            rows.append(
                 Limited(
                     case,
                     counted,
@@ -144,7 +150,7 @@ def limited(cases: Sequence[Case], machine: Machine | None = None) -> list[Limit
                     _times(devices, sheet.flops.get(case.workload.precision) if sheet else None),
                 )
             )
-    return found
+    return rows
 
 
 def _ceilings(cases: Iterable[Case]) -> Ceilings:
@@ -157,7 +163,7 @@ def above(cases: Sequence[Case]) -> list[str]:
     if not rows:
         return []
     share, most = max(rows, key=lambda pair: pair[0])
-    workload = most.case.workload
+    workload = most.workload
     subject = "1 row computes" if len(rows) == 1 else f"{len(rows)} rows compute"
     return [
         f"{subject} faster than the measured ceiling ({share:.0%} of it: {workload.id}), so it is no ceiling: it was "
@@ -167,7 +173,7 @@ def above(cases: Sequence[Case]) -> list[str]:
 
 
 def table(cases: Sequence[Case], machine: Machine | None) -> Table:
-    """Of each row the FLOP/s, its shares, and which limit binds; columns that no row has anything for are left out."""
+    """Each row's FLOP/s, its shares, and which limit binds; columns that are empty in all rows are left out."""
     rows = limited(cases, machine)
     sheet = peaks(machine.accelerator) if machine and machine.device == "gpu" else None
     optional = (
@@ -182,10 +188,7 @@ def table(cases: Sequence[Case], machine: Machine | None) -> Table:
         "How near the limit",
         f"{_TOLD}{_sheet(sheet)}",
         (
-            Column("model", lambda row: row.case.workload.model),
-            Column("mode", lambda row: row.case.workload.mode),
-            Column("batch", lambda row: row.case.workload.batch_size, "1"),
-            *axis_columns(rows, lambda row: row.case.workload),
+            *workload_columns(rows),
             Column("lane", lambda row: row.case.lane),
             Column("FLOP a call", lambda row: row.flops, "FLOP", units.flop),
             Column("achieved", lambda row: row.rate, "FLOP/s", units.flop_rate),
@@ -211,11 +214,11 @@ def _sheet(sheet: Peaks | None) -> str:
     return f" MFU is the share of the peak in the {sheet.source}, without sparsity." if sheet else ""
 
 
-def _low(found: Ceilings) -> list[str]:
-    if not found.disturbed:
+def _low(highest: Ceilings) -> list[str]:
+    if not highest.disturbed:
         return []
     return [
-        f"a ceiling of {' and '.join(found.disturbed)} that was measured without other load: this one may be too low"
+        f"a ceiling of {' and '.join(highest.disturbed)} that was measured without other load: this one may be too low"
     ]
 
 
@@ -225,7 +228,7 @@ def _missing(rows: Sequence[Limited], machine: Machine | None, sheet: Peaks | No
         lines.append("no data-sheet peak: a CPU's clock under vector instructions is no published figure")
     elif rows and machine and sheet is None:
         lines.append(f"no data-sheet peak: fwbench lists none of {machine.accelerator}")
-    untold = dict.fromkeys(row.case.workload.lane for row in rows if row.moved is None)
+    untold = dict.fromkeys(row.workload.lane for row in rows if row.moved is None)
     if untold:
         lines.append(f"bytes of {', '.join(untold)}, which the lane or the compiler does not state")
     return lines
@@ -237,15 +240,15 @@ Found = tuple[str, str, dict[str, Metric]]
 
 def machines(measurements: Iterable[Measurement]) -> Table:
     """What each lane reached by itself, beside the best of all."""
-    told: dict[tuple[str, str], dict[str, Metric]] = {}
+    by_lane: dict[tuple[str, str], dict[str, Metric]] = {}
     every = list(measurements)
     for m in every:
         for name in CEILINGS:
-            metric, lane = m.metrics.get(name), told.setdefault((m.workload.lane, m.workload.precision), {})
+            metric, lane = m.metrics.get(name), by_lane.setdefault((m.workload.lane, m.workload.precision), {})
             if metric and _above(metric, lane.get(name)):
                 lane[name] = metric
     best = ceilings(every)
-    rows = [(*key, found) for key, found in told.items() if "compute_ceiling" in found]
+    rows = [(*key, metrics) for key, metrics in by_lane.items() if "compute_ceiling" in metrics]
 
     def of_best(row: Found) -> float | None:
         value, highest = row[2]["compute_ceiling"].value, best.reached(row[1])
@@ -273,7 +276,7 @@ def _across(case: Case) -> Workload:
 
 
 def _moved(case: Case) -> float | None:
-    """Of a loop, which accumulation is, XLA counts the body once."""
+    """Bytes that a call moves; None for accumulation, a loop of which XLA counts the body once."""
     if case.workload.accumulate > 1:
         return None
     programs = [m.program for m in case.measurements if m.program]

@@ -132,10 +132,10 @@ _STYLES = (
 
 def styles(lanes: Iterable[str]) -> dict[str, Style]:
     """The lanes' looks: the same in every report for fwbench's own, by the order of names for others."""
-    found = list(dict.fromkeys(lanes))
-    own = [name for name, lane in OWN.items() if not lane.internal]
-    known = {lane: _style(place) for place, lane in enumerate((*own, *sorted(set(found) - set(own))))}
-    return {lane: known[lane] for lane in found}
+    shown = list(dict.fromkeys(lanes))
+    listed = [name for name, lane in OWN.items() if not lane.internal]
+    known = {lane: _style(place) for place, lane in enumerate((*listed, *sorted(set(shown) - set(listed))))}
+    return {lane: known[lane] for lane in shown}
 
 
 def _style(place: int) -> Style:

@@ -5,17 +5,11 @@ from collections.abc import Iterable
 from fwbench.record.lanes import LANES
 from fwbench.report.cases import Case, Setting, over_seeds
 
-# The mode that a table or a figure is about, by its key; others are about all that was measured.
-_MODES = {
-    **dict.fromkeys(("summary", "inference", "latency-inference"), "inference"),
-    **dict.fromkeys(("throughput-by-batch", "throughput-bars", "memory-bars", "energy-bars"), "inference"),
-    **dict.fromkeys(("throughput-latency", "energy-latency"), "inference"),
-    **dict.fromkeys(("training-steps", "latency-train-step", "training-steps-by-batch"), "train_step"),
-    **dict.fromkeys(
-        ("final-epoch", "epochs", "epoch-time", "training-time", "training-curves", "learning-curves"), "fit"
-    ),
-    **dict.fromkeys(("epoch-time-by-batch", "epoch-energy-by-batch", "accuracy-by-batch"), "fit"),
-    **dict.fromkeys(("training-time-bars", "training-memory-host", "training-memory-device"), "fit"),
+# The mode that a table is about, by its key; others are about all that was measured.
+MODES = {
+    **dict.fromkeys(("summary", "inference"), "inference"),
+    "training-steps": "train_step",
+    **dict.fromkeys(("final-epoch", "epochs", "epoch-time", "training-time"), "fit"),
 }
 
 # The tables that have a form for a column of a paper, each with the columns that there is no room for.
@@ -31,14 +25,16 @@ MINOR = {
 }
 
 
-def origin(setting: Setting, key: str) -> str:
-    """Where a table's or a figure's numbers are from: machine, versions, commit, and of how many processes each is."""
-    # Figures of one kind are numbered.
-    mode = _MODES.get(key.rstrip("-0123456789"), "")
+def origin(setting: Setting, mode: str) -> str:
+    """Where a table's or a figure's numbers are from: machine, versions, commit, and of how many processes each is.
+
+    Args:
+        mode: that it is about; empty: all that was measured.
+    """
     cases = [case for case in setting.cases if case.replicates and not case.internal]
     of_mode = [case for case in cases if not mode or case.workload.mode == mode]
-    told = (_machine(setting), _versions(setting, of_mode), _commit(setting), _count(of_mode))
-    return "; ".join(filter(None, told))
+    parts = (_machine(setting), _versions(setting, of_mode), _commit(setting), _count(of_mode))
+    return "; ".join(filter(None, parts))
 
 
 def _machine(setting: Setting) -> str:
@@ -51,24 +47,24 @@ def _machine(setting: Setting) -> str:
 
 
 def _versions(setting: Setting, cases: Iterable[Case]) -> str:
-    """Of each framework that was measured, under its distribution's name."""
-    found: dict[str, None] = {}
+    """The version of each measured framework, by its distribution's name."""
+    named: dict[str, None] = {}
     for lane in dict.fromkeys(case.workload.lane for case in cases):
         of = setting.versions.get(lane, {})
-        named = [name for name in (LANES[lane].distributions[:1] if lane in LANES else of) if name in of]
-        found |= {f"{name} {of[name]}": None for name in named[:1]}
-    return ", ".join(found)
+        distributions = [name for name in (LANES[lane].distributions[:1] if lane in LANES else of) if name in of]
+        named |= {f"{name} {of[name]}": None for name in distributions[:1]}
+    return ", ".join(named)
 
 
 def _commit(setting: Setting) -> str:
-    found: dict[str, None] = {}
+    commits: dict[str, None] = {}
     for record in setting.records:
         if "id" in record.commit:
             changed = " with uncommitted changes" if record.commit.get("dirty") else ""
-            found[f"{str(record.commit['id'])[:10]}{changed}"] = None
-    if not found:
+            commits[f"{str(record.commit['id'])[:10]}{changed}"] = None
+    if not commits:
         return "commit not recorded"
-    return f"commit{'s' * (len(found) > 1)} {', '.join(found)}"
+    return f"commit{'s' * (len(commits) > 1)} {', '.join(commits)}"
 
 
 def _count(cases: Iterable[Case]) -> str:

@@ -19,26 +19,26 @@ def rates(measurements: Iterable[Measurement]) -> dict[str, dict[str, Metric]]:
 
     One that was measured beside other load is left out: somebody else on one of two cores halves it.
     """
-    found: dict[str, dict[str, Metric]] = {}
+    best: dict[str, dict[str, Metric]] = {}
     for m in measurements:
         rate = m.metrics.get("matrix_product_rate")
         if rate is None or rate.value is None or loaded(m):
             continue
-        lanes, lane = found.setdefault(m.workload.precision, {}), m.workload.lane
+        lanes, lane = best.setdefault(m.workload.precision, {}), m.workload.lane
         if lane not in lanes or rate.value > (lanes[lane].value or 0.0):
             lanes[lane] = rate
-    return found
+    return best
 
 
-def behind(found: Mapping[str, Metric]) -> list[str]:
-    """Of the lanes of one precision those that are far behind the best one."""
-    values = {lane: rate.value or 0.0 for lane, rate in found.items()}
+def behind(rates: Mapping[str, Metric]) -> list[str]:
+    """The lanes of one precision that are far behind the best one."""
+    values = {lane: rate.value or 0.0 for lane, rate in rates.items()}
     return [lane for lane, value in values.items() if value < BEHIND * max(values.values())]
 
 
-def told(found: Mapping[str, Metric]) -> str:
+def listed(rates: Mapping[str, Metric]) -> str:
     """Each lane's rate: `torch 87.0 GFLOP/s (MKL on AuthenticAMD), jax ...`."""
     return ", ".join(
-        f"{lane} {(rate.value or 0.0) / 1e9:.3g} GFLOP/s ({rate.source.partition(';')[0]})"
-        for lane, rate in found.items()
+        f"{lane} {(rate.value or 0.0) / 1e9:.3g} GFLOP/s{f' ({rate.library})' if rate.library else ''}"
+        for lane, rate in rates.items()
     )

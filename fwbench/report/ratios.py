@@ -5,8 +5,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from fwbench.record.workload import Workload
 from fwbench.report import units
-from fwbench.report.cases import Case, Comparison, axis_columns, comparisons, in_words, title
+from fwbench.report.cases import Case, Comparison, comparisons, in_words, title
+from fwbench.report.columns import workload_columns
 from fwbench.report.evidence import WORDS, apart, word
 from fwbench.report.tables import Column, Table, tabulate
 from fwbench.report.weighing import UNCHANGED_CODE, Weighed, weigh
@@ -29,6 +31,11 @@ class Ratio:
     evidence: str
 
     @property
+    def workload(self) -> Workload:
+        """What the two lanes have in common."""
+        return self.comparison.workload
+
+    @property
     def confidence(self) -> str:
         """In the ratio, or why there is none."""
         return self.weighed.confidence if self.weighed else self.why
@@ -36,7 +43,7 @@ class Ratio:
 
 def ratios(cases: Sequence[Case], baseline: str | None) -> list[Ratio]:
     """One of each lane and workload of which the baseline has a throughput, too."""
-    found = []
+    rows = []
     for comparison in comparisons(cases):
         beside = comparison.lanes.get(baseline or "")
         if beside is None or not beside.value("throughput"):
@@ -45,16 +52,16 @@ def ratios(cases: Sequence[Case], baseline: str | None) -> list[Ratio]:
             if lane != baseline and case.value("throughput"):
                 why = apart(case, beside)
                 weighed = None if why else weigh(case, beside)
-                found.append(Ratio(comparison, case, weighed, why, word(case, beside)))
-    return found
+                rows.append(Ratio(comparison, case, weighed, why, word(case, beside)))
+    return rows
 
 
-def sentences(found: Sequence[Ratio], baseline: str) -> list[str]:
+def sentences(rows: Sequence[Ratio], baseline: str) -> list[str]:
     """How each lane stands to the baseline, a sentence for each mode; none where one lane alone stands beside it."""
-    if len({ratio.case.workload.lane for ratio in found}) < 2:
+    if len({ratio.case.workload.lane for ratio in rows}) < 2:
         return []
     by_mode: dict[str, dict[str, list[Ratio]]] = {}
-    for ratio in found:
+    for ratio in rows:
         workload = ratio.case.workload
         by_mode.setdefault(workload.mode, {}).setdefault(workload.lane, []).append(ratio)
     return [
@@ -64,8 +71,8 @@ def sentences(found: Sequence[Ratio], baseline: str) -> list[str]:
     ]
 
 
-def _tally(found: Sequence[Ratio]) -> str:
-    known = [ratio.weighed for ratio in found if ratio.weighed]
+def _tally(rows: Sequence[Ratio]) -> str:
+    known = [ratio.weighed for ratio in rows if ratio.weighed]
     decided = [weighed for weighed in known if weighed.confidence not in ("undecided", "equal")]
     equal = sum(weighed.confidence == "equal" for weighed in known)
     higher = [weighed.ends for weighed in decided if weighed.ratio > 1]
@@ -78,12 +85,12 @@ def _tally(found: Sequence[Ratio]) -> str:
         ),
         ("equal", equal, ""),
         ("undecided", len(known) - len(decided) - equal, ""),
-        ("not comparable", len(found) - len(known), ""),
+        ("not comparable", len(rows) - len(known), ""),
     ]
-    return ", ".join(f"{word} in {count} of {len(found)}{span}" for word, count, span in counts if count)
+    return ", ".join(f"{word} in {count} of {len(rows)}{span}" for word, count, span in counts if count)
 
 
-def table(found: Sequence[Ratio], baseline: str) -> Table:
+def table(rows: Sequence[Ratio], baseline: str) -> Table:
     """One row a workload and lane."""
 
     def number(name: str, of: Callable[[Weighed], float | None], show: Callable[[float], str]) -> Column[Ratio]:
@@ -97,10 +104,7 @@ def table(found: Sequence[Ratio], baseline: str) -> Table:
         f"process each has no interval: unchanged code has differed by up to {UNCHANGED_CODE - 1:.0%}. A ratio from "
         f"one number to another was disturbed, and lies somewhere between them. Evidence: {WORDS}.",
         (
-            Column("model", lambda ratio: ratio.comparison.workload.model),
-            Column("mode", lambda ratio: ratio.comparison.workload.mode),
-            Column("batch", lambda ratio: ratio.comparison.workload.batch_size, "1"),
-            *axis_columns(found, lambda ratio: ratio.comparison.workload),
+            *workload_columns(rows),
             Column("lane", lambda ratio: ratio.case.lane),
             Column("ratio", lambda ratio: ratio.weighed.shown if ratio.weighed else ratio.why, "1", units.ratio),
             number("from", lambda weighed: weighed.interval.low if weighed.interval else None, units.ratio),
@@ -111,5 +115,5 @@ def table(found: Sequence[Ratio], baseline: str) -> Table:
             Column("evidence", lambda ratio: ratio.evidence or ratio.why),
             Column("disturbed by", lambda ratio: ratio.weighed.disturbed if ratio.weighed else ""),
         ),
-        found,
+        rows,
     )

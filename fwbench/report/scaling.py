@@ -46,39 +46,39 @@ def scaled(cases: Sequence[Case]) -> list[Scaled]:
     """One of each workload over several devices, or two where one device was measured with both batches."""
     merged = over_seeds(case for case in cases if case.replicates and not case.internal)
     alone = {case.workload: case for case in merged if case.workload.devices == 1 and case.value("throughput")}
-    found = []
+    rows = []
     for case in merged:
         workload = case.workload
         if workload.devices == 1 or not case.value("throughput"):
             continue
         batches = {"weak": workload.batch_size // workload.devices, "strong": workload.batch_size}
         beside = {
-            kind: one
+            kind: row
             for kind, batch in batches.items()
-            if (one := alone.get(dataclasses.replace(workload, devices=1, batch_size=batch)))
+            if (row := alone.get(dataclasses.replace(workload, devices=1, batch_size=batch)))
         }
         if not beside:
             why = f"no record of one device at batch {batches['weak']} or {batches['strong']}"
-            found.append(Scaled(case, "", None, why))
-        for kind, one in beside.items():
+            rows.append(Scaled(case, "", None, why))
+        for kind, row in beside.items():
             # Each of several processes has its part of the threads.
-            why = apart(case, one, threads=False)
-            found.append(Scaled(case, kind, None if why else weigh(case, one), why))
-    return found
+            why = apart(case, row, threads=False)
+            rows.append(Scaled(case, kind, None if why else weigh(case, row), why))
+    return rows
 
 
-def table(found: Sequence[Scaled]) -> Table:
+def table(rows: Sequence[Scaled]) -> Table:
     """One row a workload over several devices and what it is set against."""
 
     def metric(name: str, metric: str, unit: str, show: Callable[[float], str]) -> Column[Scaled]:
-        return Column(name, lambda one: one.case.value(metric), unit, show)
+        return Column(name, lambda row: row.case.value(metric), unit, show)
 
-    def level(one: Scaled) -> float | None:
-        return one.weighed.interval.level if one.weighed and one.weighed.interval else None
+    def level(row: Scaled) -> float | None:
+        return row.weighed.interval.level if row.weighed and row.weighed.interval else None
 
     intervals = (
-        Column[Scaled]("from", lambda one: one.end("low"), "1", units.share),
-        Column[Scaled]("to", lambda one: one.end("high"), "1", units.share),
+        Column[Scaled]("from", lambda row: row.end("low"), "1", units.share),
+        Column[Scaled]("to", lambda row: row.end("high"), "1", units.share),
         Column[Scaled]("at", level, "1", units.share),
     )
     return tabulate(
@@ -93,31 +93,31 @@ def table(found: Sequence[Scaled]) -> Table:
         "joined, and no part of any other time. Ranks on a CPU share its memory and its caches: their rows prove that "
         "the lanes compute the same, and tell nothing of scaling.",
         (
-            Column("model", lambda one: one.case.workload.subject),
-            Column("mode", lambda one: one.case.workload.mode),
-            Column("batch", lambda one: one.case.workload.batch_size, "1"),
-            Column("devices", lambda one: one.case.workload.devices, "1"),
-            Column("lane", lambda one: one.case.lane),
+            Column("model", lambda row: row.case.workload.subject),
+            Column("mode", lambda row: row.case.workload.mode),
+            Column("batch", lambda row: row.case.workload.batch_size, "1"),
+            Column("devices", lambda row: row.case.workload.devices, "1"),
+            Column("lane", lambda row: row.case.lane),
             metric("throughput/s", "throughput", "1/s", units.rate),
             Column(
                 "per device/s",
-                lambda one: (one.case.value("throughput") or 0.0) / one.case.workload.devices,
+                lambda row: (row.case.value("throughput") or 0.0) / row.case.workload.devices,
                 "1/s",
                 units.rate,
             ),
-            Column("scaling", lambda one: one.kind or None),
-            Column("efficiency", lambda one: one.why or one.efficiency, "1", units.share),
-            *(intervals if any(one.weighed and one.weighed.interval for one in found) else ()),
+            Column("scaling", lambda row: row.kind or None),
+            Column("efficiency", lambda row: row.why or row.efficiency, "1", units.share),
+            *(intervals if any(row.weighed and row.weighed.interval for row in rows) else ()),
             metric("spread", "rank_spread", "1", "{:.1%}".format),
             metric("exchange", "communication_time", "s", units.seconds),
             metric("joining", "join_time", "s", units.seconds),
         ),
-        found,
-        _missing(found),
+        rows,
+        _missing(rows),
     )
 
 
-def _missing(found: Sequence[Scaled]) -> list[str]:
-    if any(one.case.workload.device == "cpu" for one in found):
+def _missing(rows: Sequence[Scaled]) -> list[str]:
+    if any(row.case.workload.device == "cpu" for row in rows):
         return ["scaling of any accelerator: these devices are parts of one CPU"]
     return []

@@ -8,7 +8,7 @@ from fwbench.record.lanes import BASELINE
 from fwbench.record.measurement import ALSO_IMPORTED, WAITING, Measurement, fitting
 from fwbench.report import calls, fits, products, scaling, units
 from fwbench.report.answers import answers, fastest
-from fwbench.report.cases import baseline, cases, title
+from fwbench.report.cases import baseline, cases, grouped, title
 from fwbench.report.evidence import doubts
 from fwbench.report.limits import above
 from fwbench.report.tables import Table
@@ -127,27 +127,24 @@ def cautions(measured: Sequence[Measurement]) -> list[str]:
             "numbers are not the whole machine's"
         )
     lines += above(cases(measured))
-    for precision, found in products.rates(measured).items():
-        if slow := products.behind(found):
+    for precision, rates in products.rates(measured).items():
+        if slow := products.behind(rates):
             lines.append(
                 f"matrix products in {precision} are far slower in {' and '.join(slow)} than this machine can: "
-                f"{products.told(found)}. Networks that consist of them, such as ViT, are slow there for that reason "
+                f"{products.listed(rates)}. Networks that consist of them, such as ViT, are slow there for that reason "
                 '(docs/method.md, "Matrix products")'
             )
-    cautioned: dict[str, list[str]] = {}
-    for m in measured:
-        if caution := m.settings.get("caution"):
-            cautioned.setdefault(caution, []).append(m.workload.id)
-    lines.extend(f"{', '.join(names)}: {caution}" for caution, names in cautioned.items())
-    beside: dict[tuple[str, str], list[str]] = {}
-    for m in measured:
-        if others := m.settings.get(ALSO_IMPORTED):
-            beside.setdefault((m.workload.lane, " and ".join(others)), []).append(m.workload.id)
-    lines.extend(
-        f"{', '.join(names)}: the process of {lane} also imported {others}, whose memory is in the host memory shown, "
-        "so no lane is said to have the least"
-        for (lane, others), names in beside.items()
+    cautioned = grouped((m for m in measured if m.settings.get("caution")), lambda m: m.settings["caution"])
+    lines += [f"{_ids(of)}: {caution}" for caution, of in cautioned.items()]
+    beside = grouped(
+        (m for m in measured if m.settings.get(ALSO_IMPORTED)),
+        lambda m: (m.workload.lane, " and ".join(m.settings[ALSO_IMPORTED])),
     )
+    lines += [
+        f"{_ids(of)}: the process of {lane} also imported {others}, whose memory is in the host memory shown, "
+        "so no lane is said to have the least"
+        for (lane, others), of in beside.items()
+    ]
     for m in measured:
         p95 = m.value("latency_p95")
         if p95 is not None and m.samples and statistics.fmean(m.samples) > p95:
@@ -155,17 +152,9 @@ def cautions(measured: Sequence[Measurement]) -> list[str]:
                 f"{m.workload.id}: the mean latency lies above p95; a few calls were very slow. "
                 "Look for other load on the machine and measure again."
             )
-    disturbed = [(m.workload.id, one) for m in measured for one in disturbances([m])]
-    for cause in CAUSES:
-        of_cause = [(name, one) for name, one in disturbed if one.cause == cause]
-        if of_cause:
-            worst, most = max(of_cause, key=lambda pair: pair[1].degree)
-            lines.append(
-                f"{cause.happened} while {len(of_cause)} of {len(measured)} were measured (most: {most.detail}, "
-                f"{worst}); those numbers are not the machine's. {cause.next_step}, and measure again."
-            )
+    lines += _disturbed(measured)
     if again := [m for m in measured if m.attempts]:
-        named = ", ".join(m.workload.id for m in again[:_NAMED]) + (", ..." if len(again) > _NAMED else "")
+        named = _ids(again[:_NAMED]) + (", ..." if len(again) > _NAMED else "")
         lines.append(f"measured a second time at the end, as the first attempt was disturbed: {len(again)} ({named})")
     waited = sum(m.stages.get(WAITING, 0.0) for m in measured)
     if waited:
@@ -180,3 +169,21 @@ def cautions(measured: Sequence[Measurement]) -> list[str]:
         if m.program and m.program.recompilations
     )
     return lines
+
+
+def _disturbed(measured: Sequence[Measurement]) -> list[str]:
+    """What disturbed measurements, a sentence for each cause."""
+    pairs = [(m.workload.id, disturbance) for m in measured for disturbance in disturbances([m])]
+    by_cause = grouped(pairs, lambda pair: pair[1].cause)
+    lines = []
+    for cause in (cause for cause in CAUSES if cause in by_cause):
+        worst, most = max(by_cause[cause], key=lambda pair: pair[1].degree)
+        lines.append(
+            f"{cause.happened} while {len(by_cause[cause])} of {len(measured)} were measured (most: {most.detail}, "
+            f"{worst}); those numbers are not the machine's. {cause.next_step}, and measure again."
+        )
+    return lines
+
+
+def _ids(measurements: Sequence[Measurement]) -> str:
+    return ", ".join(m.workload.id for m in measurements)

@@ -1,7 +1,7 @@
 """Humane units for the screen; records keep SI."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 # From here on three digits make the next unit's 1.00: 999.9 us would be shown as 1000 us.
 _ROUNDS_UP = 0.9995
@@ -33,7 +33,7 @@ def seconds(value: float) -> str:
 
 
 def duration(value: float) -> str:
-    """Of a run: 90 s, 6 min, 1 h 20 min."""
+    """The duration of a run: 90 s, 6 min, 1 h 20 min."""
     if round(value) < 100:
         return f"{math.ceil(value) if value < 1 else round(value)} s"
     minutes = round(value / 60)
@@ -84,6 +84,10 @@ def _prefixed(value: float, unit: str) -> str:
         if value >= _ROUNDS_UP * factor:
             return f"{_three(value / factor)} {prefix}{unit}"
     return f"{_three(value)} {unit}"
+
+
+# How numbers of a unit are shown.
+SHOW: Mapping[str, Callable[[float], str]] = {"s": seconds, "B": size, "J": joules, "1/s": rate}
 
 
 def ratio(value: float) -> str:

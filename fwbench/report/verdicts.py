@@ -1,7 +1,7 @@
 """A comparison for readers: the terminal's table, and a short summary in Markdown for a pull request."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from fwbench import text
 from fwbench.compare.criteria import CRITERIA
@@ -9,12 +9,6 @@ from fwbench.compare.findings import ALL, ORDER, Finding, Outcome
 from fwbench.report import units
 
 _HEADER = ("benchmark", "metric", "base", "head", "change", "interval", "from", "verdict")
-_SHOW: dict[str, Callable[[float], str]] = {
-    "s": units.seconds,
-    "B": units.size,
-    "J": units.joules,
-    "1/s": units.rate,
-}
 # Characters of a name or a note that are shown.
 _LONGEST = 500
 # Characters of a cell on the terminal.
@@ -37,8 +31,8 @@ _SAYS = {
 
 def lines(outcome: Outcome) -> list[str]:
     """For the terminal: changed programs, which are exact; a row a metric, the gravest first; then the notes."""
-    found = [_row(finding) for finding in _sorted(outcome) if finding.metric]
-    rows = [_HEADER, *([text.line(cell, _WIDEST) for cell in row] for row in found)]
+    cells = [_row(finding) for finding in _sorted(outcome) if finding.metric]
+    rows = [_HEADER, *([text.line(cell, _WIDEST) for cell in row] for row in cells)]
     return [
         text.line(f"{outcome.head}, against {outcome.base}"),
         *map(text.line, _programs(outcome)),
@@ -60,18 +54,22 @@ def headline(outcome: Outcome) -> str:
         return "nothing was compared"
     counts = [(kind, sum(rank == at for rank in gravest.values())) for at, kind in enumerate(ORDER)]
     number = "1 benchmark" if len(gravest) == 1 else f"{len(gravest)} benchmarks"
-    told = [f"{number}: {', '.join(f'{count} {_SAYS[kind]}' for kind, count in counts if count)}"]
+    sentences = [f"{number}: {', '.join(f'{count} {_SAYS[kind]}' for kind, count in counts if count)}"]
     if changed:
-        told.append(f"{len(changed)} {_SAYS['program']}")
+        sentences.append(f"{len(changed)} {_SAYS['program']}")
     if outcome.seconds is not None:
-        told.append(f"{outcome.seconds / len(gravest):.1f} s a benchmark")
-    return "; ".join(told)
+        sentences.append(f"{outcome.seconds / len(gravest):.1f} s a benchmark")
+    return "; ".join(sentences)
 
 
 def markdown(outcome: Outcome) -> str:
     """For a pull request: the headline, changed programs, a table of whatever else is not unchanged, and the notes."""
-    told = [finding for finding in _sorted(outcome) if finding.metric and finding.kind != "unchanged"]
-    table = [_bar(_HEADER), f"|{' --- |' * len(_HEADER)}", *(_bar(_row(finding)) for finding in told)] if told else []
+    findings = [finding for finding in _sorted(outcome) if finding.metric and finding.kind != "unchanged"]
+    table = (
+        [_bar(_HEADER), f"|{' --- |' * len(_HEADER)}", *(_bar(_row(finding)) for finding in findings)]
+        if findings
+        else []
+    )
     parts = [
         f"**fwbench: {headline(outcome)}**",
         _list(_programs(outcome)),
@@ -110,7 +108,7 @@ def _note(names: Sequence[str], says: str, note: str) -> str:
 
 def _row(finding: Finding) -> tuple[str, ...]:
     criterion = CRITERIA[finding.metric]
-    show = _SHOW[criterion.unit]
+    show = units.SHOW[criterion.unit]
     verdict = finding.verdict
     return (
         finding.benchmark,

@@ -90,28 +90,25 @@ def weigh(first: Case, second: Case) -> Weighed:
     shared = [place for place in one if place in other]
     pairs = [_Pair(one[place], other[place]) for place in shared]
     ratios = tuple(math.exp(pair.difference) for pair in pairs)
-    found = disturbances([*first.measurements, *second.measurements])
-    met = ", ".join(f"{disturbance.cause.name} ({disturbance.detail})" for disturbance in found)
+    causes = disturbances([*first.measurements, *second.measurements])
+    met = ", ".join(f"{disturbance.cause.name} ({disturbance.detail})" for disturbance in causes)
     among = f"; {met}" if met else ""
     interval = bracket = None
     if len(pairs) >= 2:
         # SciPy takes a second to import, which the terminal's table of single processes shall not cost.
         from fwbench.report.replicates import unlike
 
+        lows, highs = [pair.least for pair in pairs], [pair.most for pair in pairs]
         low, high, level = interval_of([pair.difference for pair in pairs], CLEAR)
         interval = Interval(math.exp(low), math.exp(high), level)
         ratio = math.exp(estimate([pair.difference for pair in pairs]))
-        if found:
-            ends = (
-                estimate([pair.least for pair in pairs]),
-                estimate([pair.most for pair in pairs]),
-            )
-            bracket = math.exp(ends[0]), math.exp(ends[1])
+        if causes:
+            bracket = math.exp(estimate(lows)), math.exp(estimate(highs))
         reason = f"{len(pairs)} pairs of processes: {interval.low:.2f}x to {interval.high:.2f}x at {level:.0%}"
         doubt = unlike((first, second), [run for run, _, _ in shared], [pair.difference for pair in pairs])
         if level >= _SAYS_SOMETHING and not doubt:
-            least, _, _ = interval_of([pair.least for pair in pairs], CLEAR)
-            _, most, _ = interval_of([pair.most for pair in pairs], CLEAR)
+            least, _, _ = interval_of(lows, CLEAR)
+            _, most, _ = interval_of(highs, CLEAR)
             reach = Interval(math.exp(least), math.exp(most), level)
             confidence = ("clear" if level >= CLEAR else "likely") if reach.apart else "undecided"
             basis = f"after {len(pairs)} pairs of processes"
@@ -120,7 +117,7 @@ def weigh(first: Case, second: Case) -> Weighed:
     else:
         ratio = (first.value("throughput") or 0.0) / (second.value("throughput") or math.inf)
         alone = len(one) == len(other) == 1
-        if found:
+        if causes:
             bracket = ratio / lengthening(second.measurements), ratio * lengthening(first.measurements)
         reason = (
             "processes of different runs" if not pairs else "one process each" if alone else "one pair of processes"
@@ -159,8 +156,8 @@ def _of_rounds(differences: Sequence[float], expected: Scatter) -> Weighed:
     """What rounds of turns say. Other load has met both lanes alike, and its scatter is in the interval."""
     mean, low, high = between(differences, expected)
     interval = Interval(math.exp(low), math.exp(high), CLEAR)
-    told = told_apart(low, high)
-    confidence = "clear" if told == "faster" else told
+    verdict = told_apart(low, high)
+    confidence = "clear" if verdict == "faster" else verdict
     reason = f"{len(differences)} rounds of turns: {interval.low:.2f}x to {interval.high:.2f}x"
     if confidence == "equal":
         reason += f", equal within {EQUAL:.0%}"
@@ -227,7 +224,7 @@ class _Pair:
 
 def _speeds(case: Case) -> dict[tuple[int, int, int], _Speed]:
     """Throughput by run, seed and number of the process, so that processes with the same key make a pair."""
-    found: dict[tuple[int, int, int], _Speed] = {}
+    speeds: dict[tuple[int, int, int], _Speed] = {}
     counts: Counter[tuple[int, int]] = Counter()
     for run, m in case.replicates:
         for speed in [process.get("throughput") for process in m.processes] or [m.value("throughput")]:
@@ -235,5 +232,5 @@ def _speeds(case: Case) -> dict[tuple[int, int, int], _Speed]:
             number = counts[run, m.workload.seed]
             counts[run, m.workload.seed] += 1
             if speed:
-                found[run, m.workload.seed, number] = _Speed(speed, m)
-    return found
+                speeds[run, m.workload.seed, number] = _Speed(speed, m)
+    return speeds

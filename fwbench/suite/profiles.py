@@ -2,11 +2,12 @@
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
+
+from fwbench.record.decoding import Decoded
 
 
 @dataclass(frozen=True)
-class Protocol:
+class Protocol(Decoded):
     """The amounts of one measurement; times in seconds.
 
     Attributes:
@@ -46,10 +47,6 @@ class Protocol:
     def on(self, device: str) -> "Protocol":
         """The amounts on a device, `cpu` or `gpu`."""
         return dataclasses.replace(self, least_warmup_time=_RISING) if device == "gpu" else self
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields as JSON primitives."""
-        return dataclasses.asdict(self)
 
 
 # A GPU raises its clock rate only under load: twenty calls of a millisecond are over before it has.

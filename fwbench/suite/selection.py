@@ -23,7 +23,7 @@ def pythons(entries: Iterable[str]) -> dict[str, str]:
     Raises:
         ValueError: a text says something else, or names no interpreter; one sentence, without the option's name.
     """
-    found = {}
+    interpreters = {}
     frameworks = dict.fromkeys(lane.framework for lane in LANES.values() if not lane.internal)
     for entry in entries:
         framework, equals, path = entry.partition("=")
@@ -32,8 +32,8 @@ def pythons(entries: Iterable[str]) -> dict[str, str]:
         interpreter = shutil.which(path)
         if interpreter is None:
             raise ValueError(f"{framework}: there is no interpreter {path!r}; give its path")
-        found[framework] = os.path.abspath(interpreter)
-    return found
+        interpreters[framework] = os.path.abspath(interpreter)
+    return interpreters
 
 
 @dataclass(frozen=True)
@@ -139,8 +139,8 @@ class Selection:
             networks = complete(model).networks
             chosen = [lane for lane in part.lanes if LANES[lane].framework in networks]
         else:
-            found = of_profile(self.protocol.profile, self.device, model.networks)
-            chosen = [lane for lane in found if model != CATALOG.get(model.name) or not LANES[lane].optional]
+            usual = of_profile(self.protocol.profile, self.device, model.networks)
+            chosen = [lane for lane in usual if model != CATALOG.get(model.name) or not LANES[lane].optional]
         return self._of(part, model, chosen)
 
     def _asked_for(self, part: Part, *, fixed: bool) -> Part:
@@ -171,7 +171,7 @@ class Selection:
             for name, values in part.settings.items()
             if not FIELDS[name].modes or part.mode in FIELDS[name].modes
         }
-        found = [
+        workloads = [
             Workload(
                 lane,
                 model.name,
@@ -188,7 +188,7 @@ class Selection:
             for devices in numbers
             for lane in lanes
         ]
-        return [workload for workload in found if workload.weights == "drawn" or model.published]
+        return [workload for workload in workloads if workload.weights == "drawn" or model.published]
 
 
 # The fields that `--fwbench-set` may set.

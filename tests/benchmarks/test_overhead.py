@@ -14,7 +14,7 @@ import fwbench
 from fwbench.machine import machine
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Metric
-from fwbench.worker.client import environment
+from fwbench.worker.client.starting import environment
 
 PAIRS = 9
 CALLS = 200

@@ -22,7 +22,7 @@ from fwbench.models.weights import canonical
 from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
-from fwbench.worker.run import Measuring
+from fwbench.worker.process.run import Measuring
 from tests.unit.fakes import FakeFramework
 
 X = np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8)

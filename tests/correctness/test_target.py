@@ -24,7 +24,7 @@ from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
-from fwbench.worker.run import Measuring
+from fwbench.worker.process.run import Measuring
 
 compiles = pytest.mark.skipif(
     find_spec("jax_plugins") is None or find_spec("jax_plugins.xla_cuda13") is None, reason="install fwbench[target]"

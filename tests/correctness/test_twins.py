@@ -18,7 +18,7 @@ from fwbench.parity.errors import BOUNDS, NotTheSame
 from fwbench.parity.proof import Proof, modes
 from fwbench.parity.store import stamp
 from fwbench.record.reading import PROOFS
-from fwbench.worker import prove as proving
+from fwbench.worker.client import prove as proving
 from tests.correctness.proofs import WithoutSteps
 
 TORCH = """

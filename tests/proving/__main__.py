@@ -12,7 +12,7 @@ from pathlib import Path
 from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.record.lanes import OWN
-from fwbench.worker.client import environment
+from fwbench.worker.client.starting import environment
 from tests.proving import page, records
 
 ROOT = Path(__file__).parents[2]

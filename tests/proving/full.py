@@ -5,8 +5,9 @@ import importlib
 import sys
 
 from fwbench.models import CATALOG
-from fwbench.parity import process, store
+from fwbench.parity import store
 from fwbench.parity.proof import modes_apart
+from fwbench.worker.process import proof
 from tests.proving import records
 from tests.proving.float32 import SuiteProof, device_at_hand
 from tests.proving.records import MUTATIONS, Full
@@ -21,7 +22,7 @@ def prove(name: str, candidate: str) -> None:
     model = CATALOG[name]
     # Before the proof: whatever is edited meanwhile has not been proved.
     made_with = records.made_with(name, candidate)
-    proved = process.prove(model, candidate, lambda message: _tell(message["stage"]), patient=True)
+    proved = proof.prove(model, candidate, lambda message: _tell(message["stage"]), patient=True)
     store.write(proved, store.SHIPPED)
     if proved.state != "proved":
         raise SystemExit(proved.sentence)

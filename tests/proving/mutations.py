@@ -65,7 +65,7 @@ def class_token_last(module: Any, patch: Patch) -> None:
 
 def float32_softmax(module: Any, patch: Patch) -> None:
     softmax = jax.nn.softmax
-    patch.setattr(jax.nn, "softmax", lambda x, axis: softmax(x.astype(jnp.float32), axis=axis).astype(jnp.float64))
+    patch.setattr(jax.nn, "softmax", lambda x, axis: softmax(x.astype(jnp.float32), axis=axis).astype(x.dtype))
 
 
 def swapped_query_and_key(module: Any, patch: Patch) -> None:

@@ -71,7 +71,7 @@ def class_token_last(module: Any, patch: Patch) -> None:
 
 def float32_softmax(module: Any, patch: Patch) -> None:
     softmax = tf.nn.softmax
-    patch.setattr(tf.nn, "softmax", lambda x: tf.cast(softmax(tf.cast(x, tf.float32)), tf.float64))
+    patch.setattr(tf.nn, "softmax", lambda x: tf.cast(softmax(tf.cast(x, tf.float32)), x.dtype))
 
 
 def swapped_query_and_key(module: Any, patch: Patch) -> None:

@@ -3,14 +3,18 @@
 import dataclasses
 import functools
 import importlib
+import itertools
 import statistics
 
 import jax
 import numpy as np
 import pytest
+import torch
 
 from fwbench.data import open_data
 from fwbench.frameworks import load
+from fwbench.frameworks.torch.staging import StagedTraining
+from fwbench.frameworks.torch.training import TrainStep
 from fwbench.meters.epochs import Epochs
 from fwbench.models import CATALOG, Model
 from fwbench.models.importing import ModelError
@@ -93,6 +97,34 @@ def test_both_frameworks_end_within_the_spread_between_seeds():
     spread = min(statistics.stdev(accuracies[lane]) for lane in LANES)
     assert min(means) >= 0.95
     assert abs(means[0] - means[1]) <= spread
+
+
+def test_on_a_gpu_batches_go_through_one_pinned_tensor_and_compute_the_same(monkeypatch):
+    """Here the tensor is an ordinary one, and the device the CPU."""
+    pinned, empty = [], torch.empty
+
+    def unpinned(*size, pin_memory=False, **given):
+        pinned.extend([size] * pin_memory)
+        return empty(*size, **given)
+
+    monkeypatch.setattr(torch, "empty", unpinned)
+    monkeypatch.setattr("fwbench.frameworks.torch.adapter.TrainStep", lambda *given, **named: "from pageable memory")
+    monkeypatch.setattr("fwbench.frameworks.torch.adapter.StagedTraining", lambda *given, **named: "staged")
+    torch_lanes, gpu = load(OWN["torch"].adapter), {"device": "gpu"}
+    cases = [workload("torch", **gpu), workload("torch"), workload("torch", mode="train_step", **gpu)]
+    built = [torch_lanes.build(case, CATALOG["mlp"], {}) for case in cases]
+    assert built == ["staged", "from pageable memory", "from pageable memory"]
+    case, model = workload("torch", batch_size=16), CATALOG["mlp"]
+    weights = draw(model, torch_lanes.weight_shapes(model, {}), 0)
+    programs = [kind(case, model, weights, 100) for kind in (TrainStep, StagedTraining)]
+    with open_data("digits", model) as data:
+        for images, labels in itertools.islice(data.batches("train", 16), 3):
+            for program in programs:
+                program.feed(images, labels)
+                program.step()
+    plain, staged = (program.curve() for program in programs)
+    assert plain == staged
+    assert len(pinned) == 1
 
 
 @pytest.mark.parametrize("lane", [*LANES, TENSORFLOW, XLA])

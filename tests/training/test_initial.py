@@ -13,7 +13,7 @@ from fwbench.models import Model, inputs
 from fwbench.models.weights import canonical, digest
 from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
-from fwbench.worker.initial import save
+from fwbench.worker.process.initial import save
 
 FOLDER = str(Path(__file__).parent)
 DECAY = Model("decay", torch="torch_networks:Decay", jax="own_jax:Decay", inputs=inputs.normal(16))

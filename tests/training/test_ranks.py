@@ -9,7 +9,7 @@ from fwbench.machine import machine
 from fwbench.record.measurement import NO_SCALING
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
-from fwbench.worker.client import Workers
+from fwbench.worker.client.workers import Workers
 from tests.unit.fakes import NO_PROJECT
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pins ranks to CPUs")

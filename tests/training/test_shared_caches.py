@@ -11,9 +11,10 @@ from fwbench.models import CATALOG
 from fwbench.models.project import Project
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
-from fwbench.worker.client import PACKAGE, Workers
-from fwbench.worker.lanes import Lanes, Round
-from fwbench.worker.sides import Side
+from fwbench.worker.client.starting import PACKAGE
+from fwbench.worker.client.workers import Workers
+from fwbench.worker.turns.lanes import Lanes, Round
+from fwbench.worker.turns.sides import Side
 
 MODEL = Workload("jax", "mlp", "train_step", 2)
 

@@ -3,10 +3,12 @@
 import dataclasses
 import gc
 import sys
+from importlib.metadata import entry_points
 
 import pytest
 
 from fwbench.machine import machine
+from fwbench.record import lanes
 from fwbench.suite.profiles import PROFILES
 from tests.unit import nvml
 from tests.unit.fakes import FakeClock
@@ -21,6 +23,22 @@ def imported():
     yield
     gc.collect()
     gc.freeze()
+
+
+# Packages with lanes that the environment has, as `make test` installs those of lanes/.
+INSTALLED = {point.value for point in entry_points(group=lanes.GROUP)}
+
+
+@pytest.fixture(autouse=True)
+def own_lanes(monkeypatch):
+    """fwbench's own lanes alone: those of installed packages are hidden from this process."""
+    monkeypatch.setattr(
+        lanes, "entry_points", lambda group: [each for each in entry_points(group=group) if each.value not in INSTALLED]
+    )
+    known = lanes.LANES
+    vars(known).pop("_all", None)
+    yield
+    vars(known).pop("_all", None)
 
 
 @pytest.fixture

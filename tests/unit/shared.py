@@ -13,7 +13,7 @@ ALONE = ("-p", "no:cacheprovider", "-p", "no:anyio", "-p", "no:hypothesispytest"
 ONE_PAIR = """
 import dataclasses
 
-from fwbench.worker import pairs
+from fwbench.worker.turns import pairs
 
 play, played = pairs.Pairs.play, {}
 

@@ -18,8 +18,8 @@ from fwbench.record.measurement import CEILING, Metric
 from fwbench.record.metrics import CEILINGS
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
-from fwbench.worker import client
-from fwbench.worker.client import Workers
+from fwbench.worker.client import workers as workers_module
+from fwbench.worker.client.workers import Workers
 from tests.unit.fakes import NO_PROJECT, FakeFramework, FakeProgram
 from tests.unit.recorded import MACHINE, measured, metric
 
@@ -56,7 +56,7 @@ def test_the_best_of_several_sizes_counts(found):
     for best in (512, 1024, 2048):
         metrics, _ = found(product=lambda flops, best=best: 4e11 if flops == 2 * best**3 else 2e11)
         assert metrics["matrix_product_rate"].value == pytest.approx(4e11)
-        assert f"fp32 product of {best} x {best}, the best of " in metrics["matrix_product_rate"].source
+        assert metrics["matrix_product_rate"].operation.startswith(f"fp32 product of {best} x {best}, the best of ")
 
 
 def test_a_fast_convolution_is_the_ceiling_and_no_rate_of_products(found):
@@ -135,14 +135,17 @@ def kept(measurement, folder, **changes):
 
 
 def reaching(lane="torch", rate=1e11, load=0.0, **fields):
-    told = {name: metric(rate) for name in CEILINGS} | {"other_load": metric(load)}
-    return measured(lane, metrics=told, versions={"torch": "2"}, stages={CEILING: 1.0}, **fields)
+    rates = {name: Metric(rate, "a test", library="a library") for name in CEILINGS}
+    return measured(
+        lane, metrics=rates | {"other_load": metric(load)}, versions={"torch": "2"}, stages={CEILING: 1.0}, **fields
+    )
 
 
 def test_ceilings_are_kept_for_a_machine_and_say_when_they_were_found(tmp_path):
     known = kept(reaching(), tmp_path)
     assert known.keys() == set(CEILINGS)
     assert known["compute_ceiling"].value == 1e11
+    assert known["compute_ceiling"].library == "a library"
     assert known["compute_ceiling"].source == f"a test, on {time.strftime('%Y-%m-%d', time.gmtime())}"
     assert kept(reaching(), tmp_path, kernel="Linux 7") == known
     for change in ({"threads": 1}, {"cpu": "Another CPU"}, {"accelerator": "A GPU"}):
@@ -196,7 +199,7 @@ def test_a_run_measures_what_no_earlier_one_has_kept(tmp_path, monkeypatch):
         def settle(self):
             pass
 
-    monkeypatch.setattr(client, "Server", FakeServer)
+    monkeypatch.setattr(workers_module, "Server", FakeServer)
     seen = []
     for version in ("1", "1", "2", "2"):
         installed.append(version)

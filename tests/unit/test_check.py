@@ -10,20 +10,21 @@ import time
 
 import pytest
 
-from fwbench.commands import check, judging
-from fwbench.commands.advice import Advice
-from fwbench.commands.check import Check, _Here, play, smallest_step, with_flag
 from fwbench.commands.cli import main
+from fwbench.commands.doctor import check, judging
+from fwbench.commands.doctor.advice import Advice
+from fwbench.commands.doctor.check import Check, _Here, play, smallest_step, with_flag
 from fwbench.compare import duet
 from fwbench.compare.criteria import Threshold
 from fwbench.compare.duet import Fault, Pair
 from fwbench.errors import Absent, UserError
 from fwbench.machine import machine
-from fwbench.meters.energy import moves
+from fwbench.meters.energy import NvmlCounter, moves
 from fwbench.record.lanes import LANES
 from fwbench.record.machine import AcceleratorProcess, AcceleratorState
-from fwbench.record.measurement import BEFORE, Failure, Moment, unavailable
+from fwbench.record.measurement import BEFORE, Failure, Metric, Moment, unavailable
 from fwbench.record.workload import Workload
+from tests.unit.fakes import FakeGpu
 from tests.unit.recorded import MACHINE, measured, metric
 
 WORKLOAD = Workload("torch", "mlp")
@@ -234,9 +235,12 @@ def test_an_energy_counter_is_watched(clock, period, expected, said):
     assert (level(finding), said in finding.found) == (expected, True), finding
 
 
-def test_an_energy_counter_that_cannot_be_read_costs_energy_alone():
-    finding = judging.energy_counter("counter", [], "could not be read (GPU is lost)")
-    assert (level(finding), finding.found) == ("better", "could not be read (GPU is lost)")
+def test_an_energy_counter_that_cannot_be_read_costs_energy_alone(monkeypatch):
+    monkeypatch.setattr(check, "_POLLS", 3)
+    with contextlib.closing(_Here(MACHINE, 0.0)) as here:
+        (finding,) = here._energy(NvmlCounter(FakeGpu()))
+    said = "the GPU's energy counter could not be read (not supported)"
+    assert (level(finding), finding.found) == ("better", said)
 
 
 def test_the_clocks_step_is_the_least_that_is_seen():
@@ -318,7 +322,7 @@ def test_no_part_begins_when_the_time_is_over(clock):
 
 
 def rated(lane, gflops):
-    return measured(lane, metrics={"matrix_product_rate": metric(gflops * 1e9, "a library on a CPU; float32")})
+    return measured(lane, metrics={"matrix_product_rate": Metric(gflops * 1e9, "a test", library="a library on a CPU")})
 
 
 @pytest.mark.parametrize(
@@ -338,7 +342,7 @@ def test_a_lane_far_behind_in_matrix_products_is_found(found, expected):
 
 def test_the_ceilings_are_told_in_each_precision():
     def reaching(lane, flops, load=0.0, **fields):
-        told = {"compute_ceiling": metric(flops, f"XLA on GenuineIntel; {lane} product"), "other_load": metric(load)}
+        told = {"compute_ceiling": Metric(flops, "a test", operation=f"{lane} product"), "other_load": metric(load)}
         return measured(lane, metrics=told | {"memory_bandwidth": metric(1.2e10)}, stages={"ceilings": 1.0}, **fields)
 
     lanes = [reaching("torch", 3e11), reaching("jax", 2e11, load=0.5), reaching("jax", 1.5e12, precision="bf16")]

@@ -20,7 +20,7 @@ from fwbench.commands import github
 from fwbench.commands.cli import main
 from fwbench.compare.findings import Finding, Outcome, Verdict
 from fwbench.errors import UserError
-from fwbench.report import summaries, verdicts
+from fwbench.report import outcome_file, verdicts
 from tests.unit.shared import ALONE
 
 ROOT = Path(__file__).parents[2]
@@ -274,7 +274,7 @@ def test_a_run_that_compared_nothing_says_so_and_leaves_no_older_summary(origin,
     """pytest makes an empty file before it measures."""
     folder = checkout("refs/pull/1/merge")
     (folder / "fwbench-ci").mkdir()
-    summaries.write(folder / "fwbench-ci" / "summary.json", outcome("older"))
+    outcome_file.write(folder / "fwbench-ci" / "summary.json", outcome("older"))
     pytest_stub(4, left)
     event("pull_request", pull_request=pull_request(origin[1]))
     assert main(["ci", "duet"]) == 4
@@ -386,7 +386,7 @@ def out(tmp_path):
 def comment(out, found=None):
     out.mkdir(exist_ok=True)
     if found is not None:
-        summaries.write(out / "summary.json", found)
+        outcome_file.write(out / "summary.json", found)
     return main(["ci", "comment", f"--out={out}"])
 
 
@@ -476,9 +476,9 @@ def test_a_long_summary_is_cut_between_two_lines(hub, event, out):
 
 def test_a_summary_reads_back(tmp_path):
     found = dataclasses.replace(outcome("a", note="why"), notes=["jax 1 in the baseline, 2 here"])
-    summaries.write(tmp_path / "x.json", found)
-    assert summaries.read(tmp_path / "x.json") == found
-    summaries.write(tmp_path / "x.md", outcome("a"))
+    outcome_file.write(tmp_path / "x.json", found)
+    assert outcome_file.read(tmp_path / "x.json") == found
+    outcome_file.write(tmp_path / "x.md", outcome("a"))
     assert (tmp_path / "x.md").read_text() == verdicts.markdown(outcome("a"))
 
 
@@ -510,20 +510,20 @@ def test_a_summary_that_somebody_made_up_is_refused(tmp_path, changes):
     data["findings"][0] |= changes
     (tmp_path / "x.json").write_text(json.dumps(data))
     with pytest.raises(UserError, match=r"x.json is no summary of this version of fwbench$"):
-        summaries.read(tmp_path / "x.json")
+        outcome_file.read(tmp_path / "x.json")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"base": 1}', "[" * 100_000, "\ud800"])
 def test_a_file_that_is_no_summary_is_refused(tmp_path, text):
     (tmp_path / "x.json").write_bytes(text.encode("utf-8", "surrogatepass"))
     with pytest.raises(UserError, match="is no summary"):
-        summaries.read(tmp_path / "x.json")
+        outcome_file.read(tmp_path / "x.json")
 
 
 def test_a_file_larger_than_any_summary_is_not_read(tmp_path):
     (tmp_path / "x.json").write_bytes(b" " * (8 * 2**20 + 1))
     with pytest.raises(UserError, match="larger than any"):
-        summaries.read(tmp_path / "x.json")
+        outcome_file.read(tmp_path / "x.json")
 
 
 NAMES = (

@@ -19,9 +19,9 @@ from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Failure, Metric
 from fwbench.record.reading import read
 from fwbench.record.workload import Workload
-from fwbench.worker.client import PACKAGE
-from fwbench.worker.lanes import Lanes, Round
-from fwbench.worker.sides import Side
+from fwbench.worker.client.starting import PACKAGE
+from fwbench.worker.turns.lanes import Lanes, Round
+from fwbench.worker.turns.sides import Side
 from tests.unit.recorded import measured
 from tests.unit.suites import FAST, in_process
 from tests.unit.suites import suite as noops
@@ -134,7 +134,7 @@ def test_lanes_that_share_no_seed_take_no_turns():
 
 def test_a_round_beside_other_load_does_not_count():
     found, played = of([1]), Played({1: 2.0})
-    played.load = [0.3, 0.04, 0.06]
+    played.load = [0.3, 0.09, 0.11]
     assert "2 more do not count, as other processes used the CPUs" in run(found, played)[-1]
     assert (found[0].played, len(played.asked)) == (2, 4)
 

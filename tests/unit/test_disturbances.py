@@ -213,7 +213,7 @@ import dataclasses, json, os
 from fwbench.machine import machine
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
-from fwbench.worker.client import Workers
+from fwbench.worker.client.workers import Workers
 from tests.unit.fakes import NO_PROJECT
 
 def tell(stage):

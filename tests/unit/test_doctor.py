@@ -12,9 +12,10 @@ from types import SimpleNamespace
 import pytest
 from packaging.requirements import Requirement
 
-from fwbench.commands import accelerator, doctor
-from fwbench.commands.accelerator import REMEDIES
+from fwbench.commands import cli, doctor
 from fwbench.commands.cli import main
+from fwbench.commands.doctor import accelerator
+from fwbench.commands.doctor.accelerator import REMEDIES
 from fwbench.commands.list import listing
 from fwbench.errors import Absent
 from fwbench.machine import cuda, nvml
@@ -27,7 +28,8 @@ from fwbench.record.measurement import Metric
 from fwbench.record.metrics import METRICS
 from fwbench.record.workload import Workload
 from fwbench.suite.studies import STUDIES
-from fwbench.worker.run import Measuring
+from fwbench.worker.process.passes import measure_program
+from fwbench.worker.process.run import Measuring
 from tests.unit.fakes import FakeFramework, FakeProgram
 from tests.unit.nvml import told
 from tests.unit.recorded import MACHINE
@@ -162,7 +164,7 @@ STATES = {
 def test_a_gpus_state_becomes_a_finding(nvml_stub, state, subject, level, said, step):
     code = """
 import json
-from fwbench.commands import accelerator
+from fwbench.commands.doctor import accelerator
 from fwbench.machine import cuda, nvml
 print(json.dumps([vars(finding) for finding in accelerator.findings(nvml.find(), {})]))
 """
@@ -453,11 +455,11 @@ def test_every_metric_that_is_made_is_listed_and_no_other(clock, protocol):
         Workload("noop", "noop"), LANES["noop"], CATALOG["noop"], protocol, lambda _: None, clock, machine=True
     )
     offered = dict.fromkeys(("product", "convolution", "copy"), lambda amount: clock.advance(amount / 1e11))
-    measuring._measure_program(FakeFramework(offered=offered), FakeProgram(clock))
+    measure_program(measuring, FakeFramework(offered=offered), FakeProgram(clock))
     epoch = Epoch(3.0, 2.0, 0.5, 1.5, 1.0, 64, 0.1, 0.9, SimpleNamespace(loss=0.1, top1=0.9, top5=1.0), None)
     made = measuring.metrics | fitting([epoch, epoch], None, "none", Metric(0.1, "polled"))
-    # A duet makes the first, a benchmark of the harness the second, and several ranks the rest.
-    others = {"cpu_time", "bare_loop_ratio", "join_time", "rank_spread", "communication_time"}
+    # A duet makes the first, a benchmark of the harness the second, a derived lane the third, several ranks the rest.
+    others = {"cpu_time", "bare_loop_ratio", "exported_size", "join_time", "rank_spread", "communication_time"}
     assert {*made, *others} == set(METRICS)
 
 
@@ -481,6 +483,8 @@ def test_the_help_names_every_command(capsys):
         main(["--help"])
     assert ended.value.code == 0
     told = capsys.readouterr().out
-    # Each module that declares a command.
-    modules = {path.stem for path in Path(doctor.__file__).parent.glob("*.py") if "\ndef add(" in path.read_text()}
-    assert {line.split()[0] for line in told.splitlines() if re.match(r"    \w", line)} == modules
+    # Each module or folder that declares a command.
+    modules = [*Path(cli.__file__).parent.glob("*.py"), *Path(cli.__file__).parent.glob("*/__init__.py")]
+    declaring = [path for path in modules if "\ndef add(" in path.read_text()]
+    names = {path.parent.name if path.stem == "__init__" else path.stem for path in declaring}
+    assert {line.split()[0] for line in told.splitlines() if re.match(r"    \w", line)} == names

@@ -9,15 +9,16 @@ from pathlib import Path
 import pytest
 
 from fwbench.compare.criteria import CRITERIA, Threshold
-from fwbench.compare.duet import Duet, Pair, compare, outcome
+from fwbench.compare.duet import Duet, Pair, compare
+from fwbench.compare.duet_outcome import outcome
 from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.record.workload import Workload
-from fwbench.worker import pairs
 from fwbench.worker.memory import OPTION
-from fwbench.worker.pairs import Pairs
-from fwbench.worker.partner import SideError
-from fwbench.worker.sides import Side
+from fwbench.worker.turns import pairs
+from fwbench.worker.turns.pairs import Pairs
+from fwbench.worker.turns.partner import SideError
+from fwbench.worker.turns.sides import Side
 
 THRESHOLDS = {name: criterion.duet for name, criterion in CRITERIA.items() if criterion.duet}
 ONE, TWO, THREE = (Workload("torch", "mlp", batch_size=size) for size in (1, 2, 3))
@@ -125,7 +126,7 @@ def play(monkeypatch):
     """Runs a script over workloads."""
 
     def run(script, *workloads, planted=None, thresholds=THRESHOLDS, seed=0, device="cpu", **options):
-        monkeypatch.setattr("fwbench.worker.rounds.Partner", script.partner)
+        monkeypatch.setattr("fwbench.worker.turns.rounds.Partner", script.partner)
         played = Pairs(BASE, HEAD, CATALOG, machine(), device, 60.0, planted, seed, **options)
         return compare(dict.fromkeys(workloads, thresholds), played.play)
 
@@ -290,7 +291,7 @@ def test_a_slower_head_is_confirmed_by_fresh_pairs_of_it_alone(play):
 def test_a_duet_that_is_ended_tells_what_it_knows(monkeypatch, ends, known, note):
     """At its first pairs, in screening, and after two confirming pairs of the one suspect."""
     script = Script(slower(1.05, 2))
-    monkeypatch.setattr("fwbench.worker.rounds.Partner", script.partner)
+    monkeypatch.setattr("fwbench.worker.turns.rounds.Partner", script.partner)
     played, rounds = Pairs(BASE, HEAD, CATALOG, machine(), "cpu", 60.0, seed=0), itertools.count(1)
 
     def playing(workloads, arrived):
@@ -314,7 +315,7 @@ def test_a_duet_that_is_ended_tells_what_it_knows(monkeypatch, ends, known, note
 
 def test_a_pair_is_kept_when_the_duet_ends_within_a_batch(monkeypatch):
     script = Script(slower(1.05, 2))
-    monkeypatch.setattr("fwbench.worker.rounds.Partner", script.partner)
+    monkeypatch.setattr("fwbench.worker.turns.rounds.Partner", script.partner)
     played = Pairs(BASE, HEAD, CATALOG, machine(), "cpu", 60.0, seed=0)
 
     def playing(workloads, arrived):
@@ -461,7 +462,7 @@ def test_a_growing_peak_is_found_by_pairs(play):
 
 def test_thresholds_are_a_benchmarks_own(play, monkeypatch):
     script = Script(slower(1.05, 1, 2))
-    monkeypatch.setattr("fwbench.worker.rounds.Partner", script.partner)
+    monkeypatch.setattr("fwbench.worker.turns.rounds.Partner", script.partner)
     own = {ONE: THRESHOLDS, TWO: {**THRESHOLDS, "latency": Threshold(0.10)}}
     found = compare(own, Pairs(BASE, HEAD, CATALOG, machine(), "cpu", 60.0, seed=0).play)
     assert (found[ONE].kind, found[TWO].kind) == ("regressed", "unchanged")

@@ -15,9 +15,10 @@ from fwbench.compare.duet import Comparison, Fault, Pair
 from fwbench.compare.findings import Verdict
 from fwbench.plugin.session import Session
 from fwbench.record.measurement import Failure, Measurement, Metric
-from fwbench.worker import interrupts, sides
-from fwbench.worker.client import PACKAGE
-from fwbench.worker.pairs import Pairs
+from fwbench.worker.client import interrupts
+from fwbench.worker.client.starting import PACKAGE
+from fwbench.worker.turns import sides
+from fwbench.worker.turns.pairs import Pairs
 from tests.unit.shared import ONE_PAIR
 from tests.unit.suites import benchmarks, in_process
 from tests.unit.suites import run as in_own_process

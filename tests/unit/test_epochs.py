@@ -10,7 +10,7 @@ from fwbench.models import CATALOG
 from fwbench.record.lanes import OWN
 from fwbench.record.measurement import Metric, unavailable
 from fwbench.record.workload import Workload
-from fwbench.worker.run import Measuring
+from fwbench.worker.process.run import Measuring
 from tests.unit.fakes import FakeData, FakeFramework, FakeTrainer
 
 SIZES = {"train": 40, "validation": 15, "test": 5}
@@ -149,6 +149,13 @@ def test_the_energy_of_short_epochs_is_their_mean():
     energy = fitting(epochs, None, Joules(), PERIOD)["epoch_energy"]
     assert energy.value == 2.0
     assert "mean of the 4 epochs" in energy.source
+
+
+def test_a_counter_that_fails_while_it_trains_tells_no_energy_and_its_reason():
+    lost = Joules()
+    lost.fault = "could not be read (GPU is lost)"
+    energy = fitting([dataclasses.replace(EPOCH, seconds=9.0, energy=50.0)] * 4, None, lost, PERIOD)["epoch_energy"]
+    assert (energy.value, energy.reason) == (None, lost.fault)
 
 
 def test_epochs_too_short_for_the_counter_have_no_energy():

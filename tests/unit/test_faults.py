@@ -41,13 +41,15 @@ from fwbench.record.measurement import Failure
 from fwbench.record.reading import PROOFS, read
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
-from fwbench.worker import channel, client, interrupts, memory, scratch
-from fwbench.worker import prove as proving
-from fwbench.worker.channel import crashed
-from fwbench.worker.client import PACKAGE, Workers
-from fwbench.worker.pairs import Pairs
-from fwbench.worker.scratch import Scratch
-from fwbench.worker.sides import sides
+from fwbench.worker import memory
+from fwbench.worker.client import channel, interrupts, scratch, server, starting
+from fwbench.worker.client import prove as proving
+from fwbench.worker.client.conversation import crashed
+from fwbench.worker.client.scratch import Scratch
+from fwbench.worker.client.starting import PACKAGE
+from fwbench.worker.client.workers import Workers
+from fwbench.worker.turns.pairs import Pairs
+from fwbench.worker.turns.sides import sides
 from tests.unit import processes
 from tests.unit.plain.plain_lane import LANE
 from tests.unit.processes import alive, children, descendants, gone, grandchildren, started_with
@@ -260,14 +262,14 @@ def test_a_worker_that_does_not_keep_to_its_messages_fails_alone(harness, monkey
 
 
 def test_a_worker_that_hangs_at_its_end_has_given_its_record(harness, monkeypatch):
-    monkeypatch.setattr(client, "END_DEADLINE", 0.3)
-    converse, behind = client.Server._converse, []
+    monkeypatch.setattr(server, "END_DEADLINE", 0.3)
+    converse, behind = server.Server._converse, []
 
     def watched(server, *job):
         behind.append(server._ending)
         return converse(server, *job)
 
-    monkeypatch.setattr(client.Server, "_converse", watched)
+    monkeypatch.setattr(server.Server, "_converse", watched)
     assert harness.measure("HangsAtItsEnd").failure is None
     pid = harness.worker
     assert harness.works
@@ -290,17 +292,17 @@ def test_a_server_that_hangs_while_it_imports_a_framework_is_given_up(harness, m
     preloading = dataclasses.replace(LANE, adapter="faults:FRAMEWORK")
     monkeypatch.setitem(LANES._all, LANE.name, preloading)
     for deadline in DEADLINES:
-        monkeypatch.setattr(client, "START_DEADLINE", deadline)
+        monkeypatch.setattr(server, "START_DEADLINE", deadline)
         failure = harness.measure("Net").failure
         if " in hang (" in failure.message:
             break
     assert failure.kind == "timed_out"
-    sentence = f"no worker could be started with {sys.executable} within {deadline:g} s; it was killed in hang ("
-    assert failure.message.startswith(sentence)
+    sentence = f"no result within the deadline of {deadline:g} s; it was killed before its first stage in hang ("
+    assert failure.message.startswith(f"no worker could be started with {sys.executable}: {sentence}")
     assert " in preload\n" in failure.detail
     assert descendants(os.getpid()) == []
     monkeypatch.setitem(LANES._all, LANE.name, LANE)
-    monkeypatch.setattr(client, "START_DEADLINE", 60.0)
+    monkeypatch.setattr(server, "START_DEADLINE", 60.0)
     assert harness.works
 
 
@@ -316,7 +318,7 @@ def test_a_server_that_hangs_while_it_imports_a_framework_is_given_up(harness, m
     ],
 )
 def test_a_server_that_is_killed_or_stopped_takes_its_worker_with_it(harness, monkeypatch, number, kind, sentence):
-    for name, module in (("_BEGINS", channel), ("_ENDS", channel), ("KILL_DEADLINE", client)):
+    for name, module in (("_BEGINS", channel), ("_ENDS", channel), ("KILL_DEADLINE", server)):
         monkeypatch.setattr(module, name, 0.2)
     assert harness.works
 
@@ -437,7 +439,7 @@ SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_LOCALID=0 exec "$@"
 
 def test_a_rank_that_does_not_come_is_named(two, monkeypatch, tmp_path):
     """By a launcher of Slurm's name that starts the first rank alone."""
-    monkeypatch.setattr(client, "DEADLINE", 1.0)
+    monkeypatch.setattr("fwbench.worker.client.workers.DEADLINE", 1.0)
     (tmp_path / "srun").write_text(SRUN)
     (tmp_path / "srun").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
@@ -476,8 +478,8 @@ def test_nothing_but_files_outlives_a_killed_client(folder):
 
 def test_a_server_that_cannot_fork_ends_with_its_pipe(harness, monkeypatch):
     """As on other systems than Linux, where the kernel tells nobody of a parent's end."""
-    configuration = client.configuration
-    monkeypatch.setattr(client, "configuration", lambda *of: configuration(*of) | {"fork": False})
+    configuration = server.configuration
+    monkeypatch.setattr(server, "configuration", lambda *of: configuration(*of) | {"fork": False})
 
     def close(stage):
         if stage == "compile":
@@ -490,8 +492,8 @@ def test_a_server_that_cannot_fork_ends_with_its_pipe(harness, monkeypatch):
 
 def test_a_server_whose_client_is_gone_before_it_begins_ends(harness, monkeypatch):
     preloading = dataclasses.replace(LANE, adapter="faults:FRAMEWORK")
-    config = json.dumps(client.configuration(preloading, (), ""))
-    server = subprocess.Popen(client.command(sys.executable, client._SERVER, config), stdin=subprocess.PIPE)
+    config = json.dumps(starting.configuration(preloading, (), ""))
+    server = subprocess.Popen(starting.command(sys.executable, starting.SERVER, config), stdin=subprocess.PIPE)
     server.stdin.close()
     assert server.wait(timeout=30) == 1
 
@@ -605,7 +607,7 @@ def test_a_run_that_is_interrupted_ends_in_order(suite, folder, number, told):
 
 def test_a_second_sigterm_ends_a_run_at_once():
     code = (
-        "import os\nfrom fwbench.worker.interrupts import in_order\nwith in_order():\n"
+        "import os\nfrom fwbench.worker.client.interrupts import in_order\nwith in_order():\n"
         "    for _ in range(2):\n"
         "        try:\n            os.kill(os.getpid(), 15)\n"
         "        except KeyboardInterrupt as error:\n            print(error, flush=True)\n"
@@ -663,7 +665,7 @@ def test_a_side_of_a_duet_that_hangs_is_told_with_where_it_was(suite, folder):
             if " in hang (" in fault.failure.message:
                 break
         assert fault.failure.kind == "timed_out"
-        told = f"no answer within the deadline of {deadline:g} s; it was killed in hang ("
+        told = f"no result within the deadline of {deadline:g} s; the worker was killed during duet in hang ("
         assert fault.failure.message.startswith(told)
         assert " in _take_turns\n" in fault.failure.detail
         assert descendants(os.getpid()) == []
@@ -716,7 +718,7 @@ def test_a_worktree_that_was_being_made_goes_too(suite, folder):
 OWNS = """
 import sys, time
 from pathlib import Path
-from fwbench.worker.scratch import Scratch
+from fwbench.worker.client.scratch import Scratch
 mine = Scratch(Path(sys.argv[1]) if len(sys.argv) > 1 else None)
 print(mine.path, flush=True)
 time.sleep(3600)
@@ -767,7 +769,7 @@ def test_runs_that_begin_at_the_same_moment_leave_each_others_folders(folder):
 
 MANY = """
 import multiprocessing
-from fwbench.worker.scratch import Scratch
+from fwbench.worker.client.scratch import Scratch
 
 def make(_):
     for _ in range(50):
@@ -819,7 +821,7 @@ WAITS = """
 import os, sys
 from pathlib import Path
 from fwbench.commands.ci import _run
-from fwbench.worker import interrupts
+from fwbench.worker.client import interrupts
 with interrupts.in_order():
     sys.exit(_run([sys.executable, "-c", sys.argv[1]]))
 """

@@ -14,7 +14,7 @@ import pytest
 
 from fwbench.compare.duet import Pair
 from fwbench.record.lanes import LANES
-from fwbench.worker.pairs import Pairs
+from fwbench.worker.turns.pairs import Pairs
 from tests.unit.plain.plain_lane import LANE
 from tests.unit.suites import FAST, in_process
 

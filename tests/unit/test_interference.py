@@ -47,7 +47,7 @@ def found(monkeypatch):
 def quiet(monkeypatch):
     """Whether the machine becomes quiet, each time that somebody waits for it."""
     answers = []
-    monkeypatch.setattr("fwbench.worker.client.wait_for_quiet", lambda patience: answers.pop(0))
+    monkeypatch.setattr("fwbench.worker.client.workers.wait_for_quiet", lambda patience: answers.pop(0))
     return answers
 
 
@@ -126,7 +126,7 @@ def test_each_is_measured_again_once_and_the_patience_is_for_all_of_them(suite, 
         given.append(patience)
         return True
 
-    monkeypatch.setattr("fwbench.worker.client.wait_for_quiet", wait)
+    monkeypatch.setattr("fwbench.worker.client.workers.wait_for_quiet", wait)
     _, _, kept = measured(suite, "--fwbench-set=patience=7")
     assert given == [7]
     assert (kept.samples[0], len(kept.attempts)) == (4.0, 1)

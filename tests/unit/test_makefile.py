@@ -141,9 +141,11 @@ def test_on_a_gpu_jax_comes_with_cuda_and_tensorflow_in_an_environment_of_its_ow
 @pytest.mark.parametrize("gpu", [False, True])
 def test_the_tests_are_run_with_tensorflow_beside_the_others(tmp_path, gpu):
     installed, runs = done_by(tmp_path, "test", gpu=gpu)
-    assert installed[1:] == [("v", '".[tensorflow]"')]
+    lanes = sorted(path.parent.name for path in MAKEFILE.parent.glob("lanes/*/pyproject.toml"))
+    assert installed[1] == ("v", '".[tensorflow]"')
+    assert sorted(installed[2:]) == [("v", f"lanes/{lane}") for lane in lanes]
     # A process that imports the frameworks, which takes it ten seconds, has the tests of both folders that need them.
-    assert [[part for part in run.split() if part.startswith("tests/")] for run in runs] == [
-        ["tests/strangers", "tests/unit"],
+    assert [[part for part in run.split() if part.startswith(("tests/", "engines", "lanes"))] for run in runs] == [
+        ["tests/strangers", "tests/unit", "engines", "lanes"],
         ["tests/training", "tests/correctness"],
     ]

@@ -48,7 +48,7 @@ def state(variables):
 def test_the_gpu_is_the_one_that_cuda_computes_on(nvml_stub, visible, cut, found):
     code = """
 from fwbench.record.lanes import LANES
-from fwbench.worker.client import environment
+from fwbench.worker.client.starting import environment
 there, elsewhere = (environment(os.environ, 1, device, LANES["noop"]) for device in ("gpu", "cpu"))
 print(json.dumps([gpu.uuid, *(each["CUDA_VISIBLE_DEVICES"] for each in (there, elsewhere))]))
 """
@@ -69,7 +69,7 @@ print(json.dumps([gpu.uuid, *(each["CUDA_VISIBLE_DEVICES"] for each in (there, e
 def test_the_gpus_are_those_that_cuda_computes_on_in_its_order(nvml_stub, visible, found):
     code = """
 from fwbench.record.lanes import LANES
-from fwbench.worker.client import environment
+from fwbench.worker.client.starting import environment
 uuids = [gpu.uuid for gpu in nvml.visible(8)]
 print(json.dumps([uuids, environment(os.environ, 1, "gpu", LANES["torch"], 2)["CUDA_VISIBLE_DEVICES"]]))
 """
@@ -107,7 +107,7 @@ print(json.dumps([gpu.uuid for gpu in nvml.visible(8)]))
 def test_each_rank_has_the_gpu_of_its_number_or_the_only_one_that_it_sees(nvml_stub):
     code = """
 from types import SimpleNamespace
-from fwbench.worker.run import own_gpu
+from fwbench.worker.process.job import own_gpu
 ranks = [SimpleNamespace(local=0), SimpleNamespace(local=1)]
 del os.environ["CUDA_VISIBLE_DEVICES"]
 both = [nvml.find(number=own_gpu(rank)).uuid for rank in ranks]
@@ -332,7 +332,7 @@ import dataclasses, os, time
 from fwbench.machine import machine
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
-from fwbench.worker.client import Workers
+from fwbench.worker.client.workers import Workers
 from tests.unit.fakes import NO_PROJECT
 here = machine()
 protocol = dataclasses.replace(

@@ -13,12 +13,12 @@ import pytest
 import fwbench
 from fwbench.errors import UserError
 from fwbench.models import CATALOG
-from fwbench.models.project import complete
+from fwbench.models.project import complete, provable
 from fwbench.record import lanes
 from fwbench.record.lanes import OWN, Lane, Lanes
 from fwbench.record.reading import PROOFS
 from fwbench.suite.studies import SUITES
-from fwbench.worker.client import PACKAGE
+from fwbench.worker.client.starting import PACKAGE
 from tests.unit.shared import ALONE, once
 
 EXAMPLE = PACKAGE.parent / "docs" / "numpy-lane"
@@ -190,7 +190,7 @@ def test_a_packages_lane_plays_a_duet(run):
 def test_a_packages_lane_is_listed_with_its_package(run):
     listed = json.loads(run("fwbench", "list", "--json"))
     assert {"name": "numpy", "title": "NumPy", "framework": "numpy", "package": "numpy-lane"} in listed["lanes"]
-    assert {"torch", "jax", "tensorflow", "numpy"} == {row["name"] for row in listed["frameworks"]}
+    assert {"torch", "jax", "tensorflow", "numpy"} <= {row["name"] for row in listed["frameworks"]}
     findings = json.loads(run("fwbench", "doctor", "--json"))["findings"]
     (numpy,) = [finding for finding in findings if finding["subject"] == "numpy"]
     assert numpy["level"] == "good"
@@ -360,3 +360,15 @@ def test_the_docs_show_the_package_as_it_is():
     text = (Path(EXAMPLE).parent / "adding-a-lane.md").read_text()
     for name in ("pyproject.toml", "numpy_lane/__init__.py"):
         assert (EXAMPLE / name).read_text() in text
+
+
+def test_a_derived_lane_runs_the_networks_of_another_framework(monkeypatch):
+    derived = Lane(name="export", framework="export", title="Export", adapter="a:b", distributions=(), derived="torch")
+    monkeypatch.setattr(lanes, "LANES", {**OWN, "export": derived})
+    whole = complete(CATALOG["mlp"])
+    assert whole.networks["export"] == whole.networks["torch"]
+    assert whole.reference == CATALOG["mlp"].reference
+    assert provable(whole) == [name for name in CATALOG["mlp"].networks if name != "torch"]
+    assert "export" not in complete(fwbench.Model("mine", jax="mine:net", inputs=fwbench.Input((4,)))).networks
+    # Models that name networks are measured in it only when it is asked for.
+    assert "export" not in lanes.of_profile("quick", "cpu", CATALOG["mlp"].networks)

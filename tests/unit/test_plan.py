@@ -19,10 +19,12 @@ from fwbench.record.lanes import LANES, OWN
 from fwbench.record.measurement import Failure, Measurement
 from fwbench.record.workload import MODES, Workload
 from fwbench.report import units
-from fwbench.suite.costs import cost, start
+from fwbench.suite.costs import Cost, cost, start
 from fwbench.suite.profiles import PROFILES
-from fwbench.worker import run as worker
-from fwbench.worker.run import Measuring
+from fwbench.worker.process import job, passes
+from fwbench.worker.process.run import Measuring
+from fwbench.worker.turns.pairs import Pairs
+from fwbench.worker.turns.taken import Taken
 from tests.unit.fakes import FakeFramework, FakeProgram
 from tests.unit.recorded import MACHINE, journal, measured, metric, write
 
@@ -66,8 +68,8 @@ class Meter:
 )
 def test_a_plan_has_the_time_that_a_worker_spends(monkeypatch, clock, protocol, seconds, metered):
     monkeypatch.setattr(frameworks, "load", lambda adapter: FakeFramework(FakeProgram(clock, seconds)))
-    monkeypatch.setattr(worker, "counter", lambda device, **_: Meter(clock) if metered else "no counter")
-    monkeypatch.setattr(worker, "energy", lambda *arguments: energy(*arguments, sleep=clock.sleep))
+    monkeypatch.setattr(job, "counter", lambda device, **_: Meter(clock) if metered else "no counter")
+    monkeypatch.setattr(passes, "energy", lambda *arguments: energy(*arguments, sleep=clock.sleep))
     measurement = Measuring(
         Workload("noop", "noop"), LANES["noop"], CATALOG["noop"], protocol, lambda stage: None, clock
     ).run()
@@ -293,6 +295,16 @@ def test_programs_alone_are_planned_from_their_own_record_and_from_timed_ones(ke
     for lines, seconds in ((journal(own), 26.5), (journal(recorded()), 25.75 + 4 * 0.01)):
         found = one(known=keep({"1": lines}, programs=True), protocol=programs)
         assert found.left == pytest.approx(seconds + start(MLP))
+
+
+@pytest.mark.parametrize("call", [1e-4, 0.06, 2.0])
+def test_a_duet_is_planned_by_the_turns_that_its_pairs_play(monkeypatch, call):
+    monkeypatch.setattr(plan_module, "cost", lambda workload, threads: Cost(ready=5.0, call=call))
+    amounts = Pairs.amounts
+    taken = Taken(amounts, {})
+    taken.plan(call, 2)
+    turns = amounts.placings * taken.blocks * 2 * 2
+    assert one(duet=True).left == pytest.approx(3 * (turns * taken.rounds * call + 2 * 5.0) + start(MLP))
 
 
 def test_of_a_duet_screening_alone_is_planned(keep):

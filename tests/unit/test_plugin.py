@@ -11,7 +11,7 @@ import pytest
 from fwbench.plugin.session import Session
 from fwbench.record.journal import SCHEMA
 from fwbench.record.measurement import Failure, Measurement
-from fwbench.worker.client import Server
+from fwbench.worker.client.server import Server
 from tests.unit.processes import grandchildren
 from tests.unit.suites import in_process as run
 from tests.unit.suites import run as in_own_process

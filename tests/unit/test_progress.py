@@ -25,7 +25,8 @@ class Terminal:
 
 @pytest.fixture(autouse=True)
 def narrow(monkeypatch):
-    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((60, 24)))
+    """Pytest's own terminal asks, too, with a fallback, if tests run with -v."""
+    monkeypatch.setattr("shutil.get_terminal_size", lambda fallback=(): os.terminal_size((60, 24)))
 
 
 @pytest.fixture(params=[True, False], ids=["screen", "log"])

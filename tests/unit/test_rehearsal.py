@@ -33,17 +33,21 @@ def test_the_page_has_a_row_for_every_machine():
 
 
 PLANTED = [
-    ("context opened early", "container with the host's process numbers", "disturbed by"),
-    ("power read late", "T4", " W, and it drew 300.0 W"),
-    ("wrong card", "screen on a GT 710, RTX 4090 in the second slot", "another GPU has computed"),
-    ("a screen taken for a neighbour", "RTX 4090 with a screen", "disturbed by"),
+    ("context opened early", "container with the host's process numbers", "bench", "disturbed by"),
+    ("power read late", "T4", "bench", " W, and it drew 300.0 W"),
+    ("wrong card", "screen on a GT 710, RTX 4090 in the second slot", "bench", "another GPU has computed"),
+    ("a screen taken for a neighbour", "RTX 4090 with a screen", "bench", "disturbed by"),
+    ("idle power read while it computes", "T4", "bench", "power_idle 300.0 W, and it drew 60.0 W"),
+    ("power limit in milliwatts", "T4", "bench", "a limit of 70000.0 W, and it is 70 W"),
+    ("energy of another card", "two H100", "ranks", "W, and each drew 300.0 W"),
+    ("load of another card", "screen on a GT 710, RTX 4090 in the second slot", "doctor", "it computes 40% of the"),
 ]
 
 
-@pytest.mark.parametrize(("fault", "name", "said"), PLANTED)
-def test_a_false_reading_that_is_planted_is_found(fault, name, said, tmp_path):
+@pytest.mark.parametrize(("fault", "name", "command", "said"), PLANTED)
+def test_a_false_reading_that_is_planted_is_found(fault, name, command, said, tmp_path):
     """Each is put into fwbench as it runs."""
-    ((_, wrong),) = rehearse(name, tmp_path, fault, ["bench"]).values()
+    ((_, wrong),) = rehearse(name, tmp_path, fault, [command]).values()
     assert any(said in sentence for sentence in wrong)
 
 

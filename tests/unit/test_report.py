@@ -158,7 +158,7 @@ def test_notes_warn_when_the_mean_lies_above_p95():
 
 
 def rated(lane, gflops, load=0.0):
-    rate = Metric(gflops * 1e9, f"{'XLA' if lane == 'jax' else 'MKL'} on AuthenticAMD; float32, the best of 9")
+    rate = Metric(gflops * 1e9, "a test", library=f"{'XLA' if lane == 'jax' else 'MKL'} on AuthenticAMD")
     return measured(lane, matrix_product_rate=rate, other_load=Metric(load, "test"))
 
 
@@ -168,6 +168,12 @@ def test_notes_tell_of_a_lane_that_multiplies_matrices_slowly():
         "fp32 are far slower in torch than this machine can: torch 87 GFLOP/s (MKL on AuthenticAMD), torch-compile 130"
         in note
     )
+
+
+def test_a_rate_of_an_older_record_is_told_without_its_library():
+    rates = {"torch": Metric(1e9, "MKL; fp32"), "jax": Metric(4e9, "XLA; fp32")}
+    (note,) = summary.every_note([measured(lane, matrix_product_rate=rate) for lane, rate in rates.items()])
+    assert "torch 1 GFLOP/s, jax 4 GFLOP/s." in note
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Failure, Measurement
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
-from fwbench.worker.client import Workers
+from fwbench.worker.client.workers import Workers
 from tests.unit.recorded import failed, measured, write
 from tests.unit.suites import benchmarks
 from tests.unit.suites import in_process as run
@@ -526,3 +526,11 @@ def test_another_interpreters_versions_are_asked_for():
     assert own["version"] == other["version"]
     assert own["distributions"]["nvidia-ml-py"] == other["distributions"]["nvidia-ml-py"]
     assert conditions.interpreter("/bin/false") == {"version": None, "distributions": {}}
+
+
+def test_an_empty_option_names_no_journal_of_a_duet_either(tmp_path, now):
+    gate = SimpleNamespace(against={"revision": "1"}, go_on=lambda records, keep: None)
+    with pytest.raises(pytest.UsageError, match="--fwbench-resume names no journal"):
+        resuming.go_on("", tmp_path, now, ASKED, gate)
+    assert resuming.go_on(None, tmp_path, now, ASKED, gate)[1] == []
+    assert "no journal of a duet yet" in resuming.go_on(True, tmp_path, now, ASKED, gate)[1][0]

@@ -17,6 +17,7 @@ from fwbench.frameworks.precision import Operands, Products
 from fwbench.frameworks.torch import compiling, parallel, target
 from fwbench.frameworks.torch.networks import initial, network, shapes
 from fwbench.frameworks.torch.program import DTYPE, Inference, compile_mode, device_of
+from fwbench.frameworks.torch.staging import StagedTraining
 from fwbench.frameworks.torch.training import TrainStep
 from fwbench.frameworks.training import HORIZON, classifies
 from fwbench.models import Model
@@ -74,7 +75,8 @@ class Torch(Framework):
             torch.set_num_threads(int(threads))
         if workload.mode == "inference":
             return Inference(workload, model, weights, self.ranks)
-        return TrainStep(workload, model, weights, horizon, ranks=self.ranks)
+        staged = workload.mode == "fit" and workload.device == "gpu"
+        return (StagedTraining if staged else TrainStep)(workload, model, weights, horizon, ranks=self.ranks)
 
     def probe(self, workload: Workload, operands: Operands) -> Products:
         device, dtype = device_of(workload, self.ranks), DTYPE[workload.precision]

@@ -7,7 +7,7 @@ import pytest
 
 from fwbench.machine import machine
 from fwbench.record.workload import Workload
-from fwbench.worker.client import Workers
+from fwbench.worker.client.workers import Workers
 from tests.unit.data.processes import eventually, loaders
 from tests.unit.fakes import NO_PROJECT
 from tests.unit.processes import grandchildren

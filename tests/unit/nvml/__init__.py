@@ -5,9 +5,9 @@ Ask for the fixture `nvml_stub`, name a state, and run fwbench in a process of i
     variables = nvml_stub(power_limit=500)
     subprocess.run([sys.executable, "-m", "fwbench", "doctor"], env=os.environ | variables)
 
-Of name, memory, cores, used_memory, utilisation, processes and graphics the second GPU has its own under `KEY.1`. What
-is not named is as on an H100 that nobody else uses. Calling it again changes the machine at once, also for processes
-that run: a neighbour may arrive, a GPU may get hot while it is measured.
+Of name, memory, cores, used_memory, power_limit, default_power_limit, utilisation, processes and graphics the second
+GPU has its own under `KEY.1`. What is not named is as on an H100 that nobody else uses. Calling it again changes the
+machine at once, also for processes that run: a neighbour may arrive, a GPU may get hot while it is measured.
 
 gpus                    how many there are, 2 at most
 name, memory, cores     of the GPUs: bytes; 16896 cores
@@ -69,7 +69,7 @@ class Stub:
 _SERVER = """
 import json, os, sys, tempfile, traceback
 from fwbench.commands import cli, doctor
-from fwbench.worker import client
+from fwbench.worker.client import workers
 
 answers = os.fdopen(os.dup(1), "w")
 for line in sys.stdin:

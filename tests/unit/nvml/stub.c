@@ -202,12 +202,12 @@ int nvmlDeviceGetMemoryInfo_v2(Device *device, MemoryV2 *memory) {
 }
 int nvmlDeviceGetEnforcedPowerLimit(Device *device, unsigned *milliwatts) {
     WHOLE(device);
-    *milliwatts = (unsigned)(number("power_limit", number("default_power_limit", 700)) * 1000);
+    *milliwatts = (unsigned)(number_of(device, "power_limit", number_of(device, "default_power_limit", 700)) * 1000);
     return SUCCESS;
 }
 int nvmlDeviceGetPowerManagementDefaultLimit(Device *device, unsigned *milliwatts) {
     WHOLE(device);
-    *milliwatts = (unsigned)(number("default_power_limit", 700) * 1000);
+    *milliwatts = (unsigned)(number_of(device, "default_power_limit", 700) * 1000);
     return SUCCESS;
 }
 int nvmlDeviceGetPersistenceMode(Device *device, unsigned *mode) {

@@ -177,7 +177,8 @@ def test_the_headline_counts_and_does_not_claim_more_than_likely():
         "(vit_b_16 b8, mlp b1).",
         "Inference: PyTorch is likely 2.34 to 3.84 times as fast as JAX, by one process each, in 1 of 4 workloads "
         "(mlp b8).",
-        "Inference: JAX is 0.79 to 1.29 times as fast as PyTorch, not decided by one process each, in 1 of 4 workloads "
+        "Inference: between JAX and PyTorch nothing is decided by one process each (JAX is 0.79 to 1.29 times as "
+        "fast), in 1 of 4 workloads "
         "(mlp b16).",
     ]
     assert headline([runs(*((100.0, 104.0 + n) for n in range(6)))]) == [
@@ -196,8 +197,8 @@ def test_each_question_has_its_own_sentence():
 
     (answer,) = answers(cases([lane("torch", 0.1, 300.0), lane("jax", 0.2, 100.0)]))
     assert headline([answer])[1:] == [
-        "Lowest latency (p50), inference: PyTorch (eager) in 1 of 1, by up to 2.00x.",
-        "Least memory, inference: JAX (jit) in 1 of 1, by up to 3.00x.",
+        "Lowest latency (p50), inference: PyTorch in 1 of 1, by up to 2.00x.",
+        "Least memory, inference: JAX in 1 of 1, by up to 3.00x.",
     ]
 
 
@@ -206,7 +207,8 @@ def test_two_lanes_that_both_beat_a_third_share_first_place():
     assert (answer.confidence, answer.shared) == ("undecided", ("torch-compile", "jax"))
     assert answer.reason == "one process each; within 28%; every other lane is slower"
     assert headline([answer])[0] == (
-        "Inference: PyTorch (torch.compile) and JAX are ahead of all others, and not decided by one process each: 0.79 "
+        "Inference: PyTorch (torch.compile) and JAX are ahead of all others, and nothing is decided between them by "
+        "one process each: 0.79 "
         "to 1.29, in 1 of 1 workloads (mlp b1)."
     )
     # One that nothing tells from the fastest shares it, too; and where that are all, nothing is shared.

@@ -39,12 +39,13 @@ def in_turns(batch_size, ratio, scatter=0.002, rounds=6, model="vit_b_16"):
         (
             {"torch": 100.0, "jax": 110.0},
             "undecided",
-            "JAX is 0.86 to 1.41 times as fast as PyTorch, not decided by one process each",
+            "between JAX and PyTorch nothing is decided by one process each (JAX is 0.86 to 1.41 times as fast)",
         ),
         (
             {"torch": 100.0, "torch_compile": 195.0, "jax": 200.0},
             "shared",
-            "PyTorch (torch.compile) and JAX are ahead of all others, and not decided by one process each: 0.80 to "
+            "PyTorch (torch.compile) and JAX are ahead of all others, and nothing is decided between them by one "
+            "process each: 0.80 to "
             "1.31",
         ),
     ],
@@ -61,7 +62,12 @@ def test_a_card_says_in_a_sentence_who_wins_by_how_much_and_how_sure(speeds, kin
     [
         (1.9, 0.002, "clear", "JAX is 1.85 to 1.95 times as fast as PyTorch"),
         (1.0, 0.002, "shared", "PyTorch and JAX are equal within 5 %"),
-        (1.0, 0.08, "undecided", "JAX is 0.83 to 1.21 times as fast as PyTorch, not decided after 6 rounds"),
+        (
+            1.0,
+            0.08,
+            "undecided",
+            "between JAX and PyTorch nothing is decided after 6 rounds (JAX is 0.83 to 1.21 times as fast)",
+        ),
     ],
 )
 def test_rounds_of_turns_are_said_with_their_interval(ratio, scatter, kind, said):
@@ -110,11 +116,14 @@ def test_lanes_that_may_not_be_compared_have_no_winner():
 def test_what_disturbed_an_answer_stands_on_its_card():
     _, found = card(measured("torch", metrics={"other_load": metric(0.2)}), measured("jax", throughput=110.0))
     assert found.disturbed == "other load (20%)"
-    assert found.sentence.endswith(": JAX is 0.28 to 1.41 times as fast as PyTorch, not decided by one process each.")
+    assert found.sentence.endswith(
+        ": between JAX and PyTorch nothing is decided by one process each (JAX is 0.28 to 1.41 times as fast)."
+    )
     busy = {"metrics": {"other_load": metric(1.0)}}
     _, found = card(measured("torch", **busy), measured("jax", throughput=110.0, **busy))
     assert found.sentence.endswith(
-        ": JAX and PyTorch are not decided by one process each, as what disturbed them can explain any difference."
+        ": between JAX and PyTorch nothing is decided by one process each, as what disturbed them explains any "
+        "difference."
     )
 
 

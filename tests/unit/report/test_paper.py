@@ -32,9 +32,9 @@ def caption(text):
     return short, long
 
 
-def origin_of(record, key="inference", tmp_path=None):
+def origin_of(record, mode="inference", tmp_path=None):
     (setting,) = settings([reading.read(write(tmp_path / "record.json", record))])
-    return paper.origin(setting, key)
+    return paper.origin(setting, mode)
 
 
 def versioned(lane, version, **fields):
@@ -46,9 +46,9 @@ def test_a_caption_says_where_its_numbers_are_from(tmp_path):
     assert origin_of(record, "inference", tmp_path) == (
         "Some CPU, 2 threads; torch 2.15.0, jax 0.12.0; commit f00d; n = 1 process a row"
     )
-    assert origin_of(record, "final-epoch", tmp_path).endswith("; torch 2.15.0; commit f00d; n = 2 processes a row")
-    assert origin_of(record, "training-curves-3", tmp_path) == origin_of(record, "final-epoch", tmp_path)
-    assert origin_of(record, "parity", tmp_path).endswith("n = 1 to 2 processes a row")
+    fit = origin_of(record, paper.MODES["final-epoch"], tmp_path)
+    assert fit.endswith("; torch 2.15.0; commit f00d; n = 2 processes a row")
+    assert origin_of(record, "", tmp_path).endswith("n = 1 to 2 processes a row")
 
 
 def test_a_caption_counts_the_processes_of_one_measurement(tmp_path):

@@ -1,0 +1,212 @@
+"""How often an answer between lanes is wrong: a lane against itself, and against itself slowed down by 5 and 10 %.
+
+    python docs/evidence/answers.py 40 WORK   runs suites in WORK until answers.jsonl holds 40, half of them under load
+    python docs/evidence/answers.py --page    writes answers.md
+
+A suite is an ordinary run of two minutes with six workloads of two lanes each. The second lane is PyTorch's own under
+another name; in four of the workloads each of its steps spins for a share of its time longer. In every second suite a
+process computes from the beginning to the middle of the run, on a CPU that the suite may use. The machine must do
+nothing else.
+"""
+
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from statistics import median
+
+from fwbench.compare.statistics import EQUAL
+from fwbench.machine import machine
+from fwbench.record.reading import read
+from fwbench.report.cases import cases, comparisons
+from fwbench.report.weighing import weigh
+
+HERE = Path(__file__).resolve().parent
+DATA, PAGE = HERE / "answers.jsonl", HERE / "answers.md"
+MINUTES = 2
+SPIN = "while True: pass"
+
+# The share by which each second lane is slower, and the batch size that makes a workload of its own of it.
+PLANTED = {"torch-again": (0.0, 8), "torch-5": (0.05, 7), "torch-10": (0.10, 9)}
+MEASURED = {"cnn": "inference", "mlp": "train_step"}
+
+LANES = f"""
+import dataclasses
+import time
+
+from fwbench.record.lanes import OWN
+
+PLANTED = {PLANTED}
+LANES = [
+    dataclasses.replace(
+        OWN["torch"], name=name, title=name, adapter="planted_lanes:framework", baseline=False
+    )
+    for name in PLANTED
+]
+
+
+def __getattr__(name):
+    # Workers alone ask for it; pytest's process imports no framework.
+    from fwbench.frameworks.torch.adapter import Torch
+
+    class Slowed(Torch):
+        def build(self, workload, *given, **named):
+            program = super().build(workload, *given, **named)
+            share, _ = PLANTED[workload.lane]
+            usual = program.step
+
+            def step():
+                begun = time.perf_counter()
+                usual()
+                end = begun + (1 + share) * (time.perf_counter() - begun)
+                while time.perf_counter() < end:
+                    pass
+
+            if share:
+                program.step = step
+            return program
+
+    if name == "framework":
+        return Slowed()
+    raise AttributeError(name)
+"""
+TEST = """
+import fwbench
+
+
+@fwbench.benchmark("{model}", modes=["{mode}"], batch_sizes=[{batch}], lanes=["torch", "{lane}"])
+def test_{number}(fwbench_measure):
+    fwbench_measure()
+"""
+
+
+def prepare(work: Path) -> None:
+    """The suite, and the lanes as an installed package has them."""
+    information = work / "planted_lanes-0.dist-info"
+    information.mkdir(parents=True, exist_ok=True)
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: planted-lanes\nVersion: 0\n")
+    (information / "entry_points.txt").write_text("[fwbench.lanes]\nplanted = planted_lanes:LANES\n")
+    (work / "planted_lanes.py").write_text(LANES)
+    tests = [
+        TEST.format(model=model, mode=mode, batch=batch, lane=lane, number=number)
+        for number, (model, mode, lane, batch) in enumerate(
+            (model, mode, lane, batch) for model, mode in MEASURED.items() for lane, (_, batch) in PLANTED.items()
+        )
+    ]
+    (work / "test_answers.py").write_text("\n".join(tests))
+
+
+def suite(work: Path, number: int) -> list[dict]:
+    """A line for each comparison of a suite."""
+    storage = work / f"suite-{number}"
+    options = ["--benchmark-only", "--benchmark-quiet", "--benchmark-autosave", f"--benchmark-storage=file://{storage}"]
+    command = [sys.executable, "-m", "pytest", "test_answers.py", *options, f"--fwbench-minutes={MINUTES}"]
+    begun, loaded = time.monotonic(), number % 2 == 1
+    spinner = subprocess.Popen([sys.executable, "-c", SPIN]) if loaded else None
+    run = subprocess.Popen(command, cwd=work, env={**os.environ, "PYTHONPATH": os.pathsep.join((str(work), *_path()))})
+    if spinner:
+        time.sleep(60 * MINUTES / 2)
+        spinner.kill()
+        spinner.wait()
+    if run.wait():
+        raise SystemExit(f"suite {number} ended with exit code {run.returncode}")
+    seconds = time.monotonic() - begun
+    (saved,) = storage.glob("*/*.json")
+    facts = {"suite": number, "loaded": loaded, "seconds": seconds}
+    return [{**facts, **line} for line in verdicts(read(saved).measurements)]
+
+
+def _path() -> Iterable[str]:
+    return filter(None, [os.environ.get("PYTHONPATH")])
+
+
+def verdicts(measurements) -> Iterable[dict]:
+    """The verdict on each workload, as tables and sentences have it; ratios above 1 if PyTorch is faster."""
+    for comparison in comparisons(cases(measurements)):
+        lanes = comparison.lanes
+        (lane,) = lanes.keys() - {"torch"}
+        weighed = weigh(lanes["torch"], lanes[lane])
+        in_turns = weighed.basis.endswith("rounds")
+        yield {
+            "model": comparison.workload.model,
+            "slower": PLANTED[lane][0],
+            "verdict": weighed.confidence,
+            "rounds": len(weighed.pairs) if in_turns else 0,
+            "ratio": weighed.ratio,
+            "ends": [weighed.reach.low, weighed.reach.high],
+        }
+
+
+def outcome(line: dict) -> str:
+    """`found`, `equal`, `bounded` if the interval holds the truth and decides nothing, or `wrong`."""
+    truth, (low, high) = 1 + line["slower"], line["ends"]
+    if line["verdict"] in ("clear", "likely"):
+        return "found" if line["slower"] and line["ratio"] > 1 else "wrong"
+    if line["verdict"] == "equal":
+        return "equal" if line["slower"] <= EQUAL else "wrong"
+    return "bounded" if low <= truth <= high else "wrong"
+
+
+def page(lines: list[dict]) -> str:
+    """The tables as Markdown."""
+    suites = len({line["suite"] for line in lines})
+    rows = []
+    for loaded in (False, True):
+        for slower in sorted({line["slower"] for line in lines}):
+            of = [line for line in lines if (line["loaded"], line["slower"]) == (loaded, slower)]
+            counts = [sum(outcome(line) == kind for line in of) for kind in ("found", "equal", "bounded", "wrong")]
+            name = f"{slower:.0%} slower" if slower else "the same lane"
+            rows.append(("a process computes for half of it" if loaded else "quiet", name, len(of), *counts))
+    widths = []
+    for rounds in sorted({line["rounds"] for line in lines}):
+        of = [line for line in lines if line["rounds"] == rounds]
+        width = median(_width(*line["ends"]) for line in of)
+        decided = sum(line["verdict"] != "undecided" for line in of)
+        shown = f"{100 * math.expm1(width / 2):.1f} %" if math.isfinite(width) else "unbounded"
+        widths.append((rounds or "none that counts", len(of), decided, shown))
+    seconds = median(line["seconds"] for line in lines) / (len(MEASURED) * len(PLANTED))
+    here = machine()
+    return f"""# How often an answer between lanes is wrong
+
+Made by `python docs/evidence/answers.py` on {here.cpu}, {here.threads} cores: {suites} runs of {MINUTES} minutes with
+six workloads each, {seconds:.0f} s a workload in all. PyTorch's lane is held against itself under another name, and
+against itself with each step a share of its time longer. *Found*: the slower lane is called slower. *Equal*: within
+{EQUAL:.0%}. *Bounded*: nothing is decided, and the interval holds the truth. Everything else is *wrong*.
+
+{_table(("run", "second lane", "comparisons", "found", "equal", "bounded", "wrong"), rows)}
+
+{_table(("rounds", "comparisons", "decided", "half of the interval's width, median"), widths)}
+"""
+
+
+def _width(low: float, high: float) -> float:
+    return math.log(high / low) if low else math.inf
+
+
+def _table(headings: tuple[str, ...], rows: Iterable[tuple]) -> str:
+    lines = [headings, tuple("---" for _ in headings), *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+def stored() -> list[dict]:
+    return [json.loads(line) for line in DATA.read_text().splitlines()] if DATA.exists() else []
+
+
+def main() -> None:
+    if sys.argv[1:] == ["--page"]:
+        PAGE.write_text(page(stored()))
+        return
+    wanted, work = int(sys.argv[1]), Path(sys.argv[2]).resolve()
+    prepare(work)
+    while (number := len({line["suite"] for line in stored()})) < wanted:
+        lines = suite(work, number)
+        with DATA.open("a") as data:
+            data.writelines(f"{json.dumps(line)}\n" for line in lines)
+
+
+if __name__ == "__main__":
+    main()

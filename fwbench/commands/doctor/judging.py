@@ -1,0 +1,264 @@
+"""What to think of what `fwbench doctor --check` has measured: figures in, findings out, nothing is run."""
+
+import statistics
+from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
+
+from fwbench.commands.doctor.advice import Advice, Level
+from fwbench.compare.criteria import CRITERIA
+from fwbench.compare.duet import Comparison
+from fwbench.compare.statistics import THRESHOLD
+from fwbench.machine.disturbances import LOAD, disturbances, loaded
+from fwbench.machine.load import busy
+from fwbench.record.measurement import Measurement, Metric
+from fwbench.report import limits, products, units
+from fwbench.report.weighing import UNCHANGED_CODE
+from fwbench.suite.profiles import PROFILES
+
+# What the clock and the harness may add to a round: half of the smallest change that a gate counts.
+NEGLIGIBLE = THRESHOLD / 2
+
+_QUIET = "end what else runs, `top` names it, and check again"
+
+
+def arithmetic(lane: str, by_precision: Mapping[str, Measurement]) -> Advice:
+    """Whether a lane computes in the arithmetic that it is asked for.
+
+    Args:
+        found: by precision; `fp32` is one of them. The others may be unavailable: not every device has them. Nor can
+            every lane use the GPU, as where another one's CUDA is installed: the others are measured.
+    """
+    subject = f"{lane} arithmetic"
+    if by_precision["fp32"].failure and by_precision["fp32"].failure.kind == "unavailable":
+        return Advice(subject, "better", by_precision["fp32"].failure.message, _after(lane, by_precision["fp32"]))
+    lacking = [
+        name for name, measurement in by_precision.items() if name != "fp32" and _kind(measurement) == "unavailable"
+    ]
+    for name, measurement in by_precision.items():
+        if measurement.failure and name not in lacking:
+            return Advice(subject, "bad", f"{name}: {measurement.failure.message}", _after(lane, measurement))
+    proved = [
+        f"{name} (relative error {_error(measurement):.1e})"
+        for name, measurement in by_precision.items()
+        if name not in lacking
+    ]
+    absent = f"; this device has no {' or '.join(lacking)}" if lacking else ""
+    return Advice(subject, "good", f"{', '.join(proved)}, as asked for{absent}")
+
+
+def measurable(lanes: Collection[str]) -> list[Advice]:
+    """Nothing where any of the lanes that are installed could be measured."""
+    if lanes:
+        return []
+    step = "correct what is said of one of them"
+    return [Advice("lanes", "bad", "none that is installed here can be measured", step)]
+
+
+def agreement(lane: str, processes: Sequence[Measurement]) -> Advice:
+    """Whether fresh processes find the same latency: two, and where these differ by more than is usual a third.
+
+    A gate against a saved record counts no difference below its threshold, so one up to there does no harm. The report
+    calls no difference below `UNCHANGED_CODE` likely, so where no two processes are nearer to each other, unchanged
+    code would look faster or slower. Where other processes took the CPUs, the machine cannot be told from them, and
+    nothing is called bad.
+    """
+    subject = f"{lane} processes"
+    for process in processes:
+        if process.failure:
+            return Advice(
+                subject, "bad", f"one of several fresh ones failed: {process.failure.message}", _after(lane, process)
+            )
+    medians = sorted(statistics.median(process.samples) for process in processes)
+    apart = medians[-1] / medians[0]
+    nearest = min(larger / smaller for smaller, larger in pairwise(medians))
+    saved = CRITERIA["latency"].saved
+    assert saved is not None
+    sentence = f"{' and '.join(map(units.seconds, medians))}, {apart - 1:.1%} apart"
+    if apart <= 1 + saved.share:
+        return Advice(subject, "good", sentence)
+    if any(map(loaded, processes)):
+        load = max(process.value("other_load") or 0.0 for process in processes)
+        return Advice(subject, "better", f"{sentence}, while others used {load:.1%} of the CPUs", _QUIET)
+    if nearest <= UNCHANGED_CODE:
+        step = "trust several processes rather than one: --fwbench-set=processes=5, or compare by --fwbench-against"
+        return Advice(subject, "better", sentence, step)
+    step = "no single run can be trusted here: use another machine, or --fwbench-set=processes=5 and --fwbench-against"
+    return Advice(subject, "bad", f"{sentence}: the same program would look like another", step)
+
+
+def fallback(lane: str, by_flag: Mapping[str, Measurement | None]) -> Advice:
+    """Whether what a lane is run with again after a crash on a GPU can be had.
+
+    Args:
+        found: by flag, one call with it; None where the lane's framework does not know the flag.
+    """
+    subject = f"{lane} fallback flags"
+    only = ""
+    for flag, call in by_flag.items():
+        if call is None or call.failure:
+            why = call.failure.message if call and call.failure else "its compiler does not know it"
+            return Advice(subject, "better", f"{flag}: {why}", f"update {lane}: after a crash this flag is no help")
+        only = "" if call.workload.device == "gpu" else "; what they change shows on a GPU alone"
+    return Advice(subject, "good", f"{' and '.join(by_flag)}: known, and the model runs with each{only}")
+
+
+def graphs(lane: str, outcome: str) -> Advice:
+    """Whether a lane that asks for CUDA graphs replays them.
+
+    Args:
+        outcome: what the record's setting `cudagraphs` says.
+    """
+    subject = f"{lane} CUDA graphs"
+    if "replayed" in outcome and "skipped" not in outcome:
+        return Advice(subject, "good", outcome)
+    step = "its kernels are launched one by one; compile the network in a script with TORCH_LOGS=cudagraphs to see why"
+    return Advice(subject, "better", outcome, step)
+
+
+def unchanged_duet(lane: str, comparison: Comparison) -> Advice:
+    """Whether a duet of a program with itself calls it unchanged, as it must."""
+    subject = f"{lane} duet"
+    if comparison.fault:
+        if comparison.fault.failure.kind == "timed_out":
+            return Advice(subject, "better", comparison.note, _QUIET)
+        step = f"--fwbench-against cannot be used with {lane} here; compare saved runs: `fwbench compare`"
+        return Advice(subject, "bad", f"{comparison.kind}: {comparison.note}", step)
+    # Those that made it what it is.
+    grave = {metric: verdict for metric, verdict in comparison.verdicts.items() if verdict.kind == comparison.kind}
+    changes = ", ".join(f"{metric} {verdict.ratio - 1:+.1%}" for metric, verdict in grave.items())
+    pairs = max(verdict.pairs for verdict in grave.values())
+    sentence = f"the same program twice is {comparison.kind}: {changes}, of {pairs} pairs"
+    if comparison.kind == "unchanged":
+        return Advice(subject, "good", sentence)
+    if comparison.kind == "inconclusive":
+        return Advice(subject, "better", sentence, _QUIET)
+    step = "do not gate on this machine: `fwbench selftest` tells how often its verdicts are false"
+    return Advice(subject, "bad", sentence, step)
+
+
+def clock(resolution: float, empty_round: float, shortest: float) -> Advice:
+    """Whether the clock, and what the harness does around a call, are too small to count.
+
+    Args:
+        resolution: the smallest step of the clock, in seconds.
+        empty_round: latency that the harness reports of a call that does nothing, in seconds: what it adds to others.
+        shortest: latency of the fastest call that was measured, in seconds.
+    """
+    share = max(resolution, empty_round) / shortest
+    sentence = (
+        f"steps of {units.seconds(resolution)}, an empty round takes {units.seconds(empty_round)}: "
+        f"{share:.2%} of the shortest latency here, {units.seconds(shortest)}"
+    )
+    if share <= NEGLIGIBLE:
+        return Advice("clock", "good", sentence)
+    level: Level = "better" if share < 1 else "bad"
+    least = max(resolution, empty_round) / NEGLIGIBLE
+    return Advice("clock", level, sentence, f"trust no latency below {units.seconds(least)}: choose larger batches")
+
+
+def energy_counter(name: str, changes: Sequence[tuple[float, float]], fault: str = "") -> Advice:
+    """Whether an energy counter moves, and often enough for the windows that it is read over.
+
+    At either end of a window it lags by up to a period. Both may be half of what a gate against a saved record counts.
+
+    Args:
+        name: of the counter.
+        changes: when it was seen to have moved, in seconds, and where it stood then, in joules; with nothing of ours
+            running.
+        fault: why its readings cannot be believed, as one of them has shown.
+    """
+    if fault:
+        return Advice("energy", "better", fault, "energy stays absent from the records, with this reason")
+    if len(changes) < 2:
+        step = "read no energy here: update the driver, or use a GPU of your own instead of a share of one"
+        return Advice("energy", "bad", f"{name}: moved no more than once within seconds", step)
+    (begun, least), (ended, most) = changes[0], changes[-1]
+    period = statistics.median(later - earlier for (earlier, _), (later, _) in pairwise(changes))
+    window = PROFILES["ci"].energy_time
+    share = 2 * period / window
+    sentence = (
+        f"{name}: moves every {units.seconds(period)}, so that a window of {window:g} s is up to {share:.1%} off; "
+        f"{(most - least) / (ended - begun):.1f} W idle"
+    )
+    counts = CRITERIA["energy"].saved
+    assert counts is not None
+    if share <= counts.share / 2:
+        return Advice("energy", "good", sentence)
+    return Advice("energy", "better", sentence, f"believe no difference in energy of less than {2 * share:.0%}")
+
+
+def matrix_products(measured: Sequence[Measurement]) -> list[Advice]:
+    """Whether a lane multiplies matrices far more slowly than another one; nothing where none was timed undisturbed."""
+    findings = []
+    for precision, rates in products.rates(measured).items():
+        sentence = f"{'' if precision == 'fp32' else f'in {precision}: '}{products.listed(rates)}"
+        if slow := products.behind(rates):
+            lanes = " or ".join(slow)
+            step = f"no documented setting mends it: mind it where {lanes} is compared in networks of large ones"
+            findings.append(Advice("matrix products", "better", sentence, step))
+        else:
+            findings.append(Advice("matrix products", "good", sentence))
+    return findings
+
+
+def ceilings(measured: Sequence[Measurement]) -> list[Advice]:
+    """What every row of a report is held against here: the best of all lanes, in each precision, and of memory."""
+    highest = limits.ceilings(measured)
+    rates = [
+        f"{precision} {units.flop_rate(highest.reached(precision) or 0.0)} ({m.workload.lane}: "
+        f"{m.metrics['compute_ceiling'].operation})"
+        for precision, m in highest.compute.items()
+    ]
+    if highest.bandwidth:
+        rates.append(f"memory {units.byte_rate(highest.bandwidth.value or 0.0)}")
+    if highest.disturbed:
+        return [Advice("ceilings", "better", ", ".join(rates), _QUIET)]
+    return [Advice("ceilings", "good", ", ".join(rates))] if rates else []
+
+
+def other_load(load: Metric, cpus: int, seconds: float) -> Advice:
+    """Whether others used so many CPUs while all of this ran, which took so many seconds."""
+    if load.value is None:
+        return Advice("other load", "better", str(load.reason), "watch the machine yourself")
+    sentence = f"{load.value:.1%} of the CPUs, over the {seconds:.0f} s of these checks"
+    if load.value > busy(cpus):
+        return Advice("other load", "better", sentence, _QUIET)
+    return Advice("other load", "good", sentence)
+
+
+def disturbed(measured: Sequence[Measurement]) -> Advice:
+    """Whether anything disturbed what was measured on the GPU, as rows of a report would say of the same programs."""
+    disturbing = [(m.workload.lane, each) for m in measured for each in disturbances([m]) if each.cause != LOAD]
+    if not disturbing:
+        return Advice("disturbances", "good", f"none in {len(measured)} measurements")
+    causes = {each.cause: f"{each.cause.happened} ({each.detail}, {lane})" for lane, each in reversed(disturbing)}
+    steps = ". ".join(cause.next_step for cause in causes)
+    count = f"{len(disturbing)} in {len(measured)} measurements"
+    return Advice("disturbances", "better", f"{count}: {'; '.join(causes.values())}", steps)
+
+
+def neighbours(processes: int) -> Advice:
+    """Whether other processes held the GPU before ours ran or after them."""
+    if processes:
+        step = "end them, `nvidia-smi` names them, and check again"
+        return Advice("GPU load", "better", f"{processes} other processes hold the GPU", step)
+    return Advice("GPU load", "good", "no other process before or after these checks")
+
+
+def _error(measurement: Measurement) -> float:
+    return max(float(of["error"]) for of in measurement.parity["probe"].values())
+
+
+def _kind(measurement: Measurement) -> str | None:
+    return measurement.failure.kind if measurement.failure else None
+
+
+def _after(lane: str, measurement: Measurement) -> str:
+    """What to do about a failure."""
+    assert measurement.failure is not None
+    if measurement.failure.kind == "unavailable":
+        return f"correct that, or leave {lane} out: --fwbench-frameworks names the lanes that are measured"
+    if measurement.failure.stage == "probe":
+        return "its numbers would be of another arithmetic: look for variables that override it, as `env` shows them"
+    workload = measurement.workload
+    return f"all of it: `pytest --pyargs fwbench.suite.benchmarks --benchmark-only -k {lane}-{workload.model}`"

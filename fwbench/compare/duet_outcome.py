@@ -1,0 +1,61 @@
+"""What to report of a duet's comparisons."""
+
+import statistics
+from collections.abc import Iterable
+
+from fwbench.compare.duet import Comparison
+from fwbench.compare.findings import Finding, Outcome
+from fwbench.compare.programs import changes
+from fwbench.record.measurement import fitting
+
+
+def outcome(base: str, head: str, comparisons: Iterable[Comparison], seconds: float) -> Outcome:
+    """What to report of these comparisons.
+
+    What is worse, missing or failed has failed its own test.
+
+    Args:
+        base, head: titles of the sides.
+        seconds: that all of it took.
+    """
+    comparisons = list(comparisons)
+    findings = [finding for comparison in comparisons for finding in _findings(comparison)]
+    notes = dict.fromkeys(note for each in comparisons for note in (*_conditions(each), *_versions(each)))
+    return Outcome(base, head, findings, seconds, list(notes))
+
+
+def _findings(comparison: Comparison) -> list[Finding]:
+    name = comparison.workload.id
+    if comparison.kind == "unavailable":
+        return []
+    if not comparison.verdicts:
+        return [Finding(name, comparison.kind, note=comparison.note, in_test=True)]
+    pairs = comparison.pairs
+    changed = changes(comparison.remarks)
+    findings = [Finding(name, "program", note=changed)] if changed else []
+    for metric, verdict in comparison.verdicts.items():
+        base = statistics.median(pair.values["base"][metric] for pair in pairs)
+        head = base * verdict.ratio
+        note = "; ".join(filter(None, (verdict.note, comparison.note if metric == "latency" else "")))
+        replicates = ", ".join(filter(None, (f"{verdict.pairs} pair{'s' * (verdict.pairs > 1)}", verdict.ended)))
+        findings.append(Finding(name, verdict.kind, metric, base, head, replicates, verdict, note, in_test=True))
+    return findings
+
+
+def _conditions(comparison: Comparison) -> list[str]:
+    """What both sides ran with that nobody asked for."""
+    name, after_crash = comparison.workload.id, comparison.described.get("head", {}).get("after_crash")
+    unfit = comparison.pairs[-1].unfit if comparison.pairs else ()
+    crashed = [f"{name}: {after_crash}, on both sides"] if after_crash else []
+    batch = comparison.workload.batch_size
+    return [*crashed, *([f"{name}: {fitting(unfit)}, so both sides had {batch}"] if unfit else [])]
+
+
+def _versions(comparison: Comparison) -> list[str]:
+    """Framework versions that differ."""
+    base, head = (comparison.described.get(side, {}).get("versions", {}) for side in ("base", "head"))
+    return [
+        f"{name} {base[name]} in base, {head[name]} in head"
+        for name in sorted(base.keys() & head.keys())
+        if base[name] != head[name]
+    ]

@@ -1,0 +1,32 @@
+"""Training on data on a GPU: batches reach the device through pinned memory, as XLA's runtime sends them."""
+
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fwbench.data import Images
+from fwbench.frameworks.slices import share
+from fwbench.frameworks.torch.training import TrainStep
+
+
+class StagedTraining(TrainStep):
+    """Copies each batch of samples into one pinned tensor, from which the GPU reads it.
+
+    CUDA stages a batch in pageable memory through pinned memory of its own, piece by piece. One tensor serves all
+    batches, so that pinned memory is allocated once.
+    """
+
+    _staged: Tensor | None = None
+
+    def _samples(self, images: Images) -> dict[str, Tensor]:
+        return self._placed(dict.fromkeys(self.model.inputs, self._pinned(share(self.ranks, images))))
+
+    def _pinned(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Copy an array to pinned memory that the next call overwrites; each copy to the device ends before that."""
+        source = torch.from_numpy(array)
+        if self._staged is None or self._staged.shape != source.shape:
+            self._staged = torch.empty(source.shape, dtype=source.dtype, pin_memory=True)
+        self._staged.copy_(source)
+        return self._staged.numpy()

@@ -1,0 +1,80 @@
+"""What a run needs to know of a test: whether it measures, by which protocol, and which proof it asks for."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import NoReturn
+
+import pytest
+
+from fwbench.errors import UserError
+from fwbench.gates import Gate
+from fwbench.gates.options import of_test
+from fwbench.models.project import Project
+from fwbench.parity.store import Proved
+from fwbench.plugin import spreading
+from fwbench.plugin.selecting import steered
+from fwbench.record.workload import Workload
+from fwbench.suite.profiles import Protocol
+from fwbench.worker.client.prove import prove as prove_model
+
+
+def left_out(item: pytest.Item, gate: Gate | None) -> bool:
+    """Whether this run measures nothing in the test, or its gate does not cover what it measures."""
+    workload = spreading.workload_of(item)
+    if workload is None:
+        return item.get_closest_marker("fwbench") is not None and spreading.fault_of(item) is None
+    return gate is not None and not gate.covers(workload)
+
+
+def is_kept_from_running(item: pytest.Item) -> bool:
+    """Whether a marker skips the test; a condition written as text is evaluated when its turn comes."""
+    for marker in item.iter_markers():
+        skips = marker.name in ("skip", "skipif")
+        fails_unrun = marker.name == "xfail" and not (marker.kwargs.get("run", True) or item.config.option.runxfail)
+        conditions = (marker.kwargs["condition"],) if "condition" in marker.kwargs else marker.args
+        holds = marker.name == "skip" or not conditions or any(c and not isinstance(c, str) for c in conditions)
+        if holds and (skips or fails_unrun):
+            return True
+    return False
+
+
+def announce(gate: Gate, measured: Mapping[pytest.Item, Workload]) -> None:
+    """Tell a gate what the run will measure, and what is left out on purpose."""
+    expected = {}
+    for item, workload in measured.items():
+        if is_kept_from_running(item):
+            gate.deselect(workload)
+        elif gate.kind:
+            expected[workload] = of_test(item, gate.kind)
+    gate.expect(expected)
+
+
+def protocol_of(item: pytest.Item, workload: Workload, amounts: Protocol) -> Protocol:
+    """The amounts with which a test measures: the run's, changed by the test's own `benchmark` marker."""
+    marker = item.get_closest_marker("benchmark")
+    changed = steered(amounts, marker.kwargs if marker else {})
+    return dataclasses.replace(changed, deadline=changed.deadline * workload.epochs)
+
+
+def fail_unspread(item: pytest.Item, decorator: str) -> NoReturn:
+    """Fail a test that could not be spread over workloads or networks, or was not meant to be."""
+    sentence = spreading.fault_of(item) or f"{item.nodeid} does not say of which model: decorate it with {decorator}"
+    pytest.fail(sentence, pytrace=False)
+
+
+def proving(item: pytest.Item, project: Project, pythons: Mapping[str, str]) -> Callable[[], Proved]:
+    """The function that proves the test's network, and fails the test if it cannot."""
+    candidate = spreading.candidate_of(item)
+    if candidate is None:
+        fail_unspread(item, "@fwbench.proof(model, ...)")
+
+    def prove() -> Proved:
+        try:
+            proved = prove_model(candidate.model, candidate.framework, project, pythons=pythons)
+        except UserError as error:
+            pytest.fail(str(error), pytrace=False)
+        if proved.state != "proved":
+            pytest.fail(proved.sentence, pytrace=False)
+        return proved
+
+    return prove

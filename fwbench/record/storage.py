@@ -1,0 +1,94 @@
+"""What a run leaves on disk, as `fwbench.record.reading` reads it, and where."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from fwbench.record.machine import Machine
+from fwbench.record.measurement import Measurement
+from fwbench.record.workload import Workload
+
+STORAGE = Path(".benchmarks")
+
+# Where `fwbench selftest` keeps this machine's suites, which are no run.
+SELFTEST = STORAGE / "selftest.jsonl"
+
+# Where `fwbench prove` keeps the proofs of the project's models, which are none either.
+PROOFS = STORAGE / "proofs"
+
+# Where a repository may keep what its gates compare with; the newest run is never one of these.
+BASELINES = STORAGE / "baselines"
+
+# Faults of a file that are named one by one.
+_NAMED = 10
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A benchmark that fwbench did not measure: somebody's function under pytest-benchmark.
+
+    Attributes:
+        samples: seconds of each round; empty where the file was saved without them.
+        stats: pytest-benchmark's own (`median`, `mean`, `stddev`, `rounds`, ...), times in seconds.
+    """
+
+    fullname: str
+    group: str | None
+    samples: tuple[float, ...]
+    stats: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Damaged:
+    """A benchmark that is left out.
+
+    Attributes:
+        name: its workload's id or its test's full name, where one can be read, else its place in the file.
+        fault: its place in the file, and what is wrong.
+        plain: whether it is certain that fwbench did not measure it.
+    """
+
+    name: str
+    fault: str
+    plain: bool = False
+
+
+@dataclass(frozen=True)
+class Record:
+    """What one run has left.
+
+    Attributes:
+        made: when it was saved, in UTC; of a journal, when the run began.
+        schema: of fwbench's records; None in a file without any.
+        commit: `id`, `branch`, `dirty`, ... of the tree that was measured; empty in a journal.
+        machine: the fingerprint; None in a file that fwbench's plugin had no part in.
+        machine_info: all that pytest-benchmark knows of the machine; empty in a journal.
+        profile: of the measurements; None without any.
+        measurements: in the order of measuring, failures included.
+        names: full names of the tests that measured them; of a journal none.
+        plain: benchmarks without a workload, by full name.
+        damaged: what is left out, in the file's order.
+        notes: what else a reader must know of the file itself.
+    """
+
+    path: Path
+    made: datetime
+    schema: int | None = None
+    commit: Mapping[str, Any] = field(default_factory=dict)
+    machine: Machine | None = None
+    machine_info: Mapping[str, Any] = field(default_factory=dict)
+    profile: str | None = None
+    measurements: tuple[Measurement, ...] = ()
+    names: Mapping[Workload, str] = field(default_factory=dict)
+    plain: Mapping[str, Plain] = field(default_factory=dict)
+    damaged: tuple[Damaged, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def told(self) -> list[str]:
+        """A phrase on whatever a reader must know of the file, what is left out among it."""
+        faults = [f"{damaged.name} is left out ({damaged.fault})" for damaged in self.damaged[:_NAMED]]
+        more = len(self.damaged) - len(faults)
+        return [*self.notes, *faults, *([f"{more} more benchmarks are damaged and left out"] if more else [])]

@@ -1,0 +1,273 @@
+"""The figures of inference and training steps: throughput, memory, energy, latency, and what compiling costs."""
+
+import itertools
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter
+
+from fwbench.machine.disturbances import disturbances
+from fwbench.report import answers, calls, units
+from fwbench.report.cases import Case, Comparison, comparisons, grouped, over_seeds, title
+from fwbench.report.figures import (
+    DISTURBED,
+    WHISKERS,
+    Drawing,
+    Group,
+    Looks,
+    Panels,
+    bars,
+    batch_axis,
+    group,
+    whisker,
+)
+from fwbench.report.look import GRID, PAPER, legend, logarithmic, one_panel, printable, round_marks, styles, thin
+
+# Points that have a label; more labels would cover each other.
+_LABELS = 24
+
+
+def _with_throughput(cases: Sequence[Case]) -> list[Case]:
+    return [case for case in over_seeds(cases) if case.value("throughput")]
+
+
+def _throughputs(axes: Axes, cases: Sequence[Case], looks: Looks) -> None:
+    """A line a lane over batch sizes."""
+    shown: list[float] = []
+    for lane, of_lane in grouped(cases, lambda case: case.workload.lane).items():
+        look, of_lane = looks[lane], sorted(of_lane, key=_size)
+        sizes, speeds = [_size(case) for case in of_lane], [case.value("throughput") or 0.0 for case in of_lane]
+        calm = [place for place, case in enumerate(of_lane) if not disturbances(case.measurements)]
+        axes.plot(sizes, speeds, color=look.colour, marker=look.marker, linestyle=look.line, markevery=calm)
+        for place in set(range(len(of_lane))) - set(calm):
+            axes.plot(sizes[place], speeds[place], look.marker, color=look.colour, markerfacecolor=PAPER)
+        shown += speeds
+        for case in of_lane:
+            shown += whisker(axes, _size(case), case.throughputs, look.colour)
+    axes.set(ylabel="samples/s", yscale="log")
+    batch_axis(axes, cases)
+    logarithmic(axes, "y", shown, units.rate)
+
+
+def _size(case: Case) -> int:
+    return case.workload.batch_size
+
+
+BY_BATCH = Panels(
+    "throughput-by-batch",
+    "Throughput against batch size",
+    f"One panel a model; both axes are logarithmic. {WHISKERS}; hollow: {DISTURBED}.",
+    "Lines of samples per second over batch size, one line a lane",
+    "Table II",
+    "inference",
+    _with_throughput,
+    _throughputs,
+)
+
+
+def _largest(value: Callable[[Case], float | None], cases: Sequence[Case]) -> list[Case]:
+    """For each model, all lanes' cases at the largest batch size for which any lane has the quantity."""
+    largest: dict[Group, Comparison] = {}
+    for comparison in comparisons(cases):
+        lanes = list(comparison.lanes.values())
+        known = largest.get(group(lanes[0]))
+        larger = known is None or comparison.workload.batch_size > known.workload.batch_size
+        if larger and any(map(value, lanes)):
+            largest[group(lanes[0])] = comparison
+    return [case for comparison in largest.values() for case in comparison.lanes.values()]
+
+
+def _throughput_bars(axes: Axes, cases: Sequence[Case], looks: Looks) -> None:
+    bars(axes, cases, looks, value=_throughput, show=units.rate, processes=lambda case: case.throughputs)
+    if any(answer.confidence == "undecided" for answer in answers.answers(cases)):
+        axes.set_xlabel("undecided", fontsize=7)
+
+
+def _throughput(case: Case) -> float | None:
+    return case.value("throughput")
+
+
+def _memory(case: Case) -> float | None:
+    return case.memory
+
+
+def _energy(case: Case) -> float | None:
+    return case.value("energy_per_sample")
+
+
+def _bars_of(
+    key: str,
+    name: str,
+    label: str,
+    value: Callable[[Case], float | None],
+    panel: Callable[[Axes, Sequence[Case], Looks], None],
+    undecided: str = "",
+) -> Panels[Case]:
+    return Panels(
+        f"{key}-bars",
+        f"{name} at the largest batch",
+        f"One panel a model, each with its own scale from zero ({label}). {WHISKERS}; *: {DISTURBED}.{undecided}",
+        f"Bars of {label}, one bar a lane",
+        "Table II",
+        "inference",
+        partial(_largest, value),
+        panel,
+        by_size=True,
+        bars=True,
+    )
+
+
+BARS = (
+    _bars_of(
+        "throughput",
+        "Throughput",
+        "samples per second",
+        _throughput,
+        _throughput_bars,
+        " Undecided: which lane has the highest is not known.",
+    ),
+    _bars_of(
+        "memory",
+        "Peak memory",
+        "memory",
+        _memory,
+        partial(bars, value=_memory, show=units.size, processes=lambda case: case.values(case.memory_metric)),
+    ),
+    _bars_of(
+        "energy",
+        "Energy of a sample",
+        "energy",
+        _energy,
+        partial(bars, value=_energy, show=units.joules, processes=lambda case: case.values("energy_per_sample")),
+    ),
+)
+
+
+def _with_samples(cases: Sequence[Case]) -> list[Case]:
+    return [case for case in cases if any(max(m.samples, default=0.0) > 0 for m in case.measurements)]
+
+
+def _latencies(axes: Axes, cases: Sequence[Case], looks: Looks) -> None:
+    """The share of calls that took at most so long, a line a process."""
+    every: list[float] = []
+    for m in (m for case in cases for m in case.measurements):
+        look, times = looks[m.workload.lane], sorted(m.samples)
+        shares = [place / len(times) for place in range(len(times) + 1)]
+        axes.step(thin([times[0], *times]), thin(shares), where="post", color=look.colour, linestyle=look.line)
+        filled = "none" if disturbances([m]) else "full"
+        axes.plot(statistics.median(times), 0.5, look.marker, color=look.colour, fillstyle=filled)
+        every += times
+    axes.set(xscale="log", ylim=(0, 1.02), xlabel="time of a call", ylabel="share of calls")
+    logarithmic(axes, "x", every, units.seconds)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{share:.0%}"))
+
+
+LATENCIES = tuple(
+    Panels(
+        f"latency-{mode.replace('_', '-')}",
+        f"Latency of {words}",
+        "The share of synchronised calls that took at most so long; one line a process, its median marked (hollow: "
+        f"{DISTURBED}).",
+        "Cumulative distributions of latency, one line a process",
+        "the tables of calls",
+        mode,
+        _with_samples,
+        _latencies,
+        by_size=True,
+    )
+    for mode, words in (("inference", "inference"), ("train_step", "training steps"))
+)
+
+
+def _positive(metric: str, case: Case) -> float:
+    """The metric's value, 0 where it has none that a logarithmic axis could show."""
+    return max(0.0, case.value(metric) or 0.0)
+
+
+def _with_both(metric: str, cases: Sequence[Case]) -> Iterable[Case]:
+    """Cases that have the latency and the metric, of models that at least two lanes have points of."""
+    positive = (case for case in over_seeds(cases) if _positive("latency_p50", case) and _positive(metric, case))
+    for of_model in grouped(positive, group).values():
+        if len({case.workload.lane for case in of_model}) > 1:
+            yield from of_model
+
+
+def _against_latency(
+    axes: Axes, cases: Sequence[Case], looks: Looks, *, metric: str, label: str, show: Callable[[float], str]
+) -> None:
+    every: list[tuple[float, float]] = []
+    for lane, of_lane in grouped(cases, lambda case: case.workload.lane).items():
+        of_lane = sorted(of_lane, key=_size)
+        points = [(_positive("latency_p50", case), _positive(metric, case)) for case in of_lane]
+        look = looks[lane]
+        axes.plot(*zip(*points, strict=True), color=look.colour, marker=look.marker, linestyle=look.line)
+        # Only the first lane's points show the batch sizes; labels at every lane's points would cover each other.
+        for case, point in zip(of_lane if not every else (), points, strict=False):
+            axes.annotate(f"b{_size(case)}", point, xytext=(4, -7), textcoords="offset points", fontsize=7)
+        every += points
+    axes.set(xscale="log", yscale="log", xlabel="latency (p50)", ylabel=label)
+    logarithmic(axes, "x", [x for x, _ in every], units.seconds)
+    logarithmic(axes, "y", [y for _, y in every], show)
+
+
+TRADE_OFFS = tuple(
+    Panels(
+        f"{key}-latency",
+        f"{key.capitalize()} against latency",
+        "One panel a model, one line a lane, one point a batch size, which is written at the first lane's points. "
+        f"{better} is better; both axes are logarithmic.",
+        f"Points of {label} over latency",
+        "Table II",
+        "inference",
+        partial(_with_both, metric),
+        partial(_against_latency, metric=metric, label=label, show=show),
+    )
+    for key, metric, label, show, better in (
+        ("throughput", "throughput", "samples/s", units.rate, "Up and to the left"),
+        ("energy", "energy_per_sample", "energy of a sample", units.joules, "Down and to the left"),
+    )
+)
+
+
+def break_even(cases: Sequence[Case], baseline: str | None) -> Drawing | None:
+    """After how many calls each compilation has paid off, over what it costs."""
+    compared = [pair for pair in calls.break_evens(cases, baseline) if pair.compiling > 0]
+    if not compared:
+        return None
+    looks = styles(pair.workload.lane for pair in compared)
+    paid = [pair.calls for pair in compared if pair.calls]
+    # Above the last mark of the axis.
+    never = 6 * round_marks(paid or [1.0])[-1]
+    figure, axes = one_panel(3.6)
+    heights = itertools.cycle(never * step for step in (1.0, 1.5, 2.25, 3.4))
+    for pair in sorted(compared, key=lambda pair: pair.compiling):
+        look, workload = looks[pair.workload.lane], pair.workload
+        alpha = 0.4 if pair.weighed.confidence == "undecided" else 1.0
+        if pair.calls is None:
+            # Beside each other they would hide one another.
+            axes.plot(pair.compiling, next(heights), look.marker, color=look.colour, fillstyle="none", alpha=alpha)
+            continue
+        point = (pair.compiling, pair.calls)
+        axes.plot(*point, look.marker, color=look.colour, alpha=alpha)
+        if len(paid) <= _LABELS:
+            name = printable(f"{workload.subject} {workload.mode} b{workload.batch_size}")
+            axes.annotate(name, point, xytext=(5, 3), textcoords="offset points", fontsize=7)
+    axes.axhspan(never / 1.3, never * 4.4, color=GRID, alpha=0.18, linewidth=0)
+    axes.set(xscale="log", yscale="log", xlabel="compiling", ylabel="calls to break even")
+    axes.grid(axis="x")
+    logarithmic(axes, "x", [pair.compiling for pair in compared], units.seconds)
+    logarithmic(axes, "y", paid or [1.0], "{:,.0f}".format)
+    axes.set_yticks([*axes.get_yticks(), never], [*(f"{tick:,.0f}" for tick in axes.get_yticks()), "never"])
+    axes.set_ylim(top=never * 4.4)
+    legend(figure, looks)
+    return Drawing(
+        "break-even",
+        "When compiling has paid off",
+        "Seconds of compiling against the number of calls after which the compiled lane has caught up with "
+        f"{title(baseline or '')}; hollow marks in the grey band at the top never do, whatever their height there. "
+        "Pale: which of the two is faster is undecided.",
+        f"{len(paid)} of {len(compared)} compilations pay off. The numbers are in the table of the same name.",
+        figure,
+    )

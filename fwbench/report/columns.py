@@ -1,0 +1,53 @@
+"""Columns that several tables share: what a row is about, and a metric of it."""
+
+import functools
+from collections.abc import Iterable
+from typing import Protocol
+
+from fwbench.record.metrics import METRICS
+from fwbench.record.workload import Workload
+from fwbench.report import units
+from fwbench.report.cases import Case
+from fwbench.report.tables import Column
+
+
+class Placed(Protocol):
+    """What a row of a table or a point of a figure can be about: something of one workload."""
+
+    @property
+    def workload(self) -> Workload:
+        """Decides where it stands."""
+
+
+def workload_columns(rows: Iterable[Placed]) -> list[Column[Placed]]:
+    """What a row is about: its model, mode and batch size, and the axes."""
+    return [
+        Column("model", lambda row: row.workload.model),
+        Column("mode", lambda row: row.workload.mode),
+        Column("batch", lambda row: row.workload.batch_size, "1"),
+        *axis_columns(rows),
+    ]
+
+
+def axis_columns(rows: Iterable[Placed]) -> list[Column[Placed]]:
+    """A column for each axis that a model of these rows has: its value, where the row's model has that axis.
+
+    Before them, where a row is about several devices, their number.
+    """
+
+    def value(axis: str, row: Placed) -> int | None:
+        return dict(row.workload.axes).get(axis)
+
+    workloads = [row.workload for row in rows]
+    axes = dict.fromkeys(axis for workload in workloads for axis, _ in workload.axes)
+    devices = [Column[Placed]("devices", lambda row: row.workload.devices, "1")]
+    return [
+        *(devices if any(workload.devices > 1 for workload in workloads) else ()),
+        *(Column[Placed](axis, functools.partial(value, axis), "1") for axis in axes),
+    ]
+
+
+def metric_column(name: str, metric: str, absent: str = "-") -> Column[Case]:
+    """A metric's median over processes, in the unit that `METRICS` states."""
+    unit = METRICS[metric].unit
+    return Column(name, lambda case: case.value(metric), unit, units.SHOW[unit], absent)

@@ -1,0 +1,1 @@
+"""pytest's side of the process boundary."""

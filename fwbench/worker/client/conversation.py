@@ -1,0 +1,117 @@
+"""What a process says about one job: its messages, or a failure if no further message can come."""
+
+import dataclasses
+import signal
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fwbench.record.measurement import Failure, Measurement
+from fwbench.worker.client.channel import Channel, GarbledError
+
+
+class Conversation:
+    """A process's messages about one job.
+
+    Args:
+        channel: to the process.
+        who: the process, as a sentence names it.
+        tell: called with each stage as it begins.
+        stage: in which the process is from the start.
+        start: the position in standard error at which the job begins.
+
+    Attributes:
+        stage: the stage that began last; None: none has begun.
+        asked: when the conversation began.
+        started: when the process reported that it had begun the job; None: it has not yet.
+        code: the exit code of the process; None: it has not ended.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        who: str = "the worker",
+        tell: Callable[[str], None] = lambda stage: None,
+        stage: str | None = None,
+        start: int = 0,
+    ) -> None:
+        self._channel = channel
+        self._who = who
+        self._tell = tell
+        self._start = start
+        self.stage = stage
+        self.asked = time.monotonic()
+        self.started: float | None = None
+        self.code: int | None = None
+
+    def receive(self, deadline: float, limit: float) -> dict[str, Any] | Failure:
+        """The next message that announces no stage; or why there is none: the process is late, garbled or has ended.
+
+        Args:
+            deadline: in `time.monotonic` seconds.
+            limit: the seconds that this deadline has given, for the sentence.
+        """
+        while True:
+            try:
+                message = self._channel.receive(deadline)
+                if message is not None and "measurement" in message:
+                    message["measurement"] = _measurement(message["measurement"])
+            except TimeoutError:
+                return self.late(limit)
+            except GarbledError as error:
+                sentence = f"what {self._who} sent is no message: {error}; it was killed"
+                return Failure("crashed", sentence, self.stage, self.said())
+            if message is None:
+                return self.died(self._channel.wait())
+            if "stage" not in message:
+                return message
+            self.stage = message["stage"]
+            self._tell(message["stage"])
+
+    def said(self) -> str:
+        """The end of what the process has written to standard error about this job."""
+        return self._channel.said(self._start)
+
+    def late(self, limit: float) -> Failure:
+        """Describe a process that has not answered within so many seconds, and so will be killed."""
+        said, stacks = self.said(), self._channel.stacks()
+        during = f"during {self.stage}" if self.stage else "before its first stage"
+        sentence = f"no result within the deadline of {limit:g} s; {self._who} was killed {during}{stacks.where}"
+        return Failure("timed_out", sentence, self.stage, "\n".join(filter(None, (said.strip(), stacks.text))))
+
+    def died(self, code: int, who: str = "") -> Failure:
+        """Describe a process that has ended with this exit code before it had a result.
+
+        Args:
+            who: as a sentence names it; empty: as the conversation does.
+        """
+        self.code = code
+        return crashed(code, self.stage, self.said(), who or self._who)
+
+    def timed(self, measurement: Measurement, waited: float = 0.0) -> Measurement:
+        """The measurement that has arrived, with the time that the process boundary took.
+
+        Args:
+            waited: seconds that the job has waited before it was asked for.
+        """
+        overhead = waited + time.monotonic() - self.asked - sum(measurement.stages.values())
+        start = None if self.started is None else self.started - self.asked
+        return dataclasses.replace(measurement, overhead_s=overhead, start_s=start)
+
+
+def crashed(code: int, stage: str | None = None, detail: str = "", who: str = "the worker") -> Failure:
+    """The failure of a process that ended with this exit code before it had a result."""
+    if code >= 0:
+        return Failure("crashed", f"{who} ended with exit code {code} before it had a result", stage, detail)
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return Failure("crashed", f"{who} was killed by {name}", stage, detail, signal=-code)
+
+
+def _measurement(data: Mapping[str, Any]) -> Measurement:
+    try:
+        return Measurement.from_json(data)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise GarbledError(f"a measurement without its parts ({type(error).__name__}: {error})") from error

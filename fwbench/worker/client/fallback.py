@@ -1,0 +1,63 @@
+"""A lane's fallback flags: combinations that its framework knows, and what is said of them."""
+
+import subprocess
+from collections.abc import Iterator, Mapping
+
+from fwbench.record.lanes import Lane
+from fwbench.record.measurement import Failure
+from fwbench.worker.client.starting import START_DEADLINE
+
+# The stages before a lane's compiler gets its first program; None stands for a process that has begun no stage.
+_UNCOMPILED = (None, "join", "data", "build")
+
+# A lane's fallback flags: the environment variables, and what to add to each.
+Flags = tuple[tuple[str, str], ...]
+
+
+def compilers_fault(failure: Failure) -> bool:
+    """Whether the compiler failed or the process died; XLA dies if autotuning meets an illegal address.
+
+    Compiler flags cannot help a process that died before it compiled anything.
+    """
+    return failure.compiler or (failure.kind == "crashed" and failure.stage not in _UNCOMPILED)
+
+
+def milder(lane: Lane, python: str, variables: Mapping[str, str]) -> Iterator[Flags]:
+    """Combinations of a lane's fallback flags, each longer than the last, without flags unknown to its framework.
+
+    Args:
+        variables: of the lane's processes.
+    """
+    taken: Flags = ()
+    for flag in lane.fallback:
+        if _known(lane, python, added(variables, (flag,))):
+            taken = (*taken, flag)
+            yield taken
+
+
+def added(variables: Mapping[str, str], flags: Flags) -> dict[str, str]:
+    """Environment variables with fallback flags added."""
+    found = dict(variables)
+    for name, value in flags:
+        found[name] = f"{found.get(name, '')} {value}".strip()
+    return found
+
+
+def stated(flags: Flags) -> str:
+    """Fallback flags as a shell would set them, `NAME=value value`."""
+    return " ".join(f"{name}={value}" for name, value in added({}, flags).items())
+
+
+def again(flags: Flags) -> str:
+    """Half a sentence about a second attempt."""
+    return f"it was run again with {stated(flags)}"
+
+
+def _known(lane: Lane, python: str, variables: Mapping[str, str]) -> bool:
+    try:
+        done = subprocess.run(
+            [python, "-P", "-c", lane.trial], env=dict(variables), capture_output=True, timeout=START_DEADLINE
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0

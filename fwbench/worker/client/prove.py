@@ -1,0 +1,125 @@
+"""The parent's side of a proof: a fresh process, as this one must import no framework and no user's module."""
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from fwbench.errors import UserError
+from fwbench.machine import machine
+from fwbench.models import Model
+from fwbench.models.project import Project
+from fwbench.parity import store
+from fwbench.parity.store import Proved
+from fwbench.record.lanes import LANES
+from fwbench.record.measurement import Failure
+from fwbench.record.storage import PROOFS
+from fwbench.worker.client.channel import Channel
+from fwbench.worker.client.conversation import Conversation
+from fwbench.worker.client.scratch import Scratch
+from fwbench.worker.client.starting import PACKAGE, command, environment
+
+_PROCESS = PACKAGE / "worker" / "process" / "proof.py"
+
+# Seconds after which a proof is given up, as a network may loop for ever. ResNet-50's takes five minutes on two cores.
+DEADLINE = 3600.0
+
+
+def prove(
+    model: Model,
+    candidate: str,
+    project: Project,
+    tell: Callable[[str], None] = lambda stage: None,
+    deadline: float = DEADLINE,
+    *,
+    pythons: Mapping[str, str] | None = None,
+) -> Proved:
+    """Prove a framework's network against the model's reference, and keep the proof.
+
+    Args:
+        candidate: another framework of the model than its reference.
+        project: whose modules these are, and among whose records the proof is kept.
+        tell: called with what is compared next.
+        pythons: interpreter by framework, for those that do not run under this one.
+
+    Returns:
+        The proof, in state `proved` or `failed`.
+
+    Raises:
+        UserError: there can be no proof: a network cannot be built, or the process died; or it cannot be kept. The
+            sentence says why.
+    """
+    kept = folder(model, candidate, project)
+    job = {
+        "model": model.to_json(),
+        "candidate": candidate,
+        "path": [str(path) for path in project.path],
+        # How many mistakes were planted for a proof that ships must not depend on how fast the machine is.
+        "patient": kept == store.SHIPPED,
+    }
+    variables = dict(os.environ)
+    for lane in LANES.values():
+        if lane.framework in (model.reference, candidate):
+            variables = environment(variables, machine().threads, "cpu", lane)
+    python = interpreter(model, candidate, pythons or {})
+    no_proof = f"{model.name}: no proof of {candidate}"
+    with Scratch() as scratch, ExitStack() as stack:
+        channel = Channel(command(python, _PROCESS), {**variables, "TMPDIR": str(scratch.path)})
+        # It reads no pipe while it proves, and killing it loses nothing.
+        stack.callback(channel.close, patience=0.0)
+        channel.send(job)
+        answer = _answer(channel, deadline, tell, no_proof)
+    if "missing" in answer:
+        raise UserError(
+            f"{no_proof}: it needs {model.reference} and {candidate} in one process, and {python} has no "
+            f"{answer['missing']}: install that there, or name an interpreter that has both by --fwbench-python "
+            f"{candidate}=PATH (--python of fwbench prove)"
+        )
+    if "unavailable" in answer:
+        raise UserError(f"{no_proof}: {answer['unavailable']}")
+    proved = Proved.from_json(answer["proved"])
+    try:
+        store.write(proved, kept)
+    except OSError as error:
+        raise UserError(
+            f"{model.name}: {candidate} is {proved.state}, but {error.filename} cannot be written ({error.strerror}): "
+            "make room there, and prove it again"
+        ) from None
+    return proved
+
+
+def _answer(channel: Channel, deadline: float, tell: Callable[[str], None], no_proof: str) -> dict[str, Any]:
+    """The last answer of the process that proves.
+
+    Args:
+        no_proof: how the sentence begins if there is no answer.
+
+    Raises:
+        UserError: it died, said what is no message, or was not done after `deadline` seconds.
+    """
+    conversation = Conversation(channel, "its process", tell)
+    answer = conversation.receive(conversation.asked + deadline, deadline)
+    if not isinstance(answer, Failure):
+        return answer
+    said = answer.detail.strip().rpartition("\n")[2]
+    hint = f" ({said})" if said else ""
+    if answer.kind == "timed_out":
+        hint = ": proof_axes= of the model makes proofs smaller"
+    raise UserError(f"{no_proof}: {answer.message}{hint}")
+
+
+def interpreter(model: Model, candidate: str, pythons: Mapping[str, str]) -> str:
+    """The interpreter that proves: the candidate's, as its versions are proved; else the reference's; else this one.
+
+    Args:
+        pythons: by framework, for those that do not run under this one.
+    """
+    return pythons.get(candidate) or pythons.get(model.reference) or sys.executable
+
+
+def folder(model: Model, candidate: str, project: Project) -> Path:
+    """Where a model's proofs are kept: among the project's records, or in fwbench's checkout for the suite's models."""
+    ships = store.of_suite(model, candidate) and project.root == PACKAGE.parent
+    return store.SHIPPED if ships else project.root / PROOFS

@@ -1,0 +1,127 @@
+"""Folders for temporary files. If their owner was killed, the next process that makes one removes them."""
+
+import json
+import os
+import stat
+import sys
+import tempfile
+import weakref
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from fwbench.git import text as git
+from fwbench.worker.process import lifetime
+
+if sys.platform != "win32":
+    import fcntl
+
+_PREFIX = "fwbench-"
+# A note in each folder: who made it, for readers, and the repository that must forget its worktrees.
+_OWNER = "fwbench-owner.json"
+
+
+class Scratch:
+    """A new folder in the system's folder for temporary files; it belongs to this process and ends with it.
+
+    While the process lives it holds a lock on the folder. So a folder of fwbench's without a lock belonged to a dead
+    process, and whoever makes another folder removes it.
+
+    Args:
+        repository: whose git worktrees the folder holds; they must not stay registered.
+
+    Attributes:
+        path: the folder's, without symbolic links.
+    """
+
+    def __init__(self, repository: Path | None = None) -> None:
+        clear()
+        self.path, lock = _made()
+        owner = {"pid": os.getpid(), "repository": str(repository) if repository else None}
+        (self.path / _OWNER).write_text(json.dumps(owner), encoding="utf-8")
+        self._close = weakref.finalize(self, _close, self.path, owner, lock)
+
+    def close(self) -> None:
+        """Remove the folder; a second call does nothing."""
+        self._close()
+
+    def __enter__(self) -> "Scratch":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def clear() -> None:
+    """Remove the folders that dead processes of this user have left."""
+    if sys.platform == "win32":
+        return
+    parent = Path(tempfile.gettempdir()).resolve()
+    for path in parent.glob(f"{_PREFIX}*"):
+        # Another user's folder, one that another process is removing, or one that is not fwbench's.
+        with suppress(OSError, ValueError):
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                if os.fstat(lock).st_uid == os.getuid():
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    _remove(path, _owner(lock))
+            finally:
+                os.close(lock)
+
+
+def _made() -> tuple[Path, int]:
+    """Make a folder; return it with the descriptor that locks it, or -1 if the system has no such locks."""
+    path = Path(tempfile.mkdtemp(prefix=_PREFIX)).resolve()
+    if sys.platform == "win32":
+        return path, -1
+    lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    # Another process may be examining the folder; it leaves it alone, as it holds no note yet. On a disk without locks
+    # nobody takes the folder for a dead process's.
+    with suppress(OSError):
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    return path, lock
+
+
+def _owner(folder: int) -> dict[str, Any]:
+    """The note that a folder's owner has left.
+
+    Raises:
+        OSError, ValueError: it is not fwbench's.
+    """
+    file = os.open(_OWNER, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder)
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise ValueError(_OWNER)
+        owner: dict[str, Any] = json.loads(os.read(file, 1 << 16))
+    finally:
+        os.close(file)
+    return owner
+
+
+def _close(path: Path, owner: dict[str, Any], lock: int) -> None:
+    # A forked child does not own the folder, so its end removes nothing.
+    if os.getpid() == owner["pid"]:
+        with suppress(FileNotFoundError):
+            _remove(path, owner)
+    if lock >= 0:
+        os.close(lock)
+
+
+def _remove(path: Path, owner: dict[str, Any]) -> None:
+    for name in os.listdir(path):
+        if name != _OWNER:
+            lifetime.remove(str(path / name))
+    # The note goes last: if something could not be removed, the next process tries again.
+    if os.listdir(path) == [_OWNER]:
+        lifetime.remove(str(path))
+    if not owner["repository"]:
+        return
+    listed = git(owner["repository"], "worktree", "list", "--porcelain") or ""
+    for line in listed.splitlines():
+        worktree = Path(line.removeprefix("worktree "))
+        if line.startswith("worktree ") and worktree.parent == path:
+            # Forced twice over, as git locks a worktree that was being made when its owner died.
+            git(owner["repository"], "worktree", "remove", "--force", "--force", str(worktree))

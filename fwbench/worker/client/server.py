@@ -1,0 +1,187 @@
+"""pytest's side of a fork server: gives it jobs and survives their faults."""
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from fwbench.record.lanes import Lane
+from fwbench.record.measurement import Failure, Measurement
+from fwbench.record.workload import Workload
+from fwbench.worker.client.channel import Channel, GarbledError
+from fwbench.worker.client.conversation import Conversation
+from fwbench.worker.client.scratch import Scratch
+from fwbench.worker.client.starting import SERVER, START_DEADLINE, command, configuration
+
+# Seconds for a worker to free its memory and end: after its record has arrived, and after it was killed.
+END_DEADLINE = 30.0
+KILL_DEADLINE = 10.0
+
+
+class Server:
+    """A fork server, which takes one job after another.
+
+    Args:
+        compiled: a folder that collects what each job's compilers make; None: the job removes it.
+
+    Raises:
+        OSError: the interpreter cannot be started.
+    """
+
+    def __init__(
+        self,
+        python: str,
+        lane: Lane,
+        cpus: tuple[int, ...],
+        environment: Mapping[str, str],
+        compiled: Path | None = None,
+    ) -> None:
+        self._scratch = Scratch()
+        folder = str(self._scratch.path)
+        self._compiled = compiled
+        # Outside of the jobs' own folder, as the server empties that when a job ends, perhaps before this is collected.
+        self._caches = Scratch() if compiled else None
+        if self._caches:
+            environment = {**environment, **lane.sharing, **lane.cached(self._caches.path / "compiled")}
+        config = json.dumps(configuration(lane, cpus, folder))
+        try:
+            self._channel = Channel(command(python, SERVER, config), {**environment, "TMPDIR": folder})
+        except OSError:
+            self._remove()
+            raise
+        self._python = python
+        self._ready = False
+        # The last job's worker, and whether it still runs although its record has arrived.
+        self._worker = 0
+        self._ending = False
+
+    @property
+    def alive(self) -> bool:
+        """Whether the server can take another job."""
+        return self._channel.alive
+
+    def measure(
+        self, job: Mapping[str, Any], workload: Workload, tell: Callable[[str], None], waited: float = 0.0
+    ) -> Measurement:
+        """Run a workload's job until its record arrives; kill it at the protocol's deadline.
+
+        Args:
+            waited: seconds that this job has waited for the previous job's worker to end; they count as overhead.
+        """
+        try:
+            if not self._ready:
+                failure = self._unready()
+                if failure:
+                    self.close()
+                    return Measurement(workload, failure=failure)
+                self._ready = True
+            measurement = self._converse({**job, "caches": self._caches is not None}, workload, tell, waited)
+            if self._caches and self._compiled:
+                made = self._caches.path / "compiled"
+                if measurement.failure is None:
+                    _move(made, self._compiled)
+                # The next job's compilers must find empty caches.
+                shutil.rmtree(made, ignore_errors=True)
+            return measurement
+        except BaseException:
+            # Ctrl-C or a bug of fwbench: the worker must not go on by itself.
+            self.close()
+            raise
+
+    def _unready(self) -> Failure | None:
+        """Wait until the server can take a job; return the reason if it cannot."""
+        answer = Conversation(self._channel, "it").receive(time.monotonic() + START_DEADLINE, START_DEADLINE)
+        if not isinstance(answer, Failure):
+            return None
+        return dataclasses.replace(answer, message=f"no worker could be started with {self._python}: {answer.message}")
+
+    def settle(self) -> None:
+        """Wait until the last job's worker, which ends while pytest goes on, has freed its memory."""
+        if self._ending and self._exited(END_DEADLINE) is None:
+            # The worker does not end. Its record has arrived, so killing it loses nothing.
+            self._kill()
+            if self._exited(KILL_DEADLINE) is None:
+                self.close()
+        if not self._channel.alive:
+            self.close()
+
+    def _exited(self, patience: float) -> int | None:
+        """The exit code of the worker, or of the server with it; None if it does not end within so many seconds."""
+        deadline = time.monotonic() + patience
+        with suppress(TimeoutError):
+            while True:
+                with suppress(GarbledError):
+                    message = self._channel.receive(deadline)
+                    if message is None or "exited" in message:
+                        self._ending = False
+                        return self._channel.wait() if message is None else int(message["exited"])
+        return None
+
+    def _converse(
+        self, job: Mapping[str, Any], workload: Workload, tell: Callable[[str], None], waited: float
+    ) -> Measurement:
+        limit = job["protocol"]["deadline"] + job["patience"]
+        conversation = Conversation(self._channel, tell=tell, start=self._channel.position())
+        self._channel.send(job)
+        self._worker = 0
+        while not isinstance(answer := conversation.receive(conversation.asked + limit, limit), Failure):
+            if "started" in answer:
+                self._worker, conversation.started = answer["started"], time.monotonic()
+            elif "measurement" in answer:
+                self._ending = True
+                return conversation.timed(answer["measurement"], waited)
+            elif "exited" in answer:
+                answer = conversation.died(answer["exited"])
+                break
+        if conversation.code is None:
+            self._kill()
+            code = self._exited(KILL_DEADLINE)
+            if code is None:
+                # The server has not reported the worker's death either.
+                self.close()
+            elif answer.kind != "timed_out" and code not in (0, -signal.SIGKILL):
+                # If the worker died within a message, its exit says more than the torn message.
+                answer = conversation.died(code)
+        if not self._channel.alive:
+            # A killed server could not end what its worker had started.
+            self.close()
+        return Measurement(workload, failure=answer)
+
+    def _kill(self) -> None:
+        """Kill the worker and its helpers, or the server if no worker is known yet."""
+        if not self._worker:
+            self._channel.kill()
+            return
+        with suppress(ProcessLookupError):
+            os.killpg(self._worker, signal.SIGKILL)
+
+    def close(self) -> None:
+        """End the server and, by closing its pipe, the job that may still run; a second call does nothing."""
+        try:
+            # Before it is ready, a server has no job to end, and does not read its pipe.
+            if self._ready:
+                self._channel.close()
+            else:
+                self._channel.close(patience=0.0)
+        finally:
+            self._ending = False
+            self._remove()
+
+    def _remove(self) -> None:
+        self._scratch.close()
+        if self._caches:
+            self._caches.close()
+
+
+def _move(made: Path, into: Path) -> None:
+    """Move all files of a folder to the same places in another folder."""
+    for path in [path for path in made.rglob("*") if path.is_file()]:
+        target = into / path.relative_to(made)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(path, target)

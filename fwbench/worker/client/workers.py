@@ -1,0 +1,301 @@
+"""The servers of a run: how each workload is measured in a fresh process of its lane, with what it needs."""
+
+import contextlib
+import dataclasses
+import functools
+import json
+import os
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from fwbench.machine import Machine
+from fwbench.machine.ceilings import CeilingKey, Kept, ceiling_key
+from fwbench.machine.load import wait_for_quiet
+from fwbench.models import CATALOG
+from fwbench.models.project import Project, complete
+from fwbench.record.lanes import LANES, Lane
+from fwbench.record.measurement import CEILING, FALLBACK, WAITING, Failure, Measurement
+from fwbench.record.storage import PROOFS
+from fwbench.record.workload import Workload
+from fwbench.suite.profiles import Protocol
+from fwbench.worker.client.fallback import Flags, added, again, compilers_fault, milder, stated
+from fwbench.worker.client.scratch import Scratch
+from fwbench.worker.client.server import Server
+from fwbench.worker.client.starting import LAUNCHER, RANK, allocated, command, environment
+from fwbench.worker.memory import advised, unfitting, watched
+from fwbench.worker.ranks.client import Launched
+from fwbench.worker.ranks.star import COORDINATOR, DEADLINE, JOB, KEY, free_port
+
+
+class Workers:
+    """The servers of a run: one for each lane and number of devices, started when first needed.
+
+    Lanes share no server, as what one lane preloads must not count as another lane's memory.
+
+    Args:
+        machine: gives the CPUs and the thread count, the same for every lane.
+        device: `cpu` or `gpu`.
+        pythons: interpreter of a framework's workers; default: this one.
+        project: whose models are measured.
+        fit_batch: whether a batch that does not fit into memory is halved until it does.
+        patience: seconds that measurements may wait in all for other load to end.
+        ceilings: those that earlier runs found on this machine; this run adds its own. None: none are kept.
+        compiled: a folder that collects what compilers make, for processes that run the same programs later; each
+            measurement still compiles for itself. None: nothing is collected.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        device: str,
+        pythons: Mapping[str, str],
+        project: Project,
+        *,
+        fit_batch: bool = False,
+        patience: float = 0.0,
+        ceilings: Kept | None = None,
+        compiled: Path | None = None,
+    ) -> None:
+        self._machine = machine
+        self._project = project
+        self._device = device
+        self._pythons = pythons
+        self._fit_batch = fit_batch
+        self._servers: dict[str, Server] = {}
+        self._compiled = compiled
+        self._patience = patience
+        # Keys of the ceilings that are on a record of this run; the ceilings that earlier runs have kept.
+        self._told: set[CeilingKey] = set()
+        self._ceilings = ceilings
+        # Keys for which earlier runs kept no ceilings that still hold, so that this run measures them.
+        self._unknown: set[CeilingKey] = set()
+        # The fallback flags that each lane's interpreter knows; those that a workload needed, with the reason.
+        self._ladders: dict[str, list[Flags]] = {}
+        self._needed: dict[Workload, tuple[Flags, str]] = {}
+        # The batch sizes of each workload that did not fit into memory.
+        self._unfit: dict[Workload, tuple[int, ...]] = {}
+        # Files with models' initial values, by a workload with only the fields that these values depend on.
+        self._starts: dict[Workload, str | None] = {}
+        self._scratch: Scratch | None = None
+
+    def measure(self, workload: Workload, protocol: Protocol, tell: Callable[[str], None]) -> Measurement:
+        """Measure in a fresh process. Whatever goes wrong in it is a failure of this workload alone.
+
+        Where a lane crashes or its compiler fails on a GPU, it is run again with ever more of its fallback flags until
+        it no longer does: the record then says in `after_crash` how the first attempt failed and what was changed.
+        Where memory runs out and the batch may be halved, a smaller workload than was asked for is measured;
+        `unfit` names the batches that did not fit.
+
+        A workload's later processes begin with the flags and batch that an earlier process needed: others would make no
+        replicates. Other workloads begin without flags: these slow programs, and a crash says nothing about the next.
+        """
+        unfit = self._unfit.get(workload, ())
+        while True:
+            tried = workload.fitted(unfit)
+            found = self._attempt(tried, protocol, tell)
+            self._patience = max(0.0, self._patience - found.stages.get(WAITING, 0.0))
+            if found.failure is None or found.failure.kind != "out_of_memory":
+                return dataclasses.replace(found, unfit=unfit)
+            if not self._fit_batch:
+                return dataclasses.replace(found, failure=advised(found.failure, tried))
+            unfit = (*unfit, tried.batch_size)
+            smaller = tried.halved()
+            if smaller is None:
+                failure = unfitting(found.failure, unfit)
+                return dataclasses.replace(found, workload=workload, unfit=unfit, failure=failure)
+            self._unfit[workload] = unfit
+            tell(f"out of memory, again with batch {smaller.batch_size}")
+
+    @property
+    def patient(self) -> bool:
+        """Whether measurements may still wait until other load ends."""
+        return self._patience > 0
+
+    def become_quiet(self) -> bool:
+        """Wait, while patience lasts, until other processes leave the CPUs alone; return whether they do."""
+        begun = time.monotonic()
+        quiet = wait_for_quiet(self._patience)
+        self._patience = max(0.0, self._patience - (time.monotonic() - begun))
+        return quiet
+
+    def _attempt(self, workload: Workload, protocol: Protocol, tell: Callable[[str], None]) -> Measurement:
+        """Measure a workload without changing its batch, with as many fallback flags as it needs."""
+        lane, job = LANES[workload.lane], self.job(workload, protocol)
+        job["start"] = self._start(workload, job)
+        needed, why = self._needed.get(workload, ((), ""))
+        first: Measurement | None = None
+        if not needed:
+            first = self._plainly(lane, job, workload, tell)
+            if self._device != "gpu" or first.failure is None or not compilers_fault(first.failure):
+                return first
+            why = first.failure.message
+        found, rungs = first, [flags for flags in self._ladder(lane) if len(flags) >= len(needed)]
+        for flags in rungs:
+            tell(f"again with {stated(flags)}")
+            variables = added(self._variables(lane, workload.devices), flags)
+            server = Server(self._python(lane), lane, self._machine.cpus, variables)
+            with contextlib.closing(server):
+                found = watched(functools.partial(server.measure, job, workload, tell))
+            if found.failure is None or not compilers_fault(found.failure):
+                self._needed[workload] = flags, why
+                return dataclasses.replace(
+                    found,
+                    settings={**found.settings, FALLBACK: stated(flags)},
+                    after_crash=f"{why}, so {again(flags)}",
+                )
+        found = first or found
+        assert found is not None
+        assert found.failure is not None
+        if not rungs:
+            return found
+        sentence = f"{found.failure.message}; with {stated(rungs[-1])}, too"
+        return dataclasses.replace(found, failure=dataclasses.replace(found.failure, message=sentence))
+
+    def _plainly(self, lane: Lane, job: dict[str, Any], workload: Workload, tell: Callable[[str], None]) -> Measurement:
+        """Measure a workload in its lane's server, or in one process per device."""
+        begun = time.monotonic()
+        self._settle()
+        waited = time.monotonic() - begun
+        if lane.in_ranks(workload.devices, self._device):
+            return self._together(lane, job, workload, tell)
+        server = self._server(lane, workload.devices)
+        found = watched(functools.partial(server.measure, job, workload, tell, waited))
+        found = self._with_ceilings(found)
+        self.told(found)
+        return found
+
+    def _settle(self) -> None:
+        """Wait until the last job's worker has ended, whichever server started it."""
+        for running in self._servers.values():
+            running.settle()
+
+    def _server(self, lane: Lane, devices: int = 1) -> Server:
+        """The lane's server for workloads over so many devices."""
+        name = lane.name if devices == 1 else f"{lane.name} over {devices} devices"
+        server = self._servers.get(name)
+        if server is None or not server.alive:
+            variables = self._variables(lane, devices)
+            server = Server(self._python(lane), lane, self._machine.cpus, variables, self._compiled)
+            self._servers[name] = server
+        return server
+
+    def _start(self, workload: Workload, job: Mapping[str, Any]) -> str | None:
+        """The file with the initial values of a user's network, from which every lane starts; None if there is none.
+
+        The reference writes the file; if it cannot, the first other framework of the model that can. Not under Slurm:
+        there the ranks of a workload run on several hosts, which may not share a folder.
+        """
+        model = self._project.models[workload.model]
+        if not model.networks or model.name in CATALOG or workload.weights != "drawn" or allocated(os.environ):
+            return None
+        start = Workload(model.reference, workload.model, seed=workload.seed, axes=workload.axes)
+        if start not in self._starts:
+            self._scratch = self._scratch or Scratch()
+            file = str(self._scratch.path / f"initial-{len(self._starts)}.npz")
+            candidates = (
+                next((lane for lane in LANES.values() if lane.framework == framework), None)
+                for framework in dict.fromkeys((model.reference, *model.networks))
+            )
+            written = (self._wrote(lane, start, {**job, "save": file}) for lane in candidates if lane)
+            self._starts[start] = file if any(written) else None
+        return self._starts[start]
+
+    def _wrote(self, lane: Lane, start: Workload, job: Mapping[str, Any]) -> bool:
+        """Let a lane write its network's initial values; return whether it did."""
+        workload = dataclasses.replace(start, lane=lane.name)
+        own = {**job, "workload": workload.to_json()}
+        # A worker that hangs while it ends would keep this job waiting until its deadline.
+        self._settle()
+        return self._server(lane).measure(own, workload, lambda stage: None).failure is None
+
+    def _together(
+        self, lane: Lane, job: dict[str, Any], workload: Workload, tell: Callable[[str], None]
+    ) -> Measurement:
+        """Measure a workload in one process per device; the lane's launcher, or srun, starts them."""
+        python, size = self._python(lane), workload.devices
+        slurm = allocated(os.environ)
+        config = {
+            "launcher": "srun" if slurm else lane.launcher,
+            "command": command(python, RANK),
+            "size": size,
+            "cpus": () if slurm else self._machine.cpus,
+        }
+        job = {**job, "machine": False, "lane": lane.to_json(), "joining": DEADLINE, "threads": slurm}
+        variables = {KEY: uuid.uuid4().hex, **self._variables(lane, size), JOB: json.dumps(job)}
+        if COORDINATOR not in variables and not slurm:
+            # gloo would look up this host's name and then listen on all network interfaces.
+            nearby = {"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
+            variables = {**nearby, **variables, COORDINATOR: f"127.0.0.1:{free_port()}"}
+        try:
+            launched = Launched(command(python, LAUNCHER, json.dumps(config)), variables)
+        except OSError as error:
+            failure = Failure("crashed", f"the ranks cannot be started with {python} ({error})")
+            return Measurement(workload, failure=failure)
+        limit = job["protocol"]["deadline"] + job["patience"]
+        return watched(functools.partial(launched.measure, workload, limit, tell))
+
+    def _ladder(self, lane: Lane) -> list[Flags]:
+        """Combinations of a lane's fallback flags; whether its framework knows them is tried once in a run."""
+        if lane.name not in self._ladders:
+            self._ladders[lane.name] = list(milder(lane, self._python(lane), self._variables(lane)))
+        return self._ladders[lane.name]
+
+    def told(self, measurement: Measurement) -> None:
+        """Note that a kind's ceilings are measured, if this measurement has them; no later one repeats that."""
+        if CEILING in measurement.stages:
+            self._told.add(ceiling_key(measurement.workload))
+
+    def _with_ceilings(self, found: Measurement) -> Measurement:
+        """Give a kind's first measurement the ceilings of earlier runs, or keep those that it has measured."""
+        if self._ceilings is None or "throughput" not in found.metrics or ceiling_key(found.workload) in self._told:
+            return found
+        if CEILING in found.stages:
+            self._ceilings.keep(found)
+            return found
+        if not (known := self._ceilings.of(found)):
+            self._unknown.add(ceiling_key(found.workload))
+            return found
+        self._told.add(ceiling_key(found.workload))
+        return dataclasses.replace(found, metrics={**found.metrics, **known})
+
+    def _tells(self, workload: Workload) -> bool:
+        """Whether this measurement must find the ceilings, as neither this run nor an earlier one has them."""
+        if ceiling_key(workload) in self._told:
+            return False
+        return self._ceilings is None or ceiling_key(workload) in self._unknown or not self._ceilings.has(workload)
+
+    def job(self, workload: Workload, protocol: Protocol) -> dict[str, Any]:
+        """The message that tells a worker about a workload, as JSON primitives."""
+        return {
+            "workload": workload.to_json(),
+            "model": complete(self._project.models[workload.model]).to_json(),
+            "path": [str(folder) for folder in self._project.path],
+            "proofs": str(self._project.root / PROOFS),
+            # The proof must run under the interpreter whose versions are measured.
+            "python": self._pythons.get(LANES[workload.lane].framework),
+            "protocol": protocol.to_json(),
+            "machine": self._tells(workload),
+            # Nobody compares the lane that prices the harness, so it need not wait.
+            "patience": 0.0 if LANES[workload.lane].internal else self._patience,
+            # As the user set it: the worker's own variable names only the GPU that is measured.
+            "user": {name: os.environ[name] for name in ("CUDA_VISIBLE_DEVICES",) if name in os.environ},
+        }
+
+    def _python(self, lane: Lane) -> str:
+        return self._pythons.get(lane.framework, sys.executable)
+
+    def _variables(self, lane: Lane, devices: int = 1) -> dict[str, str]:
+        return environment(os.environ, self._machine.threads, self._device, lane, devices)
+
+    def close(self) -> None:
+        """End every server, even if Ctrl-C interrupts the end of one of them."""
+        with ExitStack() as stack:
+            if self._scratch:
+                stack.callback(self._scratch.close)
+            for server in self._servers.values():
+                stack.callback(server.close)

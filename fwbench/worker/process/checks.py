@@ -1,0 +1,67 @@
+"""After the passes: what the program computed, and which program it was."""
+
+from collections.abc import Callable
+from typing import Any
+
+from fwbench.frameworks.contract import Program
+from fwbench.frameworks.faults import first_line
+from fwbench.meters.sketching import of_inference, of_training
+from fwbench.record.fingerprint import Fingerprint
+from fwbench.record.measurement import Failure
+from fwbench.record.workload import HARNESS_MODES
+from fwbench.worker.process.building import starting_weights
+from fwbench.worker.process.job import Job
+
+
+def sketch(job: Job, program: Program, feed: Callable[[], None] = lambda: None) -> None:
+    """Sketch what the program computes. A failure here must not lose what has been timed.
+
+    Args:
+        feed: gives the program the batch with which every lane begins, if it does not hold that already.
+    """
+    if job.workload.mode in HARNESS_MODES or job.lane.internal:
+        return
+    with job.stage("check"):
+        precision = job.workload.precision
+        sketches: dict[str, Any]
+        try:
+            feed()
+            if job.workload.mode == "inference":
+                sketches = of_inference(program, precision)
+            else:
+                sketches = of_training(program, starting_weights(job), precision, job.mean)
+        except NotImplementedError:
+            sketches = {"reason": f"the lane {job.lane.name} cannot start its training steps again"}
+        except Exception as error:
+            sketches = {"reason": f"reading back what it computes failed: {type(error).__name__}: {first_line(error)}"}
+        job.parity["check"] = sketches
+
+
+def fingerprint(job: Job, program: Program) -> None:
+    """Fingerprint the program after its passes, to disturb none; a failure must not lose what has been timed."""
+    with job.stage("program"):
+        if job.workload.devices > 1:
+            job.settings |= program.settings
+            job.program = Fingerprint.untold("programs over several devices are not described")
+            return
+        try:
+            found = program.fingerprint()
+        except Exception as error:
+            if job.protocol.programs:
+                raise
+            found = Fingerprint.untold(f"{type(error).__name__}: {first_line(error)}")
+        # Some settings are known only now.
+        job.settings |= program.settings
+        if "warm-up" in job.compilations:
+            found = found.counted(job.compilations["warm-up"], job.compilations.get("steady"))
+        job.program = found
+
+
+def aim(job: Job, program: Program, target: str) -> Failure | None:
+    """Fingerprint the program for a GPU that is not here."""
+    with job.stage("compile"):
+        found = program.fingerprint_for(target)
+    if isinstance(found, str):
+        return Failure("unavailable", found)
+    job.program = found
+    return None

@@ -1,0 +1,130 @@
+"""A job while it is measured: what its stages share."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from fwbench.frameworks.contract import Program, Ranks
+from fwbench.machine import nvml
+from fwbench.machine.load import OtherLoad, wait_for_quiet
+from fwbench.machine.watch import Watch
+from fwbench.meters.energy import Counter, counter
+from fwbench.meters.latency import Clock
+from fwbench.models import Model
+from fwbench.models.weights import Shape
+from fwbench.record.fingerprint import Fingerprint
+from fwbench.record.lanes import Lane
+from fwbench.record.measurement import WAITING, Metric
+from fwbench.record.workload import Workload
+from fwbench.suite.profiles import Protocol
+from fwbench.worker.ranks.together import ELSEWHERE
+
+
+@dataclass(eq=False)
+class Job:
+    """What the stages of a job share: what is asked, how a stage is timed and announced, and what was measured so far.
+
+    Args:
+        machine: whether to measure the machine's ceilings, too; false if this run or an earlier run has measured them.
+        patience: seconds that it may wait for other load to end before it times anything.
+        ranks: the processes that measure together; None: this one alone.
+        began: when this process was started, by `clock`.
+        start: the file with the initial values of the reference's network; None: weights are drawn by rule.
+
+    Attributes:
+        agreed: whether a failure is known to all ranks.
+    """
+
+    workload: Workload
+    lane: Lane
+    model: Model
+    protocol: Protocol
+    tell: Callable[[str], None]
+    clock: Clock = time.perf_counter
+    machine: bool = False
+    patience: float = 0.0
+    ranks: Ranks | None = None
+    began: float = 0.0
+    start: str | None = None
+
+    def __post_init__(self) -> None:
+        self.agreed = self.ranks is None
+        self.before = OtherLoad() if self.patience > 0 else None
+        self.stages: dict[str, float] = {}
+        self.metrics: dict[str, Metric] = {}
+        self.samples: list[float] = []
+        self.settings: dict[str, Any] = {}
+        self.parity: dict[str, Any] = {}
+        self.training: dict[str, Any] = {}
+        self.program: Fingerprint | None = None
+        self.compilations: dict[str, int] = {}
+        self.shapes: Mapping[str, Shape] = {}
+        self.gpu = own_gpu(self.ranks)
+        # A process may compute on several GPUs.
+        self.gpus = self.workload.devices if self.ranks is None and self.workload.device == "gpu" else 1
+        self.watches = [
+            Watch(
+                nvml.find(number=self.gpu + index) if self.workload.device == "gpu" else "the program runs on the CPU"
+            )
+            for index in range(self.gpus)
+        ]
+        # The value of each GPU alone, by metric.
+        self.of_devices: dict[str, list[float]] = {}
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Announce a stage and time this context."""
+        self.tell(name)
+        start = time.perf_counter()
+        before = self.stages.setdefault(name, 0.0)
+        try:
+            yield
+        finally:
+            self.stages[name] = before + time.perf_counter() - start
+
+    def note(self, when: str) -> None:
+        """Note the state of this process's GPUs."""
+        for watch in self.watches:
+            watch.note(when)
+
+    def waited(self) -> bool:
+        """If other load ran since the job began, wait for its end; return whether it did. Without patience: False."""
+        if self.before is None:
+            return False
+        # A rank knows only its own CPUs: if one of them is disturbed, all ranks wait.
+        disturbed = not self.before.none
+        if self.ranks:
+            disturbed = any(self.ranks.gather(disturbed))
+        if not disturbed:
+            return False
+        with self.stage(WAITING):
+            wait_for_quiet(self.patience)
+            if self.ranks:
+                self.ranks.agree(0.0)
+        return True
+
+    def counter(self) -> Counter | str:
+        """The energy counter of this process's device; on a CPU one rank reads it for the whole host."""
+        if self.ranks and self.ranks.local and self.workload.device == "cpu":
+            return ELSEWHERE
+        return counter(self.workload.device, number=self.gpu, count=self.gpus)
+
+    def mean(self, value: float) -> float:
+        """The mean of a value over all ranks."""
+        return sum(values := self.ranks.gather(value)) / len(values) if self.ranks else value
+
+    @contextmanager
+    def compiling(self, program: Program, phase: str) -> Iterator[None]:
+        """Count compilations in this context; does nothing in a lane that compiles nothing."""
+        before = program.compilations()
+        yield
+        after = program.compilations()
+        if before is not None and after is not None:
+            self.compilations[phase] = self.compilations.get(phase, 0) + after - before
+
+
+def own_gpu(ranks: Ranks | None) -> int:
+    """This process's GPU by its number among those that the process sees."""
+    return ranks.local if ranks and len(nvml.visible(2)) > 1 else 0

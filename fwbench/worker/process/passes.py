@@ -1,0 +1,153 @@
+"""The timed passes of a program: compile, warm up, latency, throughput, memory and energy."""
+
+import numpy as np
+
+from fwbench.frameworks.contract import CompileTimes, Framework, Program
+from fwbench.frameworks.derived import Exported
+from fwbench.frameworks.precision import check, operands
+from fwbench.machine.load import OtherLoad
+from fwbench.meters.ceilings import ceilings
+from fwbench.meters.energy import Counter, SummedCounter, energy
+from fwbench.meters.flops import PASSES, model_flops
+from fwbench.meters.heap import noted, settle
+from fwbench.meters.latency import drift, latencies, percentiles
+from fwbench.meters.memory import memory, process_device_memories
+from fwbench.meters.steady import Start
+from fwbench.meters.throughput import queue_depth, throughput
+from fwbench.record.measurement import CEILING, Metric, unavailable
+from fwbench.worker.process.checks import fingerprint, sketch
+from fwbench.worker.process.job import Job
+
+# Calls after the warm-up that show whether they compile anything, when only programs are examined.
+_STEADY_CALLS = 2
+
+
+def measure_program(job: Job, framework: Framework, program: Program) -> None:
+    """Run the passes that the protocol asks for, from compiling to the machine's ceilings."""
+    protocol, workload = job.protocol, job.workload
+    begun = Start(program, job.clock)
+    with job.stage("compile"), job.compiling(program, "warm-up"):
+        _compile(job, program, begun)
+    if not protocol.programs:
+        with job.stage("probe"):
+            # After the compile stage, so that it does not warm up the compiler.
+            given = operands()
+            job.parity["probe"] = check(workload.precision, given, framework.probe(workload, given))
+    with job.stage("warm-up"):
+        with job.compiling(program, "warm-up"):
+            _warm_up(job, program, begun, 0 if protocol.smoke else protocol.warmup_iterations)
+        if not np.isfinite(program.output()).all():
+            raise ArithmeticError("the output holds infinities or NaN, so its time would mean nothing")
+    if protocol.smoke:
+        return
+    with job.compiling(program, "steady"):
+        if protocol.programs:
+            for _ in range(_STEADY_CALLS):
+                one_step(program)
+        else:
+            _time(job, program, begun)
+    if not protocol.programs:
+        sketch(job, program)
+    fingerprint(job, program)
+    if protocol.programs:
+        return
+    if workload.mode in PASSES:
+        job.metrics["model_flops"] = model_flops(workload, job.model, program)
+    if job.machine:
+        with job.stage(CEILING):
+            job.metrics.update(ceilings(framework, workload, job.clock))
+
+
+def _time(job: Job, program: Program, begun: Start) -> None:
+    protocol, workload = job.protocol, job.workload
+    if job.waited():
+        _warm_up(job, program, begun, protocol.warmup_iterations)
+    job.note("before the latency pass")
+    load = OtherLoad()
+    passes: list[list[float]] = []
+    with job.stage("latency"):
+        settle(program, lambda: passes.append(latencies(program, protocol, job.clock)), job.clock)
+    job.samples = passes[-1]
+    for name, metric in percentiles(job.samples).items():
+        job.metrics[name] = noted(metric, len(passes))
+    job.metrics["latency_drift"] = drift(job.samples)
+    job.metrics["time_to_steady"] = begun.time_to_steady(passes)
+    job.note("after the latency pass")
+    typical = sorted(job.samples)[len(job.samples) // 2]
+    depth = int(program.agree(queue_depth(typical, protocol.throughput_time)))
+    load.lap()
+    with job.stage("throughput"):
+        made = settle(program, lambda: _throughput(job, program, depth), job.clock)
+        job.metrics["throughput"] = noted(job.metrics["throughput"], made)
+    job.metrics["other_load"] = load.read()
+    job.note("after the throughput pass")
+    with job.stage("memory"):
+        job.metrics.update(memory(program, workload.device, lambda: one_step(program), number=job.gpu, count=job.gpus))
+    with job.stage("energy"):
+        meter = job.counter()
+        job.metrics.update(energy(program, meter, workload.batch_size, depth, protocol.energy_time, job.clock))
+        _of_each(job, program, meter)
+    job.note("after the energy window")
+    if workload.devices > 1:
+        with job.stage("communication"):
+            job.metrics["communication_time"] = program.communication()
+
+
+def _throughput(job: Job, program: Program, depth: int) -> None:
+    window = job.protocol.throughput_time
+    job.metrics["throughput"] = throughput(program, job.workload.batch_size, depth, window, job.clock)
+
+
+def _of_each(job: Job, program: Program, meter: Counter | str) -> None:
+    """Keep a metric's value for each of several GPUs."""
+    if job.gpus == 1:
+        return
+    found = {
+        "device_peak_memory": [metric.value for metric in program.peak_memories()],
+        "process_device_memory": [metric.value for metric in process_device_memories("gpu", job.gpu, job.gpus)],
+    }
+    energy = job.metrics["energy_per_sample"].value
+    if isinstance(meter, SummedCounter) and energy is not None:
+        found["energy_per_sample"] = [energy * share for share in meter.shares]
+    # Only metrics that are known for every GPU.
+    job.of_devices = {
+        name: known
+        for name, values in found.items()
+        if len(known := [value for value in values if value is not None]) == job.gpus
+    }
+
+
+def _compile(job: Job, program: Program, begun: Start) -> None:
+    record_compilation(job, begun.compile())
+    if isinstance(program, Exported):
+        job.metrics["exported_size"] = Metric(program.size(), "all files of the exported network")
+    if not job.protocol.smoke:
+        job.metrics["first_call_time"] = Metric(begun.call(), "first call after compiling")
+
+
+def record_compilation(job: Job, times: CompileTimes) -> None:
+    """Note how long tracing and compiling took, or why that is not known."""
+    for name, value in (("trace_time", times.trace), ("compile_time", times.compile)):
+        if value is None:
+            reason = times.reason or "the framework does not state it apart"
+            job.metrics[name] = unavailable("cold caches, fresh process", reason)
+        else:
+            job.metrics[name] = Metric(value, "cold caches, fresh process")
+
+
+def _warm_up(job: Job, program: Program, begun: Start, calls: int) -> None:
+    start = job.clock()
+    until = start + job.protocol.warmup_time
+    # At least one call: the first call's result may lie in memory that the probe has reused (CUDA graphs).
+    for call in range(max(1, calls)):
+        begun.call()
+        if call and job.protocol.warmup_time and program.agree(job.clock() >= until):
+            break
+    while calls and program.agree(job.clock() < start + job.protocol.least_warmup_time):
+        begun.call()
+
+
+def one_step(program: Program) -> None:
+    """Make one step and wait for its end."""
+    program.step()
+    program.wait()

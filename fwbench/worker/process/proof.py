@@ -1,0 +1,121 @@
+"""Run by `start`, with a job: proves one framework's network against its model's reference in this fresh process.
+
+The job is a line of JSON on standard input: `model`, `candidate`, `path` (the folders of the user's modules), and
+`patient`, whether every mistake there is to plant is planted, however long that takes.
+
+On what was standard output it tells, line by line, {"stage"} of what comes next, and {"proved"} or, where there can be
+no proof, {"unavailable"} with a sentence, or {"missing"} with a module that this interpreter lacks. All that the user's
+code prints goes to standard error.
+"""
+
+import functools
+import gc
+import math
+import operator
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from fwbench.models import Model, ModelError
+from fwbench.models.importing import described
+from fwbench.parity.case import side
+from fwbench.parity.errors import NotTheSame, bound
+from fwbench.parity.power import Power
+from fwbench.parity.proof import Proof, modes, modes_apart
+from fwbench.parity.store import Key, Nearest, Proved
+from fwbench.worker.process.pipes import Pipes
+
+Send = Callable[[Mapping[str, Any]], None]
+
+# Mistakes are planted for half as long as the proof took, or for half of so many seconds if that is longer.
+_PLANTING = 40.0
+
+
+def run(job: Mapping[str, Any], send: Send) -> None:
+    """Prove, and send what comes of it."""
+    sys.path[:0] = job["path"]
+    model, candidate = Model.from_json(job["model"]), job["candidate"]
+    if missing := _missing((model.reference, candidate)):
+        send({"missing": missing})
+        return
+    try:
+        send({"proved": asdict(prove(model, candidate, send, patient=job["patient"]))})
+    except ModelError as error:
+        send({"unavailable": str(error)})
+    except Exception as error:
+        send({"unavailable": f"{model.name} cannot be proved: {described(error)}"})
+
+
+def _missing(frameworks: Iterable[str]) -> str | None:
+    """A module that a proof of these frameworks needs and that this interpreter lacks."""
+    for framework in frameworks:
+        try:
+            side(framework)
+        except ModelError as error:
+            if isinstance(error.__cause__, ModuleNotFoundError):
+                return error.__cause__.name
+    return None
+
+
+def prove(model: Model, candidate: str, send: Send, *, patient: bool) -> Proved:
+    """Compare the two networks in this process, and plant mistakes in the candidate's.
+
+    Args:
+        patient: plant every mistake; else those that a time in proportion to the proof's allows.
+    """
+    # Stamped before the proof: an edit meanwhile has not been proved.
+    key = Key.of(model, candidate)
+    errors: dict[str, float] = {}
+    bounds: dict[str, float] = {}
+    notes: list[str] = []
+    points: dict[str, None] = {}
+    left_out: dict[str, str] = {}
+    nearest: list[Nearest] = []
+    powers: list[Power] = []
+    begun = time.monotonic()
+    state, sentence = "proved", ""
+    try:
+        for mode in modes(model):
+            proof = Proof(model, candidate, mode)
+            for quantity in proof.quantities:
+                send({"stage": f"{mode}: {quantity}"})
+                bounds[quantity] = bound(model, quantity)
+                # The larger error of the two modes.
+                errors[quantity] = max(proof.prove(quantity), errors.get(quantity, 0.0))
+            notes.append(proof.note)
+            points |= dict.fromkeys(proof.points)
+            left_out |= {f"{point} ({mode})": reason for point, reason in proof.left_out.items()}
+            nearest.append(proof.nearest)
+            gc.collect()
+        sentence = " ".join(dict.fromkeys(filter(None, notes)))
+        spent = math.inf if patient else max(time.monotonic() - begun, _PLANTING) / 2
+        seconds = spent / len(modes_apart(model))
+        for mode in modes_apart(model):
+            send({"stage": f"{mode}: planted mistakes"})
+            powers += filter(None, [Proof(model, candidate, mode).power(seconds)])
+            gc.collect()
+    except NotTheSame as error:
+        state, sentence = "failed", str(error)
+    closest = max(nearest, key=lambda tensor: tensor.ratio, default=None)
+    return Proved(
+        model.name,
+        candidate,
+        model.reference,
+        state,
+        sentence,
+        errors,
+        bounds,
+        key,
+        points=tuple(points),
+        left_out=left_out,
+        nearest=closest,
+        power=functools.reduce(operator.add, powers) if powers else None,
+    )
+
+
+if __name__ == "__main__":
+    pipes = Pipes()
+    if job := pipes.receive():
+        run(job, pipes.send)

@@ -1,0 +1,205 @@
+"""The measured side: one job, from a workload to its measurement or failure."""
+
+import dataclasses
+import os
+import socket
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fwbench import frameworks
+from fwbench.errors import UnavailableError
+from fwbench.frameworks.contract import Framework, Ranks
+from fwbench.frameworks.faults import memory_asked
+from fwbench.frameworks.training import HORIZON
+from fwbench.machine import nvml
+from fwbench.meters.imported import also_imported, with_others
+from fwbench.models import CATALOG, Model, ModelError
+from fwbench.models.importing import described
+from fwbench.parity.store import stamp
+from fwbench.record.lanes import Lane
+from fwbench.record.measurement import ALSO_IMPORTED, BEFORE, Failure, Measurement, Rank
+from fwbench.record.workload import Workload
+from fwbench.suite.profiles import Protocol
+from fwbench.worker.memory import told as memory_told
+from fwbench.worker.process.building import DisagreementError, ToldError, build, join, versions_of
+from fwbench.worker.process.checks import aim
+from fwbench.worker.process.initial import save
+from fwbench.worker.process.job import Job
+from fwbench.worker.process.passes import measure_program
+from fwbench.worker.process.training import measure_epochs
+from fwbench.worker.ranks.star import LostError
+
+
+def prepare(lane: Lane) -> None:
+    """Read what every job of a lane needs: versions, imports of the suite's own networks, and modules.
+
+    The server calls this once, and its workers inherit the result.
+    """
+    # NumPy imports a package at its first percentile, which takes 20 ms.
+    np.percentile((0.0, 1.0), 50)
+    versions_of(lane)
+    for model in CATALOG.values():
+        stamp(model, lane.framework, None)
+
+
+def run(lane: Lane, job: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]) -> None:
+    """Run a lane's job and send its result; never raises, whatever the measured code does."""
+    send({"started": os.getpid()})
+    if "save" in job:
+        measurement = save(lane, job)
+    else:
+        measurement, _ = measure(lane, job, lambda stage: send({"stage": stage}))
+    send({"measurement": measurement.to_json()})
+
+
+def measure(
+    lane: Lane, job: Mapping[str, Any], tell: Callable[[str], None], ranks: Ranks | None = None, began: float = 0.0
+) -> tuple[Measurement, bool]:
+    """Run a lane's job in this process.
+
+    Args:
+        ranks, began: as `Job` has them.
+
+    Returns:
+        The measurement, and whether all ranks know of its failure.
+
+    Raises:
+        LostError: another rank is gone.
+    """
+    workload = Workload.from_json(job["workload"])
+    protocol = Protocol(**job["protocol"])
+    # The user's modules lie in their own project.
+    sys.path[:0] = job["path"]
+    model = Model.from_json(job["model"])
+    measuring = Measuring(
+        workload,
+        lane,
+        model,
+        protocol,
+        tell,
+        machine=job["machine"],
+        patience=job["patience"],
+        ranks=ranks,
+        began=began,
+        start=job.get("start"),
+    )
+    # A compiler's helper may still write there, so that the folder cannot be removed; the measurement is done by then.
+    with tempfile.TemporaryDirectory(prefix="fwbench-", ignore_cleanup_errors=True) as folder:
+        # Empty compiler caches, as compile time means a cold compiler. The server may have provided them.
+        if not job.get("caches"):
+            os.environ.update(lane.cached(Path(folder)))
+        measurement = measuring.run()
+    # Looked up here, as the proof must be of the sources and versions that this process sees.
+    if lane.derived:
+        reason = f"the lane {lane.name} runs the network in {lane.derived}: each run checks it"
+        proof = {"framework": lane.framework, "state": "derived", "reason": reason}
+    else:
+        proof = stamp(model, lane.framework, Path(job["proofs"]))
+    if python := job.get("python"):
+        proof["python"] = python
+    measurement = dataclasses.replace(
+        measurement, parity={**measurement.parity, "proof": proof}, settings={**measurement.settings, **job["user"]}
+    )
+    return measurement, measuring.agreed
+
+
+class Measuring(Job):
+    """Runs the protocol's stages in order; its arguments are those of `Job`."""
+
+    def run(self) -> Measurement:
+        """Measure; every exception of the measured code becomes a failure of its kind."""
+        try:
+            framework = frameworks.load(self.lane.adapter)
+        except ImportError as error:
+            failure: Failure | None = Failure(
+                "unavailable", f"{self.lane.name} cannot be imported ({error}); install it there"
+            )
+        except Exception as error:
+            sentence = f"the adapter of {self.lane.name} cannot be loaded: {described(error)}"
+            failure = Failure("error", sentence, detail=traceback.format_exc())
+        else:
+            before = frozenset(sys.modules)
+            failure = self._attempt(framework)
+            if others := also_imported(self.lane, before, sys.modules):
+                self.settings = {**self.settings, ALSO_IMPORTED: others}
+                self.metrics = with_others(self.metrics, others)
+        return Measurement(
+            workload=self.workload,
+            samples=tuple(self.samples) if failure is None else (),
+            metrics=self.metrics,
+            protocol=self.protocol.to_json(),
+            settings=self.settings,
+            parity=self.parity,
+            training=self.training,
+            program=self.program,
+            accelerator=tuple(moment for watch in self.watches for moment in watch.moments),
+            ranks=self._devices() if failure is None else (),
+            stages=self.stages,
+            versions=versions_of(self.lane),
+            failure=failure,
+        )
+
+    def _attempt(self, framework: Framework) -> Failure | None:
+        try:
+            return self._measure(framework)
+        except (ModelError, ToldError) as error:
+            # The user's own mistake, in one sentence.
+            self.agreed = self.agreed or isinstance(error, DisagreementError)
+            return Failure("error", str(error), stage=next(reversed(self.stages), None))
+        except UnavailableError as error:
+            return Failure("unavailable", str(error), stage=next(reversed(self.stages), None))
+        except LostError:
+            # A lost rank has reported the reason, or its launcher will.
+            raise
+        except Exception as error:
+            lacking, said = framework.is_out_of_memory(error), framework.said(error)
+            return Failure(
+                "out_of_memory" if lacking else "error",
+                memory_told(said, memory_asked(error)) if lacking else said,
+                stage=next(reversed(self.stages), None),
+                detail=traceback.format_exc(),
+                compiler=framework.is_compilers_fault(error),
+            )
+
+    def _measure(self, framework: Framework) -> Failure | None:
+        workload = self.workload
+        # JAX opens the device when asked whether it can run, PyTorch's ranks when they join.
+        self.note(BEFORE)
+        if self.ranks:
+            with self.stage("join"):
+                join(self, framework, self.ranks)
+        with self.stage("build"):
+            # Opens the device, and may build the network once.
+            reason = framework.unavailable(workload, self.model)
+            if self.ranks:
+                # All ranks must meet here, or the others would wait for ever.
+                reason = next(filter(None, self.ranks.gather(reason)), None)
+                self.agreed = bool(reason)
+            if reason:
+                return Failure("unavailable", reason)
+            if workload.mode != "fit":
+                program = build(self, framework, HORIZON)
+        if workload.mode == "fit":
+            return measure_epochs(self, framework)
+        if workload.target:
+            return aim(self, program, workload.target)
+        with program.session():
+            measure_program(self, framework, program)
+        return None
+
+    def _devices(self) -> tuple[Rank, ...]:
+        """Each GPU of a process that computes on several, with its metrics."""
+        if self.gpus == 1:
+            return ()
+        host, cpus = socket.gethostname(), tuple(self.settings.get("cpus", ()))
+        names = [gpu.name for gpu in nvml.visible(self.gpus)]
+        return tuple(
+            Rank(index, host, name, cpus, {metric: found[index] for metric, found in self.of_devices.items()})
+            for index, name in enumerate(names)
+        )

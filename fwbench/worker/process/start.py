@@ -1,0 +1,68 @@
+"""Run a script of fwbench's under any interpreter, with `fwbench` from the given folder and all else the interpreter's.
+
+`python -P start.py PACKAGE SCRIPT ARGUMENT ...`. An entry in the import path would not do: the frameworks that an
+installed fwbench came with lie beside it. A process that the script spawns runs this file too (as `__mp_main__`), and
+so has the same fwbench.
+
+How such a process ends and how it talks is decided by `lifetime` and `pipes` beside this file, whichever fwbench the
+script has.
+"""
+
+import gc
+import os
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import module_from_spec, spec_from_file_location
+from types import ModuleType
+
+_PACKAGE = "FWBENCH_PACKAGE"
+
+
+class Finder:
+    """Finds `fwbench` in the folder `package`; a module that is not in there is found nowhere else.
+
+    The finder of an editable install would offer its own fwbench.
+    """
+
+    def __init__(self, package: str) -> None:
+        self._package = package
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """As `importlib.abc.MetaPathFinder` has it."""
+        if name == "fwbench":
+            return spec_from_file_location(name, os.path.join(self._package, "__init__.py"))
+        if not name.startswith("fwbench."):
+            return None
+        found = PathFinder.find_spec(name, path)
+        if found is None:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return found
+
+
+def _load(name: str) -> ModuleType:
+    """Load a file beside this one, under a name by which scripts find it whatever fwbench they have."""
+    name = f"fwbench_{name}"
+    file = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name.removeprefix('fwbench_')}.py")
+    spec = spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+if __name__ == "__main__":
+    _load("lifetime").begin()
+    _load("pipes")
+    _, os.environ[_PACKAGE], *sys.argv = sys.argv
+if __name__ in ("__main__", "__mp_main__"):
+    sys.meta_path.insert(0, Finder(os.environ[_PACKAGE]))
+if __name__ == "__main__":
+    # Not by runpy: its `__main__` would replace this one, and spawned processes could not run it.
+    with open(sys.argv[0], encoding="utf-8") as script:
+        exec(compile(script.read(), sys.argv[0], "exec"))
+    # All of it ends with the process: Python would first spend a second on collecting a framework's garbage.
+    gc.freeze()

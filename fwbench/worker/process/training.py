@@ -1,0 +1,92 @@
+"""Training for whole epochs, and the accuracy that this reaches."""
+
+import dataclasses
+from itertools import islice
+
+from fwbench.data import Data, open_data
+from fwbench.data import digest as batches_digest
+from fwbench.frameworks.contract import Framework, Trainer
+from fwbench.frameworks.precision import check, operands
+from fwbench.machine.load import OtherLoad
+from fwbench.meters.energy import period
+from fwbench.meters.epochs import Epochs, fitting
+from fwbench.meters.memory import memory
+from fwbench.record.measurement import Failure
+from fwbench.worker.process.building import build
+from fwbench.worker.process.checks import aim, fingerprint, sketch
+from fwbench.worker.process.job import Job
+from fwbench.worker.process.passes import measure_program, one_step, record_compilation
+
+# Training batches whose digest is recorded, which proves that two lanes saw the same data.
+_DIGESTED = 2
+
+
+def measure_epochs(job: Job, framework: Framework) -> Failure | None:
+    """Train for the workload's epochs, then test; return why that is impossible, if it is."""
+    workload = job.workload
+    with job.stage("data"):
+        data = open_data(workload.data, job.model, path=workload.data_path, seed=workload.seed)
+    with data:
+        with job.stage("data"):
+            job.training["batches"] = batches_digest(islice(data.batches("train", workload.batch_size), _DIGESTED))
+        steps = data.sizes["train"] // workload.batch_size
+        with job.stage("build"):
+            program = build(job, framework, steps * workload.epochs)
+        assert isinstance(program, Trainer)
+        if workload.target:
+            return aim(job, program, workload.target)
+        with program.session():
+            if job.protocol.programs:
+                measure_program(job, framework, program)
+            else:
+                _fit(job, framework, program, data)
+    return None
+
+
+def _fit(job: Job, framework: Framework, program: Trainer, data: Data) -> None:
+    workload = job.workload
+    with job.stage("probe"):
+        given = operands()
+        job.parity["probe"] = check(workload.precision, given, framework.probe(workload, given))
+    if job.protocol.smoke:
+        with job.stage("training"):
+            program.compile()
+            one_step(program)
+        return
+    meter = job.counter()
+    with job.stage("energy"):
+        moves = job.metrics["energy_period"] = period(meter, job.clock)
+    epochs = Epochs(program, data, workload.batch_size, job.clock, None if isinstance(meter, str) else meter)
+    job.waited()
+    job.note("before training")
+    load = OtherLoad()
+    with job.stage("training"):
+        job.metrics.update(
+            memory(
+                program,
+                workload.device,
+                lambda: _train(job, program, epochs),
+                number=job.gpu,
+                count=job.gpus,
+            )
+        )
+    job.metrics["other_load"] = load.read()
+    job.note("after training")
+    with job.stage("test"):
+        tested = epochs.test()
+    training = epochs.training
+    job.samples = [epoch.seconds for epoch in training.epochs]
+    job.metrics.update(fitting(training.epochs, tested, meter, moves))
+    job.training |= dataclasses.asdict(training)
+    sketch(job, program, lambda: program.feed(*next(iter(data.batches("train", workload.batch_size)))))
+    fingerprint(job, program)
+
+
+def _train(job: Job, program: Trainer, epochs: Epochs) -> None:
+    for number in range(job.workload.epochs):
+        job.tell(f"training, epoch {number + 1}")
+        with job.compiling(program, "steady" if number else "warm-up"):
+            if number == 0:
+                epochs.run(lambda: record_compilation(job, program.compile()))
+            else:
+                epochs.run()

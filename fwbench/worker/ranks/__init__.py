@@ -1,0 +1,1 @@
+"""One workload in several processes: `client` is on pytest's side; the ranks are processes that a launcher starts."""

@@ -1,0 +1,141 @@
+"""pytest's side of a workload over several devices: start the launcher, follow the ranks, say how they failed."""
+
+import dataclasses
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fwbench.record.measurement import Failure, Measurement
+from fwbench.record.workload import Workload
+from fwbench.worker.client.channel import Channel
+from fwbench.worker.client.conversation import Conversation
+from fwbench.worker.client.scratch import Scratch
+from fwbench.worker.ranks.star import LOST, TOLD
+
+# Seconds for the launcher to start, and then for all ranks to join.
+START_DEADLINE = 180.0
+# Seconds for the other ranks to end after one has failed or the record has arrived, and after they were killed.
+END_DEADLINE = 30.0
+KILL_DEADLINE = 10.0
+
+
+class Launched:
+    """The ranks of one workload, and their launcher.
+
+    Args:
+        command: of the launcher.
+        environment: of all ranks.
+        rank: where the command is one rank of several that somebody else has started: its number.
+
+    Raises:
+        OSError: the launcher cannot be started.
+    """
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], rank: int | None = None) -> None:
+        self._rank = rank
+        self._scratch = Scratch()
+        try:
+            self._channel = Channel(command, {**environment, "TMPDIR": str(self._scratch.path)})
+        except OSError:
+            self._scratch.close()
+            raise
+
+    def measure(self, workload: Workload, limit: float, tell: Callable[[str], None]) -> Measurement:
+        """The ranks' measurement; returns when all of them have ended.
+
+        Args:
+            limit: seconds from the moment at which all ranks have come.
+
+        Returns:
+            A measurement; one without numbers on a rank that is not the first and has done its part.
+        """
+        try:
+            return self._converse(workload, limit, tell)
+        finally:
+            # Ctrl-C, a bug of fwbench, or a rank that does not end: leave nothing running.
+            self._channel.kill()
+            self._channel.close(patience=KILL_DEADLINE)
+            self._scratch.close()
+
+    def _converse(self, workload: Workload, limit: float, tell: Callable[[str], None]) -> Measurement:
+        conversation = _Ranks(self._channel, workload.devices, tell)
+        measurement: Measurement | None = None
+        failure: Failure | None = None
+        # Only the first rank reports when all have joined.
+        deadline = conversation.asked + START_DEADLINE + (limit if self._rank else 0.0)
+        given = START_DEADLINE
+        while not isinstance(answer := conversation.receive(deadline, given), Failure) and "ended" not in answer:
+            if "ranks" in answer:
+                conversation.joined(answer["ranks"])
+                deadline, given = time.monotonic() + limit, limit
+            elif "failure" in answer:
+                # The first rank to fail knows the reason; the others fail because they lose it.
+                failure = failure or _of_rank(answer, workload.devices)
+                deadline = min(deadline, time.monotonic() + END_DEADLINE)
+            elif "measurement" in answer:
+                measurement = answer["measurement"]
+                deadline = time.monotonic() + END_DEADLINE
+        if measurement is not None:
+            return conversation.timed(measurement)
+        codes: dict[int, int] = {}
+        if not isinstance(answer, Failure):
+            codes = {int(rank): code for rank, code in answer["ended"].items()}
+        elif conversation.code is not None and self._rank is not None:
+            codes = {self._rank: conversation.code}
+        if isinstance(answer, dict) or codes:
+            sentence = "another rank is gone, whose own launcher says why"
+            answer = Failure("crashed", sentence, conversation.stage, conversation.said())
+        if self._rank and codes == {self._rank: 0}:
+            return Measurement(workload)
+        if ended := first_ended(codes):
+            rank, code = ended
+            failure = conversation.died(code, f"rank {rank} of {workload.devices}")
+        return Measurement(workload, failure=failure or answer)
+
+
+class _Ranks(Conversation):
+    """What the ranks of one workload, so many, and their launcher say."""
+
+    def __init__(self, channel: Channel, size: int, tell: Callable[[str], None]) -> None:
+        super().__init__(channel, "the ranks' launcher", tell)
+        self._size = size
+        self._pids: dict[int, int] = {}
+
+    def joined(self, ranks: Sequence[Mapping[str, Any]]) -> None:
+        """Note that all ranks have come, and the processes of those on this host."""
+        here = os.uname().nodename if hasattr(os, "uname") else None
+        self._pids = {rank["rank"]: rank["pid"] for rank in ranks if rank["host"] == here}
+        self.started = time.monotonic()
+
+    def late(self, limit: float) -> Failure:
+        """Describe ranks that have not come, or not answered, within so many seconds."""
+        if self.started is None:
+            sentence = f"not all of the {self._size} ranks were there within {limit:g} s; they were killed"
+            return Failure("timed_out", sentence, self.stage, self.said())
+        said, places, texts = self.said(), [], []
+        for rank, pid in self._pids.items():
+            stacks = self._channel.stacks(pid)
+            places.append(f"rank {rank} {stacks.place or 'did not tell where it was'}")
+            texts.append(f"Rank {rank}:\n{stacks.text}")
+        during = f"during {self.stage}" if self.stage else "before their first stage"
+        sentence = f"no result within the deadline of {limit:g} s; the ranks were killed {during}: {'; '.join(places)}"
+        return Failure("timed_out", sentence, self.stage, "\n".join([said.strip(), *texts]).strip())
+
+
+def first_ended(codes: Mapping[int, int]) -> tuple[int, int] | None:
+    """Number and exit code of the rank that ended first, by itself and without a reason."""
+    # A launcher ends the other ranks by SIGTERM. A killed rank ended before ranks that noticed its death.
+    by_launcher = -signal.SIGTERM if any(code not in (0, -signal.SIGTERM) for code in codes.values()) else 0
+    for rank, code in sorted(codes.items(), key=lambda item: (item[1] > 0, item[0])):
+        if code not in (0, TOLD, LOST, by_launcher):
+            return rank, code
+    return None
+
+
+def _of_rank(message: Mapping[str, Any], size: int) -> Failure:
+    failure = Failure(**message["failure"])
+    if not message["rank"]:
+        return failure
+    return dataclasses.replace(failure, message=f"rank {message['rank']} of {size}: {failure.message}")

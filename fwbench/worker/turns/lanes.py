@@ -1,0 +1,98 @@
+"""Rounds for the lanes of a workload: a fresh process for each lane, which take turns."""
+
+import dataclasses
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fwbench.machine import Machine
+from fwbench.models import Model
+from fwbench.record.lanes import LANES
+from fwbench.record.workload import Workload
+from fwbench.worker.turns.partner import Partner, Seat
+from fwbench.worker.turns.rounds import Rounds
+from fwbench.worker.turns.sides import Side
+from fwbench.worker.turns.taken import Amounts, Taken, gated
+
+# What lanes are compared by: seconds of a synchronised call, and of one among calls back to back; peak memory in bytes.
+METRICS = ("latency", "call", "memory")
+
+# A call of so many seconds is no longer for what others have left in the caches, and lies behind no other.
+_UNMOVED = 0.5
+_SINGLE = {"alone": 1, "together": 0}
+
+
+@dataclass(frozen=True)
+class Round:
+    """The result of a round.
+
+    Attributes:
+        begun: when the round began, in seconds since 1970.
+        values: by lane and metric (`METRICS`) one number a block of turns; of memory, where it is known, one in all.
+        load: the share of the CPUs that others took during the turns.
+        seconds: how long the round took.
+        programs: by lane the digest of its program; empty but in a workload's first round.
+    """
+
+    begun: float
+    values: Mapping[str, Mapping[str, tuple[float, ...]]]
+    load: float
+    seconds: float
+    programs: Mapping[str, str | None] = field(default_factory=dict)
+
+
+class Lanes(Rounds[Round]):
+    """Plays rounds of the lanes of each workload; a workload's own `lane` is empty.
+
+    Args:
+        side: where all of them find fwbench, the user's modules and their interpreters.
+        lanes: names, by workload.
+        models, machine, device, deadline: as `Rounds` has them.
+    """
+
+    # One placing, as rounds are the replicates, and each has new memory. Many short turns: neighbours of a virtual
+    # machine make it slow for tenths of seconds to minutes, and both lanes must meet each slow time.
+    amounts = Amounts(placings=1, blocks=24, turn=0.02, seconds=3.0)
+
+    def __init__(
+        self,
+        side: Side,
+        lanes: Mapping[Workload, Sequence[str]],
+        models: Mapping[str, Model],
+        machine: Machine,
+        device: str,
+        deadline: float,
+    ) -> None:
+        super().__init__(models, machine, device, deadline)
+        self._side = side
+        self._lanes = lanes
+
+    def seats(self, workload: Workload) -> tuple[Seat, ...]:
+        names = self._lanes[workload]
+        return tuple(Seat(name, dataclasses.replace(self._side, title=name), LANES[name]) for name in names)
+
+    def _turn(self, partner: Partner, taken: Taken, placing: int, block: int) -> None:
+        name = partner.seat.name
+        # A lane's last turn says how many calls fill the next; the few calls of the warm-up may have been slow.
+        known = taken.blocks_of("call", name)
+        together = max(taken.rounds - 1, math.ceil(self.amounts.turn / known[-1]) if known else 1)
+        asked = {"alone": max(1, together // 2), "together": together} if taken.latency < _UNMOVED else _SINGLE
+        answer = partner.ask(asked, "latency")
+        for metric in METRICS[:2]:
+            taken.keep(metric, placing, block, name, answer[metric])
+        taken.cpu += answer["cpu"]
+        taken.others += answer["others"]
+
+    def _result(self, taken: Taken, seconds: float) -> Round:
+        for name, memory in taken.memory.items():
+            if peak := gated(memory, self._device).get("peak_memory"):
+                taken.keep("memory", 0, 0, name, peak)
+        values = {
+            name: {metric: blocks for metric in METRICS if (blocks := taken.blocks_of(metric, name))}
+            for name in taken.described
+        }
+        programs = {
+            name: (told["program"] or {}).get("digest") for name, told in taken.described.items() if "program" in told
+        }
+        return Round(time.time() - seconds, values, taken.others / taken.cpu, seconds, programs)

@@ -1,0 +1,136 @@
+"""Pairs of processes, one of base and one of head: the rounds of a duet.
+
+A turn counts by its fastest call, as base and head differ by less than the calls of either do.
+"""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+
+from fwbench.compare.duet import Fault, Pair
+from fwbench.machine import Machine
+from fwbench.models import Model
+from fwbench.models.importing import split
+from fwbench.record.lanes import LANES, Lane
+from fwbench.record.workload import Workload
+from fwbench.worker.client.fallback import Flags, again, milder, stated
+from fwbench.worker.client.starting import environment
+from fwbench.worker.memory import advised, unfitting
+from fwbench.worker.turns.partner import Partner, Seat, SideError
+from fwbench.worker.turns.rounds import ENVIRONMENT, PADDINGS, Rounds
+from fwbench.worker.turns.sides import Side
+from fwbench.worker.turns.taken import SLOW, Amounts, Taken
+
+
+class Pairs(Rounds[Pair]):
+    """Plays pairs of a base and a head.
+
+    Args:
+        fit_batch: whether a batch that does not fit into memory is halved until it does.
+        models, machine, device, deadline, planted, seed: as `Rounds` has them.
+    """
+
+    amounts = Amounts(placings=4, blocks=4, turn=0.010, seconds=8.0)
+
+    def __init__(
+        self,
+        base: Side,
+        head: Side,
+        models: Mapping[str, Model],
+        machine: Machine,
+        device: str,
+        deadline: float,
+        planted: Mapping[Workload, float] | None = None,
+        seed: int | None = None,
+        *,
+        fit_batch: bool = False,
+    ) -> None:
+        super().__init__(models, machine, device, deadline, planted, seed)
+        self._sides = (base, head)
+        self._fit_batch = fit_batch
+        # The fallback flags of each lane that base and head both know.
+        self._ladders: dict[str, list[Flags]] = {}
+        # Workloads on which the compilers of both sides failed, with the first such failure.
+        self._flags: dict[Workload, Flags] = {}
+        self._crashes: dict[Workload, str] = {}
+        self._modules: dict[str, list[str]] = {}
+
+    def seats(self, workload: Workload) -> tuple[Seat, ...]:
+        lane, flags = LANES[workload.lane], self._flags.get(workload, ())
+        return tuple(Seat(side.name, side, lane, flags) for side in self._sides)
+
+    def _turn(self, partner: Partner, taken: Taken, placing: int, block: int) -> None:
+        answer = partner.ask({"rounds": taken.rounds}, "rounds")
+        taken.turn(placing, block, partner.seat.name, answer["rounds"][1:], answer["cpu_time"])
+
+    def _result(self, taken: Taken, seconds: float) -> Pair:
+        return taken.pair(self._device, seconds)
+
+    def _play(self, workload: Workload, partners: Mapping[str, Partner]) -> Taken:
+        taken = super()._play(workload, partners)
+        if flags := self._flags.get(workload, ()):
+            taken.flags = stated(flags)
+            for described in taken.described.values():
+                described["after_crash"] = f"{self._crashes[workload]}, so {again(flags)}"
+        return taken
+
+    def _failed(self, workload: Workload, error: SideError) -> Fault | None:
+        """Choose flags or a batch with which both sides may succeed, so that the round is played again.
+
+        Where the compilers of both sides fail on a GPU, both get ever more of the lane's fallback flags, in this and
+        all later pairs of the workload. Where that of one side fails, it is that side's fault. Where either side runs
+        out of memory and the batch may be halved, both get the smaller one from then on.
+        """
+        if self._retreat(LANES[workload.lane], workload, error) or self._shrink(workload, error):
+            return None
+        return self._advised(workload, error.fault)
+
+    def _retreat(self, lane: Lane, workload: Workload, error: SideError) -> bool:
+        """Take more fallback flags for the workload from now on; return whether there are any."""
+        if self._device != "gpu" or not error.shared:
+            return False
+        more = [flags for flags in self._ladder(lane) if len(flags) > len(self._flags.get(workload, ()))]
+        if more:
+            self._crashes.setdefault(workload, error.fault.failure.message)
+            self._flags[workload] = more[0]
+        return bool(more)
+
+    def _ladder(self, lane: Lane) -> list[Flags]:
+        if lane.name not in self._ladders:
+            variables = environment(os.environ, self._machine.threads, self._device, lane)
+            base, head = (list(milder(lane, side.interpreter(lane.framework), variables)) for side in self._sides)
+            self._ladders[lane.name] = [flags for flags in head if flags in base]
+        return self._ladders[lane.name]
+
+    def _shrink(self, workload: Workload, error: SideError) -> bool:
+        """Take a smaller batch for the workload from now on; return whether there is one."""
+        played = workload.fitted(self._unfit.get(workload, ()))
+        if not self._fit_batch or error.fault.failure.kind != "out_of_memory" or played.halved() is None:
+            return False
+        self._unfit[workload] = (*self._unfit.get(workload, ()), played.batch_size)
+        return True
+
+    def _advised(self, workload: Workload, fault: Fault) -> Fault:
+        """A side's fault, with the next step if memory ran out."""
+        if fault.failure.kind != "out_of_memory":
+            return fault
+        unfit = self._unfit.get(workload, ())
+        tried = (*unfit, workload.fitted(unfit).batch_size)
+        failure = unfitting(fault.failure, tried) if self._fit_batch else advised(fault.failure, workload)
+        return dataclasses.replace(fault, failure=failure)
+
+    def _own(self, name: str) -> list[str]:
+        """The modules named by this model that the user's repository has on either side."""
+        if self._sides[0].tree is None:
+            return []
+        if name not in self._modules:
+            model = self._models[name]
+            paths = [*model.networks.values(), *(model.loss.values() if isinstance(model.loss, dict) else ())]
+            paths += [model.weights] if isinstance(model.weights, str) else []
+            named = dict.fromkeys(split(path)[0] for path in paths)
+            self._modules[name] = [module for module in named if any(side.has(module) for side in self._sides)]
+        return self._modules[name]
+
+
+# What the verdict rests on besides the thresholds and the looks.
+PARAMETERS = (Pairs.amounts, SLOW, PADDINGS, ENVIRONMENT)

@@ -1,0 +1,389 @@
+"""One side of a duet: builds a workload and runs rounds of it on request.
+
+`start` runs this under the interpreter and with the fwbench of its side, so that the same lines measure both sides.
+From the measured fwbench it uses only what builds and steps a program.
+
+    client                            server                  player (one a benchmark)
+      | -- {"workload", "model", ...} -> | -- fork ------------> |
+      | <-- {"built"} ----------------------------------------- |
+      | -- {"place": padding} ---------------------------------> |  the program in fresh memory, warm again
+      | <-- {"placed": latency} -------------------------------- |
+      | -- {"rounds": n} --------------------------------------> |  a turn
+      | <-- {"rounds": [...], "cpu_time"} ---------------------- |
+      | -- {"alone": n, "together": m} ------------------------> |  a turn of calls one by one, and back to back
+      | <-- {"latency", "call", "cpu", "others"} --------------- |
+      | -- {"modules"} ----------------------------------------> |
+      | <-- {"modules"} ---------------------------------------- |  all the user's are this side's
+      | -- {"finish": {"program": whether to add it}} --------> |
+      | <-- {"finished": memory, "program", ...} -------------- | exits
+      | <-- {"exited": status} --------- |
+
+A job holds the `workload`, its `model` and the share of `extra` work; and for the user's modules the `path` to look in,
+the name of this `side`, the `root` of its repository, the user's working `tree` if that is compared with a revision,
+and the names of the repository's `own` modules.
+
+The reason why there is no answer may replace it: {"refused"} (the interpreter cannot import fwbench), {"undriven"}
+(this side's fwbench is too old or too new for these lines), {"unavailable"}, {"unbuildable"} (the model as described),
+{"out_of_memory"}, {"failed"} or {"stray"} (a module of the user's from other files than this side's). Only JSON passes,
+on the pipe that was standard output, each message after an empty line, as a player may have died within a line;
+whatever is printed goes to standard error. At SIGUSR1 the player, or the server if there is none, writes its threads'
+stacks there.
+"""
+
+import contextlib
+import ctypes
+import dataclasses
+import faulthandler
+import functools
+import gc
+import hashlib
+import importlib
+import json
+import os
+import statistics
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+Send = Callable[[dict[str, Any]], None]
+Receive = Callable[[], dict[str, Any] | None]
+
+# This side's fwbench.
+_USED = ("fwbench.frameworks", "fwbench.machine", "fwbench.models", "fwbench.models.weights", "fwbench.record.workload")
+
+# At each placing a program is warm after so much time and three calls, or two once `_LONG` seconds have passed.
+_WARM_SECONDS, _LONG = 0.05, 1.0
+_WARM_CALLS = (3, 2)
+
+# Seconds for another lane's threads to stop spinning after its turn: at first they wait for work busily.
+_SPUN = 0.005
+
+# Seconds for threads of the program to free what a call has held, before the heap is trimmed.
+_GIVEN_BACK = 0.05
+
+# A unit of extra work is timed in so many repeats of so many units; the fastest repeat counts.
+_UNITS = 100
+
+
+def serve(config: dict[str, Any]) -> None:
+    """Answer jobs until standard input closes.
+
+    Args:
+        config: `lane` to run, `cpus` to be pinned to, `fork`: whether to fork for each job, `scratch`: a folder for
+            temporary files of these jobs alone.
+    """
+    # Loaded by `start`: this side's fwbench may have no such modules, or others.
+    lifetime, pipes = sys.modules["fwbench_lifetime"], sys.modules["fwbench_pipes"].Pipes()
+    lifetime.end_if_closed(pipes.incoming)
+    faulthandler.enable()
+    if config["cpus"] and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, config["cpus"])
+    try:
+        for module in _USED:
+            importlib.import_module(module)
+    except ImportError as error:
+        ours = (error.name or "").partition(".")[0] == "fwbench"
+        pipes.send(
+            {"undriven": str(error)} if ours else {"refused": f"its interpreter cannot import fwbench ({error})"}
+        )
+        return
+    from fwbench import frameworks
+
+    # A base may be too old for the lane, or lack its framework.
+    with contextlib.suppress(Exception):
+        frameworks.load(config["lane"]["adapter"]).preload(config["lane"]["name"])
+    gc.collect()
+    gc.freeze()
+    keeper = lifetime.Keeper(pipes.incoming, config["scratch"]) if config["fork"] else None
+    pipes.send({"ready": sys.version.split()[0]})
+    while (job := pipes.receive()) is not None:
+        play = functools.partial(_play, config["lane"], job, pipes.send, pipes.receive)
+        if keeper is None:
+            lifetime.end_when_closed(pipes.incoming)
+            play()
+            return
+        pipes.send({"exited": keeper.run(play)})
+
+
+def _play(lane: dict[str, Any], job: dict[str, Any], send: Send, receive: Receive) -> None:
+    # The user's modules lie in their own project.
+    sys.path[:0] = job["path"]
+    player, answer = _build(lane, job)
+    send(_stray(job) or answer)
+    if player is None:
+        return
+    try:
+        _take_turns(player, job, send, receive)
+    except Exception as error:
+        send(_fault(error, player.framework))
+
+
+def _build(lane: dict[str, Any], job: dict[str, Any]) -> tuple["Player | None", dict[str, Any]]:
+    """Build the player if possible; return it with the answer."""
+    from fwbench import frameworks
+
+    framework = None
+    try:
+        framework = frameworks.load(lane["adapter"])
+    except ImportError as error:
+        return None, {"unavailable": f"{lane['name']} cannot be imported ({error})"}
+    except Exception as error:
+        return None, _fault(error, framework)
+    try:
+        player = Player(framework, job["workload"], job["model"], job["extra"])
+    except Exception as error:
+        return None, _fault(error, framework)
+    if player.reason:
+        return None, {"unavailable": player.reason}
+    return player, {"built": player.described(lane["distributions"])}
+
+
+def _take_turns(player: "Player", job: dict[str, Any], send: Send, receive: Receive) -> None:
+    message = receive()
+    while message is not None:
+        player.place(message["place"])
+        with player.program.session():
+            send({"placed": player.warm_up()})
+            while (message := receive()) is not None and not message.keys() & {"place", "finish"}:
+                if "rounds" in message:
+                    send(player.turn(message["rounds"]))
+                elif "alone" in message:
+                    send(player.alone_and_together(message["alone"], message["together"]))
+                else:
+                    send(_stray(job) or {"modules": "own"})
+            if message is not None and "finish" in message:
+                finished: dict[str, Any] = {"finished": player.memory()}
+                if message["finish"]["program"]:
+                    finished["program"] = player.fingerprint()
+                    finished |= {"settings": dict(player.program.settings), "sources": _sources(job["root"])}
+                send(finished)
+                return
+
+
+def _fault(error: Exception, framework: Any) -> dict[str, Any]:
+    """The answer to send for this exception."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    sentence = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:300]}"
+    detail = traceback.format_exc()
+    if isinstance(error, (ImportError, TypeError, AttributeError)) and frames[-1][0].f_globals is globals():
+        # An error that a call or a look-up in this module raised.
+        return {"undriven": sentence, "detail": detail}
+    if isinstance(error, importlib.import_module("fwbench.models").ModelError):
+        return {"unbuildable": str(error), "detail": detail}
+    # An older side cannot report what its framework says, or whether its compiler failed.
+    sentence = getattr(framework, "said", lambda error: sentence)(error)
+    if framework is not None and framework.is_out_of_memory(error):
+        asked = getattr(sys.modules.get("fwbench.frameworks.faults"), "memory_asked", lambda error: None)
+        return {"out_of_memory": sentence, "asked": asked(error), "detail": detail}
+    compilers = getattr(framework, "is_compilers_fault", lambda error: False)(error)
+    return {"failed": sentence, "detail": detail, "compiler": compilers}
+
+
+def _stray(job: dict[str, Any]) -> dict[str, Any]:
+    """Name and file of a user's module that is not from this side's files; empty if there is none.
+
+    An installed package, editable or not, would be the same on both sides, so that no change in it would be seen.
+    """
+    tree = job["tree"]
+    if tree is None:
+        return {}
+    # Virtual environments in the working tree do not belong to it.
+    environments = tuple(
+        folder + os.sep
+        for folder in map(os.path.realpath, (sys.prefix, sys.base_prefix))
+        if folder.startswith(tree + os.sep)
+    )
+    resolved = functools.cache(os.path.realpath)
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        # A module made at run time may name anything as its file, as torch.ops does.
+        if not isinstance(file, str) or not os.path.isabs(file) or file.startswith(job["root"] + os.sep):
+            continue
+        # `start` has decided which fwbench this is.
+        if name.partition(".")[0] in ("fwbench", "fwbench_lifetime", "fwbench_pipes", "__main__", "__mp_main__"):
+            continue
+        folder = resolved(os.path.dirname(file)) + os.sep
+        in_tree = folder.startswith(tree + os.sep) and not folder.startswith(environments)
+        in_tree = in_tree and not {"site-packages", "dist-packages"}.intersection(Path(folder).parts)
+        # The working tree is head's, and head's code may have resolved the link to it.
+        if (in_tree and job["side"] == "base") or (name in job["own"] and not in_tree):
+            return {"stray": [name, file]}
+    return {}
+
+
+def _sources(root: str) -> str:
+    """SHA-256 of the modules that came from this side's repository, by their paths in it."""
+    files = {str(getattr(module, "__file__", None)) for module in list(sys.modules.values())}
+    # A virtual environment may lie in the repository, but does not belong to it.
+    installed = (sys.prefix + os.sep, sys.base_prefix + os.sep)
+    digest = hashlib.sha256()
+    for file in sorted(file for file in files if file.startswith(root + os.sep) and not file.startswith(installed)):
+        with contextlib.suppress(OSError):
+            digest.update(f"{file.removeprefix(root)}\n".encode() + Path(file).read_bytes())
+    return digest.hexdigest()
+
+
+class Player:
+    """A workload's program.
+
+    Args:
+        framework: of this side.
+        fields: of the workload.
+        model: as JSON.
+        extra: a share of a step's latency to be spent on real work besides: a slowdown that is planted.
+
+    Attributes:
+        framework: as above.
+        reason: why it cannot run here; then there is no program.
+    """
+
+    def __init__(self, framework: Any, fields: dict[str, Any], model: dict[str, Any], extra: float) -> None:
+        from fwbench.models import Model
+        from fwbench.models.weights import canonical
+        from fwbench.record.workload import Workload
+
+        self.framework = framework
+        described, workload = Model.from_json(model), Workload.from_json(fields)
+        self.reason: str | None = framework.unavailable(workload, described)
+        if self.reason:
+            return
+        shapes = framework.weight_shapes(described, described.sizes(workload.axes))
+        weights = canonical(workload.weights, described, shapes, workload.seed)
+        self.program = framework.build(workload, described, weights)
+        del weights
+        with self.program.session():
+            self.program.compile()
+        self._extra = extra
+        self._units = 0
+        self._padding: list[bytes] = []
+
+    def described(self, distributions: list[str]) -> dict[str, Any]:
+        """How this side runs, for readers: settings, and versions of the lane's distributions."""
+        from fwbench.machine import versions
+
+        return {"settings": dict(self.program.settings), "versions": versions((*distributions, "numpy"))}
+
+    def place(self, padding: list[int]) -> None:
+        """Place the program in fresh memory, behind blocks of these many bytes."""
+        self._padding = [bytes(size) for size in padding]
+        self.program.relocate()
+        gc.collect()
+
+    def warm_up(self) -> float:
+        """Run until the program is warm.
+
+        Returns:
+            The latency of its fastest call in seconds.
+        """
+        self._units = 0
+        begun = time.perf_counter()
+        calls: list[float] = []
+        while (passed := time.perf_counter() - begun) < _WARM_SECONDS or len(calls) < _WARM_CALLS[passed > _LONG]:
+            calls.append(next(self._timed(1)))
+        if self._extra:
+            unit = min(_time_of_units() for _ in range(_UNITS))
+            self._units = max(1, round(self._extra * min(calls) / unit))
+        return min(calls)
+
+    def turn(self, rounds: int) -> dict[str, Any]:
+        """Run so many rounds; the first one only refills the caches after the other side.
+
+        Returns:
+            `rounds`: seconds of each; `cpu_time`: mean CPU seconds of those after the first, of all threads.
+        """
+        timed = self._timed(rounds)
+        first = next(timed)
+        begun = time.process_time()
+        later = list(timed)
+        cpu_time = (time.process_time() - begun) / len(later)
+        return {"rounds": [first, *later], "cpu_time": cpu_time}
+
+    def alone_and_together(self, alone: int, together: int) -> dict[str, float]:
+        """Time calls that each wait for their end, and calls back to back with one wait after the last.
+
+        Args:
+            alone: how many wait each, after a call that pays for what others left in the caches.
+            together: how many are back to back; 0: no call precedes those that wait, and their time stands for both.
+
+        Returns:
+            `latency`: median seconds of those that wait; `call`: seconds of one back to back; `cpu`: CPU seconds
+            available meanwhile; `others`: those that other processes took.
+        """
+        from fwbench.machine.load import OtherLoad
+
+        time.sleep(_SPUN)
+        list(self._timed(1 if together else 0))
+        load = OtherLoad()
+        latency = call = statistics.median(self._timed(alone))
+        if together:
+            start = time.perf_counter()
+            for _ in range(together):
+                self.program.step()
+                for _ in range(self._units):
+                    _unit()
+            self.program.wait()
+            call = (time.perf_counter() - start) / together
+        there, others = load.taken()
+        return {"latency": latency, "call": call, "cpu": there, "others": others}
+
+    def memory(self) -> dict[str, float]:
+        """Peaks in bytes by metric, without those that this machine cannot report."""
+        time.sleep(_GIVEN_BACK)
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL("libc.so.6").malloc_trim(0)
+        with contextlib.suppress(OSError):
+            # 5 resets the peak resident set size (Linux, proc_pid_clear_refs(5)).
+            Path("/proc/self/clear_refs").write_text("5")
+        self.program.reset_peak_memory()
+        before, in_use = self.program.peak_memory().value, self.program.memory_in_use().value
+        next(self._timed(1))
+        peak = self.program.peak_memory().value
+        found = {
+            "program_memory": self.program.program_memory().value,
+            # A peak from before the step hides the step's own.
+            "device_peak_memory": None if peak == before != in_use else peak,
+        }
+        with contextlib.suppress(OSError):
+            for line in Path("/proc/self/status").read_text().splitlines():
+                if line.startswith("VmHWM:"):
+                    found["host_peak_memory"] = float(line.split()[1]) * 1024
+        return {name: value for name, value in found.items() if value is not None}
+
+    def fingerprint(self) -> dict[str, Any] | None:
+        """The program's fingerprint; None if this side's fwbench cannot make it."""
+        try:
+            return dataclasses.asdict(self.program.fingerprint())
+        except Exception:
+            return None
+
+    def _timed(self, rounds: int) -> Iterator[float]:
+        step, wait, units, clock = self.program.step, self.program.wait, self._units, time.perf_counter
+        for _ in range(rounds):
+            start = clock()
+            step()
+            wait()
+            for _ in range(units):
+                _unit()
+            yield clock() - start
+
+
+def _unit() -> None:
+    """Work for about a microsecond."""
+    sum(range(30))
+
+
+def _time_of_units() -> float:
+    start = time.perf_counter()
+    for _ in range(_UNITS):
+        _unit()
+    return (time.perf_counter() - start) / _UNITS
+
+
+if __name__ == "__main__":
+    serve(json.loads(sys.argv[1]))
+    sys.stderr.flush()
+    # Skip the interpreter's tear-down: a framework's takes long, and the client would wait for it.
+    os._exit(0)

@@ -1,0 +1,242 @@
+"""Rounds of processes that are alive together and take turns.
+
+A round runs a fresh process of each seat on the same CPUs. All place the program in fresh memory, once or several
+times; after each placing they take turns in blocks A B C C B A, reversed after every other placing. For each metric
+a turn yields one number, a block the difference of two seats' mean logarithms, and a round the median over its blocks:
+the replicate by which `fwbench.compare.statistics` decides.
+
+Duets are from Bulej et al. (ICPE 2020, "Duet benchmarking: improving measurement accuracy in the cloud"); repeating
+where the variance is, from Kalibera and Jones (ISMM 2013, "Rigorous benchmarking in reasonable time").
+"""
+
+import contextlib
+import dataclasses
+import random
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, Generic, TypeVar
+
+from fwbench.compare.duet import Fault
+from fwbench.machine import Machine
+from fwbench.models import Model
+from fwbench.models.project import complete
+from fwbench.record.measurement import FALLBACK
+from fwbench.record.workload import Workload
+from fwbench.worker.client.fallback import stated
+from fwbench.worker.turns.partner import Partner, Seat, SideError
+from fwbench.worker.turns.taken import Amounts, Taken
+
+# Most bytes of each block of random size before a program, and most characters added to the environment.
+PADDINGS = (1 << 18, 1 << 14, 1 << 10)
+ENVIRONMENT = 4096
+
+Played = TypeVar("Played")
+
+
+class Rounds(ABC, Generic[Played]):
+    """Plays rounds: a fresh process of each seat, alive together, which take turns.
+
+    Args:
+        models: by name.
+        machine: gives the CPUs and the thread count, the same for all.
+        deadline: seconds after which a process that does not answer has failed.
+        planted: shares by which a workload is slowed down on purpose, by real work; not at the seat `base`.
+        seed: for all random draws.
+
+    Attributes:
+        amounts: of a round.
+    """
+
+    amounts: Amounts
+
+    def __init__(
+        self,
+        models: Mapping[str, Model],
+        machine: Machine,
+        device: str,
+        deadline: float,
+        planted: Mapping[Workload, float] | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self._models = models
+        self._machine = machine
+        self._device = device
+        self._deadline = deadline
+        self._planted = planted or {}
+        self._random = random.Random(seed)
+        self._fingerprinted: set[Workload] = set()
+        # The batch sizes of each workload that did not fit into memory.
+        self._unfit: dict[Workload, tuple[int, ...]] = {}
+
+    @abstractmethod
+    def seats(self, workload: Workload) -> tuple[Seat, ...]:
+        """Who takes turns at a workload."""
+
+    @abstractmethod
+    def _turn(self, partner: Partner, taken: Taken, placing: int, block: int) -> None:
+        """Let a partner take a turn, and keep its result."""
+
+    @abstractmethod
+    def _result(self, taken: Taken, seconds: float) -> Played:
+        """The result of a round.
+
+        Args:
+            seconds: how long the round took.
+        """
+
+    def _failed(self, workload: Workload, error: SideError) -> Fault | None:
+        """The result of a failed round; None if the round is played again in another way."""
+        return error.fault
+
+    def _own(self, model: str) -> list[str]:
+        """The modules that must come from the seat's own side."""
+        return []
+
+    def play(
+        self, workloads: Sequence[Workload], arrived: Callable[[Workload, Played | Fault], None] = lambda *_: None
+    ) -> dict[Workload, Played | Fault]:
+        """Play a fresh round of each workload; workloads with the same seats share servers, which fork their processes.
+
+        Args:
+            arrived: called with each result as soon as it is there.
+        """
+        shuffled = self._random.sample(workloads, len(workloads))
+        played: dict[Workload, Played | Fault] = {}
+        while left := [workload for workload in shuffled if workload not in played]:
+            seats = self.seats(left[0])
+            self._share(seats, [each for each in left if self.seats(each) == seats], played, arrived)
+        return played
+
+    def _share(
+        self,
+        seats: Sequence[Seat],
+        pending: list[Workload],
+        played: dict[Workload, Played | Fault],
+        arrived: Callable[[Workload, Played | Fault], None],
+    ) -> None:
+        """Play rounds of the pending workloads from fresh servers, until a process fails or all are done."""
+        begun = time.monotonic()
+        workload = pending[0]
+        try:
+            with ExitStack() as stack:
+                partners = self._partners(seats, stack)
+                share = (time.monotonic() - begun) / len(pending)
+                while pending:
+                    workload = pending.pop(0)
+                    begun = time.monotonic()
+                    taken = self._play(workload, partners)
+                    result = played[workload] = self._result(taken, share + time.monotonic() - begun)
+                    arrived(workload, result)
+        except SideError as error:
+            if workload in pending:
+                # A server has not started, and never will.
+                for each in pending:
+                    played[each] = error.fault
+                    arrived(each, error.fault)
+                pending.clear()
+            elif fault := self._failed(workload, error):
+                played[workload] = fault
+                arrived(workload, fault)
+            else:
+                # The batch or the flags have changed, so the program has not been described yet.
+                self._fingerprinted.discard(workload)
+
+    def _partners(self, seats: Sequence[Seat], stack: ExitStack) -> dict[str, Partner]:
+        noise = {
+            "PYTHONHASHSEED": str(self._random.randrange(1 << 32)),
+            "FWBENCH_PADDING": "x" * self._random.randrange(ENVIRONMENT),
+        }
+        partners = {
+            seat.name: stack.enter_context(
+                contextlib.closing(Partner(seat, self._machine, self._device, self._deadline, noise))
+            )
+            for seat in self._random.sample(seats, len(seats))
+        }
+        _all(partners, lambda partner: partner.await_ready())
+        return partners
+
+    def _play(self, workload: Workload, partners: Mapping[str, Partner]) -> Taken:
+        unfit = self._unfit.get(workload, ())
+        jobs = {}
+        for name, partner in partners.items():
+            side, played = partner.side, dataclasses.replace(workload, lane=partner.seat.lane.name)
+            jobs[name] = {
+                "workload": _fields(played.fitted(unfit)),
+                "model": complete(self._models[workload.model]).to_json(),
+                "path": [str(folder) for folder in side.path],
+                "side": side.name,
+                "root": str(side.root),
+                "tree": str(side.tree) if side.tree else None,
+                "own": self._own(workload.model),
+                "extra": self._planted.get(played, 0.0) if name != "base" else 0.0,
+            }
+        taken = Taken(self.amounts, self._ask(partners, jobs, "built"), unfit)
+        order = self._random.sample(sorted(partners), len(partners))
+        for placing in range(self.amounts.placings):
+            self._place(partners, taken, placing, order if placing % 2 == 0 else order[::-1])
+        # Checked again, as a call may have imported a module.
+        _all(partners, lambda partner: partner.ask({"modules": None}, "modules"))
+        first = workload not in self._fingerprinted
+        for name, partner in partners.items():
+            finished = partner.ask({"finish": {"program": first}}, "finished")
+            taken.memory[name] = finished["finished"]
+            if first:
+                taken.described[name] |= {of: finished[of] for of in ("program", "settings", "sources")}
+            if flags := partner.seat.flags:
+                taken.described[name]["settings"][FALLBACK] = stated(flags)
+            partner.receive("exited")
+        self._fingerprinted.add(workload)
+        return taken
+
+    def _place(self, partners: Mapping[str, Partner], taken: Taken, placing: int, order: Sequence[str]) -> None:
+        paddings = {name: {"place": [self._random.randrange(size) for size in PADDINGS]} for name in partners}
+        latencies = self._ask(partners, paddings, "placed")
+        if not placing:
+            taken.plan(max(latencies.values()), len(partners))
+        for block in range(taken.blocks):
+            for name in (*order, *reversed(order)):
+                self._turn(partners[name], taken, placing, block)
+
+    def _ask(self, partners: Mapping[str, Partner], messages: Mapping[str, Any], answer: str) -> dict[str, Any]:
+        """Ask all partners for this; on a GPU one after another in random order.
+
+        Compilers and libraries choose a GPU's kernels by timing them, and another process would disturb that.
+        """
+        shuffled = {name: partners[name] for name in self._random.sample(sorted(partners), len(partners))}
+        if self._device == "gpu":
+            return _all(shuffled, lambda partner: partner.ask(messages[partner.seat.name], answer)[answer])
+        for name, partner in shuffled.items():
+            partner.send(messages[name])
+        return _all(shuffled, lambda partner: partner.receive(answer)[answer])
+
+
+def _all(partners: Mapping[str, Partner], ask: Callable[[Partner], Any]) -> dict[str, Any]:
+    """The answers of all partners, asked in the given order.
+
+    Raises:
+        SideError: a partner has no answer; if neither side of a pair has one, the error is head's.
+    """
+    answers: dict[str, Any] = {}
+    errors: dict[str, SideError] = {}
+    for name, partner in partners.items():
+        try:
+            answers[name] = ask(partner)
+        except SideError as error:
+            errors[name] = error
+    if not errors:
+        return answers
+    told = errors.get("head") or next(iter(errors.values()))
+    told.shared = len(errors) == len(partners) and all(each.compilers for each in errors.values())
+    if told.lacking and "base" in answers:
+        # Base could do it, so head has lost something.
+        told.fault = dataclasses.replace(told.fault, lost=True)
+    raise told
+
+
+def _fields(workload: Workload) -> dict[str, Any]:
+    """The workload's fields that differ from the defaults: an older base need not know the others."""
+    fields, defaults = workload.to_json(), Workload(workload.lane, workload.model).to_json()
+    required = ("lane", "model")
+    return {name: value for name, value in fields.items() if name in required or value != defaults[name]}

@@ -1,0 +1,167 @@
+"""The two sides of a duet: a revision or an environment as base, and the working tree as head."""
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fwbench.errors import UserError
+from fwbench.git import text as git
+from fwbench.models.project import Project
+from fwbench.worker.client.scratch import Scratch
+from fwbench.worker.client.starting import PACKAGE
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a duet.
+
+    A file that both sides have has a path of the same length on both, as a path's length moves what lies behind it in
+    memory.
+
+    Attributes:
+        name: `base` or `head`.
+        title: for readers: the revision, or the interpreter.
+        package: the folder of its `fwbench`.
+        caches: a folder for compilers' caches.
+        root: the user's repository as this side has it.
+        path: the folders in which this side looks for the user's modules first.
+        python: the interpreter, of all frameworks.
+        pythons: interpreter of a framework's workers, where it has one of its own.
+        tree: the user's working tree, if its modules are compared with those of a revision.
+    """
+
+    name: str
+    title: str
+    package: Path
+    caches: Path
+    root: Path
+    path: Sequence[Path] = ()
+    python: str = sys.executable
+    pythons: Mapping[str, str] = field(default_factory=dict)
+    tree: Path | None = None
+
+    def interpreter(self, framework: str) -> str:
+        """The interpreter of a framework's workers."""
+        return self.pythons.get(framework, self.python)
+
+    def has(self, module: str) -> bool:
+        """Whether this side's repository has a module of this dotted name, in any folder."""
+        path = module.replace(".", "/")
+        files = (f":(glob)**/{path}.py", f":(glob)**/{path}/__init__.py")
+        listed = git(self.root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *files) or ""
+        # Git lists deleted files until the deletion is staged.
+        return any((self.root / file).is_file() for file in listed.split("\0") if file)
+
+
+@dataclass(frozen=True)
+class Against:
+    """The base of a duet.
+
+    Attributes:
+        interpreter, revision: one of the two; the other is None.
+        top: of the user's repository, or the project's root folder if there is none.
+        package: the folder of `fwbench`, from there, where it is part of the repository; None: both sides have the
+            installed one.
+    """
+
+    interpreter: str | None
+    revision: str | None
+    top: Path
+    package: Path | None
+
+
+def find(against: str, folder: Path) -> Against:
+    """Resolve a text. If it could be both, a name is a revision, and a path an interpreter.
+
+    Args:
+        folder: of the user's project.
+
+    Raises:
+        UserError: it is neither, or a revision that lacks the `fwbench` that is part of this repository.
+    """
+    told = git(folder, "rev-parse", "--show-toplevel")
+    top = Path(told) if told else folder.resolve()
+    revision = told and git(folder, "rev-parse", "--verify", f"{against}^{{commit}}")
+    interpreter = shutil.which(against)
+    if interpreter and (not revision or os.path.dirname(against)):
+        return Against(os.path.abspath(interpreter), None, top, _own(top))
+    if not revision:
+        where = f"no revision of {top}" if told else f"{folder} is in no git repository"
+        raise UserError(
+            f"--fwbench-against {against!r} is no interpreter, and {where}: give a revision, or an interpreter's path."
+        )
+    package = _own(top)
+    if package and git(top, "cat-file", "-e", f"{revision}:{package.as_posix()}/__init__.py") is None:
+        raise UserError(
+            f"--fwbench-against {against!r}: fwbench is part of this repository, so each side is measured with its "
+            f"own, and that revision of {top} has none in {package}: give a later one."
+        )
+    return Against(None, revision, top, package)
+
+
+def _own(top: Path) -> Path | None:
+    """The folder of this fwbench in the repository that contains it; None if it is installed."""
+    if not PACKAGE.is_relative_to(top):
+        return None
+    package = PACKAGE.relative_to(top)
+    # A virtual environment may lie in the repository, but does not belong to it.
+    tracked = git(top, "ls-files", "--error-unmatch", f"{package.as_posix()}/__init__.py")
+    return None if tracked is None else package
+
+
+@contextmanager
+def sides(against: str, project: Project, pythons: Mapping[str, str]) -> Iterator[tuple[Side, Side]]:
+    """Base and head, in a folder that is removed at the end.
+
+    Args:
+        against: a git revision of the project, or an interpreter.
+        pythons: interpreter by framework of head, and of base where it is a revision.
+
+    Raises:
+        UserError: there is no such revision or interpreter.
+    """
+    found = find(against, project.root)
+    with Scratch(found.top if found.revision else None) as made:
+        folder = made.path
+
+        def side(name: str, title: str, **fields: Any) -> Side:
+            root = folder / name
+            return Side(
+                name,
+                title,
+                package=root / found.package if found.package else PACKAGE,
+                caches=folder / f"caches-{name}",
+                root=root,
+                path=[_within(root, found.top, entry) for entry in project.path],
+                tree=found.top if found.revision else None,
+                **fields,
+            )
+
+        (folder / "head").symlink_to(found.top, target_is_directory=True)
+        head = side("head", _describe(found.top), pythons=pythons)
+        if found.interpreter:
+            (folder / "base").symlink_to(found.top, target_is_directory=True)
+            yield side("base", against, python=found.interpreter), head
+            return
+        assert found.revision is not None
+        title, checkout = f"{against} ({found.revision[:12]})", str(folder / "base")
+        if git(found.top, "worktree", "add", "--detach", "--force", checkout, found.revision) is None:
+            raise UserError(f"git could not make a worktree of {title} in {folder}: look at its disk's free space.")
+        yield side("base", title, pythons=pythons), head
+
+
+def _within(root: Path, top: Path, folder: Path) -> Path:
+    """The place of a folder on the side with its repository in `root`; a folder outside of the repository is shared."""
+    folder = folder.resolve()
+    return root / folder.relative_to(top) if folder.is_relative_to(top) else folder
+
+
+def _describe(root: Path) -> str:
+    revision = git(root, "rev-parse", "--short=12", "HEAD")
+    changed = "" if not git(root, "status", "--porcelain") else " with uncommitted changes"
+    return f"working tree at {revision}{changed}" if revision else str(root)

@@ -1,0 +1,133 @@
+"""The turns of a round, and the pair that the turns of base and head make."""
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fwbench.compare.duet import Pair
+
+# Rounds of a turn that count: at least two, or one if a call takes longer than these seconds.
+SLOW = 0.1
+# Rounds of a turn that a record stores.
+_KEPT = 20
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """How much is played in a round.
+
+    Attributes:
+        placings: how often the programs are laid into fresh memory.
+        blocks: of turns at a placing, at most.
+        turn: seconds of a turn, at least.
+        seconds: of all turns together, at most: a slow program has fewer blocks.
+    """
+
+    placings: int
+    blocks: int
+    turn: float
+    seconds: float
+
+    def of(self, latency: float, seats: int) -> tuple[int, int]:
+        """The calls in a turn, the first one included, and the blocks in a placing, for calls of so many seconds."""
+        rounds = 1 + max(1 if latency > SLOW else 2, math.ceil(self.turn / latency))
+        block = self.placings * 2 * seats * rounds * latency
+        return rounds, min(self.blocks, max(1, int(self.seconds / block)))
+
+    def turns(self, latency: float, seats: int) -> float:
+        """The seconds that all turns take together."""
+        rounds, blocks = self.of(latency, seats)
+        return self.placings * blocks * 2 * seats * rounds * latency
+
+
+class Taken:
+    """The turns of a round.
+
+    Args:
+        amounts: of the round.
+        described: settings and versions by the seat's name.
+        unfit: batches that did not fit before.
+
+    Attributes:
+        flags: the fallback flags with which all ran.
+        latency: seconds of a call, of the slowest program.
+        rounds, blocks: calls of a turn, the first one included, and blocks of a placing.
+        cpu, others: CPU seconds that there were during the turns of lanes, and those that others took.
+    """
+
+    def __init__(self, amounts: Amounts, described: dict[str, Any], unfit: tuple[int, ...] = ()) -> None:
+        self._amounts = amounts
+        self.described = described
+        self.flags = ""
+        self.cpu = self.others = 0.0
+        self._unfit = unfit
+        self.rounds = self.blocks = 0
+        self.latency = 0.0
+        self.memory: dict[str, Mapping[str, float]] = {}
+        self._kept: dict[str, list[float]] = defaultdict(list)
+        # Logarithms of each turn by metric, placing and block, then by the seat's name.
+        self._turns: dict[tuple[str, int, int], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+
+    def plan(self, latency: float, seats: int) -> None:
+        """Choose the calls in a turn and the blocks in a placing for calls of so many seconds."""
+        self.latency = latency
+        self.rounds, self.blocks = self._amounts.of(latency, seats)
+
+    def turn(self, placing: int, block: int, name: str, rounds: Sequence[float], cpu_time: float) -> None:
+        """Note a turn of the seat of this name: seconds of its rounds, and mean CPU seconds of a round."""
+        self._kept[name].extend(rounds[:_KEPT])
+        for metric, value in (("latency", min(rounds)), ("cpu_time", cpu_time)):
+            self.keep(metric, placing, block, name, value)
+
+    def keep(self, metric: str, placing: int, block: int, name: str, value: float) -> None:
+        """Note a turn's value of a metric."""
+        self._turns[metric, placing, block][name].append(math.log(max(value, 1e-9)))
+
+    def blocks_of(self, metric: str, name: str) -> tuple[float, ...]:
+        """The geometric mean of a seat's turns, by placing and block."""
+        return tuple(
+            math.exp(statistics.mean(seats[name]))
+            for (of, *_), seats in sorted(self._turns.items())
+            if of == metric and name in seats
+        )
+
+    def pair(self, device: str, seconds: float) -> Pair:
+        """The pair that the turns make."""
+        differences = {
+            metric: statistics.median(
+                statistics.mean(sides["head"]) - statistics.mean(sides["base"])
+                for (of, _, _), sides in self._turns.items()
+                if of == metric
+            )
+            for metric in ("latency", "cpu_time")
+        }
+        memory = {name: gated(found, device) for name, found in self.memory.items()}
+        for metric in memory["base"].keys() & memory["head"].keys():
+            differences[metric] = math.log(memory["head"][metric] / memory["base"][metric])
+        values = {name: self._times(name) | found for name, found in memory.items()}
+        return Pair(differences, self._kept, values, self.described, self._drift(), seconds, self.flags, self._unfit)
+
+    def _times(self, name: str) -> dict[str, float]:
+        """The side's median round, and its median turn's CPU time, in seconds."""
+        turns = [side for (of, _, _), sides in self._turns.items() if of == "cpu_time" for side in sides[name]]
+        return {"latency": statistics.median(self._kept[name]), "cpu_time": math.exp(statistics.median(turns))}
+
+    def _drift(self) -> float:
+        def level(placing: int, block: int) -> float:
+            return statistics.mean(value for side in self._turns["latency", placing, block].values() for value in side)
+
+        return statistics.median(
+            level(placing, self.blocks - 1) - level(placing, 0) for placing in range(self._amounts.placings)
+        )
+
+
+def gated(found: Mapping[str, float], device: str) -> dict[str, float]:
+    """A side's memory under the names that the gate uses."""
+    names = {
+        "program_memory": "program_memory",
+        f"{'device' if device == 'gpu' else 'host'}_peak_memory": "peak_memory",
+    }
+    return {name: found[source] for source, name in names.items() if found.get(source)}

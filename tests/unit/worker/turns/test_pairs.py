@@ -1,0 +1,223 @@
+"""Pairs of processes: the turns of a pair, then real processes without a framework."""
+
+import dataclasses
+import itertools
+import math
+import os
+import shutil
+import signal
+import statistics
+import sys
+
+import pytest
+
+from fwbench.compare.criteria import CRITERIA, Threshold
+from fwbench.compare.duet import compare
+from fwbench.errors import UserError
+from fwbench.machine import machine
+from fwbench.models import CATALOG
+from fwbench.record.lanes import LANES
+from fwbench.record.workload import Workload
+from fwbench.worker.client.starting import PACKAGE
+from fwbench.worker.turns import partner
+from fwbench.worker.turns.pairs import Pairs
+from fwbench.worker.turns.sides import Side
+from fwbench.worker.turns.taken import Taken
+from tests.unit.processes import grandchildren
+
+# Which no noise reaches, so that nothing is played again.
+THRESHOLDS = {name: Threshold(1e3) for name, criterion in CRITERIA.items() if criterion.duet}
+BOTH = ("base", "head")
+
+
+def test_a_turn_keeps_its_fastest_round_and_a_pair_its_median_block():
+    """A storm in a few rounds or blocks does not move the pair."""
+    taken = Taken(Pairs.amounts, {})
+    taken.plan(0.001, 2)
+    assert (taken.rounds, taken.blocks) == (11, 4)
+    for placing, block in itertools.product(range(4), range(4)):
+        storm = 10.0 if block == 0 and placing < 3 else 1.0
+        for name, factor in (("base", 1.0), ("head", 1.03), ("head", 1.03), ("base", 1.0)):
+            rounds = [0.005, 0.001 * factor * (storm if name == "head" else 1.0), 0.007]
+            taken.turn(placing, block, name, rounds, 0.002 * factor)
+    taken.memory = {"base": {}, "head": {}}
+    differences = taken.pair("cpu", 1.0).differences
+    assert differences["latency"] == pytest.approx(math.log(1.03))
+    assert differences["cpu_time"] == pytest.approx(math.log(1.03))
+
+
+def test_a_slow_program_has_fewer_rounds_and_blocks():
+    amounts = []
+    for latency in (1e-5, 1e-3, 0.02, 0.2, 2.0):
+        taken = Taken(Pairs.amounts, {})
+        taken.plan(latency, 2)
+        amounts.append((taken.rounds, taken.blocks))
+    assert amounts == [(1001, 4), (11, 4), (3, 4), (2, 1), (2, 1)]
+
+
+@pytest.mark.parametrize(("device", "shared"), [("cpu", True), ("gpu", False)])
+def test_pairs_share_what_is_compiled_on_a_cpu_alone(tmp_path, monkeypatch, device, shared):
+    """On a GPU compilers choose by measuring; no side ever sees the other's choice, or the user's caches."""
+    environments = []
+    monkeypatch.setattr(partner, "Channel", lambda command, variables: environments.append(variables))
+    for lane in ("torch", "jax"):
+        environments.clear()
+        for name in ("base", "head", "base", "head"):
+            side = Side(name, name, tmp_path, tmp_path / f"caches-{name}", tmp_path)
+            partner.Partner(partner.Seat(name, side, LANES[lane]), machine(), device, 60.0, {})
+        for cache in LANES[lane].caches:
+            base, head, again, _ = (variables[cache] for variables in environments)
+            assert base != head
+            assert (base == again) == shared
+            assert base.startswith(str(tmp_path))
+    # A measurement's worker has its cache switched off.
+    assert {variables["JAX_ENABLE_COMPILATION_CACHE"] for variables in environments} == {"true"}
+
+
+FIXED = Workload("noop", "noop", mode="fixed")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and forks")
+
+
+def real(tmp_path, **changes):
+    """Both sides are this revision."""
+    sides = []
+    for name in BOTH:
+        (tmp_path / name).symlink_to(PACKAGE.parent, target_is_directory=True)
+        sides.append(
+            dataclasses.replace(
+                Side(name, name, tmp_path / name / PACKAGE.name, tmp_path, tmp_path / name), **changes.get(name, {})
+            )
+        )
+    return sides
+
+
+@linux
+def test_real_processes_play(tmp_path):
+    found = compare({FIXED: THRESHOLDS}, Pairs(*real(tmp_path), CATALOG, machine(), "cpu", 60.0, seed=0).play)[FIXED]
+    played = [*found.screening, *found.confirmation]
+    assert len(found.screening) >= 3
+    assert {"latency", "cpu_time", "peak_memory"} <= played[0].differences.keys()
+    assert all(1e-5 < seconds < 10 for pair in played for rounds in pair.rounds.values() for seconds in rounds)
+    assert played[0].values["head"]["peak_memory"] > 1 << 20
+    assert found.described["head"]["versions"]["numpy"]
+
+
+@linux
+def test_a_base_without_the_workload_is_new(tmp_path):
+    """An older revision, whose fwbench knows no noop framework."""
+    old = tmp_path / "old"
+    shutil.copytree(PACKAGE, old / "fwbench", ignore=shutil.ignore_patterns("noop"))
+    base, head = real(tmp_path, base={"package": old / "fwbench"})
+    found = compare({FIXED: THRESHOLDS}, Pairs(base, head, CATALOG, machine(), "cpu", 60.0, seed=0).play)[FIXED]
+    assert found.kind == "new"
+    assert "noop" in found.note
+
+
+@linux
+def test_a_killed_side_is_told_by_its_signal(tmp_path, monkeypatch):
+    plan = Taken.plan
+
+    def kill(self, *amounts):
+        os.kill(statistics.median_low(grandchildren(os.getpid())), signal.SIGSEGV)
+        plan(self, *amounts)
+
+    monkeypatch.setattr(Taken, "plan", kill)
+    found = compare({FIXED: THRESHOLDS}, Pairs(*real(tmp_path), CATALOG, machine(), "cpu", 60.0, seed=0).play)[FIXED]
+    assert found.kind in ("incomparable", "failed")
+    assert "SIGSEGV" in found.note
+
+
+@linux
+@pytest.mark.parametrize("name", ["base", "head"])
+def test_memory_that_cannot_hold_both_sides_is_nobodys_fault(tmp_path, name):
+    """Which side runs out first is arbitrary."""
+    small = tmp_path / "small" / "fwbench"
+    shutil.copytree(PACKAGE, small)
+    with (small / "frameworks" / "noop" / "adapter.py").open("a") as adapter:
+        adapter.write("\n\ndef build(*_):\n    raise MemoryError('nothing left')\n\n\nFRAMEWORK.build = build\n")
+    sides = real(tmp_path, **{name: {"package": small}})
+    found = compare({FIXED: THRESHOLDS}, Pairs(*sides, CATALOG, machine(), "cpu", 60.0, seed=0).play)[FIXED]
+    assert (found.kind, found.fault.failure.kind) == ("incomparable", "out_of_memory")
+    assert found.note == f"memory must hold both sides at once; {name}: memory ran out (MemoryError: nothing left)"
+
+
+@linux
+def test_a_side_that_ends_with_bad_alloc_has_run_out_of_memory(tmp_path):
+    """Without an exception that anybody could tell."""
+    small = tmp_path / "small" / "fwbench"
+    shutil.copytree(PACKAGE, small)
+    last = "def build(*_):\n    import os\n    os.write(2, b'std::bad_alloc')\n    os.abort()\n"
+    with (small / "frameworks" / "noop" / "adapter.py").open("a") as adapter:
+        adapter.write(f"\n\n{last}\n\nFRAMEWORK.build = build\n")
+    sides = real(tmp_path, head={"package": small})
+    found = compare({FIXED: THRESHOLDS}, Pairs(*sides, CATALOG, machine(), "cpu", 60.0, seed=0).play)[FIXED]
+    assert (found.kind, found.fault.failure.kind) == ("incomparable", "out_of_memory")
+    assert "memory ran out (the worker was killed by SIGABRT: std::bad_alloc)" in found.note
+
+
+@linux
+@pytest.mark.parametrize(("names", "kind"), [(("base",), "new"), (("head",), "missing"), (BOTH, "unavailable")])
+def test_a_framework_that_is_not_installed(tmp_path, names, kind):
+    package = tmp_path / "without" / "fwbench"
+    shutil.copytree(PACKAGE, package)
+    (package / "frameworks" / "noop" / "__init__.py").write_text("import framework_of_tomorrow\n")
+    sides = real(tmp_path, **{name: {"package": package} for name in names})
+    found = compare({FIXED: THRESHOLDS}, Pairs(*sides, CATALOG, machine(), "cpu", 60.0, seed=0).play)[FIXED]
+    assert found.kind == kind
+    assert "it: noop cannot be imported (No module named 'framework_of_tomorrow')" in found.note
+
+
+@linux
+@pytest.mark.parametrize("moved", ["record/workload.py", "models/weights.py", "machine"])
+def test_a_revision_whose_modules_lie_elsewhere_is_one_sentence(tmp_path, moved):
+    package = tmp_path / "before" / "fwbench"
+    shutil.copytree(PACKAGE, package)
+    (package / moved).rename(package / "moved")
+    base, head = real(tmp_path, base={"package": package, "title": "v1"})
+    with pytest.raises(UserError, match=r"the fwbench of v1 is another than this run's .*compare with a later"):
+        compare({FIXED: THRESHOLDS}, Pairs(base, head, CATALOG, machine(), "cpu", 60.0, seed=0).play)
+
+
+@linux
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        # What it is called with, and what it is asked for.
+        ("frameworks/noop/adapter.py", "def build(self, workload: Workload, model: Model, ", "def build(self, "),
+        ("models/model.py", "def from_json(", "def from_rows("),
+        ("frameworks/contract.py", "def program_memory(", "def size("),
+        ("models/__init__.py", "import Model\n", "import Model as Row\n"),
+    ],
+)
+def test_a_revision_that_is_used_in_another_way_is_one_sentence(tmp_path, file, old, new):
+    package = tmp_path / "before" / "fwbench"
+    shutil.copytree(PACKAGE, package)
+    text = (package / file).read_text()
+    assert old in text
+    (package / file).write_text(text.replace(old, new))
+    base, head = real(tmp_path, base={"package": package, "title": "v1"})
+    with pytest.raises(UserError, match="the fwbench of v1 is another than this run's"):
+        compare({FIXED: THRESHOLDS}, Pairs(base, head, CATALOG, machine(), "cpu", 60.0, seed=0).play)
+
+
+@linux
+@pytest.mark.parametrize(("names", "kind"), [(("base",), "new"), (("head",), "missing"), (BOTH, "unavailable")])
+def test_an_interpreter_that_cannot_be_started(tmp_path, names, kind):
+    """Whichever side is started first."""
+    sides = real(tmp_path, **{name: {"python": "/no/such/python"} for name in names})
+    for seed in range(4):
+        found = compare({FIXED: THRESHOLDS}, Pairs(*sides, CATALOG, machine(), "cpu", 60.0, seed=seed).play)[FIXED]
+        assert found.kind == kind
+        assert "it: /no/such/python cannot be started: No such file" in found.note
+
+
+@linux
+def test_an_interpreter_without_fwbenchs_needs_is_told(tmp_path):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho 'no module named numpy' >&2\nexit 1\n")
+    python.chmod(0o755)
+    base, head = real(tmp_path, base={"python": str(python)})
+    found = compare({FIXED: THRESHOLDS}, Pairs(base, head, CATALOG, machine(), "cpu", 60.0, seed=0).play)[FIXED]
+    assert found.kind == "incomparable"
+    assert "exit code 1" in found.note
+    assert "no module named numpy" in found.fault.failure.detail

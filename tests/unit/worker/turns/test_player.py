@@ -1,0 +1,206 @@
+"""A side's player over fake programs and a fake clock, and its server in a real process."""
+
+import contextlib
+import importlib
+import json
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import fwbench.machine.load  # noqa: F401 (before a test replaces the clock that this module takes as a default)
+from fwbench.models import CATALOG
+from fwbench.record.lanes import LANES
+from fwbench.record.measurement import Metric
+from fwbench.worker.client.channel import Channel
+from fwbench.worker.client.starting import command, configuration, environment
+from fwbench.worker.turns import player as players
+from tests.unit.fakes import FakeClock, FakeFramework, FakeProgram
+
+NOOP = {"lane": "noop", "model": "noop", "mode": "fixed"}
+MODEL = CATALOG["noop"].to_json()
+JOB = {"workload": NOOP, "model": MODEL, "path": [], "side": "base", "root": "/", "tree": None, "own": [], "extra": 0.0}
+CONFIGURATION = configuration(LANES["noop"], [], scratch="of a server that forks")
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """All of a player's time."""
+    clock = FakeClock()
+    monkeypatch.setattr(players.time, "perf_counter", clock)
+    return clock
+
+
+def player(program, extra=0.0):
+    made = players.Player.__new__(players.Player)
+    made.program, made._extra, made._units, made._padding = program, extra, 0, []
+    return made
+
+
+def test_a_program_is_compiled_for_the_context_in_which_it_steps(clock):
+    """PyTorch compiles a model with gradients anew where there are none."""
+    program = FakeProgram(clock)
+
+    @contextlib.contextmanager
+    def session():
+        program.log.append("enter")
+        yield
+        program.log.append("leave")
+
+    program.session = session
+    players.Player(FakeFramework(program), NOOP, MODEL, 0.0)
+    assert program.log == ["enter", "compile", "leave"]
+
+
+def test_rounds_are_synchronised_calls(clock):
+    program = FakeProgram(clock, lambda call: 0.5 + call)
+    assert player(program).turn(4)["rounds"] == [0.5, 1.5, 2.5, 3.5]
+    assert program.log == ["step", "wait"] * 4
+
+
+def test_a_lanes_turn_times_calls_that_wait_and_calls_back_to_back(clock):
+    program = FakeProgram(clock, lambda call: [9.0, 0.5, 0.7, 0.6, 0.1, 0.1, 0.1, 0.5][call])
+    told = player(program).alone_and_together(3, 4)
+    assert (told["latency"], told["call"]) == pytest.approx((0.6, 0.2))
+    assert program.log == ["step", "wait"] * 4 + ["step"] * 4 + ["wait"]
+
+
+def test_a_slow_programs_only_call_stands_for_both_and_none_goes_before_it(clock):
+    program = FakeProgram(clock, 2.0)
+    told = player(program).alone_and_together(1, 0)
+    assert (told["latency"], told["call"], program.calls) == (2.0, 2.0, 1)
+
+
+def test_cpu_time_is_the_mean_without_the_first_round(clock, monkeypatch):
+    program = FakeProgram(clock, lambda call: 9.0 if call == 0 else 1.0)
+    monkeypatch.setattr(players.time, "process_time", lambda: 2 * clock.now)
+    assert player(program).turn(5)["cpu_time"] == 2.0
+
+
+def test_a_placing_moves_the_program_and_warms_it(clock):
+    program = FakeProgram(clock, lambda call: 0.03 if call else 1.0)
+    made = player(program)
+    made.place([100, 10])
+    assert program.log == ["relocate"]
+    assert [len(block) for block in made._padding] == [100, 10]
+    assert made.warm_up() == pytest.approx(0.03)
+    assert program.calls == players._WARM_CALLS[1]
+
+
+@pytest.mark.parametrize("extra", [0.03, 0.10])
+def test_planted_work_is_a_share_of_the_steps_time(clock, monkeypatch, extra):
+    """Whatever a unit of work takes."""
+    monkeypatch.setattr(players, "_unit", lambda: clock.advance(1e-6))
+    made = player(FakeProgram(clock, 0.01), extra)
+    made.warm_up()
+    assert made.turn(3)["rounds"] == pytest.approx([0.01 * (1 + extra)] * 3)
+
+
+def test_planted_work_is_not_part_of_the_time_it_is_a_share_of(clock, monkeypatch):
+    monkeypatch.setattr(players, "_unit", lambda: clock.advance(1e-6))
+    made = player(FakeProgram(clock, 0.01), 0.10)
+    for _ in range(4):
+        made.warm_up()
+    assert made.turn(2)["rounds"] == pytest.approx([0.011] * 2)
+
+
+@pytest.mark.parametrize(("build", "told"), [(100.0, None), (40.0, 50.0)])
+def test_a_peak_from_before_the_step_is_left_out(clock, monkeypatch, build, told):
+    """JAX's allocator cannot forget what the build took."""
+    monkeypatch.setattr(players, "_GIVEN_BACK", 0.0)
+    program = FakeProgram(clock)
+    program.memory_in_use = lambda: Metric(10.0, "an allocator")
+    program.peak_memory = lambda: Metric(max(build, 50.0 * (program.calls > 0)), "an allocator")
+    assert player(program).memory().get("device_peak_memory") == told
+
+
+@pytest.fixture
+def server(tmp_path):
+    config = json.dumps({**CONFIGURATION, "scratch": str(tmp_path)})
+    channel = Channel(command(sys.executable, Path(players.__file__), config), environment({}, 1, "cpu", LANES["noop"]))
+    assert "ready" in channel.receive(time.monotonic() + 60)
+    yield channel
+    channel.close()
+
+
+def ask(channel, message):
+    channel.send(message)
+    return channel.receive(time.monotonic() + 60)
+
+
+def test_a_job_from_its_start_to_its_end(server):
+    for _ in range(2):
+        assert ask(server, JOB)["built"]["versions"]["numpy"]
+        for _ in range(2):
+            assert ask(server, {"place": [1000, 10]})["placed"] > 0
+            assert len(ask(server, {"rounds": 5})["rounds"]) == 5
+            assert len(ask(server, {"rounds": 2})["rounds"]) == 2
+        finished = ask(server, {"finish": {"program": True}})
+        assert finished["finished"]["host_peak_memory"] > 1 << 20
+        assert "no framework" in finished["program"]["absent"]["digest"]
+        assert finished["settings"] == {}
+        assert server.receive(time.monotonic() + 60) == {"exited": 0}
+
+
+def test_a_workload_that_this_side_does_not_know_is_its_words(server):
+    answer = ask(server, JOB | {"workload": {**NOOP, "of_tomorrow": 1}})
+    assert "of_tomorrow" in answer["failed"]
+    assert "Traceback" in answer["detail"]
+    assert "exited" in server.receive(time.monotonic() + 60)
+    # And the server takes another job.
+    assert "built" in ask(server, JOB)
+
+
+def test_what_is_printed_does_not_corrupt_the_messages(tmp_path):
+    """A framework that prints on import and at every step."""
+    package = tmp_path / "fwbench_printing.py"
+    package.write_text("import os, sys\nprint('printed', flush=True)\nos.write(1, b'raw\\n')\n")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import json, sys\n"
+        "from fwbench.worker.turns import player as players\n"
+        "pipes = sys.modules['fwbench_pipes']\n"
+        "claim = pipes.Pipes\n"
+        "def claimed():\n"
+        "    claimed = claim()\n"
+        f"    exec(open({str(package)!r}).read())\n"
+        "    return claimed\n"
+        "pipes.Pipes = claimed\n"
+        "players.serve(json.loads(sys.argv[1]))\n"
+    )
+    config = json.dumps({**CONFIGURATION, "fork": False})
+    server = command(sys.executable, script, config)
+    with contextlib.closing(Channel(server, environment({}, 1, "cpu", LANES["noop"]))) as channel:
+        assert "ready" in channel.receive(time.monotonic() + 60)
+        assert "built" in ask(channel, JOB)
+        assert "printed" in channel.said()
+        assert "raw" in channel.said()
+
+
+def test_what_starts_a_process_is_no_module_of_the_users(tmp_path, monkeypatch):
+    """In fwbench's own repository head's `start.py` starts base's processes, too, some as `__mp_main__`,
+    and loads what lies beside it."""
+    job = JOB | {"tree": str(tmp_path), "root": str(tmp_path / "base")}
+    module = type(sys)("theirs")
+    module.__file__ = str(tmp_path / "fwbench" / "worker" / "process" / "start.py")
+    for name in ("__mp_main__", "fwbench_lifetime", "fwbench_pipes"):
+        monkeypatch.setitem(sys.modules, name, module)
+    assert players._stray(job) == {}
+    monkeypatch.setitem(sys.modules, "theirs", module)
+    assert players._stray(job) == {"stray": ["theirs", module.__file__]}
+
+
+def test_the_digest_of_a_sides_sources_is_of_its_own_imported_modules(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    digests = []
+    for text in ("x = 1", "x = 2", "x = 1"):
+        (tmp_path / "a_model_of_mine.py").write_text(text)
+        monkeypatch.delitem(sys.modules, "a_model_of_mine", raising=False)
+        importlib.import_module("a_model_of_mine")
+        digests.append(players._sources(str(tmp_path)))
+    (tmp_path / "of_nobody.py").write_text("x = 1")
+    assert digests[0] != digests[1]
+    assert digests[0] == digests[2] == players._sources(str(tmp_path))
+    assert players._sources(str(tmp_path / "elsewhere")) not in digests
+    monkeypatch.delitem(sys.modules, "a_model_of_mine")
