@@ -1,0 +1,212 @@
+"""The lanes for deployment on this machine: what a run says of nine models, and each lane beside a plain call of it.
+
+    python docs/evidence/deployment.py            writes deployment.md (about 25 minutes on two cores)
+    python docs/evidence/deployment.py --by-hand  measures the second table alone
+
+The nine are the suite's six and the three of docs/your-model.md: a network of images, one of tokens with two inputs,
+and a function without weights. The plain call is what each runtime's own documentation shows, on the files that the
+lane has exported, with the lane's number of threads and no other setting. Both run by turns in one process, each turn
+30 calls or half a second; the median of the turns counts.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import fwbench
+from fwbench.machine import machine
+from fwbench.models import CATALOG
+from fwbench.record.lanes import EXPORTS, LANES
+from fwbench.record.workload import Workload
+from fwbench.worker.client.starting import environment
+
+HERE = Path(__file__).resolve().parent
+PAGE = HERE / "deployment.md"
+DERIVED = ("onnxruntime", "openvino", "torch-aoti")
+MODELS = tuple(name for name, model in CATALOG.items() if model.networks)
+MINUTES = 15
+TURNS, CALLS, SECONDS = 15, 30, 0.5
+
+BERT = """
+from transformers import BertConfig, BertForSequenceClassification
+
+def build():
+    config = BertConfig(vocab_size=1000, hidden_size=128, num_hidden_layers=2, num_attention_heads=4,
+                        intermediate_size=256, max_position_embeddings=128, num_labels=5)
+    return BertForSequenceClassification(config)
+"""
+SPEED = """
+import fwbench
+
+tinynext = fwbench.Model("tinynext", torch="mine.torch_net:TinyNext", jax="mine.jax_net:TinyNext",
+                         inputs=fwbench.image(32, 32, 3))
+bert = fwbench.Model("tiny-bert", torch="mine.bert:build", axes={"length": 128}, output="logits", inputs={
+    "input_ids": fwbench.tokens("length", vocabulary=1000),
+    "attention_mask": fwbench.ones("length", dtype="int32"),
+})
+attention = fwbench.Model("attention", torch="mine.attention:in_torch", jax="mine.attention:in_jax",
+                          axes={"length": 64}, tolerance={"output": 1e-6},
+                          inputs={name: fwbench.normal("length", 4, 16) for name in ("query", "key", "value")})
+
+
+@fwbench.benchmark(MODELS, tinynext, bert, attention, modes=["inference"], batch_sizes=[1],
+                   lanes=["torch", "jax", LANES])
+def test_speed(fwbench_measure):
+    fwbench_measure()
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--by-hand", action="store_true")
+    parser.add_argument("--lane", help="in the environment of a lane's worker: print its ratios as JSON")
+    options = parser.parse_args()
+    if options.lane:
+        print(json.dumps(ratios(options.lane)))
+        return
+    run = None if options.by_hand else measured()
+    hand = by_hand()
+    if run is None:
+        print(hand)
+    else:
+        PAGE.write_text(page(run, hand))
+
+
+def measured() -> str:
+    """The tables that a run ends with."""
+    with tempfile.TemporaryDirectory() as folder:
+        project = Path(folder)
+        (project / "mine").mkdir()
+        for name, text in described().items():
+            (project / "mine" / name).write_text(text)
+        (project / "mine" / "bert.py").write_text(BERT)
+        speed = SPEED.replace("MODELS", ", ".join(map(repr, MODELS))).replace("LANES", ", ".join(map(repr, DERIVED)))
+        (project / "test_speed.py").write_text(speed)
+        (project / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
+        command = [sys.executable, "-m", "pytest", "--benchmark-only", "--benchmark-quiet"]
+        command.append(f"--fwbench-minutes={MINUTES}")
+        variables = {**os.environ, "COLUMNS": "200"}
+        done = subprocess.run(command, cwd=project, env=variables, stdout=subprocess.PIPE, text=True, check=True)
+    return done.stdout
+
+
+def described() -> dict[str, str]:
+    """The modules of docs/your-model.md by name."""
+    page = (HERE.parent / "your-model.md").read_text()
+    blocks = re.findall(r"```python\n# mine/(\w+\.py)\n(.*?)```", page, re.DOTALL)
+    return {name: text for name, text in blocks if name in ("torch_net.py", "jax_net.py", "attention.py")}
+
+
+def by_hand() -> str:
+    """The second table."""
+    rows = {}
+    for name in DERIVED:
+        variables = environment(dict(os.environ), len(os.sched_getaffinity(0)), "cpu", LANES[name])
+        command = [sys.executable, __file__, "--lane", name]
+        done = subprocess.run(command, env=variables, stdout=subprocess.PIPE, text=True, check=True)
+        rows[name] = json.loads(done.stdout.splitlines()[-1])
+    lines = [f"| model | {' | '.join(DERIVED)} |", f"|---|{'--:|' * len(DERIVED)}"]
+    lines += [f"| {model} | {' | '.join(f'{rows[name][model]:.3f}' for name in DERIVED)} |" for model in MODELS]
+    return "\n".join(lines)
+
+
+def ratios(name: str) -> dict[str, float]:
+    """By model, the time of the lane's call over that of a plain call, in this process."""
+    from fwbench import frameworks
+    from fwbench.models.weights import canonical
+
+    framework, found = frameworks.load(LANES[name].adapter), {}
+    framework.preload(name)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ[EXPORTS] = folder
+        for model in (CATALOG[model] for model in MODELS):
+            workload = Workload(name, model.name, "inference", 1)
+            shapes = framework.weight_shapes(model, model.sizes())
+            program: Any = framework.build(workload, model, canonical("drawn", model, shapes, 0))
+            program.compile()
+            plain = PLAIN[name](program.folder / "exported", program.inputs)
+            pairs = [(timed(program.step), timed(plain)) for _ in range(TURNS)]
+            found[model.name] = median(own / other for own, other in pairs)
+    return found
+
+
+def timed(call: Callable[[], Any]) -> float:
+    """The median time of a turn's calls."""
+    call()
+    times: list[float] = []
+    while len(times) < CALLS and sum(times) < SECONDS:
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return median(times)
+
+
+def _onnxruntime(folder: Path, inputs: dict[str, Any]) -> Callable[[], Any]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = int(os.environ["OMP_NUM_THREADS"])
+    session = onnxruntime.InferenceSession(folder / "model.onnx", options, providers=["CPUExecutionProvider"])
+    return lambda: session.run(None, inputs)
+
+
+def _openvino(folder: Path, inputs: dict[str, Any]) -> Callable[[], Any]:
+    import openvino
+
+    threads = {"INFERENCE_NUM_THREADS": os.environ["OMP_NUM_THREADS"], "INFERENCE_PRECISION_HINT": "f32"}
+    compiled = openvino.Core().compile_model(folder / "model.xml", "CPU", threads)
+    return lambda: compiled(inputs)
+
+
+def _torch_aoti(folder: Path, inputs: dict[str, Any]) -> Callable[[], Any]:
+    import torch
+
+    model = torch._inductor.aoti_load_package(str(folder / "model.pt2"))
+    tensors = [torch.from_numpy(array) for array in inputs.values()]
+
+    def call() -> Any:
+        with torch.inference_mode():
+            return model(*tensors)
+
+    return call
+
+
+PLAIN = {"onnxruntime": _onnxruntime, "openvino": _openvino, "torch-aoti": _torch_aoti}
+
+
+def page(run: str, hand: str) -> str:
+    """Both tables as Markdown."""
+    here = machine()
+    end = run[run.index("\nmodel ") :] if "\nmodel " in run else run
+    return f"""# The lanes for deployment
+
+Made by `python docs/evidence/deployment.py` with fwbench {fwbench.__version__}:
+{here["processor"]}, {here["cores"]} cores.
+
+## A run
+
+Inference of nine models at batch 1, with `--fwbench-minutes={MINUTES}`.
+
+```text
+{end.strip()}
+```
+
+## Beside a plain call
+
+The time of the lane's call over that of the call in the runtime's own documentation, on the same files, by turns.
+
+{hand}
+"""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""What the tests of all derived lanes share: a lane's output beside PyTorch's, and a whole run of a lane."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fwbench.frameworks.torch.adapter import FRAMEWORK as TORCH
+from fwbench.models import CATALOG
+from fwbench.models.weights import draw
+from fwbench.record.lanes import EXPORTS
+from fwbench.record.workload import Workload
+
+ROOT = Path(__file__).parents[1]
+# What rounding makes of float32 in fifty layers; the run's own check measures its bound for each model.
+NEAR = 1e-4
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """Exported networks are removed with the test's folder."""
+    monkeypatch.setenv(EXPORTS, str(tmp_path / "exports"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    # As workers are forked from a process that has not used PyTorch yet, so are these.
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+
+def apart(one, other):
+    return float(np.linalg.norm(one - other) / np.linalg.norm(other))
+
+
+def output(framework, lane, model, weights, axes=()):
+    """A program of a lane and its output."""
+    program = framework.build(Workload(lane, model.name, "inference", 2, axes=axes), model, weights)
+    program.compile()
+    return program, called(program)
+
+
+def called(program):
+    with program.session():
+        program.step()
+        program.wait()
+        return program.output()
+
+
+@pytest.fixture
+def agrees():
+    """Check that a lane computes a model's output as PyTorch does, also after it has got other weights."""
+
+    def check(framework, lane, name):
+        model = CATALOG[name]
+        axes = (("image_size", 64),) if "image_size" in model.sizes() else ()
+        shapes = TORCH.weight_shapes(model, model.sizes(axes))
+        right, other = draw(model, shapes, 0), draw(model, shapes, 1)
+        _, expected = output(TORCH, "torch", model, right, axes)
+        program, found = output(framework, lane, model, right, axes)
+        assert apart(found, expected) < NEAR
+        assert program.size() > sum(4 * array.size for array in right.values()) / 2
+        if name == "cnn":
+            first, second = program.fingerprint(), program.fingerprint()
+            assert first.digest == second.digest
+            assert sum(count for kind, count in first.operators.items() if "conv" in kind.lower()) == 3
+            program.restart(other)
+            assert apart(called(program), expected) > 100 * NEAR
+            program.relocate()
+            assert apart(called(program), output(TORCH, "torch", model, other, axes)[1]) < NEAR
+            assert program.fingerprint().digest == first.digest
+
+    return check
+
+
+@pytest.fixture
+def measured(tmp_path):
+    """Measure models in PyTorch and in a lane, as a user does; return the rows' evidence and the saved records."""
+
+    def run(lane, *models, path=()):
+        project = tmp_path / "project"
+        project.mkdir()
+        names = ", ".join(map(repr, models))
+        (project / "test_speed.py").write_text(
+            f'import fwbench\n\n@fwbench.benchmark({names}, modes=["inference"], batch_sizes=[4])\n'
+            "def test_speed(fwbench_measure):\n    fwbench_measure()\n"
+        )
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        environment |= {"PYTHONPATH": os.pathsep.join(map(str, (*path, ROOT)))}
+        fast = ["--benchmark-only", "--benchmark-max-time=0.1", "--benchmark-min-rounds=5", "--benchmark-save-data"]
+        fast += ["--fwbench-set=patience=0", "--fwbench-minutes=0", f"--fwbench-frameworks=torch,{lane}"]
+        command = [sys.executable, "-m", "pytest", *fast, "--benchmark-save=base"]
+        done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+        rows = [line.split() for line in done.stdout.splitlines()]
+        evidence = {row[0]: row[-1] for row in rows if row[1:2] == ["inference"] and lane in row}
+        (saved,) = project.glob(".benchmarks/*/*_base.json")
+        records = [record["extra_info"] for record in json.loads(saved.read_text())["benchmarks"]]
+        return evidence, records, done.stdout
+
+    return run

@@ -1,0 +1,75 @@
+"""The ONNX Runtime lane: its numbers beside PyTorch's, what it refuses, a whole run, and faults of the exporter."""
+
+import pytest
+
+from fwbench.frameworks.precision import check, operands
+from fwbench.models import CATALOG
+from fwbench.record.workload import Workload
+
+pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxscript")
+
+from onnxruntime_lane.adapter import FRAMEWORK
+
+# A lane of its own, whose exporter makes a mistake before it exports.
+FAULTY = """
+import dataclasses
+import onnxruntime_lane
+from onnxruntime_lane.adapter import OnnxRuntime
+
+LANE = dataclasses.replace(
+    onnxruntime_lane.LANE, name="faulty", framework="faulty", title="faulty", adapter="faulty_lane:FRAMEWORK"
+)
+
+def export(module, inputs, folder, workload):
+    import torch
+
+    for layer in module.modules():
+        if workload.model == "cnn" and isinstance(layer, torch.nn.Conv2d):
+            layer.weight.data = layer.weight.data.transpose(2, 3).contiguous()
+        if isinstance(layer, torch.nn.BatchNorm2d):
+            layer.eps = 1e-5
+    onnxruntime_lane.export(module, inputs, folder, workload)
+
+class Faulty(OnnxRuntime):
+    exporter = "faulty_lane:export"
+
+FRAMEWORK = Faulty()
+"""
+
+
+@pytest.mark.parametrize("name", ["cnn", "mobilenet_v3_small"])
+def test_outputs_are_pytorchs(agrees, name):
+    agrees(FRAMEWORK, "onnxruntime", name)
+
+
+def test_only_inference_in_float32():
+    model = CATALOG["mlp"]
+    for changes in ({"mode": "train_step"}, {"precision": "bf16"}, {"precision": "tf32"}):
+        workload = Workload(**{"lane": "onnxruntime", "model": "mlp", "mode": "inference", "batch_size": 2, **changes})
+        assert "the lane onnxruntime " in FRAMEWORK.unavailable(workload, model)
+    workload = Workload("onnxruntime", "mlp", "inference", 2)
+    assert FRAMEWORK.unavailable(workload, model) is None
+    verdicts = check("fp32", operands(), FRAMEWORK.probe(workload, operands()))
+    assert {verdict["arithmetic"] for verdict in verdicts.values()} == {"fp32"}
+
+
+def test_a_run_checks_it(measured):
+    evidence, records, _ = measured("onnxruntime", "cnn")
+    assert evidence == {"cnn": "checked"}
+    assert sorted(record["parity"]["proof"]["state"] for record in records) == ["derived", "reference"]
+    (size,) = (metrics["exported_size"]["value"] for metrics in map(_metrics, records) if "exported_size" in metrics)
+    assert size > 100_000
+
+
+def _metrics(record):
+    return record["metrics"]
+
+
+def test_a_fault_of_the_exporter_is_different(measured, tmp_path):
+    (tmp_path / "faulty_lane.py").write_text(FAULTY)
+    (tmp_path / "faulty-1.dist-info").mkdir()
+    (tmp_path / "faulty-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: faulty\nVersion: 1\n")
+    (tmp_path / "faulty-1.dist-info" / "entry_points.txt").write_text("[fwbench.lanes]\nfaulty = faulty_lane:LANE\n")
+    evidence, _, said = measured("faulty", "mobilenet_v3_small", "cnn", path=[tmp_path])
+    assert evidence == {"mobilenet_v3_small": "different", "cnn": "different"}, said

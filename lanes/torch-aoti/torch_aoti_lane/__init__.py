@@ -1,0 +1,27 @@
+"""A lane for fwbench of PyTorch's AOTInductor: inference by a library that was compiled ahead of time."""
+
+from fwbench.record.lanes import OWN, Lane
+
+LANE = Lane(
+    name="torch-aoti",
+    framework="torch_aoti",
+    title="PyTorch (AOTInductor)",
+    derived="torch",
+    adapter="torch_aoti_lane.adapter:FRAMEWORK",
+    distributions=("torch",),
+    environment=OWN["torch"].environment,
+    recorded=OWN["torch"].recorded,
+    caches=OWN["torch-compile"].caches,
+)
+
+
+def export(module, inputs, folder, workload):
+    """Compile the module into a package with a shared library and its weights; in the exporting process."""
+    import torch
+
+    with torch.inference_mode():
+        program = torch.export.export(module, tuple(inputs.values()))
+        # Frozen weights are folded and laid out for the CPU's own kernels.
+        configs = {"freezing": True}
+        package = str(folder / "model.pt2")
+        torch._inductor.aoti_compile_and_package(program, package_path=package, inductor_configs=configs)

@@ -1,0 +1,145 @@
+"""What derived lanes share: the exporting process, its answers, and the program over what it wrote."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fwbench import Input
+from fwbench.errors import UnavailableError
+from fwbench.frameworks.derived import EXPORTS
+from fwbench.frameworks.torch.adapter import FRAMEWORK as TORCH
+from fwbench.models import Model, ModelError
+from fwbench.models.weights import draw
+from fwbench.record.lanes import OWN, Lane
+from fwbench.record.workload import Workload
+from tests.unit.derived_lane import Graphs
+
+NETWORK = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self, width=3):
+        super().__init__()
+        self.first = torch.nn.Linear(4, width)
+        self.table = torch.nn.Embedding(5, width)
+        self.norm = torch.nn.BatchNorm1d(width)
+
+    def forward(self, x, *, token, keep):
+        mixed = self.norm(self.first(x) + self.table(token))
+        return {"scores": torch.where(keep, mixed, 0.0), "rest": x}
+
+class Broken(Net):
+    def forward(self, x, *, token, keep):
+        raise RuntimeError("no such thing")
+"""
+INPUTS = {
+    "x": Input((4,)),
+    "token": Input((), dtype="int32", draw="integers", high=5),
+    "keep": Input((3,), dtype="bool", draw="integers", high=2),
+}
+FRAMEWORK = Graphs()
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    (tmp_path / "odd_network.py").write_text(NETWORK)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(Path(__file__).parents[2])
+    monkeypatch.setenv(EXPORTS, str(tmp_path / "exports"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+
+def described(network="Net"):
+    return Model("odd", torch=f"odd_network:{network}", inputs=INPUTS, output="scores")
+
+
+def workload(lane="graph"):
+    return Workload(lane, "odd", "inference", 2, seed=3)
+
+
+def called(program):
+    program.compile()
+    return again(program)
+
+
+def again(program):
+    with program.session():
+        program.step()
+        program.wait()
+        return program.output()
+
+
+def test_it_computes_what_the_network_computes(tmp_path):
+    model = described()
+    shapes = FRAMEWORK.weight_shapes(model, model.sizes())
+    assert shapes == TORCH.weight_shapes(model, model.sizes())
+    weights, moved = draw(model, shapes, 0), draw(model, shapes, 1)
+    program = FRAMEWORK.build(workload(), model, weights)
+    expected = called(TORCH.build(workload("torch"), model, weights))
+    assert np.array_equal(called(program), expected)
+    assert program.settings == {"inputs": ["input_0", "input_1", "input_2"]}
+    assert {name: array.dtype for name, array in program.inputs.items()} == {
+        "input_0": np.float32,
+        "input_1": np.int64,
+        "input_2": bool,
+    }
+    assert program.size() == sum(
+        file.stat().st_size for file in program.folder.glob("exported/*") if file.name == "module.pt2"
+    )
+    assert program.folder.parent == tmp_path / "exports"
+    program.restart(moved)
+    other = again(program)
+    assert np.array_equal(other, called(TORCH.build(workload("torch"), model, moved)))
+    assert not np.array_equal(other, expected)
+    program.relocate()
+    assert np.array_equal(again(program), other)
+    assert all(np.array_equal(array, moved[name]) for name, array in program.weights().items())
+    assert program.fingerprint().digest is None
+
+
+def test_exporting_and_loading_are_timed_apart():
+    model = described()
+    program = FRAMEWORK.build(workload(), model, draw(model, TORCH.weight_shapes(model, model.sizes()), 0))
+    times = program.compile()
+    assert times.trace == program.export_time > 0
+    assert times.total == times.trace + times.compile
+
+
+@pytest.mark.parametrize(
+    ("network", "wanted", "error", "sentence"),
+    [
+        ("Net", "refuse", UnavailableError, "the network in PyTorch cannot be exported: no operator for it (it is)"),
+        ("Net", "die", RuntimeError, "the exporting process ended with code 1: gone"),
+        ("Broken", "", ModelError, "no such thing"),
+        ("Missing", "", ModelError, "Missing"),
+    ],
+)
+def test_what_fails_is_one_sentence(monkeypatch, network, wanted, error, sentence):
+    monkeypatch.setenv("DERIVED_LANE", wanted)
+    weights = draw(described(), TORCH.weight_shapes(described(), described().sizes()), 0)
+    with pytest.raises(error) as raised:
+        FRAMEWORK.build(workload(), described(network), weights)
+    assert sentence in str(raised.value)
+    assert str(raised.value).isprintable()
+
+
+def test_what_it_does_not_have():
+    model = described()
+    assert FRAMEWORK.unavailable(workload(), model) is None
+    cases = {
+        "inference alone": {"mode": "train_step"},
+        "compute in bf16 on a CPU": {"precision": "bf16"},
+        "compute in fp32 on a GPU": {"device": "gpu"},
+    }
+    for sentence, changes in cases.items():
+        asked = Workload(**{"lane": "graph", "model": "odd", "mode": "inference", "batch_size": 2, **changes})
+        assert sentence in FRAMEWORK.unavailable(asked, model)
+    assert "no network in PyTorch" in FRAMEWORK.unavailable(workload(), Model("odd", jax="a:b", inputs=Input((4,))))
+
+
+def test_the_worker_removes_what_was_exported():
+    derived = Lane(name="a", framework="a", title="a", adapter="a:b", distributions=(), derived="torch")
+    assert derived.cached(Path("folder")) == {EXPORTS: os.path.join("folder", "exports")}
+    assert EXPORTS not in OWN["torch"].cached(Path("folder"))
