@@ -49,6 +49,24 @@ def one_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     gc.unfreeze()
 
 
+def free_programs() -> None:
+    """Give back the memory of compiled programs that nobody will call again, and of other garbage."""
+    import jax
+
+    from fwbench.meters.memory import trim_heap
+
+    jax.clear_caches()
+    gc.collect()
+    trim_heap()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_left() -> Iterator[None]:
+    """Frees a module's programs at its end."""
+    yield
+    free_programs()
+
+
 # Once, though it is a fixture of two folders.
 @functools.cache
 def _begin(folder: Path) -> None:

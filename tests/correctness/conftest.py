@@ -4,13 +4,18 @@ No framework is imported before tests are collected: a process that only hands o
 """
 
 import functools
-import gc
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from fwbench.models import CATALOG
-from tests.one_process import one_process, pytest_xdist_make_scheduler, quickly_compiled  # noqa: F401 (for pytest)
+from tests.one_process import (  # noqa: F401 (fixtures and a hook are for pytest)
+    free_programs,
+    nothing_left,
+    one_process,
+    pytest_xdist_make_scheduler,
+    quickly_compiled,
+)
 from tests.proving import records
 
 
@@ -41,14 +46,10 @@ def proof(request: pytest.FixtureRequest, unless_recorded: Callable[..., None]) 
         return any(row.mode == mode and row.holds for row in full.rows)
 
     unless_recorded(model, f"all of {model} in {framework} in mode {mode}", states, framework)
-    import jax
     import torchvision  # noqa: F401 (before TensorFlow, whose LLVM its compiler's would clash with)
 
-    from fwbench.meters.memory import trim_heap
     from tests.proving.float32 import SuiteProof, device_at_hand
 
     yield SuiteProof(CATALOG[model], mode, device_at_hand(), framework)
-    # ViT-B/16's gradients in float64 take gigabytes, and so do compiled programs that nobody will call again.
-    jax.clear_caches()
-    gc.collect()
-    trim_heap()
+    # ViT-B/16's gradients in float64 take gigabytes.
+    free_programs()
