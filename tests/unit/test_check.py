@@ -7,6 +7,7 @@ import math
 import os
 import socket
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -190,6 +191,25 @@ def test_a_side_that_cannot_run_is_bad():
     (comparison,) = duet.compare(limits, lambda workloads, arrived: arrived(WORKLOAD, fault)).values()
     finding = judging.unchanged_duet("torch", comparison)
     assert (level(finding), "one process at a time" in finding.found) == ("bad", True)
+
+
+def test_what_a_process_of_a_duet_wrote_before_it_died_is_kept(monkeypatch):
+    """For the file to send; and a lane that cannot be measured has no duet."""
+    fault = Fault("head", "the working tree", Failure("crashed", "signal 11", "duet", "CUDA_ERROR_ILLEGAL_ADDRESS"))
+    played = []
+
+    def play(workloads, arrived):
+        for workload in workloads:
+            played.append(workload.lane)
+            arrived(workload, fault)
+
+    monkeypatch.setattr(check, "Pairs", lambda *given: SimpleNamespace(play=play))
+    monkeypatch.setattr(check, "sides", lambda *given: contextlib.nullcontext((None, None)))
+    with contextlib.closing(_Here(MACHINE, math.inf)) as here:
+        here._latencies = {"torch": 1e-3}
+        (finding,) = here._duet([LANES["torch"], LANES["jax"]])
+    assert (finding.subject, level(finding), played) == ("torch duet", "bad", ["torch"])
+    assert [m.failure for m in here.measured] == [fault.failure]
 
 
 @pytest.mark.parametrize(
