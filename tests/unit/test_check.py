@@ -123,8 +123,10 @@ def test_a_fallback_flag_that_the_framework_does_not_know_is_not_measured_with(m
         return measured()
 
     with contextlib.closing(_Here(MACHINE, time.monotonic() + 60)) as here:
-        here._latencies["jax"] = 1e-3
         monkeypatch.setattr(here, "_measure", measure)
+        # Nor where the lane cannot be measured without.
+        assert (here._fallback(lane), used) == ([], [])
+        here._latencies["jax"] = 1e-3
         (finding,) = here._fallback(lane)
     assert (level(finding), finding.found) == ("better", "--b: its compiler does not know it")
     assert [flags.split()[-1] for flags in used] == ["--a"]
