@@ -29,6 +29,7 @@ from tests.unit.fakes import FakeGpu
 from tests.unit.recorded import MACHINE, measured, metric
 
 WORKLOAD = Workload("torch", "mlp")
+NEIGHBOURED = Moment(BEFORE, AcceleratorState(processes=(AcceleratorProcess(7, 2**30),)))
 
 
 def probed(error=2e-7, **fields):
@@ -289,11 +290,10 @@ def test_a_neighbour_on_the_gpu():
 
 def test_what_disturbs_an_unchanged_benchmark_is_found():
     calm = measured(accelerator=(Moment(BEFORE, AcceleratorState(processes=())),))
-    others = AcceleratorState(processes=(AcceleratorProcess(7, 2**30),))
     # Other load is a finding of its own.
     loaded = measured(metrics={"other_load": metric(0.5)})
     assert level(judging.disturbed([calm, loaded])) == "good"
-    finding = judging.disturbed([calm, measured("jax", accelerator=(Moment(BEFORE, others),))])
+    finding = judging.disturbed([calm, measured("jax", accelerator=(NEIGHBOURED,))])
     assert level(finding) == "better"
     assert finding.found == "1 in 2 measurements: other processes were on the GPU (1 process before the build, jax)"
 
@@ -343,8 +343,9 @@ def test_no_part_begins_when_the_time_is_over(clock):
     assert "not run" in found[1].found
 
 
-def rated(lane, gflops):
-    return measured(lane, metrics={"matrix_product_rate": Metric(gflops * 1e9, "a test", library="a library on a CPU")})
+def rated(lane, gflops, **fields):
+    rate = Metric(gflops * 1e9, "a test", library="a library on a CPU")
+    return measured(lane, metrics={"matrix_product_rate": rate}, **fields)
 
 
 @pytest.mark.parametrize(
@@ -353,6 +354,8 @@ def rated(lane, gflops):
         ([rated("torch", 87), rated("jax", 190)], ["better"]),
         ([rated("torch", 120), rated("jax", 190)], ["good"]),
         ([rated("torch", 87)], ["good"]),
+        # Beside a neighbour on the GPU nobody can tell.
+        ([rated("torch", 87, accelerator=(NEIGHBOURED,))], []),
         ([measured("torch")], []),
     ],
 )
