@@ -23,7 +23,7 @@ from fwbench.machine import machine
 from fwbench.meters.energy import NvmlCounter, moves
 from fwbench.record.lanes import LANES
 from fwbench.record.machine import AcceleratorProcess, AcceleratorState
-from fwbench.record.measurement import BEFORE, Failure, Metric, Moment, unavailable
+from fwbench.record.measurement import BEFORE, Failure, Measurement, Metric, Moment, unavailable
 from fwbench.record.workload import Workload
 from tests.unit.fakes import FakeGpu
 from tests.unit.recorded import MACHINE, measured, metric
@@ -452,8 +452,12 @@ def test_the_file_to_send_holds_what_a_maintainer_needs_and_not_whose_machine_it
     """Of a process that failed, its standard error; of paths their last parts, no user, and no host."""
     stderr = 'File "/home/zoltanx/my work/net.py", line 3, on box7.lab.org: zoltanx wrote ~/models/secret/net.pt (https://a.b/c)'
     died = measured(
-        "jax", failure=Failure("crashed", "signal 11", "compile", stderr), settings={"CUDA_CACHE_PATH": "/zoltanx"}
+        "jax",
+        failure=Failure("crashed", "signal 11", "compile", stderr),
+        settings={"CUDA_CACHE_PATH": "/zoltanx"},
+        accelerator=(NEIGHBOURED,),
     )
+    monkeypatch.setattr("fwbench.machine.nvml.answers", lambda: {"GPU 0": {"EccMode": "Not Supported"}})
     monkeypatch.setattr(check._Here, "measured", [died], raising=False)
     monkeypatch.setattr(check._Here, "__init__", lambda self, here, until: None)
     monkeypatch.setattr(check._Here, "close", lambda self: None)
@@ -470,6 +474,9 @@ def test_the_file_to_send_holds_what_a_maintainer_needs_and_not_whose_machine_it
     assert content["environment"]["XLA_FLAGS"] == "--xla_dump_to=.../dump"
     (record,) = content["measured"]
     assert (record["failure"]["stage"], record["samples"]) == ("compile", 3)
+    assert Measurement.from_json({**record, "samples": []}).accelerator == (NEIGHBOURED,)
+    assert content["nvml"] == {"GPU 0": {"EccMode": "Not Supported"}}
+    assert content["versions"].keys() >= {"numpy", "nvidia-ml-py"}
     detail = record["failure"]["detail"]
     assert "net.py" in detail
     assert "USER wrote .../net.pt (https://a.b/c)" in detail
