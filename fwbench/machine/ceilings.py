@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from fwbench.machine.disturbances import loaded
+from fwbench.machine.disturbances import slowed
 from fwbench.record import files
 from fwbench.record.machine import Machine
 from fwbench.record.measurement import Measurement, Metric
@@ -51,9 +51,9 @@ class Kept:
         return stored[1]
 
     def keep(self, measurement: Measurement) -> None:
-        """Keep what a measurement has found, unless other load may have made it lower."""
+        """Keep what a measurement has found, unless something disturbed it and may have made it lower."""
         metrics = {name: metric for name in CEILINGS if (metric := measurement.metrics.get(name))}
-        if measurement.value("other_load") is None or loaded(measurement) or len(metrics) < len(CEILINGS):
+        if measurement.value("other_load") is None or slowed(measurement) or len(metrics) < len(CEILINGS):
             return
         if any(metric.value is None for metric in metrics.values()):
             return

@@ -90,6 +90,11 @@ def lengthening(measurements: Iterable[Measurement]) -> float:
     return math.prod(each.factor for each in disturbances(measurements))
 
 
+def slowed(measurement: Measurement) -> bool:
+    """Whether others on the CPUs or on the GPU, or its heat, may have made what was measured slower."""
+    return any(each.cause != DRIFT for each in disturbances([measurement]))
+
+
 def loaded(measurement: Measurement) -> bool:
     """Whether other processes used the CPUs so much that the measurement may suffer from it."""
     return (measurement.value("other_load") or 0.0) > busy(_cpus(measurement))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fwbench.machine import Machine
-from fwbench.machine.disturbances import loaded
+from fwbench.machine.disturbances import slowed
 from fwbench.machine.peaks import Peaks, peaks
 from fwbench.record.measurement import CEILING, Measurement, Metric
 from fwbench.record.metrics import CEILINGS
@@ -40,8 +40,8 @@ class Ceilings:
 
     @property
     def disturbed(self) -> list[str]:
-        """The precisions whose ceiling was measured beside other load; one that an earlier run found was not."""
-        return [precision for precision, m in self.compute.items() if CEILING in m.stages and loaded(m)]
+        """The precisions whose ceiling was disturbed while it was measured; one that an earlier run found was not."""
+        return [precision for precision, m in self.compute.items() if CEILING in m.stages and slowed(m)]
 
 
 @dataclass(frozen=True)
@@ -217,9 +217,7 @@ def _sheet(sheet: Peaks | None) -> str:
 def _low(highest: Ceilings) -> list[str]:
     if not highest.disturbed:
         return []
-    return [
-        f"a ceiling of {' and '.join(highest.disturbed)} that was measured without other load: this one may be too low"
-    ]
+    return [f"a ceiling of {' and '.join(highest.disturbed)} that was measured undisturbed: this one may be too low"]
 
 
 def _missing(rows: Sequence[Limited], machine: Machine | None, sheet: Peaks | None) -> list[str]:

@@ -6,7 +6,7 @@ products, whatever the framework does well.
 
 from collections.abc import Iterable, Mapping
 
-from fwbench.machine.disturbances import loaded
+from fwbench.machine.disturbances import slowed
 from fwbench.record.measurement import Measurement, Metric
 
 # A lane is behind below this share of the best lane's rate. Libraries that take their fast path are within a fifth of
@@ -17,12 +17,12 @@ BEHIND = 0.6
 def rates(measurements: Iterable[Measurement]) -> dict[str, dict[str, Metric]]:
     """By precision and lane the best of its rates, in FLOP/s.
 
-    One that was measured beside other load is left out: somebody else on one of two cores halves it.
+    One that was disturbed is left out: somebody else on one of two cores halves it.
     """
     best: dict[str, dict[str, Metric]] = {}
     for m in measurements:
         rate = m.metrics.get("matrix_product_rate")
-        if rate is None or rate.value is None or loaded(m):
+        if rate is None or rate.value is None or slowed(m):
             continue
         lanes, lane = best.setdefault(m.workload.precision, {}), m.workload.lane
         if lane not in lanes or rate.value > (lanes[lane].value or 0.0):

@@ -272,6 +272,7 @@ def test_torch_says_itself_why_it_cannot_use_a_gpu():
 
 
 def test_a_cuda_build_of_torch_is_advised_where_there_is_none(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.version, "cuda", None)
     assert "a build for CPUs alone; install a CUDA build of torch" in reason("torch")
 

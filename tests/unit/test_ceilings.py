@@ -14,7 +14,8 @@ from fwbench.meters.ceilings import ceilings, copied
 from fwbench.meters.flops import model_flops
 from fwbench.models import CATALOG, Model
 from fwbench.models.inputs import normal
-from fwbench.record.measurement import CEILING, Metric
+from fwbench.record.machine import AcceleratorProcess, AcceleratorState
+from fwbench.record.measurement import CEILING, Metric, Moment
 from fwbench.record.metrics import CEILINGS
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
@@ -148,12 +149,16 @@ def test_ceilings_are_kept_for_a_machine_and_say_when_they_were_found(tmp_path):
     assert known["compute_ceiling"].library == "a library"
     assert known["compute_ceiling"].source == f"a test, on {time.strftime('%Y-%m-%d', time.gmtime())}"
     assert kept(reaching(), tmp_path, kernel="Linux 7") == known
-    for change in ({"threads": 1}, {"cpu": "Another CPU"}, {"accelerator": "A GPU"}):
+    for change in ({"threads": 1}, {"cpu": "Another CPU"}, {"accelerator": "A GPU"}, {"power_limit": 300.0}):
         assert kept(reaching(), tmp_path, **change) == {}
 
 
-def test_ceilings_beside_other_load_or_with_gaps_are_not_kept(tmp_path):
+def test_ceilings_that_were_disturbed_or_with_gaps_are_not_kept(tmp_path):
     assert kept(reaching(load=0.5), tmp_path) == {}
+    neighbour, heat = {"processes": (AcceleratorProcess(7, None),)}, {"throttle_reasons": ("thermal limit",)}
+    for state in (neighbour, heat):
+        moment = Moment("after the latency pass", AcceleratorState(**state))
+        assert kept(reaching(accelerator=(moment,)), tmp_path) == {}
     gap = reaching()
     gap = dataclasses.replace(gap, metrics={n: m for n, m in gap.metrics.items() if n != "memory_bandwidth"})
     assert kept(gap, tmp_path) == {}

@@ -7,6 +7,7 @@ import math
 import os
 import socket
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,12 +23,13 @@ from fwbench.machine import machine
 from fwbench.meters.energy import NvmlCounter, moves
 from fwbench.record.lanes import LANES
 from fwbench.record.machine import AcceleratorProcess, AcceleratorState
-from fwbench.record.measurement import BEFORE, Failure, Metric, Moment, unavailable
+from fwbench.record.measurement import BEFORE, Failure, Measurement, Metric, Moment, unavailable
 from fwbench.record.workload import Workload
 from tests.unit.fakes import FakeGpu
 from tests.unit.recorded import MACHINE, measured, metric
 
 WORKLOAD = Workload("torch", "mlp")
+NEIGHBOURED = Moment(BEFORE, AcceleratorState(processes=(AcceleratorProcess(7, 2**30),)))
 
 
 def probed(error=2e-7, **fields):
@@ -122,8 +124,10 @@ def test_a_fallback_flag_that_the_framework_does_not_know_is_not_measured_with(m
         return measured()
 
     with contextlib.closing(_Here(MACHINE, time.monotonic() + 60)) as here:
-        here._latencies["jax"] = 1e-3
         monkeypatch.setattr(here, "_measure", measure)
+        # Nor where the lane cannot be measured without.
+        assert (here._fallback(lane), used) == ([], [])
+        here._latencies["jax"] = 1e-3
         (finding,) = here._fallback(lane)
     assert (level(finding), finding.found) == ("better", "--b: its compiler does not know it")
     assert [flags.split()[-1] for flags in used] == ["--a"]
@@ -190,6 +194,25 @@ def test_a_side_that_cannot_run_is_bad():
     (comparison,) = duet.compare(limits, lambda workloads, arrived: arrived(WORKLOAD, fault)).values()
     finding = judging.unchanged_duet("torch", comparison)
     assert (level(finding), "one process at a time" in finding.found) == ("bad", True)
+
+
+def test_what_a_process_of_a_duet_wrote_before_it_died_is_kept(monkeypatch):
+    """For the file to send; and a lane that cannot be measured has no duet."""
+    fault = Fault("head", "the working tree", Failure("crashed", "signal 11", "duet", "CUDA_ERROR_ILLEGAL_ADDRESS"))
+    played = []
+
+    def play(workloads, arrived):
+        for workload in workloads:
+            played.append(workload.lane)
+            arrived(workload, fault)
+
+    monkeypatch.setattr(check, "Pairs", lambda *given: SimpleNamespace(play=play))
+    monkeypatch.setattr(check, "sides", lambda *given: contextlib.nullcontext((None, None)))
+    with contextlib.closing(_Here(MACHINE, math.inf)) as here:
+        here._latencies = {"torch": 1e-3}
+        (finding,) = here._duet([LANES["torch"], LANES["jax"]])
+    assert (finding.subject, level(finding), played) == ("torch duet", "bad", ["torch"])
+    assert [m.failure for m in here.measured] == [fault.failure]
 
 
 @pytest.mark.parametrize(
@@ -267,11 +290,10 @@ def test_a_neighbour_on_the_gpu():
 
 def test_what_disturbs_an_unchanged_benchmark_is_found():
     calm = measured(accelerator=(Moment(BEFORE, AcceleratorState(processes=())),))
-    others = AcceleratorState(processes=(AcceleratorProcess(7, 2**30),))
     # Other load is a finding of its own.
     loaded = measured(metrics={"other_load": metric(0.5)})
     assert level(judging.disturbed([calm, loaded])) == "good"
-    finding = judging.disturbed([calm, measured("jax", accelerator=(Moment(BEFORE, others),))])
+    finding = judging.disturbed([calm, measured("jax", accelerator=(NEIGHBOURED,))])
     assert level(finding) == "better"
     assert finding.found == "1 in 2 measurements: other processes were on the GPU (1 process before the build, jax)"
 
@@ -321,8 +343,9 @@ def test_no_part_begins_when_the_time_is_over(clock):
     assert "not run" in found[1].found
 
 
-def rated(lane, gflops):
-    return measured(lane, metrics={"matrix_product_rate": Metric(gflops * 1e9, "a test", library="a library on a CPU")})
+def rated(lane, gflops, **fields):
+    rate = Metric(gflops * 1e9, "a test", library="a library on a CPU")
+    return measured(lane, metrics={"matrix_product_rate": rate}, **fields)
 
 
 @pytest.mark.parametrize(
@@ -331,6 +354,8 @@ def rated(lane, gflops):
         ([rated("torch", 87), rated("jax", 190)], ["better"]),
         ([rated("torch", 120), rated("jax", 190)], ["good"]),
         ([rated("torch", 87)], ["good"]),
+        # Beside a neighbour on the GPU nobody can tell.
+        ([rated("torch", 87, accelerator=(NEIGHBOURED,))], []),
         ([measured("torch")], []),
     ],
 )
@@ -427,8 +452,12 @@ def test_the_file_to_send_holds_what_a_maintainer_needs_and_not_whose_machine_it
     """Of a process that failed, its standard error; of paths their last parts, no user, and no host."""
     stderr = 'File "/home/zoltanx/my work/net.py", line 3, on box7.lab.org: zoltanx wrote ~/models/secret/net.pt (https://a.b/c)'
     died = measured(
-        "jax", failure=Failure("crashed", "signal 11", "compile", stderr), settings={"CUDA_CACHE_PATH": "/zoltanx"}
+        "jax",
+        failure=Failure("crashed", "signal 11", "compile", stderr),
+        settings={"CUDA_CACHE_PATH": "/zoltanx"},
+        accelerator=(NEIGHBOURED,),
     )
+    monkeypatch.setattr("fwbench.machine.nvml.answers", lambda: {"GPU 0": {"EccMode": "Not Supported"}})
     monkeypatch.setattr(check._Here, "measured", [died], raising=False)
     monkeypatch.setattr(check._Here, "__init__", lambda self, here, until: None)
     monkeypatch.setattr(check._Here, "close", lambda self: None)
@@ -445,6 +474,9 @@ def test_the_file_to_send_holds_what_a_maintainer_needs_and_not_whose_machine_it
     assert content["environment"]["XLA_FLAGS"] == "--xla_dump_to=.../dump"
     (record,) = content["measured"]
     assert (record["failure"]["stage"], record["samples"]) == ("compile", 3)
+    assert Measurement.from_json({**record, "samples": []}).accelerator == (NEIGHBOURED,)
+    assert content["nvml"] == {"GPU 0": {"EccMode": "Not Supported"}}
+    assert content["versions"].keys() >= {"numpy", "nvidia-ml-py"}
     detail = record["failure"]["detail"]
     assert "net.py" in detail
     assert "USER wrote .../net.pt (https://a.b/c)" in detail

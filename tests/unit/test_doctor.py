@@ -14,8 +14,9 @@ from packaging.requirements import Requirement
 
 from fwbench.commands import cli, doctor
 from fwbench.commands.cli import main
-from fwbench.commands.doctor import accelerator
+from fwbench.commands.doctor import accelerator, check
 from fwbench.commands.doctor.accelerator import REMEDIES
+from fwbench.commands.doctor.advice import Advice
 from fwbench.commands.list import listing
 from fwbench.errors import Absent
 from fwbench.machine import cuda, nvml
@@ -191,14 +192,24 @@ def test_doctor_runs_on_a_machine_with_a_gpu(nvml_stub):
     assert "NVML" in said["energy"]
 
 
-def test_on_a_gpu_doctor_says_where_to_begin(monkeypatch, tmp_path, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(doctor, "examine", lambda here: [])
-    monkeypatch.setattr(doctor, "lines", lambda findings: [])
-    for device, first in (("gpu", "Begin with `fwbench doctor --check --json doctor.json`"), ("cpu", "")):
-        monkeypatch.setattr(doctor, "machine", lambda device=device: dataclasses.replace(MACHINE, device=device))
-        assert main(["doctor"]) == 0
-        assert capsys.readouterr().out.strip().startswith(first)
+@pytest.mark.parametrize(
+    ("device", "level", "options", "begin"),
+    [
+        ("gpu", "good", [], "Begin with `fwbench doctor --check --json doctor.json`"),
+        ("gpu", "good", ["--check"], "Begin with `pytest --pyargs fwbench.suite.benchmarks --benchmark-only"),
+        # What is bad must be mended first.
+        ("gpu", "bad", [], None),
+        ("cpu", "good", [], None),
+    ],
+)
+def test_on_a_gpu_doctor_says_where_to_begin(monkeypatch, capsys, device, level, options, begin):
+    found = [Advice("x", level, "x", "mend it" if level == "bad" else "")]
+    monkeypatch.setattr(doctor, "examine", lambda here: found)
+    monkeypatch.setattr(check, "check", lambda here, tell: ([], []))
+    monkeypatch.setattr(doctor, "machine", lambda: dataclasses.replace(MACHINE, device=device))
+    assert main(["doctor", *options]) == (level == "bad")
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith(begin) if begin else "Begin" not in last
 
 
 def test_what_holds_the_clocks_down_has_a_remedy_each():

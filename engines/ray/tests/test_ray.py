@@ -64,6 +64,8 @@ def test_two_pretended_accelerators_and_a_worker_that_is_killed(suite, installed
     suite.makepyfile(test_suite=SUITE)
     # Of Ray's own: what a machine is said to have.
     monkeypatch.setenv("RAY_OVERRIDE_RESOURCES", '{"fwbench_cpu": 2}')
+    # And not to have.
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setenv("FWBENCH_TEST_RAY", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
     options = "--fwbench-workers=ray --fwbench-set=patience=0 --benchmark-max-time=1 --fwbench-profile=ci"

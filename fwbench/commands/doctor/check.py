@@ -208,6 +208,8 @@ class _Here:
         with sides(sys.executable, self._project, {}) as (base, head):
             pairs = Pairs(base, head, self._project.models, here, here.device, self._left())
             compared = duet.compare(dict.fromkeys(workloads, thresholds), pairs.play, left=self._left)
+        faults = {workload: comparison.fault for workload, comparison in compared.items() if comparison.fault}
+        self.measured += [Measurement(workload, failure=fault.failure) for workload, fault in faults.items()]
         return [judging.unchanged_duet(workload.lane, comparison) for workload, comparison in compared.items()]
 
     def _measure(

@@ -6,6 +6,8 @@ import pytest
 
 from fwbench.machine.peaks import peaks
 from fwbench.record.fingerprint import Fingerprint
+from fwbench.record.machine import AcceleratorProcess, AcceleratorState
+from fwbench.record.measurement import BEFORE, Moment
 from fwbench.report import limits, summary
 from fwbench.report.cases import cases
 from tests.unit.recorded import MACHINE, measured, metric
@@ -92,11 +94,17 @@ def test_columns_that_nothing_is_known_for_are_absent():
     assert "no data-sheet peak: a CPU" in table.missing[0]
 
 
-def test_a_ceiling_that_was_measured_beside_other_load_is_told():
+@pytest.mark.parametrize("by", ["load", "neighbour"])
+def test_a_ceiling_that_was_disturbed_is_told(by):
     """One that an earlier run found was not measured beside this row's."""
-    busy = counted(ceiling=4e11, metrics={"other_load": metric(0.5)}, stages={"ceilings": 1.0})
+    others = AcceleratorState(processes=(AcceleratorProcess(7, None),))
+    disturbed = {
+        "load": {"metrics": {"other_load": metric(0.5)}},
+        "neighbour": {"accelerator": (Moment(BEFORE, others),)},
+    }
+    busy = counted(ceiling=4e11, stages={"ceilings": 1.0}, **disturbed[by])
     (low, _) = limits.table(cases([busy]), MACHINE).missing
-    assert low.startswith("a ceiling of fp32 that was measured without other load")
+    assert low.startswith("a ceiling of fp32 that was measured undisturbed")
     for quiet in (dataclasses.replace(busy, stages={}), counted(ceiling=5e11, batch_size=2, stages={"ceilings": 1.0})):
         assert len(limits.table(cases([busy, quiet] if quiet.stages else [quiet]), MACHINE).missing) == 1
 
