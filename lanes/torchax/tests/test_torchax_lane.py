@@ -1,17 +1,13 @@
 """The torchax lane: its numbers beside PyTorch's, what it refuses, and a whole run."""
 
-from importlib.util import find_spec
-
 import pytest
 
 from fwbench.frameworks.precision import check, operands
 from fwbench.models import CATALOG
 from fwbench.record.workload import Workload
 
-# torchax changes PyTorch where it is imported, so only the exporting process does that.
-if not find_spec("torchax"):
-    pytest.skip("torchax is not installed", allow_module_level=True)
-pytest.importorskip("jax")
+# It needs what the lane needs. `torchax` itself changes PyTorch where it is imported, which only the exporter does.
+pytest.importorskip("torchax_lane")
 
 from torchax_lane import LANE
 from torchax_lane.adapter import FRAMEWORK
