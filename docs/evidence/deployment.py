@@ -5,8 +5,8 @@
 
 The nine are the suite's six and the three of docs/your-model.md: a network of images, one of tokens with two inputs,
 and a function without weights. The plain call is what each runtime's own documentation shows, on the files that the
-lane has exported, with the lane's number of threads and no other setting. Both run by turns in one process, each turn
-30 calls or half a second; the median of the turns counts.
+lane has exported (torchax's: on the module that was exported), with the lane's number of threads and no other setting.
+Both run by turns in one process, each turn 30 calls or half a second; the median of the turns counts.
 """
 
 import argparse
@@ -22,16 +22,18 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
+
 import fwbench
 from fwbench.machine import machine
-from fwbench.models import CATALOG
+from fwbench.models import CATALOG, Model
 from fwbench.record.lanes import EXPORTS, LANES
 from fwbench.record.workload import Workload
 from fwbench.worker.client.starting import environment
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE / "deployment.md"
-DERIVED = ("onnxruntime", "openvino", "torch-aoti")
+DERIVED = ("onnxruntime", "openvino", "torch-aoti", "torchax")
 MODELS = tuple(name for name, model in CATALOG.items() if model.networks)
 MINUTES = 15
 TURNS, CALLS, SECONDS = 15, 30, 0.5
@@ -180,7 +182,23 @@ def _torch_aoti(folder: Path, inputs: dict[str, Any]) -> Callable[[], Any]:
     return call
 
 
-PLAIN = {"onnxruntime": _onnxruntime, "openvino": _openvino, "torch-aoti": _torch_aoti}
+def _torchax(folder: Path, inputs: dict[str, Any]) -> Callable[[], Any]:
+    """The module itself on JAX: torchax's documentation writes no files."""
+    import jax
+    import torchax
+
+    from fwbench.frameworks.torch.networks import load_weights, network
+
+    request = json.loads((folder.parent / "request.json").read_text())
+    module = network(Model.from_json(request["model"]), request["sizes"])
+    with np.load(folder.parent / "weights.npz") as drawn:
+        load_weights(module, drawn)
+    weights, function = torchax.extract_jax(module.eval())
+    arrays, jitted = jax.device_put(tuple(inputs.values())), jax.jit(function)
+    return lambda: jitted(weights, arrays).block_until_ready()
+
+
+PLAIN = {"onnxruntime": _onnxruntime, "openvino": _openvino, "torch-aoti": _torch_aoti, "torchax": _torchax}
 
 
 def page(run: str, hand: str) -> str:
@@ -202,7 +220,8 @@ Inference of nine models at batch 1, with `--fwbench-minutes={MINUTES}`.
 
 ## Beside a plain call
 
-The time of the lane's call over that of the call in the runtime's own documentation, on the same files, by turns.
+The time of the lane's call over that of the call in the runtime's own documentation, by turns: on the same files, and
+for torchax on the module that was exported.
 
 {hand}
 """

@@ -1,0 +1,44 @@
+"""The torchax lane: its numbers beside PyTorch's, what it refuses, and a whole run."""
+
+import pytest
+
+from fwbench.frameworks.precision import check, operands
+from fwbench.models import CATALOG
+from fwbench.record.workload import Workload
+
+# It needs what the lane needs. `torchax` itself changes PyTorch where it is imported, which only the exporter does.
+pytest.importorskip("torchax_lane")
+
+from torchax_lane import LANE
+from torchax_lane.adapter import FRAMEWORK
+
+from fwbench.frameworks.jax import plugins
+
+
+@pytest.fixture(autouse=True)
+def as_in_a_worker(monkeypatch):
+    """JAX would open every device that it sees."""
+    for name, value in LANE.variables(2, "cpu").items():
+        monkeypatch.setenv(name, value)
+    plugins.leave_out()
+
+
+@pytest.mark.parametrize("name", ["cnn", "mobilenet_v3_small"])
+def test_outputs_are_pytorchs(agrees, name):
+    agrees(FRAMEWORK, "torchax", name)
+
+
+def test_only_inference_in_float32():
+    model = CATALOG["mlp"]
+    for changes in ({"mode": "train_step"}, {"precision": "bf16"}, {"device": "gpu"}):
+        workload = Workload(**{"lane": "torchax", "model": "mlp", "mode": "inference", "batch_size": 2, **changes})
+        assert "the lane torchax " in FRAMEWORK.unavailable(workload, model)
+    workload = Workload("torchax", "mlp", "inference", 2)
+    assert FRAMEWORK.unavailable(workload, model) is None
+    verdicts = check("fp32", operands(), FRAMEWORK.probe(workload, operands()))
+    assert {verdict["arithmetic"] for verdict in verdicts.values()} == {"fp32"}
+
+
+def test_a_run_checks_it(measured):
+    evidence, _, said = measured("torchax", "cnn")
+    assert evidence == {"cnn": "checked"}, said
