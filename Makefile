@@ -19,9 +19,10 @@ ifneq ($(findstring tensorflow,$(FRAMEWORKS)),)
 TENSORFLOW := $(if $(CUDA),$(VENV)-tensorflow/.installed,$(VENV)/.tensorflow)
 SELECTED += $(if $(CUDA),--fwbench-python=tensorflow=$(VENV)-tensorflow/bin/python)
 endif
-# Lanes in packages of their own: FRAMEWORKS=torch,onnxruntime installs those that it names, `make test` all.
+# Lanes in packages of their own: FRAMEWORKS=torch,onnxruntime installs those that it names, `make test` all. The
+# package lanes/keras has keras-jax and keras-torch.
 LANES := $(patsubst lanes/%/pyproject.toml,%,$(wildcard lanes/*/pyproject.toml))
-CHOSEN := $(filter $(LANES),$(subst $(comma), ,$(FRAMEWORKS)))
+CHOSEN := $(foreach lane,$(LANES),$(if $(filter $(lane) $(lane)-%,$(subst $(comma), ,$(FRAMEWORKS))),$(lane)))
 
 .PHONY: bench test check clean
 

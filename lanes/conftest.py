@@ -74,28 +74,40 @@ def agrees():
 
 
 @pytest.fixture
-def measured(tmp_path):
-    """Measure models in PyTorch and in a lane, as a user does; return the rows' evidence and the saved records."""
+def ran(tmp_path):
+    """Measure a file of benchmarks as a user does; return the table's rows, the saved records and what was printed."""
 
-    def run(lane, *models, path=()):
+    def run(benchmarks, *options, path=()):
         project = tmp_path / "project"
         project.mkdir()
-        names = ", ".join(map(repr, models))
-        (project / "test_speed.py").write_text(
-            f'import fwbench\n\n@fwbench.benchmark({names}, modes=["inference"], batch_sizes=[4])\n'
-            "def test_speed(fwbench_measure):\n    fwbench_measure()\n"
-        )
+        (project / "test_speed.py").write_text(benchmarks)
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         environment |= {"PYTHONPATH": os.pathsep.join(map(str, (*path, ROOT)))}
         fast = ["--benchmark-only", "--benchmark-max-time=0.1", "--benchmark-min-rounds=5", "--benchmark-save-data"]
-        fast += ["--fwbench-set=patience=0", "--fwbench-minutes=0", f"--fwbench-frameworks=torch,{lane}"]
-        command = [sys.executable, "-m", "pytest", *fast, "--benchmark-save=base"]
+        fast += ["--fwbench-set=patience=0", "--fwbench-minutes=0", "--benchmark-save=base"]
+        command = [sys.executable, "-m", "pytest", *fast, *options]
         done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
         rows = [line.split() for line in done.stdout.splitlines()]
-        evidence = {row[0]: row[-1] for row in rows if row[1:2] == ["inference"] and lane in row}
         (saved,) = project.glob(".benchmarks/*/*_base.json")
         records = [record["extra_info"] for record in json.loads(saved.read_text())["benchmarks"]]
-        return evidence, records, done.stdout
+        return [row for row in rows if row[1:2] == ["inference"]], records, done.stdout
+
+    return run
+
+
+@pytest.fixture
+def measured(ran):
+    """Measure models in PyTorch and in a lane; return the rows' evidence, the saved records and what was printed."""
+
+    def run(lane, *models, path=()):
+        names = ", ".join(map(repr, models))
+        rows, *rest = ran(
+            f'import fwbench\n\n@fwbench.benchmark({names}, modes=["inference"], batch_sizes=[4])\n'
+            "def test_speed(fwbench_measure):\n    fwbench_measure()\n",
+            f"--fwbench-frameworks=torch,{lane}",
+            path=path,
+        )
+        return {row[0]: row[-1] for row in rows if lane in row}, *rest
 
     return run

@@ -121,6 +121,12 @@ def test_bench_alone_installs_no_tensorflow(tmp_path):
     assert done_by(tmp_path, "bench", "FRAMEWORKS=torch,jax")[0] == installed
 
 
+def test_bench_installs_the_packages_of_the_lanes_that_are_named(tmp_path):
+    installed, (measured,) = done_by(tmp_path, "bench", "FRAMEWORKS=torch,onnxruntime,keras-jax,torch-aoti")
+    assert sorted(installed[1:]) == [("v", f"lanes/{lane}") for lane in ("keras", "onnxruntime", "torch-aoti")]
+    assert "--fwbench-frameworks=torch,onnxruntime,keras-jax,torch-aoti" in measured.split()
+
+
 @pytest.mark.parametrize("lane", ["tensorflow", "tensorflow-xla"])
 def test_bench_installs_and_measures_tensorflow_where_it_is_named(tmp_path, lane):
     installed, (measured,) = done_by(tmp_path, "bench", f"FRAMEWORKS=torch,jax,{lane}", "ARGS=-k mlp")

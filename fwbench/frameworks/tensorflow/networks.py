@@ -1,16 +1,20 @@
-"""The Keras network that a model names, how canonical weights enter and leave it, and how it is called."""
+"""The Keras network that a model names, how canonical weights enter and leave it, and how it is called.
+
+This module needs no TensorFlow, as a lane may run Keras on another backend. All other modules of this folder choose
+TensorFlow's by importing `imported`, before they import this one.
+"""
 
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 from numpy.typing import NDArray
 
 from fwbench.frameworks.faults import faults
-from fwbench.frameworks.tensorflow.imported import keras, tf
-from fwbench.frameworks.tensorflow.layers import Dropout, Sequential, Tensor
 from fwbench.models import Model
 from fwbench.models.importing import ModelError, arguments, load, parameters
 from fwbench.models.outputs import select
@@ -25,6 +29,8 @@ _STATISTICS = ("running_mean", "running_var")
 # PyTorch's order of a kernel's axes: outputs and inputs before the window.
 _AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 2, 0, 1), 5: (4, 3, 0, 1, 2)}
 _DEPTHWISE = (2, 3, 0, 1)
+
+Tensor = Any  # of the backend
 
 _KINDS = "a Keras layer or model, or a function of the inputs"
 
@@ -53,7 +59,7 @@ class Network:
         self.model = model
         self.module = _built(model, sizes, policy, seed)
         for number, layer in enumerate(self.layers()):
-            if isinstance(layer, Dropout):
+            if isinstance(layer, _own("Dropout")):
                 layer.number = number
         self._variables: dict[str, tuple[Any, tuple[int, ...]]] = {}
         if isinstance(self.module, keras.layers.Layer):
@@ -68,7 +74,7 @@ class Network:
 
     @property
     def parameters(self) -> list[Any]:
-        """TensorFlow's variables of what is trained, in the order of `trained`."""
+        """The backend's variables of what is trained, in the order of `trained`."""
         return [self._variables[name][0].value for name in self.trained]
 
     @property
@@ -79,7 +85,7 @@ class Network:
 
     @property
     def held(self) -> list[Any]:
-        """All of TensorFlow's variables that belong to the network, including the state of random numbers."""
+        """All of the backend's variables that belong to the network, including the state of random numbers."""
         return [variable.value for variable in getattr(self.module, "variables", ())]
 
     def load(self, weights: Mapping[str, NDArray[Any]]) -> None:
@@ -107,7 +113,7 @@ class Network:
 
     def export(self) -> Weights:
         """The weights in canonical form on the host: float32, or float64 where the network has that."""
-        found = {name: variable.value.numpy() for name, (variable, _) in self._variables.items()}
+        found = {name: variable.numpy() for name, (variable, _) in self._variables.items()}
         return {
             name: self.canonical(name, array if array.dtype == np.float64 else array.astype(np.float32))
             for name, array in found.items()
@@ -116,11 +122,11 @@ class Network:
     def statistics(self) -> dict[str, NDArray[Any]]:
         """The running statistics by their canonical names, in the network's number format."""
         found = ((name, variable) for name, (variable, _) in self._variables.items())
-        return {name: variable.value.numpy() for name, variable in found if name.endswith(_STATISTICS)}
+        return {name: variable.numpy() for name, variable in found if name.endswith(_STATISTICS)}
 
     @property
     def running(self) -> list[Any]:
-        """TensorFlow's variables of the running statistics."""
+        """The backend's variables of the running statistics."""
         return [variable.value for name, (variable, _) in self._variables.items() if name.endswith(_STATISTICS)]
 
     def place(self, inputs: Mapping[str, NDArray[Any]], dtype: Any) -> dict[str, Tensor]:
@@ -131,7 +137,7 @@ class Network:
             dtype: of floating-point inputs.
         """
         return {
-            name: tf.identity(tf.cast(array, dtype) if array.dtype.kind == "f" else tf.convert_to_tensor(array))
+            name: keras.ops.copy(keras.ops.cast(array, dtype) if array.dtype.kind == "f" else array)
             for name, array in inputs.items()
         }
 
@@ -178,10 +184,8 @@ class Network:
 
     def _call_once(self, sizes: Mapping[str, int]) -> None:
         """Trace the network, for layers that make their weights when they are first called."""
-        shapes = {
-            name: tf.TensorSpec((2, *given.sizes(sizes)), given.dtype) for name, given in self.model.inputs.items()
-        }
-        tf.function(self.returned, autograph=False).get_concrete_function(shapes)
+        given = self.model.inputs.items()
+        self.returned({name: keras.KerasTensor((2, *one.sizes(sizes)), one.dtype) for name, one in given})
 
     def _name(self, module: Any) -> None:
         patterns = self.model.weights if self.model.reference != "tensorflow" else None
@@ -191,7 +195,7 @@ class Network:
                 "regular expressions"
             )
         for path, variable, depthwise in _named(module):
-            if not tf.as_dtype(variable.dtype).is_floating:
+            if not keras.backend.is_float_dtype(variable.dtype):
                 continue
             layer, dot, leaf = path.rpartition(".")
             name = f"{layer}{dot}{_RENAMED.get(leaf, leaf)}"
@@ -293,12 +297,14 @@ def _is_functional(module: Any) -> bool:
 
 def _children(layer: Any) -> Iterator[tuple[str, Any]]:
     """Layers within a layer, each under its name: an index in a sequence, else that of a model's layer or attribute."""
-    if isinstance(layer, (Sequential, keras.models.Sequential)):
+    sequences: Any = (*_own("Sequential"), keras.models.Sequential)
+    if isinstance(layer, sequences):
         yield from _parts("", layer.layers)
     elif _is_functional(layer):
         yield from ((part.name, part) for part in layer.layers)
     else:
-        for name, value in vars(layer).items():
+        # PyTorch, as the backend, keeps layers apart from other attributes.
+        for name, value in (vars(layer) | vars(layer).get("_modules", {})).items():
             if not name.startswith("_"):
                 yield from _parts(name, value)
 
@@ -335,6 +341,12 @@ def _layers(layer: Any) -> Iterator[Any]:
     yield layer
     for _, child in _children(layer) if isinstance(layer, keras.layers.Layer) else ():
         yield from _layers(child)
+
+
+def _own(name: str) -> tuple[Any, ...]:
+    """A class of fwbench's layers, which need TensorFlow, where something has imported them."""
+    layers = sys.modules.get("fwbench.frameworks.tensorflow.layers")
+    return (getattr(layers, name),) if layers else ()
 
 
 def _joined(path: str, name: str) -> str:

@@ -1,0 +1,81 @@
+"""What both lanes share. A lane's own module imports the backend's framework before this one."""
+
+import importlib
+import sys
+
+from fwbench.frameworks.contract import Framework, Program
+from fwbench.frameworks.precision import Products
+from fwbench.models.inputs import draw
+from fwbench.parity.sources import sources
+
+# Keras imports these if they are installed, and does not need them: their memory would count, and scikit-learn sets
+# variables of OpenMP for the whole process.
+_hidden = dict.fromkeys({"jax", "pandas", "sklearn", "tensorflow", "torch"} - sys.modules.keys())
+sys.modules.update(_hidden)
+keras = importlib.import_module("keras")
+# Keras would import TensorFlow to seed it, too; it now remembers that there is none.
+keras.utils.set_random_seed(0)
+for _name in _hidden:
+    del sys.modules[_name]
+Network = importlib.import_module("fwbench.frameworks.tensorflow.networks").Network
+
+
+class Forward(Program):
+    """A forward pass; a call leaves the model's output in `out`."""
+
+    def __init__(self, workload, model, weights, compiled):
+        sizes = model.sizes(workload.axes)
+        self.network, self.compiled = Network(model, sizes), compiled
+        self.network.load(weights)
+        self.inputs = self.network.place(draw(model.inputs, workload.batch_size, workload.seed, sizes), "float32")
+        # Keras's name of what both lanes do; on PyTorch its default is eager.
+        self.settings = {"keras": keras.version(), "keras_backend": keras.backend.backend(), "jit_compile": True}
+
+    def forward(self, inputs):
+        """The model's output, and everything that the network returns, as all of it is computed."""
+        returned = self.network.returned(inputs)
+        return self.network.output(returned, inputs), returned
+
+    def output(self):
+        return keras.ops.convert_to_numpy(self.out).astype("float32")
+
+    def weights(self):
+        return self.network.export()
+
+    def restart(self, weights, draw=0):
+        self.network.load(weights)
+
+
+class Keras(Framework):
+    """The lane of a backend, which has a kind of `Forward`, and compiles a function for a workload."""
+
+    def __init__(self, program, compiled):
+        self.program, self.compiled = program, compiled
+
+    def unavailable(self, workload, model):
+        if "tensorflow" not in model.networks:
+            return f"{model.name} names no network in Keras (tensorflow=...)"
+        if "fwbench.frameworks.tensorflow.imported" in sources([model.networks["tensorflow"]]).files:
+            return f"the network in Keras of {model.name} calls TensorFlow's own operations, which no other backend has"
+        if workload.mode != "inference":
+            return f"the lane {workload.lane} has inference alone, and no {workload.mode}"
+        if workload.target or (workload.device, workload.precision) != ("cpu", "fp32"):
+            return f"the lane {workload.lane} computes in fp32 on a CPU alone"
+        return None
+
+    def weight_shapes(self, model, sizes):
+        return Network(model, sizes).shapes
+
+    def initial(self, model, sizes, seed):
+        return Network(model, sizes, seed=seed).export()
+
+    def build(self, workload, model, weights, horizon=None):
+        return self.program(workload, model, weights, lambda function: self.compiled(function, workload))
+
+    def probe(self, workload, operands):
+        def products(left, right, images, kernel):
+            return keras.ops.matmul(left, right), keras.ops.conv(images, kernel, 1, "same")
+
+        given = (operands.left, operands.right, operands.images, operands.kernel.transpose(2, 3, 1, 0))
+        results = self.compiled(products, workload)(*map(keras.ops.convert_to_tensor, given))
+        return Products(*map(keras.ops.convert_to_numpy, results))
