@@ -4,9 +4,10 @@
     python docs/evidence/deployment.py --by-hand  measures the second table alone
 
 The nine are the suite's six and the three of docs/your-model.md: a network of images, one of tokens with two inputs,
-and a function without weights. The plain call is what each runtime's own documentation shows, on the files that the
-lane has exported (torchax's: on the module that was exported), with the lane's number of threads and no other setting.
-Both run by turns in one process, each turn 30 calls or half a second; the median of the turns counts.
+and a function without weights. The first of these three has a network in Keras, too, for the lanes of Keras. The plain
+call is what each runtime's own documentation shows, with the lane's number of threads and no other setting: on the
+files that the lane has exported, for torchax on the module that was exported, for Keras on the network. Both run by
+turns in one process, each turn 30 calls or half a second; the median of the turns counts.
 """
 
 import argparse
@@ -34,6 +35,7 @@ from fwbench.worker.client.starting import environment
 HERE = Path(__file__).resolve().parent
 PAGE = HERE / "deployment.md"
 DERIVED = ("onnxruntime", "openvino", "torch-aoti", "torchax")
+KERAS = ("keras-jax", "keras-torch")
 MODELS = tuple(name for name, model in CATALOG.items() if model.networks)
 MINUTES = 15
 TURNS, CALLS, SECONDS = 15, 30, 0.5
@@ -50,7 +52,7 @@ SPEED = """
 import fwbench
 
 tinynext = fwbench.Model("tinynext", torch="mine.torch_net:TinyNext", jax="mine.jax_net:TinyNext",
-                         inputs=fwbench.image(32, 32, 3))
+                         tensorflow="mine.keras_net:TinyNext", inputs=fwbench.image(32, 32, 3))
 bert = fwbench.Model("tiny-bert", torch="mine.bert:build", axes={"length": 128}, output="logits", inputs={
     "input_ids": fwbench.tokens("length", vocabulary=1000),
     "attention_mask": fwbench.ones("length", dtype="int32"),
@@ -63,6 +65,11 @@ attention = fwbench.Model("attention", torch="mine.attention:in_torch", jax="min
 @fwbench.benchmark(MODELS, tinynext, bert, attention, modes=["inference"], batch_sizes=[1],
                    lanes=["torch", "jax", LANES])
 def test_speed(fwbench_measure):
+    fwbench_measure()
+
+
+@fwbench.benchmark(tinynext, modes=["inference"], batch_sizes=[1], lanes=["tensorflow", KERAS])
+def test_keras(fwbench_measure):
     fwbench_measure()
 """
 
@@ -87,11 +94,10 @@ def measured() -> str:
     """The tables that a run ends with."""
     with tempfile.TemporaryDirectory() as folder:
         project = Path(folder)
-        (project / "mine").mkdir()
-        for name, text in described().items():
-            (project / "mine" / name).write_text(text)
-        (project / "mine" / "bert.py").write_text(BERT)
-        speed = SPEED.replace("MODELS", ", ".join(map(repr, MODELS))).replace("LANES", ", ".join(map(repr, DERIVED)))
+        describe(project)
+        speed = SPEED
+        for placeholder, names in (("MODELS", MODELS), ("LANES", DERIVED), ("KERAS", KERAS)):
+            speed = speed.replace(placeholder, ", ".join(map(repr, names)))
         (project / "test_speed.py").write_text(speed)
         (project / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
         command = [sys.executable, "-m", "pytest", "--benchmark-only", "--benchmark-quiet"]
@@ -101,23 +107,28 @@ def measured() -> str:
     return done.stdout
 
 
-def described() -> dict[str, str]:
-    """The modules of docs/your-model.md by name."""
+def describe(project: Path) -> None:
+    """Write the modules of docs/your-model.md, and BERT, into a folder."""
     page = (HERE.parent / "your-model.md").read_text()
     blocks = re.findall(r"```python\n# mine/(\w+\.py)\n(.*?)```", page, re.DOTALL)
-    return {name: text for name, text in blocks if name in ("torch_net.py", "jax_net.py", "attention.py")}
+    (project / "mine").mkdir()
+    for name, text in (*blocks, ("bert.py", BERT)):
+        if name in ("torch_net.py", "jax_net.py", "keras_net.py", "attention.py", "bert.py"):
+            (project / "mine" / name).write_text(text)
 
 
 def by_hand() -> str:
     """The second table."""
     rows = {}
-    for name in DERIVED:
+    for name in (*DERIVED, *KERAS):
         variables = environment(dict(os.environ), len(os.sched_getaffinity(0)), "cpu", LANES[name])
         command = [sys.executable, __file__, "--lane", name]
         done = subprocess.run(command, env=variables, stdout=subprocess.PIPE, text=True, check=True)
         rows[name] = json.loads(done.stdout.splitlines()[-1])
-    lines = [f"| model | {' | '.join(DERIVED)} |", f"|---|{'--:|' * len(DERIVED)}"]
-    lines += [f"| {model} | {' | '.join(f'{rows[name][model]:.3f}' for name in DERIVED)} |" for model in MODELS]
+    lines = [f"| model | {' | '.join(rows)} |", f"|---|{'--:|' * len(rows)}"]
+    for model in (*MODELS, "tinynext"):
+        cells = (f"{of[model]:.3f}" if model in of else "-" for of in rows.values())
+        lines.append(f"| {model} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -126,19 +137,36 @@ def ratios(name: str) -> dict[str, float]:
     from fwbench import frameworks
     from fwbench.models.weights import canonical
 
-    framework, found = frameworks.load(LANES[name].adapter), {}
-    framework.preload(name)
+    models, by_model = [CATALOG[model] for model in MODELS], {}
     with tempfile.TemporaryDirectory() as folder:
         os.environ[EXPORTS] = folder
-        for model in (CATALOG[model] for model in MODELS):
+        if name in KERAS:
+            describe(Path(folder))
+            sys.path.insert(0, folder)
+            network = "mine.keras_net:TinyNext"
+            models = [fwbench.Model("tinynext", tensorflow=network, inputs=fwbench.image(32, 32, 3))]
+        framework = frameworks.load(LANES[name].adapter)
+        framework.preload(name)
+        for model in models:
             workload = Workload(name, model.name, "inference", 1)
             shapes = framework.weight_shapes(model, model.sizes())
             program: Any = framework.build(workload, model, canonical("drawn", model, shapes, 0))
-            program.compile()
-            plain = PLAIN[name](program.folder / "exported", program.inputs)
-            pairs = [(timed(program.step), timed(plain)) for _ in range(TURNS)]
-            found[model.name] = median(own / other for own, other in pairs)
-    return found
+            with program.session():
+                program.compile()
+            plain = PLAIN[name](program)
+            by_model[model.name] = median(turn(program) / timed(plain) for _ in range(TURNS))
+    return by_model
+
+
+def turn(program: Any) -> float:
+    """The median time of the lane's synchronised calls in a turn."""
+
+    def call() -> None:
+        program.step()
+        program.wait()
+
+    with program.session():
+        return timed(call)
 
 
 def timed(call: Callable[[], Any]) -> float:
@@ -152,28 +180,30 @@ def timed(call: Callable[[], Any]) -> float:
     return median(times)
 
 
-def _onnxruntime(folder: Path, inputs: dict[str, Any]) -> Callable[[], Any]:
+def _onnxruntime(program: Any) -> Callable[[], Any]:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = int(os.environ["OMP_NUM_THREADS"])
-    session = onnxruntime.InferenceSession(folder / "model.onnx", options, providers=["CPUExecutionProvider"])
-    return lambda: session.run(None, inputs)
+    session = onnxruntime.InferenceSession(
+        program.folder / "exported" / "model.onnx", options, providers=["CPUExecutionProvider"]
+    )
+    return lambda: session.run(None, program.inputs)
 
 
-def _openvino(folder: Path, inputs: dict[str, Any]) -> Callable[[], Any]:
+def _openvino(program: Any) -> Callable[[], Any]:
     import openvino
 
     threads = {"INFERENCE_NUM_THREADS": os.environ["OMP_NUM_THREADS"], "INFERENCE_PRECISION_HINT": "f32"}
-    compiled = openvino.Core().compile_model(folder / "model.xml", "CPU", threads)
-    return lambda: compiled(inputs)
+    compiled = openvino.Core().compile_model(program.folder / "exported" / "model.xml", "CPU", threads)
+    return lambda: compiled(program.inputs)
 
 
-def _torch_aoti(folder: Path, inputs: dict[str, Any]) -> Callable[[], Any]:
+def _torch_aoti(program: Any) -> Callable[[], Any]:
     import torch
 
-    model = torch._inductor.aoti_load_package(str(folder / "model.pt2"))
-    tensors = [torch.from_numpy(array) for array in inputs.values()]
+    model = torch._inductor.aoti_load_package(str(program.folder / "exported" / "model.pt2"))
+    tensors = [torch.from_numpy(array) for array in program.inputs.values()]
 
     def call() -> Any:
         with torch.inference_mode():
@@ -182,23 +212,40 @@ def _torch_aoti(folder: Path, inputs: dict[str, Any]) -> Callable[[], Any]:
     return call
 
 
-def _torchax(folder: Path, inputs: dict[str, Any]) -> Callable[[], Any]:
+def _torchax(program: Any) -> Callable[[], Any]:
     """The module itself on JAX: torchax's documentation writes no files."""
     import jax
     import torchax
 
     from fwbench.frameworks.torch.networks import load_weights, network
 
-    request = json.loads((folder.parent / "request.json").read_text())
+    request = json.loads((program.folder / "request.json").read_text())
     module = network(Model.from_json(request["model"]), request["sizes"])
-    with np.load(folder.parent / "weights.npz") as drawn:
+    with np.load(program.folder / "weights.npz") as drawn:
         load_weights(module, drawn)
     weights, function = torchax.extract_jax(module.eval())
-    arrays, jitted = jax.device_put(tuple(inputs.values())), jax.jit(function)
+    arrays, jitted = jax.device_put(tuple(program.inputs.values())), jax.jit(function)
     return lambda: jitted(weights, arrays).block_until_ready()
 
 
-PLAIN = {"onnxruntime": _onnxruntime, "openvino": _openvino, "torch-aoti": _torch_aoti, "torchax": _torchax}
+def _keras(program: Any) -> Callable[[], Any]:
+    """Another object of the network's class, as Keras gives up a module's variables to its own program."""
+    import keras
+
+    module = type(program.network.module)()
+    module.compile(jit_compile=True)
+    batch = keras.ops.convert_to_numpy(next(iter(program.inputs.values())))
+    return lambda: module.predict_on_batch(batch)
+
+
+PLAIN = {
+    "onnxruntime": _onnxruntime,
+    "openvino": _openvino,
+    "torch-aoti": _torch_aoti,
+    "torchax": _torchax,
+    "keras-jax": _keras,
+    "keras-torch": _keras,
+}
 
 
 def page(run: str, hand: str) -> str:
@@ -220,8 +267,8 @@ Inference of nine models at batch 1, with `--fwbench-minutes={MINUTES}`.
 
 ## Beside a plain call
 
-The time of the lane's call over that of the call in the runtime's own documentation, by turns: on the same files, and
-for torchax on the module that was exported.
+The time of the lane's call over that of the call in the runtime's own documentation, by turns: on the same files, for
+torchax on the module that was exported, and for Keras by `predict_on_batch` with `jit_compile=True`.
 
 {hand}
 """
