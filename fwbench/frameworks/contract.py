@@ -152,6 +152,10 @@ class Program(ABC):
         """Bytes that the device allocator has given out now."""
         return unavailable("device allocator", "the program runs on the CPU, which has no such allocator")
 
+    def exported_size(self) -> Metric | None:
+        """Bytes of the files that the program was loaded from; None if the lane exports nothing."""
+        return None
+
     def program_memory(self) -> Metric:
         """Bytes the compiled program needs, as reported by the compiler."""
         return unavailable("compiler", "the lane has no compiler that reports it")

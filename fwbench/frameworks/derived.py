@@ -131,9 +131,9 @@ class Exported(Program):
         seconds = perf_counter() - start
         return CompileTimes(self.export_time, seconds, total=self.export_time + seconds)
 
-    def size(self) -> int:
-        """Bytes of the files that hold the exported network."""
-        return sum(file.stat().st_size for file in (self.folder / "exported").rglob("*") if file.is_file())
+    def exported_size(self) -> Metric:
+        files = (self.folder / "exported").rglob("*")
+        return Metric(sum(file.stat().st_size for file in files if file.is_file()), "all files of the exported network")
 
     def step(self) -> None:
         self.loaded.run()

@@ -85,7 +85,7 @@ def test_it_computes_what_the_network_computes(tmp_path):
         "input_1": np.int64,
         "input_2": bool,
     }
-    assert program.size() == sum(
+    assert program.exported_size().value == sum(
         file.stat().st_size for file in program.folder.glob("exported/*") if file.name == "module.pt2"
     )
     assert program.folder.parent == tmp_path / "exports"

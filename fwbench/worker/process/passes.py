@@ -3,7 +3,6 @@
 import numpy as np
 
 from fwbench.frameworks.contract import CompileTimes, Framework, Program
-from fwbench.frameworks.derived import Exported
 from fwbench.frameworks.precision import check, operands
 from fwbench.machine.load import OtherLoad
 from fwbench.meters.ceilings import ceilings
@@ -119,8 +118,8 @@ def _of_each(job: Job, program: Program, meter: Counter | str) -> None:
 
 def _compile(job: Job, program: Program, begun: Start) -> None:
     record_compilation(job, begun.compile())
-    if isinstance(program, Exported):
-        job.metrics["exported_size"] = Metric(program.size(), "all files of the exported network")
+    if size := program.exported_size():
+        job.metrics["exported_size"] = size
     if not job.protocol.smoke:
         job.metrics["first_call_time"] = Metric(begun.call(), "first call after compiling")
 
