@@ -122,8 +122,8 @@ class Proof:
                             where.Side(framework, side(framework)(case).calls(point))
                             for framework in (self.model.reference, self.candidate)
                         ]
-                    # A network that runs as a whole may fail operator by operator.
-                    except ModelError as error:
+                    # A network may fail operator by operator, or its modules' results take more memory than it does.
+                    except (ModelError, MemoryError) as error:
                         return f"Where they part cannot be said: {error}"
                     return where.sentence(sides[0], sides[1], admitted)
         return ""

@@ -117,10 +117,12 @@ def test_a_module_whose_parts_are_equal_is_a_place_after_them(torch, jax):
 
 def test_modules_are_paired_by_their_weights_and_how_often_they_were_called(torch, jax):
     y = X * 2 + 1
-    torch("a")("a", y, y)("wrapper", y, WRONG)("b", y, y)
-    torch.calls[2] = Call(Module("wrapper", frozenset({"a.weight"})), "Sequential", {}, None, 1, (y,), WRONG)
-    jax("a")("a", y, y)("b", y, WRONG)
-    assert said(torch, jax).startswith("First apart at `b` ")
+    torch("a")("wrapper", y, WRONG)("a", y, y)("b", y, y)
+    torch.calls[1] = Call(Module("wrapper", frozenset({"a.weight"})), "Sequential", {}, None, 0, (y,), WRONG)
+    jax("a")("a", y, WRONG)("b", WRONG, WRONG)
+    assert said(torch, jax).startswith(
+        "First apart at `a` (torch: Linear(), a.py, line 12; jax: Linear(), b.py, line 11)"
+    )
 
 
 def test_a_module_of_other_sizes_can_be_behind_the_place(torch, jax):
@@ -210,6 +212,10 @@ def test_no_two_functions_are_taken_for_each_other():
         assert not same
 
 
+def test_values_beyond_all_functions_are_no_fault():
+    assert why(WIDE * 1e200, WIDE * 1e300 + 1, WIDE * 1e200) == why(np.full(3, np.inf), np.full(3, np.nan)) == ""
+
+
 def test_a_constant_in_float32_is_named():
     rounded = WIDE * (1 + special.erf(WIDE / np.float64(np.sqrt(np.float32(2))))) / 2
     assert why(FUNCTIONS["the exact GELU"](WIDE), rounded, WIDE) == (
@@ -260,7 +266,7 @@ class Inner(Base):
 class Outer(Base):
     def __init__(self):
         self.inner, self.other = Inner(), Base()
-        self.stride = 2
+        self.stride, self.eps, self.activation = 2, X, np.tanh
 
     def __call__(self, x, *, twice=False):
         x = self.inner(x)
@@ -283,7 +289,7 @@ def test_calls_are_recorded_with_their_nesting_and_classes_are_left_as_they_were
         ("", "Outer", 0, True),
     ]
     assert np.array_equal(calls[2].output, 2 * (X + 1))
-    assert calls[2].settings == {"stride": 2}
+    assert calls[2].settings == {"stride": 2, "activation": "tanh"}
     assert all(call.site[0] == __file__ for call in calls)
     assert [vars(kind)["__call__"] for kind in (Base, Inner, Outer)] == before
 
@@ -302,6 +308,11 @@ def test_arrays_of_floating_point_go_before_whole_numbers_and_each_counts_once()
     recorder.call(Module("b", frozenset("w")), Base(), lambda x: X, tokens)
     assert [len(call.inputs) for call in recorder.calls] == [2, 1]
     assert np.array_equal(recorder.calls[0].inputs[1], WRONG)
+
+
+def test_an_argument_may_have_any_name():
+    recorder = Recorder(lambda leaf: None)
+    assert recorder.call(Module("a"), Base(), lambda **named: named["run"], module=1, owner=2, run=3, self=4) == 3
 
 
 def test_a_file_is_named_from_the_present_folder(tmp_path, monkeypatch):

@@ -21,6 +21,8 @@ SETTINGS = {
     **{"approximate": "approximate", "activation": "activation", "num_heads": "heads", "negative_slope": "slope"},
 }
 
+_PLAIN = (bool, int, float, str, tuple, list, type(None))
+
 # Frames of these packages are no place in a user's network.
 _MACHINERY = ("torch.", "jax.", "flax.", "equinox.", "keras.", "tensorflow.", "jaxtyping.", f"{__package__}.")
 
@@ -74,7 +76,7 @@ class Recorder:
     calls: list[Call] = field(default_factory=list)
     _running: list[str] = field(default_factory=list)
 
-    def call(self, module: Module, owner: Any, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def call(self, module: Module, owner: Any, run: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Run a module's call, and record it; a class that calls its base's `__call__` is called once."""
         if module.path in self._running:
             return run(*args, **kwargs)
@@ -88,8 +90,8 @@ class Recorder:
         changes = output is None or not inputs or not np.array_equal(inputs[0], output, equal_nan=True)
         if module.weights == frozenset():
             inputs, output = (), None
-        given = {SETTINGS[name]: value for name, value in vars(owner).items() if name in SETTINGS}
-        settings = {name: getattr(value, "__name__", value) for name, value in given.items()}
+        given = {name: getattr(value, "__name__", value) for name, value in vars(owner).items() if name in SETTINGS}
+        settings = {SETTINGS[name]: value for name, value in given.items() if isinstance(value, _PLAIN)}
         self.calls.append(Call(module, type(owner).__name__, settings, site, begun, inputs, output, changes))
         return returned
 
@@ -117,7 +119,7 @@ def recording(
 
     def watched(original: Any) -> Any:
         @functools.wraps(original)
-        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        def call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
             if not known:
                 known.update(modules(self))
             run = original.__get__(self, type(self))

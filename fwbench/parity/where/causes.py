@@ -61,8 +61,13 @@ def cause(reference: Part, candidate: Part, calls: Sequence[Call] = ()) -> str:
     Args:
         calls: the reference's; their arrays may be a term that one network lacks.
     """
-    if settings := _settings(reference, candidate):
-        return settings
+    # Infinities, and cubes of large numbers, show nothing.
+    with np.errstate(all="ignore"):
+        return _settings(reference, candidate) or _shown(reference, candidate, calls)
+
+
+def _shown(reference: Part, candidate: Part, calls: Sequence[Call]) -> str:
+    """What the two arrays that differ show, as `cause` says it."""
     one, other = reference.value, candidate.value
     if one is None or other is None or one.size != other.size:
         return ""
@@ -75,7 +80,7 @@ def cause(reference: Part, candidate: Part, calls: Sequence[Call] = ()) -> str:
             return f"There {framework} alone adds what {name}"
     square = float(np.vdot(one, one))
     factor = float(np.vdot(theirs, one)) / square if square else 0.0
-    if factor and distance(one * factor, theirs) <= _EXPLAINED:
+    if factor and np.isfinite(factor) and distance(one * factor, theirs) <= _EXPLAINED:
         return f"There all values in {candidate.framework} are {factor:.6g} times those in {reference.framework}"
     if distance(*_sorted(other, one)) <= _EXPLAINED:
         return "There both have the same values in another order"
