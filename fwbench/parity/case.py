@@ -16,6 +16,7 @@ from fwbench.models.importing import ModelError, load
 from fwbench.models.inputs import draw as draw_inputs
 from fwbench.models.weights import Shape, Weights, draw, draw_unit, perturbed
 from fwbench.parity.power import Power
+from fwbench.parity.where.calls import Call
 from fwbench.record.lanes import LANES
 from fwbench.record.workload import Workload
 
@@ -243,6 +244,14 @@ class Side(ABC):
             None where none can be planted in the framework's programs, which is the default.
         """
         return None
+
+    def calls(self, point: Point = MAIN) -> list[Call]:
+        """The calls of modules in one forward pass in the case's mode, run operator by operator, as they complete.
+
+        Returns:
+            An empty list where the network has no modules, which is the default.
+        """
+        return []
 
     def is_random(self) -> bool:
         """Whether in training mode two keys give two outputs; default: the lane has no random layers."""

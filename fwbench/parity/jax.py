@@ -35,6 +35,8 @@ from fwbench.parity.case import (
     relative,
 )
 from fwbench.parity.power import Power
+from fwbench.parity.where.calls import Call
+from fwbench.parity.where.jax import recorded
 
 State = dict[str, jax.Array]
 
@@ -96,15 +98,27 @@ class JaxSide(Side):
             streams: a number that random streams, where the network keeps its own, are advanced by.
             key: switches random layers on.
         """
-        leaves = self.network.load({**parameters, **statistics})
-        others = iter(self._others)
-        leaves = [array if leaf.is_weight else _advanced(next(others), streams) for leaf, array in self._named(leaves)]
+        leaves = self._leaves({**parameters, **statistics}, streams)
         output, leaves = self.network.apply(leaves, inputs, train=self.case.mode == "train", key=key)
         after = {name: array for name, array in self.network.canonical(leaves).items() if is_statistic(name)}
         if not self.network.shapes:
             return jnp.array(jnp.nan), (output, after)
         wanted = self.case.targets(output.shape)
         return self._criterion(output, *(() if wanted is None else (jnp.asarray(wanted),))), (output, after)
+
+    def _leaves(self, weights: State, streams: Any = None) -> list[Any]:
+        """All of the network's leaves with these canonical weights."""
+        leaves = self._named(self.network.load(weights))
+        others = iter(self._others)
+        return [array if leaf.is_weight else _advanced(next(others), streams) for leaf, array in leaves]
+
+    def calls(self, point: Point = MAIN) -> list[Call]:
+        parameters, statistics, inputs = self.arguments(point)
+        with self.arithmetic():
+            leaves = self._leaves({**parameters, **statistics})
+            with recorded(self.network) as calls:
+                self.network.apply(leaves, inputs, train=self.case.mode == "train")
+        return calls
 
     def is_random(self) -> bool:
         return self._depends_on_key(self._drawn) and relative(*self.draws(2)) > CHANCE

@@ -3,11 +3,12 @@
 import functools
 import itertools
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fwbench.models import Model
+from fwbench.models import Model, ModelError
 from fwbench.parity import randomness
 from fwbench.parity.case import MAIN, MODES, Case, InitialUnknownError, Mode, Point, Side, length, side
 from fwbench.parity.errors import (
@@ -25,6 +26,7 @@ from fwbench.parity.errors import (
 from fwbench.parity.matching import has_statistics, match, shapes
 from fwbench.parity.power import Power
 from fwbench.parity.store import Nearest
+from fwbench.parity.where import place as where
 
 # The other points at which output, loss, gradients and statistics are compared. The canonical weights hide a
 # difference in a clip or a branch that they do not reach (the wide ones do), and in an epsilon that is lost beside them
@@ -78,16 +80,53 @@ class Proof:
         Raises:
             NotTheSame: it exceeds its bound, or one network alone is random.
         """
-        worst = 0.0
+        if difference := self.difference(quantity):
+            raise NotTheSame(difference)
+        return self.worst(quantity).error
+
+    def difference(self, quantity: Quantity) -> str:
+        """How a quantity exceeds its bound at the first point where it does; empty where it does not.
+
+        Raises:
+            NotTheSame: nothing can be compared, as one network alone is random.
+        """
         for case, findings in self._findings(quantity):
             for point, errors in findings.errors.items():
                 if quantity in errors:
                     try:
-                        worst = max(worst, check(quantity, errors[quantity], case, point))
+                        check(quantity, errors[quantity], case, point)
                     except NotTheSame as error:
                         note = f". {findings.note}" if quantity == "statistics" and findings.note else ""
-                        raise NotTheSame(f"{error}{note}") from None
-        return worst
+                        return f"{error}{note}"
+        return ""
+
+    def worst(self, quantity: Quantity) -> Nearest:
+        """The tensor of a quantity that is nearest to its bound, or furthest beyond, over all points."""
+        every = (
+            Nearest(quantity, tensor, str(point), self.mode, error, bound(self.model, quantity))
+            for _, findings in self._findings(quantity)
+            for point, errors in findings.errors.items()
+            for tensor, error in errors.get(quantity, {}).items()
+        )
+        return max(every, key=_beyond)
+
+    def place(self) -> str:
+        """Where the outputs begin to differ, at a point where they do; empty where they do not, or nothing shows it."""
+        admitted = bound(self.model, "output")
+        # On small inputs first, as the results of all modules are kept.
+        for case in (self._backward, self._forward):
+            for point, errors in self._find(case).errors.items():
+                if not errors["output"]["output"] <= admitted:
+                    try:
+                        sides = [
+                            where.Side(framework, side(framework)(case).calls(point))
+                            for framework in (self.model.reference, self.candidate)
+                        ]
+                    # A network may fail operator by operator, or its modules' results take more memory than it does.
+                    except (ModelError, MemoryError) as error:
+                        return f"Where they part cannot be said: {error}"
+                    return where.sentence(sides[0], sides[1], admitted)
+        return ""
 
     @property
     def note(self) -> str:
@@ -108,15 +147,7 @@ class Proof:
     @property
     def nearest(self) -> Nearest:
         """The tensor nearest to its bound, over all quantities and points."""
-        every = (
-            Nearest(quantity, tensor, str(point), self.mode, error, bound(self.model, quantity))
-            for asked in self.quantities
-            for _, findings in self._findings(asked)
-            for point, errors in findings.errors.items()
-            for quantity, tensors in errors.items()
-            for tensor, error in tensors.items()
-        )
-        return max(every, key=lambda nearest: nearest.ratio)
+        return max(map(self.worst, self.quantities), key=_beyond)
 
     def power(self, seconds: float) -> Power | None:
         """How many mistakes, planted in the candidate's program, the proof at its points would have found.
@@ -143,6 +174,48 @@ class Proof:
         differentiates = case == self._backward
         quantities = tuple(q for q in self.quantities if differentiates or q in FORWARD)
         return _find(case, self.candidate, quantities, elsewhere(self.model) if differentiates else ())
+
+
+def differences(proofs: Sequence[Proof]) -> str:
+    """What a model's proofs in its modes say that failed; empty if none did.
+
+    Returns:
+        The first difference and its place, all quantities that exceed their bounds, and what would admit them.
+    """
+    worst: dict[Quantity, Nearest] = {}
+    for proof in proofs:
+        for quantity in proof.quantities:
+            if not (one := proof.worst(quantity)).ratio <= 1:
+                worst[quantity] = max(worst.get(quantity, one), one, key=_beyond)
+    if not worst:
+        return ""
+    said = [next(filter(None, (proof.difference(quantity) for quantity in worst for proof in proofs)))]
+    said.append(next(filter(None, (proof.place() for proof in proofs)), ""))
+    if len(worst) > 1:
+        said.append(f"All that differ: {', '.join(map(_briefly, worst.values()))}")
+    errors: dict[str, float] = {quantity: nearest.error for quantity, nearest in worst.items()}
+    # A relative error near 1 leaves nothing that is the same.
+    if all(error <= 0.1 for error in errors.values()) and "tolerance={" not in said[0]:
+        said.append(f"{_tolerance(errors, proofs[0].model)} would admit {'them all' if len(worst) > 1 else 'that'}")
+    return ". ".join(filter(None, said))
+
+
+def _briefly(worst: Nearest) -> str:
+    tensor = "" if worst.tensor == worst.quantity else f" in {worst.tensor!r}"
+    return f"{worst.quantity} {worst.error:.1e}{tensor} ({worst.mode})"
+
+
+def _beyond(worst: Nearest) -> float:
+    """By how much an error exceeds its bound; what is not a number exceeds all others."""
+    return math.inf if math.isnan(worst.ratio) else worst.ratio
+
+
+def _tolerance(errors: Mapping[str, float], model: Model | None = None) -> str:
+    """The argument of a model that admits these errors, and all that it admits already."""
+    rounded = {quantity: 10 ** math.ceil(math.log10(error)) for quantity, error in errors.items()}
+    admitted = {**(model.tolerance if model else {}), **rounded}
+    entries = (f'"{quantity}": {error:g}' for quantity, error in admitted.items())
+    return f"tolerance={{{', '.join(entries)}}}"
 
 
 def modes(model: Model) -> tuple[Mode, ...]:
@@ -228,8 +301,7 @@ def _bias(reference: str, candidate: str, worst: float) -> str:
         f"The running variances differ because {candidate} updates them with the biased estimate of a batch's "
         f"variance, as Flax's own BatchNorm does, and {reference} with the unbiased one, n / (n - 1) times "
         "as large, as PyTorch's does: use fwbench.frameworks.jax.layers.BatchNorm, which does as PyTorch does, or "
-        "accept it with "
-        f'tolerance={{"statistics": {10 ** math.ceil(math.log10(worst)):g}}}'
+        f"accept it with {_tolerance({'statistics': worst})}"
     )
 
 

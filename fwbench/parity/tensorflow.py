@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fwbench.frameworks.tensorflow import convolutions
-from fwbench.frameworks.tensorflow.imported import tf
+from fwbench.frameworks.tensorflow.imported import keras, tf
 from fwbench.frameworks.tensorflow.layers import training
 from fwbench.frameworks.tensorflow.losses import loss_of
 from fwbench.frameworks.tensorflow.networks import Network
@@ -30,6 +30,7 @@ from fwbench.parity.case import (
     Side,
     relative,
 )
+from fwbench.parity.where.calls import Call, Module, recording
 
 
 class TensorFlowSide(Side):
@@ -107,6 +108,14 @@ class TensorFlowSide(Side):
                     descent.apply(gradients, rate, tf.constant(step, tf.int64))
         return np.array(losses)
 
+    def calls(self, point: Point = MAIN) -> list[Call]:
+        inputs = self._begin(point)
+        modules = {id(part): Module(path, weights) for path, part, weights in self.network.parts()}
+        kind = keras.layers.Layer
+        with tf.device(self._device), self._mode(), recording(kind, lambda root: modules, _copied) as calls:
+            self.network.apply(inputs, train=self.case.mode == "train")
+        return calls
+
     def _forward(self, point: Point) -> Forward:
         inputs = self._begin(point)
         with tf.device(self._device):
@@ -164,3 +173,9 @@ class TensorFlowSide(Side):
             return tf.constant(np.nan)
         wanted = self.case.targets(tuple(output.shape))
         return self._criterion(output, *(() if wanted is None else (tf.convert_to_tensor(wanted),)))
+
+
+def _copied(leaf: Any) -> Array | None:
+    """A copy on the host in float64; None for what is no tensor of real numbers."""
+    is_real = isinstance(leaf, tf.Tensor) and (leaf.dtype.is_floating or leaf.dtype.is_integer)
+    return np.array(leaf.numpy(), np.float64) if is_real else None

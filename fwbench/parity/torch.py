@@ -39,6 +39,7 @@ from fwbench.parity.case import (
     Side,
     relative,
 )
+from fwbench.parity.where.calls import Call, Module, recording
 
 aten = torch.ops.aten
 
@@ -162,6 +163,24 @@ class TorchSide(Side):
                 outputs.append(_numpy(self._output(module, inputs)).ravel())
         return np.stack(outputs)
 
+    def calls(self, point: Point = MAIN) -> list[Call]:
+        module, inputs = self._at(point)
+        canonical = shapes(module)
+        named = (*module.named_parameters(), *module.named_buffers())
+        names = {id(tensor): name for name, tensor in named if name in canonical}
+
+        def weights(part: torch.nn.Module) -> frozenset[str]:
+            return frozenset(
+                names[id(tensor)] for tensor in (*part.parameters(), *part.buffers()) if id(tensor) in names
+            )
+
+        def modules(root: torch.nn.Module) -> dict[int, Module]:
+            return {id(part): Module(path, weights(part)) for path, part in root.named_modules()}
+
+        with torch.no_grad(), self._arithmetic(), recording(torch.nn.Module, modules, _on_host) as calls:
+            self._output(module, inputs)
+        return calls
+
     def _forward(self, point: Point) -> Forward:
         module, inputs = self._at(point)
         with torch.no_grad(), self._arithmetic(rounded=bool(point.moved)):
@@ -246,6 +265,11 @@ def _differentiate(loss: Tensor) -> None:
 
 def _statistics(module: torch.nn.Module) -> dict[str, Array]:
     return {name: _numpy(value) for name, value in module.named_buffers() if is_statistic(name)}
+
+
+def _on_host(leaf: Any) -> Array | None:
+    """A copy in float64, as operations in place may change the tensor; None for what is no real tensor."""
+    return _numpy(leaf.double()).copy() if isinstance(leaf, Tensor) and not leaf.is_complex() else None
 
 
 def _numpy(tensor: Tensor) -> Array:

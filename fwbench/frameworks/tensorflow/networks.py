@@ -150,7 +150,14 @@ class Network:
 
     def layers(self) -> Iterator[Any]:
         """All layers of the network."""
-        return _layers(self.module)
+        return (layer for _, layer in _paths(self.module))
+
+    def parts(self) -> Iterator[tuple[str, Any, frozenset[str]]]:
+        """Path, layer, and canonical names of all weights in it, of the network and all layers within it."""
+        names = {id(variable): name for name, (variable, _) in self._variables.items()}
+        for path, layer in _paths(self.module):
+            weights = getattr(layer, "weights", ())
+            yield path, layer, frozenset(names[id(variable)] for variable in weights if id(variable) in names)
 
     def returned(self, inputs: Mapping[str, Tensor], *, train: bool = False) -> Any:
         """What the network returns.
@@ -336,11 +343,11 @@ def _named(layer: Any, path: str = "", seen: set[int] | None = None) -> Iterator
         yield from _named(child, _joined(path, name), seen)
 
 
-def _layers(layer: Any) -> Iterator[Any]:
-    """A layer and all within it."""
-    yield layer
-    for _, child in _children(layer) if isinstance(layer, keras.layers.Layer) else ():
-        yield from _layers(child)
+def _paths(layer: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """A layer and all within it, each after its path."""
+    yield path, layer
+    for name, child in _children(layer) if isinstance(layer, keras.layers.Layer) else ():
+        yield from _paths(child, _joined(path, name))
 
 
 def _own(name: str) -> tuple[Any, ...]:

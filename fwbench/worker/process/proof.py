@@ -21,10 +21,10 @@ from typing import Any
 from fwbench.models import Model, ModelError
 from fwbench.models.importing import described
 from fwbench.parity.case import side
-from fwbench.parity.errors import NotTheSame, bound
+from fwbench.parity.errors import NotTheSame
 from fwbench.parity.power import Power
-from fwbench.parity.proof import Proof, modes, modes_apart
-from fwbench.parity.store import Key, Nearest, Proved
+from fwbench.parity.proof import Proof, differences, modes, modes_apart
+from fwbench.parity.store import Key, Proved
 from fwbench.worker.process.pipes import Pipes
 
 Send = Callable[[Mapping[str, Any]], None]
@@ -72,45 +72,48 @@ def prove(model: Model, candidate: str, send: Send, *, patient: bool) -> Proved:
     notes: list[str] = []
     points: dict[str, None] = {}
     left_out: dict[str, str] = {}
-    nearest: list[Nearest] = []
+    proofs: list[Proof] = []
     powers: list[Power] = []
     begun = time.monotonic()
-    state, sentence = "proved", ""
+    failure = ""
     try:
         for mode in modes(model):
             proof = Proof(model, candidate, mode)
             for quantity in proof.quantities:
                 send({"stage": f"{mode}: {quantity}"})
-                bounds[quantity] = bound(model, quantity)
+                worst = proof.worst(quantity)
+                bounds[quantity] = worst.bound
                 # The larger error of the two modes.
-                errors[quantity] = max(proof.prove(quantity), errors.get(quantity, 0.0))
+                errors[quantity] = max(worst.error, errors.get(quantity, 0.0))
+            proofs.append(proof)
             notes.append(proof.note)
             points |= dict.fromkeys(proof.points)
             left_out |= {f"{point} ({mode})": reason for point, reason in proof.left_out.items()}
-            nearest.append(proof.nearest)
             gc.collect()
-        sentence = " ".join(dict.fromkeys(filter(None, notes)))
+    except NotTheSame as error:
+        failure = str(error)
+    failure = ". ".join(filter(None, [differences(proofs), failure]))
+    if not failure:
         spent = math.inf if patient else max(time.monotonic() - begun, _PLANTING) / 2
         seconds = spent / len(modes_apart(model))
         for mode in modes_apart(model):
             send({"stage": f"{mode}: planted mistakes"})
             powers += filter(None, [Proof(model, candidate, mode).power(seconds)])
             gc.collect()
-    except NotTheSame as error:
-        state, sentence = "failed", str(error)
-    closest = max(nearest, key=lambda tensor: tensor.ratio, default=None)
+    closest = max((proof.nearest for proof in proofs), key=lambda tensor: tensor.ratio, default=None)
     return Proved(
         model.name,
         candidate,
         model.reference,
-        state,
-        sentence,
-        errors,
+        "failed" if failure else "proved",
+        failure or " ".join(dict.fromkeys(filter(None, notes))),
+        # What is not finite has no place in a record.
+        {quantity: error for quantity, error in errors.items() if error <= bounds[quantity]},
         bounds,
         key,
         points=tuple(points),
         left_out=left_out,
-        nearest=closest,
+        nearest=None if failure else closest,
         power=functools.reduce(operator.add, powers) if powers else None,
     )
 

@@ -1,0 +1,171 @@
+"""The calls of modules in one forward pass, whatever the framework: who was called, from where, with what."""
+
+import contextlib
+import functools
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+# Settings of a module that decide what it computes, by the one name under which both frameworks' are compared.
+SETTINGS = {
+    **{"eps": "epsilon", "epsilon": "epsilon", "stride": "stride", "strides": "stride", "padding": "padding"},
+    **{"approximate": "approximate", "activation": "activation", "num_heads": "heads", "negative_slope": "slope"},
+}
+
+_PLAIN = (bool, int, float, str, tuple, list, type(None))
+
+# Frames of these packages are no place in a user's network.
+_MACHINERY = ("torch.", "jax.", "flax.", "equinox.", "keras.", "tensorflow.", "jaxtyping.", f"{__package__}.")
+
+
+@dataclass(frozen=True)
+class Module:
+    """What a call is a call of.
+
+    Attributes:
+        path: the network's own name for it.
+        weights: canonical names of all weights in it; None where it has parts of a weight, which no other module has.
+    """
+
+    path: str
+    weights: frozenset[str] | None = frozenset()
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a module, kept on the host in float64.
+
+    Attributes:
+        kind: the name of its class.
+        settings: those in `SETTINGS`, by their common names.
+        site: file and line where it was called.
+        begun: how many calls were complete when it began: from there up to its own place, calls lie within it.
+        inputs: its arrays, each once; none of a module without weights.
+        output: the first array that it returned; None if there is none, or the module has no weights.
+        changes: whether the output is another array than the first input.
+    """
+
+    module: Module
+    kind: str
+    settings: Mapping[str, Any]
+    site: tuple[str, int] | None
+    begun: int
+    inputs: tuple[Array, ...] = ()
+    output: Array | None = None
+    changes: bool = True
+
+
+@dataclass
+class Recorder:
+    """Collects calls in the order in which they are complete.
+
+    Attributes:
+        host: an array of the framework as a copy in float64; None for whatever is none, or has no numbers yet.
+    """
+
+    host: Callable[[Any], Array | None]
+    calls: list[Call] = field(default_factory=list)
+    _running: list[str] = field(default_factory=list)
+
+    def call(self, module: Module, owner: Any, run: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Run a module's call, and record it; a class that calls its base's `__call__` is called once."""
+        if module.path in self._running:
+            return run(*args, **kwargs)
+        begun, site, inputs = len(self.calls), _site(), self._arrays((args, kwargs))
+        self._running.append(module.path)
+        try:
+            returned = run(*args, **kwargs)
+        finally:
+            self._running.pop()
+        output = next(iter(self._arrays(returned)), None)
+        changes = output is None or not inputs or not np.array_equal(inputs[0], output, equal_nan=True)
+        if module.weights == frozenset():
+            inputs, output = (), None
+        given = {name: getattr(value, "__name__", value) for name, value in vars(owner).items() if name in SETTINGS}
+        settings = {SETTINGS[name]: value for name, value in given.items() if isinstance(value, _PLAIN)}
+        self.calls.append(Call(module, type(owner).__name__, settings, site, begun, inputs, output, changes))
+        return returned
+
+    def _arrays(self, structure: Any) -> tuple[Array, ...]:
+        """Arrays of floating point in a structure, or else all others; the same one once."""
+        leaves = {id(leaf): leaf for leaf in _leaves(structure)}
+        pairs = [(leaf, array) for leaf in leaves.values() if (array := self.host(leaf)) is not None]
+        floating = tuple(array for leaf, array in pairs if "float" in str(leaf.dtype))
+        return floating or tuple(array for _, array in pairs)
+
+
+@contextlib.contextmanager
+def recording(
+    base: type, modules: Callable[[Any], Mapping[int, Module]], host: Callable[[Any], Array | None]
+) -> Iterator[list[Call]]:
+    """Record the calls of all modules of a library while it lasts.
+
+    Args:
+        base: the library's class of modules.
+        modules: by the identity of each module in a network; it is given the network, which is the first one called.
+        host: as of `Recorder`.
+    """
+    recorder = Recorder(host)
+    known: dict[int, Module] = {}
+
+    def watched(original: Any) -> Any:
+        @functools.wraps(original)
+        def call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+            if not known:
+                known.update(modules(self))
+            run = original.__get__(self, type(self))
+            module = known.get(id(self))
+            return run(*args, **kwargs) if module is None else recorder.call(module, self, run, *args, **kwargs)
+
+        return call
+
+    own = {kind: vars(kind)["__call__"] for kind in _kinds(base) if "__call__" in vars(kind)}
+    originals: dict[Any, Any] = {kind: original for kind, original in own.items() if hasattr(original, "__get__")}
+    try:
+        for kind, original in originals.items():
+            kind.__call__ = watched(original)
+        yield recorder.calls
+    finally:
+        for kind, original in originals.items():
+            kind.__call__ = original
+
+
+def shown(site: tuple[str, int], last: int | None = None) -> str:
+    """A place in the code in a few words, its file from the present folder or from the packages' folder."""
+    path = Path(site[0])
+    roots = (Path.cwd(), *(Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")))
+    near = next((path.relative_to(root) for root in roots if path.is_relative_to(root)), Path(path.name))
+    lines = f"line {site[1]}" if last in (None, site[1]) else f"lines {site[1]}-{last}"
+    return f"{near.as_posix()}, {lines}"
+
+
+def _kinds(base: type) -> set[type]:
+    """A class and all below it."""
+    return {base}.union(*map(_kinds, base.__subclasses__()))
+
+
+def _leaves(structure: Any) -> Iterator[Any]:
+    if isinstance(structure, Mapping):
+        structure = tuple(structure.values())
+    if isinstance(structure, (tuple, list)):
+        for part in structure:
+            yield from _leaves(part)
+    else:
+        yield structure
+
+
+def _site() -> tuple[str, int] | None:
+    """The nearest line outside the frameworks that led here."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame and f"{frame.f_globals.get('__name__', '')}.".startswith(_MACHINERY):
+        frame = frame.f_back
+    return (frame.f_code.co_filename, frame.f_lineno) if frame else None

@@ -1,0 +1,205 @@
+"""The first place where two networks part: their calls of modules are paired by the weights in them, and compared."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fwbench.parity.where.calls import Call, shown
+from fwbench.parity.where.causes import Part, apart, cause
+
+# Most modules without weights that a sentence lists of each network.
+_LISTED = 3
+
+_NETWORK = "the network"
+
+
+@dataclass(frozen=True)
+class Side:
+    """A network's framework, and the calls of its modules in one forward pass, in the order of their ends."""
+
+    framework: str
+    calls: Sequence[Call]
+
+    def inside(self, place: int) -> range:
+        """The places of the calls within the one at a place."""
+        return range(self.calls[place].begun, place)
+
+    def by_weights(self) -> dict[tuple[frozenset[str], int], int]:
+        """Places of calls by the weights in the module and how often it was called before, without mere wrappers."""
+        places: dict[tuple[frozenset[str], int], int] = {}
+        for place, call in enumerate(self.calls):
+            weights = call.module.weights
+            if weights and all(self.calls[inner].module.weights != weights for inner in self.inside(place)):
+                places[weights, sum(known == weights for known, _ in places)] = place
+        return places
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The calls of two modules with the same weights.
+
+    Attributes:
+        places: the reference's, and the candidate's.
+        inputs, output: how far these are apart; None where that cannot be said.
+        bound: on that.
+    """
+
+    places: tuple[int, int]
+    inputs: tuple[float | None, ...]
+    output: float | None
+    bound: float
+
+    @property
+    def entered(self) -> float | None:
+        """How far the inputs are apart."""
+        return max((error for error in self.inputs if error is not None), default=None)
+
+    @property
+    def equal(self) -> bool:
+        """Whether the outputs are."""
+        return self.output is not None and self.output <= self.bound
+
+    @property
+    def behind(self) -> bool:
+        """Whether the inputs are not."""
+        return self.entered is not None and not self.entered <= self.bound
+
+
+def sentence(reference: Side, candidate: Side, bound: float) -> str:
+    """Where two networks begin to differ by more than a bound, and why if that shows.
+
+    Returns:
+        Sentences, of which the last has no full stop; an empty text where nothing can be said.
+    """
+    sides = (reference, candidate)
+    for side in sides:
+        if not any(call.module.weights for call in side.calls):
+            return f"Where they part cannot be said, as the network in {side.framework} has no modules with weights"
+    pairs = _judged(_pairs(reference, candidate, bound), reference)
+    first = next((pair for pair in pairs if not pair.equal and (pair.output is not None or pair.behind)), None)
+    # The whole network is no place in it.
+    if first is None or len(pairs) == 1:
+        return ""
+    within = [pair for pair in pairs if pair.equal and pair.places[0] in reference.inside(first.places[0])]
+    if first.behind:
+        begun = reference.calls[first.places[0]].begun
+        return _between(sides, [pair for pair in pairs if pair.equal and pair.places[0] < begun], first, leaves=False)
+    return _between(sides, within, first, leaves=True) if within else _at(sides, first)
+
+
+def _pairs(reference: Side, candidate: Side, bound: float) -> list[Pair]:
+    """The calls of modules that hold the same weights, in the reference's order."""
+    others = candidate.by_weights()
+    pairs = []
+    for key, place in reference.by_weights().items():
+        if key in others:
+            one, other = reference.calls[place], candidate.calls[others[key]]
+            entered = tuple(apart(theirs, ours) for ours, theirs in zip(one.inputs, other.inputs, strict=False))
+            # Layers of Keras may apply an activation of their own.
+            activations = {call.settings.get("activation", "linear") for call in (one, other)}
+            left = None if len(activations) > 1 else apart(other.output, one.output)
+            pairs.append(Pair((place, others[key]), entered, left, bound))
+    return sorted(pairs, key=lambda pair: pair.places)
+
+
+def _judged(pairs: list[Pair], reference: Side) -> list[Pair]:
+    """Pairs without those inside a module whose output is equal, and without blocks that merely end elsewhere.
+
+    A block may leave an activation at its end to its caller: then the next module that is called has equal inputs.
+    """
+    equal = [pair.places[0] for pair in pairs if pair.equal]
+    pairs = [pair for pair in pairs if not any(pair.places[0] in reference.inside(place) for place in equal)]
+
+    def ends_elsewhere(pair: Pair) -> bool:
+        is_block = any(each.places[0] in reference.inside(pair.places[0]) for each in pairs)
+        later = [each for each in pairs if reference.calls[each.places[0]].begun > pair.places[0]]
+        return is_block and not pair.equal and bool(later) and later[0].entered is not None and not later[0].behind
+
+    return [pair for pair in pairs if not ends_elsewhere(pair)]
+
+
+def _at(sides: tuple[Side, Side], pair: Pair) -> str:
+    """The place is a module: its output differs, and its inputs do not, as far as they can be compared."""
+    calls = [side.calls[place] for side, place in zip(sides, pair.places, strict=True)]
+    regions = [f"{side.framework}: {_described(call)}" for side, call in zip(sides, calls, strict=True)]
+    parts = [
+        Part(side.framework, call.inputs[0] if call.inputs else None, call.output, call.settings)
+        for side, call in zip(sides, calls, strict=True)
+    ]
+    entered = "" if pair.entered is None else f", and its input by {_size(pair.entered)}"
+    return _told(f"at {_name(calls[0])}", regions, f"its output differs by {pair.output:.1e}{entered}", parts, sides[0])
+
+
+def _between(sides: tuple[Side, Side], equal: list[Pair], first: Pair, *, leaves: bool) -> str:
+    """The place is between the last outputs that are equal and a module's input, or, if that leaves so, its output."""
+    last = _together(equal, sides[0])
+    index = max(range(len(first.inputs)), key=lambda place: first.inputs[place] or 0.0, default=0)
+    regions, parts = [], []
+    for number, side in enumerate(sides):
+        place = first.places[number]
+        end, starts = side.calls[place], [side.calls[pair.places[number]] for pair in last]
+        begun = last[0].places[number] + 1 if last else 0
+        among = side.calls[begun : place if leaves else end.begun]
+        regions.append(f"{side.framework}: {_region(among, starts[:1], [] if leaves else [end])}")
+        value = end.output if leaves else end.inputs[index]
+        parts.append(Part(side.framework, starts[0].output if len(starts) == 1 else None, value))
+    name = _name(sides[0].calls[first.places[0]])
+    before = ", ".join(_name(sides[0].calls[pair.places[0]]) for pair in last)
+    if leaves:
+        where = f"after {before}, the last module with weights" + (f" in {name}" if name != _NETWORK else "")
+        what = f"what leaves {name} differs by {first.output:.1e}"
+    else:
+        where = f"between {before} and {name}" if last else f"before {name}"
+        what = f"what enters {name} differs by {first.entered:.1e}"
+    known = f", and what leaves {before} by {_size(max(pair.output or 0.0 for pair in last))}" if last else ""
+    return _told(where, regions, what + known, parts, sides[0])
+
+
+def _together(equal: list[Pair], reference: Side) -> list[Pair]:
+    """The last of some pairs, and those right before it that have the same input, as three projections have."""
+    entered = [next(iter(reference.calls[pair.places[0]].inputs), None) for pair in equal]
+    together = [
+        pair
+        for number, pair in enumerate(equal)
+        if all(array is not None and np.array_equal(array, entered[-1]) for array in entered[number:])
+    ]
+    return together or equal[-1:]
+
+
+def _told(where: str, regions: list[str], what: str, parts: list[Part], reference: Side) -> str:
+    reason = cause(parts[0], parts[1], reference.calls)
+    return ". ".join(filter(None, [f"First apart {where} ({'; '.join(regions)}): {what}", reason]))
+
+
+def _region(among: Sequence[Call], start: Sequence[Call], end: Sequence[Call]) -> str:
+    """The modules without weights that do something between two calls, or else the lines between these."""
+    changing = [call for call in among if call.module.weights == frozenset() and call.changes]
+    if changing:
+        return ", ".join(map(_described, changing[:_LISTED]))
+    sites = [call.site for call in (*start, *end) if call.site]
+    if not sites:
+        return "no module"
+    if len(sites) == 2 and sites[0][0] == sites[1][0] and sites[0][1] <= sites[1][1]:
+        return shown(sites[0], sites[1][1])
+    return f"{'before' if end else 'after'} {shown(sites[-1])}"
+
+
+def _described(call: Call) -> str:
+    """A call's module in a few words: its own path if that is another, its class, its settings, and its caller."""
+    own = f"`{call.module.path}`, " if f"`{call.module.path}`" != _name(call) or not call.module.weights else ""
+    settings = ", ".join(f"{name}={value}" for name, value in call.settings.items())
+    return f"{own}{call.kind}({settings})" + (f", {shown(call.site)}" if call.site else "")
+
+
+def _name(call: Call) -> str:
+    """A module's canonical name: what the names of its weights have in common."""
+    names = [name.split(".")[:-1] for name in call.module.weights or ()]
+    common = [parts[0] for parts in itertools.takewhile(lambda parts: len(set(parts)) == 1, zip(*names, strict=False))]
+    path = ".".join(common) or call.module.path
+    return f"`{path}`" if path else _NETWORK
+
+
+def _size(error: float | None) -> str:
+    return f"{error:.0e}" if error else "0"

@@ -1,0 +1,509 @@
+"""Pairs of networks of which one is wrong in one way: a proof names the place, and the cause where numbers show it.
+
+One small Transformer for images in PyTorch, and its port to every kind of network that a model may name.
+"""
+
+import ast
+import itertools
+import json
+import re
+from dataclasses import asdict
+
+import pytest
+
+import fwbench
+from fwbench.parity.case import Case, side
+from fwbench.parity.errors import BOUNDS
+from fwbench.parity.proof import Proof, differences, modes
+from fwbench.parity.store import Proved
+from fwbench.parity.where.place import Side, sentence
+from fwbench.worker.process.proof import prove
+from tests.correctness.proofs import WithoutSteps
+from tests.tensorflow import TENSORFLOW
+
+TORCH = """
+import torch
+from torch import nn
+
+
+class Mlp(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc1, self.act, self.fc2 = nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 8)
+
+    def forward(self, x):
+        return x + self.fc2(self.act(self.fc1(x)))
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, stride=2, padding=1)
+        self.norm = nn.LayerNorm(8)
+        self.q, self.k, self.v, self.proj = (nn.Linear(8, 8) for _ in range(4))
+        self.mlp = Mlp()
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, x):
+        x = self.stem(x).flatten(2).mT
+        y = self.norm(x)
+        w = (self.q(y) @ self.k(y).mT / 8**0.5).softmax(-1)
+        x = self.mlp(x + self.proj(w @ self.v(y)))
+        return self.head(x.mean(1))
+"""
+
+NNX = """
+import jax
+from flax import nnx
+
+
+class Turned(nnx.Linear):
+    def __call__(self, x):
+        return x @ self.kernel[...].T + self.bias[...]
+
+
+class Mlp(nnx.Module):
+    def __init__(self, rngs):
+        self.fc1, self.fc2 = nnx.Linear(8, 16, rngs=rngs), nnx.Linear(16, 8, rngs=rngs)
+
+    def __call__(self, x):
+        return x + self.fc2(jax.nn.gelu(self.fc1(x), approximate=False))
+
+
+class Net(nnx.Module):
+    def __init__(self, rngs):
+        self.stem = nnx.Conv(3, 8, (3, 3), strides=2, padding=1, rngs=rngs)
+        self.norm = nnx.LayerNorm(8, epsilon=1e-5, use_fast_variance=False, rngs=rngs)
+        self.q, self.v, self.proj = (nnx.Linear(8, 8, rngs=rngs) for _ in range(3))
+        self.k = nnx.Linear(8, 8, rngs=rngs)
+        self.mlp = Mlp(rngs)
+        self.head = nnx.Linear(8, 5, rngs=rngs)
+
+    def __call__(self, x):
+        x = self.stem(x).reshape(len(x), -1, 8)
+        y = self.norm(x)
+        w = jax.nn.softmax(self.q(y) @ self.k(y).mT / 8**0.5)
+        x = self.mlp(x + self.proj(w @ self.v(y)))
+        return self.head(x.mean(1))
+"""
+
+LINEN = """
+import jax
+from flax import linen as nn
+
+
+class Turned(nn.Module):
+    features: int
+
+    @nn.compact
+    def __call__(self, x):
+        kernel = self.param("kernel", nn.initializers.zeros, (8, 8))
+        return x @ kernel.T + self.param("bias", nn.initializers.zeros, (8,))
+
+
+class Mlp(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        return x + nn.Dense(8, name="fc2")(jax.nn.gelu(nn.Dense(16, name="fc1")(x), approximate=False))
+
+
+class Net(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        x = nn.Conv(8, (3, 3), strides=2, padding=1, name="stem")(x).reshape(len(x), -1, 8)
+        y = nn.LayerNorm(epsilon=1e-5, use_fast_variance=False, name="norm")(x)
+        q, v = nn.Dense(8, name="q")(y), nn.Dense(8, name="v")(y)
+        k = nn.Dense(8, name="k")(y)
+        w = jax.nn.softmax(q @ k.mT / 8**0.5)
+        x = Mlp(name="mlp")(x + nn.Dense(8, name="proj")(w @ v))
+        return nn.Dense(5, name="head")(x.mean(1))
+"""
+
+EQUINOX = """
+import equinox as eqx
+import jax
+
+
+class Turned(eqx.nn.Linear):
+    def __call__(self, x):
+        return self.weight.T @ x + self.bias
+
+
+class Mlp(eqx.Module):
+    fc1: eqx.nn.Linear
+    fc2: eqx.nn.Linear
+
+    def __init__(self, key):
+        self.fc1, self.fc2 = eqx.nn.Linear(8, 16, key=key), eqx.nn.Linear(16, 8, key=key)
+
+    def __call__(self, x):
+        return x + self.fc2(jax.nn.gelu(self.fc1(x), approximate=False))
+
+
+class Net(eqx.Module):
+    stem: eqx.nn.Conv2d
+    norm: eqx.nn.LayerNorm
+    q: eqx.nn.Linear
+    k: eqx.nn.Linear
+    v: eqx.nn.Linear
+    proj: eqx.nn.Linear
+    mlp: Mlp
+    head: eqx.nn.Linear
+
+    def __init__(self, key):
+        self.stem = eqx.nn.Conv2d(3, 8, 3, stride=2, padding=1, key=key)
+        self.norm = eqx.nn.LayerNorm(8, eps=1e-5)
+        self.q, self.v, self.proj = (eqx.nn.Linear(8, 8, key=key) for _ in range(3))
+        self.k = eqx.nn.Linear(8, 8, key=key)
+        self.mlp = Mlp(key)
+        self.head = eqx.nn.Linear(8, 5, key=key)
+
+    def __call__(self, x):
+        x = self.stem(x).reshape(8, -1).T
+        y = jax.vmap(self.norm)(x)
+        q, k, v = (jax.vmap(layer)(y) for layer in (self.q, self.k, self.v))
+        w = jax.nn.softmax(q @ k.T / 8**0.5)
+        x = jax.vmap(self.mlp)(x + jax.vmap(self.proj)(w @ v))
+        return self.head(x.mean(0))
+"""
+
+KERAS = """
+import keras
+import numpy as np
+
+
+class Turned(keras.layers.Dense):
+    def call(self, x):
+        return x @ keras.ops.transpose(self.kernel) + self.bias
+
+
+class Mlp(keras.layers.Layer):
+    def __init__(self):
+        super().__init__()
+        self.fc1, self.fc2 = keras.layers.Dense(16), keras.layers.Dense(8)
+
+    def call(self, x):
+        y = self.fc1(x)
+        return x + self.fc2(y * (1 + keras.ops.erf(y / np.sqrt(2.0))) / 2)
+
+
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.stem = keras.layers.Conv2D(8, 3, strides=2)
+        self.norm = keras.layers.LayerNormalization(epsilon=1e-5)
+        self.q, self.v, self.proj = (keras.layers.Dense(8) for _ in range(3))
+        self.k = keras.layers.Dense(8)
+        self.mlp = Mlp()
+        self.head = keras.layers.Dense(5)
+
+    def call(self, x):
+        x = keras.ops.reshape(self.stem(keras.ops.pad(x, [[0, 0], [1, 1], [1, 1], [0, 0]])), (-1, 20, 8))
+        y = self.norm(x)
+        w = keras.ops.softmax(self.q(y) @ keras.ops.transpose(self.k(y), (0, 2, 1)) / 8**0.5)
+        x = self.mlp(x + self.proj(w @ self.v(y)))
+        return self.head(keras.ops.mean(x, 1))
+"""
+
+KINDS = {"nnx": NNX, "linen": LINEN, "equinox": EQUINOX, "keras": KERAS}
+
+# What a port gets wrong: what stands in the place of which code, the place that a proof names, and the cause that it
+# names, where it knows one.
+TANH = "There torch computes the exact GELU, and {} GELU's tanh approximation"
+MISTAKES = {
+    "tanh GELU": (
+        {
+            **dict.fromkeys(("nnx", "linen", "equinox"), ("approximate=False", "approximate=True")),
+            "keras": (
+                "y * (1 + keras.ops.erf(y / np.sqrt(2.0))) / 2",
+                "y * (1 + keras.ops.tanh(np.sqrt(2 / np.pi) * (y + 0.044715 * y * y * y))) / 2",
+            ),
+        },
+        r"between `mlp\.fc1` and `mlp\.fc2` \(torch: `mlp\.act`, GELU\(approximate=none\), twin\d+\.py, line 12; ",
+        TANH,
+    ),
+    "no activation": (
+        {
+            **dict.fromkeys(("nnx", "equinox"), ("jax.nn.gelu(self.fc1(x), approximate=False)", "self.fc1(x)")),
+            "linen": ('jax.nn.gelu(nn.Dense(16, name="fc1")(x), approximate=False)', 'nn.Dense(16, name="fc1")(x)'),
+            "keras": ("y * (1 + keras.ops.erf(y / np.sqrt(2.0))) / 2", "y"),
+        },
+        r"between `mlp\.fc1` and `mlp\.fc2` ",
+        "There torch computes the exact GELU, and {} no activation",
+    ),
+    "epsilon": (
+        dict.fromkeys(KINDS, ("1e-5", "1e-6")),
+        r"at `norm` \(torch: LayerNorm\(epsilon=1e-05\), twin\d+\.py, line 26; \w+: LayerNorm\w*\(epsilon=1e-06\), ",
+        "Their epsilon differs: 1e-05 in torch and 1e-06 in {}",
+    ),
+    "SAME padding at stride 2": (
+        {
+            **dict.fromkeys(("nnx", "linen", "equinox"), ("padding=1", 'padding="SAME"')),
+            "keras": (
+                "strides=2)",
+                'strides=2, padding="same")',
+                "keras.ops.pad(x, [[0, 0], [1, 1], [1, 1], [0, 0]])",
+                "x",
+            ),
+        },
+        r"at `stem` \(torch: Conv2d\(",
+        "SAME in {} pads at stride 2 another side than numbers do",
+    ),
+    "no residual": (
+        dict.fromkeys(KINDS, ("return x + ", "return ")),
+        r"after `mlp\.fc2`, the last module with weights in `mlp` ",
+        "There torch alone adds what enters `mlp.fc1`",
+    ),
+    "another residual": (
+        {kind: ("(x + ", "(y + ") for kind in KINDS if kind != "equinox"} | {"equinox": ("(x + jax.", "(y + jax.")},
+        r"between `proj` and `mlp\.fc1` ",
+        "",
+    ),
+    "turned projection of keys": (
+        {
+            "nnx": ("self.k = nnx.Linear", "self.k = Turned"),
+            "linen": ('nn.Dense(8, name="k")', 'Turned(8, name="k")'),
+            "equinox": ("self.k = eqx.nn.Linear", "self.k = Turned"),
+            "keras": ("self.k = keras.layers.Dense", "self.k = Turned"),
+        },
+        r"at `k` \(torch: Linear\(\), twin\d+\.py, line 27; \w+: Turned\(",
+        "",
+    ),
+    "no scale in the attention": (
+        dict.fromkeys(KINDS, (" / 8**0.5", "")),
+        r"between `q`, `k`, `v` and `proj` \(torch: twin\d+\.py, lines 27-28; ",
+        "",
+    ),
+}
+
+# Another name for the modules of every pair, for Python keeps modules by their names.
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def twins(tmp_path, monkeypatch):
+    """Writes a project of two modules, and returns the model that names them."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+
+    def write(source, *, torch=TORCH, framework="jax", replacing=(), **fields):
+        for right, wrong in itertools.batched(replacing, 2) if replacing else ():
+            assert right in source
+            source = source.replace(right, wrong)
+        networks = {}
+        for name, text in (("torch", torch), (framework, source)):
+            module = f"twin{next(_NUMBERS)}"
+            (tmp_path / f"{module}.py").write_text(text)
+            networks[name] = f"{module}:Net"
+        return fwbench.Model("twins", **{"inputs": fwbench.image(9, 8, 3), **fields, **networks})
+
+    return write
+
+
+def where(model, framework="jax", mode="eval", bound=1e-10):
+    """What is said of where two networks part, without any other comparison."""
+    case = Case(model, mode)
+    return sentence(*(Side(name, side(name)(case).calls()) for name in ("torch", framework)), bound)
+
+
+frameworks = pytest.mark.parametrize(
+    ("kind", "framework"),
+    [
+        ("nnx", "jax"),
+        ("linen", "jax"),
+        ("equinox", "jax"),
+        pytest.param("keras", *TENSORFLOW.values, marks=TENSORFLOW.marks),
+    ],
+)
+
+
+@frameworks
+@pytest.mark.parametrize("mode", ["eval", "train"])
+def test_twins_part_nowhere(twins, kind, framework, mode):
+    model = twins(KINDS[kind], framework=framework)
+    assert where(model, framework, mode) == ""
+    calls = side(framework)(Case(model)).calls()
+    assert {"stem", "norm", "q", "k", "v", "proj", "mlp", "mlp.fc1", "mlp.fc2", "head", ""} == {
+        call.module.path for call in calls
+    }
+
+
+@frameworks
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_the_place_and_the_cause_of_a_mistake_are_named(twins, kind, framework, mistake):
+    replacing, place, cause = MISTAKES[mistake]
+    said = where(twins(KINDS[kind], framework=framework, replacing=replacing[kind]), framework)
+    assert re.search(rf"^First apart {place}", said), said
+    assert re.search(rf"; {framework}: [^;]*twin\d+\.py, lines? \d+(-\d+)?\)", said), said
+    assert said.endswith(cause.format(framework)), said
+    assert cause or "There" not in said
+
+
+# Batch normalisation of another epsilon, so that everything differs that a proof compares.
+SMALL_TORCH = """
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc, self.bn, self.head = nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 5)
+
+    def forward(self, x):
+        return self.head(self.bn(self.fc(x)).relu())
+"""
+SMALL_NNX = """
+import jax
+from flax import nnx
+
+
+class Net(nnx.Module):
+    def __init__(self, rngs):
+        self.fc, self.head = nnx.Linear(6, 8, rngs=rngs), nnx.Linear(8, 5, rngs=rngs)
+        self.bn = nnx.BatchNorm(8, epsilon=1.1e-5, momentum=0.9, use_fast_variance=False, rngs=rngs)
+
+    def __call__(self, x):
+        return self.head(jax.nn.relu(self.bn(self.fc(x))))
+"""
+
+
+@pytest.fixture
+def small(twins):
+    return lambda **fields: twins(SMALL_NNX, torch=SMALL_TORCH, inputs=fwbench.normal(6), **fields)
+
+
+def proofs(model, kind=WithoutSteps):
+    return [kind(model, "jax", mode) for mode in modes(model)]
+
+
+def test_a_failed_proof_says_all_that_differs_and_what_would_admit_it(small):
+    said = differences(proofs(small(), Proof))
+    assert said.startswith("twins (eval): the difference in output is ")
+    assert "First apart at `bn` (torch: BatchNorm1d(epsilon=1e-05), " in said
+    assert "Their epsilon differs: 1e-05 in torch and 1.1e-05 in jax" in said
+    everything = re.search(r"All that differ: (.*)\. tolerance=({.*}) would admit them all$", said)
+    tolerance = ast.literal_eval(everything[2])
+    assert [part.split()[0] for part in everything[1].split("), ")] == list(tolerance)
+    assert tolerance.keys() >= {"output", "loss", "gradients", "statistics"}
+    assert re.search(r"statistics \d\.\de-\d+ in 'bn.running_var' \(train\)", everything[1])
+    admitted = proofs(small(tolerance=tolerance), Proof)
+    assert differences(admitted) == ""
+    assert max(proof.nearest.ratio for proof in admitted) > 0.1
+    # With what is admitted already.
+    del tolerance["output"], tolerance["loss"]
+    said = differences(proofs(small(tolerance=tolerance)))
+    assert ast.literal_eval(re.search(r"tolerance=({.*}) would", said)[1]) == ast.literal_eval(everything[2])
+
+
+def test_what_is_kept_of_a_failed_proof_is_finite_and_has_its_sentence(small):
+    model = small(tolerance=dict.fromkeys(("gradients", "statistics", "sgd", "adam"), 1.0))
+    stages = []
+    proved = prove(model, "jax", stages.append, patient=False)
+    assert (proved.state, proved.nearest, proved.power) == ("failed", None, None)
+    assert proved.bounds.keys() == BOUNDS.keys()
+    assert proved.errors.keys() == proved.bounds.keys() - {"output", "loss"}
+    assert proved.sentence == differences(proofs(model, Proof))
+    assert {"stage": "train: adam"} in stages
+    assert Proved.from_json(json.loads(json.dumps(asdict(proved), allow_nan=False))) == proved
+
+
+def test_a_difference_is_said_though_the_other_mode_cannot_be_compared(twins):
+    torch = TORCH.replace("nn.GELU(),", "nn.Sequential(nn.GELU(), nn.Dropout(0.5)),")
+    model = twins(NNX, torch=torch, replacing=MISTAKES["tanh GELU"][0]["nnx"])
+    sentence = prove(model, "jax", lambda message: None, patient=False).sentence
+    assert sentence.startswith("twins (eval): the difference in output is ")
+    assert "First apart between `mlp.fc1` and `mlp.fc2` (torch: `mlp.act.0`, GELU(" in sentence
+    assert sentence.endswith("or take it out of torch")
+    assert "twins (train): torch is random in training mode" in sentence
+
+
+def test_where_nothing_is_the_same_no_tolerance_is_named(twins):
+    said = differences(proofs(twins(NNX, replacing=MISTAKES["no residual"][0]["nnx"])))
+    assert "All that differ: output " in said
+    assert "tolerance=" not in said
+
+
+def test_a_difference_in_gradients_alone_has_no_place(twins):
+    said = differences(proofs(twins(NNX, replacing=("self.q(y)", "jax.lax.stop_gradient(self.q(y))"))))
+    assert said.startswith("twins (eval): the difference in gradients is ")
+    assert "apart" not in said
+    assert "All that differ" not in said
+
+
+def test_what_shows_at_another_point_has_its_place_there(twins):
+    model = twins(NNX, replacing=("w @ self.v(y)", "jax.numpy.clip(w @ self.v(y), -4)"))
+    said = differences(proofs(model))
+    assert " at perturbed weights, inputs times 4, more than" in said
+    assert "First apart between `q`, `k`, `v` and `proj`" in said
+
+
+def test_a_plain_function_has_no_places(twins):
+    inputs = {"q": fwbench.normal(3, 4), "k": fwbench.normal(5, 4)}
+    torch = "def Net(q, k):\n    return (q @ k.mT).softmax(-1)\n"
+    flax = "import jax\n\n\ndef Net(q, k):\n    return jax.nn.softmax(0.9 * q @ k.mT)\n"
+    said = differences(proofs(twins(flax, torch=torch, inputs=inputs)))
+    assert "Where they part cannot be said, as the network in torch has no modules with weights" in said
+
+
+def test_a_network_that_fails_operator_by_operator_is_said_to(twins):
+    flax = NNX.replace(
+        "x = self.stem(x)", "assert isinstance(x, jax.core.Tracer), 'only compiled'\n        x = self.stem(x)"
+    )
+    said = differences(proofs(twins(flax, replacing=MISTAKES["epsilon"][0]["nnx"])))
+    assert "Where they part cannot be said: the network of twins raised AssertionError: only compiled (" in said
+
+
+def test_weights_in_another_layout_are_those_of_the_same_modules(twins, tmp_path):
+    """Three projections in one matrix, as PyTorch's own attention has them: the whole has a counterpart, not a part."""
+    torch = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem, self.head = nn.Linear(6, 8), nn.Linear(8, 5)
+        self.attn = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x):
+        x = self.stem(x)
+        return self.head(self.attn(x, x, x, need_weights=False)[0])
+"""
+    flax = """
+import jax
+from flax import nnx
+
+
+class Net(nnx.Module):
+    def __init__(self, rngs):
+        self.stem, self.head = nnx.Linear(6, 8, rngs=rngs), nnx.Linear(8, 5, rngs=rngs)
+        self.attn = nnx.MultiHeadAttention(HEADS, 8, decode=False, rngs=rngs)
+
+    def __call__(self, x):
+        return self.head(self.attn(self.stem(x)))
+"""
+    (tmp_path / "mapping.py").write_text("""
+import numpy as np
+
+
+def to_torch(own):
+    given = {}
+    for layer in ("stem", "head"):
+        given |= {f"{layer}.weight": own[f"{layer}.kernel"].T, f"{layer}.bias": own[f"{layer}.bias"]}
+    parts = ("query", "key", "value")
+    given["attn.in_proj_weight"] = np.concatenate([own[f"attn.{part}.kernel"].reshape(8, 8).T for part in parts])
+    given["attn.in_proj_bias"] = np.concatenate([own[f"attn.{part}.bias"].reshape(8) for part in parts])
+    given["attn.out_proj.weight"] = own["attn.out.kernel"].reshape(8, 8).T
+    return {**given, "attn.out_proj.bias": own["attn.out.bias"]}
+""")
+    fields = {"torch": torch, "inputs": fwbench.normal(3, 6), "weights": "mapping:to_torch"}
+    # The softmax of JAX's own attention is float32 whatever its inputs.
+    assert where(twins(flax.replace("HEADS", "2"), **fields), bound=1e-6) == ""
+    said = where(twins(flax.replace("HEADS", "4"), **fields), bound=1e-6)
+    assert re.match(
+        r"First apart at `attn` \(torch: MultiheadAttention\(heads=2\), twin\d+\.py, line 14; "
+        r"jax: MultiHeadAttention\(heads=4\), twin\d+\.py, line 12\): its output differs by ",
+        said,
+    )
+    assert said.endswith("Their heads differ: 2 in torch and 4 in jax")

@@ -1,0 +1,323 @@
+"""Where two networks part, by the calls of their modules: which pair it is, what is said of it, and which cause."""
+
+import numpy as np
+import pytest
+from scipy import special
+
+from fwbench.parity.where.calls import Call, Module, Recorder, recording, shown
+from fwbench.parity.where.causes import FUNCTIONS, Part, apart, cause
+from fwbench.parity.where.place import Side, sentence
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(2, 5, 4))
+WRONG = X + 1e-3 * rng.normal(size=X.shape)
+
+
+class Calls:
+    """Makes the calls of a network, in the order of their ends."""
+
+    def __init__(self, framework, file):
+        self.framework, self.file, self.calls = framework, file, []
+
+    def __call__(
+        self, path, entered=X, left=X, *, names=("weight",), kind="Linear", within=0, changes=True, **settings
+    ):
+        weights = frozenset(f"{path}.{name}" for name in names)
+        site = (self.file, 10 + len(self.calls))
+        inputs, output = ((entered,), left) if names else ((), None)
+        begun = len(self.calls) - within
+        self.calls.append(Call(Module(path, weights), kind, settings, site, begun, inputs, output, changes))
+        return self
+
+    def side(self):
+        return Side(self.framework, self.calls)
+
+
+@pytest.fixture
+def torch():
+    return Calls("torch", "mine/a.py")
+
+
+@pytest.fixture
+def jax():
+    return Calls("jax", "mine/b.py")
+
+
+def said(torch, jax):
+    return sentence(torch.side(), jax.side(), 1e-10)
+
+
+def test_a_module_with_equal_inputs_and_another_output_is_the_place(torch, jax):
+    torch("a")("norm", kind="LayerNorm", epsilon=1e-5)("b", WRONG, WRONG)
+    jax("a")("norm", X, WRONG, kind="LayerNorm", epsilon=1e-6)("b", X, X)
+    assert said(torch, jax) == (
+        "First apart at `norm` (torch: LayerNorm(epsilon=1e-05), a.py, line 11; jax: LayerNorm(epsilon=1e-06), b.py, "
+        f"line 11): its output differs by {apart(WRONG, X):.1e}, and its input by 0. "
+        "Their epsilon differs: 1e-05 in torch and 1e-06 in jax"
+    )
+
+
+def test_a_module_with_other_inputs_is_behind_the_place_which_names_what_does_something_there(torch, jax):
+    torch("a")("act", names=(), kind="GELU", approximate="none")("drop", names=(), kind="Dropout", changes=False)("b")
+    jax("a")("b", WRONG, WRONG)
+    assert said(torch, jax) == (
+        "First apart between `a` and `b` (torch: `act`, GELU(approximate=none), a.py, line 11; jax: b.py, lines 10-11)"
+        f": what enters `b` differs by {apart(WRONG, X):.1e}, and what leaves `a` by 0"
+    )
+
+
+def test_the_place_may_be_before_the_first_module(torch, jax):
+    torch("a")("b")
+    jax("a", WRONG, WRONG)("b", WRONG, WRONG)
+    assert said(torch, jax).startswith(
+        "First apart before `a` (torch: before a.py, line 10; jax: before b.py, line 10)"
+    )
+
+
+def test_the_place_may_be_after_all_modules(torch, jax):
+    torch("a")("", names=("a.weight",), within=1)
+    jax("a")("", X, WRONG, names=("a.weight",), within=1)
+    # Of the network itself, whose weights bear no prefix.
+    for calls in (torch, jax):
+        calls.calls[1] = Call(
+            Module("", frozenset({"a.weight", "b.weight"})), "Net", {}, None, 0, (X,), calls.calls[1].output
+        )
+    assert said(torch, jax).startswith(
+        "First apart after `a`, the last module with weights (torch: after a.py, line 10; jax: after b.py, line 10): "
+        "what leaves the network differs by"
+    )
+
+
+def block(calls, left, *, inner=X, path="block"):
+    """A module of two that are equal."""
+    calls(f"{path}.a")(f"{path}.b", X, inner)(path, X, left, names=("a.weight", "b.weight"), within=2, kind="Block")
+    return calls
+
+
+def test_what_differs_inside_a_module_with_an_equal_output_is_no_place(torch, jax):
+    block(torch, X)("head")
+    block(jax, X, inner=WRONG)("head", X, WRONG)
+    assert said(torch, jax).startswith("First apart at `head` ")
+
+
+def test_a_module_may_leave_its_end_to_its_caller(torch, jax):
+    block(torch, WRONG)("next")("head")
+    block(jax, X)("next")("head", X, WRONG)
+    assert said(torch, jax).startswith("First apart at `head` ")
+
+
+def test_a_module_whose_parts_are_equal_is_a_place_after_them(torch, jax):
+    block(torch, X)("head", X, X)
+    block(jax, X / 3)("head", X / 3, X)
+    assert said(torch, jax).startswith(
+        "First apart after `block.a`, `block.b`, the last module with weights in `block` ("
+    )
+    assert said(torch, jax).endswith("There all values in jax are 0.333333 times those in torch")
+
+
+def test_modules_are_paired_by_their_weights_and_how_often_they_were_called(torch, jax):
+    y = X * 2 + 1
+    torch("a")("wrapper", y, WRONG)("a", y, y)("b", y, y)
+    torch.calls[1] = Call(Module("wrapper", frozenset({"a.weight"})), "Sequential", {}, None, 0, (y,), WRONG)
+    jax("a")("a", y, WRONG)("b", WRONG, WRONG)
+    assert said(torch, jax).startswith(
+        "First apart at `a` (torch: Linear(), a.py, line 12; jax: Linear(), b.py, line 11)"
+    )
+
+
+def test_a_module_of_other_sizes_can_be_behind_the_place(torch, jax):
+    torch("a")("b")("c")
+    jax("a")("b", WRONG, X[1:])("c", WRONG, WRONG)
+    assert said(torch, jax).startswith("First apart between `a` and `b` ")
+
+
+def test_a_layer_with_an_activation_of_its_own_is_not_compared_to_one_without(torch, jax):
+    torch("a")("b", np.maximum(X, 0))
+    jax("a", X, np.tanh(X), activation="tanh")("b", np.tanh(X), WRONG)
+    assert said(torch, jax).startswith("First apart before `b` ")
+
+
+def test_three_projections_of_one_array_are_before_the_place_together(torch, jax):
+    y, z = X + 1, X + 2
+    torch("in")("q", y, y)("k", y, z)("v", y, X)("out", X)
+    jax("in")("q", y, y)("k", y, z)("v", y, X)("out", WRONG, WRONG)
+    assert said(torch, jax).startswith(
+        "First apart between `q`, `k`, `v` and `out` (torch: a.py, lines 11-14; jax: b.py, lines 11-14): "
+    )
+
+
+def test_of_a_network_without_modules_that_is_said(torch, jax):
+    torch("a")("b")
+    jax("", names=(), kind="Function")
+    assert said(torch, jax) == "Where they part cannot be said, as the network in jax has no modules with weights"
+
+
+@pytest.mark.parametrize("mine", [[("a", X, X)], [("a", X, X), ("b", X, X)], [("c", X, WRONG), ("d", X, X)]])
+def test_where_nothing_can_be_told_nothing_is_said(torch, jax, mine):
+    """One module is the network itself; equal ones have no place; and others have no counterpart."""
+    torch("a", X, WRONG if len(mine) == 1 else X)("b", X, X)
+    for path, entered, left in mine:
+        jax(path, entered, left)
+    assert said(torch, jax) == ""
+
+
+IMAGES = rng.normal(size=(2, 3, 5, 4))
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        IMAGES,
+        np.moveaxis(IMAGES, 1, -1),
+        np.moveaxis(IMAGES, 1, -1).reshape(2, 20, 3),
+        IMAGES.reshape(2, 3, 20),
+        IMAGES.transpose(1, 0, 2, 3),
+    ],
+    ids=["NCHW", "NHWC", "tokens", "channels first", "batch second"],
+)
+def test_arrays_are_equal_in_every_layout_and_differ_in_none(array):
+    assert apart(array, IMAGES) == 0
+    wrong = array.copy()
+    wrong.flat[7] += 1e-6
+    assert 1e-8 < apart(wrong, IMAGES) < 1e-5
+    assert apart(array[1:], IMAGES) is None
+
+
+def test_numbers_that_are_not_finite_are_equal_to_themselves_alone():
+    array = np.array([1.0, -np.inf, np.nan])
+    assert apart(array, array) == 0
+    assert not apart(np.array([1.0, 1.0, np.nan]), array) <= 1
+    assert apart(np.zeros(3), np.zeros(3)) == 0
+    assert apart(np.ones(3), np.zeros(3)) == 1
+
+
+def why(one, other, before=None, calls=(), mine=None, theirs=None):
+    return cause(Part("torch", before, one, mine or {}), Part("jax", before, other, theirs or {}), calls)
+
+
+WIDE = np.linspace(-8, 8, 1001)
+
+
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name != "ReLU"])
+def test_two_functions_of_the_same_array_are_named(name):
+    one, other = FUNCTIONS[name](WIDE), FUNCTIONS["ReLU"](WIDE)
+    assert why(one, other, WIDE) == f"There torch computes {name}, and jax ReLU"
+
+
+def test_no_two_functions_are_taken_for_each_other():
+    for name, function in FUNCTIONS.items():
+        same = [
+            other for other in FUNCTIONS if why(function(WIDE), FUNCTIONS[other](WIDE), WIDE) == "" and other != name
+        ]
+        assert not same
+
+
+def test_values_beyond_all_functions_are_no_fault():
+    assert why(WIDE * 1e200, WIDE * 1e300 + 1, WIDE * 1e200) == why(np.full(3, np.inf), np.full(3, np.nan)) == ""
+
+
+def test_a_constant_in_float32_is_named():
+    rounded = WIDE * (1 + special.erf(WIDE / np.float64(np.sqrt(np.float32(2))))) / 2
+    assert why(FUNCTIONS["the exact GELU"](WIDE), rounded, WIDE) == (
+        "There torch computes the exact GELU, and jax the exact GELU rounded to float32 somewhere"
+    )
+
+
+def test_a_term_a_factor_and_an_order_are_named():
+    y = rng.normal(size=X.shape)
+    calls = [Call(Module("norm"), "LayerNorm", {}, None, 0, (y,), WRONG)]
+    assert why(X + y, X, calls=calls) == "There torch alone adds what enters `norm`"
+    assert why(X, X + WRONG, calls=calls) == "There jax alone adds what leaves `norm`"
+    assert why(X, X * 8**0.5) == "There all values in jax are 2.82843 times those in torch"
+    assert why(X, X[::-1]) == "There both have the same values in another order"
+    assert why(X, X + y) == why(X, None) == why(X, X[1:]) == ""
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "reason"),
+    [
+        ({"epsilon": 1e-5}, {"epsilon": 1e-3}, "Their epsilon differs: 1e-05 in torch and 0.001 in jax"),
+        ({"stride": (2, 2)}, {"stride": 1}, "Their stride differs: 2 in torch and 1 in jax"),
+        ({"heads": 4}, {"heads": 2}, "Their heads differ: 4 in torch and 2 in jax"),
+        (
+            {"stride": (2, 2), "padding": (1, 1)},
+            {"stride": 2, "padding": "same"},
+            "SAME in jax pads at stride 2 another side than numbers do",
+        ),
+        ({"stride": (2, 2), "padding": (1, 1)}, {"stride": [2, 2], "padding": [(1, 1), (1, 1)]}, ""),
+        ({"stride": (1, 1), "padding": (1, 1)}, {"stride": 1, "padding": "SAME"}, ""),
+        ({"epsilon": 1e-5}, {}, ""),
+    ],
+)
+def test_settings_that_differ_are_named(mine, theirs, reason):
+    assert why(X, WRONG, mine=mine, theirs=theirs) == reason
+
+
+class Base:
+    def __call__(self, x, *, twice=False):
+        return x
+
+
+class Inner(Base):
+    def __call__(self, x, *, twice=False):
+        return super().__call__(x) + 1
+
+
+class Outer(Base):
+    def __init__(self):
+        self.inner, self.other = Inner(), Base()
+        self.stride, self.eps, self.activation = 2, X, np.tanh
+
+    def __call__(self, x, *, twice=False):
+        x = self.inner(x)
+        return {"y": (None, self.other(x * 2 if twice else x)), "t": 3}
+
+
+def _modules(root):
+    parts = {"": root, "inner": root.inner, "other": root.other}
+    return {id(part): Module(path, frozenset({path})) for path, part in parts.items()}
+
+
+def test_calls_are_recorded_with_their_nesting_and_classes_are_left_as_they_were():
+    before = [vars(kind)["__call__"] for kind in (Base, Inner, Outer)]
+    with recording(Base, _modules, lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else None) as calls:
+        Outer()(X, twice=True)
+        Base()(X)
+    assert [(call.module.path, call.kind, call.begun, call.changes) for call in calls] == [
+        ("inner", "Inner", 0, True),
+        ("other", "Base", 1, False),
+        ("", "Outer", 0, True),
+    ]
+    assert np.array_equal(calls[2].output, 2 * (X + 1))
+    assert calls[2].settings == {"stride": 2, "activation": "tanh"}
+    assert all(call.site[0] == __file__ for call in calls)
+    assert [vars(kind)["__call__"] for kind in (Base, Inner, Outer)] == before
+
+
+def test_an_error_in_a_network_leaves_its_classes_as_they_were():
+    before = vars(Base)["__call__"]
+    with pytest.raises(AttributeError), recording(Base, _modules, lambda leaf: None):
+        Base()(X)
+    assert vars(Base)["__call__"] is before
+
+
+def test_arrays_of_floating_point_go_before_whole_numbers_and_each_counts_once():
+    recorder = Recorder(lambda leaf: np.asarray(leaf, np.float64) if isinstance(leaf, np.ndarray) else None)
+    tokens = np.arange(3)
+    recorder.call(Module("a", frozenset("w")), Base(), lambda *x, mask: x[0], tokens, X, X, mask={"m": [WRONG]})
+    recorder.call(Module("b", frozenset("w")), Base(), lambda x: X, tokens)
+    assert [len(call.inputs) for call in recorder.calls] == [2, 1]
+    assert np.array_equal(recorder.calls[0].inputs[1], WRONG)
+
+
+def test_an_argument_may_have_any_name():
+    recorder = Recorder(lambda leaf: None)
+    assert recorder.call(Module("a"), Base(), lambda **named: named["run"], module=1, owner=2, run=3, self=4) == 3
+
+
+def test_a_file_is_named_from_the_present_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert shown((str(tmp_path / "mine" / "net.py"), 3)) == "mine/net.py, line 3"
+    assert shown((str(tmp_path / "mine" / "net.py"), 3), 5) == "mine/net.py, lines 3-5"
+    assert shown(("/elsewhere/net.py", 3), 3) == "net.py, line 3"
+    assert shown((np.__file__, 3)) == "numpy/__init__.py, line 3"
