@@ -1,12 +1,14 @@
 """What derived lanes share: the exporting process, its answers, and the program over what it wrote."""
 
+import importlib
 import os
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fwbench import Input
+from fwbench import Input, frameworks
 from fwbench.errors import UnavailableError
 from fwbench.frameworks.derived import EXPORTS
 from fwbench.frameworks.torch.adapter import FRAMEWORK as TORCH
@@ -97,6 +99,21 @@ def test_it_computes_what_the_network_computes(tmp_path):
     assert np.array_equal(again(program), other)
     assert all(np.array_equal(array, moved[name]) for name, array in program.weights().items())
     assert program.fingerprint().digest is None
+
+
+def test_the_lane_of_the_documents_runs_as_it_is_written_there(tmp_path, monkeypatch):
+    page = Path(__file__).parents[2].joinpath("docs/adding-a-lane.md").read_text()
+    files = re.findall(r"```python\n# (export_lane/\w+\.py)\n(.*?)```", page, re.DOTALL)
+    assert [name for name, _ in files] == ["export_lane/__init__.py", "export_lane/adapter.py"]
+    tmp_path.joinpath("export_lane").mkdir()
+    for name, text in files:
+        tmp_path.joinpath(name).write_text(text)
+    lane = importlib.import_module("export_lane").LANE
+    assert (lane.name, lane.derived) == ("export", "torch")
+    model = described()
+    weights = draw(model, TORCH.weight_shapes(model, model.sizes()), 0)
+    program = frameworks.load(lane.adapter).build(workload("export"), model, weights)
+    assert np.array_equal(called(program), called(TORCH.build(workload("torch"), model, weights)))
 
 
 def test_exporting_and_loading_are_timed_apart():
