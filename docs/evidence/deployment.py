@@ -37,7 +37,7 @@ PAGE = HERE / "deployment.md"
 DERIVED = ("onnxruntime", "openvino", "torch-aoti", "torchax")
 KERAS = ("keras-jax", "keras-torch")
 MODELS = tuple(name for name, model in CATALOG.items() if model.networks)
-MINUTES = 15
+MINUTES = 12
 TURNS, CALLS, SECONDS = 15, 30, 0.5
 
 BERT = """
@@ -255,7 +255,7 @@ def page(run: str, hand: str) -> str:
     return f"""# The lanes for deployment
 
 Made by `python docs/evidence/deployment.py` with fwbench {fwbench.__version__}:
-{here["processor"]}, {here["cores"]} cores.
+{here.processor}, {here.threads} threads.
 
 ## A run
 
