@@ -1,4 +1,4 @@
-"""git, asked from within the package."""
+"""Runs git for the other modules of the package."""
 
 import os
 import subprocess

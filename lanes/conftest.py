@@ -16,16 +16,16 @@ from fwbench.record.lanes import EXPORTS
 from fwbench.record.workload import Workload
 
 ROOT = Path(__file__).parents[1]
-# What rounding makes of float32 in fifty layers; the run's own check measures its bound for each model.
+# How far rounding in float32 carries fifty layers. The check of a run measures a bound for each model instead.
 NEAR = 1e-4
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """Exported networks are removed with the test's folder."""
+    """Export networks into the test's folder, with which they are removed."""
     monkeypatch.setenv(EXPORTS, str(tmp_path / "exports"))
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    # As workers are forked from a process that has not used PyTorch yet, so are these.
+    # These tests are for the CPU.
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
 
 

@@ -1,6 +1,6 @@
-"""What tests need that run the frameworks in pytest's own process; to be imported before any of them.
+"""What tests need if they run the frameworks in pytest's own process. Import this module before any framework.
 
-The conftest.py of each folder with such tests takes all of it, and one run may have tests of both folders.
+The conftest.py of each of the two folders with such tests imports all of it. One run may have tests of both folders.
 """
 
 import functools
@@ -15,21 +15,21 @@ from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.record.lanes import OWN
 
-# JAX must leave PyTorch some of a GPU's memory. Read when JAX first runs.
+# JAX must leave PyTorch some of a GPU's memory. It reads this variable when it first runs.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 if machine().device == "cpu":
-    # Or Inductor starts processes that each import PyTorch, to compile kernels of Triton's, which a CPU has none of.
+    # Otherwise Inductor starts processes that each import PyTorch to compile Triton's kernels, of which a CPU has none.
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
-    # As workers have it: JAX's plugin for CUDA is there to compile for a GPU (tests/correctness/test_target.py), not to
-    # look for one; beside PyTorch's CUDA libraries and without a driver, that can end the process.
+    # As in workers: JAX's plugin for CUDA must not look for a GPU. Beside PyTorch's CUDA libraries and without a driver
+    # that can end the process. The plugin only compiles for a GPU (tests/correctness/test_target.py).
     for variable in ("JAX_PLATFORMS", "JAX_SKIP_CUDA_CONSTRAINTS_CHECK"):
         os.environ.setdefault(variable, OWN["jax"].variables(1, "cpu")[variable])
 
 
 @pytest.fixture
 def quickly_compiled() -> Iterator[None]:
-    """XLA hardly optimises what it compiles: for tests of what a program computes that runs a few times."""
+    """Let XLA optimise little, for tests that check what a program computes and run it only a few times."""
     import jax
 
     jax.config.update("jax_disable_most_optimizations", True)
@@ -39,13 +39,13 @@ def quickly_compiled() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def one_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Nothing compiled is left of another run, and in this one a program is compiled once, however many tests have it.
+    """Compile each program once in a run, however many tests use it, and take none from another run.
 
-    Nor does a process wait for what is another's, or look again and again through all that the frameworks consist of.
+    Test processes do not wait for each other, and do not collect garbage among the frameworks' modules again and again.
     """
     _begin(tmp_path_factory.getbasetemp())
     yield
-    # Or libraries in C take all that is left at the end for leaks.
+    # Otherwise libraries in C take all objects that are left at the end for leaks.
     gc.unfreeze()
 
 
@@ -62,12 +62,12 @@ def free_programs() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def nothing_left() -> Iterator[None]:
-    """Frees a module's programs at its end."""
+    """Free the programs of a test module at its end."""
     yield
     free_programs()
 
 
-# Once, though it is a fixture of two folders.
+# Cached, so that it runs once, though the fixtures of two folders call it.
 @functools.cache
 def _begin(folder: Path) -> None:
     import jax
@@ -75,23 +75,23 @@ def _begin(folder: Path) -> None:
 
     jax.config.update("jax_compilation_cache_dir", str(folder / "jax"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-    # With its plugins, which tests/correctness/test_target.py needs: the adapter leaves out those not loaded yet.
+    # Load JAX's plugins now: tests/correctness/test_target.py needs them, and the adapter leaves out those not loaded.
     jax.devices()
-    # Inductor's may be shared by processes; JAX does not lock its own.
+    # Processes may share Inductor's cache. JAX does not lock its own, so that each process has one.
     run = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(run / "inductor")
     # OpenMP's threads spin while they wait, so parallel test processes that each take all cores hardly move.
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // processes))
-    # A collection of garbage, of which a measurement begins with one, takes half a second over the frameworks' modules.
+    # A measurement begins with a garbage collection, which takes half a second over the frameworks' modules.
     gc.collect()
     gc.freeze()
 
 
 def pytest_xdist_make_scheduler(config, log):
-    """Under `-n`, one process has all of a model's proofs, and all of any other file, where much is computed once.
+    """Under `-n`, one process runs all proofs of a model, or all tests of another file, which share computed results.
 
-    No two processes hold ViT-B/16. What comes first in the command begins first, however few tests it has.
+    So no two processes hold ViT-B/16. What comes first in the command begins first, however few tests it has.
     """
     from xdist.scheduler import LoadScopeScheduling
 

@@ -1,15 +1,15 @@
-"""A rehearsal of a whole run on a GPU, without one: `python -m tests.rehearsal` prints what each machine came to.
+"""A rehearsal of a whole run on a GPU, without one: `python -m tests.rehearsal` prints each machine's results.
 
 What is real: pytest, the plugin, the workers, the gates, NVIDIA's Python bindings. What stands in: NVML's library
-(`tests/unit/nvml/stub.c`), and two lanes that compute nothing and open the device at the moments at which the real ones
-do, so that a context appears in NVML when CUDA would make it appear:
+(`tests/unit/nvml/stub.c`), and two lanes that compute nothing. These open the device when the real lanes do, so that a
+context appears in NVML when CUDA would make it appear:
 
     torch    joins ranks (`torch.cuda.set_device`), or builds (its first allocation)
     jax      is asked whether it can run (`jax.devices`)
 
-Each device has a clock of its own that kernels move, and joules that follow from it: power is known exactly, and a
-rehearsal takes seconds. A machine is a state of the stand-in, with what must come of it. `--plant FAULT` puts a false
-reading into fwbench, which a machine must then find.
+Each device has a clock of its own, which kernels move, and energy that follows from the clock. So power is known
+exactly, and a rehearsal takes seconds. A machine is a state of the stand-in, with the results that a run on it must
+have. `--plant FAULT` puts a false reading into fwbench, which a machine must then find.
 
     python -m tests.rehearsal                         the matrix, as Markdown
     python -m tests.rehearsal --plant "wrong card"    the same with a fault; ends with 1 if a machine finds it
@@ -55,7 +55,7 @@ IDLE, LOADED, STEP = 60.0, 300.0, 0.005
 # Bytes of a context, and of what a program allocates.
 CONTEXT, ALLOCATED = 300 * MIB, 40 * MIB
 
-# Of the times that the device waits, in the midst of those between polls of its counter.
+# The number of the device's wait at which its counter fails, in the midst of the waits between polls of the counter.
 _FAILS_AT = 500
 
 FAULT, SLOWER, STATE = "REHEARSAL_FAULT", "REHEARSAL_SLOWER", "NVML_STUB"
@@ -63,13 +63,13 @@ FAULT, SLOWER, STATE = "REHEARSAL_FAULT", "REHEARSAL_SLOWER", "NVML_STUB"
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine, and what a run on it must come to.
+    """A machine, and the results that a run on it must have.
 
     Attributes:
-        state: of the stand-in.
-        gpu: the name on the record.
-        index: of the GPU that must compute, as NVML counts.
-        capability: of that GPU, by which a lane knows its arithmetic.
+        state: the state of the stand-in.
+        gpu: the GPU's name on the record.
+        index: NVML's number of the GPU that must compute.
+        capability: the compute capability of that GPU, by which a lane knows its arithmetic.
         cards: how many GPUs there are for ranks.
         energy: whether its energy can be read.
         neighbour: whether somebody else computes on it.
@@ -95,7 +95,7 @@ class Machine:
 _4090 = {"name": "NVIDIA GeForce RTX 4090", "memory": 24 * GIB, "cores": 16384, "default_power_limit": 450}
 _SCREEN = {"graphics": f"1001:{250 * MIB} 1002:{120 * MIB}", "used_memory": 450 * MIB, "utilisation": 3}
 _NO_SCREEN = {"graphics.1": "", "used_memory.1": 0, "utilisation.1": 0}
-# With a film on it, which keeps this card alone busy.
+# Its screen shows a film, which keeps this card alone busy.
 _DISPLAY = {**_SCREEN, "name": "NVIDIA GeForce GT 710", "memory": 2 * GIB, "cores": 192, "utilisation": 40}
 _ONE = {"gpus": 1}
 
@@ -144,13 +144,13 @@ MACHINES: Mapping[str, Machine] = {
 
 
 def _told(key: str, fallback: str = "") -> str:
-    """What the stand-in's state says, as CUDA would know it of the same machine."""
+    """A value from the stand-in's state, as CUDA would know it on the same machine."""
     lines = Path(os.environ[STATE]).read_text().splitlines()
     return dict(line.partition("=")[::2] for line in lines).get(key, fallback)
 
 
 def _cudas(number: int) -> int:
-    """NVML's number of a GPU that CUDA numbers: of those that are visible, the fastest first."""
+    """NVML's number of the GPU with this number in CUDA, which counts visible GPUs, the fastest first."""
     cores = [float(_told(key, _told("cores", "16896"))) for key in ("cores", "cores.1")]
     ordered = sorted(range(int(_told("gpus", "2"))), key=lambda index: -cores[index])
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -160,10 +160,10 @@ def _cudas(number: int) -> int:
 
 
 class Device:
-    """This process's context on a GPU, and the clock of all that it does."""
+    """This process's context on a GPU, and a clock that moves with its work."""
 
     def __init__(self) -> None:
-        # The process's own, so that what began before can be told.
+        # Starts at the time of the process's own clock, so that earlier readings of that clock still fit.
         self.now = time.perf_counter()
         self.joules = 0.0
         self.waits = 0
@@ -183,7 +183,7 @@ class Device:
         self.hold(CONTEXT)
 
     def hold(self, memory: int, worked: float = 0.0) -> None:
-        """Let NVML show so many bytes of this process, and when it last computed."""
+        """Let NVML show how much memory this process holds in bytes, and when the process last computed."""
         self.memory = memory
         struct.pack_into("ddd", self._shown, 0, memory, self.joules, worked)
 
@@ -214,7 +214,7 @@ DEVICE = Device()
 
 
 class Kernel(Program):
-    """A step that keeps the device busy, which ends when it is waited for."""
+    """A program whose steps keep the device busy, and end when they are waited for."""
 
     def __init__(self, ranks=None) -> None:
         self.ranks = ranks
@@ -257,7 +257,7 @@ class Kernel(Program):
 
 
 class Lane(Framework):
-    """A framework that opens the device early, when it is asked, or late."""
+    """A framework that opens the device early, when it is asked whether it can run, or late, when it builds."""
 
     def __init__(self, asked: bool) -> None:
         self.asked = asked
@@ -335,12 +335,12 @@ def _first_slots_load() -> None:
 
 
 def _in_milliwatts() -> None:
-    """The power limit is recorded as NVML tells it."""
+    """The power limit is recorded in milliwatts, NVML's unit."""
     state = nvml.Gpu.state
     nvml.Gpu.state = lambda gpu: dataclasses.replace(state(gpu), power_limit=1000 * state(gpu).power_limit)
 
 
-# By name; `context opened early` is a lane's, which opens the device as it is loaded.
+# By name. `context opened early` is the fault of a lane that opens the device while it is loaded.
 FAULTS: Mapping[str, Callable[[], None]] = {
     "context opened early": DEVICE.open,
     "power read late": _read_late,
@@ -354,7 +354,7 @@ FAULTS: Mapping[str, Callable[[], None]] = {
 
 
 class _Quiet(load.OtherLoad):
-    """Nobody else on the CPUs: what else this machine does is no part of a rehearsal."""
+    """No load of others on the CPUs, as this machine's other work is no part of a rehearsal."""
 
     def read(self) -> Metric:
         return Metric(0.0, "a rehearsal")
@@ -368,7 +368,7 @@ class _Quiet(load.OtherLoad):
 
 
 def prepare() -> None:
-    """Have this process, pytest's or a worker's, rehearse; both import this module."""
+    """Make this process rehearse. It is pytest's or a worker's, which both import this module."""
     own = {
         name: dataclasses.replace(
             lanes.OWN[name],
@@ -393,7 +393,7 @@ def prepare() -> None:
     training.period = functools.partial(meters.period, sleep=DEVICE.sleep)
     main = sys.modules["__main__"]
     if hasattr(main, "Player"):
-        # A duet's players are timed by lines of their own.
+        # A duet's player times its calls itself.
         main.time = SimpleNamespace(**{**vars(time), "perf_counter": DEVICE, "process_time": DEVICE})
     fault = os.environ.get(FAULT, "")
     # Pytest's own process opens nothing.
@@ -405,7 +405,7 @@ if "REHEARSAL" in os.environ and __name__ != "__main__":
     prepare()
 
 
-# The commands. Each returns what it came to, and what of it is wrong.
+# The commands. Each returns its result in a few words, and sentences on what is wrong with it.
 
 Outcome = tuple[str, list[str]]
 
@@ -466,11 +466,11 @@ class Rehearsal:
         return f"{len(found)} rows, {'disturbed' if machine.neighbour else 'undisturbed'}, {energy}", wrong
 
     def doctor(self) -> Outcome:
-        """What it has only looked at."""
+        """The doctor that only looks."""
         return self._doctor("doctor", "--json")
 
     def check(self) -> Outcome:
-        """What it has run, and the file to send back."""
+        """The doctor that measures, and the file that a user sends."""
         file = self.folder / "doctor.json"
         told, wrong = self._doctor("doctor", "--check", "--json", str(file))
         content = json.loads(file.read_text())
@@ -580,12 +580,12 @@ COMMANDS = {
 
 
 def _near(power: float | None, drawn: float) -> bool:
-    """Whether watts are those that were drawn, but for a step of the counter at either end."""
+    """Whether a measured power is the drawn one, up to a step of the counter at either end."""
     return power is not None and abs(power / drawn - 1) < 0.03
 
 
 def _unless(*held: tuple[bool, str]) -> list[str]:
-    """The sentences of what does not hold."""
+    """The sentences whose conditions do not hold."""
     return [sentence for holds, sentence in held if not holds]
 
 
@@ -603,7 +603,7 @@ def _command(*arguments: str) -> tuple[int, str]:
 
 
 def _on(name: str, commands: Sequence[str]) -> dict[str, Outcome]:
-    """Rehearse in this process, which sees the machine and has the suite's folder as its own."""
+    """Rehearse in this process, which sees the machine and works in the suite's folder."""
     import cpuinfo
 
     from fwbench.commands import doctor
@@ -622,17 +622,17 @@ def _on(name: str, commands: Sequence[str]) -> dict[str, Outcome]:
     for command in COMMANDS:
         if command in commands:
             outcomes[command] = getattr(rehearsal, command)()
-            # Nobody types the next command within the half second over which NVML's utilisation counts.
+            # NVML's utilisation covers half a second, within which nobody types the next command.
             time.sleep(0.6)
     return outcomes
 
 
 def rehearse(name: str, folder: Path, fault: str = "", commands: Sequence[str] = tuple(COMMANDS)) -> dict[str, Outcome]:
-    """What each command comes to on a machine, in processes of its own.
+    """The result of each command on a machine, in processes of its own.
 
     Args:
-        folder: an empty one.
-        fault: planted, of `FAULTS`.
+        folder: an empty folder.
+        fault: the name in `FAULTS` of the fault to plant; empty: none.
     """
     found = compiler()
     assert found, "a rehearsal needs a C compiler"
@@ -642,9 +642,9 @@ def rehearse(name: str, folder: Path, fault: str = "", commands: Sequence[str] =
         each.mkdir()
     steady = {"power": IDLE, "energy_step": 0.02, "contexts": contexts, "capability": list(machine.capability)}
     variables = Stub(library, found)(**steady, fails=machine.fails, **machine.state)
-    # As most users have it: nothing is chosen.
+    # Most users choose no GPU.
     del variables["CUDA_VISIBLE_DEVICES"]
-    # Nor is it a worker of xdist, in which pytest-benchmark measures nothing.
+    # Nor do they run in a worker of xdist, in which pytest-benchmark measures nothing.
     others = ("CUDA_VISIBLE_DEVICES", "PYTEST_")
     here = {name: value for name, value in os.environ.items() if not name.startswith(others)}
     root = str(Path(__file__).parents[1])
@@ -662,7 +662,7 @@ def rehearse(name: str, folder: Path, fault: str = "", commands: Sequence[str] =
 
 
 def markdown(found: Mapping[str, Mapping[str, Outcome]]) -> str:
-    """The matrix: a row a machine."""
+    """The matrix, with a row for each machine."""
     titles = [COMMANDS[command] for command in next(iter(found.values()))]
     lines = [f"| machine | {' | '.join(titles)} |", f"|---|{'---|' * len(titles)}"]
     for name, outcomes in found.items():
@@ -691,7 +691,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    # Workers import the module by its name, and so must what they share with this process.
+    # Workers import this module by its name, so this process uses the module of that name, too.
     from tests import rehearsal
 
     sys.exit(rehearsal.main())

@@ -4,9 +4,9 @@
     python docs/evidence/answers.py --page    writes answers.md
 
 A suite is an ordinary run of two minutes with six workloads of two lanes each. The second lane is PyTorch's own under
-another name; in four of the workloads each of its steps spins for a share of its time longer. In every second suite a
-process computes from the beginning to the middle of the run, on a CPU that the suite may use. The machine must do
-nothing else.
+another name. In four of the workloads each of its steps also spins, for 5 or 10 % of the step's time. In every second
+suite a process computes from the beginning to the middle of the run, on a CPU that the suite may use. The machine must
+do nothing else.
 """
 
 import json
@@ -30,7 +30,7 @@ DATA, PAGE = HERE / "answers.jsonl", HERE / "answers.md"
 MINUTES = 2
 SPIN = "while True: pass"
 
-# The share by which each second lane is slower, and the batch size that makes a workload of its own of it.
+# The share by which each second lane is slower, and the batch size of its workload, which no other second lane has.
 PLANTED = {"torch-again": (0.0, 8), "torch-5": (0.05, 7), "torch-10": (0.10, 9)}
 MEASURED = {"cnn": "inference", "mlp": "train_step"}
 
@@ -85,7 +85,7 @@ def test_{number}(fwbench_measure):
 
 
 def prepare(work: Path) -> None:
-    """The suite, and the lanes as an installed package has them."""
+    """Write the suite, and the lanes as an installed package would hold them."""
     information = work / "planted_lanes-0.dist-info"
     information.mkdir(parents=True, exist_ok=True)
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: planted-lanes\nVersion: 0\n")
@@ -101,7 +101,7 @@ def prepare(work: Path) -> None:
 
 
 def suite(work: Path, number: int) -> list[dict]:
-    """A line for each comparison of a suite."""
+    """Run a suite; return a line for each of its comparisons."""
     storage = work / f"suite-{number}"
     options = ["--benchmark-only", "--benchmark-quiet", "--benchmark-autosave", f"--benchmark-storage=file://{storage}"]
     command = [sys.executable, "-m", "pytest", "test_answers.py", *options, f"--fwbench-minutes={MINUTES}"]
@@ -125,7 +125,7 @@ def _path() -> Iterable[str]:
 
 
 def verdicts(measurements) -> Iterable[dict]:
-    """The verdict on each workload, as tables and sentences have it; ratios above 1 if PyTorch is faster."""
+    """The verdict on each workload, as tables and sentences state it; the ratio is above 1 if PyTorch is faster."""
     for comparison in comparisons(cases(measurements)):
         lanes = comparison.lanes
         (lane,) = lanes.keys() - {"torch"}
@@ -173,9 +173,10 @@ def page(lines: list[dict]) -> str:
     return f"""# How often an answer between lanes is wrong
 
 Made by `python docs/evidence/answers.py` on {here.cpu}, {here.threads} cores: {suites} runs of {MINUTES} minutes with
-six workloads each, {seconds:.0f} s a workload in all. PyTorch's lane is held against itself under another name, and
-against itself with each step a share of its time longer. *Found*: the slower lane is called slower. *Equal*: within
-{EQUAL:.0%}. *Bounded*: nothing is decided, and the interval holds the truth. Everything else is *wrong*.
+six workloads each, {seconds:.0f} s a workload in all. PyTorch's lane is compared with itself under another name, and
+with itself where each step takes 5 or 10 % longer. *Found*: the slower lane is called slower. *Equal*: the two are
+called equal within {EQUAL:.0%}. *Bounded*: nothing is decided, and the interval holds the truth. Everything else is
+*wrong*.
 
 {_table(("run", "second lane", "comparisons", "found", "equal", "bounded", "wrong"), rows)}
 

@@ -1,13 +1,15 @@
-"""The lanes for deployment on this machine: what a run says of nine models, and each lane beside a plain call of it.
+"""The lanes for deployment on this machine: a run of nine models, and each lane beside a plain call of its runtime.
 
     python docs/evidence/deployment.py            writes deployment.md (about 25 minutes on two cores)
     python docs/evidence/deployment.py --by-hand  measures the second table alone
 
-The nine are the suite's six and the three of docs/your-model.md: a network of images, one of tokens with two inputs,
-and a function without weights. The first of these three has a network in Keras, too, for the lanes of Keras. The plain
-call is what each runtime's own documentation shows, with the lane's number of threads and no other setting: on the
-files that the lane has exported, for torchax on the module that was exported, for Keras on the network. Both run by
-turns in one process, each turn 30 calls or half a second; the median of the turns counts.
+The nine models are the suite's six and the three of docs/your-model.md: a network for images, one for tokens with two
+inputs, and a function without weights. The first of these three has a network in Keras, too, for the lanes of Keras.
+
+The plain call is the one that a runtime's own documentation shows, with the lane's number of threads (in OpenVINO also
+fp32, in Keras `jit_compile=True`) and no other setting. It runs the files that the lane has exported; for torchax it
+runs the module that was exported, for Keras the network. The lane and the plain call take turns in one process. A turn
+is 30 calls or half a second, and the median over the turns counts.
 """
 
 import argparse
@@ -91,7 +93,7 @@ def main() -> None:
 
 
 def measured() -> str:
-    """The tables that a run ends with."""
+    """Measure; return what the run prints."""
     with tempfile.TemporaryDirectory() as folder:
         project = Path(folder)
         describe(project)
@@ -118,7 +120,7 @@ def describe(project: Path) -> None:
 
 
 def by_hand() -> str:
-    """The second table."""
+    """The second table: the time of each lane's call over that of a plain call."""
     rows = {}
     for name in (*DERIVED, *KERAS):
         variables = environment(dict(os.environ), len(os.sched_getaffinity(0)), "cpu", LANES[name])
@@ -133,7 +135,7 @@ def by_hand() -> str:
 
 
 def ratios(name: str) -> dict[str, float]:
-    """By model, the time of the lane's call over that of a plain call, in this process."""
+    """Measure in this process, for each model, the time of the lane's call over that of a plain call."""
     from fwbench import frameworks
     from fwbench.models.weights import canonical
 
@@ -159,7 +161,7 @@ def ratios(name: str) -> dict[str, float]:
 
 
 def turn(program: Any) -> float:
-    """The median time of the lane's synchronised calls in a turn."""
+    """The median time of the lane's calls in a turn; each call is waited for."""
 
     def call() -> None:
         program.step()
@@ -213,7 +215,7 @@ def _torch_aoti(program: Any) -> Callable[[], Any]:
 
 
 def _torchax(program: Any) -> Callable[[], Any]:
-    """The module itself on JAX: torchax's documentation writes no files."""
+    """Call the module itself on JAX, as torchax's documentation writes no files."""
     import jax
     import torchax
 
@@ -229,7 +231,7 @@ def _torchax(program: Any) -> Callable[[], Any]:
 
 
 def _keras(program: Any) -> Callable[[], Any]:
-    """Another object of the network's class, as Keras gives up a module's variables to its own program."""
+    """Call a second object of the network's class, as Keras's own program takes over the variables of a module."""
     import keras
 
     module = type(program.network.module)()
@@ -267,8 +269,9 @@ Inference of nine models at batch 1, with `--fwbench-minutes={MINUTES}`.
 
 ## Beside a plain call
 
-The time of the lane's call over that of the call in the runtime's own documentation, by turns: on the same files, for
-torchax on the module that was exported, and for Keras by `predict_on_batch` with `jit_compile=True`.
+The time of the lane's call over that of the plain call in the runtime's own documentation. The two take turns. The
+plain call runs the same files; for torchax it runs the module that was exported, and for Keras it is
+`predict_on_batch` with `jit_compile=True`.
 
 {hand}
 """

@@ -12,11 +12,11 @@ from fwbench.record.measurement import fitting
 def outcome(base: str, head: str, comparisons: Iterable[Comparison], seconds: float) -> Outcome:
     """What to report of these comparisons.
 
-    What is worse, missing or failed has failed its own test.
+    A benchmark that is worse, missing or failed has failed its own test already.
 
     Args:
         base, head: titles of the sides.
-        seconds: that all of it took.
+        seconds: how long the whole duet took.
     """
     comparisons = list(comparisons)
     findings = [finding for comparison in comparisons for finding in _findings(comparison)]
@@ -43,7 +43,7 @@ def _findings(comparison: Comparison) -> list[Finding]:
 
 
 def _conditions(comparison: Comparison) -> list[str]:
-    """What both sides ran with that nobody asked for."""
+    """Notes on fallback flags and smaller batches, with which both sides ran unasked."""
     name, after_crash = comparison.workload.id, comparison.described.get("head", {}).get("after_crash")
     unfit = comparison.pairs[-1].unfit if comparison.pairs else ()
     crashed = [f"{name}: {after_crash}, on both sides"] if after_crash else []

@@ -34,7 +34,7 @@ class Place:
     Attributes:
         node: the engine's name of the node.
         host: the name of its machine; several nodes may share one machine.
-        part, parts: which part of the host's cores it has, from 0, and of how many.
+        part, parts: the number of its part of the host's cores, from 0, and how many parts there are.
         gpu: whether its accelerator is a GPU; else it is the cores themselves.
     """
 
@@ -46,7 +46,7 @@ class Place:
 
 
 class Engine(ABC):
-    """What starts slots on other machines; the pool's threads share it.
+    """Starts slots on other machines; the pool's threads share one engine.
 
     An entry point of the group names a callable that makes the engine without any argument, or raises a `UserError`.
 
@@ -62,7 +62,7 @@ class Engine(ABC):
 
     @abstractmethod
     def start(self, place: Place, *arguments: Any) -> Any:
-        """Start a `fwbench.engines.slot.Slot` with the place and these arguments; return a handle of it.
+        """Start a `fwbench.engines.slot.Slot` with the place and these arguments; return its handle.
 
         If the node is gone, this raises nothing; every later `ask` of the slot then answers with `LostError`.
         """
@@ -84,7 +84,7 @@ def load(name: str) -> Engine:
     """Make the engine of an installed package.
 
     Raises:
-        UserError: it is not installed, or cannot be used; one sentence.
+        UserError: the engine is not installed or cannot be used; one sentence.
     """
     points = {point.name: point for point in entry_points(group=GROUP)}
     if name not in points:

@@ -1,4 +1,4 @@
-"""Who measures what on the accelerators of an engine, and what happens when one dies."""
+"""Hands workloads to the accelerators of an engine, and measures again what was lost with one of them."""
 
 import dataclasses
 import os
@@ -30,7 +30,7 @@ _LOOK = 1.0
 _SILENT = 60.0
 # Seconds for the slots to end their work when the run ends.
 _ENDS = 10.0
-# A workload on which so many processes were lost is given up.
+# A workload is given up after so many processes were lost while they measured it.
 MOST_LOST = 3
 # A slot is given up after so many starts in a row without a measurement. No single workload can cause so many, as it is
 # itself given up after `MOST_LOST`.
@@ -66,7 +66,7 @@ class _Job:
         lost: hosts on which the measuring process was lost.
         said: messages for the user: the stages, and what happened to the measuring process.
         answer: gives the measurement, once a slot has made it.
-        kept: the measurement that `arrived` has returned; None: it has not been called yet.
+        kept: the measurement that `arrived` has returned; None: `arrived` has not been called yet.
     """
 
     workload: Workload
@@ -82,7 +82,7 @@ class Pool:
     """The accelerators of an engine, which must all be of one kind.
 
     Args:
-        engine: is closed with the pool.
+        engine: the pool closes it at its own end.
 
     Attributes:
         machine: the machine that every accelerator has; its cores and threads are those of one accelerator's part.
@@ -111,7 +111,7 @@ class Pool:
             self._free.put(slot)
 
     def __len__(self) -> int:
-        """How many accelerators it has had from the start, lost ones too: a pool never becomes false."""
+        """The number of accelerators at the start, lost ones included, so that a pool never becomes false."""
         return len(self._engine.places)
 
     @property
@@ -125,10 +125,10 @@ class Pool:
         """The machine that every slot has.
 
         Args:
-            started: how many slots there are.
+            started: how many slots have started.
 
         Raises:
-            UserError: see above.
+            UserError: as for `Pool`.
         """
         name, asked = self._engine.name, len(self._slots)
         if started < asked:
@@ -168,8 +168,8 @@ class Pool:
         """Let the pool measure a workload as soon as an accelerator is free.
 
         Args:
-            arrived: called with the measurement as soon as it is there, within any call of `take` or `close`; what it
-                returns takes its place.
+            arrived: called with the measurement once it is made, during any call of `take` or `close`. What `arrived`
+                returns replaces the measurement.
         """
         job = _Job(workload, protocol, arrived)
         job.answer = self._threads.submit(self._measured, job)
@@ -198,13 +198,13 @@ class Pool:
         return job.kept or job.answer.result()
 
     def _keep(self) -> None:
-        """Hand on what has arrived."""
+        """Call `arrived` of each job whose measurement has been made."""
         for job in self._jobs:
             if job.kept is None and job.answer.done() and not job.answer.exception():
                 job.kept = job.arrived(job.answer.result())
 
     def _measured(self, job: _Job) -> Measurement:
-        """Measure a job on the next free slot, on another one if its process is lost; one thread a slot runs this."""
+        """Measure a job on the next free slot, and on another slot if the process is lost; each slot has a thread."""
         while not self._closed and (slot := self._free.get()):
             try:
                 if not self._run(slot):

@@ -23,7 +23,7 @@ class Description:
 
     Attributes:
         accelerator: the GPU's UUID, or its CPUs.
-        machine: with this slot's part of the cores.
+        machine: the node's machine, with this slot's part of the cores only.
         fault: why it cannot measure: half a sentence, which follows the host's name; empty if it can.
     """
 
@@ -35,10 +35,10 @@ class Description:
 class Slot:
     """Measures one workload after another on one accelerator.
 
-    A host's cores are cut into as many equal parts as it has accelerators; this one has its own part.
+    A host's cores are cut into as many equal parts as it has accelerators, and each slot has one part.
 
     Args:
-        place: where it runs; if it has a GPU, `CUDA_VISIBLE_DEVICES` names it.
+        place: where the slot runs; `CUDA_VISIBLE_DEVICES` names its GPU, if it has one.
         variables: the environment variables of pytest's process that change measurements.
         version: the version of fwbench in pytest's process.
     """
@@ -47,7 +47,7 @@ class Slot:
         self._place, self._version = place, version
         os.environ.update(variables)
         if not place.gpu:
-            # The engine has given it no GPU.
+            # The engine has given this slot no GPU.
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
         self._workers: Workers | None = None
         self._stages: list[str] = []
@@ -84,7 +84,7 @@ class Slot:
         return several(self._workers.measure, selection.processes)(workload, protocol, self._stages.append)
 
     def stages(self) -> list[str]:
-        """The stages of the current measurement so far, for whoever asks meanwhile."""
+        """The stages of the current measurement so far; another thread calls this during `measure`."""
         return list(self._stages)
 
     def end(self) -> None:

@@ -1,8 +1,8 @@
-"""Derived lanes: they run what an exporter has made of another framework's network. This is what they all share.
+"""What derived lanes share. A derived lane runs another framework's network in the form that an exporter has written.
 
-The exporter works in a process of its own, which has ended before anything is timed, so that neither it nor the other
-framework is part of the lane's memory. A lane's package has a function that exports, named by `Derived.exporter`, and
-a method that loads the files, `Derived.load`.
+The exporter works in a process of its own, which ends before anything is timed. So neither the exporter nor the other
+framework is part of the lane's memory. A lane's package has a function that exports, which `Derived.exporter` names,
+and a method that loads the exported files, `Derived.load`.
 """
 
 import json
@@ -50,20 +50,20 @@ class Loaded(ABC):
         """The last call's output on the host."""
 
     def fingerprint(self) -> Fingerprint:
-        """What the runtime has made of the exported network."""
+        """The program that the runtime has made of the exported network."""
         return Fingerprint.untold("the lane's runtime does not tell what it runs")
 
 
 class Derived(Framework):
-    """The adapter of a lane that exports networks in PyTorch; for inference alone.
+    """The adapter of a lane that exports networks in PyTorch, for inference only.
 
     Attributes:
-        title: the runtime's name, in sentences.
-        exporter: import path of `export(module, inputs, folder, workload)`, which the exporting process calls: with a
-            `torch.nn.Module` in evaluation mode that takes its inputs by position and returns the selected output, the
-            batch by name (`input_0`, ... in that order), and an empty folder for its files. An exception of it makes
-            the measurement `unavailable`, with the exception's first line.
-        precisions: that the lane computes in, for each kind of device.
+        title: the runtime's name, as messages use it.
+        exporter: import path of `export(module, inputs, folder, workload)`, which the exporting process calls. `module`
+            is a `torch.nn.Module` in evaluation mode that takes its inputs by position and returns the selected output.
+            `inputs` holds the batch by name (`input_0`, ... in the order of the positions). `folder` is empty and takes
+            the files. If `export` raises, the measurement is `unavailable`, with the exception's first line.
+        precisions: the precisions in which the lane computes, by kind of device.
     """
 
     title: str
@@ -75,8 +75,8 @@ class Derived(Framework):
         """Load what `export` wrote into the folder.
 
         Args:
-            inputs: the batch by name, as `export` gets it: images as (batch, channels, height, width), whole numbers in
-                int64. Each call brings other copies.
+            inputs: the batch by name, as `export` gets it, in new copies at each call. Images have the shape (batch,
+                channels, height, width); whole numbers are in int64.
         """
 
     def unavailable(self, workload: Workload, model: Model) -> str | None:
@@ -145,7 +145,7 @@ class Exported(Program):
         return self.loaded.output().astype(np.float32)
 
     def weights(self) -> Weights:
-        # What the exporter was given: it may have folded weights into others.
+        # The weights that the exporter was given, as it may have folded some of them into others.
         with np.load(self.folder / "weights.npz") as weights:
             return dict(weights)
 
@@ -154,7 +154,7 @@ class Exported(Program):
         self._load()
 
     def relocate(self) -> None:
-        # The former network and batch stay until the new ones lie elsewhere.
+        # The old network and batch stay until the new ones are loaded, so that these get other addresses.
         former = self.loaded
         self._load()
         del former
@@ -183,13 +183,13 @@ def _folder() -> Path:
 
 
 def _answer(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
-    """What a new exporting process answers to a request.
+    """Start an exporting process for a request, and return its answer.
 
     Args:
-        folder: holds `weights.npz` if the network is to be exported, and gets its files in `exported`.
+        folder: holds `weights.npz` if the network is to be exported; the files go to its subfolder `exported`.
 
     Returns:
-        `shapes` of the network's weights; after an export also `seconds` that it took.
+        The `shapes` of the network's weights; after an export also the `seconds` that the export took.
 
     Raises:
         ModelError: the network cannot be built or run as it is described.
@@ -212,7 +212,7 @@ def _answer(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _array(array: Array, image: bool) -> Array:
-    """A batch as PyTorch's networks take it."""
+    """An array of the batch, with the layout and element type that PyTorch's networks take."""
     if image:
         array = array.transpose(0, 3, 1, 2)
     if array.dtype != bool:

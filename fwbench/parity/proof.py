@@ -85,7 +85,7 @@ class Proof:
         return self.worst(quantity).error
 
     def difference(self, quantity: Quantity) -> str:
-        """How a quantity exceeds its bound at the first point where it does; empty where it does not.
+        """A sentence on the first point at which a quantity exceeds its bound; empty if there is none.
 
         Raises:
             NotTheSame: nothing can be compared, as one network alone is random.
@@ -101,7 +101,7 @@ class Proof:
         return ""
 
     def worst(self, quantity: Quantity) -> Nearest:
-        """The tensor of a quantity that is nearest to its bound, or furthest beyond, over all points."""
+        """The tensor of a quantity that is nearest to its bound, or furthest beyond it, over all points."""
         every = (
             Nearest(quantity, tensor, str(point), self.mode, error, bound(self.model, quantity))
             for _, findings in self._findings(quantity)
@@ -111,9 +111,9 @@ class Proof:
         return max(every, key=_beyond)
 
     def place(self) -> str:
-        """Where the outputs begin to differ, at a point where they do; empty where they do not, or nothing shows it."""
+        """A sentence on where the outputs begin to differ; empty if they are equal or nothing shows the place."""
         admitted = bound(self.model, "output")
-        # On small inputs first, as the results of all modules are kept.
+        # Small inputs come first, because the results of all modules are held in memory.
         for case in (self._backward, self._forward):
             for point, errors in self._find(case).errors.items():
                 if not errors["output"]["output"] <= admitted:
@@ -122,7 +122,7 @@ class Proof:
                             where.Side(framework, side(framework)(case).calls(point))
                             for framework in (self.model.reference, self.candidate)
                         ]
-                    # A network may fail operator by operator, or its modules' results take more memory than it does.
+                    # Run operator by operator, a network may fail, and its modules' results may not fit into memory.
                     except (ModelError, MemoryError) as error:
                         return f"Where they part cannot be said: {error}"
                     return where.sentence(sides[0], sides[1], admitted)
@@ -177,10 +177,10 @@ class Proof:
 
 
 def differences(proofs: Sequence[Proof]) -> str:
-    """What a model's proofs in its modes say that failed; empty if none did.
+    """Sentences on what differs in a model's proofs, one proof for each mode; empty if nothing does.
 
     Returns:
-        The first difference and its place, all quantities that exceed their bounds, and what would admit them.
+        The first difference, its place, all quantities beyond their bounds, and the tolerance that would admit them.
     """
     worst: dict[Quantity, Nearest] = {}
     for proof in proofs:
@@ -194,7 +194,7 @@ def differences(proofs: Sequence[Proof]) -> str:
     if len(worst) > 1:
         said.append(f"All that differ: {', '.join(map(_briefly, worst.values()))}")
     errors: dict[str, float] = {quantity: nearest.error for quantity, nearest in worst.items()}
-    # A relative error near 1 leaves nothing that is the same.
+    # At a relative error near 1 nothing is the same any more, so no tolerance is named.
     if all(error <= 0.1 for error in errors.values()) and "tolerance={" not in said[0]:
         said.append(f"{_tolerance(errors, proofs[0].model)} would admit {'them all' if len(worst) > 1 else 'that'}")
     return ". ".join(filter(None, said))
@@ -206,12 +206,12 @@ def _briefly(worst: Nearest) -> str:
 
 
 def _beyond(worst: Nearest) -> float:
-    """By how much an error exceeds its bound; what is not a number exceeds all others."""
+    """The error as a multiple of its bound; infinite if it is not a number."""
     return math.inf if math.isnan(worst.ratio) else worst.ratio
 
 
 def _tolerance(errors: Mapping[str, float], model: Model | None = None) -> str:
-    """The argument of a model that admits these errors, and all that it admits already."""
+    """The argument `tolerance` that admits these errors and all that the model admits already."""
     rounded = {quantity: 10 ** math.ceil(math.log10(error)) for quantity, error in errors.items()}
     admitted = {**(model.tolerance if model else {}), **rounded}
     entries = (f'"{quantity}": {error:g}' for quantity, error in admitted.items())

@@ -27,7 +27,7 @@ def left_out(item: pytest.Item, gate: Gate | None) -> bool:
 
 
 def is_kept_from_running(item: pytest.Item) -> bool:
-    """Whether a marker skips the test; a condition written as text is evaluated when its turn comes."""
+    """Whether a marker skips the test; pytest evaluates a condition written as text later."""
     for marker in item.iter_markers():
         skips = marker.name in ("skip", "skipif")
         fails_unrun = marker.name == "xfail" and not (marker.kwargs.get("run", True) or item.config.option.runxfail)
@@ -50,7 +50,7 @@ def announce(gate: Gate, measured: Mapping[pytest.Item, Workload]) -> None:
 
 
 def protocol_of(item: pytest.Item, workload: Workload, amounts: Protocol) -> Protocol:
-    """The amounts with which a test measures: the run's, changed by the test's own `benchmark` marker."""
+    """The protocol of a test: the run's, changed by the test's own `benchmark` marker."""
     marker = item.get_closest_marker("benchmark")
     changed = steered(amounts, marker.kwargs if marker else {})
     return dataclasses.replace(changed, deadline=changed.deadline * workload.epochs)

@@ -1,4 +1,4 @@
-"""What a record's JSON must be, for everybody: `python -m fwbench.record.published` prints it as JSON Schema."""
+"""The published JSON Schema of records, which `python -m fwbench.record.published` prints."""
 
 import json
 import sys
@@ -73,7 +73,7 @@ def exported() -> dict[str, Any]:
 
 
 def _exported(metric: Any) -> dict[str, Any]:
-    """What a metric of a name has beyond any metric."""
+    """The schema of a metric of a known name, which says more of some fields than that of any metric."""
     narrower = msgspec.json.schema_components([metric])[1]["Metric"]["properties"]
     return {"$ref": "#/$defs/Metric", "properties": {name: narrower[name] for name in ("value", "unit", "direction")}}
 

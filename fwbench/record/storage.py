@@ -1,4 +1,4 @@
-"""What a run leaves on disk, as `fwbench.record.reading` reads it, and where."""
+"""Where a run leaves its files, and what `fwbench.record.reading` reads from them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,16 +12,16 @@ from fwbench.record.workload import Workload
 
 STORAGE = Path(".benchmarks")
 
-# Where `fwbench selftest` keeps this machine's suites, which are no run.
+# Where `fwbench selftest` keeps this machine's suites, which are no runs.
 SELFTEST = STORAGE / "selftest.jsonl"
 
-# Where `fwbench prove` keeps the proofs of the project's models, which are none either.
+# Where `fwbench prove` keeps the proofs of the project's models, which are no runs either.
 PROOFS = STORAGE / "proofs"
 
-# Where a repository may keep what its gates compare with; the newest run is never one of these.
+# Where a repository may keep the records that its gates compare with; none of these counts as the newest run.
 BASELINES = STORAGE / "baselines"
 
-# Faults of a file that are named one by one.
+# The most faults of a file that are named one by one.
 _NAMED = 10
 
 
@@ -42,7 +42,7 @@ class Plain:
 
 @dataclass(frozen=True)
 class Damaged:
-    """A benchmark that is left out.
+    """A damaged benchmark, which is left out.
 
     Attributes:
         name: its workload's id or its test's full name, where one can be read, else its place in the file.
@@ -60,17 +60,17 @@ class Record:
     """What one run has left.
 
     Attributes:
-        made: when it was saved, in UTC; of a journal, when the run began.
-        schema: of fwbench's records; None in a file without any.
+        made: when the record was saved, in UTC; for a journal, when the run began.
+        schema: the schema number of fwbench's records; None in a file without such records.
         commit: `id`, `branch`, `dirty`, ... of the tree that was measured; empty in a journal.
         machine: the fingerprint; None in a file that fwbench's plugin had no part in.
         machine_info: all that pytest-benchmark knows of the machine; empty in a journal.
-        profile: of the measurements; None without any.
+        profile: the profile of the measurements; None if there are none.
         measurements: in the order of measuring, failures included.
-        names: full names of the tests that measured them; of a journal none.
+        names: full names of the tests that measured them; empty for a journal.
         plain: benchmarks without a workload, by full name.
-        damaged: what is left out, in the file's order.
-        notes: what else a reader must know of the file itself.
+        damaged: the benchmarks that are left out, in the file's order.
+        notes: what else a reader must know about the file itself.
     """
 
     path: Path
@@ -88,7 +88,7 @@ class Record:
 
     @property
     def told(self) -> list[str]:
-        """A phrase on whatever a reader must know of the file, what is left out among it."""
+        """Phrases on what a reader must know about the file, left-out benchmarks included."""
         faults = [f"{damaged.name} is left out ({damaged.fault})" for damaged in self.damaged[:_NAMED]]
         more = len(self.damaged) - len(faults)
         return [*self.notes, *faults, *([f"{more} more benchmarks are damaged and left out"] if more else [])]

@@ -34,7 +34,7 @@ def _with_throughput(cases: Sequence[Case]) -> list[Case]:
 
 
 def _throughputs(axes: Axes, cases: Sequence[Case], looks: Looks) -> None:
-    """A line a lane over batch sizes."""
+    """Draw a line for each lane over batch sizes."""
     shown: list[float] = []
     for lane, of_lane in grouped(cases, lambda case: case.workload.lane).items():
         look, of_lane = looks[lane], sorted(of_lane, key=_size)
@@ -150,7 +150,7 @@ def _with_samples(cases: Sequence[Case]) -> list[Case]:
 
 
 def _latencies(axes: Axes, cases: Sequence[Case], looks: Looks) -> None:
-    """The share of calls that took at most so long, a line a process."""
+    """Draw, for each process, the share of calls that took at most a given time."""
     every: list[float] = []
     for m in (m for case in cases for m in case.measurements):
         look, times = looks[m.workload.lane], sorted(m.samples)
@@ -182,12 +182,12 @@ LATENCIES = tuple(
 
 
 def _positive(metric: str, case: Case) -> float:
-    """The metric's value, 0 where it has none that a logarithmic axis could show."""
+    """The metric's value, or 0 where a logarithmic axis could show none."""
     return max(0.0, case.value(metric) or 0.0)
 
 
 def _with_both(metric: str, cases: Sequence[Case]) -> Iterable[Case]:
-    """Cases that have the latency and the metric, of models that at least two lanes have points of."""
+    """Cases that have both the latency and the metric, of models for which at least two lanes have such cases."""
     positive = (case for case in over_seeds(cases) if _positive("latency_p50", case) and _positive(metric, case))
     for of_model in grouped(positive, group).values():
         if len({case.workload.lane for case in of_model}) > 1:
@@ -232,7 +232,7 @@ TRADE_OFFS = tuple(
 
 
 def break_even(cases: Sequence[Case], baseline: str | None) -> Drawing | None:
-    """After how many calls each compilation has paid off, over what it costs."""
+    """The figure of the calls after which each compilation has paid off, over the seconds of compiling."""
     compared = [pair for pair in calls.break_evens(cases, baseline) if pair.compiling > 0]
     if not compared:
         return None
@@ -246,7 +246,7 @@ def break_even(cases: Sequence[Case], baseline: str | None) -> Drawing | None:
         look, workload = looks[pair.workload.lane], pair.workload
         alpha = 0.4 if pair.weighed.confidence == "undecided" else 1.0
         if pair.calls is None:
-            # Beside each other they would hide one another.
+            # Marks at the same height could hide one another.
             axes.plot(pair.compiling, next(heights), look.marker, color=look.colour, fillstyle="none", alpha=alpha)
             continue
         point = (pair.compiling, pair.calls)

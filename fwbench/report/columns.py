@@ -12,11 +12,11 @@ from fwbench.report.tables import Column
 
 
 class Placed(Protocol):
-    """What a row of a table or a point of a figure can be about: something of one workload."""
+    """Something of one workload, which a row of a table or a point of a figure can be about."""
 
     @property
     def workload(self) -> Workload:
-        """Decides where it stands."""
+        """The workload, which decides where the row or point stands."""
 
 
 def workload_columns(rows: Iterable[Placed]) -> list[Column[Placed]]:
@@ -30,9 +30,9 @@ def workload_columns(rows: Iterable[Placed]) -> list[Column[Placed]]:
 
 
 def axis_columns(rows: Iterable[Placed]) -> list[Column[Placed]]:
-    """A column for each axis that a model of these rows has: its value, where the row's model has that axis.
+    """A column for each axis that a model of these rows has; without a value where a row's model lacks the axis.
 
-    Before them, where a row is about several devices, their number.
+    If any row is about several devices, a column with their number comes first.
     """
 
     def value(axis: str, row: Placed) -> int | None:

@@ -19,7 +19,7 @@ _EPOCHS = ("first_epoch_time", "epoch_time")
 
 
 def epochs(cases: Sequence[Case]) -> Drawing | None:
-    """The first and a steady epoch of each training."""
+    """The figure of the first and a steady epoch of each training."""
     rows = [case for case in over_seeds(cases) if case.value("first_epoch_time")]
     if not rows:
         return None
@@ -57,8 +57,8 @@ class Curves:
     """Figures of how training went, one for each model and its data.
 
     Attributes:
-        label: of the lower panels; the upper ones are of the training loss.
-        of: of each seed's training, the losses and what the lower panels show.
+        label: what the lower panels show; the upper panels show the training loss.
+        of: returns, for each seed's training, the losses and the values of the lower panels.
     """
 
     key: str
@@ -68,7 +68,7 @@ class Curves:
     of: Callable[[Sequence[Measurement]], tuple[_Values, _Values]]
 
     def draw(self, cases: Sequence[Case]) -> list[Drawing]:
-        """A figure of each model and data that there are curves of."""
+        """A figure for each pair of model and data that has curves."""
         groups = grouped(over_seeds(cases), lambda case: (case.workload.model, case.workload.data))
         drawings = (self._draw(number, *key, of) for number, (key, of) in enumerate(groups.items(), 1))
         return [drawing for drawing in drawings if drawing]
@@ -82,7 +82,7 @@ class Curves:
             pair[0].set(title=f"batch {size}", ylabel="training loss")
             pair[1].set(xlabel=self.unit, ylabel=self.label)
             for case in (case for case in cases if case.workload.batch_size == size):
-                # The same seed again draws the same curve and is no replicate.
+                # A second run with the same seed draws the same curve and is no replicate.
                 runs = list({m.workload.seed: m for m in reversed(case.measurements)}.values())
                 for axes, curves in zip(pair, self.of(runs), strict=True):
                     if known := list(filter(None, curves)):
@@ -146,7 +146,7 @@ def _values(metrics: Sequence[str], case: Case) -> list[float]:
 
 
 def _at_sizes(metrics: Sequence[str], cases: Sequence[Case]) -> Iterable[Case]:
-    """Cases of what has values at two batch sizes at least."""
+    """Cases of each group that has values at two batch sizes or more."""
     for members in grouped(over_seeds(cases), group).values():
         if len({case.workload.batch_size for case in members if _values(metrics, case)}) > 1:
             yield from members
@@ -162,7 +162,7 @@ def _against_size(
     show: Callable[[float], str],
     mean: bool,
 ) -> None:
-    """A line a lane; scores have a mean and a standard deviation over seeds, others a median and their range."""
+    """Draw a line for each lane: means and standard deviations if `mean`, else medians and ranges."""
     every: list[float] = []
     for of_lane in grouped(cases, lambda case: case.lane).values():
         points = sorted((case.workload.batch_size, values) for case in of_lane if (values := _values(metrics, case)))
@@ -239,7 +239,7 @@ def _metric(name: str, case: Case) -> float | None:
 
 
 def _largest(value: Callable[[Case], float | None], cases: Sequence[Case]) -> Iterable[Case]:
-    """Cases of each model's largest batch, trained as is the default."""
+    """Cases of each model's largest batch, trained with the default optimizer and variant."""
     known = [case for case in over_seeds(cases) if _is_default(case) and value(case) is not None]
     for members in grouped(known, group).values():
         most = max(case.workload.batch_size for case in members)

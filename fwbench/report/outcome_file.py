@@ -1,7 +1,7 @@
 """A comparison as a file: Markdown for readers, or JSON for a program that trusts nobody's Markdown.
 
-A pull request from a fork may have changed whatever wrote the file. So a job that may write takes JSON, checks every
-value of it, and makes the Markdown itself.
+A pull request from a fork may have changed the program that wrote the file. So a job with write access takes JSON,
+checks every value in it, and makes the Markdown itself.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ _LARGEST = 8 * 2**20
 
 
 def write(path: Path, outcome: Outcome) -> None:
-    """As JSON where the path ends in `.json`, else as Markdown.
+    """Write an outcome, as JSON if the path ends in `.json`, else as Markdown.
 
     Raises:
         OSError: it could not be written.
@@ -30,12 +30,12 @@ def write(path: Path, outcome: Outcome) -> None:
 
 
 def read(path: Path) -> Outcome:
-    """What `write` has left as JSON, or somebody in its place.
+    """Read an outcome that `write`, or somebody in its place, has left as JSON.
 
     Raises:
-        UserError: it is something else; the sentence says what, and quotes none of it.
+        UserError: the file is something else; the sentence says what, and quotes nothing from it.
     """
-    # Only whoever reads a summary needs it.
+    # Only reading a summary needs msgspec.
     import msgspec
 
     try:
@@ -52,7 +52,7 @@ def read(path: Path) -> Outcome:
 
 
 def _sound(finding: Finding) -> bool:
-    """Whether a finding that has the right types is one that fwbench writes."""
+    """Whether fwbench could have written a finding that has the right types."""
     verdict, numbers = finding.verdict, [finding.base, finding.head]
     if verdict:
         numbers += [verdict.ratio, verdict.confidence, verdict.pairs]

@@ -133,7 +133,7 @@ class Ray(Engine):
             "include_dashboard": False,
             # Ray would start a process for each CPU beforehand.
             "num_cpus": 0,
-            # Ray's own variable says something else, and Ray would warn about it.
+            # If RAY_OVERRIDE_RESOURCES claims other resources, Ray would warn about these.
             "resources": None if "RAY_OVERRIDE_RESOURCES" in os.environ else {RESOURCE: 1},
             "object_store_memory": _STORE,
         }
@@ -213,10 +213,10 @@ def places(nodes: Iterable[tuple[str, str, int]], gpu: bool) -> Sequence[Place]:
 
 
 def _reach(address: str) -> None:
-    """See whether anybody listens at an address; Ray would wait for minutes.
+    """Check that something listens at an address, as Ray itself would wait for minutes.
 
     Raises:
-        UserError: nobody does, or the address is one of Ray's clients.
+        UserError: nothing listens there, or the address is of the kind that Ray's clients use.
     """
     if "://" in address:
         raise UserError(
@@ -235,7 +235,7 @@ def _reach(address: str) -> None:
 
 
 def _set(variables: Mapping[str, str | None]) -> None:
-    """Set variables of the environment; None: remove it."""
+    """Set variables of the environment; remove those whose value is None."""
     for name, value in variables.items():
         if value is None:
             os.environ.pop(name, None)

@@ -36,7 +36,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class _Positional(torch.nn.Module):
-    """A model's module with its inputs by position, returning the model's output alone."""
+    """Wraps a model's module: takes its inputs by position and returns only the model's output."""
 
     def __init__(self, module: torch.nn.Module, model: Model, batch_size: int, names: list[str]) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ def _answer(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     except Exception as error:
         if is_out_of_memory(error):
             raise
-        # Exporters colour what they say.
+        # Exporters colour their messages.
         first, *causes = dict.fromkeys(_COLOUR.sub("", first_line(one)) for one in chain(error))
         cause = f" ({causes[-1]})" if causes else ""
         raise UnavailableError(f"the network in PyTorch cannot be exported: {first}{cause}") from error

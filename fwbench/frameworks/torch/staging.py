@@ -1,4 +1,4 @@
-"""Training on data on a GPU: batches reach the device through pinned memory, as XLA's runtime sends them."""
+"""Training on data on a GPU: batches go to the device through pinned memory, as in XLA's runtime."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from fwbench.frameworks.torch.training import TrainStep
 class StagedTraining(TrainStep):
     """Copies each batch of samples into one pinned tensor, from which the GPU reads it.
 
-    CUDA stages a batch in pageable memory through pinned memory of its own, piece by piece. One tensor serves all
+    CUDA would copy a batch in pageable memory piece by piece through a pinned buffer of its own. One tensor serves all
     batches, so that pinned memory is allocated once.
     """
 
@@ -24,7 +24,7 @@ class StagedTraining(TrainStep):
         return self._placed(dict.fromkeys(self.model.inputs, self._pinned(share(self.ranks, images))))
 
     def _pinned(self, array: NDArray[Any]) -> NDArray[Any]:
-        """Copy an array to pinned memory that the next call overwrites; each copy to the device ends before that."""
+        """Copy an array to the pinned tensor, which is on the device before the next call overwrites it."""
         source = torch.from_numpy(array)
         if self._staged is None or self._staged.shape != source.shape:
             self._staged = torch.empty(source.shape, dtype=source.dtype, pin_memory=True)

@@ -1,1 +1,1 @@
-"""Where two networks part that do not compute the same: their modules' calls, and the first of them that differs."""
+"""The place where two networks part: the calls of their modules are recorded, and the first that differs is named."""

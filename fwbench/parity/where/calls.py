@@ -1,4 +1,4 @@
-"""The calls of modules in one forward pass, whatever the framework: who was called, from where, with what."""
+"""Records the calls of modules in one forward pass of any framework: the module, the calling line, the arrays."""
 
 import contextlib
 import functools
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-# Settings of a module that decide what it computes, by the one name under which both frameworks' are compared.
+# Attributes that decide what a module computes, each with the common name under which frameworks are compared.
 SETTINGS = {
     **{"eps": "epsilon", "epsilon": "epsilon", "stride": "stride", "strides": "stride", "padding": "padding"},
     **{"approximate": "approximate", "activation": "activation", "num_heads": "heads", "negative_slope": "slope"},
@@ -23,17 +23,18 @@ SETTINGS = {
 
 _PLAIN = (bool, int, float, str, tuple, list, type(None))
 
-# Frames of these packages are no place in a user's network.
+# Packages whose stack frames are not a place in a user's network.
 _MACHINERY = ("torch.", "jax.", "flax.", "equinox.", "keras.", "tensorflow.", "jaxtyping.", f"{__package__}.")
 
 
 @dataclass(frozen=True)
 class Module:
-    """What a call is a call of.
+    """The module that is called.
 
     Attributes:
         path: the network's own name for it.
-        weights: canonical names of all weights in it; None where it has parts of a weight, which no other module has.
+        weights: canonical names of all weights in it; None if a weight lies only partly in it, so that no module of the
+            other network corresponds to it.
     """
 
     path: str
@@ -45,13 +46,13 @@ class Call:
     """One call of a module, kept on the host in float64.
 
     Attributes:
-        kind: the name of its class.
-        settings: those in `SETTINGS`, by their common names.
+        kind: the name of the module's class.
+        settings: the module's attributes in `SETTINGS`, by their common names.
         site: file and line where it was called.
-        begun: how many calls were complete when it began: from there up to its own place, calls lie within it.
-        inputs: its arrays, each once; none of a module without weights.
+        begun: how many calls were complete when it began. The calls from this index up to its own lie within it.
+        inputs: the arrays among its arguments, each once; empty for a module without weights.
         output: the first array that it returned; None if there is none, or the module has no weights.
-        changes: whether the output is another array than the first input.
+        changes: false if the output equals the first input.
     """
 
     module: Module
@@ -66,10 +67,10 @@ class Call:
 
 @dataclass
 class Recorder:
-    """Collects calls in the order in which they are complete.
+    """Collects calls in the order in which they end.
 
     Attributes:
-        host: an array of the framework as a copy in float64; None for whatever is none, or has no numbers yet.
+        host: copies an array of the framework in float64; returns None for all else, and if it has no numbers yet.
     """
 
     host: Callable[[Any], Array | None]
@@ -77,7 +78,7 @@ class Recorder:
     _running: list[str] = field(default_factory=list)
 
     def call(self, module: Module, owner: Any, run: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Run a module's call, and record it; a class that calls its base's `__call__` is called once."""
+        """Run a module's call and record it, once even if its `__call__` calls that of the base class."""
         if module.path in self._running:
             return run(*args, **kwargs)
         begun, site, inputs = len(self.calls), _site(), self._arrays((args, kwargs))
@@ -96,7 +97,7 @@ class Recorder:
         return returned
 
     def _arrays(self, structure: Any) -> tuple[Array, ...]:
-        """Arrays of floating point in a structure, or else all others; the same one once."""
+        """The floating-point arrays in a structure, or, if it has none, all other arrays; each array once."""
         leaves = {id(leaf): leaf for leaf in _leaves(structure)}
         pairs = [(leaf, array) for leaf in leaves.values() if (array := self.host(leaf)) is not None]
         floating = tuple(array for leaf, array in pairs if "float" in str(leaf.dtype))
@@ -107,12 +108,12 @@ class Recorder:
 def recording(
     base: type, modules: Callable[[Any], Mapping[int, Module]], host: Callable[[Any], Array | None]
 ) -> Iterator[list[Call]]:
-    """Record the calls of all modules of a library while it lasts.
+    """Record the calls of a library's modules within this context.
 
     Args:
-        base: the library's class of modules.
-        modules: by the identity of each module in a network; it is given the network, which is the first one called.
-        host: as of `Recorder`.
+        base: the base class of the library's modules.
+        modules: returns the modules of a network by their `id`. The first module that is called is the network.
+        host: as in `Recorder`.
     """
     recorder = Recorder(host)
     known: dict[int, Module] = {}
@@ -140,7 +141,7 @@ def recording(
 
 
 def shown(site: tuple[str, int], last: int | None = None) -> str:
-    """A place in the code in a few words, its file from the present folder or from the packages' folder."""
+    """A file and its lines in a few words; the path begins in the current folder or in the packages' folder."""
     path = Path(site[0])
     roots = (Path.cwd(), *(Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")))
     near = next((path.relative_to(root) for root in roots if path.is_relative_to(root)), Path(path.name))
@@ -149,7 +150,7 @@ def shown(site: tuple[str, int], last: int | None = None) -> str:
 
 
 def _kinds(base: type) -> set[type]:
-    """A class and all below it."""
+    """A class and all its subclasses."""
     return {base}.union(*map(_kinds, base.__subclasses__()))
 
 
@@ -164,7 +165,7 @@ def _leaves(structure: Any) -> Iterator[Any]:
 
 
 def _site() -> tuple[str, int] | None:
-    """The nearest line outside the frameworks that led here."""
+    """The innermost calling line outside the frameworks."""
     frame: FrameType | None = sys._getframe(2)
     while frame and f"{frame.f_globals.get('__name__', '')}.".startswith(_MACHINERY):
         frame = frame.f_back

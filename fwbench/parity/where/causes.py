@@ -1,4 +1,4 @@
-"""Why two networks part at a place, where their own numbers and settings show it: nothing is guessed."""
+"""The cause of a difference between two networks. It is named only where their numbers or settings show it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,18 +9,18 @@ from scipy import special
 
 from fwbench.parity.where.calls import Array, Call
 
-# What explains an array is as near to it as this; the second where a part of it is rounded to float32.
+# The largest distance of a computed array from the array that it explains; the second if part is rounded to float32.
 _EXPLAINED, _FLOAT32 = 1e-12, 1e-6
 
 
 @dataclass(frozen=True)
 class Part:
-    """One network's part in a place.
+    """One network's arrays and settings at a place.
 
     Attributes:
         before: the last array that is equal in both networks; None if there is none.
         value: the first array that differs; None if there is none.
-        settings: of the module that computes it, if the place is a module.
+        settings: those of the module that computes `value`, if the place is a module.
     """
 
     framework: str
@@ -30,7 +30,7 @@ class Part:
 
 
 def distance(one: Array, other: Array) -> float:
-    """Length of the difference of two arrays of one shape, relative to the other's; equal infinities do not differ."""
+    """Length of the difference of two arrays of one shape over the second's length; equal infinities do not differ."""
     equal = (one == other) | (np.isnan(one) & np.isnan(other))
     difference = np.subtract(one, other, out=np.zeros(one.shape), where=~equal)
     size = float(np.linalg.norm(other[np.isfinite(other)]))
@@ -38,16 +38,16 @@ def distance(one: Array, other: Array) -> float:
 
 
 def aligned(candidate: Array, reference: Array) -> Array:
-    """An array in the layout and shape of another one of its size: with channels moved, if it is nearer then."""
+    """The candidate in the reference's shape, with its channels moved if that brings it nearer; the sizes are equal."""
     moved = [np.moveaxis(candidate, *axes) for axes in ((-1, 1), (1, -1)) if candidate.ndim > 2]
     options = [array.reshape(reference.shape) for array in (candidate, *moved)]
     return min(options, key=lambda array: distance(array, reference))
 
 
 def apart(candidate: Array | None, reference: Array | None) -> float | None:
-    """The distance of two arrays, each in its own layout; None where there is one alone, or the sizes differ.
+    """The distance of two arrays, each in its own layout; None if one is missing or the sizes differ.
 
-    Arrays of other shapes, as with batch and length exchanged, count as equal if their sorted values are.
+    If the shapes differ, as where batch and length are exchanged, the distance of the sorted values counts if smaller.
     """
     if candidate is None or reference is None or candidate.size != reference.size:
         return None
@@ -56,18 +56,18 @@ def apart(candidate: Array | None, reference: Array | None) -> float | None:
 
 
 def cause(reference: Part, candidate: Part, calls: Sequence[Call] = ()) -> str:
-    """What explains a difference, as a sentence without a full stop; empty where nothing does.
+    """The cause of a difference as a sentence without a full stop; empty if none is known.
 
     Args:
-        calls: the reference's; their arrays may be a term that one network lacks.
+        calls: the reference's calls; a term that one network lacks may be among their arrays.
     """
-    # Infinities, and cubes of large numbers, show nothing.
+    # Infinities and cubes of large numbers make NumPy warn, and explain nothing.
     with np.errstate(all="ignore"):
         return _settings(reference, candidate) or _shown(reference, candidate, calls)
 
 
 def _shown(reference: Part, candidate: Part, calls: Sequence[Call]) -> str:
-    """What the two arrays that differ show, as `cause` says it."""
+    """The cause that the two differing arrays show, as `cause` returns it."""
     one, other = reference.value, candidate.value
     if one is None or other is None or one.size != other.size:
         return ""
@@ -92,7 +92,7 @@ def _sorted(*arrays: Array) -> list[Array]:
 
 
 def _settings(reference: Part, candidate: Part) -> str:
-    """Settings that both modules have and that differ."""
+    """Sentences on settings that both modules have and that differ."""
     one, other = ({name: _plain(value) for name, value in part.settings.items()} for part in (reference, candidate))
     both = [name for name in one.keys() & other.keys() if isinstance(one[name], str) == isinstance(other[name], str)]
     told = [
@@ -109,7 +109,7 @@ def _settings(reference: Part, candidate: Part) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A setting, as one number if it is the same for all axes."""
+    """A setting; a single number if it is the same for all axes."""
     while isinstance(value, (tuple, list)) and value and all(part == value[0] for part in value):
         value = value[0]
     return value
@@ -119,7 +119,7 @@ def _leaky(slope: float) -> Callable[[Array], Array]:
     return lambda x: np.where(x > 0, x, slope * x)
 
 
-# What networks compute element by element, without weights.
+# Functions without weights that networks apply to each element.
 FUNCTIONS: dict[str, Callable[[Array], Array]] = {
     "no activation": lambda x: x,
     "the exact GELU": lambda x: x * (1 + special.erf(x / np.sqrt(2))) / 2,
@@ -140,7 +140,7 @@ FUNCTIONS: dict[str, Callable[[Array], Array]] = {
 
 
 def _function(before: Array | None, value: Array | None) -> str:
-    """The function that makes a value of the array before it; empty if none is known."""
+    """The name of the function that computes a value from the array before it; empty if none is known."""
     if before is None or value is None or before.shape != value.shape:
         return ""
     errors = {name: distance(function(before), value) for name, function in FUNCTIONS.items()}
@@ -151,7 +151,7 @@ def _function(before: Array | None, value: Array | None) -> str:
 
 
 def _term(term: Array, calls: Sequence[Call]) -> str:
-    """The array of a call that a term is; empty if it is none."""
+    """Name the input or output of a call that equals a term; empty if there is none."""
     for call in calls:
         for name, arrays in (("enters", call.inputs), ("leaves", (call.output,))):
             for array in arrays:

@@ -1,4 +1,4 @@
-"""The calls of modules in a network of JAX: of Flax NNX, Flax Linen or Equinox; the other kinds have none."""
+"""Records the calls of modules in networks of Flax NNX, Flax Linen and Equinox; JAX's other networks have none."""
 
 import contextlib
 import functools
@@ -42,7 +42,7 @@ def recorded(network: Network) -> Iterator[list[Call]]:
 
 
 def _weights(network: Network) -> Callable[[str], Module]:
-    """The module at a path, with the canonical weights that consist of its own leaves alone."""
+    """A function from a path to its module, whose weights are known if they consist of its own leaves alone."""
     numbers = [np.full(leaf.shape, number, np.int32) for number, leaf in enumerate(network.leaves)]
     origins = {name: set(np.unique(array).tolist()) for name, array in network.canonical(numbers).items()}
 
@@ -70,13 +70,13 @@ def _equinox(root: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _on_host(leaf: Any) -> Array | None:
-    """An array of real numbers in float64, with the axes over which `jax.vmap` maps in front."""
+    """A copy of a real array in float64, with the axes of `jax.vmap` first; None for anything else."""
     kinds = (jax.numpy.floating, jax.numpy.integer)
     if not isinstance(leaf, jax.Array) or not any(jax.numpy.issubdtype(leaf.dtype, kind) for kind in kinds):
         return None
     moved: list[int | None] = []
     while isinstance(leaf, jax.core.Tracer):
-        # A batch that runs operator by operator has its numbers; what a transformation traces has none yet.
+        # A tracer of `jax.vmap` holds numbers when it runs operator by operator; other tracers may hold none yet.
         if not hasattr(leaf, "batch_dim") or not hasattr(leaf, "val"):
             return None
         moved.append(leaf.batch_dim)

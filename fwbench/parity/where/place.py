@@ -1,4 +1,4 @@
-"""The first place where two networks part: their calls of modules are paired by the weights in them, and compared."""
+"""The first place where two networks part: calls of modules with the same weights are paired and compared."""
 
 import itertools
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import numpy as np
 from fwbench.parity.where.calls import Call, shown
 from fwbench.parity.where.causes import Part, apart, cause
 
-# Most modules without weights that a sentence lists of each network.
+# The most modules without weights that a sentence lists for each network.
 _LISTED = 3
 
 _NETWORK = "the network"
@@ -23,11 +23,14 @@ class Side:
     calls: Sequence[Call]
 
     def inside(self, place: int) -> range:
-        """The places of the calls within the one at a place."""
+        """The indices of the calls within the call at index `place`."""
         return range(self.calls[place].begun, place)
 
     def by_weights(self) -> dict[tuple[frozenset[str], int], int]:
-        """Places of calls by the weights in the module and how often it was called before, without mere wrappers."""
+        """Indices of calls by the module's weights and the number of earlier calls with them.
+
+        A module that only wraps another one with the same weights is left out.
+        """
         places: dict[tuple[frozenset[str], int], int] = {}
         for place, call in enumerate(self.calls):
             weights = call.module.weights
@@ -41,9 +44,9 @@ class Pair:
     """The calls of two modules with the same weights.
 
     Attributes:
-        places: the reference's, and the candidate's.
-        inputs, output: how far these are apart; None where that cannot be said.
-        bound: on that.
+        places: index of the reference's call, and of the candidate's.
+        inputs, output: distances of the two calls' inputs and outputs; None where they cannot be compared.
+        bound: the largest distance at which arrays count as equal.
     """
 
     places: tuple[int, int]
@@ -53,25 +56,25 @@ class Pair:
 
     @property
     def entered(self) -> float | None:
-        """How far the inputs are apart."""
+        """The largest distance of the inputs; None if none can be compared."""
         return max((error for error in self.inputs if error is not None), default=None)
 
     @property
     def equal(self) -> bool:
-        """Whether the outputs are."""
+        """Whether the outputs are equal."""
         return self.output is not None and self.output <= self.bound
 
     @property
     def behind(self) -> bool:
-        """Whether the inputs are not."""
+        """Whether the inputs differ, so that the networks part before these calls."""
         return self.entered is not None and not self.entered <= self.bound
 
 
 def sentence(reference: Side, candidate: Side, bound: float) -> str:
-    """Where two networks begin to differ by more than a bound, and why if that shows.
+    """Say where two networks begin to differ by more than a bound, and why if the cause is known.
 
     Returns:
-        Sentences, of which the last has no full stop; an empty text where nothing can be said.
+        Sentences, the last one without a full stop; empty if nothing can be said.
     """
     sides = (reference, candidate)
     for side in sides:
@@ -79,7 +82,7 @@ def sentence(reference: Side, candidate: Side, bound: float) -> str:
             return f"Where they part cannot be said, as the network in {side.framework} has no modules with weights"
     pairs = _judged(_pairs(reference, candidate, bound), reference)
     first = next((pair for pair in pairs if not pair.equal and (pair.output is not None or pair.behind)), None)
-    # The whole network is no place in it.
+    # A single pair stands for the whole network, which is no place within it.
     if first is None or len(pairs) == 1:
         return ""
     within = [pair for pair in pairs if pair.equal and pair.places[0] in reference.inside(first.places[0])]
@@ -90,14 +93,14 @@ def sentence(reference: Side, candidate: Side, bound: float) -> str:
 
 
 def _pairs(reference: Side, candidate: Side, bound: float) -> list[Pair]:
-    """The calls of modules that hold the same weights, in the reference's order."""
+    """Pair the calls of modules that hold the same weights, in the reference's order."""
     others = candidate.by_weights()
     pairs = []
     for key, place in reference.by_weights().items():
         if key in others:
             one, other = reference.calls[place], candidate.calls[others[key]]
             entered = tuple(apart(theirs, ours) for ours, theirs in zip(one.inputs, other.inputs, strict=False))
-            # Layers of Keras may apply an activation of their own.
+            # If only one of the layers applies an activation itself, as Keras's may, their outputs cannot be compared.
             activations = {call.settings.get("activation", "linear") for call in (one, other)}
             left = None if len(activations) > 1 else apart(other.output, one.output)
             pairs.append(Pair((place, others[key]), entered, left, bound))
@@ -105,9 +108,9 @@ def _pairs(reference: Side, candidate: Side, bound: float) -> list[Pair]:
 
 
 def _judged(pairs: list[Pair], reference: Side) -> list[Pair]:
-    """Pairs without those inside a module whose output is equal, and without blocks that merely end elsewhere.
+    """Leave out pairs inside a module with an equal output, and blocks that only end elsewhere.
 
-    A block may leave an activation at its end to its caller: then the next module that is called has equal inputs.
+    A block may leave its last activation to its caller. Its output then differs, and the next module has equal inputs.
     """
     equal = [pair.places[0] for pair in pairs if pair.equal]
     pairs = [pair for pair in pairs if not any(pair.places[0] in reference.inside(place) for place in equal)]
@@ -121,7 +124,7 @@ def _judged(pairs: list[Pair], reference: Side) -> list[Pair]:
 
 
 def _at(sides: tuple[Side, Side], pair: Pair) -> str:
-    """The place is a module: its output differs, and its inputs do not, as far as they can be compared."""
+    """The sentence on a module whose output differs and whose inputs do not, as far as they can be compared."""
     calls = [side.calls[place] for side, place in zip(sides, pair.places, strict=True)]
     regions = [f"{side.framework}: {_described(call)}" for side, call in zip(sides, calls, strict=True)]
     parts = [
@@ -133,7 +136,7 @@ def _at(sides: tuple[Side, Side], pair: Pair) -> str:
 
 
 def _between(sides: tuple[Side, Side], equal: list[Pair], first: Pair, *, leaves: bool) -> str:
-    """The place is between the last outputs that are equal and a module's input, or, if that leaves so, its output."""
+    """The sentence on a place between the last equal outputs and a module's input, or its output if `leaves`."""
     last = _together(equal, sides[0])
     index = max(range(len(first.inputs)), key=lambda place: first.inputs[place] or 0.0, default=0)
     regions, parts = [], []
@@ -158,7 +161,7 @@ def _between(sides: tuple[Side, Side], equal: list[Pair], first: Pair, *, leaves
 
 
 def _together(equal: list[Pair], reference: Side) -> list[Pair]:
-    """The last of some pairs, and those right before it that have the same input, as three projections have."""
+    """The last pair, and the pairs right before it that have the same input, as three projections have."""
     entered = [next(iter(reference.calls[pair.places[0]].inputs), None) for pair in equal]
     together = [
         pair
@@ -174,7 +177,7 @@ def _told(where: str, regions: list[str], what: str, parts: list[Part], referenc
 
 
 def _region(among: Sequence[Call], start: Sequence[Call], end: Sequence[Call]) -> str:
-    """The modules without weights that do something between two calls, or else the lines between these."""
+    """The modules without weights that change something between two calls, or else the lines between the calls."""
     changing = [call for call in among if call.module.weights == frozenset() and call.changes]
     if changing:
         return ", ".join(map(_described, changing[:_LISTED]))
@@ -187,7 +190,7 @@ def _region(among: Sequence[Call], start: Sequence[Call], end: Sequence[Call]) -
 
 
 def _described(call: Call) -> str:
-    """A call's module in a few words: its own path if that is another, its class, its settings, and its caller."""
+    """A call's module in a few words: its own path if it differs from `_name`, its class, settings and caller."""
     own = f"`{call.module.path}`, " if f"`{call.module.path}`" != _name(call) or not call.module.weights else ""
     settings = ", ".join(f"{name}={value}" for name, value in call.settings.items())
     return f"{own}{call.kind}({settings})" + (f", {shown(call.site)}" if call.site else "")

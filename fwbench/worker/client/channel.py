@@ -23,7 +23,7 @@ _LONGEST = 1 << 26
 # Characters quoted from a line that is not a message.
 _QUOTED = 60
 
-# Seconds to wait for stacks: until the first line, in all, and after the last line.
+# Seconds to wait for stacks: until the first line, from then on in all, and between two lines.
 _BEGINS = 2.0
 _TELLS = 1.0
 _PAUSE = 0.2
@@ -167,7 +167,7 @@ class Channel:
         """Ask the process, or its job, by a signal for the stacks of its threads.
 
         Args:
-            pid: of another process that writes to its standard error.
+            pid: another process that writes to the same standard error; None: this channel's process.
         """
         self._listen()
         if sys.platform != "win32":
@@ -238,7 +238,7 @@ class Stacks:
         lines: faulthandler's.
 
     Attributes:
-        place: the innermost frame of the main thread, as in `in f (file.py, line 3)`; empty where it did not tell.
+        place: the innermost frame of the main thread, as in `in f (file.py, line 3)`; empty if it was not reported.
         text: the stacks, the main thread's first, no longer than a screen; empty where there are none.
     """
 

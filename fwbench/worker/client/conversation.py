@@ -17,7 +17,7 @@ class Conversation:
         channel: to the process.
         who: the process, as a sentence names it.
         tell: called with each stage as it begins.
-        stage: in which the process is from the start.
+        stage: the stage in which the process is at the start.
         start: the position in standard error at which the job begins.
 
     Attributes:
@@ -45,11 +45,11 @@ class Conversation:
         self.code: int | None = None
 
     def receive(self, deadline: float, limit: float) -> dict[str, Any] | Failure:
-        """The next message that announces no stage; or why there is none: the process is late, garbled or has ended.
+        """The next message that is no stage, or the failure of a process that is late, sends garbage or has ended.
 
         Args:
             deadline: in `time.monotonic` seconds.
-            limit: the seconds that this deadline has given, for the sentence.
+            limit: the seconds until the deadline, which the failure's sentence states.
         """
         while True:
             try:
@@ -83,7 +83,7 @@ class Conversation:
         """Describe a process that has ended with this exit code before it had a result.
 
         Args:
-            who: as a sentence names it; empty: as the conversation does.
+            who: the process, as a sentence names it; empty: as this conversation names it.
         """
         self.code = code
         return crashed(code, self.stage, self.said(), who or self._who)
@@ -92,7 +92,7 @@ class Conversation:
         """The measurement that has arrived, with the time that the process boundary took.
 
         Args:
-            waited: seconds that the job has waited before it was asked for.
+            waited: seconds that the job waited before this conversation began.
         """
         overhead = waited + time.monotonic() - self.asked - sum(measurement.stages.values())
         start = None if self.started is None else self.started - self.asked

@@ -1,4 +1,4 @@
-"""A lane's fallback flags: combinations that its framework knows, and what is said of them."""
+"""A lane's fallback flags: the combinations that its framework knows, and how messages state them."""
 
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ def milder(lane: Lane, python: str, variables: Mapping[str, str]) -> Iterator[Fl
     """Combinations of a lane's fallback flags, each longer than the last, without flags unknown to its framework.
 
     Args:
-        variables: of the lane's processes.
+        variables: the environment of the lane's processes.
     """
     taken: Flags = ()
     for flag in lane.fallback:

@@ -11,10 +11,10 @@ class Ended(KeyboardInterrupt):
     """This process was asked to end.
 
     Args:
-        number: the signal's.
+        number: the signal's number.
 
     Attributes:
-        exit_code: as a shell tells it of a process that the signal has ended.
+        exit_code: what a shell reports for a process that the signal has ended.
     """
 
     def __init__(self, number: int) -> None:
@@ -26,7 +26,7 @@ class Ended(KeyboardInterrupt):
 def in_order() -> Iterator[None]:
     """Raise `Ended` in the main thread at the first SIGTERM or SIGHUP; a second one ends the process at once.
 
-    A signal that somebody else handles or ignores (as `nohup` has it) is left alone.
+    A signal that is already handled, or ignored as under `nohup`, is left alone.
     """
     # Windows has no SIGHUP, and only the main thread may set handlers.
     numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]

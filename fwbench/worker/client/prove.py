@@ -40,23 +40,23 @@ def prove(
 
     Args:
         candidate: another framework of the model than its reference.
-        project: whose modules these are, and among whose records the proof is kept.
+        project: holds the user's modules, and keeps the proof among its records.
         tell: called with what is compared next.
-        pythons: interpreter by framework, for those that do not run under this one.
+        pythons: interpreter by framework, for frameworks that do not run under this one.
 
     Returns:
         The proof, in state `proved` or `failed`.
 
     Raises:
-        UserError: there can be no proof: a network cannot be built, or the process died; or it cannot be kept. The
-            sentence says why.
+        UserError: there can be no proof (a network cannot be built, or the process died), or the proof cannot be
+            written. The sentence says why.
     """
     kept = folder(model, candidate, project)
     job = {
         "model": model.to_json(),
         "candidate": candidate,
         "path": [str(path) for path in project.path],
-        # How many mistakes were planted for a proof that ships must not depend on how fast the machine is.
+        # The number of mistakes planted for a proof that ships must not depend on the machine's speed.
         "patient": kept == store.SHIPPED,
     }
     variables = dict(os.environ)
@@ -67,7 +67,7 @@ def prove(
     no_proof = f"{model.name}: no proof of {candidate}"
     with Scratch() as scratch, ExitStack() as stack:
         channel = Channel(command(python, _PROCESS), {**variables, "TMPDIR": str(scratch.path)})
-        # It reads no pipe while it proves, and killing it loses nothing.
+        # The process reads no pipe while it proves, so it is killed at once; that loses nothing.
         stack.callback(channel.close, patience=0.0)
         channel.send(job)
         answer = _answer(channel, deadline, tell, no_proof)
@@ -97,7 +97,7 @@ def _answer(channel: Channel, deadline: float, tell: Callable[[str], None], no_p
         no_proof: how the sentence begins if there is no answer.
 
     Raises:
-        UserError: it died, said what is no message, or was not done after `deadline` seconds.
+        UserError: the process died, sent what is no message, or was not done after `deadline` seconds.
     """
     conversation = Conversation(channel, "its process", tell)
     answer = conversation.receive(conversation.asked + deadline, deadline)
@@ -114,7 +114,7 @@ def interpreter(model: Model, candidate: str, pythons: Mapping[str, str]) -> str
     """The interpreter that proves: the candidate's, as its versions are proved; else the reference's; else this one.
 
     Args:
-        pythons: by framework, for those that do not run under this one.
+        pythons: as for `prove`.
     """
     return pythons.get(candidate) or pythons.get(model.reference) or sys.executable
 

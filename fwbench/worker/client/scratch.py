@@ -18,7 +18,7 @@ if sys.platform != "win32":
     import fcntl
 
 _PREFIX = "fwbench-"
-# A note in each folder: who made it, for readers, and the repository that must forget its worktrees.
+# A note in each folder: the process that made it, and the repository that must forget the folder's worktrees.
 _OWNER = "fwbench-owner.json"
 
 
@@ -29,10 +29,10 @@ class Scratch:
     process, and whoever makes another folder removes it.
 
     Args:
-        repository: whose git worktrees the folder holds; they must not stay registered.
+        repository: the one whose git worktrees the folder holds; their registration ends with the folder.
 
     Attributes:
-        path: the folder's, without symbolic links.
+        path: the folder's path, without symbolic links.
     """
 
     def __init__(self, repository: Path | None = None) -> None:
@@ -78,8 +78,8 @@ def _made() -> tuple[Path, int]:
     if sys.platform == "win32":
         return path, -1
     lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    # Another process may be examining the folder; it leaves it alone, as it holds no note yet. On a disk without locks
-    # nobody takes the folder for a dead process's.
+    # Another process may examine the folder before it is locked, and leaves it alone, as it holds no note yet. On a
+    # disk without locks no process takes the folder for a dead process's.
     with suppress(OSError):
         fcntl.flock(lock, fcntl.LOCK_EX)
     return path, lock
@@ -89,7 +89,7 @@ def _owner(folder: int) -> dict[str, Any]:
     """The note that a folder's owner has left.
 
     Raises:
-        OSError, ValueError: it is not fwbench's.
+        OSError, ValueError: the folder is not fwbench's.
     """
     file = os.open(_OWNER, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder)
     try:

@@ -28,7 +28,7 @@ class Server:
     """A fork server, which takes one job after another.
 
     Args:
-        compiled: a folder that collects what each job's compilers make; None: the job removes it.
+        compiled: a folder that collects what each job's compilers make; None: each job removes what it has compiled.
 
     Raises:
         OSError: the interpreter cannot be started.
@@ -45,7 +45,7 @@ class Server:
         self._scratch = Scratch()
         folder = str(self._scratch.path)
         self._compiled = compiled
-        # Outside of the jobs' own folder, as the server empties that when a job ends, perhaps before this is collected.
+        # Outside the jobs' own folder: the server empties it when a job ends, perhaps before the caches are collected.
         self._caches = Scratch() if compiled else None
         if self._caches:
             environment = {**environment, **lane.sharing, **lane.cached(self._caches.path / "compiled")}
@@ -112,7 +112,7 @@ class Server:
             self.close()
 
     def _exited(self, patience: float) -> int | None:
-        """The exit code of the worker, or of the server with it; None if it does not end within so many seconds."""
+        """The worker's exit code, or the server's if it ended, too; None if neither ends within so many seconds."""
         deadline = time.monotonic() + patience
         with suppress(TimeoutError):
             while True:

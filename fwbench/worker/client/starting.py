@@ -19,13 +19,14 @@ RANK = PACKAGE / "worker" / "ranks" / "rank.py"
 START_DEADLINE = 180.0
 
 # glibc's defaults map and unmap large blocks at every call. That costs thousands of page faults and a third of the
-# time, and is the largest source of differences between processes. None is set if the user has set any.
+# time, and is the largest source of differences between processes. If the user has set such a
+# variable, none of these is set.
 _STABLE_ALLOCATOR = {
     # By default each thread has an arena of its own, which holds no block of 64 MiB; XLA computes on such a thread.
     "MALLOC_ARENA_MAX": "1",
     # MALLOC_MMAP_THRESHOLD_ will not do: glibc before 2.35 refuses more than 32 MiB and then maps all above 128 KiB.
     "MALLOC_MMAP_MAX_": "0",
-    # More than any machine has: the heap returns nothing. The memory pass trims it itself.
+    # More bytes than any machine has, so that the heap returns nothing. The memory pass trims the heap itself.
     "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
 }
 
@@ -52,8 +53,8 @@ def environment(
     """The environment of a lane's worker: one thread count for every library, a stable allocator, the lane's own.
 
     Args:
-        threads: shared by all of a workload's processes.
-        devices: of this host that the workload uses; None: a launcher has shown this process its own.
+        threads: the number that all processes of a workload share.
+        devices: how many of this host's devices the workload uses; None: a launcher has shown this process its own.
     """
     variables = dict(base)
     if not any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in base):

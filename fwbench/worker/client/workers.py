@@ -1,4 +1,4 @@
-"""The servers of a run: how each workload is measured in a fresh process of its lane, with what it needs."""
+"""The servers of a run, by which each workload is measured in a fresh process of its lane."""
 
 import contextlib
 import dataclasses
@@ -44,7 +44,7 @@ class Workers:
         project: whose models are measured.
         fit_batch: whether a batch that does not fit into memory is halved until it does.
         patience: seconds that measurements may wait in all for other load to end.
-        ceilings: those that earlier runs found on this machine; this run adds its own. None: none are kept.
+        ceilings: those that earlier runs stored for this machine; this run adds its own. None: none are stored.
         compiled: a folder that collects what compilers make, for processes that run the same programs later; each
             measurement still compiles for itself. None: nothing is collected.
     """
@@ -69,10 +69,10 @@ class Workers:
         self._servers: dict[str, Server] = {}
         self._compiled = compiled
         self._patience = patience
-        # Keys of the ceilings that are on a record of this run; the ceilings that earlier runs have kept.
+        # Keys of the ceilings that are on a record of this run; the stored ceilings of earlier runs.
         self._told: set[CeilingKey] = set()
         self._ceilings = ceilings
-        # Keys for which earlier runs kept no ceilings that still hold, so that this run measures them.
+        # Keys without stored ceilings that still hold, so that this run measures these ceilings.
         self._unknown: set[CeilingKey] = set()
         # The fallback flags that each lane's interpreter knows; those that a workload needed, with the reason.
         self._ladders: dict[str, list[Flags]] = {}
@@ -86,13 +86,13 @@ class Workers:
     def measure(self, workload: Workload, protocol: Protocol, tell: Callable[[str], None]) -> Measurement:
         """Measure in a fresh process. Whatever goes wrong in it is a failure of this workload alone.
 
-        Where a lane crashes or its compiler fails on a GPU, it is run again with ever more of its fallback flags until
-        it no longer does: the record then says in `after_crash` how the first attempt failed and what was changed.
-        Where memory runs out and the batch may be halved, a smaller workload than was asked for is measured;
-        `unfit` names the batches that did not fit.
+        If a lane crashes or its compiler fails on a GPU, it runs again with ever more of its fallback flags until
+        neither happens. The record then says in `after_crash` how the first attempt failed and what was changed.
+        If memory runs out and the batch may be halved, a smaller workload than was asked for is measured; `unfit`
+        names the batches that did not fit.
 
-        A workload's later processes begin with the flags and batch that an earlier process needed: others would make no
-        replicates. Other workloads begin without flags: these slow programs, and a crash says nothing about the next.
+        A workload's later processes begin with the flags and batch that an earlier process needed, or they would be no
+        replicates. Other workloads begin without flags: these slow programs, and one crash says nothing about another.
         """
         unfit = self._unfit.get(workload, ())
         while True:
@@ -187,8 +187,8 @@ class Workers:
     def _start(self, workload: Workload, job: Mapping[str, Any]) -> str | None:
         """The file with the initial values of a user's network, from which every lane starts; None if there is none.
 
-        The reference writes the file; if it cannot, the first other framework of the model that can. Not under Slurm:
-        there the ranks of a workload run on several hosts, which may not share a folder.
+        The reference writes the file, or else the first other framework of the model that can. Under Slurm there is no
+        file, as the ranks of a workload run on several hosts, which may not share a folder.
         """
         model = self._project.models[workload.model]
         if not model.networks or model.name in CATALOG or workload.weights != "drawn" or allocated(os.environ):
@@ -246,12 +246,12 @@ class Workers:
         return self._ladders[lane.name]
 
     def told(self, measurement: Measurement) -> None:
-        """Note that a kind's ceilings are measured, if this measurement has them; no later one repeats that."""
+        """If this measurement has measured ceilings, note it, so that no later one of its kind measures them again."""
         if CEILING in measurement.stages:
             self._told.add(ceiling_key(measurement.workload))
 
     def _with_ceilings(self, found: Measurement) -> Measurement:
-        """Give a kind's first measurement the ceilings of earlier runs, or keep those that it has measured."""
+        """Add stored ceilings to the first measurement of a kind, or store the ceilings that it has measured."""
         if self._ceilings is None or "throughput" not in found.metrics or ceiling_key(found.workload) in self._told:
             return found
         if CEILING in found.stages:
@@ -264,7 +264,7 @@ class Workers:
         return dataclasses.replace(found, metrics={**found.metrics, **known})
 
     def _tells(self, workload: Workload) -> bool:
-        """Whether this measurement must find the ceilings, as neither this run nor an earlier one has them."""
+        """Whether this measurement must measure ceilings, as neither this run nor an earlier one has done so."""
         if ceiling_key(workload) in self._told:
             return False
         return self._ceilings is None or ceiling_key(workload) in self._unknown or not self._ceilings.has(workload)
@@ -280,7 +280,7 @@ class Workers:
             "python": self._pythons.get(LANES[workload.lane].framework),
             "protocol": protocol.to_json(),
             "machine": self._tells(workload),
-            # Nobody compares the lane that prices the harness, so it need not wait.
+            # The lane that measures the harness's own cost is compared with no other, so it need not wait.
             "patience": 0.0 if LANES[workload.lane].internal else self._patience,
             # As the user set it: the worker's own variable names only the GPU that is measured.
             "user": {name: os.environ[name] for name in ("CUDA_VISIBLE_DEVICES",) if name in os.environ},

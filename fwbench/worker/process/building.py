@@ -48,7 +48,7 @@ def join(job: Job, framework: Framework, ranks: Ranks) -> None:
         framework.join(ranks)
     except OSError as error:
         raise ToldError(str(error)) from error
-    # In all ranks, before anything waits for a device's first use.
+    # All ranks have joined here, before anything waits for the first use of a device.
     ranks.agree(0.0)
     job.metrics["join_time"] = Metric(
         job.clock() - job.began, "from the start of the process, imports of the framework included"
@@ -91,7 +91,7 @@ def same(job: Job, facts: Mapping[str, Any]) -> None:
 
 
 def build(job: Job, framework: Framework, horizon: int) -> Program:
-    """Build the program with the weights that every lane starts from, which all ranks must have alike."""
+    """Build the program with the weights that every lane starts from, after a check that all ranks have the same."""
     model, workload = job.model, job.workload
     job.shapes = framework.weight_shapes(model, model.sizes(workload.axes))
     weights = starting_weights(job)
@@ -123,7 +123,7 @@ def _sources() -> str:
 
 
 def versions_of(lane: Lane) -> dict[str, str]:
-    """Versions of the lane's distributions and libraries; a loaded module's own version if that says more."""
+    """Versions of the lane's distributions and libraries, and a loaded module's own version where it differs."""
     found = versions((*lane.distributions, *lane.libraries))
     for name in lane.distributions:
         own = getattr(sys.modules.get(name), "__version__", None)

@@ -90,10 +90,13 @@ class Job:
             watch.note(when)
 
     def waited(self) -> bool:
-        """If other load ran since the job began, wait for its end; return whether it did. Without patience: False."""
+        """Wait for the end of other load that has run since the job began; return whether any has.
+
+        Without patience, wait for nothing and return False.
+        """
         if self.before is None:
             return False
-        # A rank knows only its own CPUs: if one of them is disturbed, all ranks wait.
+        # A rank knows only its own CPUs; if one rank is disturbed, all ranks wait.
         disturbed = not self.before.none
         if self.ranks:
             disturbed = any(self.ranks.gather(disturbed))

@@ -17,7 +17,7 @@ from fwbench.record.measurement import CEILING, Metric, unavailable
 from fwbench.worker.process.checks import fingerprint, sketch
 from fwbench.worker.process.job import Job
 
-# Calls after the warm-up that show whether they compile anything, when only programs are examined.
+# Calls after the warm-up, where only programs are examined; they show whether steady calls compile anything.
 _STEADY_CALLS = 2
 
 
@@ -29,7 +29,7 @@ def measure_program(job: Job, framework: Framework, program: Program) -> None:
         _compile(job, program, begun)
     if not protocol.programs:
         with job.stage("probe"):
-            # After the compile stage, so that it does not warm up the compiler.
+            # The probe comes after the compile stage, so that it does not warm up the compiler.
             given = operands()
             job.parity["probe"] = check(workload.precision, given, framework.probe(workload, given))
     with job.stage("warm-up"):
@@ -98,7 +98,7 @@ def _throughput(job: Job, program: Program, depth: int) -> None:
 
 
 def _of_each(job: Job, program: Program, meter: Counter | str) -> None:
-    """Keep a metric's value for each of several GPUs."""
+    """If there are several GPUs, keep the memory and energy of each."""
     if job.gpus == 1:
         return
     found = {

@@ -1,11 +1,11 @@
 """Run by `start`, with a job: proves one framework's network against its model's reference in this fresh process.
 
 The job is a line of JSON on standard input: `model`, `candidate`, `path` (the folders of the user's modules), and
-`patient`, whether every mistake there is to plant is planted, however long that takes.
+`patient` (whether every mistake is planted, however long that takes).
 
-On what was standard output it tells, line by line, {"stage"} of what comes next, and {"proved"} or, where there can be
-no proof, {"unavailable"} with a sentence, or {"missing"} with a module that this interpreter lacks. All that the user's
-code prints goes to standard error.
+The process answers in lines of JSON on what was standard output: a {"stage"} before each comparison, then the result.
+That is {"proved"}; if there can be no proof, {"unavailable"} with a sentence, or {"missing"} with a module that this
+interpreter lacks. All that the user's code prints goes to standard error.
 """
 
 import functools
@@ -29,12 +29,12 @@ from fwbench.worker.process.pipes import Pipes
 
 Send = Callable[[Mapping[str, Any]], None]
 
-# Mistakes are planted for half as long as the proof took, or for half of so many seconds if that is longer.
+# Mistakes are planted for half of the proof's time, or for half of these seconds if the proof was quicker.
 _PLANTING = 40.0
 
 
 def run(job: Mapping[str, Any], send: Send) -> None:
-    """Prove, and send what comes of it."""
+    """Prove, and send the result."""
     sys.path[:0] = job["path"]
     model, candidate = Model.from_json(job["model"]), job["candidate"]
     if missing := _missing((model.reference, candidate)):
@@ -63,9 +63,9 @@ def prove(model: Model, candidate: str, send: Send, *, patient: bool) -> Proved:
     """Compare the two networks in this process, and plant mistakes in the candidate's.
 
     Args:
-        patient: plant every mistake; else those that a time in proportion to the proof's allows.
+        patient: plant every mistake; else only as many as fit into a time in proportion to the proof's.
     """
-    # Stamped before the proof: an edit meanwhile has not been proved.
+    # The key is made before the proof, which does not cover edits of the sources while it runs.
     key = Key.of(model, candidate)
     errors: dict[str, float] = {}
     bounds: dict[str, float] = {}
@@ -107,7 +107,7 @@ def prove(model: Model, candidate: str, send: Send, *, patient: bool) -> Proved:
         model.reference,
         "failed" if failure else "proved",
         failure or " ".join(dict.fromkeys(filter(None, notes))),
-        # What is not finite has no place in a record.
+        # An error beyond its bound is left out: it may not be finite, and a record holds finite numbers only.
         {quantity: error for quantity, error in errors.items() if error <= bounds[quantity]},
         bounds,
         key,

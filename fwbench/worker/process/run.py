@@ -64,7 +64,7 @@ def measure(
     """Run a lane's job in this process.
 
     Args:
-        ranks, began: as `Job` has them.
+        ranks, began: as in `Job`.
 
     Returns:
         The measurement, and whether all ranks know of its failure.
@@ -89,7 +89,7 @@ def measure(
         began=began,
         start=job.get("start"),
     )
-    # A compiler's helper may still write there, so that the folder cannot be removed; the measurement is done by then.
+    # A compiler's helper process may still write to this folder, which then cannot be removed; the measurement is done.
     with tempfile.TemporaryDirectory(prefix="fwbench-", ignore_cleanup_errors=True) as folder:
         # Empty compiler caches, as compile time means a cold compiler. The server may have provided them.
         if not job.get("caches"):

@@ -7,9 +7,9 @@
       | <-- {"measurement": ...} ------------------------------ | exits
       | <-- {"exited": status} -- | <-- waitpid --------------- |
 
-Both write whole lines to one pipe and never at the same time, so no line is torn by another; each begins with an empty
-line, as a worker may have died within one. All messages are JSON, so the two sides may run different Pythons. Where
-forking is unsafe (macOS, Windows), a server runs one job itself and ends.
+Server and worker write whole lines to one pipe and never at the same time, so no line tears another. Each message
+begins with an empty line, as a worker may have died within a line. All messages are JSON, so the two sides may run
+different Pythons. Where forking is unsafe (macOS, Windows), a server runs one job itself and ends.
 
 At SIGUSR1 the worker, or without one the server, writes its threads' stacks to standard error.
 """

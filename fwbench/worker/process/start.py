@@ -1,7 +1,7 @@
-"""Run a script of fwbench's under any interpreter, with `fwbench` from the given folder and all else the interpreter's.
+"""Run a script of fwbench under any interpreter, with `fwbench` from a given folder and all else the interpreter's own.
 
-`python -P start.py PACKAGE SCRIPT ARGUMENT ...`. An entry in the import path would not do: the frameworks that an
-installed fwbench came with lie beside it. A process that the script spawns runs this file too (as `__mp_main__`), and
+`python -P start.py PACKAGE SCRIPT ARGUMENT ...`. An entry in the import path would not do: beside an installed fwbench
+lie the frameworks of its own environment. A process that the script spawns runs this file too (as `__mp_main__`), and
 so has the same fwbench.
 
 How such a process ends and how it talks is decided by `lifetime` and `pipes` beside this file, whichever fwbench the
@@ -31,7 +31,7 @@ class Finder:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """As `importlib.abc.MetaPathFinder` has it."""
+        """As in `importlib.abc.MetaPathFinder`."""
         if name == "fwbench":
             return spec_from_file_location(name, os.path.join(self._package, "__init__.py"))
         if not name.startswith("fwbench."):
@@ -64,5 +64,5 @@ if __name__ == "__main__":
     # Not by runpy: its `__main__` would replace this one, and spawned processes could not run it.
     with open(sys.argv[0], encoding="utf-8") as script:
         exec(compile(script.read(), sys.argv[0], "exec"))
-    # All of it ends with the process: Python would first spend a second on collecting a framework's garbage.
+    # Everything ends with the process. Without this Python would first collect a framework's garbage, for a second.
     gc.freeze()

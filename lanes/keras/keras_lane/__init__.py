@@ -1,4 +1,4 @@
-"""Lanes for fwbench of Keras's other backends: inference of the network that a model names in Keras."""
+"""Lanes of fwbench for Keras's other backends: inference of the network that a model names in Keras."""
 
 from dataclasses import replace
 

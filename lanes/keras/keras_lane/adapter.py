@@ -1,4 +1,4 @@
-"""What both lanes share. A lane's own module imports the backend's framework before this one."""
+"""What both lanes share. A lane's own module imports its backend's framework before this module."""
 
 import importlib
 import sys
@@ -8,12 +8,12 @@ from fwbench.frameworks.precision import Products
 from fwbench.models.inputs import draw
 from fwbench.parity.sources import sources
 
-# Keras imports these if they are installed, and does not need them: their memory would count, and scikit-learn sets
-# variables of OpenMP for the whole process.
+# Keras imports these packages if they are installed, and needs none of them. They are hidden because their memory would
+# count, and because scikit-learn sets variables of OpenMP for the whole process.
 _hidden = dict.fromkeys({"jax", "pandas", "sklearn", "tensorflow", "torch"} - sys.modules.keys())
 sys.modules.update(_hidden)
 keras = importlib.import_module("keras")
-# Keras would import TensorFlow to seed it, too; it now remembers that there is none.
+# Keras imports TensorFlow to seed it, too. As that is hidden now, Keras remembers that there is none.
 keras.utils.set_random_seed(0)
 for _name in _hidden:
     del sys.modules[_name]
@@ -28,11 +28,11 @@ class Forward(Program):
         self.network, self.compiled = Network(model, sizes), compiled
         self.network.load(weights)
         self.inputs = self.network.place(draw(model.inputs, workload.batch_size, workload.seed, sizes), "float32")
-        # Keras's name of what both lanes do; on PyTorch its default is eager.
+        # `jit_compile` is Keras's name for what both lanes do; on PyTorch its default is eager.
         self.settings = {"keras": keras.version(), "keras_backend": keras.backend.backend(), "jit_compile": True}
 
     def forward(self, inputs):
-        """The model's output, and everything that the network returns, as all of it is computed."""
+        """The model's output, and everything that the network returns, so that all of it is computed."""
         returned = self.network.returned(inputs)
         return self.network.output(returned, inputs), returned
 
@@ -47,7 +47,7 @@ class Forward(Program):
 
 
 class Keras(Framework):
-    """The lane of a backend, which has a kind of `Forward`, and compiles a function for a workload."""
+    """The adapter of a backend's lane: `program` is its class of `Forward`, `compiled` compiles for a workload."""
 
     def __init__(self, program, compiled):
         self.program, self.compiled = program, compiled

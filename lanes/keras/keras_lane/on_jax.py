@@ -10,7 +10,7 @@ from fwbench.frameworks.jax import plugins
 from fwbench.frameworks.jax.options import chosen
 from keras_lane.adapter import Forward, Keras, keras
 
-# Before anything asks JAX for its devices.
+# This must come before anything asks JAX for its devices.
 plugins.leave_out()
 
 

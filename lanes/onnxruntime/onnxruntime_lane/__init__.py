@@ -4,7 +4,7 @@ from importlib.metadata import distributions
 
 from fwbench.record.lanes import Lane
 
-# The build for NVIDIA's GPUs has a name of its own, and the same module.
+# The build for NVIDIA's GPUs is another distribution with the same module.
 _RUNTIME = "onnxruntime-gpu" if any(found.name == "onnxruntime-gpu" for found in distributions()) else "onnxruntime"
 
 LANE = Lane(
@@ -19,7 +19,7 @@ LANE = Lane(
 
 
 def export(module, inputs, folder, workload):
-    """Write the module as ONNX; in the exporting process."""
+    """Write the module as ONNX. The exporting process calls this."""
     import torch
 
     names = {"input_names": list(inputs), "output_names": ["output"]}

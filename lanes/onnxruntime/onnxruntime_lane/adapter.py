@@ -18,7 +18,7 @@ from fwbench.record.fingerprint import Fingerprint
 # The opset of the probe, which every supported version of ONNX Runtime knows.
 _OPSET, _IR = 18, 8
 
-# ONNX Runtime's own defaults but for the threads between operators; stated, as they change what is measured.
+# ONNX Runtime's defaults, except for the threads between operators. Records state them, as they change timings.
 _SETTINGS = {
     "graph_optimization_level": "ORT_ENABLE_ALL",
     "execution_mode": "ORT_SEQUENTIAL",
@@ -36,7 +36,7 @@ class Session(Loaded):
         self.file, self.workload = str(file), workload
         self.session = _session(self.file, workload)
         device = "cuda" if workload.device == "gpu" else "cpu"
-        # An input that the network does not read is none of the graph's.
+        # The graph has no inputs that the network does not read.
         used = [given.name for given in self.session.get_inputs()]
         self.placed = [onnxruntime.OrtValue.ortvalue_from_numpy(inputs[name], device, 0) for name in used]
         self.binding = self.session.io_binding()
@@ -53,7 +53,7 @@ class Session(Loaded):
         return self.binding.copy_outputs_to_cpu()[0]
 
     def fingerprint(self):
-        """The graph that ONNX Runtime has made of the exported one, for this processor."""
+        """The exported graph as ONNX Runtime has optimised it for this processor."""
         file = f"{self.file}.optimised"
         _session(self.file, self.workload, optimised=file)
         graph = onnx.load(file, load_external_data=False).graph
@@ -112,7 +112,7 @@ def _session(model, workload, optimised=""):
         optimised: a file to which the optimised graph is written.
 
     Raises:
-        RuntimeError: it does not run by the provider that was asked for.
+        RuntimeError: ONNX Runtime does not use the provider that was asked for.
     """
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
@@ -120,15 +120,15 @@ def _session(model, workload, optimised=""):
     options.intra_op_num_threads, options.inter_op_num_threads = _threads(), 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "1")
     options.enable_cpu_mem_arena = options.enable_mem_pattern = True
-    # It warns that an optimised graph is for this processor alone.
+    # Hides the warning that an optimised graph is for this processor alone.
     options.log_severity_level = 3
     if optimised:
         options.optimized_model_filepath = optimised
     provider = _provider(workload)
-    # Without `use_tf32`, CUDA computes in TF32 unasked.
+    # Unless `use_tf32` says otherwise, CUDA's provider computes in TF32.
     cuda = [(provider, {"use_tf32": int(workload.precision == "tf32")}), "CPUExecutionProvider"]
     session = onnxruntime.InferenceSession(model, options, providers=cuda if workload.device == "gpu" else [provider])
-    # It goes on by the CPU where CUDA's libraries do not load.
+    # If CUDA's libraries do not load, ONNX Runtime falls back to the CPU.
     if session.get_providers()[0] != provider:
         raise RuntimeError(f"ONNX Runtime computes by {session.get_providers()[0]} in place of {provider}")
     return session
@@ -143,7 +143,7 @@ def _threads():
 
 
 def _lines(graph):
-    """A graph's nodes with values numbered in order, so that neither names nor weights' numbers count."""
+    """A graph's nodes as lines; values are numbered in order, so that their names and the weights do not count."""
     numbers = {}
     lines = [f"{tensor.data_type} {list(tensor.dims)}" for tensor in graph.initializer]
     for value in (*graph.initializer, *graph.input):

@@ -11,7 +11,7 @@ pytest.importorskip("onnxscript")
 
 from onnxruntime_lane.adapter import FRAMEWORK
 
-# A lane of its own, whose exporter makes a mistake before it exports.
+# A lane whose exporter changes the network by mistake before it exports it.
 FAULTY = """
 import dataclasses
 import onnxruntime_lane

@@ -14,7 +14,7 @@ LANE = Lane(
 
 
 def export(module, inputs, folder, workload):
-    """Write the module as OpenVINO's own format, with weights in float32; in the exporting process."""
+    """Write the module in OpenVINO's own format, with weights in float32. The exporting process calls this."""
     import openvino
     import torch
 

@@ -14,7 +14,7 @@ from fwbench.frameworks.derived import Derived, Loaded
 from fwbench.frameworks.precision import Products
 from fwbench.record.fingerprint import Fingerprint
 
-# OpenVINO's name of each precision. Unasked, it computes in bf16 on CPUs that have instructions for it.
+# OpenVINO's name of each precision. By default it computes in bf16 on CPUs with instructions for that.
 _PRECISIONS = {"fp32": "f32", "bf16": "bf16"}
 
 
@@ -24,7 +24,7 @@ class Request(Loaded):
     def __init__(self, file, inputs, workload):
         self.compiled = _compiled(openvino.Core().read_model(file), workload)
         self.request = self.compiled.create_infer_request()
-        # OpenVINO reads the batch where it lies.
+        # OpenVINO reads the batch from these arrays, so they must stay alive.
         self.inputs = inputs
         for port in self.compiled.inputs:
             tensor = openvino.Tensor(inputs[port.get_any_name()], shared_memory=True)
@@ -84,7 +84,7 @@ class OpenVino(Derived):
 
 FRAMEWORK = OpenVino()
 
-# What the runtime graph tells of a node that does not change from call to call.
+# Facts about a node of the runtime graph that do not change from call to call.
 _TOLD = ("layerType", "primitiveType", "outputLayouts", "outputPrecisions", "runtimePrecision")
 
 

@@ -1,4 +1,4 @@
-"""A lane for fwbench of PyTorch's AOTInductor: inference by a library that was compiled ahead of time."""
+"""A lane of fwbench for PyTorch's AOTInductor: inference by a library that is compiled ahead of time."""
 
 from fwbench.record.lanes import OWN, Lane
 
@@ -16,12 +16,12 @@ LANE = Lane(
 
 
 def export(module, inputs, folder, workload):
-    """Compile the module into a package with a shared library and its weights; in the exporting process."""
+    """Compile the module into a package of a shared library and its weights. The exporting process calls this."""
     import torch
 
     with torch.inference_mode():
         program = torch.export.export(module, tuple(inputs.values()))
-        # Frozen weights are folded and laid out for the CPU's own kernels.
+        # Inductor folds frozen weights, and lays them out for the CPU's kernels.
         configs = {"freezing": True}
         package = str(folder / "model.pt2")
         torch._inductor.aoti_compile_and_package(program, package_path=package, inductor_configs=configs)

@@ -1,4 +1,4 @@
-"""What fwbench's workers run: a library that AOTInductor has compiled, by PyTorch's own loader."""
+"""What fwbench's workers run: a library that AOTInductor has compiled and PyTorch's own loader has loaded."""
 
 import hashlib
 import platform

@@ -6,7 +6,7 @@ from fwbench.frameworks.precision import check, operands
 from fwbench.models import CATALOG
 from fwbench.record.workload import Workload
 
-# It needs what the lane needs. `torchax` itself changes PyTorch where it is imported, which only the exporter does.
+# Asks for the lane, not for `torchax`: importing `torchax` changes PyTorch, so only the exporter does that.
 pytest.importorskip("torchax_lane")
 
 from torchax_lane import LANE
@@ -17,7 +17,7 @@ from fwbench.frameworks.jax import plugins
 
 @pytest.fixture(autouse=True)
 def as_in_a_worker(monkeypatch):
-    """JAX would open every device that it sees."""
+    """Set a worker's variables, as JAX would otherwise open every device that it sees."""
     for name, value in LANE.variables(2, "cpu").items():
         monkeypatch.setenv(name, value)
     plugins.leave_out()

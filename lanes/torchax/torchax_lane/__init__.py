@@ -1,4 +1,4 @@
-"""A lane for fwbench of torchax: inference of every network in PyTorch by JAX."""
+"""A lane of fwbench for torchax, by which JAX runs inference of every network in PyTorch."""
 
 from fwbench.record.lanes import OWN, Lane
 
@@ -19,14 +19,14 @@ LANE = Lane(
 
 
 def export(module, inputs, folder, workload):
-    """Write the module as a serialised JAX function, and its weights apart; in the exporting process."""
+    """Write the module as a serialised JAX function, and its weights apart. The exporting process calls this."""
     import jax
     import numpy as np
     import torchax
 
     weights, function = torchax.extract_jax(module)
     arrays = torchax.default_env().t2j_copy(tuple(inputs.values()))
-    # Each product's precision is part of what is written.
+    # The written function states the precision of each product.
     with jax.default_matmul_precision("highest"):
         program = jax.export.export(jax.jit(function))(weights, arrays)
     (folder / "program.jax").write_bytes(program.serialize())

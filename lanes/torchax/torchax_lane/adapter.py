@@ -43,7 +43,7 @@ class Torchax(Derived):
     exporter = "torchax_lane:export"
 
     def unavailable(self, workload, model):
-        # Before anything asks JAX for its devices.
+        # This must come before anything asks JAX for its devices.
         plugins.leave_out()
         return super().unavailable(workload, model)
 
@@ -51,7 +51,7 @@ class Torchax(Derived):
         return Function(folder, inputs)
 
     def probe(self, workload, operands):
-        # Plain, as the lane, too, compiles with XLA's defaults.
+        # `plain`, because the lane itself compiles with XLA's defaults.
         with jax.default_matmul_precision("highest"):
             return JAX.probe(dataclasses.replace(workload, plain=True), operands)
 
