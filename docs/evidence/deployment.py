@@ -40,7 +40,7 @@ DERIVED = ("onnxruntime", "openvino", "torch-aoti", "torchax")
 KERAS = ("keras-jax", "keras-torch")
 MODELS = tuple(name for name, model in CATALOG.items() if model.networks)
 MINUTES = 0
-TURNS, CALLS, SECONDS = 15, 30, 0.5
+TURNS, CALLS, SECONDS = 9, 30, 0.5
 
 BERT = """
 from transformers import BertConfig, BertForSequenceClassification

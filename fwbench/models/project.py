@@ -38,11 +38,20 @@ class Project:
                 )
 
 
-def complete(model: Model) -> Model:
-    """The model, with networks from installed lanes in the frameworks for which it names none itself."""
+def complete(model: Model, lane: str = "") -> Model:
+    """The model, with networks from installed lanes in the frameworks for which it names none itself.
+
+    Args:
+        lane: that the model is run in: the networks of other derived lanes are left out, as an interpreter that lacks
+            their packages would take them for the model's own.
+    """
     # The model's own networks come first, to keep their order, and again last, to win.
     networks = model.networks | lanes.networks(model.name) | model.networks
-    derived = {lane.framework: networks[lane.derived] for lane in lanes.LANES.values() if lane.derived in networks}
+    derived = {
+        each.framework: networks[each.derived]
+        for each in lanes.LANES.values()
+        if each.derived in networks and lane in ("", each.name)
+    }
     return Model.from_json({**model.to_json(), "networks": networks | derived | networks})
 
 

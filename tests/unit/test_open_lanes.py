@@ -368,6 +368,9 @@ def test_a_derived_lane_runs_the_networks_of_another_framework(monkeypatch):
     whole = complete(CATALOG["mlp"])
     assert whole.networks["export"] == whole.networks["torch"]
     assert whole.reference == CATALOG["mlp"].reference
+    # A worker of another lane need not have the package, and would take it for a network of the model's own.
+    assert complete(CATALOG["mlp"], "torch").networks == CATALOG["mlp"].networks
+    assert complete(CATALOG["mlp"], "export").networks["export"] == whole.networks["torch"]
     assert provable(whole) == [name for name in CATALOG["mlp"].networks if name != "torch"]
     assert "export" not in complete(fwbench.Model("mine", jax="mine:net", inputs=fwbench.Input((4,)))).networks
     # Models that name networks are measured in it only when it is asked for.

@@ -1,11 +1,11 @@
 """The cause of a difference between two networks. It is named only where their numbers or settings show it."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from fwbench.parity.where.calls import Array, Call
 
@@ -115,6 +115,14 @@ def _plain(value: Any) -> Any:
     return value
 
 
+# Not SciPy's: an interpreter of one framework alone need not have it.
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def _expit(x: Array) -> Array:
+    return (1 + np.tanh(x / 2)) / 2
+
+
 def _leaky(slope: float) -> Callable[[Array], Array]:
     return lambda x: np.where(x > 0, x, slope * x)
 
@@ -122,15 +130,15 @@ def _leaky(slope: float) -> Callable[[Array], Array]:
 # Functions without weights that networks apply to each element.
 FUNCTIONS: dict[str, Callable[[Array], Array]] = {
     "no activation": lambda x: x,
-    "the exact GELU": lambda x: x * (1 + special.erf(x / np.sqrt(2))) / 2,
+    "the exact GELU": lambda x: x * (1 + _erf(x / np.sqrt(2))) / 2,
     "GELU's tanh approximation": lambda x: x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))) / 2,
-    "GELU's sigmoid approximation": lambda x: x * special.expit(1.702 * x),
+    "GELU's sigmoid approximation": lambda x: x * _expit(1.702 * x),
     "ReLU": lambda x: np.maximum(x, 0),
     "ReLU6": lambda x: np.clip(x, 0, 6),
     "squared ReLU": lambda x: np.maximum(x, 0) ** 2,
-    "SiLU": lambda x: x * special.expit(x),
+    "SiLU": lambda x: x * _expit(x),
     "hard swish": lambda x: x * np.clip(x + 3, 0, 6) / 6,
-    "sigmoid": special.expit,
+    "sigmoid": _expit,
     "hard sigmoid": lambda x: np.clip(x + 3, 0, 6) / 6,
     "tanh": np.tanh,
     "softplus": lambda x: np.logaddexp(x, 0),

@@ -273,7 +273,7 @@ class Workers:
         """The message that tells a worker about a workload, as JSON primitives."""
         return {
             "workload": workload.to_json(),
-            "model": complete(self._project.models[workload.model]).to_json(),
+            "model": complete(self._project.models[workload.model], workload.lane).to_json(),
             "path": [str(folder) for folder in self._project.path],
             "proofs": str(self._project.root / PROOFS),
             # The proof must run under the interpreter whose versions are measured.

@@ -164,7 +164,7 @@ class Rounds(ABC, Generic[Played]):
             side, played = partner.side, dataclasses.replace(workload, lane=partner.seat.lane.name)
             jobs[name] = {
                 "workload": _fields(played.fitted(unfit)),
-                "model": complete(self._models[workload.model]).to_json(),
+                "model": complete(self._models[workload.model], played.lane).to_json(),
                 "path": [str(folder) for folder in side.path],
                 "side": side.name,
                 "root": str(side.root),
