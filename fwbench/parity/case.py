@@ -1,6 +1,7 @@
 """What the two sides of a proof compute: one model on one batch, in one mode and one number format."""
 
 import functools
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -278,8 +279,14 @@ class Side(ABC):
 
 
 def length(array: Array) -> float:
-    """L2 norm, in float64."""
-    return float(np.linalg.norm(np.ravel(array).astype(np.float64, copy=False)))
+    """L2 norm, in float64, also where the numbers' squares are out of its range."""
+    numbers = np.ravel(array).astype(np.float64, copy=False)
+    largest = float(np.max(np.abs(numbers), initial=0.0))
+    if largest == 0 or not math.isfinite(largest):
+        return largest
+    # A power of two: dividing by it rounds nothing.
+    scale = 1.0 if 1e-140 < largest < 1e140 else 2.0 ** (math.frexp(largest)[1] - 1)
+    return float(np.linalg.norm(numbers if scale == 1 else numbers / scale)) * scale
 
 
 def distance(one: Array, other: Array) -> float:

@@ -28,8 +28,10 @@ DISTRIBUTIONS = {
 }
 MUTATIONS = {"jax": "tests.proving.mutations", "tensorflow": "tests.proving.tensorflow_mutations"}
 
-# The modules of fwbench whose arithmetic a full proof runs through.
+# The modules of fwbench whose arithmetic a full proof runs through; the latter look for the place of a difference when
+# a proof has failed.
 _COMPUTES = ("fwbench.frameworks.", "fwbench.models.", "fwbench.parity.")
+_EXPLAINS = "fwbench.parity.where"
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,8 @@ def made_with(model: str, candidate: str) -> dict[str, Any]:
         all distributions that compute; and `device`, on which float32 runs.
     """
     key = Key.of(CATALOG[model], candidate)
-    proving = sources(("tests.proving.float32:SuiteProof", f"{MUTATIONS[candidate]}:find"), _COMPUTES).files
+    followed = sources(("tests.proving.float32:SuiteProof", f"{MUTATIONS[candidate]}:find"), _COMPUTES).files
+    proving = {module: digest for module, digest in followed.items() if not module.startswith(_EXPLAINS)}
     scales = resources.files("fwbench.models").joinpath("batch_norm_scale.json").read_text(encoding="utf-8")
     digest = hashlib.sha256(json.dumps([key.definition, key.files, proving, scales], sort_keys=True).encode())
     return {

@@ -4,9 +4,10 @@ import dataclasses
 
 import pytest
 
+from fwbench.models import CATALOG
 from fwbench.parity import store
 from tests.proving import records
-from tests.proving.records import Full, full, made_with
+from tests.proving.records import MUTATIONS, Full, full, made_with
 from tests.proving.rows import Rounding, Row
 
 ROW = Row("mlp", "eval", {"output": 1e-15}, Rounding(1e-7, 5e-7, 2e-7), Rounding(1e-7, 5e-7, 2e-7), None, 1e-7)
@@ -40,6 +41,16 @@ def test_a_proof_of_the_same_networks_with_the_same_sources_and_versions_counts(
 def test_any_other_does_not(kept, change):
     kept(**change)
     assert full("mlp", "jax") is None
+
+
+@pytest.mark.parametrize(
+    ("model", "candidate"),
+    [(model.name, candidate) for model in CATALOG.values() for candidate in MUTATIONS if candidate in model.networks],
+)
+def test_those_kept_are_of_these_sources(model, candidate):
+    """Otherwise `make test` proves every network again, which takes an hour; `python -m tests.proving` does it once."""
+    kept = [one for one in records._read(model) if one.candidate == candidate]
+    assert {one.made_with["sources"] for one in kept} == {made_with(model, candidate)["sources"]}
 
 
 @pytest.mark.parametrize(

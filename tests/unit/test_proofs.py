@@ -4,11 +4,13 @@ import dataclasses
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import fwbench
 from fwbench.models import CATALOG
 from fwbench.parity import store
+from fwbench.parity.case import length
 from fwbench.parity.sources import _digest, sources
 from fwbench.parity.store import Key, Nearest, Proved, stamp
 from fwbench.record.reading import PROOFS, runs
@@ -280,3 +282,14 @@ def test_proofs_of_several_sets_of_versions_are_kept_until_a_source_changes(netw
 def test_proofs_are_no_records(networks, tmp_path):
     store.write(proved(), tmp_path / PROOFS)
     assert runs(tmp_path / PROOFS.parent) == []
+
+
+@pytest.mark.parametrize(("numbers", "expected"), [([3e169, -4e169], 5e169), ([3e-200, 4e-200], 5e-200), ([3, 4], 5)])
+def test_a_length_is_known_where_the_squares_are_out_of_float64s_range(numbers, expected):
+    assert length(np.array(numbers)) == pytest.approx(expected, rel=1e-15)
+
+
+def test_a_length_of_nothing_and_of_what_is_not_finite():
+    assert length(np.zeros(3)) == length(np.zeros(0)) == 0
+    assert length(np.array([1, -np.inf])) == np.inf
+    assert np.isnan(length(np.array([np.nan, np.inf])))
