@@ -160,6 +160,11 @@ def _run(options: argparse.Namespace) -> int:
     for path in options.records:
         tell(f"reading {path}")
         read.append(records.read(path))
+    if duet := next((record for record in read if record.is_duet), None):
+        raise UserError(
+            f"{duet.path} is of a duet, which compares two revisions and no lanes: its run prints the table, and "
+            "keeps it with --fwbench-summary=FILE"
+        )
     tell("weighing and tabulating")
     found = sections(read, options.out, options.baseline)
     if not any(section.setting for section in found):

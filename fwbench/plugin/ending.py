@@ -1,10 +1,11 @@
 """What a run writes at the end of the terminal's output."""
 
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
 from fwbench.gates import Gate
-from fwbench.plugin.resuming import OPTION, Resumed
+from fwbench.plugin.resuming import OPTION, Resumed, shortest
 from fwbench.plugin.session import Session
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Measurement
@@ -12,7 +13,12 @@ from fwbench.report import summary
 
 
 def write(
-    terminal: Any, session: Session | None, gate: Gate | None, resumed: Resumed | None, unwritten: Sequence[str]
+    terminal: Any,
+    session: Session | None,
+    gate: Gate | None,
+    resumed: Resumed | None,
+    unwritten: Sequence[str],
+    ended: bool,
 ) -> None:
     """Write the table, the gate's findings, and what could not be written or measured.
 
@@ -20,6 +26,7 @@ def write(
         session: None: nothing was measured.
         gate: the gate that has judged the run; None: no gate has judged it.
         unwritten: for each file that the run could not write, a sentence that says so.
+        ended: whether the run was ended before it had measured all.
     """
     measurements = session.measurements if session else []
     journal = session.journal.path if session else None
@@ -31,6 +38,8 @@ def write(
         terminal.section(gate.title)
         for line in gate.lines(journal):
             terminal.write_line(line)
+    if ended:
+        terminal.write_line(f"the run was ended: the same command with {OPTION} goes on from here")
     again = ""
     if journal and not (gate and gate.kind == "duet"):
         again = f"; {OPTION}={journal} then saves what it holds without measuring it again"
@@ -59,4 +68,5 @@ def _write_summary(terminal: Any, session: Session) -> None:
     for note in summary.notes(measurements):
         terminal.write_line(f"note: {note}")
     if session.journal.path:
-        terminal.write_line(f"journal: {session.journal.path}")
+        path = shortest(session.journal.path)
+        terminal.write_line(f"journal: {path}; all of it: fwbench report {shlex.quote(path)}")

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from fwbench.record.lanes import LANES
 from fwbench.record.measurement import WAITING, Measurement
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import TURNS, Protocol
+from fwbench.suite.selection import Selection
 from fwbench.worker.client.starting import PACKAGE
 from fwbench.worker.turns.lanes import Lanes
 from fwbench.worker.turns.sides import Side
@@ -79,6 +80,13 @@ def go_on(
     take_turns(made, session, project, progress, end)
 
 
+def may_follow(selection: Selection, workloads: Iterable[Workload]) -> bool:
+    """Whether lanes may take turns when these are measured: in minutes of theirs, and where a workload has several."""
+    timed = {workload for workload in workloads if workload.mode != "fit" and not selection.protocol.programs}
+    rivals = len({dataclasses.replace(workload, lane="") for workload in timed}) < len(timed)
+    return selection.minutes > 0 and rivals
+
+
 def turns(begun: float, minutes: float) -> tuple[float, float]:
     """When lanes begin to take turns at the latest, and when they end, as moments of `time.monotonic`.
 
@@ -88,9 +96,18 @@ def turns(begun: float, minutes: float) -> tuple[float, float]:
         begun: when the run began.
         minutes: of the run.
     """
-    seconds = 60 * minutes
-    end = max(begun + seconds, time.monotonic() + TURNS * seconds)
-    return end - TURNS * seconds, end
+    end = time.monotonic() + left(begun, minutes, 0.0)
+    return end - TURNS * 60 * minutes, end
+
+
+def left(begun: float, minutes: float, measuring: float) -> float:
+    """The seconds until lanes end their turns at the latest.
+
+    Args:
+        begun, minutes: as `turns` has them.
+        measuring: seconds until all is measured.
+    """
+    return max(begun + 60 * minutes - time.monotonic(), measuring + TURNS * 60 * minutes)
 
 
 def measure_again(made: Sequence[Made], session: Session, gate: Gate | None, progress: Progress, end: float) -> None:

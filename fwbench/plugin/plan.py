@@ -9,7 +9,7 @@ or else from a table (`fwbench.suite.costs`). What the run has taken so far corr
 import contextlib
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -120,6 +120,7 @@ def plan(
     processes: int = 1,
     duet: bool = False,
     at_once: int = 1,
+    turns: Callable[[float], float] | None = None,
 ) -> "Plan":
     """The plan of a run.
 
@@ -131,6 +132,7 @@ def plan(
         processes: that measure each workload one after another.
         duet: whether the benchmarks take turns with another revision's.
         at_once: how many are measured at the same time.
+        turns: as `Plan` has it.
     """
     estimates: dict[str, Estimate | None] = {}
     lanes: set[str] = set()
@@ -150,7 +152,7 @@ def plan(
             estimate = dataclasses.replace(estimate, work=estimate.work + start(workload))
         lanes.add(workload.lane)
         estimates[name] = estimate
-    return Plan(estimates, known.made, duet=duet, at_once=at_once)
+    return Plan(estimates, known.made, duet=duet, at_once=at_once, turns=turns)
 
 
 def windows(protocol: Protocol, call: float, metered: bool) -> float:
@@ -227,6 +229,8 @@ class Plan:
         made: when the record was made that knows some of them.
         duet: whether they are a duet, whose benchmarks have no times of their own.
         at_once: how many are measured at the same time.
+        turns: the most seconds that are left of the run, of those that measuring takes; None: it ends with measuring.
+            Then lanes take turns, in minutes that waiting uses up, too.
 
     Attributes:
         pending: the benchmarks that are not over.
@@ -239,11 +243,13 @@ class Plan:
         *,
         duet: bool = False,
         at_once: int = 1,
+        turns: Callable[[float], float] | None = None,
     ) -> None:
         self.pending: dict[str, Estimate | None] = dict(benchmarks)
         self._made = made
         self._duet = duet
         self._at_once = at_once
+        self._turns = turns
         # Seconds of work by source and lane: as planned, and as taken.
         self._planned: dict[tuple[bool, str], float] = {}
         self._taken: dict[tuple[bool, str], float] = {}
@@ -307,4 +313,6 @@ class Plan:
         are_known = [estimate is not None for estimate in self.pending.values()]
         if self._duet or not any(are_known):
             return ""
+        if self._turns:
+            return f"up to {units.duration(self._turns(self.left))} left"
         return f"{'' if all(are_known) else 'over '}{units.duration(self.left)} left"

@@ -12,6 +12,9 @@ from fwbench.report import units
 # Moves the cursor to the beginning of the line and erases the line.
 _ANEW = "\r\x1b[K"
 
+# What passes: a worker's stages, and those of a duet.
+_PASSING = (*STAGES, "screening", "confirming")
+
 
 class Terminal(Protocol):
     """The part of pytest's terminal reporter that progress needs."""
@@ -23,7 +26,7 @@ class Terminal(Protocol):
 
 
 class Progress:
-    """One line per benchmark. A screen shows the current stage; a log shows only unusual events.
+    """One line per benchmark. A screen shows the current stage and time left; a log only unusual events.
 
     [ 3/24, 4 min left] jax-resnet50-inference-b8: 184 ms, 43.4 samples/s
 
@@ -48,8 +51,13 @@ class Progress:
         self._total = total
         self._plan = plan
         self._begun = 0
-        # The text that already stands on the line and stays.
-        self._line = ""
+        # The line of the moment: how far the run is, and the text that stays.
+        self._head: Callable[[], str] = str
+        self._text = ""
+        # Characters of the line as it was last written.
+        self._written = 0
+        # Whether the line belongs to no benchmark.
+        self._is_general = False
         self.shown: set[str] = set()
 
     def begin(self, name: str, test: str) -> None:
@@ -58,26 +66,32 @@ class Progress:
         if self._terminal:
             self.shown.add(test)
         count = f"{self._begun:{len(str(self._total))}}/{self._total}"
-        self._start(f"[{', '.join(filter(None, (count, self._plan.left_told() if self._plan else '')))}] {name}: ")
+        plan = self._plan
+        self._start(lambda: f"[{', '.join(filter(None, (count, plan.left_told() if plan else '')))}] ", f"{name}: ")
 
     def begin_again(self, name: str) -> None:
         """A second measurement of a benchmark begins."""
-        self._start(f"[again, it was disturbed] {name}: ")
+        self._start(str, f"[again, it was disturbed] {name}: ")
 
     def not_again(self) -> None:
         """The second measurement is given up, as other load goes on."""
         self._add("other load goes on")
 
     def line(self, text: str) -> None:
-        """Write a line that belongs to no benchmark."""
-        self._start(f"[{text}]")
+        """Write a line that belongs to no benchmark; a screen shows it in the place of the last one."""
+        if self._is_general and self._is_live():
+            self._text = f"[{text}]"
+            self._rewrite()
+        else:
+            self._start(str, f"[{text}]")
+        self._is_general = True
 
     def stage(self, name: str) -> None:
         """The benchmark enters a stage, or a part of one (`training, epoch 2`); or something else is to be known."""
-        if name.partition(",")[0] not in STAGES:
+        if name.partition(",")[0] not in _PASSING:
             self._add(f"{name}, ")
         elif self._is_live():
-            self._write(f"{_ANEW}{self._line}{name}"[: len(_ANEW) + _width()])
+            self._rewrite(name)
 
     def end(self, measurement: Measurement) -> None:
         """The benchmark is over."""
@@ -109,19 +123,30 @@ class Progress:
         epoch, accuracy = measurement.samples[-1], measurement.value("validation_top1")
         return f"{units.seconds(epoch)} an epoch" + ("" if accuracy is None else f", validation top-1 {accuracy:.1%}")
 
-    def _start(self, text: str) -> None:
-        self._line = text
-        self._write(f"\n{text}")
+    def _start(self, head: Callable[[], str], text: str) -> None:
+        self._head, self._text, self._is_general = head, text, False
+        line = f"{head()}{text}"
+        self._written = len(line)
+        self._write(f"\n{line}")
 
     def _add(self, text: str) -> None:
         """Write text that stays on the line, in place of the stage."""
-        anew = f"{_ANEW}{self._line}" if self._is_live() else ""
-        self._line += text
-        self._write(f"{anew}{text}")
+        self._text += text
+        if self._is_live():
+            self._rewrite()
+        else:
+            self._written += len(text)
+            self._write(text)
+
+    def _rewrite(self, stage: str = "") -> None:
+        """Write the line anew, with the stage as far as there is room."""
+        line = f"{self._head()}{self._text}"
+        self._written = len(line)
+        self._write(f"{_ANEW}{line}{stage[: max(0, _width() - len(line))]}")
 
     def _is_live(self) -> bool:
         """Whether the line can be rewritten: on a screen, and if it has not wrapped."""
-        return self._terminal is not None and self._terminal.isatty and len(self._line) < _width()
+        return self._terminal is not None and self._terminal.isatty and self._written < _width()
 
     def _write(self, text: str) -> None:
         if self._terminal:

@@ -18,6 +18,7 @@ from fwbench.record import journal
 from fwbench.record.journal import Journal
 from fwbench.record.measurement import Measurement
 from fwbench.record.reading import read
+from fwbench.record.storage import DUETS
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
 
@@ -86,7 +87,7 @@ def go_on(
     """Let a gate go on with its records of an earlier run, and keep this run's in a new journal.
 
     Args:
-        named: a journal's path; True: the newest of `duets` in the storage; None: the run begins anew.
+        named: a journal's path; True: the newest of a duet in the storage; None: the run begins anew.
         now, asked: as `resume` has them.
 
     Returns:
@@ -99,7 +100,7 @@ def go_on(
     if python := against.get("interpreter"):
         against["installed"] = conditions.interpreter(python)
     now = json.loads(json.dumps({**now, "against": against}))
-    pairs = Journal(storage / "duets", now)
+    pairs = Journal(storage / DUETS.name, now)
 
     def keep(record: Mapping[str, Any]) -> None:
         try:
@@ -107,7 +108,7 @@ def go_on(
         except OSError as error:
             raise UserError(unkept(error)) from None
 
-    path = None if named is None else _path(named, storage / "duets")
+    path = None if named is None else _path(named, storage / DUETS.name)
     try:
         records, differences = _pairs(path, now, asked) if path else ([], [])
         gate.go_on(records, keep)
@@ -240,9 +241,9 @@ def _line(kind: str, path: Path | None, count: str, differences: Sequence[str]) 
     if path is None:
         return f"{OPTION}: there is no {kind} yet, so everything is measured"
     return (
-        f"nothing is taken from {_shown(path)}: {_few(differences)}"
+        f"nothing is taken from {shortest(path)}: {_few(differences)}"
         if differences
-        else f"{count} taken from {_shown(path)}"
+        else f"{count} taken from {shortest(path)}"
     )
 
 
@@ -251,7 +252,7 @@ def _few(phrases: Sequence[str], most: int = 3) -> str:
     return "; ".join(phrases[:most]) + more
 
 
-def _shown(path: Path) -> str:
+def shortest(path: Path) -> str:
     """The shortest path to it from here."""
     resolved, here = path.resolve(), Path.cwd()
     return str(resolved.relative_to(here)) if resolved.is_relative_to(here) else str(path)

@@ -75,6 +75,7 @@ class Run:
         self._ran = False  # whether there is anything that a gate could judge
         self._usage_error: pytest.UsageError | None = None
         self._measures = False  # whether any selected test does
+        self._turning = False  # whether lanes take turns after all measurements
         self._spent: dict[str, float] = {}  # seconds that a pool took for a test's measurement
         self._made: list[later.Made] = []
         self._begun = time.monotonic()
@@ -192,6 +193,7 @@ class Run:
         terminal = self._config.pluginmanager.getplugin("terminalreporter")
         if terminal is None or self._config.get_verbosity() < 0 or hasattr(self._config, "workerinput"):
             return
+        self._turning = not self._is_duet and later.may_follow(self.selection, measured.values())
         self._plan = self._planned(measured)
         capture = self._config.pluginmanager.getplugin("capturemanager")
         uncaptured = capture.global_and_fixture_disabled if capture else nullcontext
@@ -239,6 +241,7 @@ class Run:
             processes=self.selection.processes,
             duet=self._is_duet,
             at_once=len(self._pool) if self._pool else 1,
+            turns=functools.partial(later.left, self._begun, self.selection.minutes) if self._turning else None,
         )
 
     def pytest_report_collectionfinish(self) -> list[str]:
@@ -252,7 +255,8 @@ class Run:
             if self._is_duet
             else f"lanes take turns in what is left of {whole}, {turns} at least"
         )
-        minutes = [f"fwbench: {ends}"] if planned and self.selection.minutes else []
+        limited = self._turning or (self._is_duet and self.selection.minutes)
+        minutes = [f"fwbench: {ends}"] if planned and limited else []
         return [*spread, *resumed, *planned, *minutes]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -287,7 +291,7 @@ class Run:
                 tell = self._progress.stage
                 measurement: Measurement = benchmark.pedantic(self.session.run, args=(workload, smoke, tell))
             else:
-                measurement = self._measured(item, workload, protocol)
+                measurement = self._measured(item, benchmark, workload, protocol)
             timed = self.gate is None or self.gate.timed
             if not benchmark.disabled and not measurement.failure and timed:
                 replaying.replay(measurement, item, benchmark)
@@ -307,7 +311,8 @@ class Run:
         """The protocol of a test."""
         return protocol_of(item, workload, self.selection.protocol)
 
-    def _measured(self, item: pytest.Item, workload: Workload, protocol: Protocol) -> Measurement:
+    def _measured(self, item: pytest.Item, benchmark: Any, workload: Workload, protocol: Protocol) -> Measurement:
+        benchmark.skipped = True  # else pytest-benchmark warns that it was not used, if this is ended
         self._progress.begin(workload.id, item.nodeid)
         try:
             measurement = self.session.measure(workload, protocol, self._progress.stage)
@@ -353,8 +358,9 @@ class Run:
     # The end
 
     def pytest_report_teststatus(self, report: pytest.TestReport, config: pytest.Config) -> tuple[str, str, str] | None:
-        """Print no letter for a test that the progress line has already reported."""
-        if report.when == "call" and report.outcome != "skipped" and report.nodeid in self._progress.shown:
+        """Print no letter for a test that the progress line has reported; summaries (`-r`) ask again for its word."""
+        if report.when == "call" and report.nodeid in self._progress.shown:
+            self._progress.shown.discard(report.nodeid)
             return report.outcome, "", ""
         return None
 
@@ -383,10 +389,11 @@ class Run:
             self.gate.close()
 
     @pytest.hookimpl(wrapper=True, trylast=True)
-    def pytest_terminal_summary(self, terminalreporter: Any) -> Iterator[None]:
+    def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> Iterator[None]:
         """Write the table and the gate's findings, even if pytest-benchmark has just raised for a regression."""
         try:
             return (yield)
         finally:
             gate = self.gate if self._ran else None
-            ending.write(terminalreporter, self._begun_session, gate, self._resumed, self._unwritten)
+            kept = bool(self._measurements or self._duet) and exitstatus == pytest.ExitCode.INTERRUPTED
+            ending.write(terminalreporter, self._begun_session, gate, self._resumed, self._unwritten, kept)

@@ -20,7 +20,7 @@ from fwbench.record import schema
 from fwbench.record.journal import SCHEMA
 from fwbench.record.machine import Machine
 from fwbench.record.measurement import Measurement
-from fwbench.record.storage import BASELINES, PROOFS, SELFTEST, STORAGE, Damaged, Plain, Record
+from fwbench.record.storage import BASELINES, DUETS, PROOFS, SELFTEST, STORAGE, Damaged, Plain, Record
 from fwbench.record.workload import Workload
 from fwbench.text import line
 
@@ -55,16 +55,24 @@ def read(path: Path) -> Record:
         oldest_first = runs(path)
         for run in sorted(oldest_first, key=lambda run: run.suffix == ".json")[::-1]:
             record = read(run)
-            if any(m.duet for m in record.measurements):
+            if record.is_duet:
                 continue
-            newer = [each for each in oldest_first[oldest_first.index(run) + 1 :] if each.suffix == ".jsonl"]
-            unsaved = (f"a newer run was not saved: to read it, name its journal, {newer[-1]}",) if newer else ()
-            return dataclasses.replace(record, notes=(*record.notes, *unsaved))
+            newer = oldest_first[oldest_first.index(run) + 1 :]
+            return dataclasses.replace(record, notes=(*record.notes, *_unsaved(newer)))
         raise _refused(
             f"{path} holds no records: `pytest --benchmark-only --benchmark-autosave` makes one, or name a file"
         )
     # Text and numbers of a large file need not be held together.
     return _journal(path, _text(path)) if path.suffix == ".jsonl" else _saved(path, _object(path, _text(path)))
+
+
+def _unsaved(newer: Sequence[Path]) -> list[str]:
+    """A note on the newest journal among these records, none if there is none; a duet's does not count."""
+    for path in reversed([path for path in newer if path.suffix == ".jsonl"]):
+        with contextlib.suppress(UserError):
+            if not read(path).is_duet:
+                return [f"a newer run was not saved: to read it, name its journal, {path}"]
+    return []
 
 
 def runs(folder: Path) -> list[Path]:
@@ -78,7 +86,7 @@ def runs(folder: Path) -> list[Path]:
         for path in folder.rglob(pattern)
         if path.is_file()
         and path.name != SELFTEST.name
-        and path.relative_to(folder).parent.name not in (PROOFS.name, BASELINES.name)
+        and path.relative_to(folder).parent.name not in (PROOFS.name, BASELINES.name, DUETS.name)
     ]
     return sorted(files, key=lambda path: (_made(path), path.name))
 
@@ -210,6 +218,8 @@ def _journal(path: Path, text: str) -> Record:
     header = _object(path, first)
     if "schema" not in header or "started" not in header:
         raise _refused(f"{path} is no journal of fwbench: its first line has no `schema` and `started`")
+    if "against" in header:
+        raise _refused(f"{path} holds a duet's pairs, which are no run: --fwbench-resume goes on with the duet")
     schema = _schema(path, header["schema"])
     lines, notes = rest.split("\n"), []
     if lines.pop():

@@ -21,6 +21,9 @@ PROOFS = STORAGE / "proofs"
 # Where a repository may keep the records that its gates compare with; none of these counts as the newest run.
 BASELINES = STORAGE / "baselines"
 
+# Where duets keep their pairs; none of these is a run's record.
+DUETS = STORAGE / "duets"
+
 # The most faults of a file that are named one by one.
 _NAMED = 10
 
@@ -85,6 +88,11 @@ class Record:
     plain: Mapping[str, Plain] = field(default_factory=dict)
     damaged: tuple[Damaged, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def is_duet(self) -> bool:
+        """Whether it compares two revisions, and so no lanes."""
+        return any(m.duet for m in self.measurements)
 
     @property
     def told(self) -> list[str]:

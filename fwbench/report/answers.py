@@ -7,12 +7,11 @@ the signed-rank test's (`fwbench.compare.statistics`).
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fwbench.compare.statistics import EQUAL
 from fwbench.machine.disturbances import lengthening
-from fwbench.record.measurement import Measurement
 from fwbench.record.workload import Workload
 from fwbench.report import units
 from fwbench.report.cases import Case, Comparison, comparisons, in_words, short, title
@@ -36,8 +35,8 @@ class Answer:
         reason: what the confidence rests on, and which lanes are left out.
         quickest, leanest, cheapest: the lanes whose synchronised call takes least time (p50), and that take least
             memory and energy, each with the next one's multiple of it; None where fewer than two lanes have the metric.
-        shared: of an undecided one, the lanes that share first place because every other lane is slower; empty where
-            nothing is known to be slower.
+        shared: the lanes that may be the fastest, the two best first; empty if only one may.
+        ahead: the confidence that all lanes but those are slower; empty if there are no others, or only one may.
         weighed: what the ratio and its confidence come from; None where there is no ratio.
         evidence: the word for what shows that the two compute the same; empty where there is no ratio.
     """
@@ -52,6 +51,7 @@ class Answer:
     leanest: tuple[str, float] | None
     cheapest: tuple[str, float] | None
     shared: tuple[str, ...] = ()
+    ahead: str = ""
     weighed: Weighed | None = None
     evidence: str = ""
 
@@ -61,9 +61,12 @@ class Answer:
         return self.comparison.workload
 
     @property
-    def winner(self) -> str:
-        """Who has the highest throughput, for readers: lanes that nothing tells apart together."""
-        return _listed(self.shared or (self.fastest,))
+    def winner(self) -> str | None:
+        """Who has the highest throughput, for readers: each lane that may have it; None where there is no ratio."""
+        if self.ratio is None:
+            return None
+        lanes = self.shared or (self.fastest,)
+        return _listed(map(title, lanes), "and" if self.confidence == "equal" else "or")
 
 
 def answers(cases: Sequence[Case]) -> list[Answer]:
@@ -80,7 +83,8 @@ def answers(cases: Sequence[Case]) -> list[Answer]:
             why = apart(comparison.lanes[fastest], comparison.lanes[second])
             rows.append(Answer(comparison, fastest, second, None, why, "no comparison", None, None, None))
             continue
-        fastest, second, weighed = _first_two(comparison, comparable)
+        fastest, second, rivals = _first_two(comparison, comparable)
+        weighed = rivals[second]
         ratio, confidence, reason = weighed.ratio, weighed.confidence, weighed.reason
         marked = [title(lane) for lane in comparable if any(comparison.lanes[lane].fallbacks)]
         if marked:
@@ -88,15 +92,16 @@ def answers(cases: Sequence[Case]) -> list[Answer]:
         if left_out:
             why = apart(comparison.lanes[left_out[0]], comparison.lanes[fastest])
             reason = f"{reason}; without {', '.join(map(title, left_out))} ({why})"
-        quickest = _least(comparison, comparable, _latency, lengthening, "latency")
-        leanest = _least(comparison, comparable, _memory, turns="memory")
-        cheapest = _least(comparison, comparable, _energy, lengthening)
-        shared = _shared(comparison, comparable, fastest) if confidence in _NOT_APART else ()
-        if len(shared) < len(comparable) and shared:
-            reason = f"{reason}; every other lane is slower"
+        quickest = _least(comparison, comparable, _latency, "latency", timed=True)
+        leanest = _least(comparison, comparable, _memory, "memory", timed=False)
+        cheapest = _least(comparison, comparable, _energy, "", timed=True)
+        shared, ahead = _shared(fastest, second, rivals)
+        if ahead:
+            reason = f"{reason}; every other lane is {'likely ' if ahead == 'likely' else ''}slower"
         best = (quickest, leanest, cheapest)
         shown = word(comparison.lanes[fastest], comparison.lanes[second])
-        rows.append(Answer(comparison, fastest, second, ratio, confidence, reason, *best, shared, weighed, shown))
+        answer = Answer(comparison, fastest, second, ratio, confidence, reason, *best, shared, ahead, weighed, shown)
+        rows.append(answer)
     return rows
 
 
@@ -111,9 +116,9 @@ def headline(given: Sequence[Answer]) -> list[str]:
     return [*lines, *_unanswered(given)]
 
 
-def fastest(given: Sequence[Answer]) -> list[str]:
-    """Those of the headline's sentences that tell which lanes are faster."""
-    return [line for mode, answered in _by_mode(given).items() for line in _fastest(mode, answered)]
+def fastest(given: Sequence[Answer]) -> list[list[str]]:
+    """Of each mode those of the headline's sentences that tell which lanes are faster, the surest first."""
+    return [_fastest(mode, answered) for mode, answered in _by_mode(given).items()]
 
 
 def _by_mode(given: Sequence[Answer]) -> dict[str, list[Answer]]:
@@ -155,36 +160,44 @@ def alike(given: Iterable[Answer]) -> list[list[Answer]]:
     """The answers that one sentence can say together: those with the same confidence and the same lanes."""
     groups: dict[tuple[object, ...], list[Answer]] = {}
     for answer in given:
-        # Where nothing tells two lanes apart, either may be named first.
-        two = (answer.fastest, answer.second)
-        lanes = answer.shared or (tuple(sorted(two)) if answer.confidence == "undecided" else two)
-        groups.setdefault((answer.confidence, bool(answer.shared), lanes), []).append(answer)
+        lanes = answer.shared or (answer.fastest, answer.second)
+        # Where nothing tells lanes apart, each may be named first.
+        named = lanes if answer.confidence in ("clear", "likely") else tuple(sorted(lanes))
+        groups.setdefault((answer.confidence, answer.ahead, named, _is_bounded(answer)), []).append(answer)
     return list(groups.values())
+
+
+def _is_bounded(answer: Answer) -> bool:
+    """Whether an undecided ratio lies between two numbers; True for all others."""
+    if answer.confidence != "undecided" or not answer.weighed:
+        return True
+    return answer.weighed.reach.low > 0 and answer.weighed.reach.high < math.inf
 
 
 def said(given: Sequence[Answer]) -> str:
     """What answers that are alike say about the fastest lane, without a full stop."""
     answer = given[0]
     lanes = [short(lane, answer.comparison.lanes) for lane in answer.shared or (answer.fastest, answer.second)]
-    names = f"{', '.join(lanes[:-1])} and {lanes[-1]}"
+    names = _listed(lanes, "and")
     if answer.ratio is None:
         return f"{names} cannot be compared: {answer.confidence}"
+    ahead = f"{'likely ' if answer.ahead == 'likely' else ''}ahead of all others" if answer.ahead else ""
     if answer.confidence == "equal":
-        return f"{names} are equal within {100 * EQUAL:.0f} %"
+        return f"{names} are equal within {100 * EQUAL:.0f} %{f', and {ahead}' if ahead else ''}"
     times = units.times(end for each in given for end in _reach(each, answer.fastest))
     basis = " or ".join(dict.fromkeys(each.weighed.basis for each in given if each.weighed))
-    if answer.shared:
-        ends = f": {times}" if times else ""
-        return f"{names} are ahead of all others, and nothing is decided between them {basis}{ends}"
     if answer.confidence == "undecided":
-        why = f" ({lanes[0]} is {times} times as fast)" if times else ", as what disturbed them explains any difference"
-        return f"between {names} nothing is decided {basis}{why}"
+        why = ", as what disturbed them can explain the difference"
+        if times:
+            why = f" ({lanes[0]} is {times} times as fast)"
+        open_ = f"nothing is decided {basis}{why if len(lanes) == 2 else ''}"
+        return f"{names} are {ahead}; between them {open_}" if ahead else f"between {names} {open_}"
     likely, rests = {"clear": ("", ""), "likely": ("likely ", f", {basis}")}[answer.confidence]
     return f"{lanes[0]} is {likely}{times} times as fast as {lanes[1]}{rests}"
 
 
 def _reach(answer: Answer, first: str) -> tuple[float, float]:
-    """Between which the ratio lies, as the multiple of the first lane's throughput."""
+    """Between which the ratio of the two best lanes lies, as the multiple of the first lane's throughput."""
     assert answer.weighed
     low, high = answer.weighed.reach.low, answer.weighed.reach.high
     return (low, high) if answer.fastest == first else (1 / high, 1 / low if low else math.inf)
@@ -196,9 +209,8 @@ def _best(question: str, mode: str, answered: Sequence[Answer]) -> str:
     for answer in answered:
         if least := getattr(answer, question):
             counts.setdefault(short(least[0], answer.comparison.lanes), []).append(least[1])
-    of = sum(map(len, counts.values()))
     parts = [
-        f"{lane} in {len(ratios)} of {of}, by up to {units.ratio(max(map(_surely, ratios)))}"
+        f"{lane} in {len(ratios)} of {len(answered)}, by up to {units.ratio(max(map(_surely, ratios)))}"
         for lane, ratios in sorted(counts.items(), key=lambda item: -len(item[1]))
     ]
     what = _QUESTIONS[question]
@@ -210,9 +222,9 @@ def _surely(multiple: float) -> float:
     return multiple.low if isinstance(multiple, units.Within) else multiple
 
 
-def _listed(lanes: Sequence[str]) -> str:
-    *others, last = map(title, lanes)
-    return f"{', '.join(others)} and {last}" if others else last
+def _listed(names: Iterable[str], word: str) -> str:
+    *others, last = names
+    return f"{', '.join(others)} {word} {last}" if others else last
 
 
 def _named(given: Sequence[Answer]) -> str:
@@ -232,16 +244,17 @@ def table(rows: Sequence[Answer]) -> Table:
     return tabulate(
         "answers",
         "Which framework, by how much, with which confidence",
-        "Fastest by throughput, and its multiple of its nearest rival's. Rounds in which lanes took turns (--fwbench-"
-        "minutes) decide where there are some: clear, or equal within 5 %, or undecided. Several runs, seeds or "
+        "Fastest by throughput, and its multiple of its nearest rival's. Each lane that may be the fastest is named; "
+        "the multiple is then that of the first two. Rounds in which lanes took turns (--fwbench-minutes) decide "
+        "where there are some: clear, or equal within 5 %, or undecided. Several runs, seeds or "
         "processes give an interval over pairs of processes: clear when one of at least 95 % excludes equality (6 "
         "pairs can), likely when one of at least 75 % does (3 pairs can). One process each cannot show how far "
         f"processes differ: likely when the difference is beyond the {UNCHANGED_CODE - 1:.0%} by which unchanged code "
         "has differed on a shared machine, else undecided. A multiple from one number to another was disturbed, as by"
         " other load, and lies somewhere between them. Each row stands by itself. Least latency (p50) and memory "
-        "have an interval where lanes took turns. No lane has the least latency or energy where what disturbed another "
-        "one explains "
-        "the difference, or the least memory where one's is only known to be at most so much (<=). A lane can have "
+        "have an interval where lanes took turns. Where they took none, no lane has the least latency or energy if the "
+        f"difference is within {UNCHANGED_CODE - 1:.0%} or explained by what disturbed another lane. No lane has the "
+        "least memory where one's is only known to be at most so much (<=). A lane can have "
         "the higher throughput and the longer call, where it runs calls side by side. Evidence that the two compute "
         f"the same: {WORDS}. A lane without evidence is left out.",
         (
@@ -251,7 +264,7 @@ def table(rows: Sequence[Answer]) -> Table:
             Column(
                 "by", lambda answer: answer.weighed.shown if answer.weighed else answer.confidence, "1", units.ratio
             ),
-            Column("before", lambda answer: None if answer.shared else title(answer.second)),
+            Column("before", lambda answer: title(answer.second) if answer.winner and not answer.shared else None),
             Column("confidence", lambda answer: answer.confidence),
             Column("evidence", lambda answer: answer.evidence or answer.confidence),
             Column("which rests on", lambda answer: answer.reason),
@@ -273,26 +286,30 @@ def table(rows: Sequence[Answer]) -> Table:
     )
 
 
-def _first_two(comparison: Comparison, lanes: Sequence[str]) -> tuple[str, str, Weighed]:
-    """The fastest lane and its nearest rival: a lane that may be as fast comes before those that are slower."""
+def _first_two(comparison: Comparison, lanes: Sequence[str]) -> tuple[str, str, dict[str, Weighed]]:
+    """The fastest lane, its nearest rival (a lane that may be as fast before those that are slower), and all rivals."""
     cases = comparison.lanes
     order = sorted(lanes, key=lambda lane: -(cases[lane].value("throughput") or 0.0))
     weighed = {lane: {other: weigh(cases[lane], cases[other]) for other in order if other != lane} for lane in order}
-    fastest = next((lane for lane in order if all(pair.ratio >= 1 for pair in weighed[lane].values())), order[0])
+    fastest = min(order, key=lambda lane: _losses(weighed[lane]))
     rivals = weighed[fastest]
     # Clear or likely, a slower lane is a slower lane.
     doubts = {lane: max(_SURE.index("likely"), _SURE.index(pair.confidence)) for lane, pair in rivals.items()}
     rival = max(rivals, key=lambda lane: (doubts[lane], -rivals[lane].ratio))
-    return fastest, rival, rivals[rival]
+    return fastest, rival, rivals
 
 
-def _shared(comparison: Comparison, lanes: Sequence[str], fastest: str) -> tuple[str, ...]:
-    """The fastest lane and each that may be as fast; empty where that is every lane, unless all are equal."""
-    cases = comparison.lanes
-    confidences = {lane: weigh(cases[fastest], cases[lane]).confidence for lane in lanes if lane != fastest}
-    beside = tuple(lane for lane in lanes if lane == fastest or confidences[lane] in _NOT_APART)
-    known = len(beside) < len(lanes) or set(confidences.values()) == {"equal"}
-    return beside if known else ()
+def _losses(rivals: Mapping[str, Weighed]) -> tuple[bool, bool]:
+    """Whether any rival is known to be faster than a lane, and whether any seems to be."""
+    ahead = [pair for pair in rivals.values() if pair.ratio < 1]
+    return any(pair.confidence not in _NOT_APART for pair in ahead), bool(ahead)
+
+
+def _shared(fastest: str, second: str, rivals: Mapping[str, Weighed]) -> tuple[tuple[str, ...], str]:
+    """The lanes that may be the fastest, and the confidence that all others are slower; both empty if only one may."""
+    beside = sorted((lane for lane in rivals if rivals[lane].confidence in _NOT_APART), key=lambda lane: lane != second)
+    slower = [pair.confidence for pair in rivals.values() if pair.confidence not in _NOT_APART]
+    return ((fastest, *beside), max(slower, key=_SURE.index, default="")) if beside else ((), "")
 
 
 def _latency(case: Case) -> float | None:
@@ -317,14 +334,15 @@ def _least(
     comparison: Comparison,
     lanes: Sequence[str],
     metric: Callable[[Case], float | None],
-    disturbed: Callable[[Sequence[Measurement]], float] = lambda measurements: 1.0,
-    turns: str = "",
+    turns: str,
+    *,
+    timed: bool,
 ) -> tuple[str, float] | None:
     """The lane with the least, and the next one's multiple of it; None where nobody can say which it is.
 
     Args:
-        disturbed: how many times as much as else measurements may have found.
-        turns: the metric in rounds of turns, which decide where every lane has some.
+        turns: the metric in rounds of turns, which decide where every lane has some; empty: it has none there.
+        timed: whether what disturbs a measurement changes the metric, which differs between processes, too.
     """
     values = {lane: value for lane in lanes if (value := metric(comparison.lanes[lane]))}
     # One that may be lower than it is known to be could stand anywhere in the order.
@@ -337,8 +355,9 @@ def _least(
     if all(None not in rivals for rivals in weighed.values()):
         return next(((lane, least) for lane, rivals in weighed.items() if (least := _nearest(rivals))), None)
     first, *others = sorted(values, key=lambda lane: values[lane])
-    factors = {lane: disturbed(comparison.lanes[lane].measurements) for lane in values}
-    if any(values[lane] / factors[lane] < values[first] for lane in others):
+    factors = {lane: lengthening(cases[lane].measurements) if timed else 1.0 for lane in values}
+    least_apart = values[first] * (UNCHANGED_CODE if timed else 1.0)
+    if any(values[lane] / factors[lane] < least_apart for lane in others):
         return None
     multiple = values[others[0]] / values[first]
     if factors[first] == factors[others[0]] == 1:

@@ -61,8 +61,7 @@ def table(key: str, name: str, cases: Sequence[Case], baseline: str | None) -> T
         "tracing and compiling with cold caches, as the framework tells it; to steady is the time from its start until "
         f"calls are steady, in every lane alike, whatever it does at which call{relative}. Of several processes (n) "
         "every number is the median, speed-up the estimate over pairs of processes, and spread how far the highest "
-        "throughput lies above the lowest. A speed-up from one number to another is of rows that were disturbed, as by "
-        "other load: it lies somewhere between them.",
+        f"throughput lies above the lowest. Where other load or the like disturbed rows, a speed-up {units.OPEN}.",
         columns(cases, baseline),
         cases,
         _missing(cases),

@@ -52,7 +52,8 @@ def _card(given: Sequence[Answer], sizes: int) -> Card:
     title = CATALOG[workload.model].title if workload.model in CATALOG else workload.model
     subject = workload.subject.replace(workload.model, title, 1)
     sentence = f"{in_words(workload.mode).capitalize()} of {subject}{'' if of_all else f' at {batches}'}: {said(given)}"
-    kind = "apart" if answer.ratio is None else "shared" if answer.shared else answer.confidence
+    shared = answer.ahead or answer.confidence == "equal"
+    kind = "apart" if answer.ratio is None else "shared" if shared else answer.confidence
     if kind == "apart":
         return Card(f"{workload.subject}, {batches}{precision}", kind, f"{sentence}{of_all}.", "", "", ())
     best = {"least latency": "quickest", "least memory": "leanest", "least energy": "cheapest"}

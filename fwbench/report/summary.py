@@ -3,10 +3,10 @@
 import statistics
 from collections.abc import Sequence
 
-from fwbench.machine.disturbances import CAUSES, disturbances
+from fwbench.machine.disturbances import CAUSES, LOAD, disturbances
 from fwbench.record.lanes import BASELINE
 from fwbench.record.measurement import ALSO_IMPORTED, WAITING, Measurement, fitting
-from fwbench.report import calls, fits, products, scaling, units
+from fwbench.report import calls, fits, products, ratios, scaling, units
 from fwbench.report.answers import answers, fastest
 from fwbench.report.cases import baseline, cases, grouped, title
 from fwbench.report.evidence import doubts
@@ -18,15 +18,20 @@ from fwbench.text import columns, line
 _OF_STUDIES = {"simple-cnn": fits.training_times}
 
 _NAMED = 6  # benchmarks in a note
-# Notes at the end of a run, and characters of each; the report has the rest.
-_MOST, _LONGEST = 5, 160
+# Sentences and notes at the end of a run, and characters of a note; the report has the rest.
+_SENTENCES, _MOST, _LONGEST = 10, 5, 200
 
 _LEFT = 4  # columns of text; numbers after them are set flush right
 
 
 def sentences(measurements: Sequence[Measurement]) -> list[str]:
-    """Which lanes are faster, and an empty line after it; nothing where no two lanes have measured the same."""
-    lines = fastest(answers(cases(m for m in measurements if m.workload.mode != "fit")))
+    """Which lanes are faster, the surest of each mode, and an empty line; nothing if no two measured the same."""
+    modes = fastest(answers(cases(m for m in measurements if m.workload.mode != "fit")))
+    ranked = sorted((rank, mode) for mode, lines in enumerate(modes) for rank in range(len(lines)))
+    kept = ranked if len(ranked) <= _SENTENCES else ranked[: _SENTENCES - 1]
+    lines = [modes[mode][rank] for mode, rank in sorted((mode, rank) for rank, mode in kept)]
+    if left_out := len(ranked) - len(kept):
+        lines.append(f"{left_out} more answers are in the report.")
     return [*lines, ""] if lines else []
 
 
@@ -73,14 +78,11 @@ def _lines(table: Table) -> list[str]:
 
 
 def notes(measurements: Sequence[Measurement]) -> list[str]:
-    """The first of all notes, each on one line, and a last line where the report has more."""
-    every = [line(note) for note in every_note(measurements)]
+    """The first of all notes, each on one line; the last says how many more the report has."""
+    every = every_note(measurements)
     shown = [line(note, _LONGEST) for note in every[:_MOST]]
-    left_out = len(every) - len(shown)
-    if left_out:
-        shown.append(f"{left_out} more note{'s' * (left_out > 1)} in the report: fwbench report")
-    elif shown != every:
-        shown.append("the whole of these notes is in the report: fwbench report")
+    if left_out := len(every) - len(shown):
+        shown[-1] += f" (and {left_out} more note{'s' * (left_out > 1)} in the report)"
     return shown
 
 
@@ -88,9 +90,12 @@ def every_note(measurements: Sequence[Measurement]) -> list[str]:
     """What a reader of the table must know: what to mind, why cells are empty, what the harness cost."""
     measured = [m for m in measurements if not m.failure]
     lines = [*doubts(cases(measured)), *cautions(measured)]
-    lane = baseline(cases(m for m in measured if m.workload.mode != "fit"))
+    of_calls = cases(m for m in measured if m.workload.mode != "fit")
+    lane = baseline(of_calls)
     if lane not in (None, BASELINE.name):
         lines.append(f"speed-up is relative to {title(lane)}")
+    if any(ratio.weighed and ratio.weighed.bracket for ratio in ratios.ratios(of_calls, lane)):
+        lines.append(f"a speed-up {units.OPEN}: other load or the like disturbed its rows")
     energies = [m.metrics["energy_per_sample"] for m in measured if "energy_per_sample" in m.metrics]
     reason = next((energy.reason for energy in energies if energy.reason), None)
     if reason:
@@ -178,9 +183,10 @@ def _disturbed(measured: Sequence[Measurement]) -> list[str]:
     lines = []
     for cause in (cause for cause in CAUSES if cause in by_cause):
         worst, most = max(by_cause[cause], key=lambda pair: pair[1].degree)
+        helps = ", or set OMP_WAIT_POLICY=PASSIVE or --fwbench-threads=1" if cause == LOAD else ""
         lines.append(
             f"{cause.happened} while {len(by_cause[cause])} of {len(measured)} were measured (most: {most.detail}, "
-            f"{worst}); those numbers are not the machine's. {cause.next_step}, and measure again."
+            f"{worst}). {cause.next_step}{helps}, and measure again."
         )
     return lines
 

@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 # From here on three digits make the next unit's 1.00: 999.9 us would be shown as 1000 us.
 _ROUNDS_UP = 0.9995
 
+# How to read a ratio that was disturbed, after what it is of.
+OPEN = "of 1.20x to 3.40x may be any of them, one after <= or >= lies below or above it, and unknown is anywhere"
+
 
 class AtMost(float):
     """A number that the true one may be below: it is shown so, and ranked with no other."""
@@ -108,9 +111,9 @@ def span(ratios: Iterable[float]) -> str:
     """From the least ratio to the greatest: 1.23x to 4.56x; >= 1.23x where nobody knows how large the greatest is."""
     least, *_, most = sorted(ratios) * 2
     if math.isinf(most):
-        return f">= {ratio(least)}" if least else "unknown"
+        return f">= {_bound(least, math.floor)}x" if least else "unknown"
     if not least:
-        return f"<= {ratio(most)}"
+        return f"<= {_bound(most, math.ceil)}x"
     low, high = ratio(least), ratio(most)
     return low if low == high else f"{low} to {high}"
 
@@ -120,8 +123,13 @@ def times(ends: Iterable[float]) -> str:
     least, *_, most = sorted(ends)
     low, high = f"{least:.2f}", f"{most:.2f}"
     if math.isinf(most):
-        return f"at least {low}" if least else ""
-    return f"at most {high}" if not least else low if low == high else f"{low} to {high}"
+        return f"at least {_bound(least, math.floor)}" if least else ""
+    return f"at most {_bound(most, math.ceil)}" if not least else low if low == high else f"{low} to {high}"
+
+
+def _bound(value: float, towards: Callable[[float], int]) -> str:
+    """The only end that is known, without decimals from 10 on, which it does not deserve."""
+    return f"{value:.2f}" if value < 10 else str(towards(value))
 
 
 def _three(value: float) -> str:

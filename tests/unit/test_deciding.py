@@ -5,6 +5,7 @@ import json
 import math
 import random
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,6 +20,7 @@ from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Failure, Metric
 from fwbench.record.reading import read
 from fwbench.record.workload import Workload
+from fwbench.suite.profiles import PROFILES
 from fwbench.worker.client.starting import PACKAGE
 from fwbench.worker.turns.lanes import Lanes, Round
 from fwbench.worker.turns.sides import Side
@@ -310,6 +312,27 @@ def test_profiles_set_the_minutes(suite, options, turns):
 def test_turns_have_a_third_of_the_minutes_however_long_measuring_took(measured, turns, monkeypatch):
     monkeypatch.setattr(later.time, "monotonic", lambda: 1000.0 + measured)
     assert later.turns(1000.0, 6.0) == pytest.approx([1000.0 + seconds for seconds in turns])
+    assert later.left(1000.0, 6.0, 0.0) == pytest.approx(turns[1] - measured)
+
+
+@pytest.mark.parametrize(
+    ("workloads", "change", "follow"),
+    [
+        ([("torch", "mlp"), ("jax", "mlp")], {}, True),
+        ([("torch", "mlp"), ("jax", "cnn")], {}, False),
+        ([("torch", "mlp", "fit"), ("jax", "mlp", "fit")], {}, False),
+        ([("torch", "mlp"), ("torch", "mlp")], {}, False),
+        ([("torch", "mlp"), ("jax", "mlp")], {"minutes": 0.0}, False),
+        (
+            [("torch", "mlp"), ("jax", "mlp")],
+            {"protocol": dataclasses.replace(PROFILES["quick"], programs=True)},
+            False,
+        ),
+    ],
+)
+def test_turns_are_announced_where_there_can_be_some(workloads, change, follow):
+    asked = SimpleNamespace(**{"minutes": 6.0, "protocol": PROFILES["quick"], **change})
+    assert later.may_follow(asked, [Workload(*workload) for workload in workloads]) is follow
 
 
 def test_what_was_played_is_kept_when_the_run_is_ended_within_a_batch_of_rounds(suite, monkeypatch):

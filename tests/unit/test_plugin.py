@@ -251,6 +251,8 @@ def test_an_unavailable_framework_skips_with_the_reason(suite):
     result = run(suite, "--benchmark-only", "-rs", *FAST)
     result.assert_outcomes(skipped=3)
     result.stdout.fnmatch_lines(["SKIPPED*noop names no network in JAX*"])
+    # The line of progress says so, and no letter is glued to it.
+    result.stdout.re_match_lines([r"\[1/3, .*: unavailable: noop names no network in JAX$"])
 
 
 @pytest.mark.parametrize(

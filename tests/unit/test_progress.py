@@ -5,7 +5,12 @@ import re
 
 import pytest
 
+from fwbench.compare.criteria import CRITERIA
+from fwbench.compare.duet import Pair, compare
+from fwbench.plugin.plan import Estimate, Plan
 from fwbench.plugin.progress import Progress
+from fwbench.record.measurement import WAITING
+from fwbench.record.workload import Workload
 from tests.unit.recorded import measured
 
 
@@ -63,3 +68,43 @@ def test_without_a_terminal_nothing_is_shown():
     progress.begin("torch-mlp", "a test")
     progress.end(measured())
     assert progress.shown == set()
+
+
+def test_the_time_left_is_that_of_the_moment_on_a_screen_alone(terminal):
+    """Waiting, too, takes of the minutes in which lanes take turns."""
+    now = [0.0]
+    plan = Plan({"a": Estimate("torch", 60.0, 0.0, False)}, turns=lambda measuring: 360.0 - now[0])
+    progress = Progress(terminal, total=1, plan=plan)
+    progress.begin("torch-mlp", "a")
+    now[0] = 120.0
+    progress.stage(WAITING)
+    left = 4 if terminal.isatty else 6
+    assert terminal.shown[-1] == f"[1/1, up to {left} min left] torch-mlp: " + (WAITING if terminal.isatty else "")
+    now[0] = 240.0
+    progress.end(measured(throughput=4.0))
+    left = 2 if terminal.isatty else 6
+    assert terminal.shown[-1] == f"[1/1, up to {left} min left] torch-mlp: 4.00 samples/s"
+
+
+def test_rounds_of_turns_are_one_line_on_a_screen_and_a_line_each_in_a_log(terminal):
+    progress = Progress(terminal, total=1)
+    progress.begin("torch-mlp", "a")
+    progress.end(measured(throughput=4.0))
+    for number in (1, 2, 3):
+        progress.line(f"round {number}")
+    last = ["[round 3]"] if terminal.isatty else ["[round 1]", "[round 2]", "[round 3]"]
+    assert terminal.shown == ["", "[1/1] torch-mlp: 4.00 samples/s", *last]
+
+
+def test_a_duets_stages_pass(terminal):
+    """However many pairs it plays."""
+
+    def play(workloads, arrived):
+        sides = {"base": {"latency": 0.1}, "head": {"latency": 0.1}}
+        for workload in workloads:
+            arrived(workload, Pair({"latency": 0.0}, {}, sides, {}, 0.0, 1.0))
+
+    progress = Progress(terminal, total=1)
+    progress.begin("torch-mlp", "a")
+    compare({Workload("torch", "mlp"): {"latency": CRITERIA["latency"].duet}}, play, progress.stage)
+    assert terminal.shown[-1] == "[1/1] torch-mlp: " + ("screening, pair 3 of 1" if terminal.isatty else "")

@@ -10,6 +10,7 @@ from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Failure, Measurement, Metric, unavailable
 from fwbench.record.workload import Workload
 from fwbench.report import summary, units
+from tests.unit import recorded
 from tests.unit.recorded import proof
 
 
@@ -85,14 +86,28 @@ def test_a_failed_workload_keeps_its_row_and_its_kind():
 
 def test_a_run_ends_with_five_notes_of_one_line_each_and_the_report_has_the_rest():
     retried = [dataclasses.replace(measured("torch"), after_crash=f"crash {n}\nof many") for n in range(8)]
-    *notes, last = summary.notes(retried)
-    assert notes == [f"torch-mlp-inference-b8: crash {n} of many" for n in range(5)]
-    assert last == "3 more notes in the report: fwbench report"
-    assert summary.notes(retried[:6])[-1] == "1 more note in the report: fwbench report"
-    assert len(summary.notes(retried[:5])) == 5
-    (note, last) = summary.notes([dataclasses.replace(measured("torch"), after_crash="x" * 200)])
-    assert (len(note), note[-3:]) == (160, "...")
-    assert last == "the whole of these notes is in the report: fwbench report"
+    notes = [f"torch-mlp-inference-b8: crash {n} of many" for n in range(5)]
+    assert summary.notes(retried) == [*notes[:-1], f"{notes[-1]} (and 3 more notes in the report)"]
+    assert summary.notes(retried[:6])[-1].endswith(" (and 1 more note in the report)")
+    assert summary.notes(retried[:5]) == notes
+    (note,) = summary.notes([dataclasses.replace(measured("torch"), after_crash="x" * 300)])
+    assert (len(note), note[-3:]) == (200, "...")
+
+
+def test_a_run_ends_with_ten_sentences_the_surest_of_each_mode():
+    """Each model has another fastest lane, and so a sentence of its own."""
+    given = [
+        (mode, f"model{n}", lane, speed)
+        for mode, count in (("inference", 9), ("train_step", 3))
+        for n in range(count)
+        for lane, speed in (("torch", 100.0), (f"lane{n}", 200.0 + n))
+    ]
+    every = [recorded.measured(lane, model, mode, throughput=speed) for mode, model, lane, speed in given]
+    *shown, last, empty = summary.sentences(every)
+    assert [sentence.partition(":")[0] for sentence in shown] == ["Inference"] * 6 + ["Training steps"] * 3
+    assert (last, empty) == ("3 more answers are in the report.", "")
+    *shown, last, empty = summary.sentences([m for m in every if m.workload.model not in ("model7", "model8")])
+    assert (len(shown), last[:15]) == (9, "Training steps:")
 
 
 def test_notes_say_why_a_column_is_empty():

@@ -102,19 +102,23 @@ def test_a_resumed_run_ends_with_the_json_of_a_whole_one(suite, measuring):
     run(suite, ONLY, "--benchmark-json=whole.json")
     measuring.asked.clear()
     measuring.ending = 3
-    assert run(suite, ONLY, "--benchmark-storage=other").ret == pytest.ExitCode.INTERRUPTED
+    ended = run(suite, ONLY, "--benchmark-storage=other")
+    assert ended.ret == pytest.ExitCode.INTERRUPTED
+    ended.stdout.fnmatch_lines(["the run was ended: the same command with --fwbench-resume goes on from here"])
+    ended.stdout.no_fnmatch_line("*fixture was not used*")
     measuring.ending = None
     result = run(suite, ONLY, "--benchmark-storage=other", "--fwbench-resume", "--benchmark-json=resumed.json")
     result.assert_outcomes(passed=3)
     assert measuring.asked == [1, 2, 3, 3]
     assert stored(suite, "resumed.json") == stored(suite, "whole.json")
+    result.stdout.no_fnmatch_line("*the run was ended*")
     result.stdout.fnmatch_lines(
         [
             "fwbench: 2 of 3 benchmarks taken from other/journal/*.jsonl; measured: 1 (not measured then)",
             "fwbench: 1 benchmark, *",
             "[[]1/3, * left] noop-noop-inference-b1: taken from the journal, *",
             "[[]3/3, * left] noop-noop-inference-b3: *samples/s",
-            "journal: *",
+            "journal: other/journal/*.jsonl; all of it: fwbench report other/journal/*.jsonl",
             "resumed: 2 of 3 benchmarks taken from other/journal/*.jsonl; *",
         ]
     )

@@ -157,6 +157,19 @@ def test_least_memory_and_energy():
     assert (answer.leanest, answer.cheapest) == (("jax", 1.3), ("torch", 1.5))
 
 
+@pytest.mark.parametrize(("ratio", "known"), [(1.27, False), (1.29, True)])
+def test_least_latency_and_energy_of_one_process_each_are_beyond_what_unchanged_code_differs_by(ratio, known):
+    values = ("latency_p50", "energy_per_sample", "host_peak_memory")
+    both = [
+        measured(lane, metrics={name: metric(value) for name in values})
+        for lane, value in (("torch", 1.0), ("jax", ratio))
+    ]
+    (answer,) = answers(cases(both))
+    assert (answer.quickest is not None, answer.cheapest is not None) == (known, known)
+    # Memory is no time, which other processes change.
+    assert answer.leanest == ("torch", ratio)
+
+
 def lanes(batch_size=1, model="mlp", mode="inference", **throughputs):
     given = {"batch_size": batch_size, "model": model, "mode": mode}
     (answer,) = answers(
@@ -204,15 +217,60 @@ def test_each_question_has_its_own_sentence():
 
 def test_two_lanes_that_both_beat_a_third_share_first_place():
     answer = lanes(torch=100.0, torch_compile=198.0, jax=200.0)
-    assert (answer.confidence, answer.shared) == ("undecided", ("torch-compile", "jax"))
-    assert answer.reason == "one process each; within 28%; every other lane is slower"
+    assert (answer.confidence, answer.shared, answer.ahead) == ("undecided", ("jax", "torch-compile"), "likely")
+    assert answer.winner == "JAX (jit) or PyTorch (torch.compile)"
+    assert answer.reason == "one process each; within 28%; every other lane is likely slower"
     assert headline([answer])[0] == (
-        "Inference: PyTorch (torch.compile) and JAX are ahead of all others, and nothing is decided between them by "
-        "one process each: 0.79 "
-        "to 1.29, in 1 of 1 workloads (mlp b1)."
+        "Inference: JAX and PyTorch (torch.compile) are likely ahead of all others; between them nothing is decided by "
+        "one process each (JAX is 0.79 to 1.29 times as fast), in 1 of 1 workloads (mlp b1)."
     )
-    # One that nothing tells from the fastest shares it, too; and where that are all, nothing is shared.
-    assert lanes(torch=190.0, torch_compile=198.0, jax=200.0).shared == ()
+
+
+def test_of_lanes_that_nothing_tells_apart_none_is_named_the_fastest():
+    answer = lanes(torch=190.0, torch_compile=198.0, jax=200.0)
+    assert (answer.winner, answer.ahead) == ("JAX (jit), PyTorch (torch.compile) or PyTorch (eager)", "")
+    # No multiple is told, as it would be that of two of them.
+    assert headline([answer])[0] == (
+        "Inference: between JAX, PyTorch (torch.compile) and PyTorch (eager) nothing is decided by one process each, "
+        "in 1 of 1 workloads (mlp b1)."
+    )
+    assert lanes(torch=100.0, jax=200.0).winner == "JAX (jit)"
+
+
+def test_what_nobody_can_bound_takes_no_bounds_from_others():
+    """A ratio that a lane's load leaves open has a sentence of its own."""
+    busy = {"metrics": {"other_load": metric(1.0)}}
+    open_ = answers(cases([measured("torch", "cnn", **busy), measured("jax", "cnn", throughput=110.0, **busy)]))
+    assert headline([lanes(torch=100.0, jax=110.0), *open_]) == [
+        "Inference: between JAX and PyTorch nothing is decided by one process each (JAX is 0.86 to 1.41 times as "
+        "fast), in 1 of 2 workloads (mlp b1).",
+        "Inference: between JAX and PyTorch nothing is decided by one process each, as what disturbed them can explain "
+        "the difference, in 1 of 2 workloads (cnn b1).",
+    ]
+
+
+def test_lanes_that_may_not_be_compared_have_no_fastest():
+    answer = answers(cases([beside("torch", 100.0), beside("jax", 300.0, "missing")]))[0]
+    assert answer.winner is None
+    row = dict(zip((column.name for column in table([answer]).columns), table([answer]).rows[0].values, strict=True))
+    assert (row["fastest"], row["by"], row["before"]) == (None, "unchecked", None)
+
+
+def test_a_lane_that_another_beats_is_not_the_fastest_whatever_its_own_process_found():
+    """JAX is the fastest by its own process alone; TensorFlow beats it in turns, and nothing else is decided."""
+    jitters = (1.0, 1.002, 0.998, 1.001, 0.999, 1.0)
+
+    def turns(call):
+        return tuple({"begun": float(n), "call": [call * jitter] * 4} for n, jitter in enumerate(jitters))
+
+    given = [
+        measured("jax", throughput=110.0, turns=turns(0.2)),
+        measured("torch", throughput=105.0),
+        measured("tensorflow", throughput=100.0, turns=turns(0.1)),
+    ]
+    (answer,) = answers(cases(given))
+    assert answer.fastest != "jax"
+    assert answer.winner == "PyTorch (eager), JAX (jit) or TensorFlow (tf.function)"
 
 
 def beside(lane, throughput, state="", weights="abc", **stamp):
@@ -433,9 +491,12 @@ def test_rounds_of_turns_decide_whatever_processes_of_their_own_found():
 
 def test_lanes_can_be_equal():
     (answer,) = in_turns(jax=1.005)
-    assert (answer.confidence, answer.shared) == ("equal", ("torch", "jax"))
+    assert (answer.confidence, answer.shared) == ("equal", ("jax", "torch"))
     assert "equal within 5%" in answer.reason
-    assert headline([answer]) == ["Inference: PyTorch and JAX are equal within 5 %, in 1 of 1 workloads (mlp b1)."]
+    assert answer.winner == "JAX (jit) and PyTorch (eager)"
+    assert headline([answer]) == ["Inference: JAX and PyTorch are equal within 5 %, in 1 of 1 workloads (mlp b1)."]
+    (answer,) = in_turns(jax=1.005, torch_compile=0.5)
+    assert " JAX and PyTorch (eager) are equal within 5 %, and ahead of all others, " in headline([answer])[0]
 
 
 def test_no_lane_is_the_fastest_while_a_third_may_be():
@@ -461,7 +522,8 @@ def test_of_lanes_that_are_equal_and_one_that_is_undecided_nothing_is_called_equ
     turns = tuple({"begun": float(n), "call": [0.1 * jitter] * 4} for n, jitter in enumerate(jitters))
     three = [measured("torch", turns=turns), measured("jax", turns=turns), measured("tensorflow", throughput=99.0)]
     (answer,) = answers(cases(three))
-    assert (answer.confidence, answer.shared) == ("undecided", ())
+    named = ("torch", "tensorflow", "jax")
+    assert (answer.confidence, answer.shared, answer.ahead) == ("undecided", named, "")
     (answer,) = answers(cases([*three, measured("torch-compile", throughput=10.0)]))
-    assert (answer.confidence, answer.shared) == ("undecided", ("torch", "jax", "tensorflow"))
-    assert headline([answer])[0].startswith("Inference: PyTorch (eager), JAX and TensorFlow are ahead of all others")
+    assert (answer.confidence, answer.shared, answer.ahead) == ("undecided", named, "likely")
+    assert " PyTorch (eager), TensorFlow and JAX are likely ahead of all others; " in headline([answer])[0]

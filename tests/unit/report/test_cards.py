@@ -44,9 +44,8 @@ def in_turns(batch_size, ratio, scatter=0.002, rounds=6, model="vit_b_16"):
         (
             {"torch": 100.0, "torch_compile": 195.0, "jax": 200.0},
             "shared",
-            "PyTorch (torch.compile) and JAX are ahead of all others, and nothing is decided between them by one "
-            "process each: 0.80 to "
-            "1.31",
+            "JAX and PyTorch (torch.compile) are likely ahead of all others; between them nothing is decided by one "
+            "process each (JAX is 0.80 to 1.31 times as fast)",
         ),
     ],
 )
@@ -61,7 +60,7 @@ def test_a_card_says_in_a_sentence_who_wins_by_how_much_and_how_sure(speeds, kin
     ("ratio", "scatter", "kind", "said"),
     [
         (1.9, 0.002, "clear", "JAX is 1.85 to 1.95 times as fast as PyTorch"),
-        (1.0, 0.002, "shared", "PyTorch and JAX are equal within 5 %"),
+        (1.0, 0.002, "shared", "JAX and PyTorch are equal within 5 %"),
         (
             1.0,
             0.08,
@@ -122,8 +121,8 @@ def test_what_disturbed_an_answer_stands_on_its_card():
     busy = {"metrics": {"other_load": metric(1.0)}}
     _, found = card(measured("torch", **busy), measured("jax", throughput=110.0, **busy))
     assert found.sentence.endswith(
-        ": between JAX and PyTorch nothing is decided by one process each, as what disturbed them explains any "
-        "difference."
+        ": between JAX and PyTorch nothing is decided by one process each, as what disturbed them can explain "
+        "the difference."
     )
 
 

@@ -61,7 +61,7 @@ def test_a_folder_that_cannot_be_written(tmp_path, capsys):
 def reported_by_default(tmp_path, monkeypatch, **files):
     """The throughputs in the report of a storage folder that holds these runs."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / ".benchmarks").mkdir()
+    (tmp_path / ".benchmarks").mkdir(exist_ok=True)
     for name, run in files.items():
         write(tmp_path / ".benchmarks" / f"{name}.{'jsonl' if isinstance(run, list) else 'json'}", run)
     assert main(["report", "--format", "csv,markdown"]) == 0
@@ -90,6 +90,36 @@ def test_a_duet_is_never_the_default_saved_or_not(tmp_path, monkeypatch):
 def test_a_folder_of_duets_alone_holds_no_run(tmp_path, capsys):
     write(tmp_path / "a.jsonl", journal(measured(duet={"base": "HEAD~1", "head": "HEAD"})))
     assert "holds no records" in refused(capsys, tmp_path)
+
+
+def test_a_newer_duet_is_no_run_that_was_not_saved(tmp_path, monkeypatch):
+    """Neither its journal nor the pairs that it keeps beside the journals."""
+    duet = journal(measured(duet={"base": "HEAD~1", "head": "HEAD"}), started="2026-11-24T10:00:00+00:00")
+    pairs = journal(started="2026-11-25T10:00:00+00:00", against={"revision": "HEAD"})
+    (tmp_path / ".benchmarks" / "duets").mkdir(parents=True)
+    write(tmp_path / ".benchmarks" / "duets" / "p.jsonl", pairs)
+    assert reported_by_default(tmp_path, monkeypatch, a=saved(measured(throughput=1.0)), b=duet) == "1.0"
+    assert "was not saved" not in (tmp_path / "report" / "tables.md").read_text()
+
+
+def test_a_duets_pairs_alone_are_no_run(tmp_path, monkeypatch):
+    (tmp_path / ".benchmarks" / "duets").mkdir(parents=True)
+    write(tmp_path / ".benchmarks" / "duets" / "p.jsonl", journal(started="2026-11-25T10:00:00+00:00", against={}))
+    runs = {"c": journal(measured(throughput=1.0))}
+    assert reported_by_default(tmp_path, monkeypatch, **runs) == "1.0"
+
+
+@pytest.mark.parametrize(
+    ("record", "sentence"),
+    [
+        (saved(measured(duet={"base": "HEAD~1", "head": "HEAD"})), "compares two revisions and no lanes"),
+        (journal(measured(duet={"base": "HEAD~1", "head": "HEAD"})), "--fwbench-summary=FILE"),
+        (journal(against={"revision": "HEAD"}), "holds a duet's pairs, which are no run: --fwbench-resume goes on"),
+    ],
+)
+def test_a_duet_that_is_named_is_refused_in_a_sentence(tmp_path, capsys, record, sentence):
+    path = write(tmp_path / ("a.json" if isinstance(record, dict) else "a.jsonl"), record)
+    assert sentence in refused(capsys, path, "--out", tmp_path / "out")
 
 
 def test_whoever_stops_reading_the_output_sees_no_error():

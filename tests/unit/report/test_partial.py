@@ -164,7 +164,8 @@ def test_a_gpu_shows_its_own_memory(report):
 
 def test_a_peak_that_is_at_most_so_much_is_shown_so_and_ranked_with_no_other(report):
     def gpu(lane, peak, at_most=False):
-        peaks = {"device_peak_memory": Metric(peak, "a test", at_most=at_most), "latency_p50": metric(1.0)}
+        latency = metric(1.0 if lane == "torch" else 2.0)
+        peaks = {"device_peak_memory": Metric(peak, "a test", at_most=at_most), "latency_p50": latency}
         return measured(lane, device="gpu", metrics=peaks)
 
     out = report(saved(gpu("torch", 3 * 2**30), gpu("jax", 2**31, at_most=True)))

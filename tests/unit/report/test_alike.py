@@ -1,0 +1,119 @@
+"""Terminal, page, Markdown and answers.csv of one run name the same lanes; every remedy that a text names exists."""
+
+import ast
+import csv
+import html
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import fwbench
+from fwbench.report import summary
+from fwbench.suite.selection import SETTINGS
+from tests.unit.recorded import measured, metric, proof, saved
+
+
+def turns(call):
+    """Six rounds of so many seconds a call."""
+    return tuple({"begun": float(n), "call": [call * (1 + 0.001 * (-1) ** n)] * 4} for n in range(6))
+
+
+def lanes(model, load=0.0, state="", **speeds):
+    """A measurement of each lane, of which JAX's was disturbed and has a proof in this state."""
+    return [
+        measured(
+            lane.replace("_", "-"),
+            model,
+            throughput=speed,
+            metrics={"other_load": metric(load if lane == "jax" else 0.0)},
+            parity={"weights": "abc", "proof": proof(lane.replace("_", "-"), state if lane == "jax" else "")},
+        )
+        for lane, speed in speeds.items()
+    ]
+
+
+RUN = [
+    *lanes("sure", torch=100.0, jax=200.0),
+    *lanes("open", torch=100.0, jax=110.0),
+    *lanes("other", torch=100.0, jax=300.0, state="failed"),
+    *lanes("busy", torch=100.0, torch_compile=150.0, jax=50.0, load=0.6),
+    *(measured(lane, "same", turns=turns(0.1)) for lane in ("torch", "jax")),
+    *(measured(lane, "apart", turns=turns(call)) for lane, call in (("torch", 0.2), ("jax", 0.1))),
+]
+# The lanes that may be the fastest, and the confidence.
+NAMED = {
+    "sure": ({"JAX"}, "likely"),
+    "open": ({"JAX", "PyTorch"}, "undecided"),
+    "busy": ({"PyTorch (torch.compile)", "JAX"}, "undecided"),
+    "same": ({"JAX", "PyTorch"}, "equal"),
+    "apart": ({"JAX"}, "clear"),
+}
+
+
+def named(words):
+    return {name.removesuffix(" (eager)").removesuffix(" (jit)") for name in re.split(", | and | or ", words)}
+
+
+def claimed(sentence):
+    """The lanes that a sentence puts first, and how surely."""
+    words = sentence.partition(": ")[2]
+    if "nothing is decided" in words:
+        first = re.match(r"between (.+?) nothing|(.+?) are (?:likely )?ahead", words)
+        return named(first[1] or first[2]), "undecided"
+    first = re.match(r"(.+?) (is likely|are equal|is) ", words)
+    return named(first[1]), {"is likely": "likely", "are equal": "equal", "is": "clear"}[first[2]]
+
+
+def by_workload(sentences):
+    """What sentences about throughput claim, by the models that stand behind them."""
+    claims = {}
+    for sentence in sentences:
+        if found := re.search(r", in \d+ of \d+ workloads \((.*)\)\.$", sentence):
+            claims |= {part.partition(" ")[0]: claimed(sentence) for part in found[1].split(", ")}
+    return claims
+
+
+@pytest.fixture
+def out(report):
+    return report(saved(*RUN), formats="html,markdown,csv")
+
+
+def test_terminal_page_markdown_and_csv_name_the_same_lanes(out):
+    assert by_workload(summary.sentences(RUN)) == NAMED
+    assert by_workload((out / "tables.md").read_text().replace("\\", "").splitlines()) == NAMED
+    page = html.unescape((out / "report.html").read_text())
+    assert by_workload(re.findall(r'<p class="lead">(.*?)</p>', page)) == NAMED
+    verdicts = re.findall(r'<p class="verdict">(.*?)</p>', page)
+    of_cards = {re.search(r"of (\w+)", text)[1]: text for text in verdicts}
+    assert "JAX and PyTorch cannot be compared: different" in of_cards.pop("other")
+    assert {model: claimed(text) for model, text in of_cards.items()} == NAMED
+    rows = list(csv.DictReader((out / "tables" / "answers.csv").read_text().splitlines()))
+    fastest = {row["model"]: (row["fastest"], row["confidence"]) for row in rows}
+    assert fastest.pop("other") == ("", "different")
+    assert {model: (named(words), confidence) for model, (words, confidence) in fastest.items()} == NAMED
+
+
+def texts():
+    """All text in the package but that of docstrings, by file."""
+    for path in Path(fwbench.__file__).parent.rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        said = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+        yield path.name, "\n".join(said)
+
+
+def test_every_remedy_that_a_text_names_exists(pytestconfig):
+    """Options of pytest and their fields, and fwbench's own commands."""
+    seen = {"options": 0, "settings": 0, "commands": 0}
+    for file, text in texts():
+        for name in re.findall(r"--((?:fwbench|benchmark)-[a-z-]*[a-z])", text):
+            assert name.replace("-", "_") in vars(pytestconfig.option), (file, name)
+            seen["options"] += 1
+        for name in re.findall(r"--fwbench-set[= ]([a-z_]+)=", text):
+            assert name in SETTINGS, (file, name)
+            seen["settings"] += 1
+        for name in re.findall(r"`fwbench ([a-z]+)", text):
+            assert find_spec(f"fwbench.commands.{name}"), (file, name)
+            seen["commands"] += 1
+    assert min(seen.values()) > 2
