@@ -341,3 +341,31 @@ def test_a_models_axes_are_columns_and_rows_of_their_own():
         ("-", "torch"),
     ]
     assert speed_ups == ["1.00x", "2.00x", "1.00x", "5.00x", "1.00x"]
+
+
+@pytest.mark.parametrize(
+    ("ends", "shown", "said"),
+    [
+        ((0.0, 53.63), "<= 54x", "at most 54"),
+        ((53.63, float("inf")), ">= 53x", "at least 53"),
+        ((1.044, float("inf")), ">= 1.04x", "at least 1.04"),
+        ((0.0, float("inf")), "unknown", ""),
+        ((12.345, 53.63), "12.35x to 53.63x", "12.35 to 53.63"),
+    ],
+)
+def test_the_only_end_that_is_known_has_no_more_digits_than_it_deserves(ends, shown, said):
+    assert (units.span(ends), units.times(ends)) == (shown, said)
+
+
+def test_a_note_explains_disturbed_speed_ups_and_what_helps_where_there_are_some():
+    def run(load):
+        return [measured("torch"), measured("jax", 300.0, other_load=Metric(load, "test"))]
+
+    load, speed_up = summary.every_note(run(1.0))
+    assert load.endswith(
+        "Stop the other load, or set OMP_WAIT_POLICY=PASSIVE or --fwbench-threads=1, and measure again."
+    )
+    assert speed_up.startswith(
+        "a speed-up of 1.20x to 3.40x may be any of them, one after <= or >= lies below or above"
+    )
+    assert summary.every_note(run(0.0)) == []
