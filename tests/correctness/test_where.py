@@ -272,7 +272,8 @@ MISTAKES = {
     "no scale in the attention": (
         dict.fromkeys(KINDS, (" / 8**0.5", "")),
         r"between `q`, `k`, `v` and `proj` \(torch: twin\d+\.py, lines 27-28; ",
-        "",
+        "There torch scales by 0.353553 (1 over the root of a head's size or 1 over the root of all heads' size), "
+        "and {} by 1 (no scale)",
     ),
 }
 

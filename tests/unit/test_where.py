@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 from scipy import special
 
+from fwbench.parity.where.arrays import apart
 from fwbench.parity.where.calls import Call, Module, Recorder, recording, shown
-from fwbench.parity.where.causes import FUNCTIONS, Part, apart, cause
+from fwbench.parity.where.causes import Part, cause
+from fwbench.parity.where.computations import FUNCTIONS
 from fwbench.parity.where.place import Side, sentence
 
 rng = np.random.default_rng(0)
@@ -191,11 +193,12 @@ def test_numbers_that_are_not_finite_are_equal_to_themselves_alone():
     assert apart(np.ones(3), np.zeros(3)) == 1
 
 
-def why(one, other, before=None, calls=(), mine=None, theirs=None):
-    return cause(Part("torch", before, one, mine or {}), Part("jax", before, other, theirs or {}), calls)
+def why(one, other, *before, calls=(), mine=None, theirs=None):
+    agreed = {f"`{name}`": array for name, array in zip("abc", before, strict=False)}
+    return cause(Part("torch", agreed, one, mine or {}), Part("jax", agreed, other, theirs or {}), calls)
 
 
-WIDE = np.linspace(-8, 8, 1001)
+WIDE = np.linspace(-30, 30, 1001)
 
 
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if name != "ReLU"])
@@ -219,7 +222,7 @@ def test_values_beyond_all_functions_are_no_fault():
 def test_a_constant_in_float32_is_named():
     rounded = WIDE * (1 + special.erf(WIDE / np.float64(np.sqrt(np.float32(2))))) / 2
     assert why(FUNCTIONS["the exact GELU"](WIDE), rounded, WIDE) == (
-        "There torch computes the exact GELU, and jax the exact GELU rounded to float32 somewhere"
+        "There torch computes the exact GELU, and jax the exact GELU to float32's precision alone"
     )
 
 
@@ -231,6 +234,180 @@ def test_a_term_a_factor_and_an_order_are_named():
     assert why(X, X * 8**0.5) == "There all values in jax are 2.82843 times those in torch"
     assert why(X, X[::-1]) == "There both have the same values in another order"
     assert why(X, X + y) == why(X, None) == why(X, X[1:]) == ""
+
+
+def test_a_gate_and_its_function_are_named():
+    a, b = WIDE[:-1].reshape(2, -1), np.cos(WIDE[1:]).reshape(2, -1)
+    silu, relu = FUNCTIONS["SiLU"], FUNCTIONS["ReLU"]
+    assert why(silu(a) * b, relu(a) * b, a, b) == "There torch computes SiLU, and jax ReLU"
+    assert why(silu(a) * b, silu(b) * a, a, b) == "There torch gates by `a`, and jax by `b`"
+    halves = "the first half of `a`, and jax by the second half of `a`"
+    assert why(silu(a) * b, silu(b) * a, np.concatenate([a, b], -1)) == f"There torch gates by {halves}"
+    assert why(silu(a) * b, silu(a) * b + X[0, 0, 0], a, b) == ""
+
+
+def test_a_clip_is_named_only_where_more_than_one_number_is_beyond_it():
+    assert why(X, np.clip(X, -0.5, 1)) == "There jax alone clips below -0.5 and above 1"
+    assert why(np.minimum(X, 0.25), X) == "There torch alone clips above 0.25"
+    second = np.sort(X, axis=None)[-2]
+    assert why(X, np.minimum(X, second)) == ""
+    assert why(X, np.zeros(X.shape)) == why(X, np.clip(X, -0.5, 1) + 1e-6) == ""
+
+
+def test_a_table_in_float32_is_named():
+    table = rng.normal(size=X.shape[1:])
+    rounded = table.astype(np.float32).astype(np.float64)
+    assert why(X + table, X + rounded, X) == "There both add a table, and jax alone rounds it to float32"
+    assert why(X + rounded, X + table, X) == "There both add a table, and torch alone rounds it to float32"
+    assert why(X + table, X + table * (1 + 1e-8), X) == ""
+    assert why(X + WRONG, X + WRONG.astype(np.float32), X) == ""
+
+
+def layer_norm(x, epsilon=1e-5, ddof=0, outside=0.0):
+    """With a scale and a bias of each channel."""
+    normed = (x - x.mean(-1, keepdims=True)) / (np.sqrt(x.var(-1, ddof=ddof, keepdims=True) + epsilon) + outside)
+    return normed * [0.5, 2, -1, 1] + [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        (layer_norm(X, 1e-3), "There torch adds 1e-05 to the variance, and jax 0.001 to the variance"),
+        (layer_norm(X, 0), "There torch adds 1e-05 to the variance, and jax at most 1e-12 to the variance"),
+        (layer_norm(X, ddof=1), "There torch estimates the variance with n, and jax the variance with n - 1"),
+        (
+            layer_norm(X, 0, outside=1e-6),
+            "There torch adds 1e-05 to the variance, and jax 1e-06 to the standard deviation",
+        ),
+        (layer_norm(X, 2e-5), ""),
+        (layer_norm(X, 1e-5 + 1e-11), ""),
+        (layer_norm(X.astype(np.float32).astype(np.float64)), ""),
+    ],
+)
+def test_two_normalisations_are_named(other, reason):
+    assert why(layer_norm(X), other, X) == reason
+
+
+def test_a_scale_of_1_more_is_named():
+    normed = X / np.sqrt((X**2).mean(-1, keepdims=True) + 1e-6)
+    scale = np.array([0.5, 2, -1, 1])
+    reason = "adds what RMS normalisation gives without its scale, as a scale of 1 + weight does"
+    assert why(normed * scale, normed * (1 + scale), X) == f"There jax alone {reason}"
+    assert why(normed * (1 + scale), normed * scale, X) == f"There torch alone {reason}"
+    assert why(normed * scale, normed * (2 + scale), X) == ""
+
+
+HEADS, SIZE, LENGTH = 2, 8, 6
+Q, K, V = rng.normal(size=(3, 2, LENGTH, HEADS * SIZE))
+AHEAD = np.arange(LENGTH) - np.arange(LENGTH)[:, None]
+
+
+def rotated(x, base=1e4, *, interleaved=False):
+    """Pairs of coordinates turned by the position's angle; x is (batch, length, heads, size)."""
+    y = x.copy()
+    for pair in range(SIZE // 2):
+        one, other = (2 * pair, 2 * pair + 1) if interleaved else (pair, pair + SIZE // 2)
+        angle = np.arange(LENGTH)[:, None] / base ** (2 * pair / SIZE)
+        y[..., one] = np.cos(angle) * x[..., one] - np.sin(angle) * x[..., other]
+        y[..., other] = np.sin(angle) * x[..., one] + np.cos(angle) * x[..., other]
+    return y
+
+
+def attend(*, allowed=AHEAD <= 0, scale=SIZE**-0.5, rotate=lambda x: x, q=Q, k=K, v=V):
+    """Attention by Einstein's sums: (batch, length, heads * size)."""
+    q, k, v = (array.reshape(*array.shape[:2], -1, SIZE) for array in (q, k, v))
+    logits = np.einsum("bihd,bjhd->bhij", rotate(q), rotate(k)) * scale
+    weights = special.softmax(np.where(allowed, logits, -1e30), -1)
+    return np.einsum("bhij,bjhd->bihd", weights, v).reshape(*q.shape[:2], -1)
+
+
+PADDING = np.array([[1, 1, 1, 1, 0, 0], [1, 0, 1, 1, 1, 1]], bool)
+CAUSAL = "There torch attends to no later position, and jax "
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        ({"allowed": True}, f"{CAUSAL}to all positions"),
+        ({"allowed": AHEAD < 0}, f"{CAUSAL}to earlier positions alone"),
+        ({"allowed": AHEAD <= 1}, f"{CAUSAL}to the next position and all before it"),
+        ({"allowed": AHEAD >= 0}, f"{CAUSAL}to no earlier position"),
+        ({"allowed": AHEAD <= 2}, ""),
+        ({"scale": 1.0}, "by 1 (no scale)"),
+        ({"scale": 1 / SIZE}, "by 0.125 (1 over a head's size)"),
+        ({"scale": SIZE**0.5}, "by 2.82843 (the root of a head's size)"),
+        ({"scale": (HEADS * SIZE) ** -0.5}, "by 0.25 (1 over the root of all heads' size)"),
+        ({"scale": HEADS**-0.5}, "by 0.707107 (1 over the root of heads)"),
+        ({"scale": LENGTH**-0.5}, "by 0.408248 (1 over the root of positions)"),
+        ({"scale": 0.3}, ""),
+        ({"rotate": rotated}, "There torch rotates nothing, and jax the two halves to base 10000"),
+        (
+            {"rotate": lambda x: rotated(x, 5e5, interleaved=True)},
+            "There torch rotates nothing, and jax interleaved pairs to base 500000",
+        ),
+        ({"rotate": lambda x: rotated(x, 12345)}, ""),
+        (
+            {"q": K, "k": Q},
+            "There torch takes `a`, `b`, `c` as queries, keys, values, and jax `b`, `a`, `c` as queries, keys, values",
+        ),
+        (
+            {"allowed": (AHEAD <= 0) & np.array([1, 0, 1, 1, 1, 1], bool)},
+            "There torch hides no key, and jax keys [1] of sample 0, keys [1] of sample 1",
+        ),
+    ],
+)
+def test_two_conventions_of_attention_are_named(other, reason):
+    named = why(attend(), attend(**other), Q, K, V)
+    if reason.startswith("by"):
+        reason = f"There torch scales by 0.353553 (1 over the root of a head's size), and jax {reason}"
+    assert named == reason
+
+
+def test_hidden_keys_are_named_for_each_sample():
+    padding = PADDING[:, None, None]
+    both, one, none = (attend(allowed=mask) for mask in (padding, padding & padding[:, :, :, ::-1], True))
+    hides = "keys [4, 5] of sample 0, keys [1] of sample 1"
+    assert why(both, none, Q, K, V) == f"There torch hides {hides}, and jax no key"
+    assert why(none, one, Q, K, V).endswith("and jax keys [0, 1, 4, 5] of sample 0, keys [1, 4] of sample 1")
+    assert why(both, both + 1e-5, Q, K, V) == ""
+    second = attend(allowed=np.array([[1] * 6, [1, 0, 1, 1, 1, 0]], bool)[:, None, None])
+    assert why(none, second, Q, K, V) == "There torch hides no key, and jax keys [1, 5] of sample 1"
+    assert why(none, np.where(Q > 2, np.nan, none), Q, K, V) == ""
+
+
+def test_attention_in_float32_is_named():
+    table = np.float32(SIZE**-0.5)
+    assert why(attend(), attend(scale=np.float64(table)), Q, K, V) == (
+        "There torch computes attention, and jax attention to float32's precision alone"
+    )
+
+
+def test_a_layout_and_heads_are_named():
+    joint = np.concatenate([Q, K, V], -1)
+    by_heads = joint.reshape(2, LENGTH, HEADS, 3, SIZE)
+    q, k, v = (by_heads[:, :, :, part].reshape(2, LENGTH, -1) for part in range(3))
+    assert why(attend(), attend(q=q, k=k, v=v), joint) == (
+        "There torch splits `a` into (3, heads, size), and jax `a` into (heads, 3, size)"
+    )
+
+
+def test_keys_shared_between_heads_are_named():
+    q = rng.normal(size=(2, LENGTH, 4 * SIZE))
+    k, v = rng.normal(size=(2, 2, LENGTH, 2 * SIZE))
+    near, turn = (
+        attend(q=q, k=widen(k), v=widen(v))
+        for widen in (lambda x: x.reshape(2, LENGTH, 2, SIZE).repeat(2, 2), lambda x: np.concatenate([x, x], -1))
+    )
+    assert why(near, turn, q, k, v) == (
+        "There torch shares keys between neighbouring heads, and jax keys between heads in turn"
+    )
+
+
+def test_a_cause_that_two_computations_would_show_is_not_named():
+    """Of two positions the last one attends to all under three masks, and the first one to both under two."""
+    short = {name: array[:, :2] for name, array in zip("qkv", (Q, K, V), strict=True)}
+    causal, whole = (attend(**short, allowed=allowed) for allowed in (AHEAD[:2, :2] <= 0, True))
+    assert why(causal, whole, *short.values()) == ""
 
 
 @pytest.mark.parametrize(

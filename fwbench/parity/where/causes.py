@@ -1,16 +1,15 @@
 """The cause of a difference between two networks. It is named only where their numbers or settings show it."""
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from fwbench.parity.where.arrays import aligned, distance, ordered
 from fwbench.parity.where.calls import Array, Call
-
-# The largest distance of a computed array from the array that it explains; the second if part is rounded to float32.
-_EXPLAINED, _FLOAT32 = 1e-12, 1e-6
+from fwbench.parity.where.computations import EXPLAINED, FLOAT32, Explanation, explanations, normalised
 
 
 @dataclass(frozen=True)
@@ -18,41 +17,15 @@ class Part:
     """One network's arrays and settings at a place.
 
     Attributes:
-        before: the last array that is equal in both networks; None if there is none.
+        agreed: by name, the last arrays that are equal in both networks.
         value: the first array that differs; None if there is none.
         settings: those of the module that computes `value`, if the place is a module.
     """
 
     framework: str
-    before: Array | None
+    agreed: Mapping[str, Array]
     value: Array | None
     settings: Mapping[str, Any] = field(default_factory=dict)
-
-
-def distance(one: Array, other: Array) -> float:
-    """Length of the difference of two arrays of one shape over the second's length; equal infinities do not differ."""
-    equal = (one == other) | (np.isnan(one) & np.isnan(other))
-    difference = np.subtract(one, other, out=np.zeros(one.shape), where=~equal)
-    size = float(np.linalg.norm(other[np.isfinite(other)]))
-    return float(np.linalg.norm(difference)) / size if size else float(not equal.all())
-
-
-def aligned(candidate: Array, reference: Array) -> Array:
-    """The candidate in the reference's shape, with its channels moved if that brings it nearer; the sizes are equal."""
-    moved = [np.moveaxis(candidate, *axes) for axes in ((-1, 1), (1, -1)) if candidate.ndim > 2]
-    options = [array.reshape(reference.shape) for array in (candidate, *moved)]
-    return min(options, key=lambda array: distance(array, reference))
-
-
-def apart(candidate: Array | None, reference: Array | None) -> float | None:
-    """The distance of two arrays, each in its own layout; None if one is missing or the sizes differ.
-
-    If the shapes differ, as where batch and length are exchanged, the distance of the sorted values counts if smaller.
-    """
-    if candidate is None or reference is None or candidate.size != reference.size:
-        return None
-    error = distance(aligned(candidate, reference), reference)
-    return error if candidate.shape == reference.shape else min(error, distance(*_sorted(candidate, reference)))
 
 
 def cause(reference: Part, candidate: Part, calls: Sequence[Call] = ()) -> str:
@@ -71,24 +44,87 @@ def _shown(reference: Part, candidate: Part, calls: Sequence[Call]) -> str:
     one, other = reference.value, candidate.value
     if one is None or other is None or one.size != other.size:
         return ""
-    names = [_function(part.before, part.value) for part in (reference, candidate)]
-    if names[0] and names[1] and names[0] != names[1]:
-        return f"There {reference.framework} computes {names[0]}, and {candidate.framework} {names[1]}"
+    frameworks = (reference.framework, candidate.framework)
+    if sentence := _computed(frameworks, explanations(reference.agreed, one), explanations(candidate.agreed, other)):
+        return sentence
     theirs = aligned(other, one)
-    for framework, term in ((reference.framework, one - theirs), (candidate.framework, theirs - one)):
-        if name := _term(term, calls):
+    before = list(reference.agreed.values())
+    start = before[0] if len(before) == 1 and before[0].shape == one.shape else None
+    for framework, mine, others in ((reference.framework, one, theirs), (candidate.framework, theirs, one)):
+        if name := _term(mine - others, calls, start):
             return f"There {framework} alone adds what {name}"
+        if bounds := _clip(others, mine):
+            return f"There {framework} alone clips {bounds}"
+        if start is not None and _rounds_table(others, mine, start):
+            return f"There both add a table, and {framework} alone rounds it to float32"
     square = float(np.vdot(one, one))
     factor = float(np.vdot(theirs, one)) / square if square else 0.0
-    if factor and np.isfinite(factor) and distance(one * factor, theirs) <= _EXPLAINED:
+    if factor and np.isfinite(factor) and distance(one * factor, theirs) <= EXPLAINED:
         return f"There all values in {candidate.framework} are {factor:.6g} times those in {reference.framework}"
-    if distance(*_sorted(other, one)) <= _EXPLAINED:
+    if distance(*ordered(other, one)) <= EXPLAINED:
         return "There both have the same values in another order"
     return ""
 
 
-def _sorted(*arrays: Array) -> list[Array]:
-    return [np.sort(array, axis=None) for array in arrays]
+def _computed(frameworks: tuple[str, str], ours: Sequence[Explanation], theirs: Sequence[Explanation]) -> str:
+    """The sentence on two computations, each of which reproduces one network's value; empty if it is not sure.
+
+    Where several computations reproduce a value, those that differ in the fewest aspects count. If these do not say
+    the same, none of them is named.
+    """
+    pairs = list(itertools.product(ours, theirs))
+    aspects = [_differing(*pair) for pair in pairs]
+    fewest = min(map(len, aspects), default=0)
+    sentences = {
+        _told(frameworks, pair, verbs) for pair, verbs in zip(pairs, aspects, strict=True) if len(verbs) == fewest
+    }
+    return sentences.pop() if len(sentences) == 1 else ""
+
+
+def _differing(one: Explanation, other: Explanation) -> list[str]:
+    """The verbs of the aspects in which two computations differ."""
+    return [verb for verb in one.aspects if other.aspects.get(verb, one.aspects[verb]) != one.aspects[verb]]
+
+
+def _told(frameworks: tuple[str, str], pair: tuple[Explanation, Explanation], verbs: Sequence[str]) -> str:
+    """A sentence on the aspects in which two computations differ, and on float32; empty if they are the same."""
+    if pair[0].rounded != pair[1].rounded:
+        verbs = list(dict.fromkeys(["computes", *verbs]))
+    clauses = []
+    for verb in verbs:
+        objects = [
+            each.aspects[verb] + (" to float32's precision alone" if each.rounded and verb == "computes" else "")
+            for each in pair
+        ]
+        clauses.append(f"{frameworks[0]} {verb} {objects[0]}, and {frameworks[1]} {objects[1]}")
+    return f"There {'; '.join(clauses)}" if clauses else ""
+
+
+def _clip(array: Array, clipped: Array) -> str:
+    """The bounds between which one array is the other one clipped, in words; empty if it is not.
+
+    A bound is one if at least two numbers are beyond it: the largest number of any array bounds one larger number.
+    """
+    low, high = float(np.min(clipped)), float(np.max(clipped))
+    rounding = EXPLAINED * float(np.max(np.abs(array)))
+    beyond = {f"below {low:.6g}": array < low - rounding, f"above {high:.6g}": array > high + rounding}
+    counts = {words: int(np.sum(numbers)) for words, numbers in beyond.items() if np.any(numbers)}
+    if (
+        low == high
+        or not counts
+        or min(counts.values()) < 2
+        or not distance(np.clip(array, low, high), clipped) <= EXPLAINED
+    ):
+        return ""
+    return " and ".join(counts)
+
+
+def _rounds_table(exact: Array, rounded: Array, start: Array) -> bool:
+    """Whether two arrays are a start plus one table, the same for all samples, of which the second is in float32."""
+    tables = [array - start for array in (exact, rounded)]
+    same = all(distance(start + table[:1], start + table) <= EXPLAINED for table in tables)
+    in_float32 = [distance(start + table.astype(np.float32), start + table) <= EXPLAINED for table in tables]
+    return len(start) > 1 and same and in_float32 == [False, True] and distance(*tables) <= FLOAT32
 
 
 def _settings(reference: Part, candidate: Part) -> str:
@@ -115,54 +151,14 @@ def _plain(value: Any) -> Any:
     return value
 
 
-# Not SciPy's: an interpreter of one framework alone need not have it.
-_erf = np.vectorize(math.erf, otypes=[np.float64])
-
-
-def _expit(x: Array) -> Array:
-    return (1 + np.tanh(x / 2)) / 2
-
-
-def _leaky(slope: float) -> Callable[[Array], Array]:
-    return lambda x: np.where(x > 0, x, slope * x)
-
-
-# Functions without weights that networks apply to each element.
-FUNCTIONS: dict[str, Callable[[Array], Array]] = {
-    "no activation": lambda x: x,
-    "the exact GELU": lambda x: x * (1 + _erf(x / np.sqrt(2))) / 2,
-    "GELU's tanh approximation": lambda x: x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))) / 2,
-    "GELU's sigmoid approximation": lambda x: x * _expit(1.702 * x),
-    "ReLU": lambda x: np.maximum(x, 0),
-    "ReLU6": lambda x: np.clip(x, 0, 6),
-    "squared ReLU": lambda x: np.maximum(x, 0) ** 2,
-    "SiLU": lambda x: x * _expit(x),
-    "hard swish": lambda x: x * np.clip(x + 3, 0, 6) / 6,
-    "sigmoid": _expit,
-    "hard sigmoid": lambda x: np.clip(x + 3, 0, 6) / 6,
-    "tanh": np.tanh,
-    "softplus": lambda x: np.logaddexp(x, 0),
-    "ELU": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
-    **{f"leaky ReLU of slope {slope}": _leaky(slope) for slope in (0.01, 0.2, 0.3)},
-}
-
-
-def _function(before: Array | None, value: Array | None) -> str:
-    """The name of the function that computes a value from the array before it; empty if none is known."""
-    if before is None or value is None or before.shape != value.shape:
-        return ""
-    errors = {name: distance(function(before), value) for name, function in FUNCTIONS.items()}
-    name = min(errors, key=errors.__getitem__)
-    if not errors[name] <= _FLOAT32:
-        return ""
-    return name if errors[name] <= _EXPLAINED else f"{name} rounded to float32 somewhere"
-
-
-def _term(term: Array, calls: Sequence[Call]) -> str:
-    """Name the input or output of a call that equals a term; empty if there is none."""
+def _term(term: Array, calls: Sequence[Call], start: Array | None) -> str:
+    """Name the input or output of a call that equals a term, or the normalised start; empty if there is none."""
     for call in calls:
         for name, arrays in (("enters", call.inputs), ("leaves", (call.output,))):
             for array in arrays:
-                if array is not None and array.shape == term.shape and distance(array, term) <= _EXPLAINED:
+                if array is not None and array.shape == term.shape and distance(array, term) <= EXPLAINED:
                     return f"{name} `{call.module.path}`"
+    for aspects, array in normalised(start) if start is not None else ():
+        if distance(array, term) <= EXPLAINED:
+            return f"{aspects['computes']} gives without its scale, as a scale of 1 + weight does"
     return ""

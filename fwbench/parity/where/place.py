@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fwbench.parity.where.arrays import apart
 from fwbench.parity.where.calls import Call, shown
-from fwbench.parity.where.causes import Part, apart, cause
+from fwbench.parity.where.causes import Part, cause
 
 # The most modules without weights that a sentence lists for each network.
 _LISTED = 3
@@ -128,7 +129,7 @@ def _at(sides: tuple[Side, Side], pair: Pair) -> str:
     calls = [side.calls[place] for side, place in zip(sides, pair.places, strict=True)]
     regions = [f"{side.framework}: {_described(call)}" for side, call in zip(sides, calls, strict=True)]
     parts = [
-        Part(side.framework, call.inputs[0] if call.inputs else None, call.output, call.settings)
+        Part(side.framework, {"its input": call.inputs[0]} if call.inputs else {}, call.output, call.settings)
         for side, call in zip(sides, calls, strict=True)
     ]
     entered = "" if pair.entered is None else f", and its input by {_size(pair.entered)}"
@@ -138,6 +139,7 @@ def _at(sides: tuple[Side, Side], pair: Pair) -> str:
 def _between(sides: tuple[Side, Side], equal: list[Pair], first: Pair, *, leaves: bool) -> str:
     """The sentence on a place between the last equal outputs and a module's input, or its output if `leaves`."""
     last = _together(equal, sides[0])
+    names = [_name(sides[0].calls[pair.places[0]]) for pair in last]
     index = max(range(len(first.inputs)), key=lambda place: first.inputs[place] or 0.0, default=0)
     regions, parts = [], []
     for number, side in enumerate(sides):
@@ -147,9 +149,10 @@ def _between(sides: tuple[Side, Side], equal: list[Pair], first: Pair, *, leaves
         among = side.calls[begun : place if leaves else end.begun]
         regions.append(f"{side.framework}: {_region(among, starts[:1], [] if leaves else [end])}")
         value = end.output if leaves else end.inputs[index]
-        parts.append(Part(side.framework, starts[0].output if len(starts) == 1 else None, value))
+        agreed = {name: call.output for name, call in zip(names, starts, strict=True) if call.output is not None}
+        parts.append(Part(side.framework, agreed, value))
     name = _name(sides[0].calls[first.places[0]])
-    before = ", ".join(_name(sides[0].calls[pair.places[0]]) for pair in last)
+    before = ", ".join(names)
     if leaves:
         where = f"after {before}, the last module with weights" + (f" in {name}" if name != _NETWORK else "")
         what = f"what leaves {name} differs by {first.output:.1e}"
