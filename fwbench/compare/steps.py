@@ -1,0 +1,244 @@
+"""The search for steps: at which of many revisions has a workload become slower or faster?
+
+Revisions are numbered in their order. A comparison plays fresh pairs of two of them, one pair at a time. The search
+compares both ends of the whole, then cuts: it compares a stretch's first revision with its middle one; what remains of
+the stretch's change is the other half's. It goes on in the half that differs, or in both, until it comes to neighbours.
+
+A step is named between neighbours alone, and only by fresh pairs of these two: by the bets of a duet (`evidence`), once
+in each direction. Such a bet multiplies its stake by 2/a, in either direction, with a chance of at most a if nothing
+has changed (Ville 1939), whatever led there. The m-th comparison of neighbours has a = 5 % / (m (m + 1)), the sum of
+which is 5 % however many there are: so at most 5 % of searches name a step where there is none. Other comparisons only
+lead the search; where they err, it costs pairs, or a step is missed.
+
+Changes that cancel out leave ends equal. So the whole and its halves are cut whether their ends differ or not; once any
+comparison has come out different, so are quarters and eighths. The search sees nothing of what comes and goes within a
+quarter of the revisions in the first case, within a sixteenth in the second one.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from fwbench.compare.statistics import CLEARING, MOST, THRESHOLD, estimate, evidence, interval
+
+# The share of searches that may name a step where there is none.
+ERROR = 0.05
+
+# The chance with which a comparison that only leads the search may send it into a stretch of equal ends.
+_LEADING = 0.1
+
+# Pairs after which a comparison that only leads the search ends with what they say.
+_MOST_LEADING = 16
+
+# The fewest pairs that have a 95 % interval.
+_CERTAIN = 6
+
+# How often the whole is halved where ends are equal: while nothing differs, and once something does.
+_HALVINGS = (2, 4)
+
+# Plays one fresh pair of two revisions; the logarithm of the second one's time over the first one's.
+Play = Callable[[int, int], float]
+
+
+class UnmeasurableError(Exception):
+    """Raised by `Play`: a revision cannot be measured.
+
+    Args:
+        revision: its number.
+    """
+
+    def __init__(self, revision: int) -> None:
+        super().__init__(revision)
+        self.revision = revision
+
+
+class OverError(Exception):
+    """Raised by `Play`: no further pair can be played; the text says why."""
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Revisions in a row, and the change from the first to the last.
+
+    Attributes:
+        first, last: their numbers.
+        change: logarithm of the last one's time over the first one's.
+        low, high: its 95 % interval; of fewer than six pairs, from the least to the greatest.
+        pairs: that were played of these two; 0: the change is what another half has left.
+        differs: whether it is worth a search.
+    """
+
+    first: int
+    last: int
+    change: float
+    low: float = -math.inf
+    high: float = math.inf
+    pairs: int = 0
+    differs: bool = True
+
+
+class Search:
+    """A search for steps.
+
+    Args:
+        revisions: how many there are.
+        play: plays a pair; the earlier revision comes first.
+        tell: called with each comparison when it is done.
+
+    Attributes:
+        steps: the steps that were confirmed, between neighbours.
+        compared: all comparisons that were played, in their order.
+        unmeasurable: numbers of the revisions that were stepped over.
+        unsearched: stretches that would have been cut next when the search ended early.
+        ended: why it ended early; empty: it came to its end.
+    """
+
+    def __init__(self, revisions: int, play: Play, tell: Callable[[Stretch], None] = lambda _: None) -> None:
+        self.steps: list[Stretch] = []
+        self.compared: list[Stretch] = []
+        self.unmeasurable: list[int] = []
+        self.unsearched: list[Stretch] = []
+        self.ended = ""
+        self._revisions = list(range(revisions))
+        self._play = play
+        self._tell = tell
+        self._confirming = 0
+
+    def run(self) -> None:
+        """Search until nothing is left to be cut, or until `play` says that it is over."""
+        # With how often the whole was halved to come to each.
+        waiting: list[tuple[Stretch, int]] = []
+        try:
+            if whole := self._ends():
+                waiting.append((whole, 0))
+            while waiting:
+                waiting.sort(key=lambda each: _urgency(*each))
+                stretch, halvings = waiting[-1]
+                if not stretch.differs and halvings >= self.halvings:
+                    break
+                halves = self._cut(stretch)
+                waiting.pop()
+                waiting += [(half, halvings + 1) for half in halves]
+        except OverError as error:
+            self.ended = str(error)
+            self.unsearched = [stretch for stretch, halvings in waiting if stretch.differs or halvings < self.halvings]
+
+    @property
+    def halvings(self) -> int:
+        """How often the whole is halved where ends are equal: stretches as short as that may hide what cancels out."""
+        return _HALVINGS[any(each.differs for each in self.compared)]
+
+    @property
+    def unexplained(self) -> list[Stretch]:
+        """The shortest compared stretches whose steps do not add up to their change, with the rest of the change."""
+        rests: list[Stretch] = []
+        for stretch in sorted(self.compared, key=lambda each: each.last - each.first):
+            named = sum(step.change for step in self.steps if _within(step, stretch))
+            rest = dataclasses.replace(
+                stretch, change=stretch.change - named, low=stretch.low - named, high=stretch.high - named
+            )
+            certain = rest.pairs >= _CERTAIN and (rest.low > 0 or rest.high < 0)
+            if certain and _counts(rest.change) and not any(_within(shorter, rest) for shorter in rests):
+                rests.append(rest)
+        return sorted(rests, key=lambda rest: rest.first)
+
+    def _ends(self) -> Stretch | None:
+        """Compare the first and the last revision that can be measured.
+
+        Returns:
+            The whole; None if it cannot be cut.
+        """
+        while len(self._revisions) > 1:
+            first, last = self._revisions[0], self._revisions[-1]
+            try:
+                whole = self._compare(first, last)
+            except UnmeasurableError as error:
+                self._step_over(error.revision)
+            else:
+                return whole if self._between(first, last) else None
+        return None
+
+    def _cut(self, stretch: Stretch) -> list[Stretch]:
+        """Compare the stretch's first revision with its middle one, or neighbours with each other.
+
+        Returns:
+            The halves that are not decided.
+        """
+        while between := self._between(stretch.first, stretch.last):
+            middle = min(between, key=lambda revision: abs(2 * revision - stretch.first - stretch.last))
+            try:
+                left = self._compare(stretch.first, middle)
+            except UnmeasurableError as error:
+                self._step_over(error.revision)
+            else:
+                rest = stretch.change - left.change
+                # Half a threshold counts, as the rest has the errors of two comparisons.
+                right = Stretch(middle, stretch.last, rest, differs=_counts(2 * rest))
+                return [right, left] if self._between(stretch.first, middle) else [right]
+        if stretch.differs:
+            self._compare(stretch.first, stretch.last)
+        return []
+
+    def _compare(self, first: int, last: int) -> Stretch:
+        """Play pairs until they decide; name a step if they confirm one between neighbours."""
+        differences = [self._play(first, last)]
+        neighbours = not self._between(first, last)
+        level, most = (self._next_level(), MOST) if neighbours else (_LEADING, _MOST_LEADING)
+        try:
+            while (state := _state(differences, level, most)) == "open":
+                differences.append(self._play(first, last))
+        finally:
+            change, (low, high, _) = estimate(differences), interval(differences)
+            compared = Stretch(first, last, change, low, high, len(differences), state != "equal")
+            self.compared.append(compared)
+            self._tell(compared)
+        if neighbours and state == "different":
+            self.steps.append(compared)
+        return compared
+
+    def _next_level(self) -> float:
+        """The chance that the next comparison of neighbours may have to err."""
+        self._confirming += 1
+        return ERROR / (self._confirming * (self._confirming + 1))
+
+    def _between(self, first: int, last: int) -> list[int]:
+        return [revision for revision in self._revisions if first < revision < last]
+
+    def _step_over(self, revision: int) -> None:
+        self._revisions.remove(revision)
+        self.unmeasurable.append(revision)
+
+
+def _counts(change: float) -> bool:
+    return abs(change) > math.log1p(THRESHOLD)
+
+
+def _state(differences: Sequence[float], level: float, most: int) -> Literal["open", "different", "equal", "undecided"]:
+    """What a comparison's pairs say.
+
+    Args:
+        level: the chance with which unchanged revisions may come out different.
+        most: pairs after which the comparison ends.
+    """
+    pairs, change = len(differences), estimate(differences)
+    if pairs < min(CLEARING):
+        return "open"
+    if abs(change) < math.log1p(THRESHOLD * max(share for fewest, share in CLEARING.items() if fewest <= pairs)):
+        return "equal"
+    direction = math.copysign(1, change)
+    # Half of the chance is for the other direction.
+    confirmed = max(evidence([direction * each for each in differences], ())) >= 2 / level
+    if confirmed and _counts(change):
+        return "different"
+    return "undecided" if pairs >= most else "open"
+
+
+def _within(inner: Stretch, outer: Stretch) -> bool:
+    return outer.first <= inner.first and inner.last <= outer.last
+
+
+def _urgency(stretch: Stretch, halvings: int) -> tuple[bool, float]:
+    """What to cut first is last: the largest change; of stretches with equal ends, the one that was halved least."""
+    return stretch.differs, abs(stretch.change) if stretch.differs else -halvings

@@ -1,0 +1,171 @@
+"""The search for steps, over series that are given: nothing is measured."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from fwbench.compare import steps
+from fwbench.compare.steps import ERROR, OverError, Search, UnmeasurableError
+
+
+def searched(changes, *, revisions=61, scatter=0.005, seed=0, broken=(), most=math.inf):
+    """A search that has ended.
+
+    Args:
+        changes: the share by which a revision is slower than the one before, by its number.
+        broken: revisions that cannot be measured.
+        most: pairs after which the time is over.
+    """
+    draw = np.random.default_rng(seed)
+    levels = np.zeros(revisions)
+    for number, change in changes.items():
+        levels[number:] += math.log1p(change)
+    played = itertools.count()
+
+    def play(first, last):
+        for number in {first, last} & set(broken):
+            raise UnmeasurableError(number)
+        if next(played) >= most:
+            raise OverError("the time was over")
+        return levels[last] - levels[first] + scatter * draw.standard_t(3)
+
+    search = Search(revisions, play)
+    search.run()
+    return search
+
+
+def named(search):
+    return sorted((step.first, step.last) for step in search.steps)
+
+
+def compared(search):
+    return [(each.first, each.last) for each in search.compared]
+
+
+@pytest.mark.parametrize("change", [0.05, -0.05])
+@pytest.mark.parametrize("number", [1, 17, 30, 31, 60])
+def test_one_step_is_named_with_its_size_wherever_it_is(number, change):
+    search = searched({number: change})
+    assert named(search) == [(number - 1, number)]
+    (step,) = search.steps
+    assert step.low < math.log1p(change) < step.high
+    assert abs(step.change - math.log1p(change)) < 0.01
+    assert search.unexplained == []
+    # With the look for changes that cancel out, down to a sixteenth.
+    assert 12 <= len(search.compared) <= 24
+
+
+def test_three_steps_in_both_directions_are_named():
+    assert named(searched({9: 0.06, 31: -0.04, 52: 0.05})) == [(8, 9), (30, 31), (51, 52)]
+
+
+def test_unchanged_revisions_are_cut_twice_and_no_step_is_named():
+    search = searched({})
+    assert compared(search) == [(0, 60), (0, 30), (0, 15), (30, 45)]
+    assert (search.steps, search.unexplained, search.ended) == ([], [], "")
+    assert {each.pairs for each in search.compared} == {4}
+
+
+def test_changes_that_cancel_out_are_found_across_the_quarters_and_not_within_one():
+    """The second is the limit that the module states."""
+    back = 1 / 1.06 - 1
+    assert named(searched({10: 0.06, 20: back})) == [(9, 10), (19, 20)]
+    assert named(searched({3: 0.06, 12: back})) == []
+
+
+def test_where_something_differs_the_look_goes_down_to_a_sixteenth():
+    """The same changes within a quarter, and a step elsewhere."""
+    back = 1 / 1.06 - 1
+    search = searched({3: 0.06, 12: back, 50: 0.05})
+    assert named(search) == [(2, 3), (11, 12), (49, 50)]
+    assert search.halvings == 4
+    assert searched({}).halvings == 2
+
+
+def test_a_drift_is_no_step_and_reported_as_unexplained():
+    search = searched(dict.fromkeys(range(1, 61), 0.003))
+    assert search.steps == []
+    assert search.unexplained
+    assert all(rest.change > math.log1p(0.02) and rest.last - rest.first > 1 for rest in search.unexplained)
+
+
+def test_what_a_named_step_explains_is_not_reported_again():
+    """Of 8 % the step explains 5; the rest comes in small changes before it."""
+    search = searched({40: 0.05, **dict.fromkeys(range(1, 31), 0.001)})
+    assert named(search) == [(39, 40)]
+    (rest,) = search.unexplained
+    assert 0.02 < rest.change < 0.04
+    assert (rest.first, rest.last) == (0, 30)
+
+
+def test_what_cannot_be_measured_is_stepped_over():
+    search = searched({40: 0.05}, broken=(0, 30, 31, 29, 60))
+    assert named(search) == [(39, 40)]
+    assert sorted(search.unmeasurable) == [0, 30, 31, 60] or sorted(search.unmeasurable) == [0, 29, 30, 31, 60]
+    assert compared(search)[0] == (1, 59)
+
+
+def test_a_step_behind_unmeasurable_revisions_is_named_between_their_neighbours():
+    search = searched({3: 0.05}, revisions=6, broken=(2, 3))
+    assert named(search) == [(1, 4)]
+
+
+def test_without_two_measurable_revisions_nothing_is_compared():
+    search = searched({}, revisions=4, broken=(0, 1, 3))
+    assert (search.compared, search.steps, search.ended) == ([], [], "")
+    assert sorted(search.unmeasurable) == [0, 1, 3]
+
+
+def test_two_revisions_are_compared_once():
+    search = searched({1: 0.05}, revisions=2)
+    assert named(search) == [(0, 1)]
+    assert len(search.compared) == 1
+
+
+def test_when_the_time_is_over_it_says_what_it_knows():
+    search = searched({20: 0.05, 50: 0.20}, most=65)
+    assert search.ended == "the time was over"
+    # The larger change came first; the smaller one is what was not searched.
+    assert named(search) == [(49, 50)]
+    assert any(stretch.first <= 19 and stretch.last >= 20 and stretch.differs for stretch in search.unsearched)
+    assert any(rest.first <= 19 and rest.last >= 20 for rest in search.unexplained)
+
+
+def test_the_pairs_of_a_comparison_that_was_cut_short_are_kept():
+    search = searched({20: 0.05}, most=3)
+    assert [(each.first, each.last, each.pairs) for each in search.compared] == [(0, 60, 3)]
+    assert search.ended
+
+
+def test_the_chances_to_err_add_up_to_the_stated_share():
+    """Of however many comparisons of neighbours."""
+    search = Search(2, lambda first, last: 0.0)
+    chances = [search._next_level() for _ in range(10_000)]
+    assert chances[0] == ERROR / 2
+    assert ERROR * 0.999 < sum(chances) <= ERROR
+
+
+def test_neighbours_without_a_change_are_rarely_called_different():
+    """By pairs that are all beyond the threshold, with signs drawn by lot: only the bets hold the rate."""
+    draw = np.random.default_rng(0)
+    wrong = 0
+    for _ in range(600):
+        search = Search(2, lambda first, last: 0.05 * draw.choice((-1, 1)))
+        search.run()
+        wrong += bool(search.steps)
+    assert wrong <= 0.025 * 600
+
+
+def test_a_change_must_exceed_the_threshold_however_certain_it_is():
+    search = searched({1: 0.015}, revisions=2, scatter=0.0001)
+    assert search.steps == []
+
+
+def test_both_directions_share_the_chance_to_err():
+    """One pair short of twice the stake is not enough."""
+    certain = [0.05] * 30
+    pairs = next(n for n in range(4, 30) if steps._state(certain[:n], 0.05, 64) == "different")
+    stake = steps.evidence(certain, ())
+    assert stake[pairs - 1] >= 2 / 0.05 > stake[pairs - 2]
