@@ -20,6 +20,7 @@ _COMMANDS = {
     "compare": "compare two records, and fail where the second one is worse",
     "history": "trends over all saved runs, and where they have changed",
     "measure": "measure one workload, in the ranks that torchrun, srun or the like has started",
+    "bisect": "find the commits with which a workload has become slower or faster",
     "prove": "prove that a model's frameworks compute the same thing",
     "selftest": "measure the gate itself: false alarms and slowdowns found, on this machine",
     "doctor": "what this machine can measure, and what would make it better",

@@ -61,7 +61,7 @@ def _run(options: argparse.Namespace) -> int:
         here = place(os.environ)
     except RankError as error:
         raise UserError(f"{error}.") from None
-    workload = _workload(options.fields, here.size if here else 1)
+    workload = stated(options.fields, here.size if here else 1)
     if here and here.size != workload.devices:
         raise UserError(f"{here.launcher} started {here.size} ranks, and devices={workload.devices} was asked for.")
     if here is None and LANES[workload.lane].in_ranks(workload.devices, workload.device):
@@ -107,16 +107,16 @@ def _in_ranks(here: Place, job: Mapping[str, Any], workload: Workload, tell: Any
     return watched(functools.partial(launched.measure, workload, limit, tell))
 
 
-def _workload(texts: Sequence[str], size: int) -> Workload:
+def stated(texts: Sequence[str], size: int) -> Workload:
     """The workload of `FIELD=VALUE` texts.
 
     Raises:
         UserError: one of them makes none; one sentence.
     """
     try:
-        stated = parse(texts, {name: field for name, field in FIELDS.items() if name != "target"})
+        given = parse(texts, {name: field for name, field in FIELDS.items() if name != "target"})
         values: dict[str, Any] = {"devices": size, "device": machine().device}
-        values |= {name: value for name, (value,) in stated.items()}
+        values |= {name: value for name, (value,) in given.items()}
         for name in ("lane", "model"):
             if name not in values:
                 raise ValueError(f"a workload needs a {name}: give {name}=NAME")

@@ -60,7 +60,7 @@ def _run(options: argparse.Namespace) -> int:
             print(f"{model.name}: only in {model.reference}, so there is nothing to prove")
         for candidate in candidates:
             here = interpreter(model, candidate, others) == sys.executable
-            if here and of_suite(model, candidate) and not _is_installed(candidate):
+            if here and of_suite(model, candidate) and not is_installed(candidate):
                 print(f"{model.name}: {candidate} is not installed here, so its network is not proved")
                 continue
             try:
@@ -120,7 +120,7 @@ def _chosen(names: Iterable[str], project: Project, named: list[Model]) -> list[
     return [project.models[name] for name in names]
 
 
-def _is_installed(framework: str) -> bool:
+def is_installed(framework: str) -> bool:
     """Whether this interpreter has what the framework's lanes need."""
     lane = next(lane for lane in LANES.values() if lane.framework == framework)
     return versions(lane.distributions).keys() == set(lane.distributions)

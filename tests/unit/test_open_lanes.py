@@ -129,7 +129,7 @@ def test_a_packages_lane_is_in_the_report(run, measured, tmp_path):
 PROVE = """
 from fwbench.commands import cli, prove
 
-prove._is_installed = lambda framework: False
+prove.is_installed = lambda framework: False
 raise SystemExit(cli.main(["prove", "mlp"]))
 """
 

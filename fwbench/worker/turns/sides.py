@@ -1,9 +1,10 @@
-"""The two sides of a duet: a revision or an environment as base, and the working tree as head."""
+"""The two sides of a duet: a revision or an environment as base, and the working tree or another revision as head."""
 
+import functools
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -89,13 +90,13 @@ def find(against: str, folder: Path) -> Against:
     revision = told and git(folder, "rev-parse", "--verify", f"{against}^{{commit}}")
     interpreter = shutil.which(against)
     if interpreter and (not revision or os.path.dirname(against)):
-        return Against(os.path.abspath(interpreter), None, top, _own(top))
+        return Against(os.path.abspath(interpreter), None, top, own(top))
     if not revision:
         where = f"no revision of {top}" if told else f"{folder} is in no git repository"
         raise UserError(
             f"--fwbench-against {against!r} is no interpreter, and {where}: give a revision, or an interpreter's path."
         )
-    package = _own(top)
+    package = own(top)
     if package and git(top, "cat-file", "-e", f"{revision}:{package.as_posix()}/__init__.py") is None:
         raise UserError(
             f"--fwbench-against {against!r}: fwbench is part of this repository, so each side is measured with its "
@@ -104,7 +105,7 @@ def find(against: str, folder: Path) -> Against:
     return Against(None, revision, top, package)
 
 
-def _own(top: Path) -> Path | None:
+def own(top: Path) -> Path | None:
     """The folder of this fwbench in the repository that contains it; None if it is installed."""
     if not PACKAGE.is_relative_to(top):
         return None
@@ -127,32 +128,60 @@ def sides(against: str, project: Project, pythons: Mapping[str, str]) -> Iterato
     """
     found = find(against, project.root)
     with Scratch(found.top if found.revision else None) as made:
-        folder = made.path
-
-        def side(name: str, title: str, **fields: Any) -> Side:
-            root = folder / name
-            return Side(
-                name,
-                title,
-                package=root / found.package if found.package else PACKAGE,
-                caches=folder / f"caches-{name}",
-                root=root,
-                path=[_within(root, found.top, entry) for entry in project.path],
-                tree=found.top if found.revision else None,
-                **fields,
-            )
-
-        (folder / "head").symlink_to(found.top, target_is_directory=True)
-        head = side("head", _describe(found.top), pythons=pythons)
+        side = functools.partial(_side, found.top, found.package, made.path, project)
+        (made.path / "head").symlink_to(found.top, target_is_directory=True)
+        tree = found.top if found.revision else None
+        head = side("head", "head", _describe(found.top), pythons=pythons, tree=tree)
         if found.interpreter:
-            (folder / "base").symlink_to(found.top, target_is_directory=True)
-            yield side("base", against, python=found.interpreter), head
+            (made.path / "base").symlink_to(found.top, target_is_directory=True)
+            yield side("base", "base", against, python=found.interpreter), head
             return
         assert found.revision is not None
-        title, checkout = f"{against} ({found.revision[:12]})", str(folder / "base")
-        if git(found.top, "worktree", "add", "--detach", "--force", checkout, found.revision) is None:
-            raise UserError(f"git could not make a worktree of {title} in {folder}: look at its disk's free space.")
-        yield side("base", title, pythons=pythons), head
+        title = f"{against} ({found.revision[:12]})"
+        _check_out(found.top, found.revision, made.path / "base", title)
+        yield side("base", "base", title, pythons=pythons, tree=tree), head
+
+
+@contextmanager
+def revisions(top: Path, project: Project, pythons: Mapping[str, str]) -> Iterator[Callable[[str, str], Side]]:
+    """A function that makes sides of revisions, in a folder that is removed at the end.
+
+    It takes the name of the side, `base` or `head`, and the revision's hash in full.
+
+    Args:
+        top: of the user's repository.
+        pythons: interpreter by framework.
+    """
+    with Scratch(top) as made:
+
+        def side(name: str, revision: str) -> Side:
+            title = revision[:12]
+            if not (made.path / title).exists():
+                _check_out(top, revision, made.path / title, title)
+            return _side(top, own(top), made.path, project, name, title, title, pythons=pythons, tree=top)
+
+        yield side
+
+
+def _side(
+    top: Path, package: Path | None, folder: Path, project: Project, name: str, place: str, title: str, **fields: Any
+) -> Side:
+    """The side whose repository lies in this place of the folder."""
+    root = folder / place
+    return Side(
+        name,
+        title,
+        package=root / package if package else PACKAGE,
+        caches=folder / f"caches-{place}",
+        root=root,
+        path=[_within(root, top, entry) for entry in project.path],
+        **fields,
+    )
+
+
+def _check_out(top: Path, revision: str, folder: Path, title: str) -> None:
+    if git(top, "worktree", "add", "--detach", "--force", str(folder), revision) is None:
+        raise UserError(f"git could not make a worktree of {title} in {folder}: look at its disk's free space.")
 
 
 def _within(root: Path, top: Path, folder: Path) -> Path:

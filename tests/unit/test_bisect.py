@@ -1,0 +1,244 @@
+"""`fwbench bisect` over real commits, with pairs that are given; then once with real ones."""
+
+import dataclasses
+import re
+import subprocess
+
+import pytest
+
+from fwbench.commands import bisect
+from fwbench.commands.cli import main
+from fwbench.compare.duet import Fault, Pair
+from fwbench.models import Model
+from fwbench.models.inputs import normal
+from fwbench.models.project import Project
+from fwbench.record.measurement import Failure
+from fwbench.worker.turns.pairs import Pairs
+
+MODEL = Model("tiny", inputs=normal(4), torch="mine.net:Net")
+ASKED = ("device=cpu", "--model=tiny", "--lane=torch")
+
+
+def git(folder, *arguments):
+    identity = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.org")
+    done = subprocess.run(["git", *identity, "-C", str(folder), *arguments], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    """A function that makes a project of commits, each with this text in `cost`: the seconds of a call, or a fault."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    monkeypatch.chdir(folder)
+    project = Project(folder, (folder,))
+    project.add([MODEL])
+    monkeypatch.setattr(bisect, "collected", lambda collecting: (project, [MODEL], []))
+    monkeypatch.setattr(bisect, "is_installed", lambda framework: True)
+
+    def make(*costs):
+        for number, cost in enumerate(costs):
+            (folder / "cost").write_text(cost)
+            git(folder, "add", "cost")
+            git(folder, "commit", "--quiet", "--allow-empty", "--message", f"Commit {number}")
+        return folder
+
+    return make
+
+
+class Given:
+    """Pairs that find what each side's `cost` says, without noise."""
+
+    def __init__(self, base, head, models, machine, device, deadline):
+        self.sides = {"base": base, "head": head}
+        self.machine = machine
+
+    def play(self, workloads):
+        (workload,) = workloads
+        assert (self.machine.threads, workload.id) == (1, "torch-tiny-inference-b1")
+        costs = {}
+        for name in ("head", "base"):
+            side = self.sides[name]
+            assert (side.name, side.root in side.path) == (name, True)
+            text = (side.root / "cost").read_text()
+            if not text.replace(".", "").isdigit():
+                return {workload: Fault(name, side.title, Failure("error", text, "duet"))}
+            costs[name] = float(text)
+        change = bisect.math.log(costs["head"] / costs["base"])
+        return {workload: Pair({"latency": change}, {}, {}, {}, 0.0, 1.0)}
+
+
+@pytest.fixture
+def given(monkeypatch):
+    monkeypatch.setattr(bisect, "Pairs", Given)
+
+
+def test_it_names_each_commit_and_leaves_the_repository_as_it_was(given, repository, capsys):
+    folder = repository("1.0", "1.0", "1.1", "1.1", "1.1", "0.9", "0.9")
+    (folder / "cost").write_text("7.0")
+    assert main(["bisect", "main~6..main", *ASKED]) == 0
+    out = capsys.readouterr().out
+    slower, faster = (git(folder, "rev-parse", "--short=12", f"main~{back}") for back in (4, 1))
+    assert f"It became slower with {slower} (Commit 2): +10.0% (+10.0% to +10.0%) of latency, confirmed by" in out
+    assert f"It became faster with {faster} (Commit 5): -18.2% (-18.2% to -18.2%) of latency, confirmed by" in out
+    assert out.index("Commit 2") < out.index("Commit 5")
+    assert re.search(r"^\d+ comparisons, \d+ pairs, 1 s; at most 5% of such searches name a wrong commit\.$", out, re.M)
+    assert len(git(folder, "worktree", "list").splitlines()) == 1
+    assert (git(folder, "status", "--short"), git(folder, "branch", "--show-current")) == ("M cost", "main")
+
+
+def test_there_is_a_line_for_each_comparison(given, repository, capsys):
+    folder = repository("1.0", "1.0", "1.0")
+    assert main(["bisect", "main~2..main", *ASKED]) == 0
+    _, whole, half, *rest = capsys.readouterr().out.splitlines()
+    first, middle, last = (git(folder, "rev-parse", "--short=12", f"main~{back}") for back in (2, 1, 0))
+    assert whole == f"  {first}..{last}, 2 commits: +0.0% (+0.0% to +0.0%), 4 pairs"
+    assert half == f"  {first}..{middle}, neighbours: +0.0% (+0.0% to +0.0%), 4 pairs"
+    assert rest[0] == "No commit is confirmed to have made it slower or faster."
+
+
+def test_a_commit_that_cannot_be_measured_is_stepped_over_and_said(given, repository, capsys):
+    folder = repository("1.0", "1.0", "no module", "1.1", "1.1")
+    assert main(["bisect", "main~4..main", *ASKED]) == 0
+    out = capsys.readouterr().out
+    before, broken, after = (git(folder, "rev-parse", "--short=12", f"main~{back}") for back in (3, 2, 1))
+    assert f"{broken} (Commit 2) is stepped over: no module" in out
+    assert f"It became slower between {before} (Commit 1) and {after} (Commit 3): +10.0%" in out
+
+
+def test_where_no_two_commits_can_be_measured_it_is_one_sentence(given, repository, capsys):
+    repository("no module", "1.0", "no module")
+    assert main(["bisect", "main~2..main", *ASKED]) == 4
+    captured = capsys.readouterr()
+    assert captured.out.count("is stepped over: no module") == 2
+    assert captured.err == "fwbench: no two commits of main~2..main could be compared: the reasons are above.\n"
+
+
+def test_it_ends_with_the_time_and_says_what_it_knows(given, repository, capsys, monkeypatch):
+    """Each pair takes a second of a clock that stands still otherwise."""
+    repository("1.0", "1.0", "1.1", "1.1", "1.1")
+    now = [0.0]
+    monkeypatch.setattr(bisect.time, "monotonic", lambda: now[0])
+    play = Given.play
+
+    def slow(self, workloads):
+        now[0] += 1
+        return play(self, workloads)
+
+    monkeypatch.setattr(Given, "play", slow)
+    assert main(["bisect", "main~4..main", *ASKED, "--minutes=0.15"]) == 1
+    out = capsys.readouterr().out
+    assert "The search ended early, as the time was over: give more --minutes, or a smaller range." in out
+    assert "No commit is confirmed to have made it slower or faster." in out
+    assert re.search(r"From \w+ \(Commit 0\) to \w+ \(Commit 4\) a change of \+10\.0% .* is left", out)
+    assert re.search(r"Not searched to the end: \w+ \(Commit 0\) to \w+ \(Commit 4\), whose ends differ by \+10", out)
+    assert " 9 pairs, 9 s;" in out
+
+
+def test_a_commit_that_fails_later_ends_the_search(given, repository, capsys, monkeypatch):
+    folder = repository("1.0", "1.1")
+    play, played = Given.play, []
+
+    def fails(self, workloads):
+        played.append(workloads)
+        if len(played) == 3:
+            (self.sides["head"].root / "cost").write_text("was killed by signal 9")
+        return play(self, workloads)
+
+    monkeypatch.setattr(Given, "play", fails)
+    assert main(["bisect", "main~1..main", *ASKED]) == 1
+    last = git(folder, "rev-parse", "--short=12", "main")
+    words = "could be measured before, and now cannot: was killed by signal 9"
+    assert f"{last} (Commit 1) {words}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("main", *ASKED), "'main' is no range of commits: name two"),
+        (("main...main", *ASKED), "is no range of commits"),
+        (("..main", *ASKED), "is no range of commits"),
+        (("main~9..main", *ASKED), "has no revision 'main~9'"),
+        (("main..main~1", *ASKED), "holds no second commit"),
+        (("side..main", *ASKED), "side is not on main's line of first parents"),
+        (("main~1..main", "--model=tinny", "--lane=torch"), "unknown model 'tinny': the nearest is 'tiny'"),
+        (("main~1..main", "--model=tiny", "--lane=torhc"), "unknown lane 'torhc'"),
+        (("main~1..main", "--model=mlp", "--lane=torch"), "mlp is one of fwbench's own models, and no commit of"),
+        (("main~1..main", "mode=fit", *ASKED), "takes no turns"),
+        (("main~1..main", "devices=2", "batch_size=2", *ASKED), "takes no turns"),
+        (("main~1..main", "batch_size=0", *ASKED), "batch size 0 is not a whole number of at least 1"),
+        (("main~1..main", *ASKED, "--minutes=0"), "--minutes 0 leaves no time"),
+    ],
+)
+def test_misuse_is_one_sentence(given, repository, capsys, arguments, words):
+    folder = repository("1.0", "1.0")
+    git(folder, "checkout", "--quiet", "-b", "side", "main~1")
+    git(folder, "commit", "--quiet", "--allow-empty", "--message", "aside")
+    git(folder, "checkout", "--quiet", "main")
+    assert main(["bisect", *arguments]) == 4
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+
+
+def test_a_merged_branch_is_one_commit_of_the_line(given, repository):
+    folder = repository("1.0", "1.0")
+    git(folder, "checkout", "--quiet", "-b", "side", "main~1")
+    git(folder, "commit", "--quiet", "--allow-empty", "--message", "aside")
+    git(folder, "checkout", "--quiet", "main")
+    git(folder, "merge", "--quiet", "--no-ff", "--message", "Merge side", "side")
+    _, commits = bisect._commits("main~2..main", folder)
+    assert [commit.subject for commit in commits] == ["Commit 0", "Commit 1", "Merge side"]
+
+
+NET = """
+import torch
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(512, 512)
+
+    def forward(self, x):
+        for _ in range({times}):
+            x = self.layer(x)
+        return x
+"""
+TEST = """
+import fwbench
+
+tiny = fwbench.Model("tiny", inputs=fwbench.normal(512), torch="mine:Net")
+
+
+@fwbench.benchmark(tiny)
+def test_speed(fwbench_measure):
+    fwbench_measure()
+"""
+
+
+def test_a_real_slowdown_is_named(tmp_path, monkeypatch, capsys):
+    """With one real pair of short turns for each comparison, which is taken for all its pairs."""
+    for times in (1, 40, 40):
+        (tmp_path / "mine.py").write_text(NET.format(times=times))
+        (tmp_path / "test_speed.py").write_text(TEST)
+        (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
+        if times == 1:
+            git(tmp_path, "init", "--quiet", "--initial-branch=main")
+        git(tmp_path, "add", "--all")
+        git(tmp_path, "commit", "--quiet", "--allow-empty", "--message", f"Run it {times} times")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Pairs, "amounts", dataclasses.replace(Pairs.amounts, placings=1))
+    play, played = Pairs.play, {}
+
+    def once(self, workloads):
+        key = tuple(side.title for side in self._sides)
+        if key not in played:
+            played[key] = play(self, workloads)
+        return played[key]
+
+    monkeypatch.setattr(Pairs, "play", once)
+    assert main(["bisect", "main~2..main", "batch_size=8", *ASKED]) == 0
+    slow = git(tmp_path, "rev-parse", "--short=12", "main~1")
+    assert f"It became slower with {slow} (Run it 40 times): +" in capsys.readouterr().out
