@@ -48,9 +48,16 @@ def repository(tmp_path, monkeypatch):
 
 
 class Given:
-    """Pairs that find what each side's `cost` says, without noise."""
+    """Pairs that find what each side's `cost` says, without noise.
+
+    Attributes:
+        made: how many of these there have been.
+    """
+
+    made = 0
 
     def __init__(self, base, head, models, machine, device, deadline):
+        Given.made += 1
         self.sides = {"base": base, "head": head}
         self.machine = machine
 
@@ -90,7 +97,10 @@ def test_it_names_each_commit_and_leaves_the_repository_as_it_was(given, reposit
 
 def test_there_is_a_line_for_each_comparison(given, repository, capsys):
     folder = repository("1.0", "1.0", "1.0")
+    before = Given.made
     assert main(["bisect", "main~2..main", *ASKED]) == 0
+    # All pairs of a comparison are played by the same object, which keeps fallback flags from pair to pair.
+    assert Given.made - before == 2
     _, whole, half, *rest = capsys.readouterr().out.splitlines()
     first, middle, last = (git(folder, "rev-parse", "--short=12", f"main~{back}") for back in (2, 1, 0))
     assert whole == f"  {first}..{last}, 2 commits: +0.0% (+0.0% to +0.0%), 4 pairs"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fwbench.compare import steps
-from fwbench.compare.steps import ERROR, OverError, Search, UnmeasurableError
+from fwbench.compare.steps import ERROR, OverError, Search, Stretch, UnmeasurableError
 
 
 def searched(changes, *, revisions=61, scatter=0.005, seed=0, broken=(), most=math.inf):
@@ -98,6 +98,15 @@ def test_what_a_named_step_explains_is_not_reported_again():
     (rest,) = search.unexplained
     assert 0.02 < rest.change < 0.04
     assert (rest.first, rest.last) == (0, 30)
+
+
+def test_the_rest_of_a_stretch_is_its_change_without_its_steps():
+    search = Search(9, lambda first, last: 0.0)
+    search.steps = [Stretch(3, 4, 0.05, 0.04, 0.06, 12)]
+    search.compared = [Stretch(0, 8, 0.08, 0.07, 0.09, 6), Stretch(0, 4, 0.055, 0.04, 0.07, 6), *search.steps]
+    (rest,) = search.unexplained
+    assert (rest.first, rest.last, rest.pairs) == (0, 8, 6)
+    assert (rest.change, rest.low, rest.high) == pytest.approx((0.03, 0.02, 0.04))
 
 
 def test_what_cannot_be_measured_is_stepped_over():
