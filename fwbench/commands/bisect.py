@@ -249,9 +249,9 @@ def _answer(commits: Sequence[Commit], search: Search, reasons: Mapping[int, str
         ]
     elif (unseen := math.ceil((len(commits) - 1 - len(search.unmeasurable)) / 2**search.halvings)) > 1:
         lines.append(f"Changes that cancel each other out within {unseen} commits are not looked for.")
-    pairs = sum(compared.pairs for compared in search.compared)
+    count, pairs = len(search.compared), sum(compared.pairs for compared in search.compared)
     lines.append(
-        f"{len(search.compared)} comparisons, {pairs} pairs, {units.duration(seconds)}; at most {ERROR:.0%} of such "
+        f"{count} comparison{'s' * (count > 1)}, {pairs} pairs, {units.duration(seconds)}; at most {ERROR:.0%} of such "
         "searches name a wrong commit."
     )
     return lines

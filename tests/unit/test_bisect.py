@@ -160,7 +160,9 @@ def test_a_commit_that_fails_later_ends_the_search(given, repository, capsys, mo
     assert main(["bisect", "main~1..main", *ASKED]) == 1
     last = git(folder, "rev-parse", "--short=12", "main")
     words = "could be measured before, and now cannot: was killed by signal 9"
-    assert f"{last} (Commit 1) {words}" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"{last} (Commit 1) {words}" in out
+    assert "\n1 comparison, 2 pairs, " in out
 
 
 @pytest.mark.parametrize(
