@@ -1,12 +1,14 @@
 """The canonical weights go into every framework and out of it, bit for bit, each key exactly once."""
 
 import functools
+import gc
 
 import numpy as np
 import pytest
 
 from fwbench.frameworks.jax import networks as jax_networks
 from fwbench.frameworks.torch import networks as torch_networks
+from fwbench.meters.memory import trim_heap
 from fwbench.models import CATALOG, ModelError
 from fwbench.models.weights import digest, draw
 from fwbench.parity.case import MODELS, side
@@ -16,16 +18,23 @@ every_model = pytest.mark.parametrize("model", MODELS)
 every_framework = pytest.mark.parametrize("framework", ["torch", "jax", TENSORFLOW])
 
 
+@pytest.fixture(autouse=True)
+def no_network_left(request):
+    """Free the test's networks: Keras's hold themselves, and ViT-B/16 takes a third of a GB each time."""
+    yield
+    if CATALOG[request.node.callspec.params["model"]].parameters > 50e6:
+        gc.collect()
+        trim_heap()
+
+
 # Keras takes seconds to build a network.
 @functools.cache
 def shapes(framework, model):
     return side(framework).shapes(CATALOG[model], CATALOG[model].sizes())
 
 
-# One of each framework, as what concerns a model runs in one go.
-@functools.lru_cache(maxsize=2)
-def drawn(framework, model):
-    return draw(CATALOG[model], shapes(framework, model), seed=0)
+def drawn(model):
+    return draw(CATALOG[model], shapes("torch", model), seed=0)
 
 
 def network(framework, model):
@@ -69,7 +78,7 @@ def test_frameworks_name_and_shape_every_tensor_alike(model, framework):
 @every_framework
 @every_model
 def test_export_equals_import(model, framework):
-    weights = drawn(framework, model)
+    weights = drawn(model)
     assert_same_bits(passed_through(framework, model, weights), weights)
 
 
@@ -78,12 +87,12 @@ def test_export_equals_import(model, framework):
 )
 @every_model
 def test_weights_pass_from_one_framework_to_the_other_and_back(model, source, target):
-    weights = drawn(source, model)
-    there = passed_through(target, model, passed_through(source, model, weights))
-    assert_same_bits(there, weights)
+    # Digests, as whole weights would be held beside three more copies.
+    before = digest(drawn(model))
+    there = passed_through(target, model, passed_through(source, model, drawn(model)))
+    assert digest(there) == before
     back = passed_through(source, model, there)
-    assert_same_bits(back, weights)
-    assert digest(back) == digest(weights)
+    assert digest(back) == before
 
 
 @every_model
