@@ -497,7 +497,8 @@ def test_a_real_duet_with_a_revision(without_gpu, with_fwbench):
     assert {"latency", "cpu_time", "peak_memory", "program_memory"} == told["verdicts"].keys()
     assert told["verdicts"]["program_memory"]["ratio"] == 1.0
     assert len(told["screening"]) >= 3
-    assert benchmark["stats"]["rounds"] > 100
+    # Two turns at each of the four placings; how many rounds a turn has depends on the machine's speed.
+    assert benchmark["stats"]["rounds"] >= 2 * 4
     listed = subprocess.run(
         ["git", "-C", str(with_fwbench.path), "worktree", "list"], capture_output=True, text=True, check=True
     )
