@@ -46,7 +46,7 @@ PLANTED = tuple(
             "padding=1",
             'padding="SAME"',
             "at `stem.conv`",
-            "SAME in jax pads at stride 2 another side than numbers do",
+            "SAME in jax pads less above and to the left at stride 2 than padding in numbers does",
         ),
         (
             "convolutional",

@@ -247,7 +247,7 @@ MISTAKES = {
             ),
         },
         r"at `stem` \(torch: Conv2d\(",
-        "SAME in {} pads at stride 2 another side than numbers do",
+        "SAME in {} pads less above and to the left at stride 2 than padding in numbers does",
     ),
     "no residual": (
         dict.fromkeys(KINDS, ("return x + ", "return ")),

@@ -419,7 +419,7 @@ def test_a_cause_that_two_computations_would_show_is_not_named():
         (
             {"stride": (2, 2), "padding": (1, 1)},
             {"stride": 2, "padding": "same"},
-            "SAME in jax pads at stride 2 another side than numbers do",
+            "SAME in jax pads less above and to the left at stride 2 than padding in numbers does",
         ),
         ({"stride": (2, 2), "padding": (1, 1)}, {"stride": [2, 2], "padding": [(1, 1), (1, 1)]}, ""),
         ({"stride": (1, 1), "padding": (1, 1)}, {"stride": 1, "padding": "SAME"}, ""),

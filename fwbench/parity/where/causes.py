@@ -140,7 +140,8 @@ def _settings(reference: Part, candidate: Part) -> str:
     for part, own, others in ((reference, one, other), (candidate, other, one)):
         same = str(own.get("padding")).upper() == "SAME" and not isinstance(others.get("padding", ""), str)
         if same and own.get("stride", 1) != 1:
-            told.append(f"SAME in {part.framework} pads at stride {own['stride']} another side than numbers do")
+            where = f"less above and to the left at stride {own['stride']}"
+            told.append(f"SAME in {part.framework} pads {where} than padding in numbers does")
     return ". ".join(sorted(told))
 
 
