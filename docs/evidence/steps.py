@@ -207,30 +207,30 @@ PAGE = """\
 # How often `fwbench bisect` names a wrong step
 
 Made by `python docs/evidence/steps.py`: {searches} simulated searches a row, each over {revisions} revisions, with
-steps at revisions that are drawn by lot. The searches' noise is a model's in the first table; in the second one it was
-measured.
+steps at revisions that are drawn by lot. The first table's noise comes from a model, the second one's from
+measurements.
 
-A step is wrong if it is named where none was planted. Brackets after a rate hold its 95 % interval, those after a
-number of comparisons or pairs what nine of ten searches do not exceed; before them stands the median. "To its last
-step" counts the pairs after which a search had named all that it named; the others look for more. "Rest reported"
-is the share of searches that report a stretch with a change that no named step explains. Where all planted steps were
-named, such a stretch is a false report: the 5 % are about named steps alone.
+A step is wrong if it is named where none was planted. Brackets after a rate hold its 95 % interval. Numbers of
+comparisons and pairs are medians; nine of ten searches do not exceed the number in brackets. "To its last step" counts
+the pairs until a search named its last step; further pairs look for more. "Rest reported" is the share of searches
+that report a stretch whose change no named step explains. If all planted steps were named, such a report is false:
+the 5 % are about named steps alone.
 
 Plain bisection compares both ends; where they differ by more than 2 %, it halves until it comes to neighbours, and
-names these. Each of its comparisons is the median of {plain} pairs, and all are with the first revision. It can name
+names these. Each of its comparisons is with the first revision, by the median of {plain} pairs. It can name
 one step at most. In a drift, where each revision is 0.3 % slower than the one before, any step is wrong.
 
 ## Noise by a model
 
-Pairs scatter by Student's t with three degrees of freedom, with a standard deviation between 0.5 and 2 % that is drawn
-for each search; one pair in eight lies ten times as far out.
+Pairs scatter by Student's t with three degrees of freedom. Each search draws its standard deviation between 0.5 and
+2 %; one pair in eight lies ten times as far out.
 
 {modelled}
 
 ## Noise as measured
 
-Pairs of unchanged code of [the duet's evidence](duet.md): for each search those of one benchmark, with signs drawn by
-lot. In half of the suites other processes came and went.
+Each search takes one benchmark's pairs of unchanged code from [the duet's evidence](duet.md), with signs drawn by lot.
+In half of the suites other processes came and went.
 
 {measured}
 """

@@ -108,7 +108,7 @@ def _workload(texts: Sequence[str]) -> Workload:
 
 
 def _check(workload: Workload, project: Project, others: Mapping[str, str], top: Path) -> None:
-    """Refuse what could be measured in no commit, or in none otherwise than in another.
+    """Refuse a workload that no commit can measure, or that no commit can change.
 
     Raises:
         UserError: it is that.
@@ -161,7 +161,7 @@ class Duets:
     """Plays pairs of two commits, until the time is over.
 
     Args:
-        side: makes the side of this name with a revision.
+        side: makes a side from its name and revision.
         models: by name.
         end: by `time.monotonic`.
 
@@ -186,7 +186,7 @@ class Duets:
         self._machine = here
         self._end = end
         self._measured: set[int] = set()
-        # Those that play the current two commits, and the seconds that the last pair took.
+        # The current two commits, what plays their pairs, and the last pair's seconds.
         self._between = (-1, -1)
         self._pairs: Pairs
         self._seconds = 0.0

@@ -1,18 +1,18 @@
 """The search for steps: at which of many revisions has a workload become slower or faster?
 
 Revisions are numbered in their order. A comparison plays fresh pairs of two of them, one pair at a time. The search
-compares both ends of the whole, then cuts: it compares a stretch's first revision with its middle one; what remains of
-the stretch's change is the other half's. It goes on in the half that differs, or in both, until it comes to neighbours.
+compares the first revision with the last, then cuts: it compares a stretch's first revision with its middle one, and
+assigns the rest of the stretch's change to the second half. It cuts each half that differs, until it has neighbours.
 
-A step is named between neighbours alone, and only by fresh pairs of these two: by the bets of a duet (`evidence`), once
-in each direction. Such a bet multiplies its stake by 2/a, in either direction, with a chance of at most a if nothing
-has changed (Ville 1939), whatever led there. The m-th comparison of neighbours has a = 5 % / (m (m + 1)), the sum of
-which is 5 % however many there are: so at most 5 % of searches name a step where there is none. Other comparisons only
-lead the search; where they err, it costs pairs, or a step is missed.
+The search names a step only between neighbours, and only on fresh pairs of these two, by a duet's bets (`evidence`) in
+each direction. If nothing has changed, the chance that a bet in either direction multiplies its stake by 2/a is at most
+a (Ville 1939), whatever led there. The m-th comparison of neighbours has a = 5 % / (m (m + 1)). These chances never sum
+to more than 5 %, so at most 5 % of searches name a step where there is none. Other comparisons only lead the search;
+their errors cost pairs or miss a step.
 
-Changes that cancel out leave ends equal. So the whole and its halves are cut whether their ends differ or not; once any
-comparison has come out different, so are quarters and eighths. The search sees nothing of what comes and goes within a
-quarter of the revisions in the first case, within a sixteenth in the second one.
+Changes that cancel out leave ends equal. So the search cuts the whole and its halves even if their ends are equal, and
+quarters and eighths as well once any comparison has come out different. It misses what comes and goes within a quarter
+of the revisions in the first case, and within a sixteenth in the second.
 """
 
 import dataclasses
@@ -26,19 +26,19 @@ from fwbench.compare.statistics import CLEARING, MOST, THRESHOLD, estimate, evid
 # The share of searches that may name a step where there is none.
 ERROR = 0.05
 
-# The chance with which a comparison that only leads the search may send it into a stretch of equal ends.
+# The largest chance that a leading comparison sends the search into a stretch whose ends are equal.
 _LEADING = 0.1
 
-# Pairs after which a comparison that only leads the search ends with what they say.
+# Pairs after which a leading comparison ends even if they are undecided.
 _MOST_LEADING = 16
 
 # The fewest pairs that have a 95 % interval.
 _CERTAIN = 6
 
-# How often the whole is halved where ends are equal: while nothing differs, and once something does.
+# How often the whole is halved despite equal ends: before any comparison differs, and afterwards.
 _HALVINGS = (2, 4)
 
-# Plays one fresh pair of two revisions; the logarithm of the second one's time over the first one's.
+# Plays one fresh pair of two revisions; returns the log of the second one's time over the first's.
 Play = Callable[[int, int], float]
 
 
@@ -65,8 +65,8 @@ class Stretch:
     Attributes:
         first, last: their numbers.
         change: logarithm of the last one's time over the first one's.
-        low, high: its 95 % interval; of fewer than six pairs, from the least to the greatest.
-        pairs: that were played of these two; 0: the change is what another half has left.
+        low, high: its 95 % interval; of fewer than six pairs, their least and greatest.
+        pairs: how many were played; 0: the change is the rest that the other half left.
         differs: whether it is worth a search.
     """
 
@@ -108,7 +108,7 @@ class Search:
 
     def run(self) -> None:
         """Search until nothing is left to be cut, or until `play` says that it is over."""
-        # With how often the whole was halved to come to each.
+        # Stretches, and how many halvings led to each.
         waiting: list[tuple[Stretch, int]] = []
         try:
             if whole := self._ends():
@@ -127,12 +127,12 @@ class Search:
 
     @property
     def halvings(self) -> int:
-        """How often the whole is halved where ends are equal: stretches as short as that may hide what cancels out."""
+        """How often the whole is halved despite equal ends; parts of that size may hide changes that cancel out."""
         return _HALVINGS[any(each.differs for each in self.compared)]
 
     @property
     def unexplained(self) -> list[Stretch]:
-        """The shortest compared stretches whose steps do not add up to their change, with the rest of the change."""
+        """The shortest compared stretches whose steps do not explain their change, each with the rest of it."""
         rests: list[Stretch] = []
         for stretch in sorted(self.compared, key=lambda each: each.last - each.first):
             named = sum(step.change for step in self.steps if _within(step, stretch))
@@ -164,7 +164,7 @@ class Search:
         """Compare the stretch's first revision with its middle one, or neighbours with each other.
 
         Returns:
-            The halves that are not decided.
+            The halves still to search.
         """
         while between := self._between(stretch.first, stretch.last):
             middle = min(between, key=lambda revision: abs(2 * revision - stretch.first - stretch.last))
@@ -199,7 +199,7 @@ class Search:
         return compared
 
     def _next_level(self) -> float:
-        """The chance that the next comparison of neighbours may have to err."""
+        """The chance to err that the next comparison of neighbours may take."""
         self._confirming += 1
         return ERROR / (self._confirming * (self._confirming + 1))
 
@@ -219,7 +219,7 @@ def _state(differences: Sequence[float], level: float, most: int) -> Literal["op
     """What a comparison's pairs say.
 
     Args:
-        level: the chance with which unchanged revisions may come out different.
+        level: the largest chance that unchanged revisions come out different.
         most: pairs after which the comparison ends.
     """
     pairs, change = len(differences), estimate(differences)
@@ -240,5 +240,5 @@ def _within(inner: Stretch, outer: Stretch) -> bool:
 
 
 def _urgency(stretch: Stretch, halvings: int) -> tuple[bool, float]:
-    """What to cut first is last: the largest change; of stretches with equal ends, the one that was halved least."""
+    """A sort key that puts last what to cut first: the largest change, then equal ends after fewest halvings."""
     return stretch.differs, abs(stretch.change) if stretch.differs else -halvings

@@ -1,8 +1,8 @@
 """The answer: which lane, by how much, with which confidence.
 
-A replicate is a process. One process of each lane shows a difference but not how far processes of the same code differ;
-several do. A run that measured both lanes gives a ratio for each seed and process, and the exact interval over these is
-the signed-rank test's (`fwbench.compare.statistics`).
+A replicate is a process. One process of each lane shows a difference; only several show how far processes of the same
+code differ. A run that measured both lanes gives a ratio for each seed and process, and the signed-rank test gives the
+exact interval over these (`fwbench.compare.statistics`).
 """
 
 import functools
@@ -26,17 +26,16 @@ class Answer:
     """What was found of one workload.
 
     Attributes:
-        fastest, second: lanes by throughput, the two best.
+        fastest, second: the two best lanes by throughput.
         ratio: throughput of the fastest over the second.
             None where these must not be compared.
         confidence: `clear` (an interval of at least 95 % excludes equality), `likely`, `equal` (within 5 %), or
-            `undecided`; in place of
-            these, why there is no ratio (`fwbench.report.evidence.apart`).
+            `undecided`; without a ratio, why there is none (`fwbench.report.evidence.apart`).
         reason: what the confidence rests on, and which lanes are left out.
-        quickest, leanest, cheapest: the lanes whose synchronised call takes least time (p50), and that take least
-            memory and energy, each with the next one's multiple of it; None where fewer than two lanes have the metric.
+        quickest, leanest, cheapest: the lane with the shortest synchronised call (p50), with least memory and with
+            least energy, each with the next lane's multiple of it; None where fewer than two lanes have the metric.
         shared: the lanes that may be the fastest, the two best first; empty if only one may.
-        ahead: the confidence that all lanes but those are slower; empty if there are no others, or only one may.
+        ahead: the confidence that lanes outside `shared` are slower; empty if there are none or that is empty.
         weighed: what the ratio and its confidence come from; None where there is no ratio.
         evidence: the word for what shows that the two compute the same; empty where there is no ratio.
     """
@@ -62,7 +61,7 @@ class Answer:
 
     @property
     def winner(self) -> str | None:
-        """Who has the highest throughput, for readers: each lane that may have it; None where there is no ratio."""
+        """All lanes that may have the highest throughput, in words for readers; None where there is no ratio."""
         if self.ratio is None:
             return None
         lanes = self.shared or (self.fastest,)
@@ -70,7 +69,7 @@ class Answer:
 
 
 def answers(cases: Sequence[Case]) -> list[Answer]:
-    """One of each workload that at least two lanes have a throughput of; over those that may be compared."""
+    """An answer for each workload with throughputs of at least two lanes, over the comparable lanes."""
     rows = []
     for comparison in comparisons(cases):
         speeds = {lane: speed for lane, case in comparison.lanes.items() if (speed := case.value("throughput"))}
@@ -106,7 +105,7 @@ def answers(cases: Sequence[Case]) -> list[Answer]:
 
 
 def headline(given: Sequence[Answer]) -> list[str]:
-    """The answers in sentences: of each mode which lanes are faster, then one sentence for each other question."""
+    """The answers in sentences: for each mode, which lanes are faster, then a sentence for each other question."""
     if not given:
         return ["No workload was measured in two lanes, so there is nothing to compare."]
     lines = []
@@ -117,7 +116,7 @@ def headline(given: Sequence[Answer]) -> list[str]:
 
 
 def fastest(given: Sequence[Answer]) -> list[list[str]]:
-    """Of each mode those of the headline's sentences that tell which lanes are faster, the surest first."""
+    """For each mode, the headline's sentences that say which lanes are faster, the surest first."""
     return [_fastest(mode, answered) for mode, answered in _by_mode(given).items()]
 
 
@@ -141,16 +140,16 @@ def _unanswered(given: Sequence[Answer]) -> list[str]:
 
 
 _QUESTIONS = {"quickest": "lowest latency (p50)", "leanest": "least memory", "cheapest": "least energy"}
-# A confidence with which no lane is faster, and all of them, the surest first.
+# Confidences that call no lane faster, and all confidences, the surest first.
 _NOT_APART = ("equal", "undecided")
 _SURE = ("clear", "likely", *_NOT_APART)
 
-# In sentences they stand behind networks that people deploy.
+# Sentences name these after networks that people deploy.
 _TOYS = ("mlp", "cnn")
 
 
 def _fastest(mode: str, answered: Sequence[Answer]) -> list[str]:
-    """Which lanes have the highest throughput: the surest sentence first, of two alike the one on more workloads."""
+    """Say which lanes have the highest throughput: surest sentences first, then those on more workloads."""
     groups = sorted(alike(answered), key=lambda of: (_SURE.index(of[0].confidence), -len(of)))
     what = in_words(mode).capitalize()
     return [f"{what}: {said(of)}, in {len(of)} of {len(answered)} workloads ({_named(of)})." for of in groups]
@@ -197,7 +196,7 @@ def said(given: Sequence[Answer]) -> str:
 
 
 def _reach(answer: Answer, first: str) -> tuple[float, float]:
-    """Between which the ratio of the two best lanes lies, as the multiple of the first lane's throughput."""
+    """The bounds of the throughput of lane `first` over that of the other one of the two best lanes."""
     assert answer.weighed
     low, high = answer.weighed.reach.low, answer.weighed.reach.high
     return (low, high) if answer.fastest == first else (1 / high, 1 / low if low else math.inf)
@@ -218,7 +217,7 @@ def _best(question: str, mode: str, answered: Sequence[Answer]) -> str:
 
 
 def _surely(multiple: float) -> float:
-    """At least so much, whatever disturbed it."""
+    """The least that a multiple surely is."""
     return multiple.low if isinstance(multiple, units.Within) else multiple
 
 
@@ -228,7 +227,7 @@ def _listed(names: Iterable[str], word: str) -> str:
 
 
 def _named(given: Sequence[Answer]) -> str:
-    """Models with their batch sizes, as a reader takes a model's name alone for all of them."""
+    """Models with their batch sizes, as readers take a bare name for all sizes of a model."""
     sizes: dict[str, list[str]] = {}
     for workload in sorted((answer.workload for answer in given), key=lambda w: w.model in _TOYS):
         size = f"b{workload.batch_size}"
@@ -287,13 +286,13 @@ def table(rows: Sequence[Answer]) -> Table:
 
 
 def _first_two(comparison: Comparison, lanes: Sequence[str]) -> tuple[str, str, dict[str, Weighed]]:
-    """The fastest lane, its nearest rival (a lane that may be as fast before those that are slower), and all rivals."""
+    """The fastest lane, its nearest rival (preferably a lane that may be as fast), and all rivals."""
     cases = comparison.lanes
     order = sorted(lanes, key=lambda lane: -(cases[lane].value("throughput") or 0.0))
     weighed = {lane: {other: weigh(cases[lane], cases[other]) for other in order if other != lane} for lane in order}
     fastest = min(order, key=lambda lane: _losses(weighed[lane]))
     rivals = weighed[fastest]
-    # Clear or likely, a slower lane is a slower lane.
+    # Of slower lanes, clear and likely count alike.
     doubts = {lane: max(_SURE.index("likely"), _SURE.index(pair.confidence)) for lane, pair in rivals.items()}
     rival = max(rivals, key=lambda lane: (doubts[lane], -rivals[lane].ratio))
     return fastest, rival, rivals
@@ -338,14 +337,14 @@ def _least(
     *,
     timed: bool,
 ) -> tuple[str, float] | None:
-    """The lane with the least, and the next one's multiple of it; None where nobody can say which it is.
+    """The lane with the least, and the next lane's multiple of it; None where no lane surely has it.
 
     Args:
-        turns: the metric in rounds of turns, which decide where every lane has some; empty: it has none there.
-        timed: whether what disturbs a measurement changes the metric, which differs between processes, too.
+        turns: the metric's name in rounds of turns, which decide if every lane has some; empty if it has none.
+        timed: whether the metric differs between processes and changes if its measurement is disturbed.
     """
     values = {lane: value for lane in lanes if (value := metric(comparison.lanes[lane]))}
-    # One that may be lower than it is known to be could stand anywhere in the order.
+    # A value of which only an upper bound is known could be anywhere in the order.
     if len(values) < 2 or any(isinstance(value, units.AtMost) for value in values.values()):
         return None
     cases = comparison.lanes
@@ -366,7 +365,7 @@ def _least(
 
 
 def _nearest(rivals: Iterable[Weighed | None]) -> units.Within | None:
-    """The multiple of the nearest of rivals that all take more; None where one may take less."""
+    """The nearest rival's multiple if all rivals take more; None if one may take less."""
     nearest = min(filter(None, rivals), key=lambda weighed: weighed.reach.low)
     return units.Within(nearest.ratio, nearest.reach.low, nearest.reach.high) if nearest.reach.low > 1 else None
 

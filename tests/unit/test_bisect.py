@@ -1,4 +1,4 @@
-"""`fwbench bisect` over real commits, with pairs that are given; then once with real ones."""
+"""`fwbench bisect` over real commits, with given pairs, then once with real pairs."""
 
 import dataclasses
 import re
@@ -27,7 +27,7 @@ def git(folder, *arguments):
 
 @pytest.fixture
 def repository(tmp_path, monkeypatch):
-    """A function that makes a project of commits, each with this text in `cost`: the seconds of a call, or a fault."""
+    """A function that commits each text in the project's file `cost`: the seconds of a call, or a fault."""
     folder = tmp_path / "project"
     folder.mkdir()
     git(folder, "init", "--quiet", "--initial-branch=main")
@@ -48,10 +48,10 @@ def repository(tmp_path, monkeypatch):
 
 
 class Given:
-    """Pairs that find what each side's `cost` says, without noise.
+    """Pairs that compare each side's `cost` without noise.
 
     Attributes:
-        made: how many of these there have been.
+        made: how many objects were created.
     """
 
     made = 0
@@ -126,7 +126,7 @@ def test_where_no_two_commits_can_be_measured_it_is_one_sentence(given, reposito
 
 
 def test_it_ends_with_the_time_and_says_what_it_knows(given, repository, capsys, monkeypatch):
-    """Each pair takes a second of a clock that stands still otherwise."""
+    """Only pairs move the clock, by one second each."""
     repository("1.0", "1.0", "1.1", "1.1", "1.1")
     now = [0.0]
     monkeypatch.setattr(bisect.time, "monotonic", lambda: now[0])
@@ -231,7 +231,7 @@ def test_speed(fwbench_measure):
 
 
 def test_a_real_slowdown_is_named(tmp_path, monkeypatch, capsys):
-    """With one real pair of short turns for each comparison, which is taken for all its pairs."""
+    """Each comparison plays one real pair of short turns and reuses it as all its pairs."""
     for times in (1, 40, 40):
         (tmp_path / "mine.py").write_text(NET.format(times=times))
         (tmp_path / "test_speed.py").write_text(TEST)

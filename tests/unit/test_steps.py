@@ -1,4 +1,4 @@
-"""The search for steps, over series that are given: nothing is measured."""
+"""The search for steps over given series; nothing is measured."""
 
 import itertools
 import math
@@ -14,7 +14,7 @@ def searched(changes, *, revisions=61, scatter=0.005, seed=0, broken=(), most=ma
     """A search that has ended.
 
     Args:
-        changes: the share by which a revision is slower than the one before, by its number.
+        changes: by number, the share by which a revision is slower than the one before.
         broken: revisions that cannot be measured.
         most: pairs after which the time is over.
     """
@@ -53,7 +53,7 @@ def test_one_step_is_named_with_its_size_wherever_it_is(number, change):
     assert step.low < math.log1p(change) < step.high
     assert abs(step.change - math.log1p(change)) < 0.01
     assert search.unexplained == []
-    # With the look for changes that cancel out, down to a sixteenth.
+    # Some look for changes that cancel out, down to a sixteenth.
     assert 12 <= len(search.compared) <= 24
 
 
@@ -69,7 +69,7 @@ def test_unchanged_revisions_are_cut_twice_and_no_step_is_named():
 
 
 def test_changes_that_cancel_out_are_found_across_the_quarters_and_not_within_one():
-    """The second is the limit that the module states."""
+    """The second case is the module's stated limit."""
     back = 1 / 1.06 - 1
     assert named(searched({10: 0.06, 20: back})) == [(9, 10), (19, 20)]
     assert named(searched({3: 0.06, 12: back})) == []
@@ -92,7 +92,7 @@ def test_a_drift_is_no_step_and_reported_as_unexplained():
 
 
 def test_what_a_named_step_explains_is_not_reported_again():
-    """Of 8 % the step explains 5; the rest comes in small changes before it."""
+    """The step explains 5 of 8 %; small changes before it make the rest."""
     search = searched({40: 0.05, **dict.fromkeys(range(1, 31), 0.001)})
     assert named(search) == [(39, 40)]
     (rest,) = search.unexplained
@@ -149,7 +149,7 @@ def test_the_pairs_of_a_comparison_that_was_cut_short_are_kept():
 
 
 def test_the_chances_to_err_add_up_to_the_stated_share():
-    """Of however many comparisons of neighbours."""
+    """However many neighbours are compared."""
     search = Search(2, lambda first, last: 0.0)
     chances = [search._next_level() for _ in range(10_000)]
     assert chances[0] == ERROR / 2
@@ -157,7 +157,7 @@ def test_the_chances_to_err_add_up_to_the_stated_share():
 
 
 def test_neighbours_without_a_change_are_rarely_called_different():
-    """By pairs that are all beyond the threshold, with signs drawn by lot: only the bets hold the rate."""
+    """All pairs lie beyond the threshold, with signs drawn by lot, so only the bets keep the rate."""
     draw = np.random.default_rng(0)
     wrong = 0
     for _ in range(600):
@@ -173,7 +173,7 @@ def test_a_change_must_exceed_the_threshold_however_certain_it_is():
 
 
 def test_both_directions_share_the_chance_to_err():
-    """One pair short of twice the stake is not enough."""
+    """The first pair with a stake of 2/a decides."""
     certain = [0.05] * 30
     pairs = next(n for n in range(4, 30) if steps._state(certain[:n], 0.05, 64) == "different")
     stake = steps.evidence(certain, ())

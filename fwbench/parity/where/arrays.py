@@ -6,7 +6,7 @@ from fwbench.parity.where.calls import Array
 
 
 def distance(one: Array, other: Array) -> float:
-    """Length of the difference of two arrays of one shape over the second's length; equal infinities do not differ."""
+    """Norm of the difference of two arrays of one shape over the second's norm; equal infinities do not differ."""
     equal = (one == other) | (np.isnan(one) & np.isnan(other))
     difference = np.subtract(one, other, out=np.zeros(one.shape), where=~equal)
     size = float(np.linalg.norm(other[np.isfinite(other)]))
@@ -14,7 +14,7 @@ def distance(one: Array, other: Array) -> float:
 
 
 def aligned(candidate: Array, reference: Array) -> Array:
-    """The candidate in the reference's shape, with its channels moved if that brings it nearer; the sizes are equal."""
+    """The candidate in the reference's shape, its channels moved if that brings it nearer; sizes must be equal."""
     moved = [np.moveaxis(candidate, *axes) for axes in ((-1, 1), (1, -1)) if candidate.ndim > 2]
     options = [array.reshape(reference.shape) for array in (candidate, *moved)]
     return min(options, key=lambda array: distance(array, reference))
@@ -28,7 +28,7 @@ def ordered(*arrays: Array) -> list[Array]:
 def apart(candidate: Array | None, reference: Array | None) -> float | None:
     """The distance of two arrays, each in its own layout; None if one is missing or the sizes differ.
 
-    If the shapes differ, as where batch and length are exchanged, the distance of the sorted values counts if smaller.
+    If the shapes differ, as when batch and length are exchanged, a smaller distance of the sorted values counts.
     """
     if candidate is None or reference is None or candidate.size != reference.size:
         return None

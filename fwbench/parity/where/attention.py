@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from fwbench.parity.where.arrays import distance
 from fwbench.parity.where.calls import Array
 
-# A verb to its object, in which two networks may differ.
+# Objects by verb; two networks may differ in each.
 Aspects = dict[str, str]
 
 # Which keys are attended to.
 Mask = NDArray[np.bool_]
 
-# A convention is tried on as many queries of the first sample, and on all of them if it is within this distance there.
+# A convention is tried on this many queries of the first sample, and, if within this distance there, on all queries.
 _QUERIES, _NEAR = 4, 1e-6
 
 # The most heads that are tried: an array split into many small heads takes longest.
@@ -40,11 +40,11 @@ _BASES = (1e2, 1e3, 1e4, 1e5, 5e5, 1e6)
 def attention(agreed: Mapping[str, Array], value: Array) -> Iterator[tuple[Aspects, Array]]:
     """What attention computes from its projections, in each convention that comes near the value.
 
-    If there is none, samples may hide keys from all their queries, or the projections may come in another order.
+    If none does, try samples that hide keys from all their queries, and then projections in another order.
 
     Args:
         agreed: queries, keys and values, or one array that holds all three: (batch, length, ...).
-        value: what enters the projection after them, (batch, length, ...).
+        value: the input of the next projection, (batch, length, ...).
     """
     arrays = list(agreed.values())
     if value.ndim < 3 or any(array.ndim < 3 or array.shape[:2] != value.shape[:2] for array in arrays):
@@ -67,7 +67,7 @@ def _attending(agreed: Mapping[str, Array], context: Array, orders: slice) -> It
 
 
 def _hiding(agreed: Mapping[str, Array], context: Array, orders: slice) -> Iterator[tuple[Aspects, Array]]:
-    """The value shows which keys each sample hides."""
+    """Infer from the value what keys samples hide."""
     length, width = context.shape[1:]
     # The last query attends to all keys. Each query has an equation for every channel; the keys are the unknowns.
     some = np.arange(length)[-math.ceil(2 * length / width) :]
@@ -100,7 +100,7 @@ def _conventions(
 
 
 def _heads(agreed: Mapping[str, Array], width: int, orders: slice) -> Iterator[tuple[Aspects, Array, Array, Array]]:
-    """Queries, keys and values by each split into heads and in some orders; those that heads share are repeated."""
+    """Queries, keys and values for each split into heads and each order; shared keys and values are repeated."""
     for split, parts in _splits(agreed, width):
         for names in list(itertools.permutations(parts))[orders]:
             q, k, v = (parts[name].swapaxes(1, 2) for name in names)
@@ -117,7 +117,7 @@ def _heads(agreed: Mapping[str, Array], width: int, orders: slice) -> Iterator[t
 
 
 def _splits(agreed: Mapping[str, Array], width: int) -> Iterator[tuple[Aspects, dict[str, Array]]]:
-    """Three arrays (batch, length, heads, size), by the size of a head and, if one array holds all, by its layout."""
+    """Three arrays (batch, length, heads, size) for each size of a head and, if one array holds all, each layout."""
     arrays = {name: _joint(array) for name, array in agreed.items()}
     common = width if len(arrays) == 1 else math.gcd(*(array.shape[-1] for array in arrays.values()))
     for size in range(2, common + 1):
@@ -141,7 +141,7 @@ def _rotations(q: Array, k: Array) -> dict[str, tuple[Array, Array]]:
     """Queries and keys by their rotary position embedding (Su et al. 2021, arXiv:2104.09864, section 3.2.2)."""
     length, size = q.shape[2:]
     rotations = {"nothing": (q, k)}
-    # Two coordinates turn by one angle, whatever the base.
+    # Every base turns two coordinates by the same angle.
     if size % 2 == 0 and size > 2:
         for base in _BASES:
             turn = np.exp(1j * np.arange(length)[:, None] * base ** (-np.arange(0, size, 2) / size))
@@ -151,14 +151,14 @@ def _rotations(q: Array, k: Array) -> dict[str, tuple[Array, Array]]:
 
 
 def _turned(array: Array, turn: Array, shape: tuple[int, int]) -> Array:
-    """Rotate pairs of coordinates. Their order afterwards is another one, which products of queries and keys ignore."""
+    """Rotate pairs of coordinates. This changes their order, which products of queries and keys ignore."""
     one, other = np.moveaxis(array.reshape(*array.shape[:-1], *shape), shape.index(2) - 2, 0)
     turned = (one + 1j * other) * turn
     return np.concatenate([turned.real, turned.imag], -1)
 
 
 def _scales(q: Array) -> dict[float, str]:
-    """Factors of the logits and what they are; those that are the same number share its words."""
+    """Factors of the logits, each with its name in words; equal factors join their names."""
     heads, length, size = q.shape[1:]
     sizes = {"a head's size": size, "all heads' size": heads * size, "heads": heads, "positions": length}
     factors = {

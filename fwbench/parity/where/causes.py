@@ -69,8 +69,8 @@ def _shown(reference: Part, candidate: Part, calls: Sequence[Call]) -> str:
 def _computed(frameworks: tuple[str, str], ours: Sequence[Explanation], theirs: Sequence[Explanation]) -> str:
     """The sentence on two computations, each of which reproduces one network's value; empty if it is not sure.
 
-    Where several computations reproduce a value, those that differ in the fewest aspects count. If these do not say
-    the same, none of them is named.
+    Where several computations reproduce a value, the pairs that differ in the fewest aspects count. If their sentences
+    differ, none is returned.
     """
     pairs = list(itertools.product(ours, theirs))
     aspects = [_differing(*pair) for pair in pairs]
@@ -87,7 +87,7 @@ def _differing(one: Explanation, other: Explanation) -> list[str]:
 
 
 def _told(frameworks: tuple[str, str], pair: tuple[Explanation, Explanation], verbs: Sequence[str]) -> str:
-    """A sentence on the aspects in which two computations differ, and on float32; empty if they are the same."""
+    """Say in which aspects two computations differ, and which is only float32's; empty if they are the same."""
     if pair[0].rounded != pair[1].rounded:
         verbs = list(dict.fromkeys(["computes", *verbs]))
     clauses = []
@@ -101,9 +101,9 @@ def _told(frameworks: tuple[str, str], pair: tuple[Explanation, Explanation], ve
 
 
 def _clip(array: Array, clipped: Array) -> str:
-    """The bounds between which one array is the other one clipped, in words; empty if it is not.
+    """In words, the bounds at which clipping `array` gives `clipped`; empty if it does not.
 
-    A bound is one if at least two numbers are beyond it: the largest number of any array bounds one larger number.
+    At least two numbers must be beyond a bound: a single larger one always seems clipped to the largest number.
     """
     low, high = float(np.min(clipped)), float(np.max(clipped))
     rounding = EXPLAINED * float(np.max(np.abs(array)))
@@ -120,7 +120,7 @@ def _clip(array: Array, clipped: Array) -> str:
 
 
 def _rounds_table(exact: Array, rounded: Array, start: Array) -> bool:
-    """Whether two arrays are a start plus one table, the same for all samples, of which the second is in float32."""
+    """Whether both arrays are the start plus one table for all samples, which only `rounded` has in float32."""
     tables = [array - start for array in (exact, rounded)]
     same = all(distance(start + table[:1], start + table) <= EXPLAINED for table in tables)
     in_float32 = [distance(start + table.astype(np.float32), start + table) <= EXPLAINED for table in tables]
@@ -153,7 +153,7 @@ def _plain(value: Any) -> Any:
 
 
 def _term(term: Array, calls: Sequence[Call], start: Array | None) -> str:
-    """Name the input or output of a call that equals a term, or the normalised start; empty if there is none."""
+    """Name what equals a term: the input or output of a call, or the normalised start; empty if nothing does."""
     for call in calls:
         for name, arrays in (("enters", call.inputs), ("leaves", (call.output,))):
             for array in arrays:

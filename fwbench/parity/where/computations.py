@@ -14,7 +14,7 @@ from fwbench.parity.where.arrays import distance
 from fwbench.parity.where.attention import Aspects, attention
 from fwbench.parity.where.calls import Array
 
-# The largest distance of a computed array from the array that it explains: to rounding, and to float32's precision.
+# The largest distance at which a computed array explains another: to rounding, and to float32's precision.
 EXPLAINED, FLOAT32 = 1e-12, 1e-6
 
 # Epsilons of normalisations; the first cannot be told from 0.
@@ -23,7 +23,7 @@ _EPSILONS = {"at most 1e-12": 1e-12, **{f"{epsilon:g}": epsilon for epsilon in (
 # The fewest rows to which a normalisation's scale and bias, two numbers for each channel, are fitted.
 _ROWS = 4
 
-# Not SciPy's: an interpreter of one framework alone need not have it.
+# Not SciPy's, which an interpreter of one framework alone may lack.
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
@@ -43,7 +43,7 @@ def explanations(agreed: Mapping[str, Array], value: Array) -> list[Explanation]
     """All computations that reproduce a value to rounding; if there is none, those that do so to float32's precision.
 
     Args:
-        agreed: by name, the arrays of this network that are equal in both networks and from which the value comes.
+        agreed: by name, this network's arrays that equal the other's and from which the value comes.
     """
     for family in _FAMILIES:
         errors = [(aspects, distance(array, value)) for aspects, array in family(agreed, value)]
@@ -90,7 +90,7 @@ FUNCTIONS: dict[str, Callable[[Array], Array]] = {
 
 
 def _applied(x: Array) -> Iterator[tuple[str, Array]]:
-    """The results of functions that differ from all earlier ones here; ReLU6's is ReLU's where no number is above 6."""
+    """Each function's result unless an earlier one equals it, as ReLU's equals ReLU6's if no number is above 6."""
     results: list[Array] = []
     for name, function in FUNCTIONS.items():
         result = function(x)
@@ -148,7 +148,7 @@ def _normalisations(agreed: Mapping[str, Array], value: Array) -> Iterator[tuple
             centred = x - x.mean(0)
             slope = (centred * (y - y.mean(0))).sum(0) / (centred**2).sum(0)
             fitted = (slope * centred + y.mean(0)).reshape(value.shape)
-            # Other epsilons are within float32's rounding, so that it explains nothing here.
+            # To float32's precision other epsilons fit, too, so such a fit shows nothing.
             if distance(fitted, value) <= EXPLAINED:
                 yield aspects, fitted
 

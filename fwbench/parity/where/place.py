@@ -125,7 +125,7 @@ def _judged(pairs: list[Pair], reference: Side) -> list[Pair]:
 
 
 def _at(sides: tuple[Side, Side], pair: Pair) -> str:
-    """The sentence on a module whose output differs and whose inputs do not, as far as they can be compared."""
+    """The sentence on a module whose output differs although those inputs that can be compared do not."""
     calls = [side.calls[place] for side, place in zip(sides, pair.places, strict=True)]
     regions = [f"{side.framework}: {_described(call)}" for side, call in zip(sides, calls, strict=True)]
     parts = [
@@ -164,7 +164,7 @@ def _between(sides: tuple[Side, Side], equal: list[Pair], first: Pair, *, leaves
 
 
 def _together(equal: list[Pair], reference: Side) -> list[Pair]:
-    """The last pair, and the pairs right before it that have the same input, as three projections have."""
+    """The last pair and those right before it with the same input, such as attention's projections."""
     entered = [next(iter(reference.calls[pair.places[0]].inputs), None) for pair in equal]
     together = [
         pair
