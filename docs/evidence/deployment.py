@@ -1,6 +1,6 @@
 """The lanes for deployment on this machine: a run of nine models, and each lane beside a plain call of its runtime.
 
-    python docs/evidence/deployment.py            writes deployment.md (about 20 minutes on two cores)
+    python docs/evidence/deployment.py            writes deployment.md (about 25 minutes on two cores)
     python docs/evidence/deployment.py --by-hand  measures the second table alone
 
 The nine models are the suite's six and the three of docs/your-model.md: a network for images, one for tokens with two

@@ -175,7 +175,7 @@ class Duet:
             left: seconds that may still be spent.
         """
         while wanted := self._fitting(self.to_screen(), left()):
-            tell(f"screening, pair {1 + len(self.screening[wanted[0]])} of {len(wanted)}")
+            tell(f"screening, pair {1 + len(self.screening[wanted[0]])} (benchmarks: {len(wanted)})")
             play(wanted, functools.partial(self._played, "screening"))
         ended = set(self.to_screen())
         suspects = {name: suspect for name, suspect in self.suspects().items() if name[0] not in ended}
@@ -183,7 +183,7 @@ class Duet:
         while asked := confirmation.open:
             workloads = tuple(dict.fromkeys(workload for workload, _ in asked))
             while wanted := self._fitting(self.to_confirm(workloads, confirmation.wanted), left()):
-                tell(f"confirming, pair {1 + len(self.confirmation[wanted[0]])} of {len(wanted)}")
+                tell(f"confirming, pair {1 + len(self.confirmation[wanted[0]])} (benchmarks: {len(wanted)})")
                 play(wanted, functools.partial(self._played, "confirmation"))
             ended = {*self.failed, *self.to_confirm(workloads, confirmation.wanted)}
             for name in asked:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 # From here on three digits make the next unit's 1.00: 999.9 us would be shown as 1000 us.
 _ROUNDS_UP = 0.9995
 
-# How to read a ratio that was disturbed, after what it is of.
-OPEN = "of 1.20x to 3.40x may be any of them, one after <= or >= lies below or above it, and unknown is anywhere"
+# How to read a ratio that was disturbed; its name stands before.
+OPEN = "shown as a range, or after <= or >=, lies anywhere within these bounds, and one shown as unknown has none"
 
 
 class AtMost(float):

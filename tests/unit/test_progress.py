@@ -107,4 +107,4 @@ def test_a_duets_stages_pass(terminal):
     progress = Progress(terminal, total=1)
     progress.begin("torch-mlp", "a")
     compare({Workload("torch", "mlp"): {"latency": CRITERIA["latency"].duet}}, play, progress.stage)
-    assert terminal.shown[-1] == "[1/1] torch-mlp: " + ("screening, pair 3 of 1" if terminal.isatty else "")
+    assert terminal.shown[-1] == "[1/1] torch-mlp: " + ("screening, pair 3 (benchmarks: 1)" if terminal.isatty else "")
