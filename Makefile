@@ -31,7 +31,8 @@ bench: $(VENV)/.installed $(TENSORFLOW) $(CHOSEN:%=$(VENV)/.lane-%)
 
 test: $(VENV)/.tensorflow $(LANES:%=$(VENV)/.lane-%)
 	$(RUN) pytest tests/strangers tests/unit engines lanes -n 2 $(ARGS)
-	$(RUN) pytest tests/training tests/correctness -n 2 $(ARGS)
+	$(RUN) pytest tests/training -n 2 $(ARGS)
+	$(RUN) pytest tests/correctness -n 2 $(ARGS)
 
 check: $(VENV)/.installed
 	$(RUN) ruff check .

@@ -54,10 +54,30 @@ def free_programs() -> None:
     import jax
 
     from fwbench.meters.memory import trim_heap
+    from fwbench.parity import case
 
     jax.clear_caches()
+    # The last weights that a proof has drawn.
+    case._weights.cache_clear()
     gc.collect()
     trim_heap()
+
+
+@pytest.fixture
+def two_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give PyTorch's ViT-B/16 two blocks: twelve with their gradients and Adam's moments take 1.3 GB."""
+    import torchvision
+
+    sizes = {"patch_size": 16, "num_layers": 2, "num_heads": 12, "hidden_dim": 768, "mlp_dim": 3072}
+    few_blocks = functools.partial(torchvision.models.VisionTransformer, **sizes)
+    monkeypatch.setattr(torchvision.models, "vit_b_16", few_blocks)
+
+
+@pytest.fixture
+def freed() -> Iterator[None]:
+    """Free a large test's programs at its end instead of its module's."""
+    yield
+    free_programs()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -72,6 +92,7 @@ def nothing_left() -> Iterator[None]:
 def _begin(folder: Path) -> None:
     import jax
     import torch
+    import torchvision  # noqa: F401 (before TensorFlow, whose LLVM its compiler's would clash with)
 
     jax.config.update("jax_compilation_cache_dir", str(folder / "jax"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)

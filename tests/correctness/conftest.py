@@ -15,6 +15,7 @@ from tests.one_process import (  # noqa: F401 (fixtures and a hook are for pytes
     one_process,
     pytest_xdist_make_scheduler,
     quickly_compiled,
+    two_blocks,
 )
 from tests.proving import records
 

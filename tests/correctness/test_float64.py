@@ -46,8 +46,11 @@ def test_statistics(proof):
 
 @pytest.mark.parametrize("side", [TorchSide, JaxSide])
 @pytest.mark.parametrize("model", [model for model in MODELS if len(modes_apart(CATALOG[model])) == 1])
-def test_without_batch_normalisation_both_modes_are_one(model, side):
-    """Why such a model is proved in mode `eval` alone: its gradients are the same in both, to the last bit."""
+def test_without_batch_normalisation_both_modes_are_one(model, side, two_blocks):
+    """Why such a model is proved in mode `eval` alone: its gradients are the same in both, to the last bit.
+
+    PyTorch's are computed twice, of two blocks of ViT; JAX's only traced.
+    """
     model = CATALOG[model]
     assert side(Case(model, "train", "float32", tuple(model.proof_axes.items()))).trains_as_it_infers()
 

@@ -10,7 +10,6 @@ import jax
 import numpy as np
 import pytest
 import torch
-import torchvision
 
 from fwbench.data import open_data
 from fwbench.frameworks import load
@@ -50,13 +49,9 @@ def build(case, horizon=100):
 
 
 @pytest.fixture
-def shallow(lane, monkeypatch, quickly_compiled):
+def shallow(lane, monkeypatch, quickly_compiled, freed, two_blocks):
     """Networks with few blocks; PyTorch's MobileNetV3, which needs no compiling, is whole."""
     if lane == "torch":
-        # Twelve blocks of ViT-B/16 with their gradients and Adam's moments take 1.3 GB.
-        sizes = {"patch_size": 16, "num_layers": 2, "num_heads": 12, "hidden_dim": 768, "mlp_dim": 3072}
-        few_blocks = functools.partial(torchvision.models.VisionTransformer, **sizes)
-        monkeypatch.setattr(torchvision.models, "vit_b_16", few_blocks)
         return
     for module, few in (("mobilenet_v3", lambda rows: rows[:4]), ("vit", lambda number: 2)):
         network = importlib.import_module(f"fwbench.frameworks.{lane}.{module}")
