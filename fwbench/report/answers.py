@@ -7,18 +7,44 @@ exact interval over these (`fwbench.compare.statistics`).
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from fwbench.compare.statistics import EQUAL
 from fwbench.machine.disturbances import lengthening
 from fwbench.record.workload import Workload
 from fwbench.report import units
-from fwbench.report.cases import Case, Comparison, comparisons, in_words, short, title
+from fwbench.report.cases import Case, Comparison, comparisons, grouped, in_words, short, title
 from fwbench.report.columns import workload_columns
 from fwbench.report.evidence import WORDS, apart, word
 from fwbench.report.tables import Column, Table, tabulate
 from fwbench.report.weighing import UNCHANGED_CODE, Weighed, weigh, weigh_turns
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of lanes besides who has the highest throughput: who has the least of a quantity.
+
+    Attributes:
+        quantity: of a case.
+        name: for tables and cards.
+        headline: the question in a sentence on many workloads.
+        turns: the quantity's name in rounds of turns, which decide if every lane has some; empty if it has none.
+        timed: whether it differs between processes and changes if its measurement is disturbed.
+    """
+
+    quantity: str
+    name: str
+    headline: str
+    turns: str
+    timed: bool
+
+
+QUESTIONS = (
+    Question("latency_p50", "latency", "Lowest latency (p50)", "latency", timed=True),
+    Question("peak_memory", "memory", "Least memory", "memory", timed=False),
+    Question("energy_per_sample", "energy", "Least energy", "", timed=True),
+)
 
 
 @dataclass(frozen=True)
@@ -27,13 +53,10 @@ class Answer:
 
     Attributes:
         fastest, second: the two best lanes by throughput.
-        ratio: throughput of the fastest over the second.
-            None where these must not be compared.
         confidence: `clear` (an interval of at least 95 % excludes equality), `likely`, `equal` (within 5 %), or
             `undecided`; without a ratio, why there is none (`fwbench.report.evidence.apart`).
         reason: what the confidence rests on, and which lanes are left out.
-        quickest, leanest, cheapest: the lane with the shortest synchronised call (p50), with least memory and with
-            least energy, each with the next lane's multiple of it; None where fewer than two lanes have the metric.
+        least: by the name of a question, the lane that surely has the least, with the next lane's multiple of it.
         shared: the lanes that may be the fastest, the two best first; empty if only one may.
         ahead: the confidence that lanes outside `shared` are slower; empty if there are none or that is empty.
         weighed: what the ratio and its confidence come from; None where there is no ratio.
@@ -43,12 +66,9 @@ class Answer:
     comparison: Comparison
     fastest: str
     second: str
-    ratio: float | None
     confidence: str
     reason: str
-    quickest: tuple[str, float] | None
-    leanest: tuple[str, float] | None
-    cheapest: tuple[str, float] | None
+    least: Mapping[str, tuple[str, float]] = field(default_factory=dict)
     shared: tuple[str, ...] = ()
     ahead: str = ""
     weighed: Weighed | None = None
@@ -58,6 +78,11 @@ class Answer:
     def workload(self) -> Workload:
         """What its lanes have in common."""
         return self.comparison.workload
+
+    @property
+    def ratio(self) -> float | None:
+        """Throughput of the fastest lane over the second; None where these must not be compared."""
+        return self.weighed.ratio if self.weighed else None
 
     @property
     def winner(self) -> str | None:
@@ -80,27 +105,24 @@ def answers(cases: Sequence[Case]) -> list[Answer]:
         if len(comparable) < 2:
             fastest, second = sorted(speeds, key=lambda lane: -speeds[lane])[:2]
             why = apart(comparison.lanes[fastest], comparison.lanes[second])
-            rows.append(Answer(comparison, fastest, second, None, why, "no comparison", None, None, None))
+            rows.append(Answer(comparison, fastest, second, why, "no comparison"))
             continue
         fastest, second, rivals = _first_two(comparison, comparable)
         weighed = rivals[second]
-        ratio, confidence, reason = weighed.ratio, weighed.confidence, weighed.reason
+        reason = weighed.reason
         marked = [title(lane) for lane in comparable if any(comparison.lanes[lane].fallbacks)]
         if marked:
             reason = f"{reason}; {' and '.join(marked)} with fallback flags, as it crashed without"
         if left_out:
             why = apart(comparison.lanes[left_out[0]], comparison.lanes[fastest])
             reason = f"{reason}; without {', '.join(map(title, left_out))} ({why})"
-        quickest = _least(comparison, comparable, _latency, "latency", timed=True)
-        leanest = _least(comparison, comparable, _memory, "memory", timed=False)
-        cheapest = _least(comparison, comparable, _energy, "", timed=True)
+        least = {each.name: best for each in QUESTIONS if (best := _least(comparison, comparable, each))}
         shared, ahead = _shared(fastest, second, rivals)
         if ahead:
             reason = f"{reason}; every other lane is {'likely ' if ahead == 'likely' else ''}slower"
-        best = (quickest, leanest, cheapest)
         shown = word(comparison.lanes[fastest], comparison.lanes[second])
-        answer = Answer(comparison, fastest, second, ratio, confidence, reason, *best, shared, ahead, weighed, shown)
-        rows.append(answer)
+        found = (weighed.confidence, reason, least, shared, ahead, weighed, shown)
+        rows.append(Answer(comparison, fastest, second, *found))
     return rows
 
 
@@ -111,7 +133,7 @@ def headline(given: Sequence[Answer]) -> list[str]:
     lines = []
     for mode, answered in _by_mode(given).items():
         lines += _fastest(mode, answered)
-        lines += filter(None, (_best(question, mode, answered) for question in _QUESTIONS))
+        lines += filter(None, (_best(question, mode, answered) for question in QUESTIONS))
     return [*lines, *_unanswered(given)]
 
 
@@ -122,15 +144,11 @@ def fastest(given: Sequence[Answer]) -> list[list[str]]:
 
 def _by_mode(given: Sequence[Answer]) -> dict[str, list[Answer]]:
     """The answers of each mode that have a ratio."""
-    modes: dict[str, list[Answer]] = {}
-    for answer in given:
-        if answer.ratio is not None:
-            modes.setdefault(answer.workload.mode, []).append(answer)
-    return modes
+    return grouped((answer for answer in given if answer.weighed), lambda answer: answer.workload.mode)
 
 
 def _unanswered(given: Sequence[Answer]) -> list[str]:
-    uncompared = [answer for answer in given if answer.ratio is None]
+    uncompared = [answer for answer in given if not answer.weighed]
     if not uncompared:
         return []
     return [
@@ -139,7 +157,6 @@ def _unanswered(given: Sequence[Answer]) -> list[str]:
     ]
 
 
-_QUESTIONS = {"quickest": "lowest latency (p50)", "leanest": "least memory", "cheapest": "least energy"}
 # Confidences that call no lane faster, and all confidences, the surest first.
 _NOT_APART = ("equal", "undecided")
 _SURE = ("clear", "likely", *_NOT_APART)
@@ -157,13 +174,14 @@ def _fastest(mode: str, answered: Sequence[Answer]) -> list[str]:
 
 def alike(given: Iterable[Answer]) -> list[list[Answer]]:
     """The answers that one sentence can say together: those with the same confidence and the same lanes."""
-    groups: dict[tuple[object, ...], list[Answer]] = {}
-    for answer in given:
+
+    def alike(answer: Answer) -> tuple[object, ...]:
         lanes = answer.shared or (answer.fastest, answer.second)
         # Where nothing tells lanes apart, each may be named first.
         named = lanes if answer.confidence in ("clear", "likely") else tuple(sorted(lanes))
-        groups.setdefault((answer.confidence, answer.ahead, named, _is_bounded(answer)), []).append(answer)
-    return list(groups.values())
+        return answer.confidence, answer.ahead, named, _is_bounded(answer)
+
+    return list(grouped(given, alike).values())
 
 
 def _is_bounded(answer: Answer) -> bool:
@@ -178,7 +196,7 @@ def said(given: Sequence[Answer]) -> str:
     answer = given[0]
     lanes = [short(lane, answer.comparison.lanes) for lane in answer.shared or (answer.fastest, answer.second)]
     names = _listed(lanes, "and")
-    if answer.ratio is None:
+    if not answer.weighed:
         return f"{names} cannot be compared: {answer.confidence}"
     ahead = f"{'likely ' if answer.ahead == 'likely' else ''}ahead of all others" if answer.ahead else ""
     if answer.confidence == "equal":
@@ -202,23 +220,24 @@ def _reach(answer: Answer, first: str) -> tuple[float, float]:
     return (low, high) if answer.fastest == first else (1 / high, 1 / low if low else math.inf)
 
 
-def _best(question: str, mode: str, answered: Sequence[Answer]) -> str:
-    """Which lanes are the best by another metric; empty where no two lanes have it."""
-    counts: dict[str, list[float]] = {}
-    for answer in answered:
-        if least := getattr(answer, question):
-            counts.setdefault(short(least[0], answer.comparison.lanes), []).append(least[1])
-    parts = [
-        f"{lane} in {len(ratios)} of {len(answered)}, by up to {units.ratio(max(map(_surely, ratios)))}"
-        for lane, ratios in sorted(counts.items(), key=lambda item: -len(item[1]))
-    ]
-    what = _QUESTIONS[question]
-    return f"{what[0].upper()}{what[1:]}, {in_words(mode)}: {'; '.join(parts)}." if parts else ""
+def least(question: Question, answered: Iterable[Answer]) -> dict[str, list[Answer]]:
+    """The answers that say which lane has the least of a quantity, by that lane's short name."""
+    known = (answer for answer in answered if question.name in answer.least)
+    return grouped(known, lambda answer: short(answer.least[question.name][0], answer.comparison.lanes))
 
 
-def _surely(multiple: float) -> float:
-    """The least that a multiple surely is."""
-    return multiple.low if isinstance(multiple, units.Within) else multiple
+def multiples(question: Question, given: Iterable[Answer]) -> list[tuple[float, float]]:
+    """The bounds of each next lane's multiple of what the best lane needs."""
+    return [units.bounds(answer.least[question.name][1]) for answer in given]
+
+
+def _best(question: Question, mode: str, answered: Sequence[Answer]) -> str:
+    """Which lanes have the least of a quantity; empty where no two lanes have it."""
+    parts = []
+    for lane, of in sorted(least(question, answered).items(), key=lambda item: -len(item[1])):
+        surely = max(low for low, _ in multiples(question, of))
+        parts.append(f"{lane} in {len(of)} of {len(answered)}, by up to {units.ratio(surely)}")
+    return f"{question.headline}, {in_words(mode)}: {'; '.join(parts)}." if parts else ""
 
 
 def _listed(names: Iterable[str], word: str) -> str:
@@ -228,18 +247,18 @@ def _listed(names: Iterable[str], word: str) -> str:
 
 def _named(given: Sequence[Answer]) -> str:
     """Models with their batch sizes, as readers take a bare name for all sizes of a model."""
-    sizes: dict[str, list[str]] = {}
-    for workload in sorted((answer.workload for answer in given), key=lambda w: w.model in _TOYS):
-        size = f"b{workload.batch_size}"
-        if size not in sizes.setdefault(workload.model, []):
-            sizes[workload.model].append(size)
-    return ", ".join(" ".join((model, *of)) for model, of in sizes.items())
+    workloads = sorted((answer.workload for answer in given), key=lambda workload: workload.model in _TOYS)
+    return ", ".join(
+        " ".join((model, *dict.fromkeys(f"b{workload.batch_size}" for workload in of)))
+        for model, of in grouped(workloads, lambda workload: workload.model).items()
+    )
 
 
 def table(rows: Sequence[Answer]) -> Table:
     """One row a workload."""
     precise = {answer.workload.precision for answer in rows} - {"fp32"}
-    costed = any(answer.cheapest for answer in rows)
+    costed = any("energy" in answer.least for answer in rows)
+    asked = [question.name for question in QUESTIONS if costed or question.name != "energy"]
     return tabulate(
         "answers",
         "Which framework, by how much, with which confidence",
@@ -267,17 +286,13 @@ def table(rows: Sequence[Answer]) -> Table:
             Column("confidence", lambda answer: answer.confidence),
             Column("evidence", lambda answer: answer.evidence or answer.confidence),
             Column("which rests on", lambda answer: answer.reason),
-            Column("least latency", functools.partial(_lane, "quickest")),
-            Column("by, of latency", functools.partial(_multiple, "quickest"), "1", units.ratio),
-            Column("least memory", functools.partial(_lane, "leanest")),
-            Column("by, of memory", functools.partial(_multiple, "leanest"), "1", units.ratio),
             *(
-                [
-                    Column[Answer]("least energy", functools.partial(_lane, "cheapest")),
-                    Column[Answer]("by, of energy", functools.partial(_multiple, "cheapest"), "1", units.ratio),
-                ]
-                if costed
-                else []
+                column
+                for name in asked
+                for column in (
+                    Column[Answer](f"least {name}", functools.partial(_lane, name)),
+                    Column[Answer](f"by, of {name}", functools.partial(_multiple, name), "1", units.ratio),
+                )
             ),
         ),
         rows,
@@ -311,51 +326,28 @@ def _shared(fastest: str, second: str, rivals: Mapping[str, Weighed]) -> tuple[t
     return ((fastest, *beside), max(slower, key=_SURE.index, default="")) if beside else ((), "")
 
 
-def _latency(case: Case) -> float | None:
-    return case.value("latency_p50")
-
-
-def _memory(case: Case) -> float | None:
-    return case.memory
-
-
-def _energy(case: Case) -> float | None:
-    return case.value("energy_per_sample")
-
-
 def together(comparison: Comparison, lanes: Sequence[str]) -> list[str]:
     """The largest set of lanes that may be compared with one of them; of two as large, the first."""
     cases = comparison.lanes
     return max(([lane for lane in lanes if not apart(cases[lane], cases[other])] for other in lanes), key=len)
 
 
-def _least(
-    comparison: Comparison,
-    lanes: Sequence[str],
-    metric: Callable[[Case], float | None],
-    turns: str,
-    *,
-    timed: bool,
-) -> tuple[str, float] | None:
-    """The lane with the least, and the next lane's multiple of it; None where no lane surely has it.
-
-    Args:
-        turns: the metric's name in rounds of turns, which decide if every lane has some; empty if it has none.
-        timed: whether the metric differs between processes and changes if its measurement is disturbed.
-    """
-    values = {lane: value for lane in lanes if (value := metric(comparison.lanes[lane]))}
+def _least(comparison: Comparison, lanes: Sequence[str], question: Question) -> tuple[str, float] | None:
+    """The lane with the least, and the next lane's multiple of it; None where no lane surely has it."""
+    values = {lane: value for lane in lanes if (value := comparison.lanes[lane].value(question.quantity))}
     # A value of which only an upper bound is known could be anywhere in the order.
     if len(values) < 2 or any(isinstance(value, units.AtMost) for value in values.values()):
         return None
     cases = comparison.lanes
     weighed = {
-        lane: [weigh_turns(cases[lane], cases[other], turns) for other in values if other != lane] for lane in values
+        lane: [weigh_turns(cases[lane], cases[other], question.turns) for other in values if other != lane]
+        for lane in values
     }
     if all(None not in rivals for rivals in weighed.values()):
         return next(((lane, least) for lane, rivals in weighed.items() if (least := _nearest(rivals))), None)
     first, *others = sorted(values, key=lambda lane: values[lane])
-    factors = {lane: lengthening(cases[lane].measurements) if timed else 1.0 for lane in values}
-    least_apart = values[first] * (UNCHANGED_CODE if timed else 1.0)
+    factors = {lane: lengthening(cases[lane].measurements) if question.timed else 1.0 for lane in values}
+    least_apart = values[first] * (UNCHANGED_CODE if question.timed else 1.0)
     if any(values[lane] / factors[lane] < least_apart for lane in others):
         return None
     multiple = values[others[0]] / values[first]
@@ -370,11 +362,9 @@ def _nearest(rivals: Iterable[Weighed | None]) -> units.Within | None:
     return units.Within(nearest.ratio, nearest.reach.low, nearest.reach.high) if nearest.reach.low > 1 else None
 
 
-def _lane(which: str, answer: Answer) -> str | None:
-    best: tuple[str, float] | None = getattr(answer, which)
-    return title(best[0]) if best else None
+def _lane(name: str, answer: Answer) -> str | None:
+    return title(answer.least[name][0]) if name in answer.least else None
 
 
-def _multiple(which: str, answer: Answer) -> float | None:
-    best: tuple[str, float] | None = getattr(answer, which)
-    return best[1] if best else None
+def _multiple(name: str, answer: Answer) -> float | None:
+    return answer.least[name][1] if name in answer.least else None

@@ -2,7 +2,7 @@
 
 import itertools
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from matplotlib.axes import Axes
@@ -11,26 +11,12 @@ from matplotlib.ticker import FuncFormatter
 from fwbench.machine.disturbances import disturbances
 from fwbench.report import answers, calls, units
 from fwbench.report.cases import Case, Comparison, comparisons, grouped, over_seeds, title
-from fwbench.report.figures import (
-    DISTURBED,
-    WHISKERS,
-    Drawing,
-    Group,
-    Looks,
-    Panels,
-    bars,
-    batch_axis,
-    group,
-    whisker,
-)
+from fwbench.report.columns import show
+from fwbench.report.figures import DISTURBED, WHISKERS, Drawing, Looks, Panels, bars, batch_axis, group, whisker
 from fwbench.report.look import GRID, PAPER, legend, logarithmic, one_panel, printable, round_marks, styles, thin
 
 # Points that have a label; more labels would cover each other.
 _LABELS = 24
-
-
-def _with_throughput(cases: Sequence[Case]) -> list[Case]:
-    return [case for case in over_seeds(cases) if case.value("throughput")]
 
 
 def _throughputs(axes: Axes, cases: Sequence[Case], looks: Looks) -> None:
@@ -62,86 +48,49 @@ BY_BATCH = Panels(
     "Lines of samples per second over batch size, one line a lane",
     "Table II",
     "inference",
-    _with_throughput,
+    lambda cases: [case for case in over_seeds(cases) if case.value("throughput")],
     _throughputs,
 )
 
 
-def _largest(value: Callable[[Case], float | None], cases: Sequence[Case]) -> list[Case]:
+def _largest(quantity: str, cases: Sequence[Case]) -> list[Case]:
     """For each model, all lanes' cases at the largest batch size for which any lane has the quantity."""
-    largest: dict[Group, Comparison] = {}
+    largest: dict[object, Comparison] = {}
     for comparison in comparisons(cases):
         lanes = list(comparison.lanes.values())
         known = largest.get(group(lanes[0]))
         larger = known is None or comparison.workload.batch_size > known.workload.batch_size
-        if larger and any(map(value, lanes)):
+        if larger and any(case.value(quantity) for case in lanes):
             largest[group(lanes[0])] = comparison
     return [case for comparison in largest.values() for case in comparison.lanes.values()]
 
 
 def _throughput_bars(axes: Axes, cases: Sequence[Case], looks: Looks) -> None:
-    bars(axes, cases, looks, value=_throughput, show=units.rate, processes=lambda case: case.throughputs)
+    bars(axes, cases, looks, quantity="throughput")
     if any(answer.confidence == "undecided" for answer in answers.answers(cases)):
         axes.set_xlabel("undecided", fontsize=7)
 
 
-def _throughput(case: Case) -> float | None:
-    return case.value("throughput")
-
-
-def _memory(case: Case) -> float | None:
-    return case.memory
-
-
-def _energy(case: Case) -> float | None:
-    return case.value("energy_per_sample")
-
-
-def _bars_of(
-    key: str,
-    name: str,
-    label: str,
-    value: Callable[[Case], float | None],
-    panel: Callable[[Axes, Sequence[Case], Looks], None],
-    undecided: str = "",
-) -> Panels[Case]:
-    return Panels(
+_UNDECIDED = " Undecided: which lane has the highest is not known."
+BARS = tuple(
+    Panels(
         f"{key}-bars",
         f"{name} at the largest batch",
-        f"One panel a model, each with its own scale from zero ({label}). {WHISKERS}; *: {DISTURBED}.{undecided}",
+        f"One panel a model, each with its own scale from zero ({label}). {WHISKERS}; *: {DISTURBED}."
+        f"{_UNDECIDED if key == 'throughput' else ''}",
         f"Bars of {label}, one bar a lane",
         "Table II",
         "inference",
-        partial(_largest, value),
-        panel,
+        partial(_largest, quantity),
+        _throughput_bars if key == "throughput" else partial(bars, quantity=quantity),
         by_size=True,
         bars=True,
     )
-
-
-BARS = (
-    _bars_of(
-        "throughput",
-        "Throughput",
-        "samples per second",
-        _throughput,
-        _throughput_bars,
-        " Undecided: which lane has the highest is not known.",
-    ),
-    _bars_of(
-        "memory",
-        "Peak memory",
-        "memory",
-        _memory,
-        partial(bars, value=_memory, show=units.size, processes=lambda case: case.values(case.memory_metric)),
-    ),
-    _bars_of(
-        "energy",
-        "Energy of a sample",
-        "energy",
-        _energy,
-        partial(bars, value=_energy, show=units.joules, processes=lambda case: case.values("energy_per_sample")),
-    ),
+    for key, name, label, quantity in (
+        ("throughput", "Throughput", "samples per second", "throughput"),
+        ("memory", "Peak memory", "memory", "peak_memory"),
+        ("energy", "Energy of a sample", "energy", "energy_per_sample"),
+    )
 )
 
 
@@ -194,9 +143,7 @@ def _with_both(metric: str, cases: Sequence[Case]) -> Iterable[Case]:
             yield from of_model
 
 
-def _against_latency(
-    axes: Axes, cases: Sequence[Case], looks: Looks, *, metric: str, label: str, show: Callable[[float], str]
-) -> None:
+def _against_latency(axes: Axes, cases: Sequence[Case], looks: Looks, *, metric: str, label: str) -> None:
     every: list[tuple[float, float]] = []
     for lane, of_lane in grouped(cases, lambda case: case.workload.lane).items():
         of_lane = sorted(of_lane, key=_size)
@@ -209,7 +156,7 @@ def _against_latency(
         every += points
     axes.set(xscale="log", yscale="log", xlabel="latency (p50)", ylabel=label)
     logarithmic(axes, "x", [x for x, _ in every], units.seconds)
-    logarithmic(axes, "y", [y for _, y in every], show)
+    logarithmic(axes, "y", [y for _, y in every], show(metric))
 
 
 TRADE_OFFS = tuple(
@@ -222,11 +169,11 @@ TRADE_OFFS = tuple(
         "Table II",
         "inference",
         partial(_with_both, metric),
-        partial(_against_latency, metric=metric, label=label, show=show),
+        partial(_against_latency, metric=metric, label=label),
     )
-    for key, metric, label, show, better in (
-        ("throughput", "throughput", "samples/s", units.rate, "Up and to the left"),
-        ("energy", "energy_per_sample", "energy of a sample", units.joules, "Down and to the left"),
+    for key, metric, label, better in (
+        ("throughput", "throughput", "samples/s", "Up and to the left"),
+        ("energy", "energy_per_sample", "energy of a sample", "Down and to the left"),
     )
 )
 

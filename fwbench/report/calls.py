@@ -29,9 +29,9 @@ def columns(cases: Sequence[Case], baseline: str | None) -> tuple[Column[Case], 
         Column("lane", lambda case: case.lane),
         metric_column("throughput/s", "throughput"),
         *(metric_column(f"p{p}", f"latency_p{p}", "n/a") for p in (50, 95, 99)),
-        Column("memory", lambda case: case.memory, "B", units.size),
+        metric_column("memory", "peak_memory"),
         metric_column("J/sample", "energy_per_sample"),
-        Column("compile", lambda case: case.compile_seconds, "s", units.seconds),
+        metric_column("compile", "compiling"),
         metric_column("to steady", "time_to_steady"),
         Column("speed-up", speed_up, "1", units.ratio, ""),
         *((Column("evidence", shown),) if baseline else ()),
@@ -174,12 +174,12 @@ def _call(case: Case) -> float | None:
 
 def _compiling(case: Case, baseline: Case) -> float | None:
     """Seconds by which a lane that compiles is ready later; tracing and compiling alone where the start is not told."""
-    ready = case.compile_seconds
+    ready = case.value("compiling")
     if ready is None:
         return None
     start, other = case.value("time_to_steady"), baseline.value("time_to_steady")
     if start is None or other is None:
-        start, other = ready, baseline.compile_seconds or 0.0
+        start, other = ready, baseline.value("compiling") or 0.0
     return max(0.0, start - other)
 
 

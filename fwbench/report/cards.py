@@ -1,14 +1,15 @@
 """The answers as cards: of each workload who wins, by how much, how sure; to be read on a phone."""
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fwbench.models import CATALOG
 from fwbench.record.workload import Workload
 from fwbench.report import units
-from fwbench.report.answers import Answer, alike, said
-from fwbench.report.cases import in_words, short
+from fwbench.report.answers import QUESTIONS, Answer, Question, alike, least, multiples, said
+from fwbench.report.cases import grouped, in_words
 
 
 @dataclass(frozen=True)
@@ -33,14 +34,15 @@ class Card:
 
 def cards(answers: Sequence[Answer]) -> dict[str, list[Card]]:
     """The cards of each workload but its batch size, by mode in words."""
-    by_mode: dict[str, list[Card]] = {}
-    by_model: dict[Workload, list[Answer]] = {}
-    for answer in answers:
-        workload = answer.workload
-        by_model.setdefault(dataclasses.replace(workload, batch_size=workload.parts), []).append(answer)
-    for workload, given in by_model.items():
-        by_mode.setdefault(in_words(workload.mode), []).extend(_card(of, len(given)) for of in alike(given))
-    return by_mode
+    by_mode = grouped(answers, lambda answer: in_words(answer.workload.mode))
+    return {
+        mode: [_card(of, len(given)) for given in grouped(of_mode, _any_batch).values() for of in alike(given)]
+        for mode, of_mode in by_mode.items()
+    }
+
+
+def _any_batch(answer: Answer) -> Workload:
+    return dataclasses.replace(answer.workload, batch_size=answer.workload.parts)
 
 
 def _card(given: Sequence[Answer], sizes: int) -> Card:
@@ -53,35 +55,27 @@ def _card(given: Sequence[Answer], sizes: int) -> Card:
     subject = workload.subject.replace(workload.model, title, 1)
     sentence = f"{in_words(workload.mode).capitalize()} of {subject}{'' if of_all else f' at {batches}'}: {said(given)}"
     shared = answer.ahead or answer.confidence == "equal"
-    kind = "apart" if answer.ratio is None else "shared" if shared else answer.confidence
-    if kind == "apart":
-        return Card(f"{workload.subject}, {batches}{precision}", kind, f"{sentence}{of_all}.", "", "", ())
-    best = {"least latency": "quickest", "least memory": "leanest", "least energy": "cheapest"}
+    kind = "apart" if not answer.weighed else "shared" if shared else answer.confidence
+    rests = dict.fromkeys((*(each.reason for each in given), f"{answer.evidence} to compute the same"))
+    disturbed = dict.fromkeys(each.weighed.disturbed for each in given if each.weighed and each.weighed.disturbed)
     return Card(
         f"{workload.subject}, {batches}{precision}",
         kind,
         f"{sentence}{of_all}.",
-        "; ".join(dict.fromkeys((*(each.reason for each in given), f"{answer.evidence} to compute the same"))),
-        ", ".join(dict.fromkeys(each.weighed.disturbed for each in given if each.weighed and each.weighed.disturbed)),
-        tuple(filter(None, (_best(what, question, given) for what, question in best.items()))),
+        "; ".join(rests) if answer.weighed else "",
+        ", ".join(disturbed),
+        tuple(filter(None, (_best(question, given) for question in QUESTIONS))),
     )
 
 
-def _best(what: str, question: str, given: Sequence[Answer]) -> str:
-    """Who is the best by another metric, and by how much; each batch size for itself where that is not one lane."""
-    by_lane: dict[str, list[Answer]] = {}
-    for each in given:
-        if best := getattr(each, question):
-            by_lane.setdefault(short(best[0], each.comparison.lanes), []).append(each)
+def _best(question: Question, given: Sequence[Answer]) -> str:
+    """Who has the least, and by how much; each batch size for itself where that is not one lane."""
+    by_lane = least(question, given)
     parts = []
     for lane, of in by_lane.items():
-        multiples = units.span(end for each in of for end in _ends(getattr(each, question)[1]))
-        parts.append(f"{lane}, {multiples}{f' at {_batches(of)}' if len(by_lane) > 1 else ''}")
-    return f"{what}: {'; '.join(parts)}" if parts else ""
-
-
-def _ends(multiple: float) -> tuple[float, ...]:
-    return (multiple.low, multiple.high) if isinstance(multiple, units.Within) else (multiple,)
+        span = units.span(itertools.chain(*multiples(question, of)))
+        parts.append(f"{lane}, {span}{f' at {_batches(of)}' if len(by_lane) > 1 else ''}")
+    return f"least {question.name}: {'; '.join(parts)}" if parts else ""
 
 
 def _batches(given: Sequence[Answer]) -> str:

@@ -20,6 +20,29 @@ _Key = TypeVar("_Key")
 # Beside a lane that ran with fallback flags after a crash.
 FALLBACK_MARK = "(fallback)"
 
+# The metric of peak memory on each device: a CPU has no allocator of its own.
+_PEAK = {"gpu": "device_peak_memory", "cpu": "host_peak_memory"}
+
+
+def _compiling(m: Measurement) -> float | None:
+    """Tracing and compiling together."""
+    trace, compiled = m.value("trace_time"), m.value("compile_time")
+    return compiled if trace is None or compiled is None else trace + compiled
+
+
+def _training(m: Measurement) -> float | None:
+    """All epochs after the first."""
+    epochs = m.training.get("epochs", ())[1:]
+    return sum(epoch["seconds"] for epoch in epochs) if epochs else None
+
+
+# Quantities that a table or a figure can show besides the metrics, each with its unit and its value for a process.
+DERIVED: Mapping[str, tuple[str, Callable[[Measurement], float | None]]] = {
+    "peak_memory": ("B", lambda m: m.value(_PEAK[m.workload.device])),
+    "compiling": ("s", _compiling),
+    "training": ("s", _training),
+}
+
 
 @dataclass(frozen=True)
 class Case:
@@ -89,20 +112,22 @@ class Case:
         """The fallback flags of each process, empty where it needed none."""
         return {m.fallback for m in self.measurements}
 
-    def values(self, metric: str) -> list[float]:
-        """The metric's values, one a process that has it."""
-        return [value for m in self.measurements if (value := m.value(metric)) is not None]
+    def values(self, quantity: str) -> list[float]:
+        """The values of a metric or of one of `DERIVED`, one a process that has it."""
+        of = DERIVED[quantity][1] if quantity in DERIVED else lambda m: m.value(quantity)
+        return [value for m in self.measurements if (value := of(m)) is not None]
 
-    def value(self, metric: str) -> float | None:
-        """The median over processes, None where no process has the metric.
+    def value(self, quantity: str) -> float | None:
+        """The median over processes, None where no process has the quantity.
 
         `AtMost` where the true one may be below it, as an allocator's peak that counts from the start of the process,
         tuning included (JAX's on a GPU).
         """
-        values = self.values(metric)
+        values = self.values(quantity)
         if not values:
             return None
         median = statistics.median(values)
+        metric = _PEAK[self.workload.device] if quantity == "peak_memory" else quantity
         at_most = any(m.metrics[metric].at_most for m in self.measurements if metric in m.metrics)
         return AtMost(median) if at_most else median
 
@@ -125,22 +150,6 @@ class Case:
     def metric(self, name: str) -> Metric | None:
         """The first process's, for its source or the reason of its absence."""
         return next((m.metrics[name] for m in self.measurements if name in m.metrics), None)
-
-    @property
-    def memory_metric(self) -> str:
-        """The metric that peak memory is."""
-        return "device_peak_memory" if self.workload.device == "gpu" else "host_peak_memory"
-
-    @property
-    def memory(self) -> float | None:
-        """Peak memory, the median over processes: of the device where it has an allocator of its own."""
-        return self.value(self.memory_metric)
-
-    @property
-    def compile_seconds(self) -> float | None:
-        """Tracing and compiling together."""
-        trace, compiled = self.value("trace_time"), self.value("compile_time")
-        return compiled if trace is None or compiled is None else trace + compiled
 
     @property
     def lane(self) -> str:

@@ -1,13 +1,13 @@
 """Columns that several tables share: what a row is about, and a metric of it."""
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from fwbench.record.metrics import METRICS
 from fwbench.record.workload import Workload
 from fwbench.report import units
-from fwbench.report.cases import Case
+from fwbench.report.cases import DERIVED, Case
 from fwbench.report.tables import Column
 
 
@@ -47,7 +47,16 @@ def axis_columns(rows: Iterable[Placed]) -> list[Column[Placed]]:
     ]
 
 
-def metric_column(name: str, metric: str, absent: str = "-") -> Column[Case]:
-    """A metric's median over processes, in the unit that `METRICS` states."""
-    unit = METRICS[metric].unit
-    return Column(name, lambda case: case.value(metric), unit, units.SHOW[unit], absent)
+def metric_column(name: str, quantity: str, absent: str = "-") -> Column[Case]:
+    """The median over processes of a metric, or of another quantity of a case, in its unit."""
+    return Column(name, lambda case: case.value(quantity), unit(quantity), show(quantity), absent)
+
+
+def unit(quantity: str) -> str:
+    """The SI unit of a metric or of another quantity of a case."""
+    return DERIVED[quantity][0] if quantity in DERIVED else METRICS[quantity].unit
+
+
+def show(quantity: str) -> Callable[[float], str]:
+    """What writes such a quantity for readers."""
+    return units.SHOW[unit(quantity)]

@@ -13,7 +13,7 @@ from matplotlib.ticker import NullLocator
 from fwbench.machine.disturbances import disturbances
 from fwbench.record import files
 from fwbench.report.cases import Case, grouped
-from fwbench.report.columns import Placed
+from fwbench.report.columns import Placed, show
 from fwbench.report.look import INK, PAPER, Style, grid_of, legend, looking, named, panels_of, printable, styles
 
 Looks = Mapping[str, Style]
@@ -108,33 +108,24 @@ class Panels(Generic[Item]):
         return Drawing(self.key, self.title, f"{self.caption}{note}", seen, figure, self.mode)
 
 
-def bars(
-    axes: Axes,
-    cases: Sequence[Case],
-    looks: Looks,
-    *,
-    value: Callable[[Case], float | None],
-    show: Callable[[float], str],
-    processes: Callable[[Case], Sequence[float]] | None = None,
-    before: Callable[[Case], float | None] | None = None,
-) -> None:
-    """A bar for each case that has a value, from zero.
+def bars(axes: Axes, cases: Sequence[Case], looks: Looks, *, quantity: str, before: str = "") -> None:
+    """A bar for each case that has a quantity, from zero; of calls with whiskers, and a mark if it was disturbed.
 
     Args:
-        processes: the values of a case's processes, for whiskers and a mark where a case was disturbed.
-        before: a part of the value that is drawn pale in front of it.
+        before: a quantity that is a part of it, drawn pale in front of it; empty: none.
     """
-    known = [(case, number) for case in cases if (number := value(case)) is not None]
+    known = [(case, number) for case in cases if (number := case.value(quantity)) is not None]
     for place, (case, number) in enumerate(known):
         look, top, mark = looks[case.workload.lane], number, ""
         axes.bar(place, number, width=0.7, color=look.colour, hatch=look.hatch, edgecolor=PAPER, linewidth=0)
-        if processes:
-            top = max([number, *whisker(axes, place, processes(case), INK)])
+        if case.workload.mode != "fit":
+            values = case.throughputs if quantity == "throughput" else case.values(quantity)
+            top = max([number, *whisker(axes, place, values, INK)])
             mark = " *" if disturbances(case.measurements) else ""
-        words = f"{show(number)}{mark}"
+        words = f"{show(quantity)(number)}{mark}"
         axes.annotate(words, (place, top), (0, 1), textcoords="offset points", ha="center", va="bottom", fontsize=7)
         if before:
-            axes.bar(place, before(case) or 0.0, width=0.7, color=PAPER, alpha=0.6, linewidth=0)
+            axes.bar(place, case.value(before) or 0.0, width=0.7, color=PAPER, alpha=0.6, linewidth=0)
     axes.set(xticks=[], yticks=[], xlim=(-0.7, len(looks) - 0.3))
     axes.spines["left"].set_visible(False)
     axes.margins(y=0.18)

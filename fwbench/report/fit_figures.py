@@ -11,8 +11,8 @@ from matplotlib.ticker import MaxNLocator
 from fwbench.record.measurement import Measurement
 from fwbench.report import units
 from fwbench.report.cases import Case, grouped, over_seeds
+from fwbench.report.columns import show
 from fwbench.report.figures import Drawing, Looks, Panels, bars, batch_axis, group
-from fwbench.report.fits import training_seconds
 from fwbench.report.look import Style, legend, logarithmic, one_panel, paired, printable, styles, thin
 
 _EPOCHS = ("first_epoch_time", "epoch_time")
@@ -159,7 +159,6 @@ def _against_size(
     *,
     metrics: Sequence[str],
     label: str,
-    show: Callable[[float], str],
     mean: bool,
 ) -> None:
     """Draw a line for each lane: means and standard deviations if `mean`, else medians and ranges."""
@@ -189,24 +188,16 @@ def _against_size(
     axes.set_ylabel(label)
     batch_axis(axes, cases)
     if mean:
-        axes.yaxis.set_major_formatter(lambda value, _: show(value))
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     else:
         axes.set_yscale("log")
-        logarithmic(axes, "y", every, show)
+        logarithmic(axes, "y", every, show(metrics[0]))
 
 
-def _scaling(
-    key: str,
-    title: str,
-    mode: str,
-    label: str,
-    metrics: tuple[str, ...],
-    show: Callable[[float], str],
-    table: str,
-    mean: bool = False,
-) -> Panels[Case]:
-    spread = "mean and standard deviation over seeds" if mean else "median and range over processes and seeds"
-    return Panels(
+_STEPS, _TIMES = "the table of training steps", "the table of epoch times"
+_RANGE, _DEVIATION = "median and range over processes and seeds", "mean and standard deviation over seeds"
+SCALINGS = tuple(
+    Panels(
         f"{key}-by-batch",
         f"{title} against batch size",
         f"One panel a model: {spread}; dotted where optimizer or variant is not the default.",
@@ -214,77 +205,50 @@ def _scaling(
         table,
         mode,
         partial(_at_sizes, metrics),
-        partial(_against_size, metrics=metrics, label=label, show=show, mean=mean),
+        partial(_against_size, metrics=metrics, label=label, mean=spread == _DEVIATION),
     )
-
-
-_STEPS, _TIMES = "the table of training steps", "the table of epoch times"
-SCALINGS = (
-    _scaling(
-        *("training-steps", "Throughput of training steps", "train_step", "samples/s"),
-        *(("throughput",), units.rate, _STEPS),
-    ),
-    _scaling("epoch-time", "Time of an epoch", "fit", "a steady epoch", ("epoch_time",), units.seconds, _TIMES),
-    _scaling(
-        "epoch-energy", "Energy of an epoch", "fit", "energy of an epoch", ("epoch_energy",), units.joules, "Table IV"
-    ),
-    _scaling(
-        "accuracy", "Accuracy", "fit", "top-1", ("test_top1", "validation_top1"), "{:.0%}".format, _TIMES, mean=True
-    ),
+    for key, title, mode, label, metrics, table, spread in (
+        ("training-steps", "Throughput of training steps", "train_step", "samples/s", ["throughput"], _STEPS, _RANGE),
+        ("epoch-time", "Time of an epoch", "fit", "a steady epoch", ["epoch_time"], _TIMES, _RANGE),
+        ("epoch-energy", "Energy of an epoch", "fit", "energy of an epoch", ["epoch_energy"], "Table IV", _RANGE),
+        ("accuracy", "Accuracy", "fit", "top-1", ["test_top1", "validation_top1"], _TIMES, _DEVIATION),
+    )
 )
 
 
-def _metric(name: str, case: Case) -> float | None:
-    return case.value(name)
-
-
-def _largest(value: Callable[[Case], float | None], cases: Sequence[Case]) -> Iterable[Case]:
+def _largest(quantity: str, cases: Sequence[Case]) -> Iterable[Case]:
     """Cases of each model's largest batch, trained with the default optimizer and variant."""
-    known = [case for case in over_seeds(cases) if _is_default(case) and value(case) is not None]
+    known = [case for case in over_seeds(cases) if _is_default(case) and case.value(quantity) is not None]
     for members in grouped(known, group).values():
         most = max(case.workload.batch_size for case in members)
         yield from (case for case in members if case.workload.batch_size == most)
 
 
-def _bars_of(
-    key: str,
-    title: str,
-    caption: str,
-    value: Callable[[Case], float | None],
-    show: Callable[[float], str],
-    before: Callable[[Case], float | None] | None = None,
-) -> Panels[Case]:
-    return Panels(
+_STEADY = "Seconds of all epochs after the first, which is the warm-up"
+BARS = tuple(
+    Panels(
         key,
         title,
         f"{caption}, at the largest batch. One panel a model, each with its own scale from zero.",
         "Bars, one a lane",
         "the table of training time",
         "fit",
-        partial(_largest, value),
-        partial(bars, value=value, show=show, before=before),
+        partial(_largest, quantity),
+        partial(bars, quantity=quantity, before=before),
         by_size=True,
         bars=True,
     )
-
-
-BARS = (
-    _bars_of(
-        "training-time-bars",
-        "Training time",
-        "Seconds of all epochs after the first, which is the warm-up",
-        training_seconds,
-        units.seconds,
-    ),
-    *(
-        _bars_of(
-            f"training-memory-{place}",
-            f"Memory of training ({name})",
-            f"Memory of the {name}: before training (pale) and at its peak",
-            partial(_metric, f"{place}_peak_memory"),
-            units.size,
-            partial(_metric, f"{place}_initial_memory"),
-        )
-        for place, name in (("host", "process"), ("device", "device"))
-    ),
+    for key, title, caption, quantity, before in (
+        ("training-time-bars", "Training time", _STEADY, "training", ""),
+        *(
+            (
+                f"training-memory-{place}",
+                f"Memory of training ({name})",
+                f"Memory of the {name}: before training (pale) and at its peak",
+                f"{place}_peak_memory",
+                f"{place}_initial_memory",
+            )
+            for place, name in (("host", "process"), ("device", "device"))
+        ),
+    )
 )

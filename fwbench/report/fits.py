@@ -76,7 +76,7 @@ COLUMNS = (
     _share("waiting", "epoch_wait_time"),
     _share("evaluating", "epoch_evaluation_time"),
     metric_column("throughput/s", "throughput"),
-    Column[Case]("memory", lambda case: case.memory, "B", units.size),
+    metric_column("memory", "peak_memory"),
     *map(_scored, ("train_loss", "validation_loss", "validation_top1", "test_top1")),
 )
 
@@ -201,7 +201,7 @@ def training_times(cases: Sequence[Case]) -> Table:
             *_WORKLOAD,
             Column("epochs", _epochs),
             metric_column("warm-up", "first_epoch_time"),
-            Column("training", training_seconds, "s", units.seconds),
+            metric_column("training", "training"),
             _scored("test_top1"),
             metric_column("RAM before", "host_initial_memory"),
             metric_column("RAM peak", "host_peak_memory"),
@@ -211,12 +211,6 @@ def training_times(cases: Sequence[Case]) -> Table:
         over_seeds(cases),
         failure=Case.why_failed,
     )
-
-
-def training_seconds(case: Case) -> float | None:
-    """All epochs after the first; the median over processes."""
-    sums = [sum(epoch["seconds"] for epoch in epochs[1:]) for m in case.measurements if (epochs := _epochs_of(m))[1:]]
-    return statistics.median(sums) if sums else None
 
 
 def _epochs_of(measurement: Measurement) -> list[Mapping[str, Any]]:

@@ -27,6 +27,11 @@ class Within(float):
         return within
 
 
+def bounds(value: float) -> tuple[float, float]:
+    """Between which two numbers the true one lies; the number itself twice where nothing disturbed it."""
+    return (value.low, value.high) if isinstance(value, Within) else (value, value)
+
+
 def seconds(value: float) -> str:
     """12.3 ms, 4.56 s: three significant digits."""
     for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):

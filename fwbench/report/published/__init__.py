@@ -2,16 +2,22 @@
 
 import csv
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
 from fwbench.report import units
 from fwbench.report.cases import Case, over_seeds
-from fwbench.report.fits import training_seconds
+from fwbench.report.columns import show, unit
 from fwbench.report.tables import Column, Table, tabulate
 
-_Values = Mapping[str, str]
+# Units in which studies printed their numbers, in SI units.
+_PRINTED = {"": 1.0, "%": 1e-2, "s": 1.0, "ms": 1e-3, "MB": 1e6, "GB": 1e9, "kJ": 1e3}
+# Columns of a published file that say which workload a row is of, each with the field of a workload.
+_FIELDS = {"framework": "lane", "model": "model", "batch_size": "batch_size", "optimizer": "optimizer"}
+
+# A published row, and a case of the same workload where there is one.
+_Pair = tuple[Mapping[str, str], Case | None]
 
 
 @dataclass(frozen=True)
@@ -19,20 +25,41 @@ class Number:
     """A published number and one's own of the same meaning.
 
     Attributes:
+        name: of the two columns.
         column: of the published file.
-        factor: from the published unit to SI.
-        unit: SI.
-        published, own: how each is shown; a published one in its own unit, as it was printed.
-        of: one's own, in SI.
+        quantity: of a case.
+        unit: in which it was printed; shares are shown from 0 to 1, whatever they were printed in.
+        digits: after the decimal point, as it was printed.
     """
 
     name: str
     column: str
-    factor: float
-    unit: str
-    published: Callable[[float], str]
-    own: Callable[[float], str]
-    of: Callable[[Case], float | None]
+    quantity: str
+    unit: str = ""
+    digits: int = 3
+
+    def own(self, pair: _Pair) -> float | None:
+        """One's own, in SI units."""
+        return pair[1].value(self.quantity) if pair[1] else None
+
+    def published(self, pair: _Pair) -> float:
+        """The published one, in SI units."""
+        return float(pair[0][self.column]) * _PRINTED[self.unit]
+
+    def printed(self, value: float) -> str:
+        """A published one as it was printed."""
+        if self.unit in ("", "%"):
+            return f"{value:.{self.digits}f}"
+        return f"{value / _PRINTED[self.unit]:.{self.digits}f} {self.unit}"
+
+    def columns(self) -> tuple[Column[_Pair], Column[_Pair]]:
+        """One's own and the published one, beside each other."""
+        si = unit(self.quantity)
+        own = show(self.quantity) if si in units.SHOW else "{:.3f}".format
+        return (
+            Column(f"{self.name}, yours", self.own, si, own),
+            Column(f"{self.name}, published", self.published, si, self.printed),
+        )
 
 
 @dataclass(frozen=True)
@@ -42,14 +69,14 @@ class Study:
     Attributes:
         machine: that it was measured on.
         caption: where it is from, and caveats.
-        matches: whether a published row and a case are the same workload.
+        workload: what its workloads have in common: values of a workload's fields.
     """
 
     key: str
     title: str
     machine: str
     caption: str
-    matches: Callable[[_Values, Case], bool]
+    workload: Mapping[str, str]
     numbers: tuple[Number, ...]
 
     def rows(self) -> list[dict[str, str]]:
@@ -57,108 +84,44 @@ class Study:
         text = files(__package__).joinpath(f"{self.key}.csv").read_text(encoding="utf-8")
         return list(csv.DictReader(text.splitlines()))
 
+    def matches(self, row: Mapping[str, str], case: Case) -> bool:
+        """Whether a published row and a case are the same workload."""
+        fields = {**self.workload, **{field: row[column] for column, field in _FIELDS.items() if column in row}}
+        return all(str(getattr(case.workload, field)) == value for field, value in fields.items())
+
 
 def beside(cases: Sequence[Case]) -> list[Table]:
     """A table for each study of which one's own cases have at least one row."""
     merged = over_seeds(case for case in cases if case.replicates)
     tables = []
     for study in STUDIES:
-        pairs = [_Pair(row, case) for row in study.rows() for case in _matching(study, row, merged)]
-        if any(pair.case for pair in pairs):
+        pairs: list[_Pair] = []
+        for row in study.rows():
+            pairs += [(row, case) for case in merged if study.matches(row, case)] or [(row, None)]
+        if any(case for _, case in pairs):
             tables.append(_table(study, pairs))
     return tables
 
 
-@dataclass(frozen=True)
-class _Pair:
-    row: _Values
-    case: Case | None
-
-
-def _matching(study: Study, row: _Values, cases: Sequence[Case]) -> Sequence[Case | None]:
-    return [case for case in cases if study.matches(row, case)] or [None]
-
-
 def _table(study: Study, pairs: Sequence[_Pair]) -> Table:
-    def own(number: Number, pair: _Pair) -> float | None:
-        return number.of(pair.case) if pair.case else None
+    def printed(column: str, pair: _Pair) -> str:
+        return pair[0][column]
 
-    def published(number: Number, pair: _Pair) -> float:
-        return float(pair.row[number.column]) * number.factor
-
-    def field(name: str, pair: _Pair) -> str:
-        return pair.row[name]
-
-    texts = [name for name in ("model", "optimizer") if name in pairs[0].row]
-    missing = sum(pair.case is None for pair in pairs)
+    texts = [name for name in ("model", "optimizer") if name in pairs[0][0]]
+    sized = "batch_size" in pairs[0][0]
+    missing = sum(case is None for _, case in pairs)
     return tabulate(
         f"published-{study.key}",
         f"Beside {study.title}",
         f"Published numbers are from another machine ({study.machine}), shown as they were printed. {study.caption}",
         (
-            *(Column[_Pair](name, functools.partial(field, name)) for name in texts),
-            *(
-                [Column[_Pair]("batch", lambda pair: int(pair.row["batch_size"]), "1")]
-                if "batch_size" in pairs[0].row
-                else []
-            ),
-            Column("lane", lambda pair: pair.case.lane if pair.case else pair.row["framework"]),
-            *(
-                column
-                for number in study.numbers
-                for column in (
-                    Column[_Pair](f"{number.name}, yours", functools.partial(own, number), number.unit, number.own),
-                    Column[_Pair](
-                        f"{number.name}, published", functools.partial(published, number), number.unit, number.published
-                    ),
-                )
-            ),
+            *(Column[_Pair](name, functools.partial(printed, name)) for name in texts),
+            *((Column[_Pair]("batch", lambda pair: int(pair[0]["batch_size"]), "1"),) if sized else ()),
+            Column("lane", lambda pair: pair[1].lane if pair[1] else pair[0]["framework"]),
+            *(column for number in study.numbers for column in number.columns()),
         ),
         pairs,
         [f"{missing} of {len(pairs)} published rows have no measurement of yours beside them"] if missing else [],
-    )
-
-
-def _metric(name: str) -> Callable[[Case], float | None]:
-    return lambda case: case.value(name)
-
-
-def _in(unit: str, factor: float, digits: int) -> Callable[[float], str]:
-    return lambda value: f"{value / factor:.{digits}f} {unit}".rstrip()
-
-
-_score = "{:.3f}".format
-
-
-def _inference(row: _Values, case: Case) -> bool:
-    # Calls on a CPU say nothing beside an H100's.
-    return (case.workload.mode, case.workload.device) == ("inference", "gpu") and _same(row, case)
-
-
-def _training(row: _Values, case: Case) -> bool:
-    return case.workload.mode == "fit" and case.workload.data == "imagenet-100" and _same(row, case)
-
-
-def _mnist(row: _Values, case: Case) -> bool:
-    workload = case.workload
-    return (
-        (workload.mode, workload.model, workload.data) == ("fit", "mlp", "mnist")
-        and workload.optimizer == row["optimizer"]
-        and (workload.lane, str(workload.batch_size)) == (row["framework"], row["batch_size"])
-    )
-
-
-def _cnn(row: _Values, case: Case) -> bool:
-    workload = case.workload
-    return (workload.mode, workload.model, workload.lane) == ("fit", "cnn", row["framework"])
-
-
-def _same(row: _Values, case: Case) -> bool:
-    workload = case.workload
-    return (workload.model, workload.lane, str(workload.batch_size)) == (
-        row["model"],
-        row["framework"],
-        row["batch_size"],
     )
 
 
@@ -168,20 +131,13 @@ STUDIES = (
         "the paper's inference (Tables I and II)",
         "NVIDIA H100",
         "Its precision was not controlled, its PyTorch is eager, and its JAX memory is the peak of a process's life.",
-        _inference,
+        # Calls on a CPU say nothing beside an H100's.
+        {"mode": "inference", "device": "gpu"},
         (
-            Number("throughput/s", "throughput_img_s", 1, "1/s", "{:.0f}".format, units.rate, _metric("throughput")),
-            Number("p50", "p50_ms", 1e-3, "s", _in("ms", 1e-3, 1), units.seconds, _metric("latency_p50")),
-            Number("p95", "p95_ms", 1e-3, "s", _in("ms", 1e-3, 1), units.seconds, _metric("latency_p95")),
-            Number(
-                "memory",
-                "peak_memory_mb",
-                1e6,
-                "B",
-                _in("MB", 1e6, 0),
-                units.size,
-                lambda case: case.memory,
-            ),
+            Number("throughput/s", "throughput_img_s", "throughput", "", 0),
+            Number("p50", "p50_ms", "latency_p50", "ms", 1),
+            Number("p95", "p95_ms", "latency_p95", "ms", 1),
+            Number("memory", "peak_memory_mb", "peak_memory", "MB", 0),
         ),
     ),
     Study(
@@ -190,13 +146,13 @@ STUDIES = (
         "NVIDIA H100",
         "Its PyTorch began with pretrained weights and its JAX with drawn ones, so their accuracies say nothing of the "
         "frameworks; its epochs were bound by reading images. JAX trained no ViT.",
-        _training,
+        {"mode": "fit", "data": "imagenet-100"},
         (
-            Number("train loss", "train_loss", 1, "1", _score, _score, _metric("train_loss")),
-            Number("val. top-1", "val_top1_pct", 1e-2, "1", _score, _score, _metric("validation_top1")),
-            Number("val. top-5", "val_top5_pct", 1e-2, "1", _score, _score, _metric("validation_top5")),
-            Number("epoch", "epoch_s", 1, "s", _in("s", 1, 1), units.seconds, _metric("epoch_time")),
-            Number("energy/epoch", "energy_kj", 1e3, "J", _in("kJ", 1e3, 1), units.joules, _metric("epoch_energy")),
+            Number("train loss", "train_loss", "train_loss"),
+            Number("val. top-1", "val_top1_pct", "validation_top1", "%"),
+            Number("val. top-5", "val_top5_pct", "validation_top5", "%"),
+            Number("epoch", "epoch_s", "epoch_time", "s", 1),
+            Number("energy/epoch", "energy_kj", "epoch_energy", "kJ", 1),
         ),
     ),
     Study(
@@ -205,11 +161,11 @@ STUDIES = (
         "which it does not name",
         "Its JAX trained with SGD and its PyTorch with Adam, so their accuracies say nothing of the frameworks. One "
         "seed.",
-        _mnist,
+        {"mode": "fit", "model": "mlp", "data": "mnist"},
         (
-            Number("first epoch", "first_epoch_s", 1, "s", _in("s", 1, 3), units.seconds, _metric("first_epoch_time")),
-            Number("epoch", "steady_epoch_s", 1, "s", _in("s", 1, 3), units.seconds, _metric("epoch_time")),
-            Number("test top-1", "test_accuracy", 1, "1", _score, _score, _metric("test_top1")),
+            Number("first epoch", "first_epoch_s", "first_epoch_time", "s"),
+            Number("epoch", "steady_epoch_s", "epoch_time", "s"),
+            Number("test top-1", "test_accuracy", "test_top1"),
         ),
     ),
     Study(
@@ -219,23 +175,13 @@ STUDIES = (
         "It names neither batch size nor epochs, so seconds of training are comparable among its own rows alone. Its "
         "TensorFlow is Keras's, compiled by XLA. Its largest RAM lies below the initial one for JAX: the sampler "
         "missed the peak.",
-        _cnn,
+        {"mode": "fit", "model": "cnn"},
         (
-            Number("training", "training_s", 1, "s", _in("s", 1, 2), units.seconds, training_seconds),
-            Number(
-                "RAM before", "initial_ram_gb", 1e9, "B", _in("GB", 1e9, 2), units.size, _metric("host_initial_memory")
-            ),
-            Number("RAM peak", "max_ram_gb", 1e9, "B", _in("GB", 1e9, 2), units.size, _metric("host_peak_memory")),
-            Number(
-                "VRAM before",
-                "initial_vram_gb",
-                1e9,
-                "B",
-                _in("GB", 1e9, 2),
-                units.size,
-                _metric("device_initial_memory"),
-            ),
-            Number("VRAM peak", "max_vram_gb", 1e9, "B", _in("GB", 1e9, 2), units.size, _metric("device_peak_memory")),
+            Number("training", "training_s", "training", "s", 2),
+            Number("RAM before", "initial_ram_gb", "host_initial_memory", "GB", 2),
+            Number("RAM peak", "max_ram_gb", "host_peak_memory", "GB", 2),
+            Number("VRAM before", "initial_vram_gb", "device_initial_memory", "GB", 2),
+            Number("VRAM peak", "max_vram_gb", "device_peak_memory", "GB", 2),
         ),
     ),
 )
