@@ -3,7 +3,7 @@
 Fields and types are those of the dataclasses that JSON becomes. What stands here is what they cannot say: bounds, what
 JSON writes in another way, and what is in the objects that anybody may add to. Fields that are not known are passed
 over, so that a newer fwbench may add some; but not in a workload or a metric, where they could say that it is another
-one. `fwbench.record.published` states it all as JSON Schema.
+one. `tools/record_schema.py` states it all as JSON Schema.
 
 Only whoever reads a record imports this module: workers have no msgspec.
 """

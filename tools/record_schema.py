@@ -1,4 +1,4 @@
-"""The published JSON Schema of records, which `python -m fwbench.record.published` prints."""
+"""The published JSON Schema of records, which `python tools/record_schema.py` prints."""
 
 import json
 import sys
