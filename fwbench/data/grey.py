@@ -62,6 +62,15 @@ class Grey(Data):
                 yield np.repeat(x[..., None], self._shape[2], axis=3)
 
 
+def digits(model: Model, seed: int) -> Grey:
+    """1,797 images of 8 x 8 pixels with 17 levels (E. Alpaydin and C. Kaynak, UCI, 1998; its test set)."""
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    pixels = bunch.images.astype(np.uint8)
+    return Grey("digits", pixels, bunch.target, model, seed, brightest=16, source="scikit-learn's digits")
+
+
 def stratified(labels: NDArray[np.integer], classes: int, seed: int, source: str) -> dict[str, Indices]:
     """Indices of an 80/10/10 split in which every class has the same share (scikit-learn's `train_test_split`).
 

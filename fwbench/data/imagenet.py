@@ -1,6 +1,5 @@
 """ImageNet-100 and whatever has its schema, through Hugging Face `datasets`."""
 
-import os
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from fwbench.data import transforms
 from fwbench.data.contract import SAMPLE, Data, DataError, Images, Indices, Labels, check_labels
 from fwbench.data.loaders import Loaders
+from fwbench.machine.host import affinity
 from fwbench.models import Model
 
 NAME = "imagenet-100"
@@ -169,5 +169,4 @@ def _labels(path: str, splits: Mapping[str, Any]) -> tuple[int, dict[str, Labels
 
 def default_processes() -> int:
     """The default number of loader processes: one CPU is left for the consumer; 1 to 16."""
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(max(available - 1, 1), _MOST_PROCESSES)
+    return min(max(len(affinity()) - 1, 1), _MOST_PROCESSES)

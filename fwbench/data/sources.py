@@ -1,10 +1,9 @@
 """The sources by name."""
 
 import sys
-from collections.abc import Mapping
 
 from fwbench.data.contract import Data, DataError
-from fwbench.data.synthetic import SIZES, Synthetic
+from fwbench.data.synthetic import Synthetic
 from fwbench.errors import hint
 from fwbench.models import Model
 from fwbench.record.workload import DATA
@@ -21,7 +20,6 @@ def open_data(
     seed: int = 0,
     processes: int | None = None,
     prefetch: int = 3,
-    sizes: Mapping[str, int] | None = None,
 ) -> Data:
     """Open a source for a model.
 
@@ -34,12 +32,14 @@ def open_data(
         processes: `imagenet-100` alone decodes images: in so many processes, 0 for none, None for as many as there
             are CPUs but one. It changes no batch.
         prefetch: `imagenet-100`: batches that those processes decode ahead.
-        sizes: `synthetic`: samples in each split; 512, 128 and 128 unless given.
 
     Raises:
         DataError: there is no such source, it cannot serve this model, or what reads it is not installed; one sentence.
     """
-    _refuse_foreign(name, path, sizes)
+    if name not in DATA:
+        raise DataError(f"unknown data {name!r}: {hint(name, DATA)}")
+    if path is not None and name not in ("mnist", "imagenet-100"):
+        raise DataError(f"{name} takes no data_path, but was given {path!r}: leave it out")
     if not 0 <= seed < 2**32:
         raise DataError(f"seed {seed} is out of range 0 to {2**32 - 1}")
     if prefetch < 1 or (processes is not None and processes < 0):
@@ -47,7 +47,7 @@ def open_data(
     # Imported on demand: they need scikit-learn or Pillow, and a worker's memory is measured.
     try:
         if name == "digits":
-            from fwbench.data.digits import digits
+            from fwbench.data.grey import digits
 
             data: Data = digits(model, seed)
         elif name == "mnist":
@@ -61,7 +61,7 @@ def open_data(
 
             data = ImageNet100(path or HUB, model, seed, processes, prefetch)
         else:
-            data = Synthetic(model, seed, SIZES if sizes is None else sizes)
+            data = Synthetic(model, seed)
     except ModuleNotFoundError as error:
         raise DataError(
             f"{name} needs {error.name}, which is not installed in {sys.executable}: "
@@ -73,13 +73,3 @@ def open_data(
             "choose a model with at least as many"
         )
     return data
-
-
-def _refuse_foreign(name: str, path: str | None, sizes: Mapping[str, int] | None) -> None:
-    """Refuse a source that there is not, and what another source alone takes."""
-    if name not in DATA:
-        raise DataError(f"unknown data {name!r}: {hint(name, DATA)}")
-    if path is not None and name not in ("mnist", "imagenet-100"):
-        raise DataError(f"{name} takes no data_path, but was given {path!r}: leave it out")
-    if sizes is not None and name != "synthetic":
-        raise DataError(f"{name} takes no sizes: they are the data's own")

@@ -15,7 +15,7 @@ from fwbench.record.machine import Machine
 def machine() -> Machine:
     """This machine, as seen by this process: its CPU affinity and `CUDA_VISIBLE_DEVICES` count."""
     gpu = nvml.find()
-    cpus = physical_cores(_affinity())
+    cpus = physical_cores(affinity())
     of_gpu = gpu if isinstance(gpu, nvml.Gpu) else None
     return Machine(
         device="gpu" if of_gpu else "cpu",
@@ -61,7 +61,8 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def _affinity() -> set[int]:
+def affinity() -> set[int]:
+    """The CPUs that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return os.sched_getaffinity(0)
     return set(range(os.cpu_count() or 1))

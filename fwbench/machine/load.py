@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from fwbench.machine.host import affinity
 from fwbench.record.measurement import Metric, unavailable
 
 # Share of the CPUs below which the background of an idle machine stays, and of many CPUs the part of one: what keeps
@@ -63,7 +64,7 @@ class OtherLoad:
         own: Callable[[], float] | None = None,
         stat: Path = Path("/proc/stat"),
     ) -> None:
-        self._cpus = cpus if cpus is not None else _affinity()
+        self._cpus = cpus if cpus is not None else affinity()
         self._clock, self._own, self._stat = clock, own or family_time, stat
         self._moments = [self._now()]
 
@@ -201,9 +202,3 @@ def _content(path: str) -> str:
     # Quicker than by way of a buffer and a decoder.
     with open(path, "rb", buffering=0) as file:
         return file.read().decode(errors="replace")
-
-
-def _affinity() -> set[int]:
-    if hasattr(os, "sched_getaffinity"):
-        return os.sched_getaffinity(0)
-    return set(range(os.cpu_count() or 1))

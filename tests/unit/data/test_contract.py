@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fwbench.data import Data, DataError, digest, open_data
+from fwbench.data import Data, DataError, digest
 from fwbench.data.synthetic import Synthetic
 from fwbench.models import CATALOG
 
@@ -117,7 +117,7 @@ def test_a_digest_tells_apart_bits_shapes_types_and_order():
 
 
 def test_synthetic_samples_are_standard_normal_and_their_labels_uniform():
-    with open_data("synthetic", CATALOG["cnn"], sizes={"train": 2000, "test": 100}) as data:
+    with Synthetic(CATALOG["cnn"], 0, {"train": 2000, "test": 100}) as data:
         assert data.sizes == {"train": 2000, "test": 100}
         ((x, y),) = data.batches("train", 2000)
         assert x.shape == (2000, 32, 32, 3)
