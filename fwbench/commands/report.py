@@ -1,27 +1,20 @@
 """`fwbench report`: tables, figures and one page, from records alone."""
 
 import argparse
-import functools
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fwbench.errors import UserError
 from fwbench.record import files
 from fwbench.record import reading as records
 from fwbench.record.lanes import BASELINE
-from fwbench.record.storage import STORAGE, Record
-from fwbench.report import answers, cards, cases, contents, paper, ratios
-from fwbench.report.cases import Setting
+from fwbench.record.storage import STORAGE
+from fwbench.report import paper
 from fwbench.report.formats import csv, latex, markdown
-from fwbench.report.tables import Table
+from fwbench.report.sections import Section, sections
 from fwbench.text import line
-
-if TYPE_CHECKING:
-    from fwbench.report.figures import Drawing
 
 TITLE = "fwbench report"
 
@@ -77,83 +70,6 @@ class Progress:
             print(f"fwbench: {what}", file=sys.stderr, flush=True)
 
 
-@dataclass(frozen=True)
-class Section:
-    """What is said of one setting, or of the benchmarks that fwbench did not measure.
-
-    Attributes:
-        folder: of its files: the report's own where there is one setting alone.
-        headline: the answers in sentences.
-        remarks: what a reader must know before the numbers.
-        setting: None where fwbench did not measure.
-        baseline: the lane that others are compared with; None where there is nothing to compare.
-    """
-
-    heading: str
-    folder: Path
-    headline: list[str]
-    remarks: list[str]
-    tables: list[Table]
-    setting: Setting | None
-    baseline: str | None = None
-
-    @functools.cached_property
-    def drawings(self) -> "list[Drawing]":
-        """Its figures, drawn once for the page and for LaTeX; needs Matplotlib."""
-        from fwbench.report import drawings
-
-        return drawings.draw(self.setting.cases if self.setting else (), self.baseline)
-
-
-def sections(read: list[Record], out: Path, asked: str | None = None) -> list[Section]:
-    """The report's parts, its settings first.
-
-    Args:
-        asked: the baseline lane; None: each setting's own (`fwbench.report.cases.baseline`).
-
-    Raises:
-        UserError: nobody measured the lane that was asked for.
-    """
-    settings = cases.settings(read)
-    every = [case for setting in settings for case in setting.cases if case.replicates and not case.internal]
-    lanes = dict.fromkeys(case.workload.lane for case in every)
-    if asked and lanes and asked not in lanes:
-        raise UserError(f"--baseline {asked}: the records have no numbers of that lane, but of {', '.join(lanes)}")
-    several = len(settings) > 1
-    found = []
-    for number, (setting, separating) in enumerate(zip(settings, cases.separations(settings), strict=True), 1):
-        name = heading(setting, number * several, separating)
-        folder = out / f"setting-{number}" if several else out
-        found.append(_section(setting, name, folder, asked or cases.baseline(setting.cases)))
-    foreign = cases.plain(read)
-    if foreign:
-        found.append(Section("Other benchmarks", out, [], [], [contents.foreign(foreign)], None))
-    return found
-
-
-def _section(setting: Setting, name: str, folder: Path, baseline: str | None) -> Section:
-    against = ratios.sentences(ratios.ratios(setting.cases, baseline), baseline) if baseline else []
-    return Section(
-        name,
-        folder,
-        [*answers.headline(answers.answers(setting.cases)), *against],
-        contents.remarks(setting),
-        contents.tables(setting, baseline),
-        setting,
-        baseline,
-    )
-
-
-def heading(setting: Setting, number: int, separating: Sequence[str]) -> str:
-    """A setting in a line: its machine and profile, and what else separates it from others; after its number unless
-    that is 0."""
-    traits = setting.traits
-    on_gpu = setting.machine is not None and setting.machine.device == "gpu"
-    usual = [traits["machine"], *([traits["threads"]] if setting.machine and not on_gpu else []), traits["profile"]]
-    told = ", ".join(dict.fromkeys([*usual, *separating]))
-    return f"{f'{number}. ' if number else ''}{told}"
-
-
 def _run(options: argparse.Namespace) -> int:
     tell = Progress(time.monotonic).tell
     read = []
@@ -173,12 +89,8 @@ def _run(options: argparse.Namespace) -> int:
         raise UserError(f"{names}: no measurement of fwbench in there, so there is nothing to report{told}")
     for record in read:
         print(line(f"read {record.path}: {len(record.measurements)} measurements, {record.made:%Y-%m-%d %H:%M} UTC"))
-    try:
+    with files.writing("choose another folder with --out"):
         written = [path for name in options.format for path in _WRITERS[name](options.out, found, tell)]
-    except OSError as error:
-        raise UserError(
-            f"{error.filename} cannot be written ({error.strerror}): choose another folder with --out"
-        ) from None
     for path in written:
         print(f"wrote {path}")
     return 0
@@ -258,34 +170,16 @@ def _html(out: Path, found: list[Section], tell: Tell) -> list[Path]:
             f"figures and the page need what is not installed ({error.name}): `pip install 'fwbench[report]'`, or ask "
             "for --format markdown,latex,csv"
         ) from None
-    paths, parts = [], []
-    for section in found:
-        if section.setting is None:
-            continue
+    settings = [section for section in found if section.setting]
+    paths = []
+    for section in settings:
         tell(f"drawing the figures of {section.heading}")
-        saved = []
         for drawing in section.drawings:
             tell(f"writing the figure {drawing.key}")
-            saved.append((drawing, figures.save(drawing, section.folder / "figures" / f"{drawing.key}.svg")))
-        paths += [path for _, path in saved]
-        parts.append(
-            page.Section(
-                section.heading,
-                section.headline,
-                section.remarks,
-                section.tables,
-                saved,
-                [
-                    (m.workload.id, f"{m.failure.kind}: {m.failure.message}", m.failure.detail)
-                    for m in section.setting.measurements
-                    if m.failure and m.failure.detail
-                ],
-                cards.cards(answers.answers(section.setting.cases)),
-            )
-        )
+            paths.append(figures.save(drawing, section.svg(drawing)))
     foreign = next((section.tables[0] for section in found if section.setting is None), None)
     tell("writing the page")
-    return [_write(out / "report.html", page.write(TITLE, parts, foreign)), *paths]
+    return [_write(out / "report.html", page.write(TITLE, settings, foreign)), *paths]
 
 
 def _write(path: Path, text: str) -> Path:

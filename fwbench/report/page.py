@@ -4,77 +4,36 @@ import base64
 import functools
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
 import jinja2
 from markupsafe import Markup
 
-from fwbench.report.cards import Card
 from fwbench.report.figures import Drawing
 from fwbench.report.look import INK, PAGE, PAPER
+from fwbench.report.sections import Section
 from fwbench.report.tables import Column, Table, Value
 from fwbench.text import visible
 
-_ANSWERS = ("answers", "ratios")
 # Cards of a mode that are shown; further ones are folded.
 _CARDS = 24
+# Keys of the tables, and of the figure, that stand among the answers, and of the tables at the end.
+_ANSWERS = ("answers", "ratios")
 _ABOUT = ("failures", "parity", "sources", "fingerprint", "records")
 
 
-@dataclass(frozen=True)
-class Section:
-    """What the page says of one setting.
-
-    Attributes:
-        headline: the answers in sentences.
-        remarks: what a reader must know before the numbers, a sentence each.
-        drawings: each with its SVG file.
-        details: of failures: the workload's id, the failure in a sentence, and the traceback or the like.
-        cards: of each mode, the answers.
-    """
-
-    heading: str
-    headline: Sequence[str]
-    remarks: Sequence[str]
-    tables: Sequence[Table]
-    drawings: Sequence[tuple[Drawing, Path]]
-    details: Sequence[tuple[str, str, str]]
-    cards: Mapping[str, Sequence[Card]]
-
-    @property
-    def forest(self) -> list[tuple[Drawing, Path]]:
-        """The figure that stands among the answers."""
-        return [(drawing, path) for drawing, path in self.drawings if drawing.key in _ANSWERS]
-
-    @property
-    def figures(self) -> list[tuple[Drawing, Path]]:
-        """All other figures."""
-        return [(drawing, path) for drawing, path in self.drawings if drawing.key not in _ANSWERS]
-
-    @property
-    def answers(self) -> list[Table]:
-        """What comes first."""
-        return [table for table in self.tables if table.key in _ANSWERS]
-
-    @property
-    def numbers(self) -> list[Table]:
-        """The measured and the published numbers."""
-        return [table for table in self.tables if table.key not in (*_ANSWERS, *_ABOUT)]
-
-    @property
-    def about(self) -> list[Table]:
-        """What failed, and what stands behind the numbers."""
-        return [table for table in self.tables if table.key in _ABOUT]
-
-
 def write(title: str, parts: Sequence[Section], foreign: Table | None) -> str:
-    """The page's HTML; whatever comes from records is escaped, and only our own script may run."""
+    """The page's HTML; whatever comes from records is escaped, and only our own script may run.
+
+    Args:
+        parts: a section of each setting; their figures lie where `Section.svg` says.
+        foreign: of the benchmarks that fwbench did not measure.
+    """
     environment = templates()
     environment.filters["inline"] = inline
-    environment.globals |= {"exact": exact, "pinned": pinned, "most_cards": _CARDS}
+    environment.globals |= {"exact": exact, "pinned": pinned}
     script = asset("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return environment.get_template("page.html").render(
@@ -84,6 +43,9 @@ def write(title: str, parts: Sequence[Section], foreign: Table | None) -> str:
         style=Markup(asset("page.css")),
         script=Markup(script),
         digest=digest,
+        most_cards=_CARDS,
+        answers=_ANSWERS,
+        about=_ABOUT,
     )
 
 

@@ -28,8 +28,7 @@ from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.machine import AcceleratorProcess, AcceleratorState
 from fwbench.record.measurement import BEFORE, Measurement, Moment
 from fwbench.record.reading import read
-from fwbench.report import cards, history, page, verdicts
-from fwbench.report.answers import answers
+from fwbench.report import history, page, verdicts
 from fwbench.report.formats import csv, latex, markdown
 from fwbench.suite.profiles import PROFILES
 from tests.unit.recorded import MACHINE, failed, fitted, journal, measured, metric, plain, saved
@@ -229,7 +228,6 @@ def consume(record, good, out, figures):
         sections = report.sections([record], out)
     except UserError:
         sections = []
-    parts = []
     for section in sections:
         told = [section.heading, *section.headline, *section.remarks]
         text = markdown.document("x", [(section.heading, told, section.tables)])
@@ -240,22 +238,14 @@ def consume(record, good, out, figures):
             assert not [cell for row in rows for cell in row if cell.startswith(formulas) or not is_clean(cell)]
             assert latex.write(table, table.key, "x").isascii()
             latex.write_narrow(table, table.key, "x", set())
-        if section.setting:
-            saved_drawings = []
-            if figures:
-                from fwbench.report import figures as drawn
+        if figures:
+            from fwbench.report import figures as drawn
 
-                saved_drawings = [(d, drawn.save(d, out / f"{d.key}.svg")) for d in section.drawings]
-            found = cards.cards(answers(section.setting.cases))
-            failures = [
-                (m.workload.id, m.failure.message, m.failure.detail) for m in section.setting.measurements if m.failure
-            ]
-            parts.append(
-                page.Section(
-                    section.heading, section.headline, section.remarks, section.tables, saved_drawings, failures, found
-                )
-            )
-    if parts:
+            for drawing in section.drawings:
+                drawn.save(drawing, section.svg(drawing))
+        else:
+            vars(section)["drawings"] = []
+    if parts := [section for section in sections if section.setting]:
         assert is_clean(page.write("x", parts, None).replace("\t", " "))
     for base, head in ((record, good), (good, record), (record, record)):
         outcome = compare(base, head, THRESHOLDS, earlier=[good, record])

@@ -1,0 +1,107 @@
+"""A report's parts: what is said of each setting, before it has any format."""
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fwbench.errors import UserError
+from fwbench.record.storage import Record
+from fwbench.report import answers, cases, contents, ratios
+from fwbench.report.cards import Card
+from fwbench.report.cards import cards as cards_of
+from fwbench.report.cases import Setting
+from fwbench.report.tables import Table
+
+if TYPE_CHECKING:
+    from fwbench.report.figures import Drawing
+
+
+@dataclass(frozen=True)
+class Section:
+    """What is said of one setting, or of the benchmarks that fwbench did not measure.
+
+    Attributes:
+        folder: of its files: the report's own where there is one setting alone.
+        headline: the answers in sentences.
+        remarks: what a reader must know before the numbers, a sentence each.
+        setting: None where fwbench did not measure.
+        baseline: the lane that others are compared with; None where there is nothing to compare.
+    """
+
+    heading: str
+    folder: Path
+    headline: list[str]
+    remarks: list[str]
+    tables: list[Table]
+    setting: Setting | None
+    baseline: str | None = None
+
+    @functools.cached_property
+    def drawings(self) -> "list[Drawing]":
+        """Its figures, drawn once for the page and for LaTeX; needs Matplotlib."""
+        from fwbench.report import drawings
+
+        return drawings.draw(self.setting.cases if self.setting else (), self.baseline)
+
+    def svg(self, drawing: "Drawing") -> Path:
+        """Where a figure lies as SVG."""
+        return self.folder / "figures" / f"{drawing.key}.svg"
+
+    @property
+    def cards(self) -> Mapping[str, Sequence[Card]]:
+        """The answers of each mode as cards."""
+        return cards_of(answers.answers(self.setting.cases if self.setting else ()))
+
+    @property
+    def details(self) -> list[tuple[str, str, str]]:
+        """Of each failure that has one the workload's id, the failure in a sentence, and the traceback or the like."""
+        measurements = self.setting.measurements if self.setting else []
+        failures = ((m.workload.id, m.failure) for m in measurements if m.failure and m.failure.detail)
+        return [(name, f"{failure.kind}: {failure.message}", failure.detail) for name, failure in failures]
+
+
+def sections(read: Sequence[Record], out: Path, asked: str | None = None) -> list[Section]:
+    """The report's parts, its settings first.
+
+    Args:
+        out: the report's folder.
+        asked: the baseline lane; None: each setting's own (`fwbench.report.cases.baseline`).
+
+    Raises:
+        UserError: nobody measured the lane that was asked for.
+    """
+    settings = cases.settings(read)
+    lanes = dict.fromkeys(case.workload.lane for setting in settings for case in cases.measured(setting.cases))
+    if asked and lanes and asked not in lanes:
+        raise UserError(f"--baseline {asked}: the records have no numbers of that lane, but of {', '.join(lanes)}")
+    several = len(settings) > 1
+    found = []
+    for number, (setting, separating) in enumerate(zip(settings, cases.separations(settings), strict=True), 1):
+        baseline = asked or cases.baseline(setting.cases)
+        against = ratios.sentences(ratios.ratios(setting.cases, baseline), baseline) if baseline else []
+        found.append(
+            Section(
+                heading(setting, number * several, separating),
+                out / f"setting-{number}" if several else out,
+                [*answers.headline(answers.answers(setting.cases)), *against],
+                contents.remarks(setting),
+                contents.tables(setting, baseline),
+                setting,
+                baseline,
+            )
+        )
+    if foreign := cases.plain(read):
+        found.append(Section("Other benchmarks", out, [], [], [contents.foreign(foreign)], None))
+    return found
+
+
+def heading(setting: Setting, number: int, separating: Sequence[str]) -> str:
+    """A setting in a line: its machine and profile, and what else separates it from others; after its number unless
+    that is 0."""
+    traits = setting.traits
+    on_gpu = setting.machine is not None and setting.machine.device == "gpu"
+    usual = [traits["machine"], *([traits["threads"]] if setting.machine and not on_gpu else []), traits["profile"]]
+    told = ", ".join(dict.fromkeys([*usual, *separating]))
+    return f"{f'{number}. ' if number else ''}{told}"
