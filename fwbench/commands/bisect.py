@@ -1,7 +1,6 @@
 """`fwbench bisect`: the commits with which a workload has become slower or faster."""
 
 import argparse
-import dataclasses
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -81,10 +80,7 @@ def _run(options: argparse.Namespace) -> int:
     others = pythons(settings)
     top, commits = _commits(options.range, project.root)
     _check(workload, project, others, top)
-    here = machine()
-    if workload.device == "cpu":
-        # As in every duet on a CPU.
-        here = dataclasses.replace(here, threads=1)
+    here = machine().in_turns()
     begun = time.monotonic()
     print(f"{workload.id} in {len(commits)} commits, from {commits[0]} to {commits[-1]}", flush=True)
     with revisions(top, project, others) as side:

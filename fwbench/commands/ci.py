@@ -186,7 +186,10 @@ def _git(*arguments: str) -> str:
     Raises:
         UserError: it fails.
     """
-    done = _run_git(*arguments)
+    try:
+        done = git.run(Path.cwd(), *arguments)
+    except OSError as error:
+        raise UserError(f"git cannot be run ({error.strerror})") from None
     if done.returncode:
         said = os.fsdecode(done.stderr).strip().rpartition("\n")[2]
         raise UserError(
@@ -197,12 +200,4 @@ def _git(*arguments: str) -> str:
 
 def _asked(*arguments: str) -> str | None:
     """What git says; None where it says no."""
-    done = _run_git(*arguments)
-    return None if done.returncode else os.fsdecode(done.stdout).strip()
-
-
-def _run_git(*arguments: str) -> "subprocess.CompletedProcess[bytes]":
-    try:
-        return git.run(Path.cwd(), *arguments)
-    except OSError as error:
-        raise UserError(f"git cannot be run ({error.strerror})") from None
+    return git.text(Path.cwd(), *arguments)

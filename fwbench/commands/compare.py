@@ -4,10 +4,11 @@ import argparse
 from pathlib import Path
 
 from fwbench.compare import evidence
-from fwbench.compare.criteria import CRITERIA, parse
+from fwbench.compare.criteria import CRITERIA, parse, thresholds
 from fwbench.compare.saved import compare
 from fwbench.compare.testing import UNTESTED
 from fwbench.errors import UserError
+from fwbench.record import files
 from fwbench.record.reading import read
 from fwbench.report import outcome_file, verdicts
 
@@ -42,14 +43,12 @@ def _compare(options: argparse.Namespace) -> int:
     for name in asked:
         if CRITERIA[name].saved is None:
             raise UserError(f"records do not hold {name}, which --fail names: `pytest --fwbench-against` measures it.")
-    thresholds = {name: criterion.saved for name, criterion in CRITERIA.items() if criterion.saved} | asked
+    limits = thresholds("saved") | asked
     base, head = read(options.base), read(options.head)
     state = evidence.state(head.machine) if head.machine else UNTESTED
-    outcome = compare(base, head, thresholds, allow_mismatch=options.allow_mismatch, state=state)
+    outcome = compare(base, head, limits, allow_mismatch=options.allow_mismatch, state=state)
     print("\n".join(verdicts.lines(outcome)))
     if options.summary:
-        try:
+        with files.writing("name another file by --summary"):
             outcome_file.write(options.summary, outcome)
-        except OSError as error:
-            raise UserError(f"--summary {options.summary} cannot be written ({error.strerror}).") from None
     return outcome.exit_code

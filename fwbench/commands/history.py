@@ -53,13 +53,9 @@ def _run(options: argparse.Namespace) -> int:
         print("\n".join(history.lines(one)))
     for fault in faults:
         print(line(fault))
-    try:
+    with files.writing("choose another file with --out"):
         options.out.parent.mkdir(parents=True, exist_ok=True)
         files.write(options.out, history.page(found, faults))
-    except OSError as error:
-        raise UserError(
-            f"{error.filename} cannot be written ({error.strerror}): choose another file with --out"
-        ) from None
     print(f"wrote {options.out}")
     return 0
 

@@ -23,13 +23,14 @@ from pathlib import Path
 from typing import Any
 
 from fwbench.compare import duet, evidence
-from fwbench.compare.criteria import CRITERIA
+from fwbench.compare.criteria import CRITERIA, thresholds
 from fwbench.compare.statistics import RULE
 from fwbench.errors import UserError
 from fwbench.machine import Machine, machine
 from fwbench.machine.load import OtherLoad
 from fwbench.models import CATALOG
 from fwbench.models.project import Project
+from fwbench.record import files
 from fwbench.record.journal import Journal
 from fwbench.record.storage import SELFTEST
 from fwbench.record.workload import Workload
@@ -104,14 +105,13 @@ def run(suite: Suite, benchmarks: Sequence[Workload], here: Machine) -> dict[str
     seed = random.Random(f"{suite}").randrange(1 << 32)
     draw = random.Random(seed)
     planted = dict.fromkeys(draw.sample(benchmarks, _PLANTED), suite.slowdown) if suite.slowdown else {}
-    thresholds = {name: c.duet for name, c in CRITERIA.items() if c.duet}
     begun = time.monotonic()
     load = OtherLoad()
     with sides(sys.executable, Project(PACKAGE.parent, ()), {}) as (base, head), _load(suite.loaded, draw):
         players = pairs.Pairs(
             base, head, CATALOG, here, here.device, PROFILES["ci"].deadline, planted, draw.randrange(1 << 32)
         )
-        compared = duet.compare(dict.fromkeys(benchmarks, thresholds), players.play, _tell)
+        compared = duet.compare(dict.fromkeys(benchmarks, thresholds("duet")), players.play, _tell)
         other = load.read().value
     return {
         **dataclasses.asdict(suite),
@@ -181,10 +181,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def _selftest(options: argparse.Namespace) -> int:
-    here = machine()
-    if here.device == "cpu":
-        # As in every duet on a CPU.
-        here = dataclasses.replace(here, threads=1)
+    here = machine().in_turns()
     benchmarks = workloads(here.device)
     # What both sides are asked to do, and what is made of it.
     asked = [*(workload.id for workload in benchmarks), repr((RULE, CRITERIA, pairs.PARAMETERS))]
@@ -216,11 +213,7 @@ def _selftest(options: argparse.Namespace) -> int:
 @contextmanager
 def _writing() -> Iterator[None]:
     try:
-        yield
+        with files.writing("free space and run it again, or give --out another file."):
+            yield
     except BlockingIOError as error:
         raise UserError(f"another `fwbench selftest` writes into {error.filename}: give --out another file.") from None
-    except OSError as error:
-        raise UserError(
-            f"{error.filename} cannot be written ({error.strerror}): free space and run it again, or give --out "
-            "another file."
-        ) from None

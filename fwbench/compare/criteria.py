@@ -4,17 +4,12 @@ import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from fwbench.errors import UserError
-from fwbench.record.measurement import Measurement
-from fwbench.record.metrics import METRICS, Direction
+from fwbench.record.measurement import PEAK_MEMORY, Measurement
+from fwbench.record.metrics import METRICS, SCALES, Direction
 
-_UNITS = {
-    "s": {"s": 1.0, "ms": 1e-3, "us": 1e-6},
-    "B": {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30},
-    "J": {"J": 1.0, "mJ": 1e-3},
-    "1/s": {"1/s": 1.0},
-}
 _SYNTAX = "METRIC:PERCENT%[+AMOUNT], as in latency:5% or peak_memory:2%+1MiB"
 
 
@@ -82,17 +77,21 @@ CRITERIA: Mapping[str, Criterion] = {
 }
 
 
+def thresholds(kind: Literal["duet", "saved"]) -> dict[str, Threshold]:
+    """The thresholds of a kind of gate, by metric."""
+    return {name: limit for name, criterion in CRITERIA.items() if (limit := getattr(criterion, kind))}
+
+
 def values(measurement: Measurement) -> dict[str, float]:
     """What one process found, by metric, in SI units; what it could not tell is left out."""
     by_name = {name: measurement.value(criterion.metric) for name, criterion in CRITERIA.items()}
     # A file that was saved without its rounds has their median.
     if measurement.samples:
         by_name["latency"] = statistics.median(measurement.samples)
-    if measurement.workload.device == "gpu":
-        by_name["peak_memory"] = None if hidden(measurement) else measurement.value("device_peak_memory")
-    trace, compiling = measurement.value("trace_time"), by_name["compile_time"]
-    if trace is not None and compiling is not None:
-        by_name["compile_time"] = trace + compiling
+    by_name["peak_memory"] = (
+        None if hidden(measurement) else measurement.value(PEAK_MEMORY[measurement.workload.device])
+    )
+    by_name["compile_time"] = measurement.compiling
     return {name: value for name, value in by_name.items() if value is not None and value > 0}
 
 
@@ -126,7 +125,7 @@ def parse(texts: Sequence[str], where: str) -> dict[str, Threshold]:
         name, percent, amount, unit = match.groups()
         if name not in CRITERIA:
             raise UserError(f"unknown metric {name!r} in {where}: choose from {', '.join(CRITERIA)}.")
-        factors = _UNITS[CRITERIA[name].unit]
+        factors = SCALES[CRITERIA[name].unit]
         if unit is not None and unit not in factors:
             raise UserError(f"unknown unit {unit!r} of {name} in {where}: choose from {', '.join(factors)}.")
         thresholds[name] = Threshold(float(percent) / 100, float(amount) * factors[unit] if unit else 0.0)

@@ -69,8 +69,7 @@ def _conditions(m: Measurement, other: Mapping[str, Any]) -> dict[str, Any]:
         name: probe for name, probe in (m.parity.get("probe") or {}).items() if name in (other.get("probe") or {})
     }
     return {
-        # Where this machine keeps the data makes no other benchmark.
-        **dataclasses.replace(m.workload, data_path=None).to_json(),
+        **m.workload.anywhere.to_json(),
         **{f"profile: {name}": amount for name, amount in (_PROTOCOL | dict(m.protocol)).items()},
         **{f"lane setting: {name}": value for name, value in m.settings.items() if name not in _NO_CONDITIONS},
         **({"digest of the weights": m.parity["weights"]} if m.parity.get("weights") and other.get("weights") else {}),

@@ -5,7 +5,6 @@ arithmetic begins another one. Where a run has no value there is a gap, and noth
 """
 
 import dataclasses
-import json
 import math
 import statistics
 from collections import Counter
@@ -13,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fwbench.compare.changes import Change, find
-from fwbench.compare.criteria import CRITERIA, Threshold, by_metric, values
+from fwbench.compare.criteria import CRITERIA, Threshold, by_metric
 from fwbench.compare.differences import Difference, differences, mismatches
-from fwbench.compare.matching import without_harness, without_repeats
+from fwbench.compare.matching import distinct, without_harness, without_repeats
 from fwbench.compare.testing import OF_STATE, level
 from fwbench.machine import Machine
 from fwbench.machine.disturbances import lengthening
@@ -130,7 +129,7 @@ class History:
 def histories(records: Iterable[Record]) -> list[History]:
     """What records say, machine by machine; what two of them hold (a saved run and its journal) counts once."""
     machines: list[list[Record]] = []
-    for record in _once(records):
+    for record in distinct(map(without_harness, records)):
         alike = next((of for of in machines if _same(of[0].machine, record.machine)), None)
         if alike is None:
             machines.append([record])
@@ -143,25 +142,6 @@ def histories(records: Iterable[Record]) -> list[History]:
     return made
 
 
-def _once(records: Iterable[Record]) -> list[Record]:
-    """Records with what no earlier one holds, by their own times; without measurements they are none."""
-    seen: set[str] = set()
-    distinct = []
-    # A run comes before its journal, as it knows the commit.
-    for record in sorted(records, key=lambda record: record.path.suffix == ".jsonl"):
-        new = {_mark(m): m for m in without_harness(record).measurements if _mark(m) not in seen}
-        seen |= new.keys()
-        if new:
-            distinct.append(dataclasses.replace(record, measurements=tuple(new.values())))
-    return sorted(distinct, key=lambda record: record.made)
-
-
-def _mark(measurement: Measurement) -> str:
-    """Stage times to the nanosecond: no two processes share them."""
-    told = [measurement.workload.to_json(), measurement.stages, measurement.overhead_s, str(measurement.failure)]
-    return json.dumps([*told, values(measurement), measurement.processes], sort_keys=True)
-
-
 def _same(one: Machine | None, other: Machine | None) -> bool:
     return (one is None) == (other is None) and not mismatches(one, other)
 
@@ -171,10 +151,10 @@ def _series(runs: Sequence[Run]) -> list[Series]:
     tracks: dict[Workload, list[list[tuple[Run, Measurement]]]] = {}
     for run in runs:
         measured = without_repeats(run.record)
-        counts = Counter(_key(m) for m in measured)
+        counts = Counter(m.workload.anywhere for m in measured)
         for m in measured:
-            if counts[_key(m)] == 1:
-                _join(tracks.setdefault(_key(m), []), run, m)
+            if counts[m.workload.anywhere] == 1:
+                _join(tracks.setdefault(m.workload.anywhere, []), run, m)
     return [
         _judged(Series(workload, metric, points, _breaks(of, number)))
         for workload, of in tracks.items()
@@ -182,10 +162,6 @@ def _series(runs: Sequence[Run]) -> list[Series]:
         for number, track in enumerate(of)
         if (points := tuple(_points(track, metric)))
     ]
-
-
-def _key(measurement: Measurement) -> Workload:
-    return dataclasses.replace(measurement.workload, data_path=None)
 
 
 def _join(tracks: list[list[tuple[Run, Measurement]]], run: Run, measurement: Measurement) -> None:

@@ -1,10 +1,11 @@
 """The benchmarks of two records, and which of them belong together."""
 
+import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fwbench.compare.criteria import by_metric
+from fwbench.compare.criteria import by_metric, values
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Measurement
 from fwbench.record.storage import Record
@@ -37,6 +38,29 @@ def without_harness(record: Record) -> Record:
     internal = {lane.name for lane in LANES.values() if lane.internal}
     measurements = tuple(m for m in record.measurements if m.workload.lane not in internal)
     return replace(record, measurements=measurements)
+
+
+def distinct(records: Iterable[Record]) -> list[Record]:
+    """Records with what no other one holds, by their own times; what a saved run and its journal hold counts once.
+
+    One that has no measurements of its own is left out.
+    """
+    seen: set[str] = set()
+    found = []
+    in_time = sorted(records, key=lambda record: record.made)
+    # A run comes before its journal, as it knows the commit.
+    for record in sorted(in_time, key=lambda record: record.path.suffix == ".jsonl"):
+        new = {mark: m for m in record.measurements if (mark := _mark(m)) not in seen}
+        seen |= new.keys()
+        if new:
+            found.append(replace(record, measurements=tuple(new.values())))
+    return sorted(found, key=lambda record: record.made)
+
+
+def _mark(m: Measurement) -> str:
+    """What no two measurements share: stage times to the nanosecond, and the numbers that gates decide over."""
+    told = [m.workload.to_json(), m.stages, m.overhead_s, str(m.failure), values(m), m.processes]
+    return json.dumps(told, sort_keys=True)
 
 
 def benchmarks(record: Record) -> dict[str, Benchmark]:

@@ -1,12 +1,13 @@
 """What the options of gates and the markers of tests ask for."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from pytest_benchmark.storage.file import FileStorage
 from pytest_benchmark.utils import get_machine_id
 
+from fwbench.compare import criteria
 from fwbench.compare.criteria import CRITERIA, Threshold, parse
 from fwbench.errors import UserError
 
@@ -82,13 +83,13 @@ def storage(config: pytest.Config) -> Path | None:
     return Path(path) if "://" not in path and Path(path).is_dir() else None
 
 
-def thresholds(config: pytest.Config, kind: str) -> dict[str, Threshold]:
+def thresholds(config: pytest.Config, kind: Literal["duet", "saved"]) -> dict[str, Threshold]:
     """By metric, those of a gate's kind (`duet` or `saved`) with what the options ask for.
 
     Raises:
         pytest.UsageError: an option is none, or names a metric that this gate has not.
     """
-    limits = {name: limit for name, criterion in CRITERIA.items() if (limit := getattr(criterion, kind))}
+    limits = criteria.thresholds(kind)
     asked = _parsed([text for text in config.getoption("fwbench_fail") if text != DIFFERENT], FAIL)
     for name in asked:
         if name not in limits:

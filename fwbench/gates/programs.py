@@ -6,7 +6,6 @@ The run's journal holds the fingerprints. No file of pytest-benchmark's can: it 
 later run is held to a journal, or to any record that was timed.
 """
 
-import dataclasses
 from collections import Counter
 from pathlib import Path
 
@@ -62,8 +61,8 @@ class ProgramsOnly(Gate):
                 raise pytest.UsageError(f"--benchmark-compare: {error}.") from None
             self._damaged = tuple(damaged for damaged in record.damaged if not damaged.plain)
             for m in record.measurements:
-                if m.program and self._baseline.setdefault(_key(m.workload), m.program) != m.program:
-                    self._twice.add(_key(m.workload))
+                if m.program and self._baseline.setdefault(m.workload.anywhere, m.program) != m.program:
+                    self._twice.add(m.workload.anywhere)
         elif self._summary:
             raise pytest.UsageError(
                 "--fwbench-summary tells what a gate has found, and --fwbench-programs-only compares with nothing: add "
@@ -75,12 +74,12 @@ class ProgramsOnly(Gate):
 
     def judge(self, measurement: Measurement, test: str) -> None:
         """Compare with the baseline; a changed program fails the test that asked for it."""
-        workload, failure = _key(measurement.workload), measurement.failure
+        workload, failure = measurement.workload.anywhere, measurement.failure
         if failure and failure.kind == "unavailable":
             self._unavailable[workload] = failure.message
             return
         if measurement.unfit:
-            self._unavailable[_key(measurement.asked)] = fitting(measurement.unfit)
+            self._unavailable[measurement.asked.anywhere] = fitting(measurement.unfit)
         if self.path is None:
             return
         finding = self._found[workload] = self._compare(workload, measurement)
@@ -110,7 +109,7 @@ class ProgramsOnly(Gate):
         return Finding(workload.id, "unchanged", note=facts(remarks))
 
     def deselect(self, workload: Workload) -> None:
-        self._deselected.add(_key(workload))
+        self._deselected.add(workload.anywhere)
 
     def outcome(self) -> Outcome | None:
         if self.path is None:
@@ -162,8 +161,3 @@ class ProgramsOnly(Gate):
         if self.path is not None and self.path.suffix == ".jsonl":
             return f"to accept these programs: cp {journal} {self.path}"
         return f"to accept these programs, make this run's journal the baseline: --benchmark-compare={journal}"
-
-
-def _key(workload: Workload) -> Workload:
-    """Where this machine keeps the data makes no other program."""
-    return dataclasses.replace(workload, data_path=None)

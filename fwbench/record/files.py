@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from fwbench.errors import UserError
+
 # With so many bytes before a dot a name is as long as most file systems take.
 _LONGEST = 200
 
@@ -64,6 +66,22 @@ def create(path: Path, content: str | bytes) -> None:
         finally:
             made.unlink(missing_ok=True)
         _sync(path.parent)
+
+
+@contextlib.contextmanager
+def writing(advice: str) -> Iterator[None]:
+    """What cannot be written meanwhile is for the user to correct; the advice says how.
+
+    Raises:
+        UserError: a file cannot be written.
+        BlockingIOError: another process writes into it.
+    """
+    try:
+        yield
+    except BlockingIOError:
+        raise
+    except OSError as error:
+        raise UserError(f"{error.filename} cannot be written ({error.strerror}): {advice}") from None
 
 
 def unwritable(folder: Path) -> str:

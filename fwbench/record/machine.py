@@ -1,5 +1,6 @@
 """The machine as records hold it."""
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,6 +38,17 @@ class Machine(Decoded):
     memory: int
     kernel: str
     power_limit: float | None = None
+
+    @property
+    def title(self) -> str:
+        """What computes, for readers: the GPU, or the CPU with its threads."""
+        if self.device == "gpu":
+            return self.accelerator
+        return f"{self.cpu}, {self.threads} thread{'s' * (self.threads != 1)}"
+
+    def in_turns(self) -> "Machine":
+        """The machine as processes have it that take turns: on a CPU each has one thread."""
+        return dataclasses.replace(self, threads=1) if self.device == "cpu" else self
 
     def differences(self, other: "Machine") -> tuple[str, ...]:
         """The fields that make this another machine than `other`, whose numbers say nothing of this one's."""

@@ -105,6 +105,9 @@ FALLBACK = "fallback_flags"
 # The setting that names the other lanes' frameworks that the process has imported besides its own.
 ALSO_IMPORTED = "also_imported"
 
+# The metric of peak memory on each device: a CPU has no allocator of its own.
+PEAK_MEMORY = {"gpu": "device_peak_memory", "cpu": "host_peak_memory"}
+
 # The first moment: this process has not yet used the accelerator.
 BEFORE = "before the build"
 
@@ -251,6 +254,12 @@ class Measurement(Decoded):
         """The metric's value, or None when it is absent."""
         known = self.metrics.get(metric)
         return known.value if known else None
+
+    @property
+    def compiling(self) -> float | None:
+        """Seconds of tracing and compiling together; None where compiling was not measured."""
+        trace, compiled = self.value("trace_time"), self.value("compile_time")
+        return compiled if trace is None or compiled is None else trace + compiled
 
     def beside(self, other: "Measurement") -> "Measurement":
         """This one, with another one of the same workload as an attempt that was disturbed more."""

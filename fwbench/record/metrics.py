@@ -5,6 +5,7 @@ A meter gives a value under a name of this table; whoever writes, reads, compare
 docs/method.md says how each is made and when not to trust it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,6 +26,14 @@ class Description:
     direction: Direction
     meaning: str
 
+
+# The units in which people write and read quantities of an SI unit, each with its size in that one.
+SCALES: Mapping[str, Mapping[str, float]] = {
+    "s": {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9},
+    "B": {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30},
+    "J": {"J": 1.0, "mJ": 1e-3, "kJ": 1e3},
+    "1/s": {"1/s": 1.0},
+}
 
 METRICS = {
     "throughput": Description(

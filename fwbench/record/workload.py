@@ -156,6 +156,11 @@ class Workload(Decoded):
         return smaller
 
     @property
+    def anywhere(self) -> "Workload":
+        """The workload without the data's path: where a machine keeps them makes no other workload."""
+        return dataclasses.replace(self, data_path=None)
+
+    @property
     def parts(self) -> int:
         """How many equal parts a batch is cut into: for each device as many as its gradients are added up from."""
         return self.devices * self.accumulate

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from fwbench.record.workload import Workload
 from fwbench.report import units
-from fwbench.report.cases import FALLBACK_MARK, Case, Comparison, comparisons, title
+from fwbench.report.cases import FALLBACK_MARK, Case, Comparison, comparisons, reasons, title
 from fwbench.report.columns import axis_columns, metric_column, workload_columns
 from fwbench.report.evidence import WORDS, apart, word
 from fwbench.report.tables import Column, Table, tabulate
@@ -228,7 +228,4 @@ def _missing(cases: Sequence[Case]) -> list[str]:
         lines.append(
             f"the lane as it is usually run, where {FALLBACK_MARK} stands: it crashed, and ran with other flags"
         )
-    energy = next((m for case in measured if (m := case.metric("energy_per_sample")) and m.reason), None)
-    if energy:
-        lines.append(f"no energy: {energy.reason}")
-    return lines
+    return [*lines, *(f"no energy: {reason}" for reason in reasons(measured, "energy_per_sample")[:1])]

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from fwbench.compare.matching import distinct
 from fwbench.machine import Machine
 from fwbench.record.lanes import BASELINE, LANES, PLACES, RECORDED
-from fwbench.record.measurement import Measurement, Metric
+from fwbench.record.measurement import PEAK_MEMORY, Measurement
 from fwbench.record.storage import Plain, Record
 from fwbench.record.workload import HARNESS_MODES, Workload
 from fwbench.report.units import AtMost
@@ -20,15 +21,6 @@ _Key = TypeVar("_Key")
 # Beside a lane that ran with fallback flags after a crash.
 FALLBACK_MARK = "(fallback)"
 
-# The metric of peak memory on each device: a CPU has no allocator of its own.
-_PEAK = {"gpu": "device_peak_memory", "cpu": "host_peak_memory"}
-
-
-def _compiling(m: Measurement) -> float | None:
-    """Tracing and compiling together."""
-    trace, compiled = m.value("trace_time"), m.value("compile_time")
-    return compiled if trace is None or compiled is None else trace + compiled
-
 
 def _training(m: Measurement) -> float | None:
     """All epochs after the first."""
@@ -38,8 +30,8 @@ def _training(m: Measurement) -> float | None:
 
 # Quantities that a table or a figure can show besides the metrics, each with its unit and its value for a process.
 DERIVED: Mapping[str, tuple[str, Callable[[Measurement], float | None]]] = {
-    "peak_memory": ("B", lambda m: m.value(_PEAK[m.workload.device])),
-    "compiling": ("s", _compiling),
+    "peak_memory": ("B", lambda m: m.value(PEAK_MEMORY[m.workload.device])),
+    "compiling": ("s", lambda m: m.compiling),
     "training": ("s", _training),
 }
 
@@ -127,7 +119,7 @@ class Case:
         if not values:
             return None
         median = statistics.median(values)
-        metric = _PEAK[self.workload.device] if quantity == "peak_memory" else quantity
+        metric = PEAK_MEMORY[self.workload.device] if quantity == "peak_memory" else quantity
         at_most = any(m.metrics[metric].at_most for m in self.measurements if metric in m.metrics)
         return AtMost(median) if at_most else median
 
@@ -146,10 +138,6 @@ class Case:
         """By which share the highest throughput of its processes lies above the lowest; None of fewer than two."""
         speeds = self.throughputs
         return max(speeds) / min(speeds) - 1 if len(speeds) > 1 else None
-
-    def metric(self, name: str) -> Metric | None:
-        """The first process's, for its source or the reason of its absence."""
-        return next((m.metrics[name] for m in self.measurements if name in m.metrics), None)
 
     @property
     def lane(self) -> str:
@@ -270,36 +258,52 @@ def grouped(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key, 
     return groups
 
 
-def cases(measurements: Iterable[Measurement], run: int = 0) -> list[Case]:
+def cases(measurements: Iterable[Measurement], run: int = 0, commits: tuple[str, ...] = ()) -> list[Case]:
     """One run's measurements as cases."""
-    by_workload: dict[Workload, Case] = {}
+    alone = []
     for m in measurements:
-        workload = dataclasses.replace(m.workload, data_path=None)
-        by_workload[workload] = _with(by_workload.get(workload, Case(workload)), run, m)
-    return list(by_workload.values())
+        workload = m.workload.anywhere
+        if m.failure:
+            alone.append(Case(workload, failures=(m,), commits=commits))
+        else:
+            alone.append(Case(workload, replicates=((run, m),), commits=commits))
+    return _merged(alone, lambda case: case.workload)
+
+
+def _merged(given: Iterable[Case], key: Callable[[Case], Workload]) -> list[Case]:
+    """Cases brought together that have the same key, which becomes their workload."""
+    return [
+        Case(
+            workload,
+            tuple(replicate for case in of for replicate in case.replicates),
+            tuple(failure for case in of for failure in case.failures),
+            tuple(dict.fromkeys(commit for case in of for commit in case.commits)),
+        )
+        for workload, of in grouped(given, key).items()
+    ]
+
+
+def measured(given: Iterable[Case]) -> list[Case]:
+    """The cases that have numbers, less those that price the harness."""
+    return [case for case in given if case.replicates and not case.internal]
+
+
+def reasons(given: Iterable[Case], metric: str) -> list[str]:
+    """Why processes have no value of a metric: each reason once."""
+    metrics = (m.metrics[metric] for case in given for m in case.measurements if metric in m.metrics)
+    return list(dict.fromkeys(metric.reason for metric in metrics if metric.reason))
 
 
 def over_seeds(given: Iterable[Case]) -> list[Case]:
     """Cases that differ in their seed alone, brought together."""
-    by_workload: dict[Workload, Case] = {}
-    for case in given:
-        workload = dataclasses.replace(case.workload, seed=0)
-        known = by_workload.get(workload, Case(workload))
-        by_workload[workload] = Case(
-            workload,
-            (*known.replicates, *case.replicates),
-            (*known.failures, *case.failures),
-            tuple(dict.fromkeys((*known.commits, *case.commits))),
-        )
-    return list(by_workload.values())
+    return _merged(given, lambda case: dataclasses.replace(case.workload, seed=0))
 
 
 def comparisons(given: Iterable[Case]) -> list[Comparison]:
     """The workloads, each with the lanes that have numbers for it; seeds are replicates."""
     by_workload: dict[Workload, dict[str, Case]] = {}
-    for case in over_seeds(given):
-        if case.measurements and not case.internal:
-            by_workload.setdefault(dataclasses.replace(case.workload, lane=""), {})[case.workload.lane] = case
+    for case in over_seeds(measured(given)):
+        by_workload.setdefault(dataclasses.replace(case.workload, lane=""), {})[case.workload.lane] = case
     return [Comparison(workload, lanes) for workload, lanes in by_workload.items()]
 
 
@@ -335,29 +339,12 @@ def in_words(mode: str) -> str:
 _WORDS = {"train_step": "training steps", "fit": "epochs of training"}
 
 
-def _cases(records: Sequence[Record]) -> list[Case]:
-    by_workload: dict[Workload, Case] = {}
-    seen: set[str] = set()
-    runs = enumerate(sorted(records, key=lambda record: record.made))
-    # A run comes before its journal, as it knows the commit.
-    for run, record in sorted(runs, key=lambda numbered: numbered[1].path.suffix == ".jsonl"):
+def _cases(records: Iterable[Record]) -> list[Case]:
+    found = []
+    for run, record in enumerate(distinct(records)):
         commits = (str(record.commit["id"]),) if record.commit.get("id") else ()
-        for case in cases(record.measurements, run):
-            for m in (*case.measurements, *case.failures):
-                # Stage times to the nanosecond: no two processes share them.
-                mark = json.dumps([m.workload.to_json(), m.stages, m.overhead_s, str(m.failure)], sort_keys=True)
-                if mark not in seen:
-                    seen.add(mark)
-                    known = _with(by_workload.get(case.workload, Case(case.workload)), run, m)
-                    commits_so_far = tuple(dict.fromkeys((*known.commits, *commits)))
-                    by_workload[case.workload] = dataclasses.replace(known, commits=commits_so_far)
-    return list(by_workload.values())
-
-
-def _with(case: Case, run: int, measurement: Measurement) -> Case:
-    if measurement.failure:
-        return dataclasses.replace(case, failures=(*case.failures, measurement))
-    return dataclasses.replace(case, replicates=(*case.replicates, (run, measurement)))
+        found += cases(record.measurements, run, commits)
+    return _merged(found, lambda case: case.workload)
 
 
 def _alike(one: Record, other: Record) -> bool:

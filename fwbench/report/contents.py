@@ -11,7 +11,7 @@ from fwbench.record.metrics import METRICS
 from fwbench.record.storage import Plain, Record
 from fwbench.record.workload import MODES
 from fwbench.report import answers, calls, fits, limits, published, ratios, scaling, summary, units
-from fwbench.report.cases import Case, Setting
+from fwbench.report.cases import Case, Setting, grouped, measured, reasons
 from fwbench.report.evidence import WORDS, doubts, tally
 from fwbench.report.tables import Column, Table, tabulate
 
@@ -49,27 +49,26 @@ def tables(setting: Setting, baseline: str | None) -> list[Table]:
 
 def remarks(setting: Setting) -> list[str]:
     """What a reader must know before the numbers: what is missing, and where a number may not be the machine's."""
-    measured = [m for case in setting.cases for m in case.measurements]
-    return [*doubts(setting.cases), *missing(setting), *summary.cautions(measured), *summary.overhead(measured)]
+    made = [m for case in setting.cases for m in case.measurements]
+    return [*doubts(setting.cases), *missing(setting), *summary.cautions(made), *summary.overhead(made)]
 
 
 def missing(setting: Setting) -> list[str]:
     """What a whole report has and this one lacks: a sentence each."""
-    measured = [case for case in setting.cases if case.replicates and not case.internal]
+    shown = measured(setting.cases)
     modes = {"inference": "inference", "train_step": "training steps", "fit": "epochs of training (mode fit)"}
     sentences = [
         f"No {what} measured: Tables and figures of them are left out."
         for mode, what in modes.items()
-        if not _of(measured, mode)
+        if not _of(shown, mode)
     ]
-    lanes = {case.workload.lane for case in measured}
+    lanes = {case.workload.lane for case in shown}
     if len(lanes) == 1:
         sentences.append(f"One lane only ({lanes.pop()}): nothing to compare it with.")
-    sizes = {case.workload.batch_size for case in _of(measured, "inference")}
+    sizes = {case.workload.batch_size for case in _of(shown, "inference")}
     if len(sizes) == 1:
         sentences.append(f"One batch size of inference only ({sizes.pop()}): no throughput against batch size to see.")
-    reasons = {m.reason for case in measured if (m := case.metric("energy_per_sample")) and m.reason}
-    sentences += [f"No energy: {reason}." for reason in sorted(reasons)]
+    sentences += [f"No energy: {reason}." for reason in sorted(reasons(shown, "energy_per_sample"))]
     failed = [case for case in setting.cases if case.why_failed()]
     if failed:
         sentences.append(f"{len(failed)} of {len(setting.cases)} workloads have no numbers: see what failed.")
@@ -157,10 +156,7 @@ class _Stamp:
 
 def parity(setting: Setting) -> Table:
     """What stands behind comparing: the proof of each model, the weights, the arithmetic that was probed."""
-    by_model: dict[str, list[Measurement]] = {}
-    for case in setting.cases:
-        if not case.internal:
-            by_model.setdefault(case.workload.model, []).extend(case.measurements)
+    made = [m for case in measured(setting.cases) for m in case.measurements]
 
     def error(name: str, part: str) -> Column[_Stamp]:
         return Column(name, lambda stamp: stamp.error(part), "1", "{:.1e}".format)
@@ -182,7 +178,7 @@ def parity(setting: Setting) -> Table:
             Column("weights", _Stamp.weights),
             Column("arithmetic", _Stamp.arithmetic),
         ),
-        [_Stamp(model, tuple(found)) for model, found in by_model.items() if found],
+        [_Stamp(model, tuple(of)) for model, of in grouped(made, lambda m: m.workload.model).items()],
     )
 
 

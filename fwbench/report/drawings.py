@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from fwbench.report import forest
 from fwbench.report.call_figures import BARS, BY_BATCH, LATENCIES, TRADE_OFFS, break_even
-from fwbench.report.cases import Case
+from fwbench.report.cases import Case, measured
 from fwbench.report.figures import Drawing
 from fwbench.report.fit_figures import BARS as TRAINING_BARS
 from fwbench.report.fit_figures import CURVES, SCALINGS, epochs
@@ -19,9 +19,9 @@ def draw(cases: Sequence[Case], baseline: str | None, sheet: Sheet = PAGE) -> li
     Args:
         baseline: the lane that what compares does so with.
     """
-    measured = [case for case in cases if case.replicates and not case.internal]
+    shown = measured(cases)
     # Beside one device several would be lines and bars that compare nothing.
-    alone = [case for case in measured if case.workload.devices == 1]
+    alone = [case for case in shown if case.workload.devices == 1]
     fits = [case for case in alone if case.workload.mode == "fit"]
     on_page = sheet is PAGE
     with looking(sheet):
@@ -34,7 +34,7 @@ def draw(cases: Sequence[Case], baseline: str | None, sheet: Sheet = PAGE) -> li
             break_even([case for case in alone if case.workload.mode in ("inference", "train_step")], baseline),
             epochs(fits),
             *(drawing for curves in CURVES for drawing in curves.draw(fits)),
-            *(panels.draw(measured) for panels in (*SCALINGS, *TRAINING_BARS, *TRADE_OFFS)),
+            *(panels.draw(shown) for panels in (*SCALINGS, *TRAINING_BARS, *TRADE_OFFS)),
             roofline(cases),
         )
     return [drawing for drawing in drawings if drawing]

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from fwbench.compare.agreement import Agreement, agreement
 from fwbench.record.measurement import Measurement
-from fwbench.report.cases import Case, comparisons, in_words
+from fwbench.report.cases import Case, comparisons, grouped, in_words
 
 Word = Literal["proved", "checked", "different", "unchecked"]
 
@@ -146,18 +146,13 @@ def doubts(given: Iterable[Case]) -> list[str]:
 
 def tally(given: Iterable[Case]) -> dict[str, str]:
     """By model, how many pairs of lanes each word stands beside, with the details: `checked 2 (outputs agree ...)`."""
-    details: dict[str, dict[Word, list[str]]] = {}
-    for one, other in _pairs(given):
-        shown = evidence(one, other)
-        details.setdefault(one.workload.model, {}).setdefault(shown.word, []).append(shown.detail)
-    return {
-        model: "; ".join(
-            f"{name} {len(by_word[name])} ({', '.join(dict.fromkeys(by_word[name]))})"
-            for name in get_args(Word)
-            if name in by_word
-        )
-        for model, by_word in details.items()
-    }
+    every = [(one.workload.model, evidence(one, other)) for one, other in _pairs(given)]
+    told = {}
+    for model, of_model in grouped(every, lambda pair: pair[0]).items():
+        details = {name: [shown.detail for _, shown in of_model if shown.word == name] for name in get_args(Word)}
+        counts = (f"{name} {len(of)} ({', '.join(dict.fromkeys(of))})" for name, of in details.items() if of)
+        told[model] = "; ".join(counts)
+    return told
 
 
 def differ(given: Iterable[Case]) -> bool:
@@ -210,9 +205,7 @@ def _unproved(given: Iterable[Case]) -> list[str]:
     }
     if not reasons:
         return []
-    by_reason: dict[str, list[str]] = {}
-    for model, reason in reasons.items():
-        by_reason.setdefault(reason, []).append(model)
+    by_reason = grouped(reasons, lambda model: reasons[model])
     named = "; ".join(f"{', '.join(models)} ({reason})" for reason, models in by_reason.items())
     return [
         f"checked in this run, and not proved for these versions: {named}. `{_command(reasons, given)}` proves them in "

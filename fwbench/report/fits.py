@@ -9,7 +9,7 @@ from typing import Any
 from fwbench.record.measurement import Measurement
 from fwbench.record.workload import Workload
 from fwbench.report import units
-from fwbench.report.cases import Case, over_seeds
+from fwbench.report.cases import Case, over_seeds, reasons
 from fwbench.report.columns import Placed, metric_column
 from fwbench.report.tables import Column, Spread, Table, tabulate
 
@@ -218,5 +218,4 @@ def _epochs_of(measurement: Measurement) -> list[Mapping[str, Any]]:
 
 
 def _energy(cases: Sequence[Case]) -> list[str]:
-    absent = next((m for case in cases if (m := case.metric("epoch_energy")) and m.reason), None)
-    return [f"no energy: {absent.reason}"] if absent else []
+    return [f"no energy: {reason}" for reason in reasons(cases, "epoch_energy")[:1]]

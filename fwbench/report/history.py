@@ -14,36 +14,24 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from fwbench.compare.criteria import CRITERIA
 from fwbench.compare.differences import in_words, versions_that_differ
-from fwbench.compare.history import History, Point, Series, Shift, smallest
+from fwbench.compare.history import History, Point, Run, Series, Shift, smallest
 from fwbench.record.workload import FIELDS, Workload
 from fwbench.report import units
 from fwbench.report.cases import grouped
 from fwbench.report.figures import Drawing
 from fwbench.report.look import GRID, INK, Style, looking, printable, styles
 from fwbench.report.page import asset, inline, templates
-from fwbench.text import columns, line
+from fwbench.report.tables import Column, Table, tabulate
+from fwbench.report.tables import lines as for_terminal
+from fwbench.text import line
 
 TITLE = "fwbench history"
 
-_HEADER = ("workload", "metric", "change", "interval", "how", "from", "to")
 # Marks of a figure's axis of runs; room above and below its values.
 _MARKS, _ROOM = 9, 1.05
 
-
-@dataclass(frozen=True)
-class Told:
-    """A change for readers.
-
-    Attributes:
-        cells: of `_HEADER`.
-        why: what else differs between the two runs, or why nothing more can be told.
-        again: the command that measures both sides again as a duet; empty where no duet can.
-    """
-
-    cells: tuple[str, ...]
-    worse: bool
-    why: str
-    again: str
+# A change, with the series that has it.
+_Change = tuple[Series, Shift]
 
 
 @dataclass(frozen=True)
@@ -54,48 +42,90 @@ class MachinePart:
         repeated: the changes' names, what to know of them, and the command that measures them again.
         changed, steady: figures of the workloads with a change and without, each with its SVG.
         splits: where series begin anew, and why.
-        runs: of each the place, the time, the commit, the file and the number of its measurements.
     """
 
     heading: str
     summary: str
-    told: Sequence[Told]
+    changes: Table
     repeated: Sequence[tuple[Sequence[str], str, str]]
     changed: Sequence[tuple[Drawing, Markup]]
     steady: Sequence[tuple[Drawing, Markup]]
     splits: Sequence[str]
-    runs: Sequence[tuple[str, ...]]
+    runs: Table
 
 
 def lines(history: History) -> list[str]:
     """For the terminal: what was read, a row a change, and how to measure each again."""
-    found = _all(history)
-    told = [tell(series, shift) for series, shift in found]
-    rows = [_HEADER, *([line(cell) for cell in one.cells] for one in told)] if told else []
-    commands = [text for names, why, again in _repeated(told) for text in _command(names, why, again)]
+    commands = []
+    for names, why, again in _repeated(history):
+        commands.append(f"  {line('; '.join(names))}{f' ({line(why)})' if why else ''}")
+        commands += [f"    {line(again)}"] if again else []
     first = line(f"{heading(history)}: {summary(history)}")
-    return [first, *columns(rows), *(["to measure again:"] if told else []), *commands]
+    return [first, *for_terminal(changes(history)), *(["to measure again:", *commands] if commands else [])]
 
 
-def _command(names: Sequence[str], why: str, again: str) -> list[str]:
-    about = f"  {line('; '.join(names))}{f' ({line(why)})' if why else ''}"
-    return [about, f"    {line(again)}"] if again else [about]
+def changes(history: History) -> Table:
+    """The change points, the latest first; what became worse is marked as failed."""
+
+    def interval(change: _Change) -> str:
+        low, high = sorted(end - 1 for end in change[1].interval)
+        return f"{low:+.1%} to {high:+.1%}"
+
+    def how(change: _Change) -> str:
+        runs = change[1].after.run.number - change[1].before.run.number
+        return f"drift over {runs} runs" if change[1].drift else "step"
+
+    return tabulate(
+        "changes",
+        "Changes",
+        "Change points, the latest first. The interval is that of the change at this place, at 95 %. A commit with a + "
+        "was measured with changes that were not committed.",
+        (
+            Column("workload", lambda change: change[0].workload.id),
+            Column("metric", lambda change: change[0].metric),
+            Column("change", _size),
+            Column("interval", interval),
+            Column("how", how),
+            Column("from", lambda change: _where(change[1].before)),
+            Column("to", lambda change: _where(change[1].after)),
+        ),
+        _all(history),
+        failure=lambda change: "worse" if change[1].worse else "",
+    )
 
 
-def _repeated(told: Sequence[Told]) -> list[tuple[list[str], str, str]]:
+def _size(change: _Change) -> str:
+    return f"{change[1].ratio - 1:+.1%}"
+
+
+def _repeated(history: History) -> list[tuple[list[str], str, str]]:
     """The commands, each with the changes that it measures again, and what to know of it."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for one in told:
-        found.setdefault((one.why, one.again), []).append(", ".join(one.cells[:3]))
-    return [(names, why, again) for (why, again), names in found.items()]
+    return [
+        ([f"{change[0].workload.id}, {change[0].metric}, {_size(change)}" for change in of], why, again)
+        for (again, why), of in grouped(_all(history), lambda change: _again(*change)).items()
+    ]
+
+
+def runs(history: History) -> Table:
+    """The runs, oldest first."""
+    return tabulate(
+        "runs",
+        "The runs",
+        "Oldest first, by their own times.",
+        (
+            Column("run", lambda run: str(run.number)),
+            Column("made, UTC", lambda run: f"{run.record.made:%Y-%m-%d %H:%M}"),
+            Column("commit", lambda run: _commit(run) or None),
+            Column("file", lambda run: run.record.path.name),
+            Column("measurements", lambda run: str(len(run.record.measurements))),
+        ),
+        history.runs,
+    )
 
 
 def heading(history: History) -> str:
     """The machine in a line."""
-    machine = history.machine
-    if machine is None:
-        return "an unnamed machine"
-    return machine.accelerator if machine.device == "gpu" else f"{machine.cpu}, {machine.threads} threads"
+    return history.machine.title if history.machine else "an unnamed machine"
 
 
 def summary(history: History) -> str:
@@ -120,28 +150,12 @@ def _all(history: History) -> list[tuple[Series, Shift]]:
     return sorted(found, key=lambda pair: -pair[1].after.run.number)
 
 
-def tell(series: Series, shift: Shift) -> Told:
-    """A change in words, with the command that measures it again."""
-    low, high = sorted(end - 1 for end in shift.interval)
-    again, why = _again(series, shift)
-    cells = (
-        series.workload.id,
-        series.metric,
-        f"{shift.ratio - 1:+.1%}",
-        f"{low:+.1%} to {high:+.1%}",
-        f"drift over {shift.after.run.number - shift.before.run.number} runs" if shift.drift else "step",
-        _where(shift.before),
-        _where(shift.after),
-    )
-    return Told(cells, shift.worse, why, again)
-
-
 def _where(point: Point) -> str:
-    return f"{_commit(point) or 'no commit'}, {point.run.record.made:%Y-%m-%d %H:%M}"
+    return f"{_commit(point.run) or 'no commit'}, {point.run.record.made:%Y-%m-%d %H:%M}"
 
 
-def _commit(point: Point) -> str:
-    return f"{point.run.commit[:10]}{'+' if point.run.dirty else ''}"
+def _commit(run: Run) -> str:
+    return f"{run.commit[:10]}{'+' if run.dirty else ''}"
 
 
 def _again(series: Series, shift: Shift) -> tuple[str, str]:
@@ -189,7 +203,6 @@ def page(histories: Sequence[History], notes: Sequence[str]) -> str:
             title=TITLE,
             parts=[_part(history, number) for number, history in enumerate(histories, 1)],
             notes=notes,
-            header=_HEADER,
             style=Markup(asset("page.css")),
         )
     )
@@ -220,18 +233,8 @@ def _part(history: History, number: int) -> MachinePart:
         for series in history.series
         if series.breaks
     )
-    runs = [
-        (
-            str(run.number),
-            f"{run.record.made:%Y-%m-%d %H:%M}",
-            f"{run.commit[:10]}{'+' if run.dirty else ''}" or "-",
-            run.record.path.name,
-            str(len(run.record.measurements)),
-        )
-        for run in history.runs
-    ]
-    told = [tell(series, shift) for series, shift in _all(history)]
-    return MachinePart(heading(history), summary(history), told, _repeated(told), changed, steady, list(splits), runs)
+    told = (heading(history), summary(history), changes(history), _repeated(history))
+    return MachinePart(*told, changed, steady, list(splits), runs(history))
 
 
 def _draw(history: History, workload: Workload, of: Sequence[Series], key: str) -> Drawing | None:

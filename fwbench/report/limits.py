@@ -1,21 +1,22 @@
 """How near each row comes to what its machine can do: FLOP/s against measured ceilings and data-sheet peaks."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from fwbench.machine import Machine
 from fwbench.machine.disturbances import slowed
 from fwbench.machine.peaks import Peaks, peaks
-from fwbench.record.measurement import CEILING, Measurement, Metric
-from fwbench.record.metrics import CEILINGS
+from fwbench.record.measurement import CEILING, Measurement
+from fwbench.record.metrics import CEILINGS, METRICS
 from fwbench.record.workload import Workload
 from fwbench.report import units
-from fwbench.report.cases import Case, over_seeds
+from fwbench.report.cases import Case, grouped, measured, over_seeds
 from fwbench.report.columns import workload_columns
 from fwbench.report.tables import Column, Table, tabulate
 
+_Key = TypeVar("_Key")
 Binds = Literal["compute", "memory", "caches", "neither", "unknown"]
 
 # A limit binds a row of whose time it explains so much.
@@ -24,7 +25,7 @@ _BINDS = 0.5
 
 @dataclass(frozen=True)
 class Ceilings:
-    """The best that any lane reached on one machine.
+    """The best that any lane reached on one machine: whatever disturbed a measurement made it lower.
 
     Attributes:
         compute: of each precision the measurement that has the highest `compute_ceiling`, in FLOP/s.
@@ -32,7 +33,7 @@ class Ceilings:
     """
 
     compute: Mapping[str, Measurement]
-    bandwidth: Metric | None
+    bandwidth: float | None
 
     def reached(self, precision: str) -> float | None:
         """FLOP/s in a precision; None where no lane measured it."""
@@ -109,32 +110,60 @@ class Limited:
         return "memory" if moving <= 1 else "caches"
 
 
+def highest(
+    measurements: Iterable[Measurement], metric: str, key: Callable[[Measurement], _Key]
+) -> dict[_Key, Measurement]:
+    """The measurement in which a metric is the highest, of each group with the same key in which it is above 0."""
+    groups = grouped((m for m in measurements if m.value(metric)), key)
+    return {of: max(group, key=lambda m: m.value(metric) or 0.0) for of, group in groups.items()}
+
+
 def ceilings(measurements: Iterable[Measurement]) -> Ceilings:
-    """The highest of all: whatever disturbed one made it lower."""
-    compute: dict[str, Measurement] = {}
-    bandwidth: Metric | None = None
-    for m in measurements:
-        precision = m.workload.precision
-        reached, copied = m.value("compute_ceiling"), m.metrics.get("memory_bandwidth")
-        if reached and (precision not in compute or reached > (compute[precision].value("compute_ceiling") or 0.0)):
-            compute[precision] = m
-        if copied and _above(copied, bandwidth):
-            bandwidth = copied
-    return Ceilings(compute, bandwidth)
+    """The highest of all these measurements."""
+    every = list(measurements)
+    bandwidths = [bandwidth for m in every if (bandwidth := m.value("memory_bandwidth"))]
+    return Ceilings(highest(every, "compute_ceiling", lambda m: m.workload.precision), max(bandwidths, default=None))
+
+
+# A lane multiplies matrices far more slowly than another one below this share of the best lane's rate. Libraries that
+# take their fast path are within a fifth of each other, and MKL's slow one, which it takes on AMD's CPUs, reaches less
+# than half; two measurements of one lane differ by a tenth.
+_BEHIND = 0.6
+
+
+def matrix_products(measurements: Iterable[Measurement]) -> dict[str, tuple[str, list[str]]]:
+    """By precision each lane's rate in words, `torch 87.0 GFLOP/s (MKL on AuthenticAMD), jax ...`, and the lanes that
+    are far behind the best one.
+
+    One that was disturbed is left out: somebody else on one of two cores halves it.
+    """
+    found = {}
+    steady = (m for m in measurements if m.value("matrix_product_rate") and not slowed(m))
+    for precision, of in grouped(steady, lambda m: m.workload.precision).items():
+        best = highest(of, "matrix_product_rate", lambda m: m.workload.lane)
+        metrics = {lane: m.metrics["matrix_product_rate"] for lane, m in best.items()}
+        rates = {lane: metric.value or 0.0 for lane, metric in metrics.items()}
+        words = (
+            f"{lane} {rates[lane] / 1e9:.3g} GFLOP/s{f' ({metric.library})' if metric.library else ''}"
+            for lane, metric in metrics.items()
+        )
+        behind = [lane for lane, rate in rates.items() if rate < _BEHIND * max(rates.values())]
+        found[precision] = ", ".join(words), behind
+    return found
 
 
 def limited(cases: Sequence[Case], machine: Machine | None = None) -> list[Limited]:
     """Every row of which FLOPs and throughput are known, against the ceilings that the same records tell."""
-    measured = [case for case in over_seeds(cases) if not case.internal]
-    highest = _ceilings(measured)
+    shown = over_seeds(measured(cases))
+    best = _ceilings(shown)
     sheet = peaks(machine.accelerator) if machine and machine.device == "gpu" else None
     # One count for all lanes: none gets credit for operations that another one does without.
     flops: dict[Workload, float] = {}
-    for case in measured:
+    for case in shown:
         if counted := case.value("model_flops"):
             flops[_across(case)] = min(counted, flops.get(_across(case), counted))
     rows = []
-    for case in measured:
+    for case in shown:
         counted, throughput = flops.get(_across(case)), case.value("throughput")
         # Ceilings are one GPU's, and on a CPU those of all cores, whatever processes share them.
         devices = case.workload.devices if case.workload.device == "gpu" else 1
@@ -145,8 +174,8 @@ def limited(cases: Sequence[Case], machine: Machine | None = None) -> list[Limit
                     counted,
                     case.workload.batch_size / throughput,
                     _moved(case),
-                    _times(devices, highest.reached(case.workload.precision)),
-                    _times(devices, _value(highest.bandwidth)),
+                    _times(devices, best.reached(case.workload.precision)),
+                    _times(devices, best.bandwidth),
                     _times(devices, sheet.flops.get(case.workload.precision) if sheet else None),
                 )
             )
@@ -154,7 +183,7 @@ def limited(cases: Sequence[Case], machine: Machine | None = None) -> list[Limit
 
 
 def _ceilings(cases: Iterable[Case]) -> Ceilings:
-    return ceilings(m for case in cases if not case.internal for m in case.measurements)
+    return ceilings(m for case in measured(cases) for m in case.measurements)
 
 
 def above(cases: Sequence[Case]) -> list[str]:
@@ -176,13 +205,14 @@ def table(cases: Sequence[Case], machine: Machine | None) -> Table:
     """Each row's FLOP/s, its shares, and which limit binds; columns that are empty in all rows are left out."""
     rows = limited(cases, machine)
     sheet = peaks(machine.accelerator) if machine and machine.device == "gpu" else None
-    optional = (
-        (Column[Limited]("of ceiling", lambda row: row.share, "1", _share), "share"),
-        (Column[Limited]("MFU", lambda row: row.utilisation, "1", _share), "utilisation"),
-        (Column[Limited]("bytes a call", lambda row: row.moved, "B", units.size), "moved"),
-        (Column[Limited]("intensity", lambda row: row.intensity, "FLOP/B", units.rate), "moved"),
-        (Column[Limited]("limit", lambda row: row.binds), "share"),
-    )
+    optional = [
+        Column[Limited]("of ceiling", lambda row: row.share, "1", _share),
+        Column[Limited]("MFU", lambda row: row.utilisation, "1", _share),
+        Column[Limited]("bytes a call", lambda row: row.moved, "B", units.size),
+        Column[Limited]("intensity", lambda row: row.intensity, "FLOP/B", units.rate),
+    ]
+    if any(row.share is not None for row in rows):
+        optional.append(Column("limit", lambda row: row.binds))
     return tabulate(
         "limits",
         "How near the limit",
@@ -192,7 +222,7 @@ def table(cases: Sequence[Case], machine: Machine | None) -> Table:
             Column("lane", lambda row: row.case.lane),
             Column("FLOP a call", lambda row: row.flops, "FLOP", units.flop),
             Column("achieved", lambda row: row.rate, "FLOP/s", units.flop_rate),
-            *(column for column, needed in optional if any(getattr(row, needed) is not None for row in rows)),
+            *(column for column in optional if any(column.of(row) is not None for row in rows)),
         ),
         rows,
         [*_low(_ceilings(cases)), *_missing(rows, machine, sheet)],
@@ -232,25 +262,25 @@ def _missing(rows: Sequence[Limited], machine: Machine | None, sheet: Peaks | No
     return lines
 
 
-# Lane, precision and what was found.
-Found = tuple[str, str, dict[str, Metric]]
-
-
 def machines(measurements: Iterable[Measurement]) -> Table:
     """What each lane reached by itself, beside the best of all."""
-    by_lane: dict[tuple[str, str], dict[str, Metric]] = {}
     every = list(measurements)
-    for m in every:
-        for name in CEILINGS:
-            metric, lane = m.metrics.get(name), by_lane.setdefault((m.workload.lane, m.workload.precision), {})
-            if metric and _above(metric, lane.get(name)):
-                lane[name] = metric
     best = ceilings(every)
-    rows = [(*key, metrics) for key, metrics in by_lane.items() if "compute_ceiling" in metrics]
 
-    def of_best(row: Found) -> float | None:
-        value, highest = row[2]["compute_ceiling"].value, best.reached(row[1])
-        return value / highest if value and highest else None
+    def by_lane(metric: str) -> dict[tuple[str, str], Measurement]:
+        return highest(every, metric, lambda m: (m.workload.lane, m.workload.precision))
+
+    found = {metric: by_lane(metric) for metric in CEILINGS}
+
+    def rate(name: str, metric: str, show: Callable[[float], str] = units.flop_rate) -> Column[tuple[str, str]]:
+        of_lane = found[metric]
+        return Column(
+            name, lambda row: of_lane[row].value(metric) if row in of_lane else None, METRICS[metric].unit, show
+        )
+
+    def of_best(row: tuple[str, str]) -> float | None:
+        value, ceiling = found["compute_ceiling"][row].value("compute_ceiling"), best.reached(row[1])
+        return value / ceiling if value and ceiling else None
 
     return tabulate(
         "ceilings",
@@ -258,14 +288,14 @@ def machines(measurements: Iterable[Measurement]) -> Table:
         "The fastest matrix product of each lane; the best of that and of a dense convolution; how near that comes to "
         "the best lane's, which is the ceiling of all rows; and a copy in memory, bytes read and written.",
         (
-            Column[Found]("lane", lambda row: row[0]),
-            Column[Found]("precision", lambda row: row[1]),
-            Column[Found]("product", lambda row: _value(row[2].get("matrix_product_rate")), "FLOP/s", units.flop_rate),
-            Column[Found]("best", lambda row: _value(row[2]["compute_ceiling"]), "FLOP/s", units.flop_rate),
-            Column[Found]("of ceiling", of_best, "1", _share),
-            Column[Found]("copy", lambda row: _value(row[2].get("memory_bandwidth")), "B/s", units.byte_rate),
+            Column("lane", lambda row: row[0]),
+            Column("precision", lambda row: row[1]),
+            rate("product", "matrix_product_rate"),
+            rate("best", "compute_ceiling"),
+            Column("of ceiling", of_best, "1", _share),
+            rate("copy", "memory_bandwidth", units.byte_rate),
         ),
-        rows,
+        found["compute_ceiling"],
     )
 
 
@@ -279,14 +309,6 @@ def _moved(case: Case) -> float | None:
         return None
     programs = [m.program for m in case.measurements if m.program]
     return next((program.bytes_accessed for program in programs if program.bytes_accessed), None)
-
-
-def _above(one: Metric, other: Metric | None) -> bool:
-    return (one.value or 0.0) > (_value(other) or 0.0)
-
-
-def _value(metric: Metric | None) -> float | None:
-    return metric.value if metric else None
 
 
 def _times(devices: int, value: float | None) -> float | None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from fwbench.record.lanes import LANES
-from fwbench.report.cases import Case, Setting, over_seeds
+from fwbench.report.cases import Case, Setting, measured, over_seeds
 
 # The mode that a table is about, by its key; others are about all that was measured.
 MODES = {
@@ -31,8 +31,7 @@ def origin(setting: Setting, mode: str) -> str:
     Args:
         mode: that it is about; empty: all that was measured.
     """
-    cases = [case for case in setting.cases if case.replicates and not case.internal]
-    of_mode = [case for case in cases if not mode or case.workload.mode == mode]
+    of_mode = [case for case in measured(setting.cases) if not mode or case.workload.mode == mode]
     parts = (_machine(setting), _versions(setting, of_mode), _commit(setting), _count(of_mode))
     return "; ".join(filter(None, parts))
 
@@ -41,9 +40,7 @@ def _machine(setting: Setting) -> str:
     machine = setting.machine
     if machine is None:
         return "an unnamed machine"
-    if machine.device == "gpu":
-        return machine.accelerator + (f", driver {machine.driver}" if machine.driver else "")
-    return f"{machine.cpu}, {machine.threads} thread{'s' * (machine.threads != 1)}"
+    return machine.title + (f", driver {machine.driver}" if machine.device == "gpu" and machine.driver else "")
 
 
 def _versions(setting: Setting, cases: Iterable[Case]) -> str:

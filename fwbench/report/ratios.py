@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fwbench.record.workload import Workload
 from fwbench.report import units
-from fwbench.report.cases import Case, Comparison, comparisons, in_words, title
+from fwbench.report.cases import Case, Comparison, comparisons, grouped, in_words, title
 from fwbench.report.columns import workload_columns
 from fwbench.report.evidence import WORDS, apart, word
 from fwbench.report.tables import Column, Table, tabulate
@@ -60,15 +60,12 @@ def sentences(rows: Sequence[Ratio], baseline: str) -> list[str]:
     """How each lane stands to the baseline, a sentence for each mode; none where one lane alone stands beside it."""
     if len({ratio.case.workload.lane for ratio in rows}) < 2:
         return []
-    by_mode: dict[str, dict[str, list[Ratio]]] = {}
-    for ratio in rows:
-        workload = ratio.case.workload
-        by_mode.setdefault(workload.mode, {}).setdefault(workload.lane, []).append(ratio)
-    return [
-        f"Throughput against {title(baseline)}, {in_words(mode)}: "
-        f"{'; '.join(f'{title(lane)} {_tally(of)}' for lane, of in by_lane.items())}."
-        for mode, by_lane in by_mode.items()
-    ]
+    sentences = []
+    for mode, of_mode in grouped(rows, lambda ratio: ratio.workload.mode).items():
+        by_lane = grouped(of_mode, lambda ratio: ratio.case.workload.lane)
+        tallies = "; ".join(f"{title(lane)} {_tally(of)}" for lane, of in by_lane.items())
+        sentences.append(f"Throughput against {title(baseline)}, {in_words(mode)}: {tallies}.")
+    return sentences
 
 
 def _tally(rows: Sequence[Ratio]) -> str:

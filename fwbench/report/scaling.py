@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fwbench.report import units
-from fwbench.report.cases import Case, over_seeds
+from fwbench.report.cases import Case, measured, over_seeds
 from fwbench.report.evidence import apart
 from fwbench.report.tables import Column, Table, tabulate
 from fwbench.report.weighing import Weighed, weigh
@@ -44,7 +44,7 @@ class Scaled:
 
 def scaled(cases: Sequence[Case]) -> list[Scaled]:
     """One of each workload over several devices, or two where one device was measured with both batches."""
-    merged = over_seeds(case for case in cases if case.replicates and not case.internal)
+    merged = over_seeds(measured(cases))
     alone = {case.workload: case for case in merged if case.workload.devices == 1 and case.value("throughput")}
     rows = []
     for case in merged:

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from fwbench.machine.disturbances import CAUSES, LOAD, disturbances
 from fwbench.record.lanes import BASELINE
 from fwbench.record.measurement import ALSO_IMPORTED, WAITING, Measurement, fitting
-from fwbench.report import calls, fits, products, ratios, scaling, units
+from fwbench.report import calls, fits, ratios, scaling, units
 from fwbench.report.answers import answers, fastest
-from fwbench.report.cases import baseline, cases, grouped, title
+from fwbench.report.cases import baseline, cases, grouped, reasons, title
 from fwbench.report.evidence import doubts
-from fwbench.report.limits import above
+from fwbench.report.limits import above, matrix_products
 from fwbench.report.tables import Table
-from fwbench.text import columns, line
+from fwbench.report.tables import lines as for_terminal
+from fwbench.text import line
 
 # Studies that printed another table of fits than that of epochs.
 _OF_STUDIES = {"simple-cnn": fits.training_times}
@@ -63,18 +64,13 @@ def devices(measurements: Sequence[Measurement]) -> list[str]:
 
 
 def _lines(table: Table) -> list[str]:
-    if not table.rows:
-        return []
-    rows = [
-        [column.name for column in table.columns],
-        *([line(cell) for cell in table.texts(row)] for row in table.rows),
-    ]
-    lines = columns(rows, _LEFT)
-    # An empty line before each further model.
-    for place in range(len(rows) - 1, 1, -1):
-        if rows[place][0] != rows[place - 1][0]:
-            lines.insert(place, "")
-    return lines
+    """The table, with an empty line before each further model."""
+    names, *rows = for_terminal(table, _LEFT) or [""]
+    lines = [names, *rows[:1]]
+    for before, row, written in zip(table.rows, table.rows[1:], rows[1:], strict=False):
+        lines += [""] if row.values[0] != before.values[0] else []
+        lines.append(written)
+    return lines if rows else []
 
 
 def notes(measurements: Sequence[Measurement]) -> list[str]:
@@ -96,10 +92,7 @@ def every_note(measurements: Sequence[Measurement]) -> list[str]:
         lines.append(f"speed-up is relative to {title(lane)}")
     if any(ratio.weighed and ratio.weighed.bracket for ratio in ratios.ratios(of_calls, lane)):
         lines.append(f"a speed-up {units.OPEN}: other load or the like disturbed its rows")
-    energies = [m.metrics["energy_per_sample"] for m in measured if "energy_per_sample" in m.metrics]
-    reason = next((energy.reason for energy in energies if energy.reason), None)
-    if reason:
-        lines.append(f"no energy: {reason}")
+    lines += [f"no energy: {reason}" for reason in reasons(cases(measured), "energy_per_sample")[:1]]
     return [*lines, *overhead(measured)]
 
 
@@ -132,11 +125,11 @@ def cautions(measured: Sequence[Measurement]) -> list[str]:
             "numbers are not the whole machine's"
         )
     lines += above(cases(measured))
-    for precision, rates in products.rates(measured).items():
-        if slow := products.behind(rates):
+    for precision, (rates, slow) in matrix_products(measured).items():
+        if slow:
             lines.append(
                 f"matrix products in {precision} are far slower in {' and '.join(slow)} than this machine can: "
-                f"{products.listed(rates)}. Networks that consist of them, such as ViT, are slow there for that reason "
+                f"{rates}. Networks that consist of them, such as ViT, are slow there for that reason "
                 '(docs/method.md, "Matrix products")'
             )
     cautioned = grouped((m for m in measured if m.settings.get("caution")), lambda m: m.settings["caution"])

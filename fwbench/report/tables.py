@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from fwbench.text import columns, line
+
 Item = TypeVar("Item", contravariant=True)
 Value = str | float | None
 
@@ -91,3 +93,16 @@ def tabulate(
     """A row an item; `failure` says of an item why it has no numbers."""
     rows = tuple(Row(tuple(column.of(item) for column in columns), failure(item)) for item in items)
     return Table(key, title, caption, tuple(columns), rows, tuple(missing))  # type: ignore[arg-type]
+
+
+def lines(table: Table, left: int | None = None, most: int | None = None) -> list[str]:
+    """For the terminal: a line of names and a line a row; none where there is no row.
+
+    Args:
+        left: how many columns are set flush left, the others flush right; None: all are.
+        most: characters of a cell that are kept.
+    """
+    if not table.rows:
+        return []
+    rows = [[line(text, most) for text in table.texts(row)] for row in table.rows]
+    return columns([[column.name for column in table.columns], *rows], left)

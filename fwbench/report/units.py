@@ -3,6 +3,8 @@
 import math
 from collections.abc import Callable, Iterable, Mapping
 
+from fwbench.record.metrics import SCALES
+
 # From here on three digits make the next unit's 1.00: 999.9 us would be shown as 1000 us.
 _ROUNDS_UP = 0.9995
 
@@ -34,10 +36,7 @@ def bounds(value: float) -> tuple[float, float]:
 
 def seconds(value: float) -> str:
     """12.3 ms, 4.56 s: three significant digits."""
-    for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
-        if value >= _ROUNDS_UP * factor:
-            return f"{_three(value / factor)} {unit}"
-    return f"{_three(value / 1e-9)} ns"
+    return _scaled(value, "s", "s", "ms", "us", "ns")
 
 
 def duration(value: float) -> str:
@@ -60,9 +59,14 @@ def size(value: float) -> str:
 
 def joules(value: float) -> str:
     """1.23 J, 45.6 mJ."""
-    if abs(value) >= _ROUNDS_UP:
-        return f"{_three(value)} J"
-    return f"{_three(value * 1e3)} mJ"
+    return _scaled(value, "J", "J", "mJ")
+
+
+def _scaled(value: float, unit: str, *names: str) -> str:
+    """A value in the first of these units in which it is not below 1, or in the last one."""
+    scales = SCALES[unit]
+    name = next((name for name in names if abs(value) >= _ROUNDS_UP * scales[name]), names[-1])
+    return f"{_three(value / scales[name])} {name}"
 
 
 def rate(value: float) -> str:

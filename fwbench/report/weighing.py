@@ -4,11 +4,11 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fwbench.compare.statistics import EQUAL, LOOKS, Scatter, between, estimate, round_difference, told_apart
 from fwbench.compare.statistics import interval as interval_of
 from fwbench.machine.disturbances import disturbances, lengthening
-from fwbench.record.measurement import Measurement
 from fwbench.report.cases import Case
 from fwbench.report.units import Within
 
@@ -88,30 +88,32 @@ def weigh(first: Case, second: Case) -> Weighed:
         return in_turns
     one, other = _speeds(first), _speeds(second)
     shared = [place for place in one if place in other]
-    pairs = [_Pair(one[place], other[place]) for place in shared]
-    ratios = tuple(math.exp(pair.difference) for pair in pairs)
+    differences = [math.log(one[place].throughput / other[place].throughput) for place in shared]
+    ratios = tuple(map(math.exp, differences))
     causes = disturbances([*first.measurements, *second.measurements])
     met = ", ".join(f"{disturbance.cause.name} ({disturbance.detail})" for disturbance in causes)
     among = f"; {met}" if met else ""
     interval = bracket = None
-    if len(pairs) >= 2:
+    if len(shared) >= 2:
         # SciPy takes a second to import, which the terminal's table of single processes shall not cost.
         from fwbench.report.replicates import unlike
 
-        lows, highs = [pair.least for pair in pairs], [pair.most for pair in pairs]
-        low, high, level = interval_of([pair.difference for pair in pairs], CLEAR)
+        # Where each pair lies if what disturbed one of the two slowed it as much as it can have.
+        lows = [difference - other[place].slack for place, difference in zip(shared, differences, strict=True)]
+        highs = [difference + one[place].slack for place, difference in zip(shared, differences, strict=True)]
+        low, high, level = interval_of(differences, CLEAR)
         interval = Interval(math.exp(low), math.exp(high), level)
-        ratio = math.exp(estimate([pair.difference for pair in pairs]))
+        ratio = math.exp(estimate(differences))
         if causes:
             bracket = math.exp(estimate(lows)), math.exp(estimate(highs))
-        reason = f"{len(pairs)} pairs of processes: {interval.low:.2f}x to {interval.high:.2f}x at {level:.0%}"
-        doubt = unlike((first, second), [run for run, _, _ in shared], [pair.difference for pair in pairs])
+        reason = f"{len(shared)} pairs of processes: {interval.low:.2f}x to {interval.high:.2f}x at {level:.0%}"
+        doubt = unlike((first, second), [run for run, _, _ in shared], differences)
         if level >= _SAYS_SOMETHING and not doubt:
             least, _, _ = interval_of(lows, CLEAR)
             _, most, _ = interval_of(highs, CLEAR)
             reach = Interval(math.exp(least), math.exp(most), level)
             confidence = ("clear" if level >= CLEAR else "likely") if reach.apart else "undecided"
-            basis = f"after {len(pairs)} pairs of processes"
+            basis = f"after {len(shared)} pairs of processes"
             return Weighed(ratio, confidence, reason + among, ratios, basis, reach, interval, bracket, met)
         reason += f"; {doubt}" if doubt else ", which says too little"
     else:
@@ -120,7 +122,7 @@ def weigh(first: Case, second: Case) -> Weighed:
         if causes:
             bracket = ratio / lengthening(second.measurements), ratio * lengthening(first.measurements)
         reason = (
-            "processes of different runs" if not pairs else "one process each" if alone else "one pair of processes"
+            "processes of different runs" if not shared else "one process each" if alone else "one pair of processes"
         )
     reach = Interval(
         ratio / lengthening(second.measurements) / UNCHANGED_CODE,
@@ -134,7 +136,7 @@ def weigh(first: Case, second: Case) -> Weighed:
     else:
         beyond = f"; beyond {UNCHANGED_CODE - 1:.0%}{f' and what comes of {met}' if met else ''}"
         confidence, reason = "likely", f"{reason}{beyond}"
-    basis = "by one process each" if len(pairs) < 2 else f"after {len(pairs)} pairs of processes"
+    basis = "by one process each" if len(shared) < 2 else f"after {len(shared)} pairs of processes"
     return Weighed(ratio, confidence, reason, ratios, basis, reach, interval, bracket, met)
 
 
@@ -191,35 +193,16 @@ def _expected(case: Case) -> Scatter:
     return max(expected, key=lambda scatter: scatter.deviation, default=Scatter())
 
 
-@dataclass(frozen=True)
-class _Speed:
-    """Throughput of a process, and the measurement it is part of."""
+class _Speed(NamedTuple):
+    """A process.
 
-    value: float
-    measurement: Measurement
+    Attributes:
+        throughput: in samples per second.
+        slack: logarithm of how many times as long what disturbed it can have made its calls.
+    """
 
-
-@dataclass(frozen=True)
-class _Pair:
-    """Two lanes' processes of one run."""
-
-    one: _Speed
-    other: _Speed
-
-    @property
-    def difference(self) -> float:
-        """Logarithm of the ratio of throughputs, above zero if the first lane is faster."""
-        return math.log(self.one.value / self.other.value)
-
-    @property
-    def least(self) -> float:
-        """The difference if what disturbed the second lane slowed it as much as it can have."""
-        return self.difference - math.log(lengthening([self.other.measurement]))
-
-    @property
-    def most(self) -> float:
-        """The same for what disturbed the first lane."""
-        return self.difference + math.log(lengthening([self.one.measurement]))
+    throughput: float
+    slack: float
 
 
 def _speeds(case: Case) -> dict[tuple[int, int, int], _Speed]:
@@ -232,5 +215,5 @@ def _speeds(case: Case) -> dict[tuple[int, int, int], _Speed]:
             number = counts[run, m.workload.seed]
             counts[run, m.workload.seed] += 1
             if speed:
-                speeds[run, m.workload.seed, number] = _Speed(speed, m)
+                speeds[run, m.workload.seed, number] = _Speed(speed, math.log(lengthening([m])))
     return speeds

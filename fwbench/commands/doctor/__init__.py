@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from fwbench.commands.doctor import accelerator, sending
-from fwbench.commands.doctor.advice import Advice, lines, sound
+from fwbench.commands.doctor.advice import Advice, dotted, lines, sound
 from fwbench.errors import Absent
 from fwbench.machine import Machine, cpu_vendor, machine, nvml, versions
 from fwbench.machine.load import OtherLoad, busy
@@ -126,18 +126,18 @@ def _lanes(python: tuple[int, ...]) -> Iterator[Advice]:
         yield Advice(
             lane.name,
             "better" if any_whole else "bad",
-            f"not installed in {sys.executable}, Python {_dotted(python)}: {', '.join(missing)}{source}",
+            f"not installed in {sys.executable}, Python {dotted(python)}: {', '.join(missing)}{source}",
             f"`pip install {wanted}`, or name its interpreter: --fwbench-python {lane.framework}=PATH",
         )
 
 
 def _python(version: tuple[int, ...]) -> Advice:
     """Whether newer frameworks could be had with a newer Python, or would run better."""
-    here = _dotted(version)
+    here = dotted(version)
     wanting = {what: needed for what, needed in NEEDS_PYTHON.items() if version < needed}
     if wanting:
-        sentence = ", ".join(f"{what} needs Python {_dotted(needed)} or newer" for what, needed in wanting.items())
-        newest = _dotted(max(wanting.values()))
+        sentence = ", ".join(f"{what} needs Python {dotted(needed)} or newer" for what, needed in wanting.items())
+        newest = dotted(max(wanting.values()))
         return Advice(
             "Python", "better", f"{sentence}; this is {here}", f"install fwbench with Python {newest} or newer"
         )
@@ -146,10 +146,6 @@ def _python(version: tuple[int, ...]) -> Advice:
         sentence = f"{here}, on which calls of the lane torch-compile may take longer than from 3.13.1 on"
         return Advice("Python", "better", sentence, "install fwbench with Python 3.13.1 or newer, or 3.12")
     return Advice("Python", "good", here)
-
-
-def _dotted(version: tuple[int, ...]) -> str:
-    return ".".join(map(str, version))
 
 
 def _with_version(package: str) -> str:

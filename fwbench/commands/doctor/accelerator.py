@@ -5,7 +5,7 @@ import sysconfig
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from fwbench.commands.doctor.advice import Advice, Level
+from fwbench.commands.doctor.advice import Advice, Level, dotted
 from fwbench.errors import Absent
 from fwbench.machine import cuda, nvml, versions
 from fwbench.machine.disturbances import computes, unseen
@@ -35,7 +35,7 @@ def findings(gpu: nvml.Gpu | Absent, environment: Mapping[str, str], headers: Pa
     if isinstance(gpu, Absent):
         yield Advice("GPU", "better", f"{gpu}; measuring on the CPU", gpu.next_step)
         return
-    newest = "" if gpu.cuda is None else f" for CUDA up to {_dotted(gpu.cuda)}"
+    newest = "" if gpu.cuda is None else f" for CUDA up to {dotted(gpu.cuda)}"
     yield Advice("GPU", "good", f"{gpu.name}, {units.size(gpu.memory)}, driver {gpu.driver}{newest}")
     yield from _cuda(gpu)
     yield from _compiler(environment, headers)
@@ -65,14 +65,14 @@ def _cuda(gpu: nvml.Gpu) -> Iterator[Advice]:
         if build is None:
             yield Advice(subject, unusable, f"{name} is built without CUDA", step)
         elif framework in usable:
-            yield Advice(subject, "good", f"{name} is built for CUDA {_dotted(build)}")
+            yield Advice(subject, "good", f"{name} is built for CUDA {dotted(build)}")
         else:
             driver = cuda.DRIVERS.get(build[0])
             needs = f"which needs driver {driver} or newer" if driver else f"which needs a driver for CUDA {build[0]}"
             yield Advice(
                 subject,
                 unusable,
-                f"{name} is built for CUDA {_dotted(build)}, {needs}; this driver is {gpu.driver}",
+                f"{name} is built for CUDA {dotted(build)}, {needs}; this driver is {gpu.driver}",
                 f"update the driver, or {step}",
             )
 
@@ -169,7 +169,3 @@ def _load(state: AcceleratorState) -> Iterator[Advice]:
 def _process(process: AcceleratorProcess) -> str:
     memory = "memory not told" if process.memory is None else units.size(process.memory)
     return f"process {process.pid} ({memory})"
-
-
-def _dotted(version: tuple[int, ...]) -> str:
-    return ".".join(map(str, version))

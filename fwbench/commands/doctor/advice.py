@@ -42,3 +42,8 @@ def lines(findings: Sequence[Advice]) -> Iterator[str]:
         if not bad
         else f"{bad} of {len(findings)} findings are bad: correct them before you measure."
     )
+
+
+def dotted(version: tuple[int, ...]) -> str:
+    """A version as it is written."""
+    return ".".join(map(str, version))

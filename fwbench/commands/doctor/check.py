@@ -14,7 +14,7 @@ from functools import partial
 from fwbench.commands.doctor import judging
 from fwbench.commands.doctor.advice import Advice
 from fwbench.compare import duet
-from fwbench.compare.criteria import CRITERIA
+from fwbench.compare.criteria import thresholds
 from fwbench.errors import UserError
 from fwbench.machine import Machine, nvml, versions
 from fwbench.machine.load import OtherLoad
@@ -199,15 +199,12 @@ class _Here:
         return [judging.clock(smallest_step(), statistics.median(empty.samples), min(self._latencies.values()))]
 
     def _duet(self, lanes: Sequence[Lane]) -> list[Advice]:
-        here = self._machine
-        if here.device == "cpu":  # as in every duet
-            here = dataclasses.replace(here, threads=1)
-        thresholds = {name: criterion.duet for name, criterion in CRITERIA.items() if criterion.duet}
+        here = self._machine.in_turns()
         workloads = [Workload(lane.name, _MODEL, device=here.device) for lane in lanes if lane.name in self._latencies]
         # Base and head are this fwbench in this interpreter.
         with sides(sys.executable, self._project, {}) as (base, head):
             pairs = Pairs(base, head, self._project.models, here, here.device, self._left())
-            compared = duet.compare(dict.fromkeys(workloads, thresholds), pairs.play, left=self._left)
+            compared = duet.compare(dict.fromkeys(workloads, thresholds("duet")), pairs.play, left=self._left)
         faults = {workload: comparison.fault for workload, comparison in compared.items() if comparison.fault}
         self.measured += [Measurement(workload, failure=fault.failure) for workload, fault in faults.items()]
         return [judging.unchanged_duet(workload.lane, comparison) for workload, comparison in compared.items()]

@@ -11,7 +11,7 @@ from fwbench.compare.statistics import THRESHOLD
 from fwbench.machine.disturbances import LOAD, disturbances, loaded
 from fwbench.machine.load import busy
 from fwbench.record.measurement import Measurement, Metric
-from fwbench.report import limits, products, units
+from fwbench.report import limits, units
 from fwbench.report.weighing import UNCHANGED_CODE
 from fwbench.suite.profiles import PROFILES
 
@@ -190,9 +190,9 @@ def energy_counter(name: str, changes: Sequence[tuple[float, float]], fault: str
 def matrix_products(measured: Sequence[Measurement]) -> list[Advice]:
     """Whether a lane multiplies matrices far more slowly than another one; nothing where none was timed undisturbed."""
     findings = []
-    for precision, rates in products.rates(measured).items():
-        sentence = f"{'' if precision == 'fp32' else f'in {precision}: '}{products.listed(rates)}"
-        if slow := products.behind(rates):
+    for precision, (rates, slow) in limits.matrix_products(measured).items():
+        sentence = f"{'' if precision == 'fp32' else f'in {precision}: '}{rates}"
+        if slow:
             lanes = " or ".join(slow)
             step = f"no documented setting mends it: mind it where {lanes} is compared in networks of large ones"
             findings.append(Advice("matrix products", "better", sentence, step))
@@ -210,7 +210,7 @@ def ceilings(measured: Sequence[Measurement]) -> list[Advice]:
         for precision, m in highest.compute.items()
     ]
     if highest.bandwidth:
-        rates.append(f"memory {units.byte_rate(highest.bandwidth.value or 0.0)}")
+        rates.append(f"memory {units.byte_rate(highest.bandwidth)}")
     if highest.disturbed:
         return [Advice("ceilings", "better", ", ".join(rates), _QUIET)]
     return [Advice("ceilings", "good", ", ".join(rates))] if rates else []

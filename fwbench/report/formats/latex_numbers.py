@@ -6,39 +6,29 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fwbench.record.metrics import SCALES
 from fwbench.report.formats.latex_text import escape
 from fwbench.report.tables import Column, Value
+
+# siunitx's names for prefixes and for units.
+_PREFIXES = {
+    **{"T": r"\tera", "G": r"\giga", "M": r"\mega", "k": r"\kilo", "": "", "m": r"\milli", "u": r"\micro"},
+    **{"n": r"\nano", "Gi": r"\gibi", "Mi": r"\mebi", "Ki": r"\kibi"},
+}
+_NAMES = {"s": r"\second", "B": r"\byte", "J": r"\joule"}
+_COUNTED = {"FLOP": r"\flop", "FLOP/s": r"\flop\per\second", "B/s": r"\byte\per\second"}
+_FACTORS = {"T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3, "": 1.0}
 
 # By a column's unit the units that its numbers are shown in: each with its size in the column's unit, and siunitx's
 # name for it.
 _UNITS: dict[str, dict[str, tuple[float, str]]] = {
-    "s": {
-        "s": (1.0, r"\second"),
-        "ms": (1e-3, r"\milli\second"),
-        "us": (1e-6, r"\micro\second"),
-        "ns": (1e-9, r"\nano\second"),
-    },
-    "B": {
-        "B": (1.0, r"\byte"),
-        "KiB": (2.0**10, r"\kibi\byte"),
-        "MiB": (2.0**20, r"\mebi\byte"),
-        "GiB": (2.0**30, r"\gibi\byte"),
-        "MB": (1e6, r"\mega\byte"),
-        "GB": (1e9, r"\giga\byte"),
-    },
-    "J": {"J": (1.0, r"\joule"), "mJ": (1e-3, r"\milli\joule"), "kJ": (1e3, r"\kilo\joule")},
     **{
-        unit: {
-            f"{prefix}{unit}": (factor, rf"{macro}{siunitx}")
-            for factor, prefix, macro in (
-                (1e12, "T", r"\tera"),
-                (1e9, "G", r"\giga"),
-                (1e6, "M", r"\mega"),
-                (1e3, "k", r"\kilo"),
-                (1.0, "", ""),
-            )
-        }
-        for unit, siunitx in (("FLOP", r"\flop"), ("FLOP/s", r"\flop\per\second"), ("B/s", r"\byte\per\second"))
+        unit: {shown: (factor, _PREFIXES[shown.removesuffix(unit)] + name) for shown, factor in SCALES[unit].items()}
+        for unit, name in _NAMES.items()
+    },
+    **{
+        unit: {prefix + unit: (factor, _PREFIXES[prefix] + name) for prefix, factor in _FACTORS.items()}
+        for unit, name in _COUNTED.items()
     },
     "FLOP/B": {"": (1.0, r"\flop\per\byte")},
     "1/s": {"": (1.0, r"\per\second"), "M": (1e6, r"\per\second")},

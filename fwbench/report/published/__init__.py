@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
+from fwbench.record.metrics import SCALES
 from fwbench.report import units
 from fwbench.report.cases import Case, over_seeds
 from fwbench.report.columns import show, unit
 from fwbench.report.tables import Column, Table, tabulate
 
-# Units in which studies printed their numbers, in SI units.
-_PRINTED = {"": 1.0, "%": 1e-2, "s": 1.0, "ms": 1e-3, "MB": 1e6, "GB": 1e9, "kJ": 1e3}
 # Columns of a published file that say which workload a row is of, each with the field of a workload.
 _FIELDS = {"framework": "lane", "model": "model", "batch_size": "batch_size", "optimizer": "optimizer"}
 
@@ -44,13 +43,18 @@ class Number:
 
     def published(self, pair: _Pair) -> float:
         """The published one, in SI units."""
-        return float(pair[0][self.column]) * _PRINTED[self.unit]
+        return float(pair[0][self.column]) * self._factor
 
     def printed(self, value: float) -> str:
         """A published one as it was printed."""
         if self.unit in ("", "%"):
             return f"{value:.{self.digits}f}"
-        return f"{value / _PRINTED[self.unit]:.{self.digits}f} {self.unit}"
+        return f"{value / self._factor:.{self.digits}f} {self.unit}"
+
+    @property
+    def _factor(self) -> float:
+        """From the printed unit to SI."""
+        return {"": 1.0, "%": 1e-2}.get(self.unit) or SCALES[unit(self.quantity)][self.unit]
 
     def columns(self) -> tuple[Column[_Pair], Column[_Pair]]:
         """One's own and the published one, beside each other."""
