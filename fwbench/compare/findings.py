@@ -58,7 +58,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Finding:
-    """One of them.
+    """What became of one benchmark, or of one of its metrics.
 
     Attributes:
         benchmark: its workload's id, a plain benchmark's full name, or `ALL`.

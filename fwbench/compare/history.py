@@ -186,7 +186,7 @@ def _points(track: Sequence[tuple[Run, Measurement]], metric: str) -> list[Point
 
 
 def _judged(series: Series) -> Series:
-    """With its changes, as far as its points are the machine's and the code's."""
+    """The series with its changes, found from the points that no disturbance can explain."""
     certain = [_certain(series, place) for place in range(len(series.points))]
     sure = [point for point, value in zip(series.points, certain, strict=True) if value is not None]
     unsure = tuple(point for point, value in zip(series.points, certain, strict=True) if value is None)

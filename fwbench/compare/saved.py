@@ -87,9 +87,10 @@ def compare(
     compared = {*(now.name for _, now in pairs), *damaged}
     findings += [Finding(name, "new", note="not in the baseline") for name in ours if name not in compared]
     notes = [f"{record.path}: {note}" for record in (base, head) for note in record.notes]
-    unjudged = [metric for metric in thresholds if not any(case.metric == metric for case in cases)]
-    if unjudged:
-        notes.append(f"not judged, as no benchmark has it on both sides: {', '.join(unjudged)}")
+    left = [metric for metric in thresholds if not any(case.metric == metric for case in cases)]
+    if left:
+        was, it = ("was", "it") if len(left) == 1 else ("were", "them")
+        notes.append(f"{', '.join(left)} {was} not compared: no benchmark has {it} in both records")
     return Outcome(str(base.path), str(head.path), findings, notes=[*notes, *_versions(pairs)])
 
 

@@ -114,7 +114,7 @@ def _cpus(measurement: Measurement) -> int:
 
 def _drift(measurement: Measurement) -> Iterator[Disturbance]:
     drift = measurement.value("latency_drift")
-    # Beside other load it is no wonder.
+    # Other load alone explains a drift, and is reported itself.
     if drift is not None and abs(drift) > DRIFTED and not loaded(measurement):
         factor = 1 + drift if drift > 0 else 1 / (1 + drift)
         yield Disturbance(DRIFT, abs(drift), f"{drift:+.0%}", factor)

@@ -56,7 +56,7 @@ class Gpu:
         return float(pynvml.nvmlDeviceGetTotalEnergyConsumption(self.handle)) / 1000
 
     def state(self) -> AcceleratorState:
-        """How it stands at this moment."""
+        """Read the GPU's clocks, temperature, power limit, throttle reasons and processes now."""
         import pynvml
 
         def ask(query: Callable[..., Any], *arguments: Any, of: Any = self.whole, read: Any = None) -> Any:

@@ -138,12 +138,12 @@ class Workload(Decoded):
             raise ValueError(f"a batch of {self.batch_size} cannot be cut into {self.parts} equal parts")
 
     def halved(self) -> "Workload | None":
-        """With half the batch, rounded down to a multiple of `parts`; None where that leaves nothing."""
+        """The workload with half the batch, rounded down to a multiple of `parts`; None where that leaves nothing."""
         samples = self.batch_size // 2 // self.parts
         return dataclasses.replace(self, batch_size=samples * self.parts) if samples else None
 
     def fitted(self, unfit: Sequence[int]) -> "Workload":
-        """With half the last batch of those that did not fit; as it is where none did not.
+        """The workload with half the last of these batches, none of which fitted into memory; itself if there are none.
 
         Raises:
             ValueError: that batch has no half.

@@ -307,7 +307,7 @@ def _first_two(comparison: Comparison, lanes: Sequence[str]) -> tuple[str, str, 
     weighed = {lane: {other: weigh(cases[lane], cases[other]) for other in order if other != lane} for lane in order}
     fastest = min(order, key=lambda lane: _losses(weighed[lane]))
     rivals = weighed[fastest]
-    # Of slower lanes, clear and likely count alike.
+    # Whether a slower lane is clearly or likely slower makes no difference.
     doubts = {lane: max(_SURE.index("likely"), _SURE.index(pair.confidence)) for lane, pair in rivals.items()}
     rival = max(rivals, key=lambda lane: (doubts[lane], -rivals[lane].ratio))
     return fastest, rival, rivals

@@ -111,7 +111,7 @@ def summary(cases: Sequence[Case], baseline: str | None) -> Table:
 
 
 def _without(baseline: str, largest: Iterable[Comparison]) -> list[str]:
-    """Where no speed-up is, because the baseline has no number."""
+    """A note on the workloads without a speed-up because the baseline was not measured; none where it always was."""
     workloads = [comparison.workload for comparison in largest if baseline not in comparison.lanes]
     if not workloads:
         return []

@@ -54,7 +54,7 @@ class Case:
 
     @property
     def measurements(self) -> list[Measurement]:
-        """Those that have numbers."""
+        """The measurements that have numbers."""
         return [m for _, m in self.replicates]
 
     def why_failed(self) -> str:

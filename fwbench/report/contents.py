@@ -123,7 +123,7 @@ class _Stamp:
         return [m.parity.get("proof") or {} for m in self.measurements]
 
     def error(self, quantity: str) -> float | None:
-        """The largest of any framework's."""
+        """The largest error over all frameworks; None where no proof states it."""
         errors = (proof.get("errors", {}).get(quantity) for proof in self.proofs)
         return max((float(error) for error in errors if isinstance(error, int | float)), default=None)
 

@@ -15,7 +15,7 @@ from fwbench.report.tables import Column, Spread, Table, tabulate
 
 
 def _lane(case: Case) -> str:
-    """With the number of devices, where there are several."""
+    """The lane, followed by the number of devices where there are several."""
     devices = case.workload.devices
     return f"{case.lane} d{devices}" if devices > 1 else case.lane
 

@@ -56,7 +56,7 @@ class Section:
 
     @property
     def details(self) -> list[tuple[str, str, str]]:
-        """Of each failure that has one the workload's id, the failure in a sentence, and the traceback or the like."""
+        """The failures that have details: the workload's id, the failure in a sentence, and its traceback or output."""
         measurements = self.setting.measurements if self.setting else []
         failures = ((m.workload.id, m.failure) for m in measurements if m.failure and m.failure.detail)
         return [(name, f"{failure.kind}: {failure.message}", failure.detail) for name, failure in failures]

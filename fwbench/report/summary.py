@@ -64,13 +64,12 @@ def devices(measurements: Sequence[Measurement]) -> list[str]:
 
 
 def _lines(table: Table) -> list[str]:
-    """The table, with an empty line before each further model."""
-    names, *rows = for_terminal(table, _LEFT) or [""]
-    lines = [names, *rows[:1]]
-    for before, row, written in zip(table.rows, table.rows[1:], rows[1:], strict=False):
-        lines += [""] if row.values[0] != before.values[0] else []
-        lines.append(written)
-    return lines if rows else []
+    lines = for_terminal(table, _LEFT)
+    # An empty line before each further model; the first line holds the names.
+    for place in range(len(table.rows) - 1, 0, -1):
+        if table.rows[place].values[0] != table.rows[place - 1].values[0]:
+            lines.insert(place + 1, "")
+    return lines
 
 
 def notes(measurements: Sequence[Measurement]) -> list[str]:

@@ -754,7 +754,7 @@ def test_a_metric_that_vanished_is_missing_and_a_new_one_is_not(record):
     assert (finding.benchmark, finding.metric, outcome.exit_code) == ("torch-mlp-inference-b1", "energy", 1)
     outcome = compare(record(without), record(with_energy), thresholds)
     assert (outcome.exit_code, found(outcome, "missing")) == (0, [])
-    assert list(outcome.notes) == ["not judged, as no benchmark has it on both sides: energy"]
+    assert list(outcome.notes) == ["energy was not compared: no benchmark has it in both records"]
 
 
 @pytest.mark.parametrize(
