@@ -121,6 +121,8 @@ def evidence(differences: Sequence[float], before: Sequence[float], threshold: f
         threshold: the smallest change that counts, as a share of base.
     """
     pairs = np.array([*before, *differences])[:, np.newaxis] / math.log1p(max(threshold, _FINEST))
+    # The sign of a pair beyond all known changes is as sure as the largest of them is.
+    pairs = pairs.clip(-_CHANGES.max(), _CHANGES.max())
     as_seen, mirrored = (1 / (_SCATTERS + (side - _CHANGES) ** 2 / _SCATTERS) for side in (pairs, -pairs))
     learned = np.log(as_seen)
     foretold = np.cumsum(learned, axis=0) - learned

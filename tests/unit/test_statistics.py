@@ -382,12 +382,19 @@ def test_pairs_from_before_teach_and_gain_nothing():
     assert 2**4 > taught[-1] > untaught[-1] > mistaught[-1] > 1
 
 
-@pytest.mark.parametrize(("wild", "left"), [(-0.3, 0.4), (-0.15, 0.2), (-0.08, 0.1), (-1.0, 0.7)])
+@pytest.mark.parametrize(("wild", "left"), [(-0.3, 0.4), (-0.15, 0.2), (-0.08, 0.1), (-1.0, 0.4)])
 def test_a_pair_that_contradicts_costs_the_less_the_wilder_it_is(wild, left):
     pairs = [0.08] * 8
     stakes = evidence([*pairs, wild, *pairs], [0.08] * 3)
     assert left < stakes[8] / stakes[7] < 1
     assert stakes[9] / stakes[8] > 1.7
+
+
+def test_a_change_beyond_all_known_ones_is_confirmed_as_fast_as_the_largest():
+    rng = np.random.default_rng(7)
+    huge, largest = (evidence(size + 0.1 * rng.standard_normal(8), [size] * 3)[-1] for size in (1.2, 16 * 0.02))
+    assert huge > 100
+    assert huge >= largest
 
 
 def test_a_difference_of_nothing_wins_and_loses_nothing():
