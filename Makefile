@@ -44,6 +44,7 @@ clean:
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.installed: EXTRAS := all,dev$(CUDA)
+# After fwbench, which pip 23 and older would otherwise look for in a registry.
 $(VENV)/.installed: ENGINES := --editable engines/ray
 $(VENV)-tensorflow/.installed: EXTRAS := data,tensorflow-cuda
 
@@ -51,7 +52,7 @@ $(VENV)/.installed $(VENV)-tensorflow/.installed: pyproject.toml engines/ray/pyp
 	@$(or $(PYTHON),false) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "fwbench needs Python 3.11 or newer: make PYTHON=/path/to/it" >&2; exit 1; }
 	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/python $(INSTALL) $(ENGINES) --editable ".[$(EXTRAS)]"
+	$(@D)/bin/python $(INSTALL) --editable ".[$(EXTRAS)]" $(ENGINES)
 	touch $@
 
 $(VENV)/.tensorflow: $(VENV)/.installed
