@@ -450,7 +450,7 @@ def test_what_a_compiler_chose_by_measuring_on_a_gpu_is_decided_by_pairs(play):
     assert found.confirmation
     grown = Script(same, memory=lambda side, size: {"program_memory": 2e9 if side == "head" else 1e9})
     found = play(grown, workload)[workload]
-    assert (found.verdicts["program_memory"].kind, len(found.confirmation)) == ("regressed", 9)
+    assert (found.verdicts["program_memory"].kind, len(found.confirmation)) == ("regressed", 8)
 
 
 def test_a_growing_peak_is_found_by_pairs(play):
