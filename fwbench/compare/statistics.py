@@ -190,13 +190,39 @@ def between(differences: Sequence[float], expected: Scatter = _USUAL) -> tuple[f
     Returns:
         The mean, and the two ends.
     """
+    mean = fmean(differences)
+    reach = _reach(differences, expected, len(differences))
+    return mean, mean - reach, mean + reach
+
+
+def rounds_to_decide(mean: float, differences: Sequence[float], expected: Scatter = _USUAL) -> int:
+    """How many more rounds tell two lanes apart, or show them equal, if these go on as the rounds so far.
+
+    Args:
+        mean: of the rounds so far, or another estimate where there are none.
+        differences, expected: as `between` has them.
+
+    Returns:
+        The number of rounds, at most so many as there may be.
+    """
+    played, most = len(differences), LOOKS[-1]
+    for count in range(max(played + 1, LOOKS[0]), most):
+        reach = _reach(differences, expected, count)
+        if told_apart(mean - reach, mean + reach) != "undecided":
+            return count - played
+    return most - played
+
+
+def _reach(differences: Sequence[float], expected: Scatter, count: int) -> float:
+    """Half the width of the interval after so many rounds, if the later ones scatter as these do."""
     from scipy.special import stdtrit
 
-    count, mean = len(differences), fmean(differences)
-    freedom = expected.counts + count - 1
-    square = (expected.counts * expected.deviation**2 + sum((each - mean) ** 2 for each in differences)) / freedom
-    reach = float(stdtrit(freedom, 1 - _MISSED / (len(LOOKS) + 1) / 2)) * math.sqrt(square / count)
-    return mean, mean - reach, mean + reach
+    known = len(differences)
+    freedom = expected.counts + max(known, 1) - 1
+    squares = variance(differences) * (known - 1) if known > 1 else 0.0
+    deviation = math.sqrt((expected.counts * expected.deviation**2 + squares) / freedom)
+    freedom += count - max(known, 1)
+    return float(stdtrit(freedom, 1 - _MISSED / (len(LOOKS) + 1) / 2)) * deviation / math.sqrt(count)
 
 
 def told_apart(low: float, high: float) -> Literal["faster", "equal", "undecided"]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fwbench.compare.duet import Fault
-from fwbench.compare.statistics import LOOKS, Scatter, between, round_difference, taught, told_apart
+from fwbench.compare.statistics import LOOKS, Scatter, between, round_difference, rounds_to_decide, taught, told_apart
 from fwbench.machine.load import busy
 from fwbench.record.measurement import Failure, Measurement
 from fwbench.record.workload import Workload
@@ -42,7 +42,8 @@ class Contest:
         cpus: those on which they take turns.
         expected: how far its rounds were expected to scatter at the last look.
         looked: the number of rounds at the last look.
-        doubt: the width of the widest interval that left two lanes undecided then; 0 if all were decided.
+        wanted: rounds that decide its lanes, if these go on as at the last look; at first, as they were measured.
+        decided: whether its lanes were told apart or equal at the last look.
         over: whether its lanes are decided, it has had the most rounds, or a lane cannot take turns.
         disturbed: the number of rounds that do not count, as others used the CPUs meanwhile.
     """
@@ -55,7 +56,8 @@ class Contest:
     cpus: int = 1
     expected: Scatter = field(default_factory=Scatter)
     looked: int = 0
-    doubt: float = math.inf
+    wanted: int = LOOKS[0]
+    decided: bool = False
     over: bool = False
     disturbed: int = 0
     fault: Fault | None = field(default=None, repr=False)
@@ -64,6 +66,11 @@ class Contest:
     def played(self) -> int:
         """The number of rounds played."""
         return len(next(iter(self.turns.values())))
+
+    @property
+    def missing(self) -> int:
+        """The rounds that are still to be played until its lanes are decided, as far as can be foreseen."""
+        return max(1, self.wanted - (self.played - self.looked))
 
     def add(self, found: Round | Fault) -> None:
         """Add a round."""
@@ -88,10 +95,15 @@ class Contest:
         self.expected = taught(rounds for other in others for rounds in other.scattered)
         self.looked = self.played
         if self.played >= LOOKS[0]:
-            two = itertools.combinations(self.lanes, 2)
-            ends = [between(self._differences(*lanes), self.expected)[1:] for lanes in two]
-            self.doubt = max((high - low for low, high in ends if told_apart(low, high) == "undecided"), default=0.0)
-        self.over = self.played >= LOOKS[-1] or self.doubt == 0
+            two = [self._differences(*lanes) for lanes in itertools.combinations(self.lanes, 2)]
+            means, lows, highs = zip(*(between(rounds, self.expected) for rounds in two), strict=True)
+            open_ = [
+                rounds_to_decide(mean, rounds, self.expected)
+                for mean, rounds, low, high in zip(means, two, lows, highs, strict=True)
+                if told_apart(low, high) == "undecided"
+            ]
+            self.wanted, self.decided = max(open_, default=0), not open_
+        self.over = self.played >= LOOKS[-1] or self.decided
 
     @property
     def scattered(self) -> Iterator[list[float]]:
@@ -130,14 +142,18 @@ def contests(measured: Sequence[Measurement], cpus: int) -> list[Contest]:
         turns = {lane: [each for each in m.turns if each["begun"] in shared] for lane, m in own.items()}
         workload = dataclasses.replace(own[lanes[0]].workload, lane="")
         programs = {lane: m.program.digest for lane, m in own.items() if m.program}
-        found.append(Contest(workload, lanes, _START + Lanes.amounts.seconds + seconds, turns, programs, cpus))
+        # The lanes' speeds as they were measured, which only choose where to begin.
+        means = itertools.combinations((math.log(comparison.lanes[lane].value("throughput") or 1) for lane in lanes), 2)
+        wanted = max(rounds_to_decide(one - other, ()) for one, other in means)
+        contest = Contest(workload, lanes, _START + Lanes.amounts.seconds + seconds, turns, programs, cpus)
+        found.append(dataclasses.replace(contest, wanted=wanted))
     return found
 
 
 def decide(found: Sequence[Contest], play: Play, left: Callable[[], float], tell: Callable[[str], None]) -> None:
     """Play rounds of the contests until all are over or none fits into the time left.
 
-    The most doubtful come first, and among equals the shortest, so that the time decides as many as possible.
+    Those that will be decided soonest come first, so that the time decides as many as possible.
 
     Args:
         play: plays a round of each workload; hands over each result as soon as it is there.
@@ -147,7 +163,7 @@ def decide(found: Sequence[Contest], play: Play, left: Callable[[], float], tell
     of = {contest.workload: contest for contest in found}
     _look([contest for contest in found if contest.played in LOOKS], found)
     while waiting := [contest for contest in found if not contest.over]:
-        chosen = _fitting(sorted(waiting, key=lambda contest: (-contest.doubt, contest.seconds)), left())
+        chosen = _fitting(sorted(waiting, key=lambda contest: contest.missing * contest.seconds), left())
         if not chosen:
             break
         tell(
@@ -169,18 +185,19 @@ def _look(at: Sequence[Contest], found: Sequence[Contest]) -> None:
 
 
 def _fitting(waiting: Sequence[Contest], seconds: float) -> list[Contest]:
-    """Choose contests in order; leave out those for whose rounds up to the first look too few seconds remain."""
-    chosen = []
-    for contest in waiting:
-        needed = contest.seconds * max(1, LOOKS[0] - contest.played)
-        if needed <= seconds:
-            seconds -= needed
+    """Choose contests in order: first those that the time decides, then those that it brings to a first look."""
+    chosen: list[Contest] = []
+    decided = [(contest, contest.missing) for contest in waiting]
+    looked = [(contest, max(1, LOOKS[0] - contest.played)) for contest in waiting]
+    for contest, rounds in (*decided, *looked):
+        if contest not in chosen and rounds * contest.seconds <= seconds:
+            seconds -= rounds * contest.seconds
             chosen.append(contest)
     return chosen
 
 
 def _outcome(found: Sequence[Contest]) -> str:
-    decided = sum(contest.fault is None and contest.doubt == 0 for contest in found)
+    decided = sum(contest.fault is None and contest.decided for contest in found)
     faults = [
         f"{contest.workload.model} {contest.workload.mode} b{contest.workload.batch_size}, {contest.fault.title}: "
         f"{contest.fault.failure.message}"
