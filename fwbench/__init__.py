@@ -13,12 +13,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pytest
 
+    from fwbench.frameworks.jax.layout import torch_layout
     from fwbench.models.inputs import Input, image, integers, normal, ones, tokens, uniform
     from fwbench.models.model import Model
 
 __version__ = "0.1.0"
 
-__all__ = ["Input", "Model", "benchmark", "image", "integers", "normal", "ones", "proof", "tokens", "uniform"]
+__all__ = [
+    *("Input", "Model", "benchmark", "image", "integers", "normal", "ones", "proof", "tokens", "torch_layout"),
+    "uniform",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -27,6 +31,11 @@ def __getattr__(name: str) -> Any:
         from fwbench.models.model import Model
 
         return Model
+    if name == "torch_layout":
+        # Imports JAX: for functions that map weights, which run in a worker.
+        from fwbench.frameworks.jax.layout import torch_layout
+
+        return torch_layout
     if name in __all__:
         from fwbench.models import inputs
 

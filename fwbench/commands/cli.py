@@ -22,6 +22,7 @@ _COMMANDS = {
     "measure": "measure one workload, in the ranks that torchrun, srun or the like has started",
     "bisect": "find the commits with which a workload has become slower or faster",
     "prove": "prove that a model's frameworks compute the same thing",
+    "audit": "prove public ports of networks against their originals",
     "selftest": "measure the gate itself: false alarms and slowdowns found, on this machine",
     "doctor": "what this machine can measure, and what would make it better",
     "list": "models, frameworks, lanes, studies, and metrics with their units",

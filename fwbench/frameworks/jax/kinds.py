@@ -1,8 +1,9 @@
-"""The kinds of networks that JAX has: Flax NNX, Flax Linen, Equinox, `init` with `apply`, and a plain function.
+"""The kinds of networks that JAX has: Flax NNX, Linen, Equinox, Haiku, `init` with `apply`, and a plain function.
 
-Neither Linen nor Equinox is imported here: a network of theirs has brought its library along.
+Neither Linen nor Equinox nor Haiku is imported here: a network of theirs has brought its library along.
 """
 
+import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -14,10 +15,17 @@ from flax import nnx
 
 from fwbench.frameworks.jax.functional import Kind, Leaf, Network
 from fwbench.models import Model
-from fwbench.models.importing import parameters
+from fwbench.models.importing import ModelError, described, parameters
 
 # Parameter names by which a network's call may take the mode.
-_MODES: dict[str, Callable[[bool], bool]] = {"train": lambda train: train, "deterministic": lambda train: not train}
+_MODES: dict[str, Callable[[bool], bool]] = {
+    **dict.fromkeys(("train", "training", "is_training"), lambda train: train),
+    **dict.fromkeys(("deterministic", "inference"), lambda train: not train),
+}
+
+
+# Flax's names of what Haiku calls otherwise.
+_FROM_HAIKU = {"w": "kernel", "b": "bias", "offset": "bias", "embeddings": "embedding"}
 
 
 class Nnx(Network):
@@ -87,28 +95,39 @@ class Linen(Network):
 
     def _init(self, inputs: Mapping[str, Any], seed: int = 0) -> Any:
         positional, named = _arguments(inputs)
-        modes = _modes(type(self._module).__call__, inputs, False)
-        return self._module.init(jax.random.key(seed), *positional, **named, **modes)
+        modes = _besides_inputs(type(self._module).__call__, inputs, False)
+        # Not the module's own `init`, which the user may have overridden, often as `init(rng)`.
+        init = sys.modules["flax.linen"].Module.init
+        return init(self._module, jax.random.key(seed), *positional, **named, **modes)
 
     def _call(self, leaves: Sequence[Any], inputs: Mapping[str, Any], train: bool, key: Any) -> tuple[Any, list[Any]]:
         variables = jax.tree.unflatten(self._structure, leaves)
         positional, named = _arguments(inputs)
-        modes = _modes(type(self._module).__call__, inputs, train)
+        modes = _besides_inputs(type(self._module).__call__, inputs, train)
         linen = sys.modules["flax.linen"]
 
         def without_dropout(call: Any, arguments: Any, keywords: Any, context: Any) -> Any:
             return arguments[0] if isinstance(context.module, linen.Dropout) else call(*arguments, **keywords)
 
         with linen.intercept_methods(without_dropout) if train and key is None else nullcontext():
-            # All of Linen's streams, dropout's too, derive from that of `params` unless they have a key of their own.
-            returned, changed = self._module.apply(
-                variables,
-                *positional,
-                **named,
-                **modes,
-                rngs=key,
-                mutable=self._collections if train else [],
-            )
+            try:
+                # All of Linen's streams, dropout's too, derive from that of `params` unless they have their own key.
+                returned, changed = self._module.apply(
+                    variables,
+                    *positional,
+                    **named,
+                    **modes,
+                    rngs=key,
+                    mutable=self._collections if train else [],
+                )
+            except sys.modules["flax"].errors.InvalidRngError as error:
+                if key is not None:
+                    raise
+                raise ModelError(
+                    f"the network of {self.model.name} draws random numbers outside of flax.linen.Dropout, which cannot "
+                    f"be switched off from here ({described(error)}): build it with a rate of 0 there, such as that of "
+                    "its attention's dropout"
+                ) from error
         return returned, jax.tree.leaves({**variables, **changed})
 
     def _drawn(self, seed: int) -> Any:
@@ -135,6 +154,10 @@ class Equinox(Network):
         equinox = sys.modules["equinox"]
         module = equinox.combine(jax.tree.unflatten(self._structure, leaves), self._static)
         module = equinox.nn.inference_mode(module, value=key is None)
+        taken = (parameters(type(module).__call__) or {}).get("key")
+        if key is None and taken is not None and taken.default is taken.empty:
+            # Some networks refuse None, although no layer in inference mode draws from the key.
+            key = jax.random.key(0)
         keys = None if key is None else jax.random.split(key, len(next(iter(inputs.values()))))
 
         def sample(inputs: Mapping[str, Any], key: Any) -> Any:
@@ -171,6 +194,55 @@ class Pair(Network):
         return self._parameters(_zeros(self._inputs), seed)
 
 
+class Haiku(Network):
+    """What Haiku's `transform` or `transform_with_state` returns. Its modules' names become a path of dots."""
+
+    def __init__(self, model: Model, transformed: Any, sizes: Mapping[str, int]) -> None:
+        self._transformed = transformed
+        self._call_parameters = parameters(transformed.apply) or {}
+        self._has_state = "state" in self._call_parameters
+        self._inputs = _abstract(model, sizes)
+        leaves, self._structure = _flat(jax.eval_shape(self._variables, self._inputs), self._kind)
+        super().__init__(model, [_renamed_from_haiku(leaf) for leaf in leaves])
+
+    def _variables(self, inputs: Mapping[str, Any], seed: int = 0) -> Any:
+        positional, named = _arguments(inputs)
+        modes = _modes(self._transformed.init, inputs, True)
+        made = self._transformed.init(jax.random.key(seed), *positional, **named, **modes)
+        return made if self._has_state else (made, {})
+
+    def _call(self, leaves: Sequence[Any], inputs: Mapping[str, Any], train: bool, key: Any) -> tuple[Any, list[Any]]:
+        weights, state = jax.tree.unflatten(self._structure, leaves)
+        positional, named = _arguments(inputs)
+        modes = _modes(self._transformed.apply, inputs, train)
+        before = (weights, state) if self._has_state else (weights,)
+        if "rng" in self._call_parameters:
+            before = (*before, jax.random.key(0) if key is None else key)
+        haiku = sys.modules["haiku"]
+        dropout = haiku.dropout
+        if key is None:
+            haiku.dropout = lambda rng, rate, x, *args, **kwargs: x
+        try:
+            returned = self._transformed.apply(*before, *positional, **named, **modes)
+        finally:
+            haiku.dropout = dropout
+        after = state
+        if self._has_state:
+            returned, after = returned
+        return returned, jax.tree.leaves((weights, after if train else state))
+
+    def _drawn(self, seed: int) -> Any:
+        return self._variables(_zeros(self._inputs), seed)
+
+    @staticmethod
+    def _kind(path: Any) -> Kind:
+        if path[0].idx == 0:
+            return "parameter"
+        # Batch normalisation applies the average; `hidden` and `counter` are what it is computed from.
+        is_average = path[1].key.endswith(("mean_ema", "var_ema")) and path[-1].key == "average"
+        return "statistic" if is_average else "buffer"
+
+
 class Function(Network):
     """A function of the inputs, without weights."""
 
@@ -188,12 +260,22 @@ def _called(module: Any, inputs: Mapping[str, Any], train: bool, **random: Any) 
     call = type(module).__call__
     positional, named = _arguments(inputs)
     random = {name: given for name, given in random.items() if name in (parameters(call) or {})}
-    return module(*positional, **named, **_modes(call, inputs, train), **random)
+    return module(*positional, **named, **{**_besides_inputs(call, inputs, train), **random})
 
 
 def _arguments(inputs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Positional and keyword arguments: an input without a name is the first, all others have theirs."""
     return tuple(inputs[name] for name in inputs if not name), {name: inputs[name] for name in inputs if name}
+
+
+def _besides_inputs(call: Callable[..., Any], inputs: Mapping[str, Any], train: bool) -> dict[str, Any]:
+    """What a module's call takes besides the inputs: the mode, and None for all else that it requires."""
+    known = list((parameters(call) or {}).values())[1:]
+    single = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    required = [one.name for one in known if one.default is one.empty and one.kind in single]
+    # An input without a name is the first parameter, whatever that is called.
+    others = set(required[1:] if "" in inputs else required) - inputs.keys()
+    return {**dict.fromkeys(others), **_modes(call, inputs, train)}
 
 
 def _modes(call: Callable[..., Any], inputs: Mapping[str, Any], train: bool) -> dict[str, bool]:
@@ -239,6 +321,19 @@ def _flat(tree: Any, kind: Callable[[Any], Kind], skip: int = 0) -> tuple[list[L
 
 def _is_floating(leaf: Any) -> bool:
     return bool(jnp.issubdtype(leaf.dtype, jnp.floating))
+
+
+def _renamed_from_haiku(leaf: Leaf) -> Leaf:
+    """A leaf of Haiku's under Flax's names, as in `mlp/~/linear_0` and `w`; normalisations keep axes of length 1."""
+    module, _, name = leaf.name.partition(".")[2].rpartition(".")
+    shape = leaf.canonical
+    if leaf.kind == "statistic":
+        module, _, average = module.rpartition("/")
+        name = average.removesuffix("_ema")
+    if leaf.kind == "statistic" or name in ("scale", "offset"):
+        shape = leaf.shape[-1:]
+    path = module.replace("/~", "").replace("~/", "").replace("/", ".")
+    return Leaf(f"{path}.{_FROM_HAIKU.get(name, name)}", leaf.shape, leaf.kind, shape)
 
 
 def _without_window(leaf: Leaf) -> Leaf:

@@ -4,7 +4,7 @@ import difflib
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from fwbench.models.weights import Shape
 # Flax's names of what the canonical form calls otherwise; the second line holds for running statistics alone.
 _RENAMED = {"kernel": "weight", "scale": "weight", "embedding": "weight"}
 _STATISTICS = {"mean": "running_mean", "var": "running_var"}
+_PROJECTIONS = ("query", "key", "value")
 
 # An element's number is stored in two digits, so that float32 holds each exactly.
 _BASE = 1 << 20
@@ -75,16 +76,30 @@ def layout(model: Model, tensors: Sequence[Tensor]) -> Layout:
     return Renamed(model, described_here or {}, tensors)
 
 
+def torch_layout(weights: Mapping[str, Any]) -> dict[str, Any]:
+    """Flax's weights under the names and in the layouts that they have without a mapping of the user's own.
+
+    Args:
+        weights: NumPy arrays by their paths, joined by dots, as a user's function of the weights gets them.
+    """
+    tensors = [
+        Tensor(name, array.shape, name.rpartition(".")[2] in _STATISTICS) for name, array in weights.items()
+    ]
+    return Renamed(None, {}, tensors).canonical(list(weights.values()))
+
+
 class Renamed(Layout):
     """Names by rules, and Flax's kernels in PyTorch's layout: outputs and inputs before the window.
 
     `kernel`, `scale` and `embedding` become `weight`; statistics `mean` and `var` become `running_mean` and
-    `running_var`. Then come the model's regular expressions, every one of them, in order.
+    `running_var`. Flax's attention keeps heads as an axis, which is joined with the features of a head. Then come the
+    model's regular expressions, every one of them, in order.
     """
 
-    def __init__(self, model: Model, patterns: Mapping[str, str], tensors: Sequence[Tensor]) -> None:
+    def __init__(self, model: Model | None, patterns: Mapping[str, str], tensors: Sequence[Tensor]) -> None:
         self._tensors: dict[str, tuple[Tensor, tuple[int, ...]]] = {}
         self.shapes = {}
+        names = {tensor.name for tensor in tensors}
         for tensor in tensors:
             path, dot, leaf = tensor.name.rpartition(".")
             renamed = _STATISTICS if tensor.statistic else _RENAMED
@@ -93,14 +108,17 @@ class Renamed(Layout):
                 name = re.sub(pattern, replacement, name)
             if name in self._tensors:
                 raise ModelError(
-                    f"{model.name} names two weights of its network in JAX {name!r}: "
+                    f"{model.name if model else 'the model'} names two weights of its network in JAX {name!r}: "
                     f"{self._tensors[name][0].name!r} and {tensor.name!r}"
                 )
             axes = tuple(range(len(tensor.shape)))
-            if leaf == "kernel" and len(axes) > 1:
+            shape = tensor.canonical
+            if part := _part_of_attention(tensor, names):
+                axes, shape = part
+            elif leaf == "kernel" and len(axes) > 1:
                 axes = (*axes[:-3:-1], *axes[:-2])
             self._tensors[name] = tensor, axes
-            self.shapes[name] = tensor.canonical or tuple(tensor.shape[axis] for axis in axes)
+            self.shapes[name] = shape or tuple(tensor.shape[axis] for axis in axes)
 
     def own(self, weights: Mapping[str, Any]) -> list[Any]:
         return [
@@ -113,6 +131,27 @@ class Renamed(Layout):
             name: array.transpose(axes).reshape(self.shapes[name])
             for array, (name, (_, axes)) in zip(own, self._tensors.items(), strict=True)
         }
+
+
+def _part_of_attention(tensor: Tensor, names: Set[str]) -> tuple[tuple[int, ...], Shape] | None:
+    """The order of axes, and then the shape, of a weight that keeps heads as an axis; None of all others.
+
+    Flax's attention has the kernels `query`, `key` and `value` as (inputs, heads, features), their biases as (heads,
+    features), and `out` as (heads, features, outputs).
+    """
+    path, _, leaf = tensor.name.rpartition(".")
+    module, _, part = path.rpartition(".")
+    prefix = f"{module}." if module else ""
+    if not all(f"{prefix}{each}.kernel" in names for each in (*_PROJECTIONS, "out")):
+        return None
+    shape = tensor.shape
+    if part in _PROJECTIONS and (leaf, len(shape)) == ("kernel", 3):
+        return (1, 2, 0), (shape[1] * shape[2], shape[0])
+    if part in _PROJECTIONS and (leaf, len(shape)) == ("bias", 2):
+        return (0, 1), (shape[0] * shape[1],)
+    if part == "out" and (leaf, len(shape)) == ("kernel", 3):
+        return (2, 0, 1), (shape[2], shape[0] * shape[1])
+    return None
 
 
 class Rearranged(Layout):

@@ -11,12 +11,15 @@ from flax import nnx
 
 from fwbench.frameworks.faults import faults
 from fwbench.frameworks.jax.functional import Network
-from fwbench.frameworks.jax.kinds import Equinox, Function, Linen, Nnx, Pair
+from fwbench.frameworks.jax.kinds import Equinox, Function, Haiku, Linen, Nnx, Pair
 from fwbench.models import Model
 from fwbench.models.importing import ModelError, arguments, load, parameters
 from fwbench.models.weights import Weights
 
-_KINDS = "a module of Flax NNX, Flax Linen or Equinox, an object with init and apply, or a function of the inputs"
+_KINDS = (
+    "a module of Flax NNX, Flax Linen or Equinox, a transformed function of Haiku, an object with init and apply, or a "
+    "function of the inputs"
+)
 
 
 def network(model: Model, sizes: Mapping[str, int]) -> Network:
@@ -99,6 +102,8 @@ def _built(model: Model, sizes: Mapping[str, int], build: Callable[..., Any]) ->
         built = build()
     if isinstance(built, _modules("flax.linen")):
         return Linen(model, built, sizes)
+    if type(built).__module__.startswith("haiku."):
+        return Haiku(model, built, sizes)
     if pair := _pair(built):
         return Pair(model, *pair, sizes)
     if callable(built) and not inspect.isclass(built):

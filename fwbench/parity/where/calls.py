@@ -141,9 +141,10 @@ def recording(
 
 
 def shown(site: tuple[str, int], last: int | None = None) -> str:
-    """A file and its lines in a few words; the path begins in the current folder or in the packages' folder."""
+    """A file and its lines in a few words; the path begins in the current folder or in one of the module path."""
     path = Path(site[0])
-    roots = (Path.cwd(), *(Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")))
+    packages = (sysconfig.get_path(name) for name in ("purelib", "platlib"))
+    roots = (Path.cwd(), *map(Path, (*packages, *filter(None, sys.path))))
     near = next((path.relative_to(root) for root in roots if path.is_relative_to(root)), Path(path.name))
     lines = f"line {site[1]}" if last in (None, site[1]) else f"lines {site[1]}-{last}"
     return f"{near.as_posix()}, {lines}"

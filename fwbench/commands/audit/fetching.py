@@ -1,0 +1,133 @@
+"""Brings a pair's code and packages onto this machine: checkouts of commits, and environments of their own."""
+
+import hashlib
+import io
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tempfile
+from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+
+from fwbench import git
+from fwbench.commands.audit.pairs import Pair, Source, requirement
+
+
+class NotRunnable(Exception):  # noqa: N818 - a verdict, not a fault
+    """Why a pair cannot be proved here, in one sentence."""
+
+
+def checkout(source: Source, cache: Path, clones: str) -> Path:
+    """A folder with a repository's Python files at the commit.
+
+    Args:
+        cache: where checkouts are kept.
+        clones: a folder's path with `{owner}` and `{name}` in it, of clones used in place of the address; may be empty.
+
+    Raises:
+        NotRunnable: git cannot bring it.
+    """
+    owner, _, name = source.title.rpartition("/")
+    target = cache / "sources" / f"{owner or 'local'}+{Path(name).name}-{source.commit[:12]}"
+    if target.is_dir():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        clone = Path(clones.format(owner=owner, name=name)) if clones else None
+        if clone is None or not clone.is_dir():
+            clone = Path(folder) / "clone"
+            clone.mkdir()
+            _git(source, clone, "init", "--quiet", "--bare")
+            _git(source, clone, "fetch", "--quiet", "--depth", "1", "--", source.repository, source.commit)
+        # A stored clone may lack large files, so no others are read.
+        archive = _git(source, clone, "archive", "--format=tar", source.commit, "--", ":(glob)**/*.py")
+        files = Path(folder) / "files"
+        with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
+            packed.extractall(files, filter="data")
+        files.rename(target)
+    return target
+
+
+def interpreter(pair: Pair, cache: Path, *, install: bool) -> str:
+    """An interpreter that has what a pair needs: this one, or one of an environment made for these needs.
+
+    Args:
+        cache: where environments are kept.
+        install: whether packages that are missing may be installed there.
+
+    Raises:
+        NotRunnable: packages are missing.
+    """
+    missing = [need for need in pair.needs if not _is_met(need)]
+    if not missing:
+        return sys.executable
+    if not install:
+        raise NotRunnable(f"needs {', '.join(missing)}: --install makes an environment with it")
+    digest = hashlib.sha256(" ".join(sorted(missing)).encode()).hexdigest()[:12]
+    folder = cache / "environments" / digest
+    python = folder / "bin" / "python"
+    if not (folder / "complete").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        _call(sys.executable, "-m", "venv", str(folder))
+        # What is installed here is seen there, too, behind the environment's own packages.
+        here = [sysconfig.get_path(name) for name in ("purelib", "platlib")]
+        (site,) = folder.glob("lib/python*/site-packages")
+        added = "".join(f"import site; site.addsitedir({path!r})\n" for path in dict.fromkeys(here))
+        (site / "fwbench-audit.pth").write_text(added, encoding="utf-8")
+        _call(str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *missing)
+        (folder / "complete").touch()
+    return str(python)
+
+
+def lay_out(pair: Pair, cache: Path, clones: str) -> tuple[Path, tuple[Path, ...]]:
+    """The folder of a pair, with its code and its repositories as modules, and the folders of its module path.
+
+    Raises:
+        NotRunnable: a repository cannot be had.
+    """
+    folder = cache / "pairs" / pair.name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "port.py").write_text(pair.code, encoding="utf-8")
+    path = [folder]
+    for source in _repositories(pair.sources.values()):
+        files = checkout(source, cache, clones)
+        link = folder / source.module
+        if link.is_symlink():
+            link.unlink()
+        link.symlink_to(files.resolve(), target_is_directory=True)
+        if source.folder:
+            path.append(link / source.folder)
+    return folder, tuple(path)
+
+
+def _repositories(sources: Iterable[Source]) -> list[Source]:
+    return [source for source in dict.fromkeys(sources) if source.repository]
+
+
+def _is_met(need: str) -> bool:
+    name, version = requirement(need)
+    try:
+        return version in ("", metadata.version(name))
+    except metadata.PackageNotFoundError:
+        return False
+
+
+def _git(source: Source, folder: Path, *arguments: str) -> bytes:
+    try:
+        done = git.run(folder, *arguments)
+    except OSError as error:
+        raise NotRunnable(f"git cannot be run ({error.strerror})") from None
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise NotRunnable(f"{source.repository} at {source.commit[:12]} cannot be fetched: {said}")
+    return done.stdout
+
+
+def _call(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().rpartition("\n")[2]
+        raise NotRunnable(f"`{' '.join(command[1:])}` failed: {said}")

@@ -1,0 +1,185 @@
+"""The list of an audit: pairs of public networks, read from TOML."""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fwbench.errors import UserError, hint
+from fwbench.models import Model, inputs
+from fwbench.models.inputs import Input
+from fwbench.record.lanes import LANES
+
+# The functions of fwbench that describe an input; a table in the list names one of them and gives its arguments.
+_INPUTS = ("image", "tokens", "integers", "normal", "uniform", "ones")
+# Arguments of fwbench.Model that a pair may give. Networks and inputs are written in another way here.
+_ARGUMENTS = ("axes", "output", "loss", "weights", "tolerance", "conv", "linear", "proof_axes", "proof_batch")
+_KEYS = ("name", "kind", "input", "inputs", "targets", "needs", "code", "fix", "note", *_ARGUMENTS)
+_SIDE_KEYS = ("network", "repository", "commit", "folder", "module", "package")
+_NEED = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)(?:==(?P<version>[\w.+!-]+))?")
+_ADDRESS = re.compile(r"(?P<owner>[\w.-]+)/(?P<name>[\w.-]+?)(?:\.git)?/?$")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a network's code comes from.
+
+    Attributes:
+        repository: an address for git; empty if the code is an installed package.
+        commit: in full.
+        folder: of the repository, which is put on the module path; empty for none.
+        module: the name under which the whole repository can be imported, as `module.file`.
+        package: the installed distribution, in place of a repository.
+    """
+
+    repository: str = ""
+    commit: str = ""
+    folder: str = ""
+    module: str = ""
+    package: str = ""
+
+    @property
+    def title(self) -> str:
+        """For readers: owner and name, or the distribution."""
+        found = _ADDRESS.search(self.repository)
+        return f"{found['owner']}/{found['name']}" if found else self.package or self.repository
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two public networks that are said to be the same.
+
+    Attributes:
+        kind: of network, for the table.
+        model: both networks; the module `port` in their import paths is `code`.
+        sources: by framework.
+        needs: distributions, as `name` or `name==version`.
+        code: text of a module with factories and a mapping of weights.
+        fixed: the model with a network in which the difference is mended; None where there is none.
+        fix: what the mended network changes.
+        note: for readers of the table.
+        lines: of the list that the pair takes.
+        table: the pair as it stands in the list.
+    """
+
+    name: str
+    kind: str
+    model: Model
+    sources: Mapping[str, Source]
+    needs: tuple[str, ...]
+    code: str
+    fixed: Model | None
+    fix: str
+    note: str
+    lines: int
+    table: Mapping[str, Any]
+
+
+def read(path: Path) -> list[Pair]:
+    """The pairs of a list.
+
+    Raises:
+        UserError: it cannot be read, or a pair makes no sense; the sentence says which and why.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        tables = tomllib.loads(text).get("pair", [])
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
+    except ValueError as error:
+        raise UserError(f"{path} is no TOML: {error}.") from None
+    if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
+        raise UserError(f"{path} has no pairs: each is a table [[pair]] (docs/your-model.md shows one).")
+    lengths = [len(part.strip().splitlines()) for part in re.split(r"(?m)^\[\[pair\]\]", text)[1:]]
+    pairs = []
+    for number, (table, lines) in enumerate(zip(tables, lengths, strict=True), 1):
+        try:
+            pairs.append(_pair(table, lines + 1))
+        except (ValueError, TypeError) as error:
+            raise UserError(f"{path}: pair {table.get('name', number)!r}: {error}.") from None
+    names = [pair.name for pair in pairs]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise UserError(f"{path}: two pairs are called {twice[0]!r}: rename one of them.")
+    return pairs
+
+
+def requirement(need: str) -> tuple[str, str]:
+    """Name and version of a distribution; the version is empty where any will do."""
+    found = _NEED.fullmatch(need)
+    if not found:
+        raise ValueError(f"{need!r} in needs is neither name nor name==version")
+    return found["name"], found["version"] or ""
+
+
+def _pair(table: Mapping[str, Any], lines: int) -> Pair:
+    frameworks = {lane.framework for lane in LANES.values() if lane.parity}
+    _check(table, (*_KEYS, *frameworks))
+    sides = {name: table[name] for name in table if name in frameworks}
+    if len(sides) != 2:
+        raise ValueError(f"a pair has two frameworks, and this one has {len(sides)}: {', '.join(sides) or 'none'}")
+    networks = {framework: _required(side, "network", framework) for framework, side in sides.items()}
+    if ("input" in table) == ("inputs" in table):
+        raise ValueError("give either input, the only one, or inputs by name")
+    given = {name: table[name] for name in _ARGUMENTS if name in table}
+    if "targets" in table:
+        given["targets"] = _input(table["targets"])
+    one = _input(table["input"]) if "input" in table else {n: _input(each) for n, each in table["inputs"].items()}
+    name = _required(table, "name", "the pair")
+    fix = table.get("fix", {})
+    _check(fix, ("what", *networks))
+    paths = {framework: path for framework, path in fix.items() if framework in networks}
+    needs = (*table.get("needs", ()), *(side["package"] for side in sides.values() if "package" in side))
+    for need in needs:
+        requirement(need)
+    return Pair(
+        name,
+        table.get("kind", ""),
+        Model(name, inputs=one, **given, **networks),
+        {framework: _source(side, framework) for framework, side in sides.items()},
+        tuple(dict.fromkeys(needs)),
+        table.get("code", ""),
+        Model(f"{name}-fixed", inputs=one, **given, **networks | paths) if paths else None,
+        fix.get("what", ""),
+        table.get("note", ""),
+        lines,
+        table,
+    )
+
+
+def _source(side: Mapping[str, Any], framework: str) -> Source:
+    _check(side, _SIDE_KEYS)
+    if ("package" in side) == ("repository" in side):
+        raise ValueError(f"{framework} names either a package or a repository")
+    if "package" in side:
+        return Source(package=requirement(side["package"])[0])
+    repository = side["repository"]
+    commit = _required(side, "commit", framework)
+    if not re.fullmatch("[0-9a-f]{40}", commit):
+        raise ValueError(f"the commit {commit!r} of {framework} is not written in full, as 40 digits")
+    found = _ADDRESS.search(repository)
+    module = side.get("module") or re.sub(r"\W", "_", found["name"] if found else Path(repository).stem)
+    return Source(repository, commit, side.get("folder", ""), module)
+
+
+def _input(table: Mapping[str, Any]) -> Input:
+    kinds = [kind for kind in _INPUTS if isinstance(table, Mapping) and kind in table]
+    if len(kinds) != 1:
+        raise ValueError(f"an input is a table with one of {', '.join(_INPUTS)}, as in {{ tokens = [16], vocabulary = 64 }}")
+    arguments = {name: value for name, value in table.items() if name != kinds[0]}
+    described: Input = getattr(inputs, kinds[0])(*table[kinds[0]], **arguments)
+    return described
+
+
+def _required(table: Mapping[str, Any], key: str, where: str) -> str:
+    value = table.get(key) if isinstance(table, Mapping) else None
+    if not isinstance(value, str):
+        raise ValueError(f"{where} lacks {key!r}")
+    return value
+
+
+def _check(table: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    for key in table:
+        if key not in known:
+            raise ValueError(f"unknown key {key!r}: {hint(key, known)}")

@@ -1,0 +1,115 @@
+"""The verdicts of an audit as Markdown."""
+
+from collections.abc import Iterator, Sequence
+
+from fwbench import text
+from fwbench.commands.audit.pairs import Pair, Source
+from fwbench.commands.audit.verdicts import Verdict
+
+_HEAD = ("pair", "kind", "networks", "verdict", "errors", "where they differ, or why nothing is known", "min")
+
+# Upper ends of the histogram's classes of lines.
+_LINES = (15, 25, 35, 50, 75)
+
+
+def page(rows: Sequence[tuple[Pair, Verdict]], given: str) -> str:
+    """The page: counts, the table, each difference in full, and the lines that pairs take in the list.
+
+    Args:
+        given: the list's name.
+    """
+    return "\n".join([*_top(rows, given), *_table(rows), *_differences(rows), *_histogram(rows)]) + "\n"
+
+
+def summary(rows: Sequence[tuple[Pair, Verdict]]) -> str:
+    """The counts of the verdicts in one line."""
+    counts = {state: sum(verdict.state == state for _, verdict in rows) for state in ("same", "different", "not runnable")}
+    return f"{len(rows)} pairs: " + ", ".join(f"{count} {state}" for state, count in counts.items())
+
+
+def shown(pair: Pair, verdict: Verdict) -> str:
+    """A verdict in one line of a terminal."""
+    line = f"{pair.name}: {_verdict(pair, verdict)}"
+    return line if verdict.state == "same" else f"{line}: {verdict.place}"
+
+
+def _top(rows: Sequence[tuple[Pair, Verdict]], given: str) -> Iterator[str]:
+    versions = {name: version for _, verdict in rows for name, version in verdict.versions.items()}
+    frameworks = [f"{name} {versions[name]}" for name in ("torch", "jax", "flax", "equinox", "keras") if name in versions]
+    yield "# Ports by others, proved"
+    yield ""
+    yield f"Made by `fwbench audit {given}`. {summary(rows)}."
+    yield ""
+    yield (
+        "Each row is a pair of public networks, in a small configuration, which `fwbench prove` has compared in float64 "
+        "from the same weights. *Same* names the modes and the power of the proof: how many mistakes, planted one at a "
+        "time in the second network, it would have found. *Different* names the quantities that exceed their bounds. "
+        "Errors are relative, the largest over all points; only those within their bounds are listed, of a difference "
+        f"see below. A port may differ on purpose. Versions: {', '.join(frameworks)}."
+    )
+    yield ""
+
+
+def _table(rows: Sequence[tuple[Pair, Verdict]]) -> Iterator[str]:
+    yield text.row(_HEAD)
+    yield text.row(["---"] * (len(_HEAD) - 1) + ["---:"])
+    for pair, verdict in rows:
+        networks = "; ".join(f"{framework}: {_source(source, verdict)}" for framework, source in pair.sources.items())
+        errors = ", ".join(f"{name} {error:.0e}" for name, error in verdict.errors.items())
+        where = "" if verdict.state == "same" else text.markdown(verdict.place)
+        yield text.row(
+            [
+                text.markdown(pair.name),
+                text.markdown(pair.kind),
+                networks,
+                text.markdown(_verdict(pair, verdict)),
+                errors,
+                where,
+                f"{verdict.minutes:.1f}",
+            ]
+        )
+
+
+def _verdict(pair: Pair, verdict: Verdict) -> str:
+    if verdict.state == "not runnable":
+        return verdict.state
+    if verdict.state == "different":
+        fixed = f"; same with the fix of {pair.fix}" if verdict.fixed == "same" else ""
+        return f"different in {', '.join(verdict.differing) or 'weights'}{fixed}"
+    tolerance = ", ".join(f"{name} {bound:g}" for name, bound in pair.model.tolerance.items())
+    admitted = f", with a tolerance of {tolerance}" if tolerance else ""
+    power = f", {verdict.power[0]} of {verdict.power[1]} planted mistakes" if verdict.power else ""
+    return f"same in {verdict.modes}{admitted}{power}"
+
+
+def _source(source: Source, verdict: Verdict) -> str:
+    if source.package:
+        return text.markdown(f"{source.package} {verdict.versions.get(source.package, '')}".strip())
+    short = text.markdown(f"{source.title}@{source.commit[:7]}")
+    if not source.repository.startswith("https://"):
+        return short
+    return f"[{short}]({source.repository.removesuffix('.git')}/tree/{source.commit})"
+
+
+def _differences(rows: Sequence[tuple[Pair, Verdict]]) -> Iterator[str]:
+    if all(verdict.state == "same" and not pair.note for pair, verdict in rows):
+        return
+    yield from ("", "## Differences and notes", "")
+    for pair, verdict in rows:
+        if verdict.state == "same" and not pair.note:
+            continue
+        said = [verdict.sentence.rstrip(".")] if verdict.state != "same" else []
+        if verdict.fixed == "same":
+            said.append(f"With another network that differs from this one in one thing, {pair.fix}, the proof says: same")
+        elif verdict.fixed:
+            said.append(f"With {pair.fix} they are still not the same: {verdict.fixed.rstrip('.')}")
+        said += [pair.note.rstrip(".")] if pair.note else []
+        yield f"- **{text.markdown(pair.name)}**: {text.markdown('. '.join(said))}."
+
+
+def _histogram(rows: Sequence[tuple[Pair, Verdict]]) -> Iterator[str]:
+    yield from ("", "## Lines of the list that a pair takes", "", text.row(["lines", "pairs"]), text.row(["---", "---:"]))
+    counts = [pair.lines for pair, _ in rows]
+    for low, high in zip((0, *_LINES), (*_LINES, None), strict=True):
+        within = sum(low < count and (high is None or count <= high) for count in counts)
+        yield text.row([f"{low + 1} to {high}" if high else f"more than {low}", str(within)])

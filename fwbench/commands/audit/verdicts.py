@@ -1,0 +1,148 @@
+"""The verdict on a pair: `fwbench prove` in a process of its own, and what came of it."""
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import fwbench
+from fwbench.commands.audit.fetching import NotRunnable, interpreter, lay_out
+from fwbench.commands.audit.pairs import Pair
+from fwbench.errors import UserError
+from fwbench.machine import versions
+from fwbench.models import Model
+from fwbench.models.project import Project
+from fwbench.parity.store import Proved
+from fwbench.record import files
+from fwbench.record.lanes import LANES
+from fwbench.worker.client.prove import prove
+
+State = Literal["same", "different", "not runnable"]
+
+# The sentence on the place begins so, and the list of quantities ends it.
+_PLACE = re.compile(r"First apart .*?(?=\. (?:All that differ|tolerance=)|$)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is known of a pair.
+
+    Attributes:
+        sentence: what differs, or why nothing can be proved; of a pair that is the same, what the proof notes.
+        differing: quantities beyond their bounds.
+        errors: the largest float64 error of each other quantity.
+        modes: in which the networks were compared.
+        power: planted mistakes that the proof found, and how many were planted.
+        versions: of the distributions that the networks import.
+        fixed: whether the mended network is the same: `same`, or why not; empty where the list names none.
+    """
+
+    name: str
+    state: State
+    sentence: str
+    minutes: float
+    differing: tuple[str, ...] = ()
+    errors: Mapping[str, float] = field(default_factory=dict)
+    modes: str = ""
+    power: tuple[int, int] | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    fixed: str = ""
+
+    @property
+    def place(self) -> str:
+        """The part of the sentence that says where the networks part; the whole sentence if none does."""
+        found = _PLACE.search(self.sentence)
+        return found[0] if found else self.sentence
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Where and how pairs are proved.
+
+    Attributes:
+        cache: the folder of checkouts, environments, and verdicts.
+        clones: as `fetching.checkout` takes it.
+        install: as `fetching.interpreter` takes it.
+        deadline: seconds for one proof.
+        tell: called with what is compared next.
+    """
+
+    cache: Path
+    clones: str
+    install: bool
+    deadline: float
+    tell: Callable[[str], None]
+
+    def known(self, pair: Pair) -> Verdict | None:
+        """The verdict of an earlier run on the same pair with the same versions; none on one that could not run."""
+        try:
+            stored = json.loads(self._file(pair).read_text(encoding="utf-8"))
+            if stored["key"] != _key(pair):
+                return None
+            fields = stored["verdict"]
+            verdict = Verdict(**{**fields, "differing": tuple(fields["differing"])})
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+        return None if verdict.state == "not runnable" else verdict
+
+    def judge(self, pair: Pair) -> Verdict:
+        """Prove a pair, and keep the verdict at once, as a later pair may end the run."""
+        begun = time.monotonic()
+        try:
+            folder, path = lay_out(pair, self.cache, self.clones)
+            python = interpreter(pair, self.cache, install=self.install)
+            project = Project(folder.resolve(), tuple(one.absolute() for one in path))
+            proved = self._prove(pair.model, project, python)
+        except (NotRunnable, UserError) as error:
+            return Verdict(pair.name, "not runnable", _short(str(error), self.cache, pair), _minutes(begun))
+        fixed = ""
+        if proved.state != "proved" and pair.fixed:
+            try:
+                mended = self._prove(pair.fixed, project, python)
+                fixed = "same" if mended.state == "proved" else _short(mended.sentence, self.cache, pair)
+            except UserError as error:
+                fixed = _short(str(error), self.cache, pair)
+        verdict = Verdict(
+            pair.name,
+            "same" if proved.state == "proved" else "different",
+            _short(proved.sentence, self.cache, pair),
+            _minutes(begun),
+            tuple(name for name in proved.bounds if name not in proved.errors),
+            proved.errors,
+            "inference and training" if "gradients" in proved.bounds else "inference",
+            (proved.power.found, proved.power.planted) if proved.power else None,
+            {name: version for of in proved.key.versions.values() for name, version in of.items()},
+            fixed,
+        )
+        files.write(self._file(pair), json.dumps({"key": _key(pair), "verdict": asdict(verdict)}, indent=1) + "\n")
+        return verdict
+
+    def _prove(self, model: Model, project: Project, python: str) -> Proved:
+        (candidate,) = (name for name in model.networks if name != model.reference)
+        return prove(model, candidate, project, self.tell, self.deadline, pythons={candidate: python})
+
+    def _file(self, pair: Pair) -> Path:
+        return self.cache / "pairs" / pair.name / "verdict.json"
+
+
+def _key(pair: Pair) -> str:
+    """Digest of all that a verdict depends on."""
+    names = [name for lane in LANES.values() for name in lane.distributions]
+    subject: dict[str, Any] = {**pair.table, "note": "", "kind": "", "fwbench": fwbench.__version__}
+    return hashlib.sha256(json.dumps([subject, versions(tuple(names))], sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _short(sentence: str, cache: Path, pair: Pair) -> str:
+    """A sentence with files named from the pair's own folder, and without the pair's name at its beginning."""
+    folder = cache / "pairs" / pair.name
+    for prefix in (folder.absolute().as_posix(), folder.as_posix()):
+        sentence = sentence.replace(f"{prefix}/", "")
+    return " ".join(sentence.removeprefix(f"{pair.name}: ").split())
+
+
+def _minutes(begun: float) -> float:
+    return (time.monotonic() - begun) / 60
