@@ -20,7 +20,16 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    *("Input", "Model", "benchmark", "image", "integers", "normal", "ones", "proof", "tokens", "torch_layout"),
+    "Input",
+    "Model",
+    "benchmark",
+    "image",
+    "integers",
+    "normal",
+    "ones",
+    "proof",
+    "tokens",
+    "torch_layout",
     "uniform",
 ]
 

@@ -33,8 +33,8 @@ class Model:
             keyword arguments.
         axes: sizes that inputs and builders refer to by name. A tuple of values makes a parameter of the benchmarks,
             which is part of their ids; a single number is fixed.
-        output: where the output lies in what the network returns: an index, a key or an attribute. Default: it returns
-            an array.
+        output: where the output lies in what the network returns: an index, a key or an attribute, or one of these by
+            framework. Default, also for frameworks that are not named: it returns an array.
         loss: `cross_entropy` over the output's last axis, `mse`, or import paths by framework to functions that return
             a scalar, of the output and, where there are any, the targets.
         targets: what the loss compares the output with. Default: random classes for `cross_entropy`, standard-normal
@@ -66,7 +66,7 @@ class Model:
         *,
         inputs: Input | Mapping[str, Input],
         axes: Mapping[str, int | Sequence[int]] = MappingProxyType({}),
-        output: str | int | None = None,
+        output: str | int | Mapping[str, str | int] | None = None,
         loss: str | Mapping[str, str] = "cross_entropy",
         targets: Input | None = None,
         weights: str | Mapping[str, str] | None = None,
@@ -91,7 +91,7 @@ class Model:
         self.axes: dict[str, int | tuple[int, ...]] = {
             axis: values if isinstance(values, int) else tuple(values) for axis, values in axes.items()
         }
-        self.output = output
+        self.output: str | int | dict[str, str | int] | None = dict(output) if isinstance(output, Mapping) else output
         self.loss: str | dict[str, str] = loss if isinstance(loss, str) else dict(loss)
         self.targets = targets
         self.weights: str | dict[str, str] | None = weights if isinstance(weights, str | None) else dict(weights)
@@ -129,6 +129,11 @@ class Model:
             raise ValueError(
                 f"unknown loss {self.loss!r}: choose from {', '.join(LOSSES)}, or name a function by framework"
             )
+        for framework, place in self.output.items() if isinstance(self.output, dict) else [("", self.output or 0)]:
+            if framework and framework not in self.networks:
+                raise ValueError(f"output names {framework!r}, in which the model has no network")
+            if isinstance(place, bool) or not isinstance(place, int | str):
+                raise ValueError(f"the output {place!r} is neither an index nor a key or attribute")
         if not self.inputs:
             raise ValueError("a model has at least one input")
         for axis, values in self.axes.items():
@@ -154,6 +159,10 @@ class Model:
     def reference(self) -> str:
         """The framework whose names and layouts of weights are the canonical ones: PyTorch, or else the first."""
         return REFERENCE if REFERENCE in self.networks else next(iter(self.networks), REFERENCE)
+
+    def output_of(self, framework: str) -> str | int | None:
+        """Where the output lies in what a framework's network returns; None if it returns an array."""
+        return self.output.get(framework) if isinstance(self.output, dict) else self.output
 
     def sweep(self) -> list[tuple[tuple[str, int], ...]]:
         """Every combination of values of the axes with several values; a single empty combination if there is none."""

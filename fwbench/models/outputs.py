@@ -7,23 +7,23 @@ from fwbench.models.importing import ModelError
 from fwbench.models.model import Model
 
 
-def select(model: Model, returned: Any, batch_size: int) -> Any:
-    """The model's output.
+def select(model: Model, framework: str, returned: Any, batch_size: int) -> Any:
+    """The model's output in what the network of a framework returned.
 
     Raises:
         ModelError: it is not where the model says, what lies there is no array, or its first axis is not the batch.
     """
-    found, selector = returned, model.output
+    found, selector = returned, model.output_of(framework)
     if selector is not None:
         found = _part(returned, selector)
         if found is None:
             raise ModelError(
-                f"{model.name} has no output {selector!r} in what its network returns: {contents(returned)}"
+                f"{model.name} has no output {selector!r} in what its network in {framework} returns: {contents(returned)}"
             )
     if not hasattr(found, "shape") or not hasattr(found, "dtype"):
         raise ModelError(
             f"{model.name} returns {contents(found)} instead of an array: name the output's index, key or attribute, "
-            "as in fwbench.Model(..., output=0)"
+            f"as in fwbench.Model(..., output=0), or for this framework alone, output={{{framework!r}: 0}}"
         )
     if tuple(found.shape[:1]) != (batch_size,):
         raise ModelError(

@@ -1,6 +1,7 @@
 """Networks as users write them in TensorFlow."""
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from fwbench.frameworks.tensorflow.layers import BatchNorm
@@ -71,3 +72,19 @@ def squared(output):
 
 def broken():
     raise RuntimeError("no such thing")
+
+
+def dense():
+    return keras.Sequential([keras.layers.Dense(3), keras.layers.Dense(2)])
+
+
+def transposed(weights):
+    return {name.replace("kernel", "weight"): array.T for name, array in weights.items()}
+
+
+def joined(weights):
+    return {"all": np.concatenate([array.ravel() for array in weights.values()])}
+
+
+def nothing(weights):
+    return {}

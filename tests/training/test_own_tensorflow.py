@@ -1,5 +1,7 @@
 """Networks of a user's own in TensorFlow: built, fed, trained, and their weights carried over."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -154,10 +156,33 @@ def test_a_loss_of_ones_own():
         (
             "sequential",
             {"weights": "own_tensorflow:number", "torch": "elsewhere:Net"},
-            "name TensorFlow's by regular expressions",
+            "'own_tensorflow:number' raised TypeError: number() takes 0 positional arguments but 1 was given",
         ),
     ],
 )
 def test_what_is_wrong_is_told_in_one_sentence(path, fields, sentence):
     with pytest.raises(ModelError, match=sentence):
         called(build(model(path, **fields))[0])
+
+
+def test_a_function_maps_weights_one_by_one():
+    """As regular expressions do, where layouts differ too."""
+    from fwbench.frameworks.tensorflow import imported  # noqa: F401
+    from fwbench.frameworks.tensorflow.networks import Network
+
+    given = {"inputs": fwbench.normal(6), "torch": "elsewhere:Net"}
+    for path, sentence in (
+        ("joined", "does not make 'all' of the numbers of one variable: in Keras it may rename, transpose and reshape"),
+        ("nothing", "'own_tensorflow:nothing' leaves out "),
+    ):
+        with pytest.raises(ModelError, match=re.escape(sentence)):
+            Network(model("dense", weights=f"own_tensorflow:{path}", **given), {})
+    mapped = Network(model("dense", weights="own_tensorflow:transposed", **given), {})
+    usual = Network(model("dense", **given), {})
+    assert mapped.shapes == usual.shapes
+    weights = draw(mapped.model, mapped.shapes, seed=0)
+    mapped.load(weights)
+    usual.load(weights)
+    assert all(np.array_equal(array, weights[name]) for name, array in mapped.export().items())
+    for one, other in zip(mapped.module.weights, usual.module.weights, strict=True):
+        np.testing.assert_array_equal(one.numpy(), other.numpy())

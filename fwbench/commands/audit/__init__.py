@@ -17,9 +17,9 @@ _NOT_THE_SAME = 1
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     parser.description = (
-        "Fetches pairs of public networks, proves one after the other as `fwbench prove` does, and writes a table: same, "
-        "different (where, and why), or not runnable. The list and the repositories are code, which is run: audit what "
-        "you trust. Ends with 0 where all pairs are the same, 1 where some differ, and 4 where some could not run."
+        "Fetches pairs of public networks, proves each as `fwbench prove` does, and writes a table: same, different "
+        "(where, and why), or not runnable. The list and the repositories are code, which is run: audit what you trust. "
+        "Ends with 0 where all pairs are the same, 1 where some differ, and 4 where some could not run."
     )
     parser.add_argument("list", metavar="FILE", type=Path, help="TOML with a table [[pair]] for each pair")
     parser.add_argument(
@@ -29,8 +29,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--sources",
         metavar="PATTERN",
         default="",
-        help="folder of clones with {owner} and {name} in its path, such as '../clones/{name}': used where it exists, in "
-        "place of a repository's address",
+        help="folder of clones with {owner} and {name} in its path, such as '../clones/{name}': used where it exists, "
+        "in place of a repository's address",
     )
     parser.add_argument(
         "--install", action="store_true", help="install packages that pairs need, in environments of their own"

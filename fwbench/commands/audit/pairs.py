@@ -60,7 +60,6 @@ class Pair:
         fixed: the model with a network in which the difference is mended; None where there is none.
         fix: what the mended network changes.
         note: for readers of the table.
-        lines: of the list that the pair takes.
         table: the pair as it stands in the list.
     """
 
@@ -73,7 +72,6 @@ class Pair:
     fixed: Model | None
     fix: str
     note: str
-    lines: int
     table: Mapping[str, Any]
 
 
@@ -84,19 +82,17 @@ def read(path: Path) -> list[Pair]:
         UserError: it cannot be read, or a pair makes no sense; the sentence says which and why.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-        tables = tomllib.loads(text).get("pair", [])
+        tables = tomllib.loads(path.read_text(encoding="utf-8")).get("pair")
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None
     except ValueError as error:
         raise UserError(f"{path} is no TOML: {error}.") from None
     if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
         raise UserError(f"{path} has no pairs: each is a table [[pair]] (docs/your-model.md shows one).")
-    lengths = [len(part.strip().splitlines()) for part in re.split(r"(?m)^\[\[pair\]\]", text)[1:]]
     pairs = []
-    for number, (table, lines) in enumerate(zip(tables, lengths, strict=True), 1):
+    for number, table in enumerate(tables, 1):
         try:
-            pairs.append(_pair(table, lines + 1))
+            pairs.append(_pair(table))
         except (ValueError, TypeError) as error:
             raise UserError(f"{path}: pair {table.get('name', number)!r}: {error}.") from None
     names = [pair.name for pair in pairs]
@@ -113,7 +109,7 @@ def requirement(need: str) -> tuple[str, str]:
     return found["name"], found["version"] or ""
 
 
-def _pair(table: Mapping[str, Any], lines: int) -> Pair:
+def _pair(table: Mapping[str, Any]) -> Pair:
     frameworks = {lane.framework for lane in LANES.values() if lane.parity}
     _check(table, (*_KEYS, *frameworks))
     sides = {name: table[name] for name in table if name in frameworks}
@@ -143,7 +139,6 @@ def _pair(table: Mapping[str, Any], lines: int) -> Pair:
         Model(f"{name}-fixed", inputs=one, **given, **networks | paths) if paths else None,
         fix.get("what", ""),
         table.get("note", ""),
-        lines,
         table,
     )
 
@@ -166,7 +161,8 @@ def _source(side: Mapping[str, Any], framework: str) -> Source:
 def _input(table: Mapping[str, Any]) -> Input:
     kinds = [kind for kind in _INPUTS if isinstance(table, Mapping) and kind in table]
     if len(kinds) != 1:
-        raise ValueError(f"an input is a table with one of {', '.join(_INPUTS)}, as in {{ tokens = [16], vocabulary = 64 }}")
+        example = "{ tokens = [16], vocabulary = 64 }"
+        raise ValueError(f"an input is a table with one of {', '.join(_INPUTS)}, as in {example}")
     arguments = {name: value for name, value in table.items() if name != kinds[0]}
     described: Input = getattr(inputs, kinds[0])(*table[kinds[0]], **arguments)
     return described

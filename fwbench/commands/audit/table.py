@@ -7,23 +7,21 @@ from fwbench.commands.audit.pairs import Pair, Source
 from fwbench.commands.audit.verdicts import Verdict
 
 _HEAD = ("pair", "kind", "networks", "verdict", "errors", "where they differ, or why nothing is known", "min")
-
-# Upper ends of the histogram's classes of lines.
-_LINES = (15, 25, 35, 50, 75)
+_STATES = ("same", "different", "not runnable")
 
 
 def page(rows: Sequence[tuple[Pair, Verdict]], given: str) -> str:
-    """The page: counts, the table, each difference in full, and the lines that pairs take in the list.
+    """The page: counts, the table, and each difference in full.
 
     Args:
         given: the list's name.
     """
-    return "\n".join([*_top(rows, given), *_table(rows), *_differences(rows), *_histogram(rows)]) + "\n"
+    return "\n".join([*_top(rows, given), *_table(rows), *_differences(rows)]) + "\n"
 
 
 def summary(rows: Sequence[tuple[Pair, Verdict]]) -> str:
     """The counts of the verdicts in one line."""
-    counts = {state: sum(verdict.state == state for _, verdict in rows) for state in ("same", "different", "not runnable")}
+    counts = {state: sum(verdict.state == state for _, verdict in rows) for state in _STATES}
     return f"{len(rows)} pairs: " + ", ".join(f"{count} {state}" for state, count in counts.items())
 
 
@@ -35,19 +33,17 @@ def shown(pair: Pair, verdict: Verdict) -> str:
 
 def _top(rows: Sequence[tuple[Pair, Verdict]], given: str) -> Iterator[str]:
     versions = {name: version for _, verdict in rows for name, version in verdict.versions.items()}
-    frameworks = [f"{name} {versions[name]}" for name in ("torch", "jax", "flax", "equinox", "keras") if name in versions]
-    yield "# Ports by others, proved"
-    yield ""
-    yield f"Made by `fwbench audit {given}`. {summary(rows)}."
-    yield ""
-    yield (
-        "Each row is a pair of public networks, in a small configuration, which `fwbench prove` has compared in float64 "
-        "from the same weights. *Same* names the modes and the power of the proof: how many mistakes, planted one at a "
-        "time in the second network, it would have found. *Different* names the quantities that exceed their bounds. "
-        "Errors are relative, the largest over all points; only those within their bounds are listed, of a difference "
-        f"see below. A port may differ on purpose. Versions: {', '.join(frameworks)}."
+    frameworks = [f"{name} {versions[name]}" for name in ("torch", "jax", "flax", "tensorflow") if name in versions]
+    yield from ("# Ports by others, proved", "", f"Made by `fwbench audit {given}`. {summary(rows)}.", "")
+    yield from (
+        "Each row is a pair of public networks, in a small configuration, which `fwbench prove` has compared in float64",
+        "from the same weights. *Same* names the modes and the power of the proof: how many mistakes, planted one at a",
+        "time in the second network, it would have found. *Different* names the quantities that exceed their bounds, and",
+        "whether a network in which the difference is mended is the same. Errors are relative, the largest over all points,",
+        "and those beyond their bounds stand below the table. A port may differ on purpose. Versions:",
+        f"{', '.join(frameworks)}.",
+        "",
     )
-    yield ""
 
 
 def _table(rows: Sequence[tuple[Pair, Verdict]]) -> Iterator[str]:
@@ -100,16 +96,8 @@ def _differences(rows: Sequence[tuple[Pair, Verdict]]) -> Iterator[str]:
             continue
         said = [verdict.sentence.rstrip(".")] if verdict.state != "same" else []
         if verdict.fixed == "same":
-            said.append(f"With another network that differs from this one in one thing, {pair.fix}, the proof says: same")
+            said.append(f"With {pair.fix} the proof says: same")
         elif verdict.fixed:
             said.append(f"With {pair.fix} they are still not the same: {verdict.fixed.rstrip('.')}")
         said += [pair.note.rstrip(".")] if pair.note else []
         yield f"- **{text.markdown(pair.name)}**: {text.markdown('. '.join(said))}."
-
-
-def _histogram(rows: Sequence[tuple[Pair, Verdict]]) -> Iterator[str]:
-    yield from ("", "## Lines of the list that a pair takes", "", text.row(["lines", "pairs"]), text.row(["---", "---:"]))
-    counts = [pair.lines for pair, _ in rows]
-    for low, high in zip((0, *_LINES), (*_LINES, None), strict=True):
-        within = sum(low < count and (high is None or count <= high) for count in counts)
-        yield text.row([f"{low + 1} to {high}" if high else f"more than {low}", str(within)])

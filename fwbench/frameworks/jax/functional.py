@@ -121,7 +121,7 @@ class Network(ABC):
             ModelError: the network raised an exception, or it returned no such output.
         """
         returned, after = self._returned(leaves, inputs, train, key)
-        return select(self.model, returned, len(next(iter(inputs.values())))), after
+        return select(self.model, "jax", returned, len(next(iter(inputs.values())))), after
 
     def everything(self, leaves: Sequence[Any], inputs: Mapping[str, Any]) -> tuple[jax.Array, list[jax.Array]]:
         """Call the network in inference mode.
@@ -133,7 +133,7 @@ class Network(ABC):
             ModelError: as `apply`.
         """
         returned, _ = self._returned(leaves, inputs, False, None)
-        output: jax.Array = select(self.model, returned, len(next(iter(inputs.values()))))
+        output: jax.Array = select(self.model, "jax", returned, len(next(iter(inputs.values()))))
         return output, [array for array in _arrays(returned) if array is not output]
 
     def _returned(

@@ -124,9 +124,9 @@ class Linen(Network):
                 if key is not None:
                     raise
                 raise ModelError(
-                    f"the network of {self.model.name} draws random numbers outside of flax.linen.Dropout, which cannot "
-                    f"be switched off from here ({described(error)}): build it with a rate of 0 there, such as that of "
-                    "its attention's dropout"
+                    f"the network of {self.model.name} draws random numbers outside of flax.linen.Dropout "
+                    f"({described(error)}), which cannot be switched off from here: build it with a rate of 0 there, "
+                    "such as that of its attention's dropout"
                 ) from error
         return returned, jax.tree.leaves({**variables, **changed})
 

@@ -82,9 +82,7 @@ def torch_layout(weights: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         weights: NumPy arrays by their paths, joined by dots, as a user's function of the weights gets them.
     """
-    tensors = [
-        Tensor(name, array.shape, name.rpartition(".")[2] in _STATISTICS) for name, array in weights.items()
-    ]
+    tensors = [Tensor(name, array.shape, name.rpartition(".")[2] in _STATISTICS) for name, array in weights.items()]
     return Renamed(None, {}, tensors).canonical(list(weights.values()))
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fwbench.frameworks.faults import faults
+from fwbench.frameworks.tensorflow.mapping import Placement, by_axes, by_function
 from fwbench.models import Model
 from fwbench.models.importing import ModelError, arguments, load, parameters
 from fwbench.models.outputs import select
@@ -61,14 +62,12 @@ class Network:
         for number, layer in enumerate(self.layers()):
             if isinstance(layer, _own("Dropout")):
                 layer.number = number
-        self._variables: dict[str, tuple[Any, tuple[int, ...]]] = {}
+        self._variables: dict[str, tuple[Any, Placement]] = {}
         if isinstance(self.module, keras.layers.Layer):
             if not all(layer.built for layer in self.layers()):
                 self._call_once(sizes)
             self._name(self.module)
-        self.shapes: dict[str, Shape] = {
-            name: tuple(variable.shape[axis] for axis in axes) for name, (variable, axes) in self._variables.items()
-        }
+        self.shapes: dict[str, Shape] = {name: placement.shape for name, (_, placement) in self._variables.items()}
         trained = {id(variable) for variable in getattr(self.module, "trainable_weights", ())}
         self.trained = [name for name, (variable, _) in self._variables.items() if id(variable) in trained]
 
@@ -104,12 +103,12 @@ class Network:
                     f"the weight {name!r} has the shape {weights[name].shape}, and {self.shapes[name]} in TensorFlow's "
                     "network"
                 )
-        for name, (variable, axes) in self._variables.items():
-            variable.assign(weights[name].transpose(np.argsort(axes)))
+        for name, (variable, placement) in self._variables.items():
+            variable.assign(placement.variable(weights[name]))
 
     def canonical(self, name: str, array: NDArray[Any]) -> NDArray[Any]:
         """An array in the layout of a weight's variable, such as its gradient, in the canonical layout."""
-        return np.ascontiguousarray(array.transpose(self._variables[name][1]))
+        return self._variables[name][1].weight(array)
 
     def export(self) -> Weights:
         """The weights in canonical form on the host: float32, or float64 where the network has that."""
@@ -187,7 +186,7 @@ class Network:
         Raises:
             ModelError: there is none.
         """
-        return select(self.model, returned, next(iter(inputs.values())).shape[0])
+        return select(self.model, "tensorflow", returned, next(iter(inputs.values())).shape[0])
 
     def _call_once(self, sizes: Mapping[str, int]) -> None:
         """Trace the network, for layers that make their weights when they are first called."""
@@ -196,14 +195,13 @@ class Network:
 
     def _name(self, module: Any) -> None:
         patterns = self.model.weights if self.model.reference != "tensorflow" else None
+        named = [one for one in _named(module) if keras.backend.is_float_dtype(one[1].dtype)]
         if isinstance(patterns, str):
-            raise ModelError(
-                f"the function {patterns!r} maps the weights of {self.model.name} for JAX alone: name TensorFlow's by "
-                "regular expressions"
-            )
-        for path, variable, depthwise in _named(module):
-            if not keras.backend.is_float_dtype(variable.dtype):
-                continue
+            variables = {path: variable for path, variable, _ in named}
+            made = by_function(patterns, {path: tuple(variable.shape) for path, variable in variables.items()})
+            self._variables = {name: (variables[path], placement) for name, (path, placement) in made.items()}
+            return
+        for path, variable, depthwise in named:
             layer, dot, leaf = path.rpartition(".")
             name = f"{layer}{dot}{_RENAMED.get(leaf, leaf)}"
             for pattern, replacement in (patterns or {}).items():
@@ -213,7 +211,7 @@ class Network:
             axes = tuple(range(len(variable.shape)))
             if leaf.endswith("kernel") and len(axes) > 1:
                 axes = _DEPTHWISE if depthwise else _AXES[len(axes)]
-            self._variables[name] = variable, axes
+            self._variables[name] = variable, by_axes(tuple(variable.shape), axes)
 
 
 def initial(model: Model, sizes: Mapping[str, int], seed: int = 0) -> Weights:

@@ -209,7 +209,7 @@ def select_output(model: Model, returned: Any, batch_size: int) -> Tensor:
     Raises:
         ModelError: it is not where the model says, is no array, or its first axis is not the batch.
     """
-    found = select(model, returned, batch_size)
+    found = select(model, "torch", returned, batch_size)
     if not isinstance(found, Tensor):
         raise ModelError(f"{model.name} returns an object of type {type(found).__name__} instead of a torch.Tensor")
     return found

@@ -1,0 +1,83 @@
+"""Where the numbers of a Keras variable lie in the reference's weight: by its axes, or by a function of the user's."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fwbench.frameworks.faults import faults
+from fwbench.models.importing import ModelError, load
+from fwbench.models.weights import Shape
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A rearrangement of one variable into one weight.
+
+    Attributes:
+        own: the variable's shape.
+        places: of each of the weight's numbers in the flat variable, in the weight's shape.
+    """
+
+    own: Shape
+    places: NDArray[np.int64]
+
+    @property
+    def shape(self) -> Shape:
+        """The weight's shape."""
+        return tuple(self.places.shape)
+
+    def weight(self, array: NDArray[Any]) -> NDArray[Any]:
+        """An array in the variable's layout in the weight's."""
+        return np.ascontiguousarray(array.reshape(-1)[self.places])
+
+    def variable(self, array: NDArray[Any]) -> NDArray[Any]:
+        """The inverse of `weight`."""
+        flat = np.empty(array.size, array.dtype)
+        flat[self.places.reshape(-1)] = array.reshape(-1)
+        return flat.reshape(self.own)
+
+
+def by_axes(own: Shape, axes: tuple[int, ...]) -> Placement:
+    """Transposed to this order of axes."""
+    return Placement(own, np.arange(math.prod(own)).reshape(own).transpose(axes))
+
+
+def by_function(path: str, own: Mapping[str, Shape]) -> dict[str, tuple[str, Placement]]:
+    """What a user's function makes of the variables.
+
+    Args:
+        path: to the function, from arrays by the variables' names to the reference's by theirs.
+        own: the shapes of all variables.
+
+    Returns:
+        By the weight's name that of its variable, and how that is rearranged.
+
+    Raises:
+        ModelError: the function raised an exception, leaves variables out, or does more than rename and rearrange each.
+    """
+    function = load(path)
+    sizes = {name: math.prod(shape) for name, shape in own.items()}
+    ends = np.cumsum(list(sizes.values()))
+    starts = dict(zip(own, ends - list(sizes.values()), strict=True))
+    # Each number is its own place, counted from 1, as a function may add zeros.
+    numbers = {name: np.arange(sizes[name]).reshape(shape) + starts[name] + 1.0 for name, shape in own.items()}
+    with faults(repr(path)):
+        made = {name: np.asarray(array, np.float64) for name, array in function(dict(numbers)).items()}
+    found = {}
+    for name, array in made.items():
+        first = int(array.min(initial=1)) - 1
+        source = next((variable for variable, start in starts.items() if start == first), "")
+        expected = numbers.get(source, np.empty(0)).reshape(-1)
+        if not np.array_equal(np.sort(array, axis=None), expected):
+            raise ModelError(
+                f"{path!r} does not make {name!r} of the numbers of one variable: in Keras it may rename, transpose "
+                "and reshape variables, and neither join nor split them"
+            )
+        found[name] = source, Placement(own[source], (array - starts[source] - 1).astype(np.int64))
+    if lost := [name for name in own if name not in {source for source, _ in found.values()}]:
+        raise ModelError(f"{path!r} leaves out {', '.join(map(repr, lost[:5]))}")
+    return found
