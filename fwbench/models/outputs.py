@@ -17,9 +17,8 @@ def select(model: Model, framework: str, returned: Any, batch_size: int) -> Any:
     if selector is not None:
         found = _part(returned, selector)
         if found is None:
-            raise ModelError(
-                f"{model.name} has no output {selector!r} in what its network in {framework} returns: {contents(returned)}"
-            )
+            place = f"what its network in {framework} returns"
+            raise ModelError(f"{model.name} has no output {selector!r} in {place}: {contents(returned)}")
     if not hasattr(found, "shape") or not hasattr(found, "dtype"):
         raise ModelError(
             f"{model.name} returns {contents(found)} instead of an array: name the output's index, key or attribute, "

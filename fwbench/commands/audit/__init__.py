@@ -18,8 +18,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     parser.description = (
         "Fetches pairs of public networks, proves each as `fwbench prove` does, and writes a table: same, different "
-        "(where, and why), or not runnable. The list and the repositories are code, which is run: audit what you trust. "
-        "Ends with 0 where all pairs are the same, 1 where some differ, and 4 where some could not run."
+        "(where, and why), or not runnable. The list and the repositories are code, which is run: audit what you "
+        "trust. Ends with 0 where all pairs are the same, 1 where some differ, and 4 where some could not run."
     )
     parser.add_argument("list", metavar="FILE", type=Path, help="TOML with a table [[pair]] for each pair")
     parser.add_argument(

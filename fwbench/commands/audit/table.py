@@ -36,11 +36,11 @@ def _top(rows: Sequence[tuple[Pair, Verdict]], given: str) -> Iterator[str]:
     frameworks = [f"{name} {versions[name]}" for name in ("torch", "jax", "flax", "tensorflow") if name in versions]
     yield from ("# Ports by others, proved", "", f"Made by `fwbench audit {given}`. {summary(rows)}.", "")
     yield from (
-        "Each row is a pair of public networks, in a small configuration, which `fwbench prove` has compared in float64",
-        "from the same weights. *Same* names the modes and the power of the proof: how many mistakes, planted one at a",
-        "time in the second network, it would have found. *Different* names the quantities that exceed their bounds, and",
-        "whether a network in which the difference is mended is the same. Errors are relative, the largest over all points,",
-        "and those beyond their bounds stand below the table. A port may differ on purpose. Versions:",
+        "Each row is a pair of public networks, in a small configuration, which `fwbench prove` has compared in",
+        "float64 from the same weights. *Same* names the modes and the power of the proof: how many mistakes, planted",
+        "one at a time in the second network, it would have found. *Different* names the quantities that exceed their",
+        "bounds, and whether a network in which the difference is mended is the same. Errors are relative, the largest",
+        "over all points, and those beyond their bounds stand below the table. A port may differ on purpose. Versions:",
         f"{', '.join(frameworks)}.",
         "",
     )
