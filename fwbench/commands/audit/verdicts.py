@@ -33,7 +33,7 @@ class Verdict:
 
     Attributes:
         sentence: what differs, or why nothing can be proved; of a pair that is the same, what the proof notes.
-        differing: quantities beyond their bounds.
+        differing: quantities beyond their bounds; `weights` where these do not match.
         errors: the largest float64 error of each other quantity.
         modes: in which the networks were compared.
         power: planted mistakes that the proof found, and how many were planted.
@@ -111,7 +111,7 @@ class Workplace:
             "same" if proved.state == "proved" else "different",
             _short(proved.sentence, self.cache, pair),
             _minutes(begun),
-            tuple(name for name in proved.bounds if name not in proved.errors),
+            _differing(proved),
             proved.errors,
             "inference and training" if "gradients" in proved.bounds else "inference",
             (proved.power.found, proved.power.planted) if proved.power else None,
@@ -127,6 +127,14 @@ class Workplace:
 
     def _file(self, pair: Pair) -> Path:
         return self.cache / "pairs" / pair.name / "verdict.json"
+
+
+def _differing(proved: Proved) -> tuple[str, ...]:
+    """Which quantities differ; where none does in a failed proof, what kept them from being compared."""
+    if not proved.bounds:
+        return ("weights",)
+    beyond = tuple(name for name in proved.bounds if name not in proved.errors)
+    return beyond or (() if proved.state == "proved" else ("randomness in training",))
 
 
 def _key(pair: Pair) -> str:
