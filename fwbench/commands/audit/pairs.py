@@ -115,7 +115,7 @@ def _pair(table: Mapping[str, Any]) -> Pair:
     sides = {name: table[name] for name in table if name in frameworks}
     if len(sides) != 2:
         raise ValueError(f"a pair has two frameworks, and this one has {len(sides)}: {', '.join(sides) or 'none'}")
-    networks = {framework: _required(side, "network", framework) for framework, side in sides.items()}
+    networks: dict[str, Any] = {framework: _required(side, "network", framework) for framework, side in sides.items()}
     if ("input" in table) == ("inputs" in table):
         raise ValueError("give either input, the only one, or inputs by name")
     given = {name: table[name] for name in _ARGUMENTS if name in table}
@@ -125,7 +125,7 @@ def _pair(table: Mapping[str, Any]) -> Pair:
     name = _required(table, "name", "the pair")
     fix = table.get("fix", {})
     _check(fix, ("what", *networks))
-    paths = {framework: path for framework, path in fix.items() if framework in networks}
+    paths: dict[str, Any] = {framework: path for framework, path in fix.items() if framework in networks}
     needs = (*table.get("needs", ()), *(side["package"] for side in sides.values() if "package" in side))
     for need in needs:
         requirement(need)

@@ -218,7 +218,7 @@ class Haiku(Network):
         before = (weights, state) if self._has_state else (weights,)
         if "rng" in self._call_parameters:
             before = (*before, jax.random.key(0) if key is None else key)
-        haiku = sys.modules["haiku"]
+        haiku: Any = sys.modules["haiku"]
         dropout = haiku.dropout
         if key is None:
             haiku.dropout = lambda rng, rate, x, *args, **kwargs: x
