@@ -3,12 +3,15 @@
 import difflib
 import importlib
 import inspect
+import re
 import sysconfig
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+# How a terminal is told of bold letters and colours.
+_STYLE = re.compile(r"\x1b\[[0-9;]*m")
 _FWBENCH = str(Path(__file__).parents[1])
 
 
@@ -82,7 +85,10 @@ def described(error: BaseException) -> str:
     library is further from what has to change.
     """
     frames = traceback.extract_tb(error.__traceback__)
-    message = str(error).strip().partition("\n")[0][:300]
+    lines = [line for line in _STYLE.sub("", str(error)).splitlines() if line.strip()]
+    # Keras puts a line of its own before the message.
+    rest = lines[1:] if len(lines) > 1 and lines[0].startswith("Exception encountered when calling") else lines
+    message = rest[0].strip()[:300] if rest else ""
     text = f"{type(error).__name__}: {message}" if message else type(error).__name__
     others = (*(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")), _FWBENCH, "<")
     own = [frame for frame in frames if not frame.filename.startswith(others)] or frames

@@ -156,7 +156,7 @@ def test_a_loss_of_ones_own():
         (
             "sequential",
             {"weights": "own_tensorflow:number", "torch": "elsewhere:Net"},
-            "'own_tensorflow:number' raised TypeError: number() takes 0 positional arguments but 1 was given",
+            r"'own_tensorflow:number' raised TypeError: number\(\) takes 0 positional arguments but 1 was given",
         ),
     ],
 )

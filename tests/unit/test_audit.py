@@ -64,7 +64,7 @@ def test_each_pair_has_its_verdict_in_the_table(repository, tmp_path, capsys):
     assert main(command) == 1
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "exact: same in inference"
-    assert said[1].startswith("tanh: different in output; same with the fix of `approximate=False`: ")
+    assert said[1].startswith("tanh: different in output; the same with `approximate=False`: ")
     assert f"gone: not runnable: {jax[0]} at 000000000000 cannot be fetched: " in said[2]
     assert said[3] == (
         "lacking: not runnable: needs no-such-distribution-of-anybody: --install makes an environment with it"

@@ -70,7 +70,7 @@ def _verdict(pair: Pair, verdict: Verdict) -> str:
     if verdict.state == "not runnable":
         return verdict.state
     if verdict.state == "different":
-        fixed = f"; same with the fix of {pair.fix}" if verdict.fixed == "same" else ""
+        fixed = f"; the same with {pair.fix}" if verdict.fixed == "same" else ""
         return f"different in {', '.join(verdict.differing) or 'weights'}{fixed}"
     tolerance = ", ".join(f"{name} {bound:g}" for name, bound in pair.model.tolerance.items())
     admitted = f", with a tolerance of {tolerance}" if tolerance else ""

@@ -69,7 +69,7 @@ def by_function(path: str, own: Mapping[str, Shape]) -> dict[str, tuple[str, Pla
         made = {name: np.asarray(array, np.float64) for name, array in function(dict(numbers)).items()}
     found = {}
     for name, array in made.items():
-        first = int(array.min(initial=1)) - 1
+        first = int(array.min()) - 1 if array.size else -1
         source = next((variable for variable, start in starts.items() if start == first), "")
         expected = numbers.get(source, np.empty(0)).reshape(-1)
         if not np.array_equal(np.sort(array, axis=None), expected):
