@@ -91,12 +91,13 @@ def lay_out(pair: Pair, cache: Path, clones: str) -> tuple[Path, tuple[Path, ...
     folder = cache / "pairs" / pair.name
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "port.py").write_text(pair.code, encoding="utf-8")
+    for link in folder.iterdir():
+        if link.is_symlink():
+            link.unlink()
     path = [folder]
     for source in _repositories(pair.sources.values()):
         files = checkout(source, cache, clones)
         link = folder / source.module
-        if link.is_symlink():
-            link.unlink()
         link.symlink_to(files.resolve(), target_is_directory=True)
         if source.folder:
             path.append(link / source.folder)

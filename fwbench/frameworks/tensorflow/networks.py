@@ -58,6 +58,7 @@ class Network:
             ModelError: the model's import path does not lead to a network.
         """
         self.model = model
+        self._policy = policy
         self.module = _built(model, sizes, policy, seed)
         for number, layer in enumerate(self.layers()):
             if isinstance(layer, _own("Dropout")):
@@ -165,12 +166,18 @@ class Network:
             ModelError: the network raised an exception.
         """
         mode = {"training": train} if isinstance(self.module, keras.layers.Layer) else {}
-        with faults(f"the network of {self.model.name}"):
-            if "" in inputs:
-                return self.module(inputs[""], **mode)
-            if _is_functional(self.module):
-                return self.module(dict(inputs), **mode)
-            return self.module(**inputs, **mode)
+        before = keras.config.dtype_policy()
+        # A network may make layers in its call.
+        keras.config.set_dtype_policy(self._policy)
+        try:
+            with faults(f"the network of {self.model.name}"):
+                if "" in inputs:
+                    return self.module(inputs[""], **mode)
+                if _is_functional(self.module):
+                    return self.module(dict(inputs), **mode)
+                return self.module(**inputs, **mode)
+        finally:
+            keras.config.set_dtype_policy(before)
 
     def apply(self, inputs: Mapping[str, Tensor], *, train: bool = False) -> Tensor:
         """The model's output for inputs by name, batch first.
