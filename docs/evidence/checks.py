@@ -28,6 +28,8 @@ SIZES = {"resnet50": 64, "vit_b_16": 64, "mobilenet_v3_small": 64, "efficientnet
 PRECISIONS = ("fp32", "bf16")
 MODES = {"inference": 2, "train_step": 8}
 SEEDS = range(3)
+# Mistakes in what TensorFlow computes in float64 alone: its timed program has the fused operator in that place.
+UNTIMED = ("biased_running_variance-statistics", "statistics_behind_stop_gradient-gradients")
 # Compiling takes minutes in these; the small models stand for all.
 SLOW = {"torch-compile": ("mlp", "cnn"), "tensorflow-xla": ("mlp", "cnn")}
 
@@ -186,7 +188,8 @@ def mistakes(name: str) -> Iterator[dict]:
 def page(lines: list[dict]) -> str:
     """The tables as Markdown."""
     right = [line for line in lines if line["kind"] == "right"]
-    wrong = [line for line in lines if line["kind"] == "wrong"]
+    planted = [line for line in lines if line["kind"] == "wrong"]
+    wrong = [line for line in planted if not (line["lane"] == "tensorflow" and line["mistake"] in UNTIMED)]
     rows = []
     for model, mode, precision in itertools.product(MODELS, MODES, PRECISIONS):
         of = [line for line in right if (line["model"], line["mode"], line["precision"]) == (model, mode, precision)]
@@ -220,8 +223,12 @@ its bound, and *share* how near. *Silent*: nothing in the results could be compa
 
 ## Planted mistakes
 
-In fp32 the check finds {len(wrong) - len(missed)} of the {len(wrong)} mistakes that the proofs are tested with, in
-inference or, where inference shows nothing, in training. {f"Only float64 finds: {only}." if missed else ""}
+In fp32 the check finds {len(wrong) - len(missed)} of {len(wrong)} mistakes that the proofs are tested with, in
+inference or, where inference shows nothing, in training. The other {len(planted) - len(wrong)} are in what TensorFlow
+computes in float64 alone, and so in no program that is timed. {f"Only float64 finds: {only}." if missed else ""}
+
+A wrong gradient passes where rounding moves a right one by more than its length, as in the first blocks of
+MobileNetV3-Small in training mode, on so small images and batches.
 
 {_table(("lane", "model", "mistake", *MODES), smallest)}
 """

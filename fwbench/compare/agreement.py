@@ -29,8 +29,9 @@ UNITS = 16.0
 # may differ by half their length.
 KINKS = 2.0
 COARSE = 0.5
-# A quantity that may differ by a larger share shows nothing.
-_BLUNT = 0.25
+# A quantity that may differ by a larger share than `_BLUNT` shows nothing by agreeing. One that may differ by its whole
+# length, as noise does, shows nothing by differing either, unless it is no number.
+_BLUNT, _BLIND = 0.25, 1.0
 # In a random training step, what moves by more rounding units than this is taken to depend on random layers.
 _REACHED = 64.0
 # Standard errors by which the mean losses of two random training steps may differ: with 8 draws each, Student's t
@@ -146,7 +147,7 @@ def _groups(quantity: str, one: Sketch, other: Sketch, precision: str, *, random
         for name, size, difference, bound, movement in groups
         if size != 0
         and not (random and movement > _REACHED * STEPS[precision] * unit)
-        and (bound <= _BLUNT or not difference <= bound)
+        and (bound <= _BLUNT or not difference <= (bound if bound < _BLIND else math.inf))
     ]
 
 

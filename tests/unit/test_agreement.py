@@ -235,6 +235,22 @@ def test_what_moves_too_far_is_not_compared_closely_and_still_refuted_by_more():
     assert agreement(wild("torch", output), wild("jax", output * math.nan)).agrees is False
 
 
+def test_gradients_that_are_noise_in_each_lane_are_no_difference():
+    """As ResNet-50's first ones are in bf16: any weights' rounding draws others."""
+    own = drawn()
+
+    def noisy(name, seed):
+        rng = np.random.default_rng(seed)
+        one, other = (
+            {**own, "gradients": {key: rng.standard_normal(array.shape) for key, array in own["gradients"].items()}}
+            for _ in range(2)
+        )
+        return lane(name, one, other, precision="bf16")
+
+    found = [agreement(noisy("torch", 2 * seed), noisy("jax", 2 * seed + 1)).agrees for seed in range(20)]
+    assert False not in found
+
+
 def test_zero_everywhere_says_nothing():
     nothing = {"output": np.zeros(8)}
     found = agreement(*(lane(name, nothing, nothing, mode="inference") for name in ("torch", "jax")))
