@@ -227,7 +227,7 @@ In fp32 the check finds {len(wrong) - len(missed)} of {len(wrong)} mistakes that
 inference or, where inference shows nothing, in training. The other {len(planted) - len(wrong)} are in what TensorFlow
 computes in float64 alone, and so in no program that is timed. {f"Only float64 finds: {only}." if missed else ""}
 
-A wrong gradient passes where rounding moves a right one by more than its length, as in the first blocks of
+A wrong gradient passes where rounding moves a right one by half its length or more, as in the first blocks of
 MobileNetV3-Small in training mode, on so small images and batches.
 
 {_table(("lane", "model", "mistake", *MODES), smallest)}

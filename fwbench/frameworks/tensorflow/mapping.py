@@ -14,8 +14,29 @@ from fwbench.models.weights import Shape
 
 
 @dataclass(frozen=True)
-class Placement:
-    """A rearrangement of one variable into one weight.
+class Transposed:
+    """A variable whose axes follow in another order in the weight.
+
+    Attributes:
+        shape: the weight's.
+        axes: of the variable, in the weight's order.
+    """
+
+    shape: Shape
+    axes: tuple[int, ...]
+
+    def weight(self, array: NDArray[Any]) -> NDArray[Any]:
+        """An array in the variable's layout in the weight's."""
+        return np.ascontiguousarray(array.transpose(self.axes))
+
+    def variable(self, array: NDArray[Any]) -> NDArray[Any]:
+        """The inverse of `weight`."""
+        return array.transpose(np.argsort(self.axes))
+
+
+@dataclass(frozen=True)
+class Rearranged:
+    """A variable whose numbers follow in any other order in the weight.
 
     Attributes:
         own: the variable's shape.
@@ -41,12 +62,7 @@ class Placement:
         return flat.reshape(self.own)
 
 
-def by_axes(own: Shape, axes: tuple[int, ...]) -> Placement:
-    """Transposed to this order of axes."""
-    return Placement(own, np.arange(math.prod(own)).reshape(own).transpose(axes))
-
-
-def by_function(path: str, own: Mapping[str, Shape]) -> dict[str, tuple[str, Placement]]:
+def by_function(path: str, own: Mapping[str, Shape]) -> dict[str, tuple[str, Rearranged]]:
     """What a user's function makes of the variables.
 
     Args:
@@ -77,7 +93,7 @@ def by_function(path: str, own: Mapping[str, Shape]) -> dict[str, tuple[str, Pla
                 f"{path!r} does not make {name!r} of the numbers of one variable: in Keras it may rename, transpose "
                 "and reshape variables, and neither join nor split them"
             )
-        found[name] = source, Placement(own[source], (array - starts[source] - 1).astype(np.int64))
+        found[name] = source, Rearranged(own[source], (array - starts[source] - 1).astype(np.int64))
     if lost := [name for name in own if name not in {source for source, _ in found.values()}]:
         raise ModelError(f"{path!r} leaves out {', '.join(map(repr, lost[:5]))}")
     return found

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fwbench.frameworks.faults import faults
-from fwbench.frameworks.tensorflow.mapping import Placement, by_axes, by_function
+from fwbench.frameworks.tensorflow.mapping import Rearranged, Transposed, by_function
 from fwbench.models import Model
 from fwbench.models.importing import ModelError, arguments, load, parameters
 from fwbench.models.outputs import select
@@ -63,7 +63,7 @@ class Network:
         for number, layer in enumerate(self.layers()):
             if isinstance(layer, _own("Dropout")):
                 layer.number = number
-        self._variables: dict[str, tuple[Any, Placement]] = {}
+        self._variables: dict[str, tuple[Any, Transposed | Rearranged]] = {}
         if isinstance(self.module, keras.layers.Layer):
             if not all(layer.built for layer in self.layers()):
                 self._call_once(sizes)
@@ -218,7 +218,7 @@ class Network:
             axes = tuple(range(len(variable.shape)))
             if leaf.endswith("kernel") and len(axes) > 1:
                 axes = _DEPTHWISE if depthwise else _AXES[len(axes)]
-            self._variables[name] = variable, by_axes(tuple(variable.shape), axes)
+            self._variables[name] = variable, Transposed(tuple(variable.shape[axis] for axis in axes), axes)
 
 
 def initial(model: Model, sizes: Mapping[str, int], seed: int = 0) -> Weights:
