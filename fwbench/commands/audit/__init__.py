@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fwbench.commands.audit import table
 from fwbench.commands.audit.pairs import read
-from fwbench.commands.audit.verdicts import Verdict, Workplace
+from fwbench.commands.audit.verdicts import Workplace
 from fwbench.errors import UserError, hint
 from fwbench.record import files
 from fwbench.record.storage import STORAGE
@@ -55,13 +55,13 @@ def _run(options: argparse.Namespace) -> int:
     workplace = Workplace(options.cache, options.sources, options.install, options.minutes * 60, _tell)
     rows = []
     for pair in pairs:
-        verdict = None if options.again and pair.name in (options.only or names) else workplace.known(pair)
-        if verdict is None and options.only and pair.name not in options.only:
-            verdict = Verdict(pair.name, "not runnable", "it has not been proved yet", 0.0)
-        elif verdict is None:
+        verdict = workplace.known(pair)
+        wanted = verdict is None or verdict.state == "not runnable" or options.again
+        if wanted and (not options.only or pair.name in options.only):
             verdict = workplace.judge(pair)
             print(table.shown(pair, verdict), flush=True)
-        rows.append((pair, verdict))
+        if verdict is not None:
+            rows.append((pair, verdict))
     print(table.summary(rows))
     if options.output:
         try:

@@ -22,7 +22,7 @@ def page(rows: Sequence[tuple[Pair, Verdict]], given: str) -> str:
 def summary(rows: Sequence[tuple[Pair, Verdict]]) -> str:
     """The counts of the verdicts in one line."""
     counts = {state: sum(verdict.state == state for _, verdict in rows) for state in _STATES}
-    return f"{len(rows)} pairs: " + ", ".join(f"{count} {state}" for state, count in counts.items())
+    return f"{len(rows)} pair{'s' * (len(rows) != 1)}: " + ", ".join(f"{count} {state}" for state, count in counts.items())
 
 
 def shown(pair: Pair, verdict: Verdict) -> str:

@@ -23,6 +23,9 @@ from fwbench.worker.client.prove import prove
 
 State = Literal["same", "different", "not runnable"]
 
+# The folders before an installed package's own.
+_INSTALLED = re.compile(r"[^\s(]*/(?:site|dist)-packages/")
+
 # The sentence on the place begins so, and the list of quantities ends it.
 _PLACE = re.compile(r"First apart .*?(?=\. (?:All that differ|tolerance=)|$)", re.DOTALL)
 
@@ -78,19 +81,23 @@ class Workplace:
     tell: Callable[[str], None]
 
     def known(self, pair: Pair) -> Verdict | None:
-        """The verdict of an earlier run on the same pair with the same versions; none on one that could not run."""
+        """The verdict of an earlier run on the same pair with the same versions."""
         try:
             stored = json.loads(self._file(pair).read_text(encoding="utf-8"))
             if stored["key"] != _key(pair):
                 return None
             fields = stored["verdict"]
-            verdict = Verdict(**{**fields, "differing": tuple(fields["differing"])})
+            return Verdict(**{**fields, "differing": tuple(fields["differing"])})
         except (OSError, ValueError, TypeError, KeyError):
             return None
-        return None if verdict.state == "not runnable" else verdict
 
     def judge(self, pair: Pair) -> Verdict:
         """Prove a pair, and keep the verdict at once, as a later pair may end the run."""
+        verdict = self._judged(pair)
+        files.write(self._file(pair), json.dumps({"key": _key(pair), "verdict": asdict(verdict)}, indent=1) + "\n")
+        return verdict
+
+    def _judged(self, pair: Pair) -> Verdict:
         begun = time.monotonic()
         try:
             folder, path = lay_out(pair, self.cache, self.clones)
@@ -106,7 +113,7 @@ class Workplace:
                 fixed = "same" if mended.state == "proved" else _short(mended.sentence, self.cache, pair)
             except UserError as error:
                 fixed = _short(str(error), self.cache, pair)
-        verdict = Verdict(
+        return Verdict(
             pair.name,
             "same" if proved.state == "proved" else "different",
             _short(proved.sentence, self.cache, pair),
@@ -118,8 +125,6 @@ class Workplace:
             {name: version for of in proved.key.versions.values() for name, version in of.items()},
             fixed,
         )
-        files.write(self._file(pair), json.dumps({"key": _key(pair), "verdict": asdict(verdict)}, indent=1) + "\n")
-        return verdict
 
     def _prove(self, model: Model, project: Project, python: str) -> Proved:
         (candidate,) = (name for name in model.networks if name != model.reference)
@@ -145,10 +150,11 @@ def _key(pair: Pair) -> str:
 
 
 def _short(sentence: str, cache: Path, pair: Pair) -> str:
-    """A sentence with files named from the pair's own folder, and without the pair's name at its beginning."""
+    """A sentence with files named from the pair's or a package's folder, and without the pair's name in front."""
     folder = cache / "pairs" / pair.name
     for prefix in (folder.absolute().as_posix(), folder.as_posix()):
         sentence = sentence.replace(f"{prefix}/", "")
+    sentence = _INSTALLED.sub("", sentence)
     return " ".join(sentence.removeprefix(f"{pair.name}: ").split())
 
 
