@@ -21,8 +21,8 @@ def page(rows: Sequence[tuple[Pair, Verdict]], given: str) -> str:
 
 def summary(rows: Sequence[tuple[Pair, Verdict]]) -> str:
     """The counts of the verdicts in one line."""
-    counts = {state: sum(verdict.state == state for _, verdict in rows) for state in _STATES}
-    return f"{len(rows)} pair{'s' * (len(rows) != 1)}: " + ", ".join(f"{count} {state}" for state, count in counts.items())
+    counts = [f"{sum(verdict.state == state for _, verdict in rows)} {state}" for state in _STATES]
+    return f"{len(rows)} pair{'s' * (len(rows) != 1)}: {', '.join(counts)}"
 
 
 def shown(pair: Pair, verdict: Verdict) -> str:
