@@ -13,25 +13,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pytest
 
-    from fwbench.frameworks.jax.layout import torch_layout
+    from fwbench.frameworks.jax.layout import torch_layout as torch_layout
     from fwbench.models.inputs import Input, image, integers, normal, ones, tokens, uniform
     from fwbench.models.model import Model
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Input",
-    "Model",
-    "benchmark",
-    "image",
-    "integers",
-    "normal",
-    "ones",
-    "proof",
-    "tokens",
-    "torch_layout",
-    "uniform",
-]
+# Without `torch_layout`, which imports JAX.
+__all__ = ["Input", "Model", "benchmark", "image", "integers", "normal", "ones", "proof", "tokens", "uniform"]
 
 
 def __getattr__(name: str) -> Any:
@@ -41,7 +30,7 @@ def __getattr__(name: str) -> Any:
 
         return Model
     if name == "torch_layout":
-        # Imports JAX: for functions that map weights, which run in a worker.
+        # For functions that map weights, which run in a worker.
         from fwbench.frameworks.jax.layout import torch_layout
 
         return torch_layout
