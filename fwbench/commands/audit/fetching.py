@@ -46,7 +46,9 @@ def checkout(source: Source, cache: Path, clones: str) -> Path:
         archive = _git(source, clone, "archive", "--format=tar", source.commit, "--", ":(glob)**/*.py")
         files = Path(folder) / "files"
         with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
-            packed.extractall(files, filter="data")
+            # Python 3.11.3 and older do not know the filter.
+            packed.extraction_filter = getattr(tarfile, "data_filter", None)
+            packed.extractall(files)
         files.rename(target)
     return target
 
