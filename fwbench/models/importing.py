@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-# How a terminal is told of bold letters and colours.
+# Codes for bold letters and colours, which Keras puts into its messages.
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 _FWBENCH = str(Path(__file__).parents[1])
 

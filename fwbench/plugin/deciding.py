@@ -95,14 +95,13 @@ class Contest:
         self.expected = taught(rounds for other in others for rounds in other.scattered)
         self.looked = self.played
         if self.played >= LOOKS[0]:
-            two = [self._differences(*lanes) for lanes in itertools.combinations(self.lanes, 2)]
-            means, lows, highs = zip(*(between(rounds, self.expected) for rounds in two), strict=True)
-            open_ = [
-                rounds_to_decide(mean, rounds, self.expected)
-                for mean, rounds, low, high in zip(means, two, lows, highs, strict=True)
-                if told_apart(low, high) == "undecided"
-            ]
-            self.wanted, self.decided = max(open_, default=0), not open_
+            undecided = []
+            for lanes in itertools.combinations(self.lanes, 2):
+                rounds = self._differences(*lanes)
+                mean, low, high = between(rounds, self.expected)
+                if told_apart(low, high) == "undecided":
+                    undecided.append(rounds_to_decide(mean, rounds, self.expected))
+            self.wanted, self.decided = max(undecided, default=0), not undecided
         self.over = self.played >= LOOKS[-1] or self.decided
 
     @property
@@ -142,11 +141,11 @@ def contests(measured: Sequence[Measurement], cpus: int) -> list[Contest]:
         turns = {lane: [each for each in m.turns if each["begun"] in shared] for lane, m in own.items()}
         workload = dataclasses.replace(own[lanes[0]].workload, lane="")
         programs = {lane: m.program.digest for lane, m in own.items() if m.program}
-        # The lanes' speeds as they were measured, which only choose where to begin.
-        means = itertools.combinations((math.log(comparison.lanes[lane].value("throughput") or 1) for lane in lanes), 2)
-        wanted = max(rounds_to_decide(one - other, ()) for one, other in means)
-        contest = Contest(workload, lanes, _START + Lanes.amounts.seconds + seconds, turns, programs, cpus)
-        found.append(dataclasses.replace(contest, wanted=wanted))
+        # The speeds as they were measured only choose which workload begins.
+        logarithms = [math.log(comparison.lanes[lane].value("throughput") or 1) for lane in lanes]
+        wanted = max(rounds_to_decide(one - other, ()) for one, other in itertools.combinations(logarithms, 2))
+        seconds += _START + Lanes.amounts.seconds
+        found.append(Contest(workload, lanes, seconds, turns, programs, cpus, wanted=wanted))
     return found
 
 
@@ -187,9 +186,9 @@ def _look(at: Sequence[Contest], found: Sequence[Contest]) -> None:
 def _fitting(waiting: Sequence[Contest], seconds: float) -> list[Contest]:
     """Choose contests in order: first those that the time decides, then those that it brings to a first look."""
     chosen: list[Contest] = []
-    decided = [(contest, contest.missing) for contest in waiting]
-    looked = [(contest, max(1, LOOKS[0] - contest.played)) for contest in waiting]
-    for contest, rounds in (*decided, *looked):
+    until_decided = [(contest, contest.missing) for contest in waiting]
+    until_looked = [(contest, max(1, LOOKS[0] - contest.played)) for contest in waiting]
+    for contest, rounds in (*until_decided, *until_looked):
         if contest not in chosen and rounds * contest.seconds <= seconds:
             seconds -= rounds * contest.seconds
             chosen.append(contest)

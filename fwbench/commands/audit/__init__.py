@@ -13,6 +13,9 @@ from fwbench.record.storage import STORAGE
 
 _NOT_THE_SAME = 1
 
+# Seconds for one proof.
+_DEADLINE = 900.0
+
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
@@ -37,7 +40,6 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--cache", metavar="FOLDER", type=Path, default=STORAGE / "audit", help="default: %(default)s")
     parser.add_argument("--output", metavar="FILE", type=Path, help="where the table is written, as Markdown")
-    parser.add_argument("--minutes", type=float, default=15.0, help="for one proof; default: %(default)s")
     parser.add_argument("--again", action="store_true", help="prove also what an earlier run has proved")
     parser.set_defaults(run=_run)
 
@@ -52,7 +54,7 @@ def _run(options: argparse.Namespace) -> int:
         options.sources.format(owner="", name="")
     except (KeyError, IndexError, ValueError):
         raise UserError("--sources takes a path with {owner} and {name} in it, and nothing else in braces.") from None
-    workplace = Workplace(options.cache, options.sources, options.install, options.minutes * 60, _tell)
+    workplace = Workplace(options.cache, options.sources, options.install, _DEADLINE, _tell)
     rows = []
     for pair in pairs:
         verdict = workplace.known(pair)
