@@ -53,8 +53,8 @@ class Pair(Decoded):
         differences: by metric, logarithm of head over base.
         rounds: seconds of each round that counts, by side.
         values: typical ones by metric, in its SI unit, by side.
-        described: settings and versions by side; of a workload's first pair the program's fingerprint and the digest
-            of the repository's modules, too.
+        described: settings and versions by side; of a workload's first pair the program's fingerprint and the digests
+            of the repository's modules by path, too.
         drift: change of both sides' time from the first to the last block of a placing, as a logarithm.
         seconds: that the pair took, its processes' start included.
         flags: of the lane's fallback, that both sides ran with after crashes; empty: none.

@@ -1,18 +1,21 @@
 """`fwbench bisect` over real commits, with given pairs, then once with real pairs."""
 
 import dataclasses
+import math
 import re
 import subprocess
+import time
 
 import pytest
 
-from fwbench.commands import bisect
+from fwbench.commands import bisect, searching
 from fwbench.commands.cli import main
 from fwbench.compare.duet import Fault, Pair
 from fwbench.models import Model
 from fwbench.models.inputs import normal
 from fwbench.models.project import Project
 from fwbench.record.measurement import Failure
+from fwbench.worker.turns import series
 from fwbench.worker.turns.pairs import Pairs
 
 MODEL = Model("tiny", inputs=normal(4), torch="mine.net:Net")
@@ -34,8 +37,8 @@ def repository(tmp_path, monkeypatch):
     monkeypatch.chdir(folder)
     project = Project(folder, (folder,))
     project.add([MODEL])
-    monkeypatch.setattr(bisect, "collected", lambda collecting: (project, [MODEL], []))
-    monkeypatch.setattr(bisect, "is_installed", lambda framework: True)
+    monkeypatch.setattr(searching, "collected", lambda collecting: (project, [MODEL], []))
+    monkeypatch.setattr(searching, "is_installed", lambda framework: True)
 
     def make(*costs):
         for number, cost in enumerate(costs):
@@ -72,13 +75,13 @@ class Given:
             if not text.replace(".", "").isdigit():
                 return {workload: Fault(name, side.title, Failure("error", text, "duet"))}
             costs[name] = float(text)
-        change = bisect.math.log(costs["head"] / costs["base"])
+        change = math.log(costs["head"] / costs["base"])
         return {workload: Pair({"latency": change}, {}, {}, {}, 0.0, 1.0)}
 
 
 @pytest.fixture
 def given(monkeypatch):
-    monkeypatch.setattr(bisect, "Pairs", Given)
+    monkeypatch.setattr(series, "Pairs", Given)
 
 
 def test_it_names_each_commit_and_leaves_the_repository_as_it_was(given, repository, capsys):
@@ -129,7 +132,7 @@ def test_it_ends_with_the_time_and_says_what_it_knows(given, repository, capsys,
     """Only pairs move the clock, by one second each."""
     repository("1.0", "1.0", "1.1", "1.1", "1.1")
     now = [0.0]
-    monkeypatch.setattr(bisect.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     play = Given.play
 
     def slow(self, workloads):

@@ -214,16 +214,16 @@ def _stray(job: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _sources(root: str) -> str:
-    """SHA-256 of the modules that came from this side's repository, by their paths in it."""
+def _sources(root: str) -> dict[str, str]:
+    """SHA-256 of each module that came from this side's repository, by its path in it."""
     files = {str(getattr(module, "__file__", None)) for module in list(sys.modules.values())}
     # A virtual environment may lie in the repository, but does not belong to it.
     installed = (sys.prefix + os.sep, sys.base_prefix + os.sep)
-    digest = hashlib.sha256()
+    digests = {}
     for file in sorted(file for file in files if file.startswith(root + os.sep) and not file.startswith(installed)):
         with contextlib.suppress(OSError):
-            digest.update(f"{file.removeprefix(root)}\n".encode() + Path(file).read_bytes())
-    return digest.hexdigest()
+            digests[file.removeprefix(root + os.sep)] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    return digests
 
 
 class Player:

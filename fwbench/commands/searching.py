@@ -1,0 +1,122 @@
+"""What `fwbench bisect` and `fwbench explain` share: options, the workload, the words of a change, and of the end."""
+
+import argparse
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fwbench.commands.measure import stated
+from fwbench.commands.prove import collected, is_installed
+from fwbench.compare.steps import ERROR, Search, Stretch
+from fwbench.errors import UserError, hint
+from fwbench.models import CATALOG
+from fwbench.models.project import Project, complete
+from fwbench.record.lanes import LANES
+from fwbench.record.workload import FIELDS, Workload
+from fwbench.report import units
+from fwbench.suite.selection import pythons
+
+_ENDED_EARLY = 1
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be searched with.
+
+    Attributes:
+        others: interpreters of workers by framework, where a framework has one of its own.
+        end: when the search is over, by `time.monotonic`.
+    """
+
+    workload: Workload
+    project: Project
+    others: Mapping[str, str]
+    end: float
+
+
+def add(parser: argparse.ArgumentParser, behind: str) -> None:
+    """Declare the options.
+
+    Args:
+        behind: the arguments that stand before the workload's further fields.
+    """
+    parser.add_argument("--model", required=True, help="a model that a test names")
+    parser.add_argument("--lane", required=True, help="a lane, which `fwbench list` names")
+    parser.add_argument(
+        "fields",
+        nargs="*",
+        metavar="FIELD=VALUE",
+        help=f"more of the workload, directly behind {behind}: "
+        + ", ".join(name for name in FIELDS if name not in ("lane", "model", "target")),
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=10.0, metavar="N", help="how long the search may take; default: 10"
+    )
+
+
+def asked(options: argparse.Namespace) -> Asked:
+    """The workload and the project that the options name.
+
+    Raises:
+        UserError: there is no such workload, it takes no turns, or nothing here can measure it.
+    """
+    end = time.monotonic() + 60 * options.minutes
+    workload = stated([f"model={options.model}", f"lane={options.lane}", *options.fields], 1)
+    lane = LANES[workload.lane]
+    if workload.mode == "fit" or lane.internal or workload.devices > 1:
+        raise UserError(
+            f"{workload.id} takes no turns: give a lane of a framework, inference or train_step as its mode, and one "
+            "device."
+        )
+    if not options.minutes > 0:
+        raise UserError(f"--minutes {options.minutes:g} leaves no time: give a number above 0.")
+    project, _, settings = collected(collecting=workload.model not in CATALOG)
+    others = pythons(settings)
+    known = [name for name, model in project.models.items() if complete(model).networks]
+    if workload.model not in known:
+        raise UserError(f"unknown model {workload.model!r}: {hint(workload.model, known)}.")
+    if lane.framework not in others and not is_installed(lane.framework):
+        raise UserError(f"{lane.framework}, which the lane {workload.lane} needs, is not installed here: install it.")
+    return Asked(workload, project, others, end)
+
+
+def refuse_own(workload: Workload, top: Path, package: Path | None) -> None:
+    """Refuse a model of fwbench's own where fwbench is not part of the repository, as no change in it can be seen.
+
+    Args:
+        package: fwbench's folder in the repository; None: it is installed.
+
+    Raises:
+        UserError: it is that.
+    """
+    if workload.model in CATALOG and package is None:
+        raise UserError(
+            f"{workload.model} is one of fwbench's own models, and no commit of {top} can change it, as fwbench is not "
+            "part of that repository: name a model that a test names."
+        )
+
+
+def change(stretch: Stretch) -> str:
+    """+8.1 % (+7.6 % to +8.6 %)."""
+    size, low, high = (f"{math.expm1(value):+.1%}" for value in (stretch.change, stretch.low, stretch.high))
+    return f"{size} ({low} to {high})" if stretch.pairs else size
+
+
+def effort(search: Search, seconds: float, wrong: str) -> str:
+    """The last sentence: what the search took, and how often such a search errs.
+
+    Args:
+        wrong: what a search errs in.
+    """
+    count, pairs = len(search.compared), sum(compared.pairs for compared in search.compared)
+    return (
+        f"{count} comparison{'s' * (count > 1)}, {pairs} pairs, {units.duration(seconds)}; at most {ERROR:.0%} of such "
+        f"searches name a wrong {wrong}."
+    )
+
+
+def code(search: Search) -> int:
+    """The command's exit code."""
+    return _ENDED_EARLY if search.ended else 0
