@@ -21,6 +21,7 @@ _COMMANDS = {
     "history": "trends over all saved runs, and where they have changed",
     "measure": "measure one workload, in the ranks that torchrun, srun or the like has started",
     "bisect": "find the commits with which a workload has become slower or faster",
+    "explain": "find what makes a workload slower or faster: lines, files, variables, distributions",
     "prove": "prove that a model's frameworks compute the same thing",
     "audit": "prove public ports of networks against their originals",
     "selftest": "measure the gate itself: false alarms and slowdowns found, on this machine",

@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,6 +35,10 @@ class Asked:
     project: Project
     others: Mapping[str, str]
     end: float
+
+    def python(self, framework: str) -> str:
+        """The interpreter of a framework's workers."""
+        return self.others.get(framework, sys.executable)
 
 
 def add(parser: argparse.ArgumentParser, behind: str) -> None:

@@ -87,7 +87,7 @@ class Partner:
         # compilers choose kernels by timing them, and each pair must draw its own choice.
         caches = side.caches if device == "cpu" else self._own
         own = {**lane.sharing, **lane.cached(caches), "TMPDIR": str(scratch)}
-        variables = {**environment(os.environ, machine.threads, device, lane), **noise, **own}
+        variables = {**environment({**os.environ, **side.variables}, machine.threads, device, lane), **noise, **own}
         variables = added(variables, seat.flags)
         python = side.interpreter(lane.framework)
         config = json.dumps(configuration(lane, machine.cpus, str(scratch)))

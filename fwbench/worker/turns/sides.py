@@ -33,6 +33,7 @@ class Side:
         path: the folders in which this side looks for the user's modules first.
         python: the interpreter, of all frameworks.
         pythons: interpreter of a framework's workers, where it has one of its own.
+        variables: of its processes' environment, besides those of this process.
         tree: the user's working tree, if its modules are compared with those of a revision.
     """
 
@@ -44,6 +45,7 @@ class Side:
     path: Sequence[Path] = ()
     python: str = sys.executable
     pythons: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)
     tree: Path | None = None
 
     def interpreter(self, framework: str) -> str:
@@ -128,7 +130,7 @@ def sides(against: str, project: Project, pythons: Mapping[str, str]) -> Iterato
     """
     found = find(against, project.root)
     with Scratch(found.top if found.revision else None) as made:
-        side = functools.partial(_side, found.top, found.package, made.path, project)
+        side = functools.partial(placed, found.top, found.package, made.path, project)
         (made.path / "head").symlink_to(found.top, target_is_directory=True)
         tree = found.top if found.revision else None
         head = side("head", "head", _describe(found.top), pythons=pythons, tree=tree)
@@ -138,7 +140,7 @@ def sides(against: str, project: Project, pythons: Mapping[str, str]) -> Iterato
             return
         assert found.revision is not None
         title = f"{against} ({found.revision[:12]})"
-        _check_out(found.top, found.revision, made.path / "base", title)
+        check_out(found.top, found.revision, made.path / "base", title)
         yield side("base", "base", title, pythons=pythons, tree=tree), head
 
 
@@ -157,16 +159,16 @@ def revisions(top: Path, project: Project, pythons: Mapping[str, str]) -> Iterat
         def side(name: str, revision: str) -> Side:
             title = revision[:12]
             if not (made.path / title).exists():
-                _check_out(top, revision, made.path / title, title)
-            return _side(top, own(top), made.path, project, name, title, title, pythons=pythons, tree=top)
+                check_out(top, revision, made.path / title, title)
+            return placed(top, own(top), made.path, project, name, title, title, pythons=pythons, tree=top)
 
         yield side
 
 
-def _side(
+def placed(
     top: Path, package: Path | None, folder: Path, project: Project, name: str, place: str, title: str, **fields: Any
 ) -> Side:
-    """The side whose repository lies in this place of the folder."""
+    """The side whose repository lies in this place of the folder; `fields` are the side's further ones."""
     root = folder / place
     return Side(
         name,
@@ -179,7 +181,12 @@ def _side(
     )
 
 
-def _check_out(top: Path, revision: str, folder: Path, title: str) -> None:
+def check_out(top: Path, revision: str, folder: Path, title: str) -> None:
+    """Make a worktree of the repository in a folder.
+
+    Raises:
+        UserError: git cannot.
+    """
     if git(top, "worktree", "add", "--detach", "--force", str(folder), revision) is None:
         raise UserError(f"git could not make a worktree of {title} in {folder}: look at its disk's free space.")
 

@@ -1,0 +1,506 @@
+"""How often `fwbench explain` names the planted cause: into explain.jsonl and explain.md beside this file.
+
+    python docs/evidence/explain.py               # the searches that are not in explain.jsonl yet, then the table
+    python docs/evidence/explain.py --table       # the table alone
+
+Each search has a project of its own: a network in files of git, a head with one planted cause, two or none, and in each
+head four changes besides that cost nothing. Searches are run by the command itself, one after another.
+"""
+
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import textwrap
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fwbench.compare.evidence import clopper_pearson
+from fwbench.machine import machine, versions
+from fwbench.text import row
+
+HERE = Path(__file__).resolve()
+DATA = HERE.with_suffix(".jsonl")
+CHECKOUT = HERE.parents[2]
+MINUTES = 6
+
+TESTS = """
+import fwbench
+from fwbench.models.inputs import normal
+
+ATTENTION = fwbench.Model(
+    "attention", inputs=normal(32, 128), torch="mine.torch_attention:Net", jax="mine.jax_attention:Net"
+)
+CONVOLUTIONS = fwbench.Model(
+    "convolutions", inputs=normal(3, 32, 32), torch="mine.torch_convolutions:Net", jax="mine.jax_convolutions:Net"
+)
+"""
+
+# Imported by each network: four changes of head's are made here, and cost nothing.
+COMMON = '''
+"""What all networks share."""
+
+NAME = "one"
+
+
+def label(value):
+    return f"{NAME}: {value}"
+
+
+LEVELS = (1, 2, 3)
+
+
+def level(number):
+    return LEVELS[number % 3]
+
+
+SCALE = 1.0
+'''
+HARMLESS = {
+    '"one"': '"two"',
+    "{NAME}: {value}": "{value} of {NAME}",
+    "(1, 2, 3)": "(3, 2, 1)",
+    "number % 3": "(number + 1) % 3",
+}
+
+FILES = {
+    "mine/torch_attention.py": """
+        import torch
+        import torch.nn.functional as F
+        from torch import nn
+
+        from mine import common
+
+
+        def extra(x):
+            return x
+
+
+        def activation(x):
+            return F.gelu(x)
+
+
+        def weighted(scores, values):
+            return torch.softmax(scores, -1) @ values
+
+
+        class Block(nn.Module):
+            def __init__(self, width, hidden):
+                super().__init__()
+                self.norm = nn.LayerNorm(width)
+                self.qkv = nn.Linear(width, 3 * width)
+                self.out = nn.Linear(width, width)
+                self.up = nn.Linear(width, hidden)
+                self.down = nn.Linear(hidden, width)
+
+            def forward(self, x):
+                n, t, width = x.shape
+                normed = self.norm(x)
+                qkv = self.qkv(normed).reshape(n, t, 3, 4, width // 4).permute(2, 0, 3, 1, 4)
+                queries, keys, values = qkv
+                scores = queries @ keys.transpose(-1, -2) / (width // 4) ** 0.5
+                mixed = weighted(scores, values).transpose(1, 2).reshape(n, t, width)
+                x = x + self.out(mixed)
+                x = extra(x)
+                return x + self.down(activation(self.up(x)))
+
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.blocks = nn.ModuleList(Block(128, 512) for _ in range(3))
+                self.head = nn.Linear(128, 10)
+
+            def forward(self, x):
+                for block in self.blocks:
+                    x = block(x)
+                return self.head(x.mean(1) * common.SCALE)
+        """,
+    "mine/torch_convolutions.py": """
+        import torch
+        import torch.nn.functional as F
+        from torch import nn
+
+        from mine import common
+
+
+        def extra(x):
+            return x
+
+
+        class Block(nn.Module):
+            def __init__(self, inputs, outputs):
+                super().__init__()
+                self.conv = nn.Conv2d(inputs, outputs, 3, padding=1)
+                self.norm = nn.BatchNorm2d(outputs)
+
+            def forward(self, x):
+                x = self.norm(self.conv(x))
+                return F.max_pool2d(F.relu(x), 2)
+
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.blocks = nn.ModuleList([Block(3, 32), Block(32, 64), Block(64, 64)])
+                self.head = nn.Linear(64, 10)
+
+            def forward(self, x):
+                for block in self.blocks:
+                    x = extra(block(x))
+                return self.head(x.mean((2, 3)) * common.SCALE)
+        """,
+    "mine/jax_attention.py": """
+        import jax
+        import jax.numpy as jnp
+        from flax import nnx
+
+        from mine import common
+
+
+        def extra(x):
+            return x
+
+
+        def activation(x):
+            return nnx.gelu(x, approximate=False)
+
+
+        def normalised(scores):
+            return nnx.softmax(scores, -1)
+
+
+        class Block(nnx.Module):
+            def __init__(self, width, hidden, *, rngs):
+                self.norm = nnx.LayerNorm(width, epsilon=1e-5, rngs=rngs)
+                self.qkv = nnx.Linear(width, 3 * width, rngs=rngs)
+                self.out = nnx.Linear(width, width, rngs=rngs)
+                self.up = nnx.Linear(width, hidden, rngs=rngs)
+                self.down = nnx.Linear(hidden, width, rngs=rngs)
+
+            def __call__(self, x):
+                n, t, width = x.shape
+                normed = self.norm(x)
+                queries, keys, values = jnp.split(self.qkv(normed).reshape(n, t, 12, width // 4), 3, axis=2)
+                scores = jnp.einsum("nthd,nshd->nhts", queries, keys) / (width // 4) ** 0.5
+                mixed = jnp.einsum("nhts,nshd->nthd", normalised(scores), values).reshape(n, t, width)
+                x = x + self.out(mixed)
+                x = extra(x)
+                return x + self.down(activation(self.up(x)))
+
+
+        class Net(nnx.Module):
+            def __init__(self, *, rngs):
+                self.blocks = nnx.List([Block(128, 512, rngs=rngs) for _ in range(3)])
+                self.head = nnx.Linear(128, 10, rngs=rngs)
+
+            def __call__(self, x):
+                for block in self.blocks:
+                    x = block(x)
+                return self.head(x.mean(1) * common.SCALE)
+        """,
+    "mine/jax_convolutions.py": """
+        import jax
+        import jax.numpy as jnp
+        from flax import nnx
+
+        from mine import common
+
+
+        def extra(x):
+            return x
+
+
+        class Block(nnx.Module):
+            def __init__(self, inputs, outputs, *, rngs):
+                self.conv = nnx.Conv(inputs, outputs, (3, 3), padding=1, rngs=rngs)
+                self.norm = nnx.BatchNorm(outputs, momentum=0.9, epsilon=1e-5, rngs=rngs)
+
+            def __call__(self, x):
+                x = self.norm(self.conv(x))
+                return nnx.max_pool(nnx.relu(x), (2, 2), (2, 2))
+
+
+        class Net(nnx.Module):
+            def __init__(self, *, rngs):
+                self.blocks = nnx.List([Block(*pair, rngs=rngs) for pair in ((3, 32), (32, 64), (64, 64))])
+                self.head = nnx.Linear(64, 10, rngs=rngs)
+
+            def __call__(self, x):
+                for block in self.blocks:
+                    x = extra(block(x))
+                return self.head(x.mean((1, 2)) * common.SCALE)
+        """,
+}
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A planted cause.
+
+    Attributes:
+        kind: of the causes that users meet.
+        case: lane and model, such as `torch attention`.
+        change: text in the network's file, and what head has there; empty: none.
+        variables: in head's environment, as NAME=VALUE.
+        distribution: whether head has another version of a library.
+    """
+
+    kind: str
+    case: str
+    change: tuple[str, str] = ("", "")
+    variables: str = ""
+    distribution: bool = False
+
+
+_EXTRA = "def extra(x):\n    return x\n"
+
+
+def _extra(*lines: str) -> tuple[str, str]:
+    return _EXTRA, "def extra(x):\n" + "".join(f"    {line}\n" for line in lines)
+
+
+CAUSES: Mapping[str, Cause] = {
+    "gelu by hand": Cause(
+        "fusion lost", "torch attention", ("F.gelu(x)", "0.5 * x * (1 + torch.erf(x / 2**0.5))")
+    ),
+    "softmax by hand": Cause(
+        "fusion lost", "torch attention",
+        ("torch.softmax(scores, -1) @ values", "(scores.exp() / scores.exp().sum(-1, keepdim=True)) @ values"),
+    ),
+    "a value read back": Cause(
+        "host synchronisation", "torch attention", _extra("return x if x.abs().max().item() > 0 else -x")
+    ),
+    "copies": Cause("new copy", "torch attention", _extra("for _ in range(8):", "    x = x.clone()", "return x")),
+    "a transposed copy": Cause(
+        "layout", "torch attention", _extra("for _ in range(4):", "    x = x.transpose(1, 2).contiguous().transpose(1, 2).contiguous()", "return x"),
+    ),
+    "a part in float64": Cause("dtype", "torch attention", _extra("return (x.double() * 1.0).tanh().float()")),
+    "wider hidden layers": Cause("more work", "torch attention", ("Block(128, 512)", "Block(128, 640)")),
+    "the oldest instructions": Cause("environment", "torch attention", variables="ATEN_CPU_CAPABILITY=default"),
+    "a library's new version": Cause(
+        "library version", "torch attention", _extra("import slowdown", "", "return slowdown.apply(x)"), distribution=True
+    ),
+    "normalisation by hand": Cause(
+        "fusion lost", "torch convolutions",
+        ("x = self.norm(self.conv(x))", "x = self.conv(x)\n        norm = self.norm\n        scale = norm.weight / (norm.running_var + 1e-5).sqrt()\n        x = (x - norm.running_mean[:, None, None]) * scale[:, None, None] + norm.bias[:, None, None]"),
+    ),
+    "a wider kernel": Cause("more work", "torch convolutions", ("outputs, 3, padding=1", "outputs, 5, padding=2")),
+    "channels last and back": Cause(
+        "layout", "torch convolutions",
+        ("x = self.norm(self.conv(x))", "x = self.norm(self.conv(x).contiguous(memory_format=torch.channels_last).contiguous())"),
+    ),
+    "oneDNN without AVX": Cause("flag", "torch convolutions", variables="ONEDNN_MAX_CPU_ISA=SSE41"),
+    "a loop in Python": Cause(
+        "host work", "torch convolutions", _extra("return torch.stack([each * 1.0 for each in x])")
+    ),
+    "a graph break": Cause(
+        "graph break", "torch-compile attention", _extra("torch._dynamo.graph_break()", "return x")
+    ),
+    "a barrier": Cause(
+        "fusion split", "jax attention",
+        ("nnx.gelu(x, approximate=False)", "jax.lax.optimization_barrier(0.5 * jax.lax.optimization_barrier(x)) * (1 + jax.lax.optimization_barrier(jax.lax.erf(x / 2**0.5)))"),
+    ),
+    "a scan over samples": Cause("serial work", "jax attention", _extra("return jax.lax.map(jnp.sin, x)")),
+    "more layers": Cause("more work", "jax attention", ("for _ in range(3)", "for _ in range(4)")),
+    "no optimisation in LLVM": Cause(
+        "compiler flag", "jax attention", variables="XLA_FLAGS=--xla_backend_optimization_level=0"
+    ),
+    "an accurate power": Cause("more work", "jax convolutions", _extra("return jnp.power(jnp.abs(x) + 1.0, 1.001)")),
+    "a transposed convolution's layout": Cause(
+        "layout", "jax convolutions",
+        ("x = self.norm(self.conv(x))", "x = self.norm(self.conv(x))\n        x = jax.lax.optimization_barrier(x.transpose(0, 3, 1, 2)).transpose(0, 2, 3, 1)"),
+    ),
+    "max pooling by comparisons": Cause(
+        "fusion lost", "jax convolutions",
+        ("return nnx.max_pool(nnx.relu(x), (2, 2), (2, 2))", "n, h, w, c = x.shape\n        return nnx.relu(x).reshape(n, h // 2, 2, w // 2, 2, c).max((2, 4))"),
+    ),
+}
+
+PAIRS = (
+    ("gelu by hand", "copies"),
+    ("softmax by hand", "wider hidden layers"),
+    ("a value read back", "gelu by hand"),
+    ("the oldest instructions", "copies"),
+    ("a wider kernel", "a loop in Python"),
+    ("channels last and back", "a loop in Python"),
+    ("oneDNN without AVX", "normalisation by hand"),
+    ("a barrier", "more layers"),
+    ("more layers", "a scan over samples"),
+    ("max pooling by comparisons", "an accurate power"),
+)
+UNCHANGED = tuple(
+    (case, number)
+    for number in range(4)
+    for case in ("torch attention", "torch convolutions", "torch-compile attention", "jax attention", "jax convolutions")
+)
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A search to be run."""
+
+    name: str
+    case: str
+    causes: tuple[str, ...]
+
+
+def searches() -> Iterator[Planted]:
+    for name, cause in CAUSES.items():
+        yield Planted(name, cause.case, (name,))
+    for both in PAIRS:
+        yield Planted(" and ".join(both), CAUSES[both[0]].case, both)
+    for case, number in UNCHANGED:
+        yield Planted(f"nothing in {case}, {number}", case, ())
+
+
+def _git(folder: Path, *arguments: str) -> None:
+    identity = ("-c", "user.name=fwbench", "-c", "user.email=fwbench@localhost")
+    subprocess.run(["git", *identity, "-C", str(folder), *arguments], check=True, capture_output=True)
+
+
+def project(folder: Path, planted: Planted) -> tuple[str, str, list[str]]:
+    """Make the project, and return base and head as the command takes them, with what the answer must name."""
+    lane, model = planted.case.split()
+    file = f"mine/{lane.partition('-')[0]}_{model}.py"
+    (folder / "mine").mkdir(parents=True)
+    texts = {"mine/common.py": COMMON, "test_speed.py": TESTS + f"""
+
+@fwbench.benchmark({model.upper()})
+def test_speed(fwbench_measure):
+    fwbench_measure()
+"""}
+    texts |= {name: textwrap.dedent(text) for name, text in FILES.items()}
+    causes = [CAUSES[name] for name in planted.causes]
+    for cause in causes:
+        if cause.distribution:
+            # Both sides call the library; its version differs.
+            texts[file] = texts[file].replace(*cause.change)
+    for name, text in texts.items():
+        (folder / name).write_text(text.lstrip())
+    _git(folder, "init", "--quiet", "--initial-branch=main")
+    _git(folder, "add", ".")
+    _git(folder, "commit", "--quiet", "--message", "Base")
+    named, words = [], ["."]
+    base = ["main"]
+    after = texts[file]
+    for cause in causes:
+        if cause.distribution:
+            base.append(_environment(folder.parent / "base", "1.0", "x"))
+            words.append(_environment(folder.parent / "head", "2.0", "x.sort(-1).values.flip(-1)"))
+            named.append("slowdown (1.0")
+        elif cause.variables:
+            words.append(cause.variables)
+            named.append(cause.variables.partition("=")[0])
+        else:
+            before, now = cause.change
+            assert before in after, before
+            line = after.lstrip()[: after.lstrip().index(before)].count("\n")
+            after = after.replace(before, now)
+            named.append(f"{file}:{line}")
+    (folder / file).write_text(after.lstrip())
+    common = COMMON.lstrip()
+    for before, now in HARMLESS.items():
+        common = common.replace(before, now)
+    (folder / "mine/common.py").write_text(common)
+    return " ".join(base), " ".join(words), _lines(named, texts[file].lstrip(), after.lstrip(), causes, file)
+
+
+def _lines(named: list[str], before: str, after: str, causes: Sequence[Cause], file: str) -> list[str]:
+    """Where in head each cause's lines are, in the place of a mark."""
+    found = []
+    for name, cause in zip(named, causes, strict=True):
+        if name.startswith(file):
+            first = after[: after.index(cause.change[1])].count("\n") + 1
+            last = first + cause.change[1].rstrip().count("\n")
+            found.append(f"{file} {first} {last}")
+        else:
+            found.append(name)
+    return found
+
+
+def _environment(folder: Path, version: str, expression: str) -> str:
+    """An interpreter that sees this one's packages, and a library in this version."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    site = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
+    (site / "all.pth").write_text(sysconfig.get_path("purelib"))
+    (site / "slowdown.py").write_text(f"def apply(x):\n    return {expression}\n")
+    info = site / f"slowdown-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: slowdown\nVersion: {version}\n")
+    (info / "RECORD").write_text(f"slowdown.py,,\n{info.name}/METADATA,,\n")
+    return str(folder / "bin" / "python")
+
+
+_NAMED = re.compile(r"^\+(?P<size>[\d.]+)% \(.*?\) of it is gone with (?P<parts>.*?) as in BASE", re.MULTILINE)
+_WHOLE = re.compile(r"HEAD's latency differs from BASE's by ([+-][\d.]+)% \(([+-][\d.]+)% to ([+-][\d.]+)%\)")
+_PLACE = re.compile(r"(?P<file>\S+\.py), (?:lines? |what was removed after line )(?P<first>\d+)(?: to (?P<last>\d+))?")
+
+
+def run(planted: Planted) -> dict[str, object]:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary).resolve() / "project"
+        base, head, causes = project(folder, planted)
+        lane, model = planted.case.split()
+        command = [sys.executable, "-m", "fwbench", "explain", base, head, "batch_size=8", f"--model={model}"]
+        command += [f"--lane={lane}", f"--minutes={MINUTES}"]
+        environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+        begun = time.monotonic()
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        seconds = time.monotonic() - begun
+    named = [match["parts"] for match in _NAMED.finditer(done.stdout)]
+    whole = _WHOLE.search(done.stdout)
+    return {
+        "name": planted.name,
+        "case": planted.case,
+        "causes": list(planted.causes),
+        "named": named,
+        "right": [any(_is(part, cause) for part in named) for cause in causes],
+        "wrong": [part for part in named if not any(_is(part, cause) for cause in causes)],
+        "sizes": [float(match["size"]) for match in _NAMED.finditer(done.stdout)],
+        "whole": [float(value) for value in whole.groups()] if whole else None,
+        "seconds": seconds,
+        "code": done.returncode,
+        "answer": done.stdout,
+        "error": done.stderr[-2000:],
+    }
+
+
+def _is(part: str, cause: str) -> bool:
+    """Whether the named part is the planted cause: the same variable or library, or lines that overlap."""
+    if " " not in cause or cause.startswith("slowdown"):
+        return part.startswith(cause)
+    file, first, last = cause.split()
+    return any(
+        match["file"] == file and int(match["first"]) <= int(last) and int(match["last"] or match["first"]) >= int(first)
+        for match in _PLACE.finditer(part)
+    )
+
+
+def kept() -> list[dict[str, object]]:
+    return [json.loads(line) for line in DATA.read_text().splitlines()[1:]] if DATA.exists() else []
+
+
+def main() -> None:
+    if "--table" not in sys.argv:
+        if not DATA.exists():
+            here = machine()
+            header = {"cpu": here.cpu, "versions": versions(("torch", "jax", "jaxlib", "flax")), "minutes": MINUTES}
+            DATA.write_text(json.dumps(header) + "\n")
+        done = {each["name"] for each in kept()}
+        for planted in searches():
+            if planted.name not in done:
+                found = run(planted)
+                with DATA.open("a") as file:
+                    file.write(json.dumps(found) + "\n")
+                print(planted.name, found["right"], found["wrong"], f"{found['seconds']:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,429 @@
+"""The parts in which two sides differ, and sides between them: head with some of these parts as base has them.
+
+A part is what can be put back by machine: lines of a changed file, other changed files, an environment variable, an
+installed distribution, the interpreter. Each is put back without touching the user's repository or environments: files
+in worktrees, distributions by a folder of links that comes first in the import path.
+"""
+
+import ast
+import difflib
+import functools
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from fwbench import git
+from fwbench.errors import UserError
+from fwbench.models.project import Project
+from fwbench.worker.turns.sides import Side, check_out, own, placed
+
+_VARIABLE = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+
+# Changed lines with so few unchanged ones between them are one part.
+_NEAR = 1
+
+# Git asks who writes a commit; this one belongs to no branch.
+_AUTHOR = ("-c", "user.name=fwbench", "-c", "user.email=fwbench@localhost")
+
+# Prints an interpreter's version and, of each distribution, the version, the folder and what to link to. A folder that
+# several distributions may share is no package, so its entries are linked one by one.
+_LISTING = """
+import importlib.metadata, json, sys
+def entries(files, prefix=""):
+    tops = {}
+    for file in files:
+        top, _, rest = file.partition("/")
+        tops.setdefault(top, []).append(rest)
+    for top, rests in tops.items():
+        if top not in ("..", "__pycache__"):
+            whole = "" in rests or "__init__.py" in rests
+            yield from [prefix + top] if whole else entries(rests, f"{prefix}{top}/")
+found = {}
+for each in importlib.metadata.distributions():
+    name = (each.metadata["Name"] or "").lower().replace("_", "-")
+    paths = list(entries([file.as_posix() for file in each.files or ()]))
+    found.setdefault(name, [each.version, str(each.locate_file("")), paths])
+print(json.dumps([list(sys.version_info[:3]), found]))
+"""
+
+
+@dataclass(frozen=True)
+class Stated:
+    """A side as the user states it.
+
+    Attributes:
+        text: as it was given.
+        revision: the commit of its files in full; None: the files are not compared.
+        python: its interpreter; None: those that measure here.
+        variables: of its processes' environment, besides those that all have.
+    """
+
+    text: str
+    revision: str | None
+    python: str | None
+    variables: Mapping[str, str]
+
+
+@dataclass
+class Draft:
+    """Which parts are as in base.
+
+    Attributes:
+        lines: numbers of changes, by the path of their file.
+        files: paths of files in whole.
+        distributions: their names.
+        variables: the environment's.
+        python: the interpreter, once it is base's.
+    """
+
+    variables: dict[str, str]
+    lines: dict[str, set[int]] = field(default_factory=dict)
+    files: set[str] = field(default_factory=set)
+    distributions: list[str] = field(default_factory=list)
+    python: str | None = None
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A part in which the sides differ.
+
+    Attributes:
+        title: what it is, for readers, as in "with ... as in base".
+        undo: notes in a draft that the part is as in base.
+    """
+
+    title: str
+    undo: Callable[[Draft], None]
+
+
+def both(base: str, head: str, top: Path | None) -> tuple[Stated, Stated]:
+    """Resolve what the user gave for the two sides.
+
+    Args:
+        base, head: words as in a shell: a revision or `.` for the working tree, an interpreter, and `NAME=VALUE` for
+            environment variables, each at most once but for the variables.
+        top: of the user's repository; None: there is none.
+
+    Raises:
+        UserError: a word is none of these, or the sides cannot differ.
+    """
+    sides = [_stated(text, top) for text in (base, head)]
+    if top and any(side.revision for side in sides):
+        # A side that names no revision has the working tree's files.
+        sides = [replace(side, revision=side.revision or _snapshot(top)) for side in sides]
+    if len({(side.revision, side.python, tuple(sorted(side.variables.items()))) for side in sides}) == 1:
+        raise UserError(f"{base!r} and {head!r} are the same: give two that differ in files, interpreter or variables.")
+    return sides[0], sides[1]
+
+
+def _stated(text: str, top: Path | None) -> Stated:
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise UserError(f"{text!r} cannot be split into words ({error}): close its quotes.") from None
+    revision = python = None
+    variables: dict[str, str] = {}
+    for word in words:
+        if match := _VARIABLE.fullmatch(word):
+            variables[match[1]] = match[2]
+        elif word == "." and top:
+            _refuse_second(revision, text, "revisions")
+            revision = _snapshot(top)
+        elif top and (found := git.text(top, "rev-parse", "--verify", f"{word}^{{commit}}")):
+            _refuse_second(revision, text, "revisions")
+            revision = found
+        elif found := shutil.which(word):
+            _refuse_second(python, text, "interpreters")
+            python = os.path.abspath(found)
+        else:
+            where = f"{top} has no such revision" if top else "there is no git repository here"
+            raise UserError(
+                f"{word!r} is no interpreter, and {where}: name a revision, `.` for the working tree, an interpreter's "
+                "path, or NAME=VALUE."
+            )
+    return Stated(text, revision, python, variables)
+
+
+def _refuse_second(known: str | None, text: str, what: str) -> None:
+    if known is not None:
+        raise UserError(f"{text!r} names two {what}: name one.")
+
+
+@functools.cache
+def _snapshot(top: Path) -> str:
+    """A commit of the working tree as it is, with files that git does not track; no branch and no index changes."""
+    index = Path(git.text(top, "rev-parse", "--absolute-git-dir") or top) / "fwbench-index"
+    try:
+        shutil.copyfile(index.with_name("index"), index)
+        tree = parent = None
+        if git.text(top, "add", "--all", index=index) is not None:
+            tree, parent = git.text(top, "write-tree", index=index), git.text(top, "rev-parse", "HEAD")
+        commit = tree and git.text(top, *_AUTHOR, "commit-tree", "-p", str(parent), "-m", "working tree", tree)
+    except OSError:
+        commit = None
+    finally:
+        index.unlink(missing_ok=True)
+    if not commit:
+        raise UserError(f"git could not copy the working tree of {top}: commit your changes, and name the commit.")
+    return commit
+
+
+class Between:
+    """Sides from head to base.
+
+    Args:
+        stated: base and head.
+        top: of the user's repository, or its project's root folder.
+        python: the interpreter of a side that names none.
+        folder: for worktrees and links; whoever calls removes it.
+
+    Attributes:
+        suspects: the parts, in the order in which they are put back; none until `find` has found them.
+    """
+
+    def __init__(self, stated: tuple[Stated, Stated], top: Path, project: Project, python: str, folder: Path) -> None:
+        self.suspects: list[Suspect] = []
+        self._base, self._head = stated
+        self._top = top
+        self._project = project
+        self._python = python
+        self._folder = folder
+        self._edits: dict[str, Edits] = {}
+
+    def title(self, number: int) -> str:
+        """For readers: head, base, or head with so many parts as in base."""
+        if number in (0, len(self.suspects)):
+            return (self._base if number else self._head).text
+        return f"{self._head.text} with {self.suspects[number - 1].title} as in {self._base.text}"
+
+    def side(self, name: str, number: int) -> Side:
+        """Head with the first so many parts as in base; with all of them it is base itself."""
+        whole = number == len(self.suspects) and number > 0
+        return self._base_side(name, number) if whole else self._head_side(name, number)
+
+    def ends(self, name: str, number: int) -> Side:
+        """Head as number 0, and base as number 1, before the suspects are known."""
+        return self._base_side(name, number) if number else self._head_side(name, number)
+
+    def _base_side(self, name: str, number: int) -> Side:
+        return self._made(name, number, self._base, dict(self._base.variables), self._base.python)
+
+    def _head_side(self, name: str, number: int) -> Side:
+        draft = Draft(dict(self._head.variables))
+        for suspect in self.suspects[:number]:
+            suspect.undo(draft)
+        variables, python = draft.variables, draft.python or self._head.python
+        if draft.distributions and draft.python is None:
+            path = self._linked(number, draft.distributions)
+            variables["PYTHONPATH"] = os.pathsep.join(filter(None, (path, os.environ.get("PYTHONPATH"))))
+        side = self._made(name, number, self._head, variables, python)
+        for path, undone in draft.lines.items():
+            (side.root / path).write_text(
+                self._edits[path].undone(undone), encoding="utf-8", errors="surrogateescape", newline=""
+            )
+        for path in draft.files:
+            self._put_back(side.root / path, path)
+        return side
+
+    def _made(self, name: str, number: int, of: Stated, variables: Mapping[str, str], python: str | None) -> Side:
+        place = f"state-{number:04}"
+        root = self._folder / place
+        tree = None
+        if of.revision is None:
+            if not root.exists():
+                root.symlink_to(self._top, target_is_directory=True)
+        else:
+            tree = self._top
+            if not root.exists():
+                check_out(self._top, of.revision, root, of.text)
+        return placed(
+            *(self._top, own(self._top), self._folder, self._project, name, place, of.text),
+            python=python or self._python,
+            variables=variables,
+            tree=tree,
+        )
+
+    def _put_back(self, file: Path, path: str) -> None:
+        content = git.output(self._top, "show", f"{self._base.revision}:{path}")
+        if content is None:
+            file.unlink(missing_ok=True)
+        else:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+
+    def _linked(self, number: int, names: Iterable[str]) -> str:
+        """A folder of links to base's distributions."""
+        folder = self._folder / f"links-{number:04}"
+        _, installed = _listing(self._base.python or self._python)
+        for name in names if not folder.exists() else ():
+            _, root, paths = installed[name]
+            for path in paths:
+                link = folder / path
+                link.parent.mkdir(parents=True, exist_ok=True)
+                link.symlink_to(Path(root) / path)
+        return str(folder)
+
+    def find(self, sources: Sequence[Mapping[str, str]]) -> list[str]:
+        """Find the suspects.
+
+        Args:
+            sources: of head and base, digests of the repository's modules that their processes have loaded, by path.
+
+        Returns:
+            What differs and cannot be put back by machine, a phrase each.
+        """
+        loaded = {path for each in sources for path in each}
+        distributions, told = self._distributions()
+        self.suspects = [*self._files(loaded), *self._variables(), *distributions]
+        return told
+
+    def _files(self, loaded: set[str]) -> Iterator[Suspect]:
+        base, head = self._base.revision, self._head.revision
+        if base is None or head is None or base == head:
+            return
+        listed = git.text(self._top, "diff", "--no-renames", "--name-only", "-z", base, head) or ""
+        changed = [path for path in listed.split("\0") if path]
+        for path in sorted(loaded.intersection(changed)):
+            before, after = (_text(self._top, revision, path) for revision in (base, head))
+            if before is None or after is None:
+                what = "the new file" if before is None else "the file"
+                yield Suspect(f"{what} {path}", functools.partial(_whole, paths=[path]))
+                continue
+            edits = self._edits[path] = Edits(before, after)
+            for number, title in enumerate(edits.titles()):
+                yield Suspect(f"{path}, {title}", functools.partial(_lines, path=path, number=number))
+        if others := [path for path in changed if path not in loaded]:
+            title = others[0] if len(others) == 1 else f"{len(others)} other changed files"
+            yield Suspect(title, functools.partial(_whole, paths=others))
+
+    def _variables(self) -> Iterator[Suspect]:
+        for name in sorted({*self._base.variables, *self._head.variables}):
+            before = self._base.variables.get(name, os.environ.get(name))
+            after = self._head.variables.get(name, os.environ.get(name))
+            if before != after:
+                own = self._base.variables.get(name)
+                yield Suspect(
+                    f"{name} ({_value(before)} in base, {_value(after)} in head)",
+                    functools.partial(_variable, name=name, value=own),
+                )
+
+    def _distributions(self) -> tuple[list[Suspect], list[str]]:
+        if self._base.python == self._head.python:
+            return [], []
+        before, after = (side.python or self._python for side in (self._base, self._head))
+        (old, were), (new, are) = _listing(before), _listing(after)
+        rest = Suspect(f"the interpreter {before}", functools.partial(_python, python=before))
+        if old[:2] != new[:2]:
+            versions = (".".join(map(str, each)) for each in (old, new))
+            return [rest], ["Python {} in base, {} in head".format(*versions)]
+        different = [name for name in sorted(were.keys() & are.keys()) if were[name][0] != are[name][0]]
+        suspects = [
+            Suspect(
+                f"{name} ({were[name][0]} in base, {are[name][0]} in head)",
+                functools.partial(_distribution, name=name),
+            )
+            for name in different
+        ]
+        return [*suspects, rest], []
+
+
+def _lines(draft: Draft, path: str, number: int) -> None:
+    draft.lines.setdefault(path, set()).add(number)
+
+
+def _whole(draft: Draft, paths: Sequence[str]) -> None:
+    draft.files.update(paths)
+
+
+def _variable(draft: Draft, name: str, value: str | None) -> None:
+    draft.variables.pop(name, None)
+    if value is not None:
+        draft.variables[name] = value
+
+
+def _distribution(draft: Draft, name: str) -> None:
+    draft.distributions.append(name)
+
+
+def _python(draft: Draft, python: str) -> None:
+    draft.python = python
+
+
+def _value(value: str | None) -> str:
+    return "unset" if value is None else repr(value)
+
+
+class Edits:
+    """The changes of a file's lines.
+
+    Args:
+        base, head: the file's text on each side.
+    """
+
+    def __init__(self, base: str, head: str) -> None:
+        self._base, self._head = base.splitlines(keepends=True), head.splitlines(keepends=True)
+        # Of each change: its lines in base, and in head.
+        self._changes: list[tuple[int, int, int, int]] = []
+        matcher = difflib.SequenceMatcher(None, self._base, self._head, autojunk=False)
+        whole = _parsed(head)
+        for kind, start, end, first, last in matcher.get_opcodes():
+            if kind == "equal" or (whole is not None and _parsed(self._with([(start, end, first, last)])) == whole):
+                # Nothing changes, or comments and blanks alone.
+                continue
+            if self._changes and first - self._changes[-1][3] <= _NEAR:
+                start, _, first, _ = self._changes.pop()
+            self._changes.append((start, end, first, last))
+
+    def titles(self) -> Iterator[str]:
+        """Where each change is in head."""
+        for _, _, first, last in self._changes:
+            if last > first + 1:
+                yield f"lines {first + 1} to {last}"
+            else:
+                yield f"line {last}" if last > first else f"what was removed after line {last}"
+
+    def undone(self, numbers: set[int]) -> str:
+        """Head's text with the changes of these numbers as in base."""
+        return self._with([self._changes[number] for number in sorted(numbers)])
+
+    def _with(self, changes: Iterable[tuple[int, int, int, int]]) -> str:
+        """Head's text with these changes as in base."""
+        text: list[str] = []
+        at = 0
+        for start, end, first, last in changes:
+            text += self._head[at:first] + self._base[start:end]
+            at = last
+        return "".join([*text, *self._head[at:]])
+
+
+def _parsed(text: str) -> str | None:
+    try:
+        return ast.dump(ast.parse(text))
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _text(top: Path, revision: str, path: str) -> str | None:
+    content = git.output(top, "show", f"{revision}:{path}")
+    return None if content is None else content.decode("utf-8", "surrogateescape")
+
+
+@functools.cache
+def _listing(python: str) -> tuple[list[int], dict[str, tuple[str, str, list[str]]]]:
+    """An interpreter's version, and its distributions: version, folder and entries by name.
+
+    Raises:
+        UserError: it does not run.
+    """
+    done = subprocess.run([python, "-c", _LISTING], capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = done.stderr.strip().rpartition("\n")[2]
+        raise UserError(f"{python} cannot list what is installed ({last}): name a Python interpreter.")
+    version, found = json.loads(done.stdout.splitlines()[-1])
+    return version, found

@@ -1,0 +1,273 @@
+"""`fwbench explain` over real commits and environments, with given pairs, then once with real pairs."""
+
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from fwbench.commands import searching
+from fwbench.commands.cli import main
+from fwbench.compare.duet import Fault, Pair
+from fwbench.compare.steps import OverError
+from fwbench.models import Model
+from fwbench.models.inputs import normal
+from fwbench.models.project import Project
+from fwbench.record.measurement import Failure
+from fwbench.worker.turns import series
+from fwbench.worker.turns.series import Series
+from fwbench.worker.turns.suspects import Edits
+
+MODEL = Model("tiny", inputs=normal(4), torch="mine.net:Net")
+ASKED = ("device=cpu", "--model=tiny", "--lane=torch")
+
+# The seconds of a call, as Python.
+COST = """
+seconds = 1.0
+
+# One.
+
+more = 0.0
+
+# Two.
+
+most = 0.0
+"""
+
+
+def git(folder, *arguments):
+    identity = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.org")
+    done = subprocess.run(["git", *identity, "-C", str(folder), *arguments], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A project whose module `mine/cost.py` says how long a call takes, committed once."""
+    folder = tmp_path / "project"
+    (folder / "mine").mkdir(parents=True)
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    (folder / "mine" / "cost.py").write_text(COST)
+    (folder / "notes.txt").write_text("one")
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "--message", "One")
+    monkeypatch.chdir(folder)
+    project = Project(folder, (folder,))
+    project.add([MODEL])
+    monkeypatch.setattr(searching, "collected", lambda collecting: (project, [MODEL], []))
+    monkeypatch.setattr(searching, "is_installed", lambda framework: True)
+    return folder
+
+
+def edit(folder, *changes, path="mine/cost.py"):
+    text = (folder / path).read_text()
+    for before, after in changes:
+        assert before in text
+        text = text.replace(before, after)
+    (folder / path).write_text(text)
+
+
+class Given:
+    """Pairs without noise: a side's module, variables and interpreter say how long its call takes."""
+
+    def __init__(self, base, head, models, machine, device, deadline):
+        self.sides = {"base": base, "head": head}
+
+    def play(self, workloads):
+        (workload,) = workloads
+        costs, described = {}, {}
+        for name, side in self.sides.items():
+            assert side.name == name
+            values = {}
+            try:
+                exec((side.root / "mine" / "cost.py").read_text(), values)
+            except Exception as error:
+                return {workload: Fault(name, side.title, Failure("error", repr(error), "duet"))}
+            cost = values["seconds"] + values["more"] + values["most"] + float(side.variables.get("EXTRA", 0))
+            environment = {**os.environ, **side.variables}
+            installed = subprocess.run(
+                [side.interpreter("torch"), "-c", "import slow; print(slow.seconds)"],
+                capture_output=True,
+                text=True,
+                env=environment,
+                check=False,
+            )
+            costs[name] = cost + float(installed.stdout or 0)
+            sources = {"mine/cost.py": "", "mine/new.py": ""}
+            program = {"form": "f", "digest": str(values["most"]), "operators": {"add": int(10 * values["most"])}}
+            described[name] = {"sources": sources, "program": {**program, "absent": {}}}
+        change = searching.math.log(costs["head"] / costs["base"])
+        return {workload: Pair({"latency": change}, {}, {}, described, 0.0, 1.0)}
+
+
+@pytest.fixture
+def given(monkeypatch):
+    monkeypatch.setattr(series, "Pairs", Given)
+
+
+def test_each_part_that_makes_a_difference_is_named_with_its_size_and_the_programs_change(given, folder, capsys):
+    edit(folder, ("1.0", "1.1"), ("# One.", "# Uno."), ("most = 0.0", "most = 0.2"), ("more = 0.0", "more = 0"))
+    edit(folder, ("one", "two"), path="notes.txt")
+    assert main(["explain", "main", ".", *ASKED]) == 0
+    out = capsys.readouterr().out
+    assert "1. mine/cost.py, line 2\n" in out
+    assert "2. mine/cost.py, line 6\n  3. mine/cost.py, line 10\n  4. notes.txt\n" in out
+    assert "HEAD's latency differs from BASE's by +30.0% (+30.0% to +30.0%)." in out
+    # The largest first; each is put back after those before it.
+    larger = out.index("+20.0% (+20.0% to +20.0%) of it is gone with mine/cost.py, line 10 as in BASE")
+    assert larger < out.index("+8.3% (+8.3% to +8.3%) of it is gone with mine/cost.py, line 2 as in BASE")
+    assert "line 10 as in BASE; what it does to the program: 2 more add" in out
+    assert git(folder, "status", "--short") == "M mine/cost.py\n M notes.txt"
+    assert len(git(folder, "worktree", "list").splitlines()) == 1
+
+
+def test_without_a_difference_no_part_is_named(given, folder, capsys):
+    edit(folder, ("more = 0.0", "more = 0"))
+    assert main(["explain", "main", ".", *ASKED]) == 0
+    out = capsys.readouterr().out
+    assert "differs from BASE's by -0.0%" in out
+    assert "No part is confirmed to make a difference." in out
+
+
+def test_parts_that_cannot_be_put_back_apart_are_named_together(given, folder, capsys):
+    edit(folder, ("\nseconds", "\ntenth = 0.1\n\n\nseconds"), ("more = 0.0", "more = tenth"))
+    assert main(["explain", "main", ".", *ASKED]) == 0
+    out = capsys.readouterr().out
+    assert "1. mine/cost.py, lines 1 to 3\n  2. mine/cost.py, line 9\n" in out
+    assert "gone with mine/cost.py, lines 1 to 3 and mine/cost.py, line 9 as in BASE" in out
+    assert "Not measurable with parts 1 to 1 as in base: NameError(\"name 'tenth' is not defined\")" in out
+
+
+def test_a_new_module_a_deleted_file_and_a_variable_are_parts(given, folder, capsys):
+    (folder / "mine" / "new.py").write_text("new = 1\n")
+    (folder / "notes.txt").unlink()
+    assert main(["explain", "EXTRA=0.5 main", ".", *ASKED]) == 0
+    out = capsys.readouterr().out
+    assert "1. the new file mine/new.py\n  2. notes.txt\n  3. EXTRA ('0.5' in base, unset in head)\n" in out
+    assert "-33.3% (-33.3% to -33.3%) of it is gone with EXTRA ('0.5' in base, unset in head) as in BASE" in out
+
+
+def environment(folder, version, seconds):
+    """An interpreter with a distribution `slow` of this version."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    site = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
+    (site / "slow").mkdir()
+    (site / "slow" / "__init__.py").write_text(f"seconds = {seconds}\n")
+    (site / f"slow-{version}.dist-info").mkdir()
+    (site / f"slow-{version}.dist-info" / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: slow\nVersion: {version}\n"
+    )
+    (site / f"slow-{version}.dist-info" / "RECORD").write_text(
+        f"slow/__init__.py,,\nslow-{version}.dist-info/METADATA,,\nslow-{version}.dist-info/RECORD,,\n"
+    )
+    return str(folder / "bin" / "python")
+
+
+def test_a_distribution_of_another_version_is_put_back_by_links(given, folder, tmp_path, capsys):
+    base, head = environment(tmp_path / "base", "1.0", 0.1), environment(tmp_path / "head", "2.0", 0.32)
+    assert main(["explain", base, head, *ASKED]) == 0
+    out = capsys.readouterr().out
+    assert f"1. slow (1.0 in base, 2.0 in head)\n  2. the interpreter {base}\n" in out
+    assert "+20.0% (+20.0% to +20.0%) of it is gone with slow (1.0 in base, 2.0 in head) as in BASE" in out
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "words"),
+    [
+        ("main", "nothing", "'nothing' is no interpreter, and "),
+        ("main", "main", "'main' and 'main' are the same: give two"),
+        ("main main", ".", "'main main' names two revisions"),
+        ("main '", ".", "cannot be split into words"),
+        (f"{sys.executable} {sys.executable}", ".", "names two interpreters"),
+    ],
+)
+def test_misuse_is_one_sentence(given, folder, capsys, base, head, words):
+    edit(folder, ("1.0", "1.1"))
+    assert main(["explain", base, head, *ASKED]) == 4
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+
+
+def test_a_side_that_cannot_be_measured_ends_it_in_one_sentence(given, folder, capsys):
+    edit(folder, ("seconds = 1.0", "seconds = nothing"))
+    assert main(["explain", "main", ".", *ASKED]) == 4
+    assert (
+        "HEAD cannot be measured (NameError(\"name 'nothing' is not defined\")): name another."
+        in capsys.readouterr().err
+    )
+
+
+def test_files_that_the_workload_does_not_use_make_no_difference_that_can_be_searched(given, folder, capsys):
+    edit(folder, ("# One.", "# Uno."))
+    assert main(["explain", "main", ".", *ASKED]) == 4
+    assert "nothing that this workload uses differs between them" in capsys.readouterr().err
+
+
+def test_changes_near_each_other_are_one_and_others_stand_alone():
+    base = textwrap.dedent("""\
+        a = 1
+        b = 2
+        c = 3
+        d = 4  # Comment.
+        e = 5
+        f = 6
+        g = 7
+        """)
+    head = base.replace("a = 1", "a = 10").replace("c = 3", "c = 30").replace("Comment", "Remark")
+    edits = Edits(base, head.replace("g = 7\n", ""))
+    assert list(edits.titles()) == ["lines 1 to 4", "what was removed after line 6"]
+    assert edits.undone(set()) == head.replace("g = 7\n", "")
+    assert edits.undone({1}) == head
+    assert edits.undone({0, 1}) == base
+    assert list(Edits(base, base.replace("Comment", "Remark").replace("7", "8")).titles()) == ["line 7"]
+
+
+def test_it_names_the_line_of_real_processes(tmp_path, monkeypatch, capsys):
+    """A longer loop; four pairs are enough to see that the line is put back."""
+    play, played = Series.play, []
+
+    def few(self, first, last):
+        played.append((first, last))
+        if len(played) > 4:
+            raise OverError("these were enough")
+        return play(self, first, last)
+
+    monkeypatch.setattr(Series, "play", few)
+    folder = tmp_path / "project"
+    (folder / "mine").mkdir(parents=True)
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    (folder / "mine" / "net.py").write_text(
+        textwrap.dedent("""\
+            import torch
+
+
+            class Net(torch.nn.Linear):
+                def __init__(self):
+                    super().__init__(4, 4)
+
+                def forward(self, x):
+                    x = torch.relu(x)
+                    for _ in range(10):
+                        x = torch.tanh(x)
+                    return super().forward(x)
+            """)
+    )
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "--message", "One")
+    edit(folder, ("range(10)", "range(200)"), path="mine/net.py")
+    monkeypatch.chdir(folder)
+    project = Project(folder, (folder,))
+    project.add([MODEL])
+    monkeypatch.setattr(searching, "collected", lambda collecting: (project, [MODEL], []))
+    assert main(["explain", "main", ".", *ASKED]) == 1
+    out = capsys.readouterr().out
+    assert "1. mine/net.py, line 10\n" in out
+    shown = re.search(r"^  1 as in base: -(\d+)\.\d%.*, 3 pairs$", out, re.MULTILINE)
+    # A tenth of the calls of tanh are left, which take most of the time on any machine.
+    assert int(shown[1]) > 25
+    assert "The search ended early, as these were enough." in out
