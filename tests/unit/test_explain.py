@@ -19,8 +19,8 @@ from fwbench.models.inputs import normal
 from fwbench.models.project import Project
 from fwbench.record.measurement import Failure
 from fwbench.worker.turns import series
+from fwbench.worker.turns.edits import Edits
 from fwbench.worker.turns.series import Series
-from fwbench.worker.turns.suspects import Edits
 
 MODEL = Model("tiny", inputs=normal(4), torch="mine.net:Net")
 ASKED = ("device=cpu", "--model=tiny", "--lane=torch")
