@@ -52,6 +52,7 @@ def folder(tmp_path, monkeypatch):
     (folder / "mine").mkdir(parents=True)
     git(folder, "init", "--quiet", "--initial-branch=main")
     (folder / "mine" / "cost.py").write_text(COST)
+    (folder / "mine" / "before.py").write_text("one = 1\n")
     (folder / "notes.txt").write_text("one")
     git(folder, "add", ".")
     git(folder, "commit", "--quiet", "--message", "One")
@@ -97,7 +98,7 @@ class Given:
                 check=False,
             )
             costs[name] = cost + float(installed.stdout or 0)
-            sources = {"mine/cost.py": "", "mine/new.py": ""}
+            sources = dict.fromkeys(("mine/before.py", "mine/cost.py", "mine/new.py"), "")
             program = {"form": "f", "digest": str(values["most"]), "operators": {"add": int(10 * values["most"])}}
             described[name] = {"sources": sources, "program": {**program, "absent": {}}}
         change = searching.math.log(costs["head"] / costs["base"])
@@ -131,6 +132,15 @@ def test_without_a_difference_no_part_is_named(given, folder, capsys):
     out = capsys.readouterr().out
     assert "differs from BASE's by -0.0%" in out
     assert "No part is confirmed to make a difference." in out
+
+
+def test_of_two_files_the_one_that_makes_the_difference_is_named(given, folder, capsys):
+    edit(folder, ("1", "2"), path="mine/before.py")
+    edit(folder, ("1.0", "1.1"))
+    assert main(["explain", "main", ".", *ASKED]) == 0
+    out = capsys.readouterr().out
+    assert "of it is gone with mine/cost.py, line 2 as in BASE" in out
+    assert out.count("of it is gone") == 1
 
 
 def test_parts_that_cannot_be_put_back_apart_are_named_together(given, folder, capsys):

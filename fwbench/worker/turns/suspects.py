@@ -201,14 +201,14 @@ class Between:
     def side(self, name: str, number: int) -> Side:
         """Head with the first so many parts as in base; with all of them it is base itself."""
         whole = number == len(self.suspects) and number > 0
-        return self._base_side(name, number) if whole else self._head_side(name, number)
+        return self._base_side(name) if whole else self._head_side(name, number)
 
     def ends(self, name: str, number: int) -> Side:
         """Head as number 0, and base as number 1, before the suspects are known."""
-        return self._base_side(name, number) if number else self._head_side(name, number)
+        return self._base_side(name) if number else self._head_side(name, number)
 
-    def _base_side(self, name: str, number: int) -> Side:
-        return self._made(name, number, self._base, dict(self._base.variables), self._base.python)
+    def _base_side(self, name: str) -> Side:
+        return self._made(name, "base", self._base, self._base.variables, self._base.python)
 
     def _head_side(self, name: str, number: int) -> Side:
         draft = Draft(dict(self._head.variables))
@@ -218,7 +218,7 @@ class Between:
         if draft.distributions and draft.python is None:
             path = self._linked(number, draft.distributions)
             variables["PYTHONPATH"] = os.pathsep.join(filter(None, (path, os.environ.get("PYTHONPATH"))))
-        side = self._made(name, number, self._head, variables, python)
+        side = self._made(name, f"{number:04}", self._head, variables, python)
         for path, undone in draft.lines.items():
             (side.root / path).write_text(
                 self._edits[path].undone(undone), encoding="utf-8", errors="surrogateescape", newline=""
@@ -227,8 +227,9 @@ class Between:
             self._put_back(side.root / path, path)
         return side
 
-    def _made(self, name: str, number: int, of: Stated, variables: Mapping[str, str], python: str | None) -> Side:
-        place = f"state-{number:04}"
+    def _made(self, name: str, state: str, of: Stated, variables: Mapping[str, str], python: str | None) -> Side:
+        # All states' names are of one length, as `Side` asks of paths.
+        place = f"state-{state}"
         root = self._folder / place
         tree = None
         if of.revision is None:
