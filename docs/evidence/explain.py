@@ -8,6 +8,7 @@ head four changes besides that cost nothing. Searches are run by the command its
 """
 
 import json
+import math
 import os
 import re
 import statistics
@@ -267,11 +268,10 @@ def _extra(*lines: str) -> tuple[str, str]:
 
 
 CAUSES: Mapping[str, Cause] = {
-    "gelu by hand": Cause(
-        "fusion lost", "torch attention", ("F.gelu(x)", "0.5 * x * (1 + torch.erf(x / 2**0.5))")
-    ),
+    "gelu by hand": Cause("fusion lost", "torch attention", ("F.gelu(x)", "0.5 * x * (1 + torch.erf(x / 2**0.5))")),
     "softmax by hand": Cause(
-        "fusion lost", "torch attention",
+        "fusion lost",
+        "torch attention",
         ("torch.softmax(scores, -1) @ values", "(scores.exp() / scores.exp().sum(-1, keepdim=True)) @ values"),
     ),
     "a value read back": Cause(
@@ -279,33 +279,52 @@ CAUSES: Mapping[str, Cause] = {
     ),
     "copies": Cause("new copy", "torch attention", _extra("for _ in range(8):", "    x = x.clone()", "return x")),
     "a transposed copy": Cause(
-        "layout", "torch attention", _extra("for _ in range(4):", "    x = x.transpose(1, 2).contiguous().transpose(1, 2).contiguous()", "return x"),
+        "layout",
+        "torch attention",
+        _extra("for _ in range(4):", "    x = x.transpose(1, 2).contiguous().transpose(1, 2).contiguous()", "return x"),
     ),
     "a part in float64": Cause("dtype", "torch attention", _extra("return (x.double() * 1.0).tanh().float()")),
     "wider hidden layers": Cause("more work", "torch attention", ("Block(128, 512)", "Block(128, 640)")),
     "the oldest instructions": Cause("environment", "torch attention", variables="ATEN_CPU_CAPABILITY=default"),
     "a library's new version": Cause(
-        "library version", "torch attention", _extra("import slowdown", "", "return slowdown.apply(x)"), distribution=True
+        "library version",
+        "torch attention",
+        _extra("import slowdown", "", "return slowdown.apply(x)"),
+        distribution=True,
     ),
     "normalisation by hand": Cause(
-        "fusion lost", "torch convolutions",
-        ("x = self.norm(self.conv(x))", "x = self.conv(x)\n        norm = self.norm\n        scale = norm.weight / (norm.running_var + 1e-5).sqrt()\n        x = (x - norm.running_mean[:, None, None]) * scale[:, None, None] + norm.bias[:, None, None]"),
+        "fusion lost",
+        "torch convolutions",
+        (
+            "x = self.norm(self.conv(x))",
+            "x = self.conv(x)\n"
+            "        norm = self.norm\n"
+            "        scale = norm.weight / (norm.running_var + 1e-5).sqrt()\n"
+            "        x = (x - norm.running_mean[:, None, None]) * scale[:, None, None] + norm.bias[:, None, None]",
+        ),
     ),
     "a wider kernel": Cause("more work", "torch convolutions", ("outputs, 3, padding=1", "outputs, 5, padding=2")),
     "channels last and back": Cause(
-        "layout", "torch convolutions",
-        ("x = self.norm(self.conv(x))", "x = self.norm(self.conv(x).contiguous(memory_format=torch.channels_last).contiguous())"),
+        "layout",
+        "torch convolutions",
+        (
+            "x = self.norm(self.conv(x))",
+            "x = self.norm(self.conv(x).contiguous(memory_format=torch.channels_last).contiguous())",
+        ),
     ),
     "oneDNN without AVX": Cause("flag", "torch convolutions", variables="ONEDNN_MAX_CPU_ISA=SSE41"),
     "a loop in Python": Cause(
         "host work", "torch convolutions", _extra("return torch.stack([each * 1.0 for each in x])")
     ),
-    "a graph break": Cause(
-        "graph break", "torch-compile attention", _extra("torch._dynamo.graph_break()", "return x")
-    ),
+    "a graph break": Cause("graph break", "torch-compile attention", _extra("torch._dynamo.graph_break()", "return x")),
     "a barrier": Cause(
-        "fusion split", "jax attention",
-        ("nnx.gelu(x, approximate=False)", "jax.lax.optimization_barrier(0.5 * jax.lax.optimization_barrier(x)) * (1 + jax.lax.optimization_barrier(jax.lax.erf(x / 2**0.5)))"),
+        "fusion split",
+        "jax attention",
+        (
+            "nnx.gelu(x, approximate=False)",
+            "jax.lax.optimization_barrier(0.5 * jax.lax.optimization_barrier(x))"
+            " * (1 + jax.lax.optimization_barrier(jax.lax.erf(x / 2**0.5)))",
+        ),
     ),
     "a scan over samples": Cause("serial work", "jax attention", _extra("return jax.lax.map(jnp.sin, x)")),
     "more layers": Cause("more work", "jax attention", ("for _ in range(3)", "for _ in range(4)")),
@@ -314,12 +333,21 @@ CAUSES: Mapping[str, Cause] = {
     ),
     "an accurate power": Cause("more work", "jax convolutions", _extra("return jnp.power(jnp.abs(x) + 1.0, 1.001)")),
     "a transposed convolution's layout": Cause(
-        "layout", "jax convolutions",
-        ("x = self.norm(self.conv(x))", "x = self.norm(self.conv(x))\n        x = jax.lax.optimization_barrier(x.transpose(0, 3, 1, 2)).transpose(0, 2, 3, 1)"),
+        "layout",
+        "jax convolutions",
+        (
+            "x = self.norm(self.conv(x))",
+            "x = self.norm(self.conv(x))\n"
+            "        x = jax.lax.optimization_barrier(x.transpose(0, 3, 1, 2)).transpose(0, 2, 3, 1)",
+        ),
     ),
     "max pooling by comparisons": Cause(
-        "fusion lost", "jax convolutions",
-        ("return nnx.max_pool(nnx.relu(x), (2, 2), (2, 2))", "n, h, w, c = x.shape\n        return nnx.relu(x).reshape(n, h // 2, 2, w // 2, 2, c).max((2, 4))"),
+        "fusion lost",
+        "jax convolutions",
+        (
+            "return nnx.max_pool(nnx.relu(x), (2, 2), (2, 2))",
+            "n, h, w, c = x.shape\n        return nnx.relu(x).reshape(n, h // 2, 2, w // 2, 2, c).max((2, 4))",
+        ),
     ),
 }
 
@@ -338,7 +366,13 @@ PAIRS = (
 UNCHANGED = tuple(
     (case, number)
     for number in range(4)
-    for case in ("torch attention", "torch convolutions", "torch-compile attention", "jax attention", "jax convolutions")
+    for case in (
+        "torch attention",
+        "torch convolutions",
+        "torch-compile attention",
+        "jax attention",
+        "jax convolutions",
+    )
 )
 
 
@@ -370,12 +404,16 @@ def project(folder: Path, planted: Planted) -> tuple[str, str, list[str]]:
     lane, model = planted.case.split()
     file = f"mine/{lane.partition('-')[0]}_{model}.py"
     (folder / "mine").mkdir(parents=True)
-    texts = {"mine/common.py": COMMON, "test_speed.py": TESTS + f"""
+    texts = {
+        "mine/common.py": COMMON,
+        "test_speed.py": TESTS
+        + f"""
 
 @fwbench.benchmark({model.upper()})
 def test_speed(fwbench_measure):
     fwbench_measure()
-"""}
+""",
+    }
     texts |= {name: textwrap.dedent(text) for name, text in FILES.items()}
     causes = [CAUSES[name] for name in planted.causes]
     for cause in causes:
@@ -461,6 +499,7 @@ def run(planted: Planted) -> dict[str, object]:
         "case": planted.case,
         "causes": list(planted.causes),
         "named": named,
+        "first": bool(named) and any(_is(named[0], cause) for cause in causes),
         "right": [any(_is(part, cause) for part in named) for cause in causes],
         "wrong": [part for part in named if not any(_is(part, cause) for cause in causes)],
         "sizes": [float(match["size"]) for match in _NAMED.finditer(done.stdout)],
@@ -478,13 +517,92 @@ def _is(part: str, cause: str) -> bool:
         return part.startswith(cause)
     file, first, last = cause.split()
     return any(
-        match["file"] == file and int(match["first"]) <= int(last) and int(match["last"] or match["first"]) >= int(first)
+        match["file"] == file
+        and int(match["first"]) <= int(last)
+        and int(match["last"] or match["first"]) >= int(first)
         for match in _PLACE.finditer(part)
     )
 
 
 def kept() -> list[dict[str, object]]:
     return [json.loads(line) for line in DATA.read_text().splitlines()[1:]] if DATA.exists() else []
+
+
+def table() -> str:
+    """The page, from the searches that are kept."""
+    header = json.loads(DATA.read_text().splitlines()[0])
+    runs = kept()
+    single = [each for each in runs if len(each["causes"]) == 1]
+    double = [each for each in runs if len(each["causes"]) == 2]
+    unchanged = [each for each in runs if not each["causes"]]
+    first = sum(each["first"] for each in single)
+    both = sum(all(each["right"]) for each in double)
+    false = sum(bool(each["wrong"]) for each in unchanged)
+    shares = [share for each in single + double if (share := accounted(each)) is not None]
+    seconds = [each["seconds"] for each in runs]
+    of_all = (len(tuple(searches())), len(CAUSES), len(PAIRS), len(UNCHANGED))
+    versions_said = ", ".join(f"{name} {version}" for name, version in header["versions"].items())
+    lines = [
+        "# How often `fwbench explain` names the cause",
+        "",
+        "Made by `python docs/evidence/explain.py`, which plants causes in two networks, in PyTorch and JAX, and runs "
+        f"the command on each. {len(runs)} of its {of_all[0]} searches were run, on {header['cpu']}, with "
+        f"{versions_said}, each with at most {header['minutes']} minutes.",
+        "Each head holds four more changes, which cost nothing. A cause counts as named where the part that was put "
+        "back is the planted environment variable or library, or holds lines of the planted change.",
+        "",
+        f"- One cause, of {of_all[1]}: named first in **{first} of {len(single)}** "
+        f"({_rate(first, len(single))} at 95 %).",
+        f"- Two causes, of {of_all[2]}: both named in **{both} of {len(double)}** ({_rate(both, len(double))}).",
+        f"- No cause, of {of_all[3]}: a part was named in **{false} of {len(unchanged)}** "
+        f"({_rate(false, len(unchanged))}).",
+        f"- Wrong parts beside planted causes: {sum(len(each['wrong']) for each in single + double)}.",
+    ]
+    if shares:
+        low, *_, high = statistics.quantiles(shares, n=10) if len(shares) > 1 else shares * 2
+        lines.append(
+            f"- Share of the whole difference that the named parts account for: {statistics.median(shares):.0%} in the "
+            f"median, {low:.0%} to {high:.0%} for eight searches of ten."
+        )
+    lines += [
+        f"- Seconds a search: {statistics.median(seconds):.0f} in the median, {max(seconds):.0f} at most.",
+        "",
+        row(["planted", "in", "kind", "HEAD against BASE", "named", "accounted for", "seconds"]),
+        row(["---", "---", "---", "---:", "---", "---:", "---:"]),
+        *(_row(each) for each in runs),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _rate(count: int, of: int) -> str:
+    low, high = clopper_pearson(count, of)
+    return f"{low:.0%} to {high:.0%}"
+
+
+def accounted(each: Mapping[str, object]) -> float | None:
+    """The share of the whole difference, in the logarithm of the latency, that the named parts make."""
+    if not each["whole"] or not each["sizes"]:
+        return None
+    return sum(math.log1p(size / 100) for size in each["sizes"]) / math.log1p(each["whole"][0] / 100)
+
+
+def _row(each: Mapping[str, object]) -> str:
+    kinds = ", ".join(CAUSES[name].kind for name in each["causes"])
+    whole = "{:+.1f} % ({:+.1f} to {:+.1f})".format(*each["whole"]) if each["whole"] else "not known"
+    verdicts = ["yes" if right else "no" for right in each["right"]] + [f"wrong: {part}" for part in each["wrong"]]
+    share = accounted(each)
+    return row(
+        [
+            each["name"],
+            each["case"],
+            kinds,
+            whole,
+            ", ".join(verdicts) or "nothing",
+            "" if share is None else f"{share:.0%}",
+            f"{each['seconds']:.0f}",
+        ]
+    )
 
 
 def main() -> None:
@@ -500,6 +618,7 @@ def main() -> None:
                 with DATA.open("a") as file:
                     file.write(json.dumps(found) + "\n")
                 print(planted.name, found["right"], found["wrong"], f"{found['seconds']:.0f} s", flush=True)
+    HERE.with_suffix(".md").write_text(table())
 
 
 if __name__ == "__main__":

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fwbench.commands import searching
-from fwbench.commands.searching import change
 from fwbench.compare.steps import Search, Stretch
 from fwbench.errors import UserError
 from fwbench.git import text as git
 from fwbench.machine import machine
+from fwbench.report.units import change
 from fwbench.text import line
 from fwbench.worker.turns.series import Series
 from fwbench.worker.turns.sides import own, revisions

@@ -1,7 +1,6 @@
-"""What `fwbench bisect` and `fwbench explain` share: options, the workload, the words of a change, and of the end."""
+"""What `fwbench bisect` and `fwbench explain` share: options, the workload, and the end."""
 
 import argparse
-import math
 import sys
 import time
 from collections.abc import Mapping
@@ -10,7 +9,7 @@ from pathlib import Path
 
 from fwbench.commands.measure import stated
 from fwbench.commands.prove import collected, is_installed
-from fwbench.compare.steps import ERROR, Search, Stretch
+from fwbench.compare.steps import ERROR, Search
 from fwbench.errors import UserError, hint
 from fwbench.models import CATALOG
 from fwbench.models.project import Project, complete
@@ -101,12 +100,6 @@ def refuse_own(workload: Workload, top: Path, package: Path | None) -> None:
             f"{workload.model} is one of fwbench's own models, and no commit of {top} can change it, as fwbench is not "
             "part of that repository: name a model that a test names."
         )
-
-
-def change(stretch: Stretch) -> str:
-    """+8.1 % (+7.6 % to +8.6 %)."""
-    size, low, high = (f"{math.expm1(value):+.1%}" for value in (stretch.change, stretch.low, stretch.high))
-    return f"{size} ({low} to {high})" if stretch.pairs else size
 
 
 def effort(search: Search, seconds: float, wrong: str) -> str:

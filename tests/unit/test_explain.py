@@ -1,5 +1,6 @@
 """`fwbench explain` over real commits and environments, with given pairs, then once with real pairs."""
 
+import math
 import os
 import re
 import subprocess
@@ -101,7 +102,7 @@ class Given:
             sources = dict.fromkeys(("mine/before.py", "mine/cost.py", "mine/new.py"), "")
             program = {"form": "f", "digest": str(values["most"]), "operators": {"add": int(10 * values["most"])}}
             described[name] = {"sources": sources, "program": {**program, "absent": {}}}
-        change = searching.math.log(costs["head"] / costs["base"])
+        change = math.log(costs["head"] / costs["base"])
         return {workload: Pair({"latency": change}, {}, {}, described, 0.0, 1.0)}
 
 

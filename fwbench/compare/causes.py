@@ -1,0 +1,28 @@
+"""What a search for the parts of a difference has come to."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fwbench.compare.steps import Search
+from fwbench.record.fingerprint import Fingerprint
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The parts in which two sides differ, and the search over them.
+
+    State 0 is head, and in state n the first n parts are as in base.
+
+    Attributes:
+        parts: their titles, in the order in which they were put back.
+        search: over the states; its changes are from head towards base.
+        reasons: why states cannot be measured, by number.
+        programs: of the states that were measured, by number.
+        untold: differences that cannot be put back by machine, a phrase each.
+    """
+
+    parts: Sequence[str]
+    search: Search
+    reasons: Mapping[int, str] = field(default_factory=dict)
+    programs: Mapping[int, Fingerprint] = field(default_factory=dict)
+    untold: Sequence[str] = ()

@@ -1,0 +1,67 @@
+"""A search for the parts of a difference, in sentences."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from fwbench.compare.causes import Explanation
+from fwbench.compare.programs import compare
+from fwbench.compare.steps import Stretch
+from fwbench.report.units import change
+from fwbench.text import line
+
+
+def parts(workload: str, titles: Sequence[str], untold: Sequence[str]) -> list[str]:
+    """What is to be put back, and what cannot be."""
+    count = len(titles)
+    lines = [f"{workload}: {count} part{'s' * (count != 1)} that may make a difference"]
+    lines += [f"  {number}. {title}" for number, title in enumerate(titles, start=1)]
+    return [*lines, *(f"  cannot be put back by itself: {each}" for each in untold)]
+
+
+def progress(compared: Stretch) -> str:
+    """A comparison, when it is done."""
+    put_back = _numbers(range(compared.first + 1, compared.last + 1))
+    before = f" after {_numbers(range(1, compared.first + 1))}" if compared.first else ""
+    return f"  {put_back} as in base{before}: {change(compared)}, {compared.pairs} pairs"
+
+
+def sentences(explanation: Explanation, device: str) -> list[str]:
+    """The answer, the most important first."""
+    search = explanation.search
+    skipped = [
+        f"Not measurable with parts 1 to {number} as in base: {line(explanation.reasons[number])}"
+        for number in sorted(search.unmeasurable)
+    ]
+    if not search.compared:
+        return [*skipped, *filter(None, [search.ended])]
+    lines = [f"HEAD's latency differs from BASE's by {change(_turned(search.compared[0]))}."]
+    for step in sorted(search.steps, key=lambda step: -abs(step.change)):
+        put_back = " and ".join(explanation.parts[step.first : step.last])
+        why = _why(explanation, step, device)
+        lines.append(f"{change(_turned(step))} of it is gone with {put_back} as in BASE{why}.")
+    if not search.steps:
+        lines.append("No part is confirmed to make a difference.")
+    for rest in search.unexplained:
+        numbers = _numbers(range(rest.first + 1, rest.last + 1))
+        lines.append(f"{change(_turned(rest))} is left that no part of {numbers} is confirmed to make.")
+    if search.ended:
+        lines.append(f"The search ended early, as {search.ended}.")
+    return [*lines, *skipped]
+
+
+def _numbers(numbers: range) -> str:
+    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
+
+
+def _turned(stretch: Stretch) -> Stretch:
+    """The change from base to head, where the search has that from head to base."""
+    return dataclasses.replace(stretch, change=-stretch.change, low=-stretch.high, high=-stretch.low)
+
+
+def _why(explanation: Explanation, step: Stretch, device: str) -> str:
+    """What the part does to the program."""
+    base, head = (explanation.programs.get(number) for number in (step.last, step.first))
+    if base is None or head is None:
+        return ""
+    remarks = (remark.sentence for remark in compare(base, head, device) if remark.kind != "untold")
+    return f"; what it does to the program: {'; '.join(remarks)}"

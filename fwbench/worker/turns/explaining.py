@@ -1,0 +1,75 @@
+"""Which of the parts in which two sides differ make a workload slower or faster."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from fwbench.compare.causes import Explanation
+from fwbench.compare.steps import OverError, Search, Stretch, UnmeasurableError
+from fwbench.errors import UserError
+from fwbench.machine import Machine
+from fwbench.models.project import Project
+from fwbench.record.fingerprint import Fingerprint
+from fwbench.record.workload import Workload
+from fwbench.text import line
+from fwbench.worker.client.scratch import Scratch
+from fwbench.worker.turns.series import Series
+from fwbench.worker.turns.suspects import Between, Stated
+
+
+def explain(
+    stated: tuple[Stated, Stated],
+    top: Path,
+    project: Project,
+    python: str,
+    workload: Workload,
+    here: Machine,
+    end: float,
+    begin: Callable[[Sequence[str], Sequence[str]], None] = lambda *_: None,
+    tell: Callable[[Stretch], None] = lambda _: None,
+) -> Explanation:
+    """Put parts of head back to what they are in base, and search for those that change the latency.
+
+    Args:
+        stated: base and head.
+        top: of the user's repository, or its project's root folder.
+        python: the interpreter of a side that names none.
+        end: when the search is over, by `time.monotonic`.
+        begin: called with the parts' titles and with what cannot be put back.
+        tell: called with each comparison when it is done.
+
+    Raises:
+        UserError: a side cannot be measured, or nothing that the workload uses differs.
+    """
+    with Scratch(top if stated[0].revision else None) as made:
+        between = Between(stated, top, project, python, made.path)
+        ends = Series(between.ends, between.title, workload, project.models, here, end)
+        _describe(ends)
+        untold = between.find([ends.described[number].get("sources", {}) for number in (0, 1)])
+        titles = [suspect.title for suspect in between.suspects]
+        begin(titles, untold)
+        if not titles:
+            raise UserError("nothing that this workload uses differs between them: name other sides.")
+        series = Series(between.side, between.title, workload, project.models, here, end)
+        search = Search(len(titles) + 1, series.play, tell)
+        search.run()
+    programs = {
+        number: Fingerprint.from_json(described["program"])
+        for number, described in series.described.items()
+        if described.get("program")
+    }
+    return Explanation(titles, search, series.reasons, programs, untold)
+
+
+def _describe(ends: Series) -> None:
+    """Play a pair of both ends, whose processes tell what they have loaded.
+
+    Raises:
+        UserError: one of them cannot be measured.
+    """
+    try:
+        ends.play(0, 1)
+    except UnmeasurableError as error:
+        side = "BASE" if error.revision else "HEAD"
+        raise UserError(f"{side} cannot be measured ({line(ends.reasons[error.revision])}): name another.") from None
+    except OverError as error:
+        raise UserError(f"{error}.") from None
