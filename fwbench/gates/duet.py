@@ -4,7 +4,9 @@ import contextlib
 import dataclasses
 import functools
 import math
+import shlex
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -25,11 +27,17 @@ from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Measurement, Metric
 from fwbench.record.workload import Workload
+from fwbench.report import causes
 from fwbench.suite.profiles import Protocol
 from fwbench.suite.selection import Selection
 from fwbench.worker.chain import Measure, Tell
+from fwbench.worker.turns.explaining import explain
 from fwbench.worker.turns.pairs import Pairs
 from fwbench.worker.turns.sides import Side, find, sides
+from fwbench.worker.turns.suspects import both
+
+# How long the search for a regression's cause may take, in seconds.
+_EXPLAINING = 600.0
 
 
 class DuetGate(Gate):
@@ -59,6 +67,7 @@ class DuetGate(Gate):
         self._end = time.monotonic() + 60 * selection.minutes if selection.minutes else math.inf
         self._fault = ""
         self._taken: list[tuple[Stage, Workload, Pair]] = []
+        self._explained: list[str] = []
         self._keep: Callable[[Mapping[str, Any]], None] = lambda record: None
         try:
             self._base = find(self._against, self._project.root)
@@ -138,7 +147,8 @@ class DuetGate(Gate):
             pytest.fail(f"{workload.id} regressed: {', '.join(slower)} against {self._title('base')}", pytrace=False)
 
     def outcome(self) -> Outcome:
-        return outcome(self._title("base"), self._title("head"), self._asked.values(), self._seconds)
+        told = outcome(self._title("base"), self._title("head"), self._asked.values(), self._seconds)
+        return dataclasses.replace(told, notes=[*self._explained, *told.notes])
 
     def close(self) -> None:
         self._stack.close()
@@ -168,6 +178,8 @@ class DuetGate(Gate):
                 self._asked |= played.comparisons()
                 raise
             self._found |= played.comparisons()
+            if protocol.profile == "ci":
+                self._explain(list(missing), tell)
         except UserError as error:
             pytest.exit(str(error), pytest.ExitCode.USAGE_ERROR)
         except Exception as error:
@@ -176,6 +188,32 @@ class DuetGate(Gate):
             raise
         finally:
             self._seconds += time.monotonic() - begun
+
+    def _explain(self, workloads: Sequence[Workload], tell: Tell) -> None:
+        """Find what made the workload slower whose latency regressed most, and note it for the outcome."""
+        regressed = {
+            workload: verdict.ratio
+            for workload in workloads
+            if (verdict := self._found[workload].verdicts.get("latency")) and verdict.kind == "regressed"
+        }
+        if not regressed:
+            return
+        workload = max(regressed, key=lambda workload: regressed[workload])
+        try:
+            explanation = explain(
+                both(shlex.quote(self._against), "." if self._base.revision else "", self._base.top),
+                self._base.top,
+                self._project,
+                self._selection.pythons.get(LANES[workload.lane].framework, sys.executable),
+                workload,
+                self._machine,
+                min(self._end, time.monotonic() + _EXPLAINING),
+                tell=lambda compared: tell(f"explaining {workload.id}, {compared.pairs} pairs"),
+            )
+            told = causes.sentences(explanation, workload.device)
+        except UserError as error:
+            told = [f"not explained: {error}"]
+        self._explained.append(f"{workload.id}: {' '.join(told)}")
 
     def _kept(self, stage: Stage, workload: Workload, pair: Pair) -> None:
         self._keep({"stage": stage, "workload": workload.to_json(), "pair": pair.to_json()})

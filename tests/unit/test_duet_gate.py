@@ -11,8 +11,12 @@ import subprocess
 import pytest
 
 from fwbench.compare import duet
+from fwbench.compare.causes import Explanation
 from fwbench.compare.duet import Comparison, Fault, Pair
 from fwbench.compare.findings import Verdict
+from fwbench.compare.steps import Search
+from fwbench.errors import UserError
+from fwbench.git import text
 from fwbench.plugin.session import Session
 from fwbench.record.measurement import Failure, Measurement, Metric
 from fwbench.worker.client import interrupts
@@ -158,6 +162,60 @@ def test_unchanged_code_passes_and_heads_rounds_are_the_benchmarks(without_gpu, 
         ["*fwbench: duet*", "working tree at * against HEAD (*", "torch-mlp-inference-b1 *latency *+0.0%*unchanged"]
     )
     result.stdout.fnmatch_lines(["torch 2.0 in base, 2.1 in head", "3 benchmarks: 3 unchanged; * s a benchmark"])
+
+
+@pytest.fixture
+def explaining(monkeypatch):
+    """Searches for the parts of a difference: the second of two parts makes it; or an error that ends them.
+
+    Yields the list of what was searched for: base's revision, the files' of head, and the workload.
+    """
+    asked = []
+
+    def explain(stated, top, project, python, workload, here, end, tell):
+        asked.append((stated[0].revision, stated[1].revision, workload.batch_size))
+        if asked.error:
+            raise asked.error
+        search = Search(3, lambda first, last: -0.05 * (first < 2 <= last), tell)
+        search.run()
+        return Explanation(["a.py, line 1", "b.py, line 2"], search)
+
+    class Asked(list):
+        error = None
+
+    asked = Asked()
+    monkeypatch.setattr("fwbench.gates.duet.explain", explain)
+    return asked
+
+
+def test_in_cis_profile_the_part_that_made_the_regression_is_named_first(run, project, explaining):
+    (project.path / "b.py").write_text("changed = 1")
+    result = run({2: "regressed"}, "--fwbench-profile=ci")
+    assert result.ret == 1
+    ((base, head, batch_size),) = explaining
+    assert batch_size == 2
+    assert base == text(project.path, "rev-parse", "HEAD")
+    assert text(project.path, "show", f"{head}:b.py") == "changed = 1"
+    result.stdout.fnmatch_lines(
+        [
+            "torch-mlp-inference-b2: HEAD's latency differs from BASE's by +5.1% * +5.1% * of it is gone with "
+            "b.py, line 2 as in BASE.",
+            "torch 2.0 in base, 2.1 in head",
+        ]
+    )
+
+
+def test_only_a_regression_in_cis_profile_is_explained(run, explaining):
+    assert run({2: "regressed"}).ret == 1
+    assert run({2: "improved"}, "--fwbench-profile=ci").ret == 0
+    assert not explaining
+
+
+def test_a_regression_that_cannot_be_explained_says_why(run, explaining):
+    explaining.error = UserError("nothing that this workload uses differs.")
+    result = run({2: "regressed"}, "--fwbench-profile=ci")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["torch-mlp-inference-b2: not explained: nothing that this workload uses differs."])
 
 
 def test_a_batch_that_both_sides_had_to_halve_stands_under_the_one_that_was_played(run, project, given, monkeypatch):
