@@ -173,13 +173,13 @@ class DuetGate(Gate):
                     played.take(stage, workload, pair)
             try:
                 played.play(pairs.play, tell, lambda: self._end - time.monotonic())
+                self._found |= played.comparisons()
+                if protocol.profile == "ci":
+                    self._explain(list(missing), tell)
             except KeyboardInterrupt:
                 # The run ends here: whatever is known is told.
                 self._asked |= played.comparisons()
                 raise
-            self._found |= played.comparisons()
-            if protocol.profile == "ci":
-                self._explain(list(missing), tell)
         except UserError as error:
             pytest.exit(str(error), pytest.ExitCode.USAGE_ERROR)
         except Exception as error:

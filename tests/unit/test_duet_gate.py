@@ -218,6 +218,11 @@ def test_a_regression_that_cannot_be_explained_says_why(run, explaining):
     result.stdout.fnmatch_lines(["torch-mlp-inference-b2: not explained: nothing that this workload uses differs."])
 
 
+def test_the_verdicts_are_told_where_the_search_for_the_part_is_interrupted(run, explaining):
+    explaining.error = interrupts.Ended(signal.SIGTERM)
+    run({2: "regressed"}, "--fwbench-profile=ci").stdout.fnmatch_lines(["torch-mlp-inference-b2 *latency *regressed*"])
+
+
 def test_a_batch_that_both_sides_had_to_halve_stands_under_the_one_that_was_played(run, project, given, monkeypatch):
     comparisons = given.comparisons
 
