@@ -3,8 +3,8 @@
     python docs/evidence/explain.py               # the searches that are not in explain.jsonl yet, then the table
     python docs/evidence/explain.py --table       # the table alone
 
-Each search has a project of its own: a network in files of git, a head with one planted cause, two or none, and in each
-head four changes besides that cost nothing. Searches are run by the command itself, one after another.
+Each search has a project of its own, a network in a git repository. HEAD has one planted cause, two or none, and four
+harmless changes. The command itself runs the searches, one after another.
 """
 
 import json
@@ -43,7 +43,7 @@ CONVOLUTIONS = fwbench.Model(
 )
 """
 
-# Imported by each network: four changes of head's are made here, and cost nothing.
+# Imported by each network. HEAD's four harmless changes are in this module.
 COMMON = '''
 """What all networks share."""
 
@@ -246,10 +246,10 @@ class Cause:
     """A planted cause.
 
     Attributes:
-        kind: of the causes that users meet.
+        kind: the class of cause, such as `fusion lost`.
         case: lane and model, such as `torch attention`.
-        change: text in the network's file, and what head has there; empty: none.
-        variables: in head's environment, as NAME=VALUE.
+        change: a text in the network's file, and its replacement in HEAD; empty where the cause is no edit.
+        variables: of HEAD's environment, as NAME=VALUE.
         distribution: whether head has another version of a library.
     """
 
@@ -400,7 +400,11 @@ def _git(folder: Path, *arguments: str) -> None:
 
 
 def project(folder: Path, planted: Planted) -> tuple[str, str, list[str]]:
-    """Make the project, and return base and head as the command takes them, with what the answer must name."""
+    """Make the project.
+
+    Returns:
+        BASE and HEAD as the command takes them, and by cause what its answer must name, as `_is` takes it.
+    """
     lane, model = planted.case.split()
     file = f"mine/{lane.partition('-')[0]}_{model}.py"
     (folder / "mine").mkdir(parents=True)
@@ -425,42 +429,35 @@ def test_speed(fwbench_measure):
     _git(folder, "init", "--quiet", "--initial-branch=main")
     _git(folder, "add", ".")
     _git(folder, "commit", "--quiet", "--message", "Base")
-    named, words = [], ["."]
+    words = ["."]
     base = ["main"]
     after = texts[file]
     for cause in causes:
         if cause.distribution:
             base.append(_environment(folder.parent / "base", "1.0", "x"))
             words.append(_environment(folder.parent / "head", "2.0", "x.sort(-1).values.flip(-1)"))
-            named.append("slowdown (1.0")
         elif cause.variables:
             words.append(cause.variables)
-            named.append(cause.variables.partition("=")[0])
         else:
             before, now = cause.change
             assert before in after, before
-            line = after.lstrip()[: after.lstrip().index(before)].count("\n")
             after = after.replace(before, now)
-            named.append(f"{file}:{line}")
     (folder / file).write_text(after.lstrip())
     common = COMMON.lstrip()
     for before, now in HARMLESS.items():
         common = common.replace(before, now)
     (folder / "mine/common.py").write_text(common)
-    return " ".join(base), " ".join(words), _lines(named, texts[file].lstrip(), after.lstrip(), causes, file)
+    return " ".join(base), " ".join(words), [_place(cause, file, after.lstrip()) for cause in causes]
 
 
-def _lines(named: list[str], before: str, after: str, causes: Sequence[Cause], file: str) -> list[str]:
-    """Where in head each cause's lines are, in the place of a mark."""
-    found = []
-    for name, cause in zip(named, causes, strict=True):
-        if name.startswith(file):
-            first = after[: after.index(cause.change[1])].count("\n") + 1
-            last = first + cause.change[1].rstrip().count("\n")
-            found.append(f"{file} {first} {last}")
-        else:
-            found.append(name)
-    return found
+def _place(cause: Cause, file: str, text: str) -> str:
+    """The library's or the variable's name, or the file and the first and the last line of the change in HEAD."""
+    if cause.distribution:
+        return "slowdown (1.0"
+    if cause.variables:
+        return cause.variables.partition("=")[0]
+    first = text[: text.index(cause.change[1])].count("\n") + 1
+    return f"{file} {first} {first + cause.change[1].rstrip().count(chr(10))}"
 
 
 def _environment(folder: Path, version: str, expression: str) -> str:
@@ -476,7 +473,7 @@ def _environment(folder: Path, version: str, expression: str) -> str:
     return str(folder / "bin" / "python")
 
 
-_NAMED = re.compile(r"^\+(?P<size>[\d.]+)% \(.*?\) of it is gone with (?P<parts>.*?) as in BASE", re.MULTILINE)
+_NAMED = re.compile(r"^(?P<size>[+-][\d.]+)% \(.*?\) comes from (?P<parts>.*?): it is gone with that", re.MULTILINE)
 _WHOLE = re.compile(r"HEAD's latency differs from BASE's by ([+-][\d.]+)% \(([+-][\d.]+)% to ([+-][\d.]+)%\)")
 _PLACE = re.compile(r"(?P<file>\S+\.py), (?:lines? |what was removed after line )(?P<first>\d+)(?: to (?P<last>\d+))?")
 
@@ -484,7 +481,7 @@ _PLACE = re.compile(r"(?P<file>\S+\.py), (?:lines? |what was removed after line 
 def run(planted: Planted) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary).resolve() / "project"
-        base, head, causes = project(folder, planted)
+        base, head, places = project(folder, planted)
         lane, model = planted.case.split()
         command = [sys.executable, "-m", "fwbench", "explain", base, head, "batch_size=8", f"--model={model}"]
         command += [f"--lane={lane}", f"--minutes={MINUTES}"]
@@ -492,23 +489,55 @@ def run(planted: Planted) -> dict[str, object]:
         begun = time.monotonic()
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
         seconds = time.monotonic() - begun
-    named = [match["parts"] for match in _NAMED.finditer(done.stdout)]
-    whole = _WHOLE.search(done.stdout)
     return {
         "name": planted.name,
         "case": planted.case,
         "causes": list(planted.causes),
-        "named": named,
-        "first": bool(named) and any(_is(named[0], cause) for cause in causes),
-        "right": [any(_is(part, cause) for part in named) for cause in causes],
-        "wrong": [part for part in named if not any(_is(part, cause) for cause in causes)],
-        "sizes": [float(match["size"]) for match in _NAMED.finditer(done.stdout)],
-        "whole": [float(value) for value in whole.groups()] if whole else None,
+        "places": places,
         "seconds": seconds,
         "code": done.returncode,
         "answer": done.stdout,
         "error": done.stderr[-2000:],
     }
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a search answered.
+
+    Attributes:
+        named: the parts that it named, in their order.
+        sizes: the change of each, in percent.
+        right: by planted cause, whether a named part is it.
+        wrong: the named parts that are none of the planted causes.
+        whole: HEAD's change against BASE, and its interval, in percent; None: it was not measured.
+    """
+
+    named: Sequence[str]
+    sizes: Sequence[float]
+    right: Sequence[bool]
+    wrong: Sequence[str]
+    whole: Sequence[float] | None
+
+    @property
+    def accounted(self) -> float | None:
+        """The share of the whole difference, in the logarithm of the latency, that the named parts make."""
+        if not self.whole or not self.named:
+            return None
+        return sum(math.log1p(size / 100) for size in self.sizes) / math.log1p(self.whole[0] / 100)
+
+
+def answer(each: Mapping[str, object]) -> Answer:
+    """Read the command's answer."""
+    named = [match["parts"] for match in _NAMED.finditer(each["answer"])]
+    whole = _WHOLE.search(each["answer"])
+    return Answer(
+        named,
+        [float(match["size"]) for match in _NAMED.finditer(each["answer"])],
+        [any(_is(part, place) for part in named) for place in each["places"]],
+        [part for part in named if not any(_is(part, place) for place in each["places"])],
+        [float(value) for value in whole.groups()] if whole else None,
+    )
 
 
 def _is(part: str, cause: str) -> bool:
@@ -535,10 +564,15 @@ def table() -> str:
     single = [each for each in runs if len(each["causes"]) == 1]
     double = [each for each in runs if len(each["causes"]) == 2]
     unchanged = [each for each in runs if not each["causes"]]
-    first = sum(each["first"] for each in single)
-    both = sum(all(each["right"]) for each in double)
-    false = sum(bool(each["wrong"]) for each in unchanged)
-    shares = [share for each in single + double if (share := accounted(each)) is not None]
+    answers = {each["name"]: answer(each) for each in runs}
+    first = sum(
+        bool(told.named) and told.named[0] not in told.wrong for told in (answers[each["name"]] for each in single)
+    )
+    both = sum(all(answers[each["name"]].right) for each in double)
+    false = sum(bool(answers[each["name"]].wrong) for each in unchanged)
+    wrong = sum(len(answers[each["name"]].wrong) for each in single + double)
+    early, failed = (sum(each["code"] == code for each in runs) for code in (1, 4))
+    shares = [told.accounted for told in answers.values() if told.accounted is not None]
     seconds = [each["seconds"] for each in runs]
     of_all = (len(tuple(searches())), len(CAUSES), len(PAIRS), len(UNCHANGED))
     versions_said = ", ".join(f"{name} {version}" for name, version in header["versions"].items())
@@ -551,12 +585,11 @@ def table() -> str:
         "Each head holds four more changes, which cost nothing. A cause counts as named where the part that was put "
         "back is the planted environment variable or library, or holds lines of the planted change.",
         "",
-        f"- One cause, of {of_all[1]}: named first in **{first} of {len(single)}** "
-        f"({_rate(first, len(single))} at 95 %).",
-        f"- Two causes, of {of_all[2]}: both named in **{both} of {len(double)}** ({_rate(both, len(double))}).",
-        f"- No cause, of {of_all[3]}: a part was named in **{false} of {len(unchanged)}** "
-        f"({_rate(false, len(unchanged))}).",
-        f"- Wrong parts beside planted causes: {sum(len(each['wrong']) for each in single + double)}.",
+        f"- One planted cause ({of_all[1]} searches planned): it was named first in {_rate(first, len(single))}.",
+        f"- Two planted causes ({of_all[2]} planned): both were named in {_rate(both, len(double))}.",
+        f"- No planted cause ({of_all[3]} planned): a part was named all the same in {_rate(false, len(unchanged))}.",
+        f"- Parts that were named beside planted causes and are none: {wrong}.",
+        f"- Searches that the minutes ended early, and count as they are: {early}. Searches that failed: {failed}.",
     ]
     if shares:
         low, *_, high = statistics.quantiles(shares, n=10) if len(shares) > 1 else shares * 2
@@ -576,22 +609,19 @@ def table() -> str:
 
 
 def _rate(count: int, of: int) -> str:
+    """A share of searches, and its interval."""
+    if not of:
+        return "none of 0"
     low, high = clopper_pearson(count, of)
-    return f"{low:.0%} to {high:.0%}"
-
-
-def accounted(each: Mapping[str, object]) -> float | None:
-    """The share of the whole difference, in the logarithm of the latency, that the named parts make."""
-    if not each["whole"] or not each["sizes"]:
-        return None
-    return sum(math.log1p(size / 100) for size in each["sizes"]) / math.log1p(each["whole"][0] / 100)
+    return f"**{count} of {of}** ({low:.0%} to {high:.0%} at 95 %)"
 
 
 def _row(each: Mapping[str, object]) -> str:
     kinds = ", ".join(CAUSES[name].kind for name in each["causes"])
-    whole = "{:+.1f} % ({:+.1f} to {:+.1f})".format(*each["whole"]) if each["whole"] else "not known"
-    verdicts = ["yes" if right else "no" for right in each["right"]] + [f"wrong: {part}" for part in each["wrong"]]
-    share = accounted(each)
+    told = answer(each)
+    whole = "{:+.1f} % ({:+.1f} to {:+.1f})".format(*told.whole) if told.whole else "not known"
+    verdicts = ["yes" if right else "no" for right in told.right] + [f"wrong: {part}" for part in told.wrong]
+    share = told.accounted
     return row(
         [
             each["name"],
@@ -614,10 +644,10 @@ def main() -> None:
         done = {each["name"] for each in kept()}
         for planted in searches():
             if planted.name not in done:
-                found = run(planted)
+                result = run(planted)
                 with DATA.open("a") as file:
-                    file.write(json.dumps(found) + "\n")
-                print(planted.name, found["right"], found["wrong"], f"{found['seconds']:.0f} s", flush=True)
+                    file.write(json.dumps(result) + "\n")
+                print(planted.name, answer(result), f"{result['seconds']:.0f} s", flush=True)
     HERE.with_suffix(".md").write_text(table())
 
 

@@ -1,4 +1,4 @@
-"""`fwbench explain`: which of the parts in which two sides differ make a workload slower or faster."""
+"""`fwbench explain`: finds which differences between two sides make a workload slower or faster."""
 
 import argparse
 import time
@@ -29,7 +29,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "several in quotes, as in 'main XLA_FLAGS=--xla_cpu_enable_fast_math=true'"
     )
     parser.add_argument("base", metavar="BASE", help=words)
-    parser.add_argument("head", metavar="HEAD", help="as BASE; what one of them does not name, both have")
+    parser.add_argument("head", metavar="HEAD", help="like BASE; what neither names is the same on both sides")
     searching.add(parser, "HEAD")
     parser.set_defaults(run=_run)
 

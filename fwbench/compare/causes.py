@@ -1,4 +1,4 @@
-"""What a search for the parts of a difference has come to."""
+"""The result of a search for the parts of a difference."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,13 +11,14 @@ from fwbench.record.fingerprint import Fingerprint
 class Explanation:
     """The parts in which two sides differ, and the search over them.
 
-    State 0 is head, and in state n the first n parts are as in base.
+    State 0 is head, and in state n the first n parts are as in base. In a pair the earlier state plays as the side
+    `base`, so head does.
 
     Attributes:
         parts: their titles, in the order in which they were put back.
         search: over the states; its changes are from head towards base.
         reasons: why states cannot be measured, by number.
-        programs: of the states that were measured, by number.
+        programs: the fingerprint of each measured state, by its number.
         untold: differences that cannot be put back by machine, a phrase each.
     """
 

@@ -30,6 +30,7 @@ from fwbench.record.workload import Workload
 from fwbench.report import causes
 from fwbench.suite.profiles import Protocol
 from fwbench.suite.selection import Selection
+from fwbench.text import line
 from fwbench.worker.chain import Measure, Tell
 from fwbench.worker.turns.explaining import explain
 from fwbench.worker.turns.pairs import Pairs
@@ -174,8 +175,6 @@ class DuetGate(Gate):
             try:
                 played.play(pairs.play, tell, lambda: self._end - time.monotonic())
                 self._found |= played.comparisons()
-                if protocol.profile == "ci":
-                    self._explain(list(missing), tell)
             except KeyboardInterrupt:
                 # The run ends here: whatever is known is told.
                 self._asked |= played.comparisons()
@@ -188,9 +187,16 @@ class DuetGate(Gate):
             raise
         finally:
             self._seconds += time.monotonic() - begun
+        if protocol.profile == "ci":
+            try:
+                self._explain(list(missing), tell)
+            except KeyboardInterrupt:
+                # The run ends here: the verdicts are told.
+                self._asked |= self._found
+                raise
 
     def _explain(self, workloads: Sequence[Workload], tell: Tell) -> None:
-        """Find what made the workload slower whose latency regressed most, and note it for the outcome."""
+        """Search for what made the worst regression of latency, and note the answer for the outcome."""
         regressed = {
             workload: verdict.ratio
             for workload in workloads
@@ -198,7 +204,8 @@ class DuetGate(Gate):
         }
         if not regressed:
             return
-        workload = max(regressed, key=lambda workload: regressed[workload])
+        # With the batch that fitted into memory.
+        workload = self._found[max(regressed, key=lambda workload: regressed[workload])].workload
         try:
             explanation = explain(
                 both(shlex.quote(self._against), "." if self._base.revision else "", self._base.top),
@@ -210,10 +217,12 @@ class DuetGate(Gate):
                 min(self._end, time.monotonic() + _EXPLAINING),
                 tell=lambda compared: tell(f"explaining {workload.id}, {compared.pairs} pairs"),
             )
-            told = causes.sentences(explanation, workload.device)
-        except UserError as error:
-            told = [f"not explained: {error}"]
-        self._explained.append(f"{workload.id}: {' '.join(told)}")
+            sentences = causes.sentences(explanation, workload.device)
+        except Exception as error:
+            # The verdicts stand, whatever became of the search.
+            why = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+            sentences = [f"not explained: {line(why)}"]
+        self._explained.append(f"{workload.id}: {' '.join(sentences)}")
 
     def _kept(self, stage: Stage, workload: Workload, pair: Pair) -> None:
         self._keep({"stage": stage, "workload": workload.to_json(), "pair": pair.to_json()})

@@ -29,7 +29,7 @@ def sentences(explanation: Explanation, device: str) -> list[str]:
     """The answer, the most important first."""
     search = explanation.search
     skipped = [
-        f"Not measurable with parts 1 to {number} as in base: {line(explanation.reasons[number])}"
+        f"Not measurable with {_numbers(range(1, number + 1))} as in base: {line(explanation.reasons[number])}"
         for number in sorted(search.unmeasurable)
     ]
     if not search.compared:
@@ -38,19 +38,19 @@ def sentences(explanation: Explanation, device: str) -> list[str]:
     for step in sorted(search.steps, key=lambda step: -abs(step.change)):
         put_back = " and ".join(explanation.parts[step.first : step.last])
         why = _why(explanation, step, device)
-        lines.append(f"{change(_turned(step))} of it is gone with {put_back} as in BASE{why}.")
+        lines.append(f"{change(_turned(step))} comes from {put_back}: it is gone with that as in BASE{why}.")
     if not search.steps:
         lines.append("No part is confirmed to make a difference.")
     for rest in search.unexplained:
         numbers = _numbers(range(rest.first + 1, rest.last + 1))
-        lines.append(f"{change(_turned(rest))} is left that no part of {numbers} is confirmed to make.")
+        lines.append(f"{change(_turned(rest))} comes from {numbers}, but no single part is confirmed to make it.")
     if search.ended:
         lines.append(f"The search ended early, as {search.ended}.")
     return [*lines, *skipped]
 
 
 def _numbers(numbers: range) -> str:
-    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
+    return f"part {numbers[0]}" if len(numbers) == 1 else f"parts {numbers[0]} to {numbers[-1]}"
 
 
 def _turned(stretch: Stretch) -> Stretch:
@@ -63,5 +63,8 @@ def _why(explanation: Explanation, step: Stretch, device: str) -> str:
     base, head = (explanation.programs.get(number) for number in (step.last, step.first))
     if base is None or head is None:
         return ""
-    remarks = (remark.sentence for remark in compare(base, head, device) if remark.kind != "untold")
-    return f"; what it does to the program: {'; '.join(remarks)}"
+    remarks = compare(base, head, device)
+    if any(remark.kind == "same" for remark in remarks):
+        return "; the framework's program stays the same"
+    said = [remark.sentence for remark in remarks if remark.kind != "untold"]
+    return f"; what it does to the program: {'; '.join(said)}" if said else ""

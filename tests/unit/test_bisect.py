@@ -142,7 +142,7 @@ def test_it_ends_with_the_time_and_says_what_it_knows(given, repository, capsys,
     monkeypatch.setattr(Given, "play", slow)
     assert main(["bisect", "main~4..main", *ASKED, "--minutes=0.15"]) == 1
     out = capsys.readouterr().out
-    assert "The search ended early, as the time was over: give more --minutes, or a smaller range." in out
+    assert "The search ended early, as the time was over: give more minutes." in out
     assert "No commit is confirmed to have made it slower or faster." in out
     assert re.search(r"From \w+ \(Commit 0\) to \w+ \(Commit 4\) a change of \+10\.0% .* is left", out)
     assert re.search(r"Not searched to the end: \w+ \(Commit 0\) to \w+ \(Commit 4\), whose ends differ by \+10", out)

@@ -198,8 +198,8 @@ def test_in_cis_profile_the_part_that_made_the_regression_is_named_first(run, pr
     assert text(project.path, "show", f"{head}:b.py") == "changed = 1"
     result.stdout.fnmatch_lines(
         [
-            "torch-mlp-inference-b2: HEAD's latency differs from BASE's by +5.1% * +5.1% * of it is gone with "
-            "b.py, line 2 as in BASE.",
+            "torch-mlp-inference-b2: HEAD's latency differs from BASE's by +5.1% * +5.1% * comes from b.py, line 2: "
+            "it is gone with that as in BASE.",
             "torch 2.0 in base, 2.1 in head",
         ]
     )

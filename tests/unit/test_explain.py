@@ -22,6 +22,7 @@ from fwbench.record.measurement import Failure
 from fwbench.worker.turns import series
 from fwbench.worker.turns.edits import Edits
 from fwbench.worker.turns.series import Series
+from fwbench.worker.turns.suspects import Between
 
 MODEL = Model("tiny", inputs=normal(4), torch="mine.net:Net")
 ASKED = ("device=cpu", "--model=tiny", "--lane=torch")
@@ -109,6 +110,7 @@ class Given:
 @pytest.fixture
 def given(monkeypatch):
     monkeypatch.setattr(series, "Pairs", Given)
+    return monkeypatch
 
 
 def test_each_part_that_makes_a_difference_is_named_with_its_size_and_the_programs_change(given, folder, capsys):
@@ -120,9 +122,12 @@ def test_each_part_that_makes_a_difference_is_named_with_its_size_and_the_progra
     assert "2. mine/cost.py, line 6\n  3. mine/cost.py, line 10\n  4. notes.txt\n" in out
     assert "HEAD's latency differs from BASE's by +30.0% (+30.0% to +30.0%)." in out
     # The largest first; each is put back after those before it.
-    larger = out.index("+20.0% (+20.0% to +20.0%) of it is gone with mine/cost.py, line 10 as in BASE")
-    assert larger < out.index("+8.3% (+8.3% to +8.3%) of it is gone with mine/cost.py, line 2 as in BASE")
-    assert "line 10 as in BASE; what it does to the program: 2 more add" in out
+    larger = out.index("+20.0% (+20.0% to +20.0%) comes from mine/cost.py, line 10: it is gone with that as in BASE")
+    assert larger < out.index(
+        "+8.3% (+8.3% to +8.3%) comes from mine/cost.py, line 2: it is gone with that as in BASE; "
+        "the framework's program stays the same.\n"
+    )
+    assert "it is gone with that as in BASE; what it does to the program: 2 more add" in out
     assert git(folder, "status", "--short") == "M mine/cost.py\n M notes.txt"
     assert len(git(folder, "worktree", "list").splitlines()) == 1
 
@@ -140,8 +145,8 @@ def test_of_two_files_the_one_that_makes_the_difference_is_named(given, folder, 
     edit(folder, ("1.0", "1.1"))
     assert main(["explain", "main", ".", *ASKED]) == 0
     out = capsys.readouterr().out
-    assert "of it is gone with mine/cost.py, line 2 as in BASE" in out
-    assert out.count("of it is gone") == 1
+    assert "comes from mine/cost.py, line 2: it is gone with that as in BASE" in out
+    assert out.count("it is gone") == 1
 
 
 def test_parts_that_cannot_be_put_back_apart_are_named_together(given, folder, capsys):
@@ -149,8 +154,8 @@ def test_parts_that_cannot_be_put_back_apart_are_named_together(given, folder, c
     assert main(["explain", "main", ".", *ASKED]) == 0
     out = capsys.readouterr().out
     assert "1. mine/cost.py, lines 1 to 3\n  2. mine/cost.py, line 9\n" in out
-    assert "gone with mine/cost.py, lines 1 to 3 and mine/cost.py, line 9 as in BASE" in out
-    assert "Not measurable with parts 1 to 1 as in base: NameError(\"name 'tenth' is not defined\")" in out
+    assert "comes from mine/cost.py, lines 1 to 3 and mine/cost.py, line 9: it is gone" in out
+    assert "Not measurable with part 1 as in base: NameError(\"name 'tenth' is not defined\")" in out
 
 
 def test_a_new_module_a_deleted_file_and_a_variable_are_parts(given, folder, capsys):
@@ -159,22 +164,26 @@ def test_a_new_module_a_deleted_file_and_a_variable_are_parts(given, folder, cap
     assert main(["explain", "EXTRA=0.5 main", ".", *ASKED]) == 0
     out = capsys.readouterr().out
     assert "1. the new file mine/new.py\n  2. notes.txt\n  3. EXTRA ('0.5' in base, unset in head)\n" in out
-    assert "-33.3% (-33.3% to -33.3%) of it is gone with EXTRA ('0.5' in base, unset in head) as in BASE" in out
+    assert "-33.3% (-33.3% to -33.3%) comes from EXTRA ('0.5' in base, unset in head): it is gone" in out
+
+
+def install(site, name, version, files):
+    """A distribution as pip leaves it."""
+    files = {
+        **files,
+        f"{name}-{version}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+    }
+    for path, text in files.items():
+        (site / path).parent.mkdir(parents=True, exist_ok=True)
+        (site / path).write_text(text)
+    (site / f"{name}-{version}.dist-info" / "RECORD").write_text("".join(f"{path},,\n" for path in files))
 
 
 def environment(folder, version, seconds):
     """An interpreter with a distribution `slow` of this version."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     site = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
-    (site / "slow").mkdir()
-    (site / "slow" / "__init__.py").write_text(f"seconds = {seconds}\n")
-    (site / f"slow-{version}.dist-info").mkdir()
-    (site / f"slow-{version}.dist-info" / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: slow\nVersion: {version}\n"
-    )
-    (site / f"slow-{version}.dist-info" / "RECORD").write_text(
-        f"slow/__init__.py,,\nslow-{version}.dist-info/METADATA,,\nslow-{version}.dist-info/RECORD,,\n"
-    )
+    install(site, "slow", version, {"slow/__init__.py": f"seconds = {seconds}\n"})
     return str(folder / "bin" / "python")
 
 
@@ -183,7 +192,51 @@ def test_a_distribution_of_another_version_is_put_back_by_links(given, folder, t
     assert main(["explain", base, head, *ASKED]) == 0
     out = capsys.readouterr().out
     assert f"1. slow (1.0 in base, 2.0 in head)\n  2. the interpreter {base}\n" in out
-    assert "+20.0% (+20.0% to +20.0%) of it is gone with slow (1.0 in base, 2.0 in head) as in BASE" in out
+    assert "+20.0% (+20.0% to +20.0%) comes from slow (1.0 in base, 2.0 in head): it is gone" in out
+
+
+def test_of_a_shared_folder_entries_are_linked_and_what_links_cannot_stand_for_is_told(given, folder, tmp_path, capsys):
+    pythons = []
+    for name, version, seconds in (("base", "1.0", 0.1), ("head", "2.0", 0.32)):
+        pythons.append(environment(tmp_path / name, version, seconds))
+        (site,) = (tmp_path / name).glob("lib/*/site-packages")
+        install(site, "other", version, {"shared/other.py": ""})
+        install(site, "another", version, {"shared/another.py": ""})
+        # A package of two distributions, one that Python finds by a .pth file, and one of which nothing is known.
+        install(site, "owner", version, {"package/__init__.py": ""})
+        install(site, "guest", version, {"package/guest.py": ""})
+        install(site, "editable", version, {"__editable__.editable.pth": "/somewhere"})
+        install(site, "bare", version, {})
+        (site / f"bare-{version}.dist-info" / "RECORD").unlink()
+    before = sorted(tmp_path.glob("base/lib/*/site-packages/**/*"))
+    assert main(["explain", *pythons, *ASKED]) == 0
+    out = capsys.readouterr().out
+    assert re.findall(r"^  \d\. (\w+)", out, re.MULTILINE) == ["another", "other", "slow", "the"]
+    assert re.findall(r"cannot be put back by itself: (\w+)", out) == ["bare", "editable", "guest", "owner"]
+    assert "comes from slow (1.0 in base, 2.0 in head): it is gone" in out
+    assert sorted(tmp_path.glob("base/lib/*/site-packages/**/*")) == before
+
+
+def test_the_import_path_that_base_states_stays_when_distributions_are_put_back(given, folder, tmp_path, capsys):
+    base, head = environment(tmp_path / "base", "1.0", 0.1), environment(tmp_path / "head", "2.0", 0.1)
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first" / "slow.py").write_text("seconds = 0.32\n")
+    made = []
+    given.setattr(Between, "side", lambda self, *of, make=Between.side: made.append(make(self, *of)) or made[-1])
+    main(["explain", f"{base} PYTHONPATH={tmp_path / 'first'}", head, *ASKED])
+    paths = [side.variables.get("PYTHONPATH", "") for side in made]
+    assert all(path.endswith(str(tmp_path / "first")) for path in paths if "links-" in path)
+    assert any("links-" in path for path in paths)
+
+
+def test_a_link_that_is_put_back_to_a_file_leaves_what_it_points_to(given, folder, tmp_path, capsys):
+    (tmp_path / "precious").write_text("mine")
+    (folder / "notes.txt").unlink()
+    (folder / "notes.txt").symlink_to(tmp_path / "precious")
+    edit(folder, ("1.0", "1.1"))
+    assert main(["explain", "main", ".", *ASKED]) == 0
+    assert "comes from mine/cost.py, line 2: it is gone" in capsys.readouterr().out
+    assert (tmp_path / "precious").read_text() == "mine"
 
 
 @pytest.mark.parametrize(
@@ -236,6 +289,8 @@ def test_changes_near_each_other_are_one_and_others_stand_alone():
     assert edits.undone({1}) == head
     assert edits.undone({0, 1}) == base
     assert list(Edits(base, base.replace("Comment", "Remark").replace("7", "8")).titles()) == ["line 7"]
+    assert list(Edits(base, base.removeprefix("a = 1\n")).titles()) == ["what was removed at the top"]
+    assert list(Edits("\f\na = 1\n", "\f\na = 2\n").titles()) == ["line 2"]
 
 
 def test_it_names_the_line_of_real_processes(tmp_path, monkeypatch, capsys):
@@ -278,7 +333,7 @@ def test_it_names_the_line_of_real_processes(tmp_path, monkeypatch, capsys):
     assert main(["explain", "main", ".", *ASKED]) == 1
     out = capsys.readouterr().out
     assert "1. mine/net.py, line 10\n" in out
-    shown = re.search(r"^  1 as in base: -(\d+)\.\d%.*, 3 pairs$", out, re.MULTILINE)
+    shown = re.search(r"^  part 1 as in base: -(\d+)\.\d%.*, 3 pairs$", out, re.MULTILINE)
     # A tenth of the calls of tanh are left, which take most of the time on any machine.
     assert int(shown[1]) > 25
     assert "The search ended early, as these were enough." in out

@@ -2,9 +2,10 @@
 
 import ast
 import difflib
+import io
 from collections.abc import Iterable, Iterator
 
-# Changed lines with so few unchanged ones between them are one part.
+# Changes that at most this many unchanged lines separate are one part.
 _NEAR = 1
 
 
@@ -16,14 +17,14 @@ class Edits:
     """
 
     def __init__(self, base: str, head: str) -> None:
-        self._base, self._head = base.splitlines(keepends=True), head.splitlines(keepends=True)
-        # Of each change: its lines in base, and in head.
+        self._base, self._head = _lines(base), _lines(head)
+        # Each change's start and end in base, and its start and end in head.
         self._changes: list[tuple[int, int, int, int]] = []
         matcher = difflib.SequenceMatcher(None, self._base, self._head, autojunk=False)
-        whole = _parsed(head)
+        parsed = _parsed(head)
         for kind, start, end, first, last in matcher.get_opcodes():
-            if kind == "equal" or (whole is not None and _parsed(self._with([(start, end, first, last)])) == whole):
-                # Nothing changes, or comments and blanks alone.
+            if kind == "equal" or (parsed is not None and _parsed(self._with([(start, end, first, last)])) == parsed):
+                # The lines are equal, or only comments and spaces change.
                 continue
             if self._changes and first - self._changes[-1][3] <= _NEAR:
                 start, _, first, _ = self._changes.pop()
@@ -34,21 +35,28 @@ class Edits:
         for _, _, first, last in self._changes:
             if last > first + 1:
                 yield f"lines {first + 1} to {last}"
+            elif last > first:
+                yield f"line {last}"
             else:
-                yield f"line {last}" if last > first else f"what was removed after line {last}"
+                yield f"what was removed after line {last}" if last else "what was removed at the top"
 
     def undone(self, numbers: set[int]) -> str:
-        """Head's text with the changes of these numbers as in base."""
+        """Head's text with the changes of these numbers undone."""
         return self._with([self._changes[number] for number in sorted(numbers)])
 
     def _with(self, changes: Iterable[tuple[int, int, int, int]]) -> str:
-        """Head's text with these changes as in base."""
+        """Head's text with these changes undone."""
         text: list[str] = []
         at = 0
         for start, end, first, last in changes:
             text += self._head[at:first] + self._base[start:end]
             at = last
         return "".join([*text, *self._head[at:]])
+
+
+def _lines(text: str) -> list[str]:
+    """Its lines as compilers and editors count them: a form feed ends none."""
+    return list(io.StringIO(text, newline="\n"))
 
 
 def _parsed(text: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Which of the parts in which two sides differ make a workload slower or faster."""
+"""Finds which differences between two sides make a workload slower or faster."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -31,7 +31,7 @@ def explain(
 
     Args:
         stated: base and head.
-        top: of the user's repository, or its project's root folder.
+        top: the root of the user's repository; without a repository, the project's root folder.
         python: the interpreter of a side that names none.
         end: when the search is over, by `time.monotonic`.
         begin: called with the parts' titles and with what cannot be put back.
@@ -50,6 +50,7 @@ def explain(
         if not titles:
             raise UserError("nothing that this workload uses differs between them: name other sides.")
         series = Series(between.side, between.title, workload, project.models, here, end)
+        series.described = {0: ends.described[0], len(titles): ends.described[1]}
         search = Search(len(titles) + 1, series.play, tell)
         search.run()
     programs = {
@@ -61,7 +62,7 @@ def explain(
 
 
 def _describe(ends: Series) -> None:
-    """Play a pair of both ends, whose processes tell what they have loaded.
+    """Play a pair of both ends, whose processes report which modules they have loaded.
 
     Raises:
         UserError: one of them cannot be measured.

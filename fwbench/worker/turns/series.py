@@ -20,13 +20,13 @@ class Series:
 
     Args:
         side: makes the side of a state from its name, `base` or `head`, and the state's number.
-        title: of a state, by its number.
+        title: returns a state's title for its number.
         models: by name.
-        end: by `time.monotonic`.
+        end: the value of `time.monotonic` from which on no pair begins.
 
     Attributes:
         reasons: why states cannot be measured, by their numbers.
-        described: by number, what a state's process has told of itself, as in `Pair`.
+        described: what each state's process reported (program, settings, sources), by the state's number.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Series:
         self._models = models
         self._machine = here
         self._end = end
-        # The current two states, what plays their pairs, and the last pair's seconds.
+        # The two states whose pairs `_pairs` plays now, and how long the last pair took.
         self._between = (-1, -1)
         self._pairs: Pairs
         self._seconds = 0.0
@@ -55,14 +55,14 @@ class Series:
         """Play a fresh pair.
 
         Returns:
-            The logarithm of the last one's latency over the first one's.
+            log(latency of `last` / latency of `first`).
 
         Raises:
             UnmeasurableError: one of them cannot be measured.
-            OverError: the time is over, or one cannot be measured any more.
+            OverError: the time is over, or a state that was measured before now fails.
         """
         if time.monotonic() + self._seconds > self._end:
-            raise OverError("the time was over: give more --minutes, or a smaller range")
+            raise OverError("the time was over: give more minutes")
         if self._between != (first, last):
             sides = self._side("base", first), self._side("head", last)
             device = self._workload.device

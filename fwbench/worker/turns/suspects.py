@@ -1,4 +1,4 @@
-"""The parts in which two sides differ, and sides between them: head with some of these parts as base has them.
+"""Lists the differences between two sides, and makes sides between them: head with some of its differences put back.
 
 A part is what can be put back by machine: lines of a changed file, other changed files, an environment variable, an
 installed distribution, the interpreter. Each is put back without touching the user's repository or environments: files
@@ -27,24 +27,37 @@ _VARIABLE = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 # Git asks who writes a commit; this one belongs to no branch.
 _AUTHOR = ("-c", "user.name=fwbench", "-c", "user.email=fwbench@localhost")
 
-# Prints an interpreter's version and, of each distribution, the version, the folder and what to link to. A folder that
-# several distributions may share is no package, so its entries are linked one by one.
+# Prints the interpreter's version and, by the name of each distribution, its version, its folder and the paths to link.
+# A folder that belongs to one distribution is linked as a whole, and of a shared one the entries. The paths are null
+# where links cannot stand for the distribution: it lists no files, installs a .pth file, which Python reads in
+# site-packages alone, or lies in a package that another distribution shares.
 _LISTING = """
-import importlib.metadata, json, sys
-def entries(files, prefix=""):
-    tops = {}
-    for file in files:
-        top, _, rest = file.partition("/")
-        tops.setdefault(top, []).append(rest)
-    for top, rests in tops.items():
-        if top not in ("..", "__pycache__"):
-            whole = "" in rests or "__init__.py" in rests
-            yield from [prefix + top] if whole else entries(rests, f"{prefix}{top}/")
-found = {}
+import importlib.metadata, json, pathlib, re, sys
+def folders(file):
+    return [str(folder) for folder in pathlib.PurePosixPath(file).parents][:-1]
+found, owners, packages = {}, {}, set()
 for each in importlib.metadata.distributions():
-    name = (each.metadata["Name"] or "").lower().replace("_", "-")
-    paths = list(entries([file.as_posix() for file in each.files or ()]))
-    found.setdefault(name, [each.version, str(each.locate_file("")), paths])
+    name = re.sub(r"[-_.]+", "-", each.metadata["Name"] or "").lower()
+    if name in found:
+        continue
+    files = [file.as_posix() for file in each.files or ()]
+    files = [file for file in files if not file.startswith("..") and "__pycache__" not in file]
+    found[name] = [each.version, str(each.locate_file("")), files]
+    for file in files:
+        for folder in folders(file):
+            owners.setdefault(folder, set()).add(name)
+        if file.endswith("/__init__.py"):
+            packages.add(file[: -len("/__init__.py")])
+for listed in found.values():
+    paths = {}
+    for file in listed[2]:
+        shared = [folder for folder in folders(file) if len(owners[folder]) > 1]
+        if packages.intersection(shared) or "/" not in file and file.endswith(".pth"):
+            paths = {}
+            break
+        own = [folder for folder in folders(file) if len(owners[folder]) == 1]
+        paths[own[-1] if own else file] = None
+    listed[2] = list(paths) or None
 print(json.dumps([list(sys.version_info[:3]), found]))
 """
 
@@ -54,8 +67,8 @@ class Stated:
     """A side as the user states it.
 
     Attributes:
-        text: as it was given.
-        revision: the commit of its files in full; None: the files are not compared.
+        text: what the user gave.
+        revision: the hash of the commit that holds its files; None: files are not compared.
         python: its interpreter; None: those that measure here.
         variables: of its processes' environment, besides those that all have.
     """
@@ -68,7 +81,7 @@ class Stated:
 
 @dataclass
 class Draft:
-    """Which parts are as in base.
+    """The parts that are put back so far.
 
     Attributes:
         lines: numbers of changes, by the path of their file.
@@ -91,7 +104,7 @@ class Suspect:
 
     Attributes:
         title: what it is, for readers, as in "with ... as in base".
-        undo: notes in a draft that the part is as in base.
+        undo: puts the part back in a draft.
     """
 
     title: str
@@ -153,8 +166,8 @@ def _refuse_second(known: str | None, text: str, what: str) -> None:
 
 @functools.cache
 def _snapshot(top: Path) -> str:
-    """A commit of the working tree as it is, with files that git does not track; no branch and no index changes."""
-    index = Path(git.text(top, "rev-parse", "--absolute-git-dir") or top) / "fwbench-index"
+    """Commit the working tree, with untracked files but without ignored ones; branches and index stay as they are."""
+    index = Path(git.text(top, "rev-parse", "--absolute-git-dir") or top) / f"fwbench-index-{os.getpid()}"
     try:
         shutil.copyfile(index.with_name("index"), index)
         tree = parent = None
@@ -193,15 +206,15 @@ class Between:
         self._edits: dict[str, Edits] = {}
 
     def title(self, number: int) -> str:
-        """For readers: head, base, or head with so many parts as in base."""
+        """For readers: head, base, or head with the part that was put back last."""
         if number in (0, len(self.suspects)):
             return (self._base if number else self._head).text
         return f"{self._head.text} with {self.suspects[number - 1].title} as in {self._base.text}"
 
     def side(self, name: str, number: int) -> Side:
-        """Head with the first so many parts as in base; with all of them it is base itself."""
-        whole = number == len(self.suspects) and number > 0
-        return self._base_side(name) if whole else self._head_side(name, number)
+        """Head with the first `number` parts put back; with all of them it is base itself."""
+        is_base = number == len(self.suspects) and number > 0
+        return self._base_side(name) if is_base else self._head_side(name, number)
 
     def ends(self, name: str, number: int) -> Side:
         """Head as number 0, and base as number 1, before the suspects are known."""
@@ -217,14 +230,15 @@ class Between:
         variables, python = draft.variables, draft.python or self._head.python
         if draft.distributions and draft.python is None:
             path = self._linked(number, draft.distributions)
-            variables["PYTHONPATH"] = os.pathsep.join(filter(None, (path, os.environ.get("PYTHONPATH"))))
+            given = variables.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
+            variables["PYTHONPATH"] = os.pathsep.join(filter(None, (path, given)))
         side = self._made(name, f"{number:04}", self._head, variables, python)
         for path, undone in draft.lines.items():
             (side.root / path).write_text(
                 self._edits[path].undone(undone), encoding="utf-8", errors="surrogateescape", newline=""
             )
         for path in draft.files:
-            self._put_back(side.root / path, path)
+            self._put_back(side.root, path)
         return side
 
     def _made(self, name: str, state: str, of: Stated, variables: Mapping[str, str], python: str | None) -> Side:
@@ -246,13 +260,14 @@ class Between:
             tree=tree,
         )
 
-    def _put_back(self, file: Path, path: str) -> None:
-        content = git.output(self._top, "show", f"{self._base.revision}:{path}")
-        if content is None:
-            file.unlink(missing_ok=True)
+    def _put_back(self, root: Path, path: str) -> None:
+        """Give a worktree base's file, link or submodule; by git, which follows no links out of the worktree."""
+        if git.text(self._top, "ls-tree", str(self._base.revision), "--", path):
+            done = git.output(root, "checkout", str(self._base.revision), "--", path)
         else:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(content)
+            done = git.output(root, "rm", "-r", "--force", "--quiet", "--ignore-unmatch", "--", path)
+        if done is None:
+            raise UserError(f"git could not put {path} back in {root}: look at its disk's free space.")
 
     def _linked(self, number: int, names: Iterable[str]) -> str:
         """A folder of links to base's distributions."""
@@ -260,7 +275,7 @@ class Between:
         _, installed = _listing(self._base.python or self._python)
         for name in names if not folder.exists() else ():
             _, root, paths = installed[name]
-            for path in paths:
+            for path in paths or ():
                 link = folder / path
                 link.parent.mkdir(parents=True, exist_ok=True)
                 link.symlink_to(Path(root) / path)
@@ -320,14 +335,10 @@ class Between:
             versions = (".".join(map(str, each)) for each in (old, new))
             return [rest], ["Python {} in base, {} in head".format(*versions)]
         different = [name for name in sorted(were.keys() & are.keys()) if were[name][0] != are[name][0]]
-        suspects = [
-            Suspect(
-                f"{name} ({were[name][0]} in base, {are[name][0]} in head)",
-                functools.partial(_distribution, name=name),
-            )
-            for name in different
-        ]
-        return [*suspects, rest], []
+        titles = {name: f"{name} ({were[name][0]} in base, {are[name][0]} in head)" for name in different}
+        apart = [name for name in different if were[name][2] and are[name][2]]
+        suspects = [Suspect(titles[name], functools.partial(_distribution, name=name)) for name in apart]
+        return [*suspects, rest], [title for name, title in titles.items() if name not in apart]
 
 
 def _lines(draft: Draft, path: str, number: int) -> None:
@@ -357,18 +368,20 @@ def _value(value: str | None) -> str:
 
 
 def _text(top: Path, revision: str, path: str) -> str | None:
-    content = git.output(top, "show", f"{revision}:{path}")
+    """A file's text in a revision; None where it has no regular file there."""
+    mode = git.text(top, "ls-tree", revision, "--", path) or ""
+    content = git.output(top, "show", f"{revision}:{path}") if mode.startswith("100") else None
     return None if content is None else content.decode("utf-8", "surrogateescape")
 
 
 @functools.cache
-def _listing(python: str) -> tuple[list[int], dict[str, tuple[str, str, list[str]]]]:
-    """An interpreter's version, and its distributions: version, folder and entries by name.
+def _listing(python: str) -> tuple[list[int], dict[str, tuple[str, str, list[str] | None]]]:
+    """An interpreter's version, and its distributions: version, folder and paths to link by name.
 
     Raises:
         UserError: it does not run.
     """
-    done = subprocess.run([python, "-c", _LISTING], capture_output=True, text=True, check=False)
+    done = subprocess.run([python, "-P", "-c", _LISTING], capture_output=True, text=True, check=False)
     if done.returncode:
         last = done.stderr.strip().rpartition("\n")[2]
         raise UserError(f"{python} cannot list what is installed ({last}): name a Python interpreter.")
