@@ -2,6 +2,7 @@
 
 import argparse
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from fwbench import git
@@ -12,7 +13,7 @@ from fwbench.record.lanes import LANES
 from fwbench.report import causes
 from fwbench.worker.turns.explaining import explain
 from fwbench.worker.turns.sides import own
-from fwbench.worker.turns.suspects import both
+from fwbench.worker.turns.suspects import resolve
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -24,11 +25,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         "where the search came to its end, 1 where it ended early and says what it knows, and 4 where something must "
         "be corrected."
     )
-    words = (
+    side = (
         "a revision of git or `.` for the working tree, an interpreter's path, NAME=VALUE for environment variables; "
         "several in quotes, as in 'main XLA_FLAGS=--xla_cpu_enable_fast_math=true'"
     )
-    parser.add_argument("base", metavar="BASE", help=words)
+    parser.add_argument("base", metavar="BASE", help=side)
     parser.add_argument("head", metavar="HEAD", help="like BASE; what neither names is the same on both sides")
     searching.add(parser, "HEAD")
     parser.set_defaults(run=_run)
@@ -37,24 +38,26 @@ def add(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     asked = searching.asked(options)
     workload, project = asked.workload, asked.project
-    told = git.text(project.root, "rev-parse", "--show-toplevel")
-    stated = both(options.base, options.head, Path(told) if told else None)
-    top = Path(told) if told else project.root.resolve()
+    repository = git.text(project.root, "rev-parse", "--show-toplevel")
+    stated = resolve(options.base, options.head, Path(repository) if repository else None)
+    top = Path(repository) if repository else project.root.resolve()
     if stated[0].revision != stated[1].revision:
         searching.refuse_own(workload, top, own(top))
+
+    def list_parts(titles: Sequence[str], not_restorable: Sequence[str]) -> None:
+        print("\n".join(causes.parts(workload.id, titles, not_restorable)), flush=True)
+
     begun = time.monotonic()
     explanation = explain(
-        *(
-            stated,
-            top,
-            project,
-            asked.python(LANES[workload.lane].framework),
-            workload,
-            machine().in_turns(),
-            asked.end,
-        ),
-        begin=lambda titles, untold: print("\n".join(causes.parts(workload.id, titles, untold)), flush=True),
-        tell=lambda compared: print(causes.progress(compared), flush=True),
+        stated,
+        top,
+        project,
+        asked.python(LANES[workload.lane].framework),
+        workload,
+        machine().in_turns(),
+        asked.end,
+        on_parts=list_parts,
+        on_comparison=lambda compared: print(causes.progress(compared), flush=True),
     )
     search = explanation.search
     print("\n".join(causes.sentences(explanation, workload.device)))

@@ -19,11 +19,11 @@ class Explanation:
         search: over the states; its changes are from head towards base.
         reasons: why states cannot be measured, by number.
         programs: the fingerprint of each measured state, by its number.
-        untold: differences that cannot be put back by machine, a phrase each.
+        not_restorable: differences that cannot be put back by machine, a phrase each.
     """
 
     parts: Sequence[str]
     search: Search
     reasons: Mapping[int, str] = field(default_factory=dict)
     programs: Mapping[int, Fingerprint] = field(default_factory=dict)
-    untold: Sequence[str] = ()
+    not_restorable: Sequence[str] = ()

@@ -35,7 +35,7 @@ from fwbench.worker.chain import Measure, Tell
 from fwbench.worker.turns.explaining import explain
 from fwbench.worker.turns.pairs import Pairs
 from fwbench.worker.turns.sides import Side, find, sides
-from fwbench.worker.turns.suspects import both
+from fwbench.worker.turns.suspects import resolve
 
 # How long the search for a regression's cause may take, in seconds.
 _EXPLAINING = 600.0
@@ -148,8 +148,8 @@ class DuetGate(Gate):
             pytest.fail(f"{workload.id} regressed: {', '.join(slower)} against {self._title('base')}", pytrace=False)
 
     def outcome(self) -> Outcome:
-        told = outcome(self._title("base"), self._title("head"), self._asked.values(), self._seconds)
-        return dataclasses.replace(told, notes=[*self._explained, *told.notes])
+        result = outcome(self._title("base"), self._title("head"), self._asked.values(), self._seconds)
+        return dataclasses.replace(result, notes=[*self._explained, *result.notes])
 
     def close(self) -> None:
         self._stack.close()
@@ -208,14 +208,14 @@ class DuetGate(Gate):
         workload = self._found[max(regressed, key=lambda workload: regressed[workload])].workload
         try:
             explanation = explain(
-                both(shlex.quote(self._against), "." if self._base.revision else "", self._base.top),
+                resolve(shlex.quote(self._against), "." if self._base.revision else "", self._base.top),
                 self._base.top,
                 self._project,
                 self._selection.pythons.get(LANES[workload.lane].framework, sys.executable),
                 workload,
                 self._machine,
                 min(self._end, time.monotonic() + _EXPLAINING),
-                tell=lambda compared: tell(f"explaining {workload.id}, {compared.pairs} pairs"),
+                on_comparison=lambda compared: tell(f"explaining {workload.id}, {compared.pairs} pairs"),
             )
             sentences = causes.sentences(explanation, workload.device)
         except Exception as error:

@@ -10,12 +10,12 @@ from fwbench.report.units import change
 from fwbench.text import line
 
 
-def parts(workload: str, titles: Sequence[str], untold: Sequence[str]) -> list[str]:
+def parts(workload: str, titles: Sequence[str], not_restorable: Sequence[str]) -> list[str]:
     """What is to be put back, and what cannot be."""
     count = len(titles)
     lines = [f"{workload}: {count} part{'s' * (count != 1)} that may make a difference"]
     lines += [f"  {number}. {title}" for number, title in enumerate(titles, start=1)]
-    return [*lines, *(f"  cannot be put back by itself: {each}" for each in untold)]
+    return [*lines, *(f"  cannot be put back by itself: {each}" for each in not_restorable)]
 
 
 def progress(compared: Stretch) -> str:

@@ -172,11 +172,11 @@ def explaining(monkeypatch):
     """
     asked = []
 
-    def explain(stated, top, project, python, workload, here, end, tell):
+    def explain(stated, top, project, python, workload, here, end, on_comparison):
         asked.append((stated[0].revision, stated[1].revision, workload.batch_size))
         if asked.error:
             raise asked.error
-        search = Search(3, lambda first, last: -0.05 * (first < 2 <= last), tell)
+        search = Search(3, lambda first, last: -0.05 * (first < 2 <= last), on_comparison)
         search.run()
         return Explanation(["a.py, line 1", "b.py, line 2"], search)
 

@@ -24,8 +24,8 @@ def explain(
     workload: Workload,
     here: Machine,
     end: float,
-    begin: Callable[[Sequence[str], Sequence[str]], None] = lambda *_: None,
-    tell: Callable[[Stretch], None] = lambda _: None,
+    on_parts: Callable[[Sequence[str], Sequence[str]], None] = lambda *_: None,
+    on_comparison: Callable[[Stretch], None] = lambda _: None,
 ) -> Explanation:
     """Put parts of head back to what they are in base, and search for those that change the latency.
 
@@ -34,8 +34,8 @@ def explain(
         top: the root of the user's repository; without a repository, the project's root folder.
         python: the interpreter of a side that names none.
         end: when the search is over, by `time.monotonic`.
-        begin: called with the parts' titles and with what cannot be put back.
-        tell: called with each comparison when it is done.
+        on_parts: called with the parts' titles and with what cannot be put back.
+        on_comparison: called with each comparison when it is done.
 
     Raises:
         UserError: a side cannot be measured, or nothing that the workload uses differs.
@@ -44,21 +44,21 @@ def explain(
         between = Between(stated, top, project, python, made.path)
         ends = Series(between.ends, between.title, workload, project.models, here, end)
         _describe(ends)
-        untold = between.find([ends.described[number].get("sources", {}) for number in (0, 1)])
+        not_restorable = between.find([ends.described[number].get("sources", {}) for number in (0, 1)])
         titles = [suspect.title for suspect in between.suspects]
-        begin(titles, untold)
+        on_parts(titles, not_restorable)
         if not titles:
             raise UserError("nothing that this workload uses differs between them: name other sides.")
         series = Series(between.side, between.title, workload, project.models, here, end)
         series.described = {0: ends.described[0], len(titles): ends.described[1]}
-        search = Search(len(titles) + 1, series.play, tell)
+        search = Search(len(titles) + 1, series.play, on_comparison)
         search.run()
     programs = {
         number: Fingerprint.from_json(described["program"])
         for number, described in series.described.items()
         if described.get("program")
     }
-    return Explanation(titles, search, series.reasons, programs, untold)
+    return Explanation(titles, search, series.reasons, programs, not_restorable)
 
 
 def _describe(ends: Series) -> None:

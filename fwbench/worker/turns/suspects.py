@@ -111,7 +111,7 @@ class Suspect:
     undo: Callable[[Draft], None]
 
 
-def both(base: str, head: str, top: Path | None) -> tuple[Stated, Stated]:
+def resolve(base: str, head: str, top: Path | None) -> tuple[Stated, Stated]:
     """Resolve what the user gave for the two sides.
 
     Args:
