@@ -47,7 +47,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="BASE..HEAD",
         help="commits of git, such as main~60..main: the line of first parents from HEAD back to BASE, both included",
     )
-    searching.add(parser, "the range")
+    searching.declare(parser, "the range")
     parser.set_defaults(run=_run)
 
 

@@ -31,7 +31,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("base", metavar="BASE", help=side)
     parser.add_argument("head", metavar="HEAD", help="like BASE; what neither names is the same on both sides")
-    searching.add(parser, "HEAD")
+    searching.declare(parser, "HEAD")
     parser.set_defaults(run=_run)
 
 

@@ -40,7 +40,7 @@ class Asked:
         return self.others.get(framework, sys.executable)
 
 
-def add(parser: argparse.ArgumentParser, behind: str) -> None:
+def declare(parser: argparse.ArgumentParser, behind: str) -> None:
     """Declare the options.
 
     Args:
