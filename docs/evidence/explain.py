@@ -563,15 +563,17 @@ def table() -> str:
     runs = kept()
     single = [each for each in runs if len(each["causes"]) == 1]
     double = [each for each in runs if len(each["causes"]) == 2]
-    unchanged = [each for each in runs if not each["causes"]]
     answers = {each["name"]: answer(each) for each in runs}
+    # A search that measured nothing fails to name a planted cause, and says nothing of a head without one.
+    failed = [each for each in runs if answers[each["name"]].whole is None]
+    unchanged = [each for each in runs if not each["causes"] and each not in failed]
     first = sum(
         bool(told.named) and told.named[0] not in told.wrong for told in (answers[each["name"]] for each in single)
     )
     both = sum(all(answers[each["name"]].right) for each in double)
     false = sum(bool(answers[each["name"]].wrong) for each in unchanged)
     wrong = sum(len(answers[each["name"]].wrong) for each in single + double)
-    early, failed = (sum(each["code"] == code for each in runs) for code in (1, 4))
+    early = sum(each["code"] == 1 for each in runs if each not in failed)
     shares = [told.accounted for told in answers.values() if told.accounted is not None]
     seconds = [each["seconds"] for each in runs]
     of_all = (len(tuple(searches())), len(CAUSES), len(PAIRS), len(UNCHANGED))
@@ -589,7 +591,8 @@ def table() -> str:
         f"- Two planted causes ({of_all[2]} planned): both were named in {_rate(both, len(double))}.",
         f"- No planted cause ({of_all[3]} planned): a part was named all the same in {_rate(false, len(unchanged))}.",
         f"- Parts that were named beside planted causes and are none: {wrong}.",
-        f"- Searches that the minutes ended early, and count as they are: {early}. Searches that failed: {failed}.",
+        f"- Searches that the minutes ended early, and count as they are: {early}. Searches that measured nothing: "
+        f"{len(failed)}.",
     ]
     if shares:
         low, *_, high = statistics.quantiles(shares, n=10) if len(shares) > 1 else shares * 2

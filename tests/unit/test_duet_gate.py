@@ -168,9 +168,13 @@ def test_unchanged_code_passes_and_heads_rounds_are_the_benchmarks(without_gpu, 
 def explaining(monkeypatch):
     """Searches for the parts of a difference: the second of two parts makes it; or an error that ends them.
 
-    Yields the list of what was searched for: base's revision, the files' of head, and the workload.
+    Returns what was searched for, a tuple each: base's commit, the commit of head's files, and the batch size.
     """
-    asked = []
+
+    class Asked(list):
+        error = None
+
+    asked = Asked()
 
     def explain(stated, top, project, python, workload, here, end, on_comparison):
         asked.append((stated[0].revision, stated[1].revision, workload.batch_size))
@@ -180,10 +184,6 @@ def explaining(monkeypatch):
         search.run()
         return Explanation(["a.py, line 1", "b.py, line 2"], search)
 
-    class Asked(list):
-        error = None
-
-    asked = Asked()
     monkeypatch.setattr("fwbench.gates.duet.explain", explain)
     return asked
 

@@ -156,7 +156,7 @@ def _stated(text: str, top: Path | None) -> Stated:
                 f"{word!r} is no interpreter, and {where}: name a revision, `.` for the working tree, an interpreter's "
                 "path, or NAME=VALUE."
             )
-    return Stated(text, revision, python, variables)
+    return Stated(text or "the working tree", revision, python, variables)
 
 
 def _refuse_second(known: str | None, text: str, what: str) -> None:
