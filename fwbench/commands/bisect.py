@@ -12,7 +12,7 @@ from fwbench.compare.steps import Search, Stretch
 from fwbench.errors import UserError
 from fwbench.git import text as git
 from fwbench.machine import machine
-from fwbench.report.units import change
+from fwbench.report.causes import change
 from fwbench.text import line
 from fwbench.worker.turns.series import Series
 from fwbench.worker.turns.sides import own, revisions

@@ -1,13 +1,19 @@
 """A search for the parts of a difference, in sentences."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 from fwbench.compare.causes import Explanation
 from fwbench.compare.programs import compare
 from fwbench.compare.steps import Stretch
-from fwbench.report.units import change
 from fwbench.text import line
+
+
+def change(stretch: Stretch) -> str:
+    """+8.1 % (+7.6 % to +8.6 %)."""
+    size, low, high = (f"{math.expm1(value):+.1%}" for value in (stretch.change, stretch.low, stretch.high))
+    return f"{size} ({low} to {high})" if stretch.pairs else size
 
 
 def parts(workload: str, titles: Sequence[str], not_restorable: Sequence[str]) -> list[str]:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterable, Mapping
 
-from fwbench.compare.steps import Stretch
 from fwbench.record.metrics import SCALES
 
 # From here on three digits make the next unit's 1.00: 999.9 us would be shown as 1000 us.
@@ -135,12 +134,6 @@ def times(ends: Iterable[float]) -> str:
     if math.isinf(most):
         return f"at least {_bound(least, math.floor)}" if least else ""
     return f"at most {_bound(most, math.ceil)}" if not least else low if low == high else f"{low} to {high}"
-
-
-def change(stretch: Stretch) -> str:
-    """+8.1 % (+7.6 % to +8.6 %)."""
-    size, low, high = (f"{math.expm1(value):+.1%}" for value in (stretch.change, stretch.low, stretch.high))
-    return f"{size} ({low} to {high})" if stretch.pairs else size
 
 
 def _bound(value: float, towards: Callable[[float], int]) -> str:
