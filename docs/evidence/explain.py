@@ -275,9 +275,11 @@ CAUSES: Mapping[str, Cause] = {
         ("torch.softmax(scores, -1) @ values", "(scores.exp() / scores.exp().sum(-1, keepdim=True)) @ values"),
     ),
     "a value read back": Cause(
-        "host synchronisation", "torch attention", _extra("return x if x.abs().max().item() > 0 else -x")
+        "host synchronisation",
+        "torch attention",
+        _extra("for _ in range(8):", "    x = x if x.abs().max().item() > 0 else -x", "return x"),
     ),
-    "copies": Cause("new copy", "torch attention", _extra("for _ in range(8):", "    x = x.clone()", "return x")),
+    "copies": Cause("new copy", "torch attention", _extra("for _ in range(24):", "    x = x.clone()", "return x")),
     "a transposed copy": Cause(
         "layout",
         "torch attention",

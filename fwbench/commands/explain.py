@@ -26,8 +26,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         "be corrected."
     )
     side = (
-        "a revision of git or `.` for the working tree, an interpreter's path, NAME=VALUE for environment variables; "
-        "several in quotes, as in 'main XLA_FLAGS=--xla_cpu_enable_fast_math=true'"
+        "a revision of git or `.` for the working tree, an interpreter's path or a release such as jax==0.10.0, "
+        "NAME=VALUE for variables; several in quotes, as in 'main XLA_FLAGS=--xla_cpu_enable_fast_math=true'"
     )
     parser.add_argument("base", metavar="BASE", help=side)
     parser.add_argument("head", metavar="HEAD", help="like BASE; what neither names is the same on both sides")
@@ -39,7 +39,8 @@ def _run(options: argparse.Namespace) -> int:
     asked = searching.asked(options)
     workload, project = asked.workload, asked.project
     repository = git.text(project.root, "rev-parse", "--show-toplevel")
-    stated = resolve(options.base, options.head, Path(repository) if repository else None)
+    python = asked.python(LANES[workload.lane].framework)
+    stated = resolve(options.base, options.head, Path(repository) if repository else None, python)
     top = Path(repository) if repository else project.root.resolve()
     if stated[0].revision != stated[1].revision:
         searching.refuse_own(workload, top, own(top))
@@ -52,7 +53,7 @@ def _run(options: argparse.Namespace) -> int:
         stated,
         top,
         project,
-        asked.python(LANES[workload.lane].framework),
+        python,
         workload,
         machine().in_turns(),
         asked.end,

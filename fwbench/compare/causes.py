@@ -17,13 +17,11 @@ class Explanation:
     Attributes:
         parts: their titles, in the order in which they were put back.
         search: over the states; its changes are from head towards base.
-        reasons: why states cannot be measured, by number.
         programs: the fingerprint of each measured state, by its number.
         not_restorable: differences that cannot be put back by machine, a phrase each.
     """
 
     parts: Sequence[str]
     search: Search
-    reasons: Mapping[int, str] = field(default_factory=dict)
     programs: Mapping[int, Fingerprint] = field(default_factory=dict)
     not_restorable: Sequence[str] = ()

@@ -47,11 +47,13 @@ class UnmeasurableError(Exception):
 
     Args:
         revision: its number.
+        reason: why.
     """
 
-    def __init__(self, revision: int) -> None:
-        super().__init__(revision)
+    def __init__(self, revision: int, reason: str) -> None:
+        super().__init__(revision, reason)
         self.revision = revision
+        self.reason = reason
 
 
 class OverError(Exception):
@@ -90,7 +92,7 @@ class Search:
     Attributes:
         steps: the steps that were confirmed, between neighbours.
         compared: all comparisons that were played, in their order.
-        unmeasurable: numbers of the revisions that were stepped over.
+        unmeasurable: why revisions were stepped over, by their numbers.
         unsearched: stretches that would have been cut next when the search ended early.
         ended: why it ended early; empty: it came to its end.
     """
@@ -98,7 +100,7 @@ class Search:
     def __init__(self, revisions: int, play: Play, tell: Callable[[Stretch], None] = lambda _: None) -> None:
         self.steps: list[Stretch] = []
         self.compared: list[Stretch] = []
-        self.unmeasurable: list[int] = []
+        self.unmeasurable: dict[int, str] = {}
         self.unsearched: list[Stretch] = []
         self.ended = ""
         self._revisions = list(range(revisions))
@@ -155,7 +157,7 @@ class Search:
             try:
                 whole = self._compare(first, last)
             except UnmeasurableError as error:
-                self._step_over(error.revision)
+                self._step_over(error)
             else:
                 return whole if self._between(first, last) else None
         return None
@@ -171,7 +173,7 @@ class Search:
             try:
                 left = self._compare(stretch.first, middle)
             except UnmeasurableError as error:
-                self._step_over(error.revision)
+                self._step_over(error)
             else:
                 rest = stretch.change - left.change
                 # Half a threshold counts, as the rest has the errors of two comparisons.
@@ -206,9 +208,9 @@ class Search:
     def _between(self, first: int, last: int) -> list[int]:
         return [revision for revision in self._revisions if first < revision < last]
 
-    def _step_over(self, revision: int) -> None:
-        self._revisions.remove(revision)
-        self.unmeasurable.append(revision)
+    def _step_over(self, error: UnmeasurableError) -> None:
+        self._revisions.remove(error.revision)
+        self.unmeasurable[error.revision] = error.reason
 
 
 def _counts(change: float) -> bool:

@@ -207,11 +207,12 @@ class DuetGate(Gate):
         # With the batch that fitted into memory.
         workload = self._found[max(regressed, key=lambda workload: regressed[workload])].workload
         try:
+            python = self._selection.pythons.get(LANES[workload.lane].framework, sys.executable)
             explanation = explain(
-                resolve(shlex.quote(self._against), "." if self._base.revision else "", self._base.top),
+                resolve(shlex.quote(self._against), "." if self._base.revision else "", self._base.top, python),
                 self._base.top,
                 self._project,
-                self._selection.pythons.get(LANES[workload.lane].framework, sys.executable),
+                python,
                 workload,
                 self._machine,
                 min(self._end, time.monotonic() + _EXPLAINING),

@@ -139,9 +139,9 @@ _SELECTION: Mapping[str, dict[str, Any]] = {
 
 _GATES: Mapping[str, dict[str, Any]] = {
     "--fwbench-against": {
-        "metavar": "REVISION|PYTHON",
-        "help": "Measure in turns with a git revision of this project, or with another interpreter's frameworks, and "
-        "fail where this one is slower.",
+        "metavar": "REVISION|PYTHON|NAME==VERSION",
+        "help": "Measure in turns with a git revision of this project, with another interpreter's frameworks, or with "
+        "another release, such as jax==0.10.0, which uv installs beside this one, and fail where this one is slower.",
     },
     "--fwbench-gate": {
         "metavar": "allow-mismatch",

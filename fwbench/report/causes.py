@@ -35,8 +35,8 @@ def sentences(explanation: Explanation, device: str) -> list[str]:
     """The answer, the most important first."""
     search = explanation.search
     skipped = [
-        f"Not measurable with {_numbers(range(1, number + 1))} as in base: {line(explanation.reasons[number])}"
-        for number in sorted(search.unmeasurable)
+        f"Not measurable with {_numbers(range(1, number + 1))} as in base: {line(reason)}"
+        for number, reason in sorted(search.unmeasurable.items())
     ]
     if not search.compared:
         return [*skipped, *filter(None, [search.ended])]

@@ -176,8 +176,9 @@ def _again(series: Series, shift: Shift) -> tuple[str, str]:
         old, new = (shlex.quote(run.commit[:10]) for run in (before, after))
         return f"git switch --detach {new} && {command} --fwbench-against={old}", why
     if versions:
-        older = ", ".join(f"{name} {old}" for name, (old, _) in versions.items())
-        return f"{command} --fwbench-against=PYTHON", f"{why}; PYTHON is an interpreter with {older}"
+        # jax brings its jaxlib, and torch its torchvision, so one name is enough.
+        name, (old, _) = next(iter(versions.items()))
+        return f"{command} --fwbench-against={name}=={old}", why
     return "", f"{f'{why}; ' if why else ''}the same commit and versions on both sides: look at the machine"
 
 

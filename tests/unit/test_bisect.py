@@ -8,14 +8,14 @@ import time
 
 import pytest
 
-from fwbench.commands import bisect, searching
+from fwbench.commands import searching
 from fwbench.commands.cli import main
 from fwbench.compare.duet import Fault, Pair
 from fwbench.models import Model
 from fwbench.models.inputs import normal
 from fwbench.models.project import Project
 from fwbench.record.measurement import Failure
-from fwbench.worker.turns import series
+from fwbench.worker.turns import ranges, series
 from fwbench.worker.turns.pairs import Pairs
 
 MODEL = Model("tiny", inputs=normal(4), torch="mine.net:Net")
@@ -171,9 +171,9 @@ def test_a_commit_that_fails_later_ends_the_search(given, repository, capsys, mo
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("main", *ASKED), "'main' is no range of commits: name two"),
-        (("main...main", *ASKED), "is no range of commits"),
-        (("..main", *ASKED), "is no range of commits"),
+        (("main", *ASKED), "'main' is no range: name two commits"),
+        (("main...main", *ASKED), "is no range: "),
+        (("..main", *ASKED), "is no range: "),
         (("main~9..main", *ASKED), "has no revision 'main~9'"),
         (("main..main~1", *ASKED), "holds no second commit"),
         (("side..main", *ASKED), "side is not on main's line of first parents"),
@@ -203,8 +203,8 @@ def test_a_merged_branch_is_one_commit_of_the_line(given, repository):
     git(folder, "commit", "--quiet", "--allow-empty", "--message", "aside")
     git(folder, "checkout", "--quiet", "main")
     git(folder, "merge", "--quiet", "--no-ff", "--message", "Merge side", "side")
-    _, commits = bisect._commits("main~2..main", folder)
-    assert [commit.subject for commit in commits] == ["Commit 0", "Commit 1", "Merge side"]
+    titles = ranges.Commits("main~2..main", folder).titles
+    assert [title.partition(" ")[2] for title in titles] == ["(Commit 0)", "(Commit 1)", "(Merge side)"]
 
 
 NET = """

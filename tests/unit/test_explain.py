@@ -229,6 +229,20 @@ def test_the_import_path_that_base_states_stays_when_distributions_are_put_back(
     assert any("links-" in path for path in paths)
 
 
+def test_an_edit_in_the_moment_of_the_commit_is_seen(given, folder, capsys):
+    """Git knows such an edit of equal size by the index's time alone."""
+    git(folder, "config", "core.trustctime", "false")
+    index, file = folder / ".git" / "index", folder / "mine" / "cost.py"
+    moment = (1_700_000_000, 1_700_000_000)
+    os.utime(file, moment)
+    git(folder, "add", "mine/cost.py")
+    edit(folder, ("1.0", "1.1"))
+    for path in (index, file):
+        os.utime(path, moment)
+    assert main(["explain", "main", ".", *ASKED]) == 0
+    assert "comes from mine/cost.py, line 2: it is gone" in capsys.readouterr().out
+
+
 def test_a_link_that_is_put_back_to_a_file_leaves_what_it_points_to(given, folder, tmp_path, capsys):
     (tmp_path / "precious").write_text("mine")
     (folder / "notes.txt").unlink()

@@ -26,7 +26,7 @@ def searched(changes, *, revisions=61, scatter=0.005, seed=0, broken=(), most=ma
 
     def play(first, last):
         for number in {first, last} & set(broken):
-            raise UnmeasurableError(number)
+            raise UnmeasurableError(number, "it is broken")
         if next(played) >= most:
             raise OverError("the time was over")
         return levels[last] - levels[first] + scatter * draw.standard_t(3)

@@ -58,7 +58,7 @@ def explain(
         for number, described in series.described.items()
         if described.get("program")
     }
-    return Explanation(titles, search, series.reasons, programs, not_restorable)
+    return Explanation(titles, search, programs, not_restorable)
 
 
 def _describe(ends: Series) -> None:
@@ -71,6 +71,6 @@ def _describe(ends: Series) -> None:
         ends.play(0, 1)
     except UnmeasurableError as error:
         side = "BASE" if error.revision else "HEAD"
-        raise UserError(f"{side} cannot be measured ({line(ends.reasons[error.revision])}): name another.") from None
+        raise UserError(f"{side} cannot be measured ({line(error.reason)}): name another.") from None
     except OverError as error:
         raise UserError(f"{error}.") from None

@@ -25,7 +25,6 @@ class Series:
         end: the value of `time.monotonic` from which on no pair begins.
 
     Attributes:
-        reasons: why states cannot be measured, by their numbers.
         described: what each state's process reported (program, settings, sources), by the state's number.
     """
 
@@ -38,7 +37,6 @@ class Series:
         here: Machine,
         end: float,
     ) -> None:
-        self.reasons: dict[int, str] = {}
         self.described: dict[int, Mapping[str, Any]] = {}
         self._side = side
         self._title = title
@@ -74,8 +72,7 @@ class Series:
             number, reason = first if played.side == "base" else last, played.failure.message
             if number in self.described:
                 raise OverError(f"{self._title(number)} could be measured before, and now cannot: {line(reason)}")
-            self.reasons[number] = reason
-            raise UnmeasurableError(number)
+            raise UnmeasurableError(number, reason)
         for number, name in ((first, "base"), (last, "head")):
             self.described.setdefault(number, played.described.get(name, {}))
         self._seconds = played.seconds

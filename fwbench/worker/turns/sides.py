@@ -4,7 +4,7 @@ import functools
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +15,7 @@ from fwbench.git import text as git
 from fwbench.models.project import Project
 from fwbench.worker.client.scratch import Scratch
 from fwbench.worker.client.starting import PACKAGE
+from fwbench.worker.turns import releases
 
 
 @dataclass(frozen=True)
@@ -79,16 +80,18 @@ class Against:
 
 
 def find(against: str, folder: Path) -> Against:
-    """Resolve a text. If it could be both, a name is a revision, and a path an interpreter.
+    """Resolve a revision, an interpreter or a release. If it could be both of the first, only a path is an interpreter.
 
     Args:
         folder: of the user's project.
 
     Raises:
-        UserError: it is neither, or a revision that lacks the `fwbench` that is part of this repository.
+        UserError: it is none of them, or a revision that lacks the `fwbench` that is part of this repository.
     """
     told = git(folder, "rev-parse", "--show-toplevel")
     top = Path(told) if told else folder.resolve()
+    if release := releases.stated(against, sys.executable):
+        return Against(release.python, None, top, own(top))
     revision = told and git(folder, "rev-parse", "--verify", f"{against}^{{commit}}")
     interpreter = shutil.which(against)
     if interpreter and (not revision or os.path.dirname(against)):
@@ -96,7 +99,8 @@ def find(against: str, folder: Path) -> Against:
     if not revision:
         where = f"no revision of {top}" if told else f"{folder} is in no git repository"
         raise UserError(
-            f"--fwbench-against {against!r} is no interpreter, and {where}: give a revision, or an interpreter's path."
+            f"--fwbench-against {against!r} is no interpreter, and {where}: give a revision, an interpreter's path, or "
+            "a release such as jax==0.10.0."
         )
     package = own(top)
     if package and git(top, "cat-file", "-e", f"{revision}:{package.as_posix()}/__init__.py") is None:
@@ -142,27 +146,6 @@ def sides(against: str, project: Project, pythons: Mapping[str, str]) -> Iterato
         title = f"{against} ({found.revision[:12]})"
         check_out(found.top, found.revision, made.path / "base", title)
         yield side("base", "base", title, pythons=pythons, tree=tree), head
-
-
-@contextmanager
-def revisions(top: Path, project: Project, pythons: Mapping[str, str]) -> Iterator[Callable[[str, str], Side]]:
-    """A function that makes sides of revisions, in a folder that is removed at the end.
-
-    It takes the name of the side, `base` or `head`, and the revision's hash in full.
-
-    Args:
-        top: of the user's repository.
-        pythons: interpreter by framework.
-    """
-    with Scratch(top) as made:
-
-        def side(name: str, revision: str) -> Side:
-            title = revision[:12]
-            if not (made.path / title).exists():
-                check_out(top, revision, made.path / title, title)
-            return placed(top, own(top), made.path, project, name, title, title, pythons=pythons, tree=top)
-
-        yield side
 
 
 def placed(

@@ -19,6 +19,7 @@ from pathlib import Path
 from fwbench import git
 from fwbench.errors import UserError
 from fwbench.models.project import Project
+from fwbench.worker.turns import releases
 from fwbench.worker.turns.edits import Edits
 from fwbench.worker.turns.sides import Side, check_out, own, placed
 
@@ -111,18 +112,19 @@ class Suspect:
     undo: Callable[[Draft], None]
 
 
-def resolve(base: str, head: str, top: Path | None) -> tuple[Stated, Stated]:
+def resolve(base: str, head: str, top: Path | None, here: str) -> tuple[Stated, Stated]:
     """Resolve what the user gave for the two sides.
 
     Args:
-        base, head: words as in a shell: a revision or `.` for the working tree, an interpreter, and `NAME=VALUE` for
-            environment variables, each at most once but for the variables.
+        base, head: words as in a shell: a revision or `.` for the working tree, an interpreter or a release as
+            `NAME==VERSION`, and `NAME=VALUE` for environment variables, each at most once but for the variables.
         top: of the user's repository; None: there is none.
+        here: the interpreter that a release is put over.
 
     Raises:
         UserError: a word is none of these, or the sides cannot differ.
     """
-    sides = [_stated(text, top) for text in (base, head)]
+    sides = [_stated(text, top, here) for text in (base, head)]
     if top and any(side.revision for side in sides):
         # A side that names no revision has the working tree's files.
         sides = [replace(side, revision=side.revision or _snapshot(top)) for side in sides]
@@ -131,7 +133,7 @@ def resolve(base: str, head: str, top: Path | None) -> tuple[Stated, Stated]:
     return sides[0], sides[1]
 
 
-def _stated(text: str, top: Path | None) -> Stated:
+def _stated(text: str, top: Path | None, here: str) -> Stated:
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -139,7 +141,10 @@ def _stated(text: str, top: Path | None) -> Stated:
     revision = python = None
     variables: dict[str, str] = {}
     for word in words:
-        if match := _VARIABLE.fullmatch(word):
+        if release := releases.stated(word, here):
+            _refuse_second(python, text, "interpreters or releases")
+            python = release.python
+        elif match := _VARIABLE.fullmatch(word):
             variables[match[1]] = match[2]
         elif word == "." and top:
             _refuse_second(revision, text, "revisions")
@@ -148,13 +153,13 @@ def _stated(text: str, top: Path | None) -> Stated:
             _refuse_second(revision, text, "revisions")
             revision = found
         elif found := shutil.which(word):
-            _refuse_second(python, text, "interpreters")
+            _refuse_second(python, text, "interpreters or releases")
             python = os.path.abspath(found)
         else:
             where = f"{top} has no such revision" if top else "there is no git repository here"
             raise UserError(
                 f"{word!r} is no interpreter, and {where}: name a revision, `.` for the working tree, an interpreter's "
-                "path, or NAME=VALUE."
+                "path, a release such as jax==0.10.0, or NAME=VALUE."
             )
     return Stated(text or "the working tree", revision, python, variables)
 
@@ -169,7 +174,8 @@ def _snapshot(top: Path) -> str:
     """Commit the working tree, with untracked files but without ignored ones; branches and index stay as they are."""
     index = Path(git.text(top, "rev-parse", "--absolute-git-dir") or top) / f"fwbench-index-{os.getpid()}"
     try:
-        shutil.copyfile(index.with_name("index"), index)
+        # With its time, by which git knows a file that was edited in the moment in which the index was written.
+        shutil.copy2(index.with_name("index"), index)
         tree = parent = None
         if git.text(top, "add", "--all", index=index) is not None:
             tree, parent = git.text(top, "write-tree", index=index), git.text(top, "rev-parse", "HEAD")

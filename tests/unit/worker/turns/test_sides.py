@@ -163,7 +163,7 @@ def test_a_branch_named_like_a_program_is_a_revision_and_a_path_an_interpreter(p
     [
         ("no-such-thing", "project", "no revision of"),
         ("v1", ".", "is in no git repository"),
-        ("/no/such/python", "project", "give a revision, or an interpreter's path"),
+        ("/no/such/python", "project", "give a revision, an interpreter's path, or a release"),
     ],
 )
 def test_neither_is_one_sentence(project, tmp_path, against, folder, words):

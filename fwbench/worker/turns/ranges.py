@@ -1,0 +1,187 @@
+"""The states of a range that `fwbench bisect` searches: commits of git, or releases of a distribution."""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+
+from fwbench.compare.steps import Stretch, UnmeasurableError
+from fwbench.errors import UserError
+from fwbench.git import text as git
+from fwbench.models.project import Project
+from fwbench.text import line
+from fwbench.worker.client.scratch import Scratch
+from fwbench.worker.turns.releases import NAME, Environment, between, environment
+from fwbench.worker.turns.sides import Side, check_out, own, placed
+
+# Makes the side of a state from its name, `base` or `head`, and the state's number.
+Make = Callable[[str, int], Side]
+
+_RELEASES = re.compile(rf"(?P<name>{NAME})==(?P<first>[\w.!+]*\w)\.\.(?P<last>[\w.!+]+)")
+
+
+class Range(ABC):
+    """States in their order.
+
+    Attributes:
+        noun: `commit` or `release`.
+        names: short ones.
+        titles: for the answer.
+    """
+
+    noun: str
+    names: list[str]
+    titles: list[str]
+
+    @abstractmethod
+    def sides(self, project: Project, pythons: Mapping[str, str]) -> AbstractContextManager[Make]:
+        """A function that makes sides, which end with the context; it raises UnmeasurableError for what cannot be had.
+
+        Args:
+            pythons: interpreter by framework, where the range itself brings none.
+        """
+
+    def about(self, step: Stretch) -> str:
+        """What else is known of a step, in sentences that begin with a space; or nothing."""
+        del step
+        return ""
+
+
+def resolve(asked: str, folder: Path, python: str) -> Range:
+    """The states of a range as the user gave it.
+
+    Args:
+        asked: BASE..HEAD, two commits, or NAME==BASE..HEAD, two versions of a distribution.
+        folder: of the user's project.
+        python: the interpreter of the workload's framework.
+
+    Raises:
+        UserError: it is no range of at least two states.
+    """
+    if match := _RELEASES.fullmatch(asked):
+        return Releases(match["name"], match["first"], match["last"], python)
+    return Commits(asked, folder)
+
+
+class Commits(Range):
+    """The line of first parents between two commits, the oldest first.
+
+    Args:
+        asked: BASE..HEAD.
+
+    Attributes:
+        top: the root of the repository.
+
+    Raises:
+        UserError: it is no range of at least two commits in a line.
+    """
+
+    noun = "commit"
+
+    def __init__(self, asked: str, folder: Path) -> None:
+        base, dots, head = asked.partition("..")
+        if not (base and dots and head) or head.startswith("."):
+            raise UserError(
+                f"{asked!r} is no range: name two commits, such as main~60..main, or two releases, such as "
+                "jax==0.10.0..0.12.0."
+            )
+        top = git(folder, "rev-parse", "--show-toplevel")
+        if top is None:
+            raise UserError(f"{folder} is in no git repository, so it has no commits: start in a folder of one.")
+        for name in (base, head):
+            if git(folder, "rev-parse", "--verify", f"{name}^{{commit}}") is None:
+                raise UserError(f"{asked!r}: {top} has no revision {name!r}: name another, or fetch it.")
+        self.top = Path(top)
+        self.revisions: list[str] = []
+        self.titles = []
+        listing = ("--no-show-signature", "--first-parent", "--reverse", "-z", "--format=%H %P%n%s")
+        later = git(folder, "log", *listing, f"{base}..{head}") or ""
+        earliest = git(folder, "log", *listing, "--max-count=1", base) or ""
+        for entry in filter(None, f"{earliest}\0{later}".split("\0")):
+            hashes, _, subject = entry.partition("\n")
+            revision, *parents = hashes.split()
+            if self.revisions and self.revisions[-1] not in parents[:1]:
+                raise UserError(
+                    f"{asked!r}: {base} is not on {head}'s line of first parents: name a commit of that line."
+                )
+            self.revisions.append(revision)
+            self.titles.append(line(f"{revision[:12]} ({subject})"))
+        if len(self.revisions) < 2:
+            raise UserError(f"{asked!r} holds no second commit: name the older one first, as in main~60..main.")
+        self.names = [revision[:12] for revision in self.revisions]
+
+    @contextmanager
+    def sides(self, project: Project, pythons: Mapping[str, str]) -> Iterator[Make]:
+        with Scratch(self.top) as made:
+
+            def side(name: str, number: int) -> Side:
+                place = self.names[number]
+                if not (made.path / place).exists():
+                    check_out(self.top, self.revisions[number], made.path / place, place)
+                return placed(
+                    *(self.top, own(self.top), made.path, project, name, place, place),
+                    pythons=pythons,
+                    tree=self.top,
+                )
+
+            yield side
+
+
+class Releases(Range):
+    """The releases of a distribution, the oldest first, each in an environment of its own.
+
+    Args:
+        name: of the distribution.
+        first, last: versions; both are included.
+        python: the interpreter below the environments.
+
+    Raises:
+        UserError: there are no two releases.
+    """
+
+    noun = "release"
+
+    def __init__(self, name: str, first: str, last: str, python: str) -> None:
+        self._name, self._python = name, python
+        self._versions = between(name, first, last, python)
+        if len(self._versions) < 2:
+            raise UserError(
+                f"uv finds no two releases from {name} {first} to {name} {last} for {python}: name others, the older "
+                "one first."
+            )
+        self.names = self.titles = [f"{name} {version}" for version in self._versions]
+
+    @contextmanager
+    def sides(self, project: Project, pythons: Mapping[str, str]) -> Iterator[Make]:
+        del pythons
+        top = Path(git(project.root, "rev-parse", "--show-toplevel") or project.root).resolve()
+        with Scratch() as made:
+
+            def side(name: str, number: int) -> Side:
+                try:
+                    python = self._environment(number).python
+                except UserError as error:
+                    raise UnmeasurableError(number, str(error)) from None
+                place = f"release-{number:04}"
+                if not (made.path / place).exists():
+                    (made.path / place).symlink_to(top, target_is_directory=True)
+                return placed(top, own(top), made.path, project, name, place, self.titles[number], python=python)
+
+            yield side
+
+    def about(self, step: Stretch) -> str:
+        before, after = (self._environment(number) for number in (step.first, step.last))
+        others = [
+            f"{each} {before.versions.get(each, 'none')} to {after.versions.get(each, 'none')}"
+            for each in sorted({*before.versions, *after.versions})
+            if before.versions.get(each) != after.versions.get(each) and each != canonicalize_name(self._name)
+        ]
+        with_it = f" With it went {', '.join(others)}." if others else ""
+        address = after.changes(self._name)
+        return with_it + (f" What it changed: {address}" if address else "")
+
+    def _environment(self, number: int) -> Environment:
+        return environment(self._name, self._versions[number], self._python)

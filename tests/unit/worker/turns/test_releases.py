@@ -1,0 +1,270 @@
+"""Environments of releases, made by the real uv from wheels in a folder, without a network."""
+
+import math
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from fwbench.commands import searching
+from fwbench.commands.cli import main
+from fwbench.compare.duet import Pair
+from fwbench.errors import UserError
+from fwbench.models import Model
+from fwbench.models.inputs import normal
+from fwbench.models.project import Project
+from fwbench.worker.turns import releases, series, sides
+from fwbench.worker.turns.releases import between, environment
+
+
+def wheel(folder, name, version, needs=(), text="", urls=()):
+    """Make a wheel whose module states its version."""
+    info = f"{name}-{version}.dist-info"
+    metadata = [f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}"]
+    metadata += [f"Requires-Dist: {need}" for need in needs] + [f"Project-URL: {url}" for url in urls]
+    metadata += [f"Provides-Extra: {text}"] if text else []
+    files = {
+        f"{name}.py": f"VERSION = {version!r}\n",
+        f"{info}/METADATA": "\n".join(metadata) + "\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    files[f"{info}/RECORD"] = "".join(f"{path},,\n" for path in [*files, f"{info}/RECORD"])
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as archive:
+        for path, content in files.items():
+            archive.writestr(path, content)
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory):
+    """Framework 1.0 to 3.0 with a compiler for each, two networks' libraries, one of which depends on it."""
+    folder = tmp_path_factory.mktemp("wheels")
+    for version in ("1.0", "1.1", "2.0", "3.0"):
+        urls = (f"Changelog, https://example.org/{version}",) if version == "2.0" else ()
+        needs = ("absent",) if version == "3.0" else (f"compiler=={version}", f"plugin=={version}; extra == 'gpu'")
+        wheel(folder, "framework", version, needs, "gpu", urls)
+        wheel(folder, "compiler", version)
+        wheel(folder, "plugin", version)
+    wheel(folder, "framework", "3.1rc1")
+    wheel(folder, "layers", "1.0", ("framework<2",))
+    wheel(folder, "layers", "1.5", ("framework>=1.1",))
+    wheel(folder, "layers", "2.0", ("framework>=2",))
+    wheel(folder, "alone", "1.0")
+    wheel(folder, "alone", "2.0")
+    return folder
+
+
+@pytest.fixture
+def below(wheels, tmp_path, monkeypatch):
+    """The interpreter of an environment with framework 1.1."""
+    monkeypatch.setenv("UV_FIND_LINKS", str(wheels))
+    monkeypatch.setenv("UV_NO_INDEX", "1")
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    environment.cache_clear()
+    python = str(tmp_path / "below" / "bin" / "python")
+    assert not releases._uv("venv", "--python", sys.executable, str(tmp_path / "below")).returncode
+    install(python, "framework==1.1", "layers==1.0", "alone==1.0")
+    return python
+
+
+def install(python, *requirements):
+    done = releases._uv("pip", "install", "--python", python, *requirements)
+    assert not done.returncode, done.stderr
+
+
+def has(python, name, variables=None):
+    """The version that an interpreter imports."""
+    command = [python, "-c", f"import {name}; print({name}.VERSION)"]
+    environment = {**os.environ, **(variables or {})}
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.strip()
+
+
+def test_releases_are_those_that_can_be_had(below):
+    assert between("framework", "1.0", "2.0", below) == ["1.0", "1.1", "2.0"]
+    assert between("framework", "1.1", "1.9", below) == ["1.1"]
+    # A release candidate is no release.
+    assert between("framework", "1.1", "9", below) == ["1.1", "2.0", "3.0"]
+    assert between("nothing", "1", "2", below) == []
+
+
+def test_a_release_brings_what_it_requires_and_what_depends_on_it(below):
+    made = environment("framework", "2.0", below)
+    assert {name: has(made.python, name) for name in ("framework", "compiler", "layers")} == {
+        "framework": "2.0",
+        "compiler": "2.0",
+        "layers": "2.0",
+    }
+    assert made.versions == {"framework": "2.0", "compiler": "2.0", "layers": "2.0"}
+    assert (made.changes("framework"), made.changes("layers")) == ("https://example.org/2.0", "")
+
+
+def test_all_else_stays_as_it_is(below):
+    made = environment("framework", "1.0", below)
+    assert (has(made.python, "framework"), has(made.python, "compiler")) == ("1.0", "1.0")
+    # It still fits, so it is no newer one, and comes from below.
+    assert (has(made.python, "layers"), made.versions["layers"]) == ("1.0", "1.0")
+    assert has(made.python, "alone") == "1.0"
+    assert {each.name for each in Path(made.folders[0]).glob("*.py")} >= {"framework.py", "compiler.py"}
+    assert not (Path(made.folders[0]) / "layers.py").exists()
+    assert has(below, "framework") == "1.1"
+
+
+def test_an_extra_that_is_installed_goes_along(below):
+    assert "plugin" not in environment("framework", "2.0", below).versions
+    install(below, "framework[gpu]==1.1")
+    environment.cache_clear()
+    assert environment("framework", "2.0", below).versions["plugin"] == "2.0"
+
+
+def test_an_extra_in_another_version_is_not_installed(below):
+    install(below, "plugin==2.0")
+    assert "plugin" not in environment("framework", "1.0", below).versions
+
+
+def test_paths_below_work_as_in_site_packages(below, tmp_path):
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "mine.py").write_text("VERSION = 'mine'\n")
+    site = next((tmp_path / "below").glob("lib/python*/site-packages"))
+    (site / "editable.pth").write_text(f"{tmp_path / 'more'}\n")
+    assert has(environment("framework", "2.0", below).python, "mine") == "mine"
+
+
+def test_an_environment_is_made_once(below, monkeypatch):
+    made = environment("framework", "2.0", below)
+    environment.cache_clear()
+    monkeypatch.setattr(releases, "_install", lambda *arguments: pytest.fail("installed again"))
+    assert environment("framework", "2.0", below) == made
+    assert len(list(Path(made.python).parents[2].iterdir())) == 1
+
+
+def test_environments_differ_with_what_is_below(below):
+    """A path's length moves memory, so all environments' paths have one length."""
+    first = environment("framework", "1.0", below).python
+    second = environment("framework", "2.0", below).python
+    assert first != second
+    assert len(first) == len(second)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (("framework", "3.0"), "framework 3.0 cannot be installed here: "),
+        (("framework", "4.0"), "framework 4.0 cannot be installed here: "),
+        (("nothing", "1.0"), "nothing 1.0 cannot be installed here: "),
+    ],
+)
+def test_what_cannot_be_installed_is_one_sentence(below, asked, words):
+    with pytest.raises(UserError, match=words) as raised:
+        environment(*asked, below)
+    assert "\n" not in str(raised.value)
+    assert str(raised.value).isascii()
+
+
+def test_no_interpreter_is_one_sentence(below, tmp_path):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho broken >&2\nexit 3\n")
+    python.chmod(0o755)
+    with pytest.raises(UserError, match=r"python does not run \(broken\): name a Python interpreter"):
+        environment("framework", "2.0", str(python))
+
+
+def test_without_uv_it_is_one_sentence(below, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(UserError, match="uv, which installs releases, is not installed: pip install uv"):
+        between("framework", "1.0", "2.0", below)
+
+
+class Given:
+    """Pairs without noise: a call takes as long as the version that the side's interpreter imports."""
+
+    def __init__(self, base, head, models, machine, device, deadline):
+        self.sides = (base, head)
+
+    def play(self, workloads):
+        (workload,) = workloads
+        costs = []
+        for side in self.sides:
+            assert side.path == [side.root]
+            costs.append(float(has(side.interpreter("torch"), "framework", side.variables)))
+        return {workload: Pair({"latency": math.log(costs[1] / costs[0])}, {}, {}, {}, 0.0, 1.0)}
+
+
+@pytest.fixture
+def project(below, tmp_path, monkeypatch):
+    """A project without a repository, whose workers run on the interpreter `below`."""
+    model = Model("tiny", inputs=normal(4), torch="mine.net:Net")
+    folder = tmp_path / "project"
+    folder.mkdir()
+    known = Project(folder, (folder,))
+    known.add([model])
+    monkeypatch.setattr(searching, "collected", lambda collecting: (known, [model], []))
+    monkeypatch.setattr(searching, "pythons", lambda settings: {"torch": below})
+    monkeypatch.setattr(series, "Pairs", Given)
+    return folder
+
+
+ASKED = ("device=cpu", "--model=tiny", "--lane=torch")
+
+
+def test_bisect_names_the_release_and_what_came_with_it(project, capsys):
+    assert main(["bisect", "framework==1.0..3.0", *ASKED]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("torch-tiny-inference-b1 in 4 releases, from framework 1.0 to framework 3.0\n")
+    assert "framework 3.0 is stepped over: framework 3.0 cannot be installed here: " in out
+    step = "It became slower with framework 2.0: +81.8% (+81.8% to +81.8%) of latency, confirmed by "
+    assert step in out
+    said = out[out.index(step) :].splitlines()[0]
+    assert said.endswith(
+        " With it went compiler 1.1 to 2.0, layers 1.0 to 2.0. What it changed: https://example.org/2.0"
+    )
+    assert "It became slower with framework 1.1: +10.0%" in out
+    bars = out[out.index("Latency, that of framework 1.0 being 1:") :].splitlines()[1:4]
+    assert [bar.split() for bar in bars] == [
+        ["framework", "1.0", "1.000", "#" * 20],
+        ["framework", "1.1", "1.100", "#" * 22],
+        ["framework", "2.0", "2.000", "#" * 40],
+    ]
+    assert "of such searches name a wrong release." in out
+
+
+@pytest.mark.parametrize("asked", ["framework==2.0..2.0", "framework==2.0..1.0", "nothing==1..2", "framework==4..5"])
+def test_bisect_needs_two_releases(project, capsys, asked):
+    assert main(["bisect", asked, *ASKED]) == 4
+    error = capsys.readouterr().err
+    assert "uv finds no two releases from " in error
+    assert error.count("\n") == 1
+
+
+def test_explain_takes_a_release_as_a_side(project, capsys):
+    assert main(["explain", "framework==1.0", "framework==2.0", *ASKED]) == 0
+    out = capsys.readouterr().out
+    for part in ("compiler (1.0 in base, 2.0 in head)", "framework (1.0 in base, 2.0 in head)"):
+        assert part in out
+    assert "+100.0% (+100.0% to +100.0%) comes from framework (1.0 in base, 2.0 in head): it is gone" in out
+
+
+@pytest.mark.parametrize(
+    ("base", "words"),
+    [
+        ("framework==3.0", "framework 3.0 cannot be installed here: "),
+        ("framework==1.0 framework==1.1", "names two interpreters or releases: name one"),
+    ],
+)
+def test_explain_refuses_a_release_in_one_sentence(project, capsys, base, words):
+    assert main(["explain", base, "framework==2.0", *ASKED]) == 4
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+
+
+def test_a_duet_takes_a_release_as_its_base(below, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", os.path.dirname(sys.executable), prepend=os.pathsep)
+    monkeypatch.setattr(sys, "executable", below)
+    base = sides.find("framework==2.0", tmp_path)
+    assert has(base.interpreter, "framework") == "2.0"
+    assert base.revision is None
