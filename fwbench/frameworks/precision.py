@@ -1,8 +1,9 @@
 """The precision probe: the error of one matrix product and one convolution shows which arithmetic is in force.
 
 A framework's settings promise an arithmetic; only a result shows it. Rounding both factors to a mantissa of m bits
-leaves a relative error near 2**-(m + 1), so IEEE float32 (23 bits), TF32 (10 bits) and bfloat16 (7 bits) lie decades
-apart, and the bands below leave room for the order of summation and for fast convolution algorithms (Winograd).
+leaves a relative error near 2**-(m + 1), so IEEE float64 (52 bits) and float32 (23 bits), TF32 (10 bits) and bfloat16
+(7 bits) lie decades apart, and the bands below leave room for the order of summation and for fast convolution
+algorithms (Winograd).
 """
 
 from collections.abc import Mapping
@@ -12,9 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-# Relative L2 error of the result: from, to. Rounding the factors gives about 2e-7, 3e-4 and 2e-3; cutting their last
-# bits off, as some kernels feed tensor cores, 8e-4 for TF32 and 6e-3 for bfloat16.
-BANDS: Mapping[str, tuple[float, float]] = {"fp32": (0.0, 3e-5), "tf32": (1e-4, 1e-3), "bf16": (1e-3, 1e-2)}
+# Relative L2 error of the result: from, to. Rounding the factors gives about 4e-16, 2e-7, 3e-4 and 2e-3; cutting their
+# last bits off, as some kernels feed tensor cores, 8e-4 for TF32 and 6e-3 for bfloat16.
+BANDS: Mapping[str, tuple[float, float]] = {
+    "fp64": (0.0, 1e-10),
+    "fp32": (1e-9, 3e-5),
+    "tf32": (1e-4, 1e-3),
+    "bf16": (1e-3, 1e-2),
+}
 
 Array = NDArray[np.float32]
 
@@ -57,12 +63,13 @@ def operands() -> Operands:
     return Operands(normal(256, 256), normal(256, 256), normal(8, 16, 16, 64), normal(64, 64, 3, 3))
 
 
-def reference(given: Operands) -> Products:
-    """The operands' products in float64."""
+def reference(given: Operands, dtype: type = np.float64) -> Products:
+    """The operands' products, computed in float64 and rounded to a number format."""
     images = np.pad(given.images.astype(np.float64), ((0, 0), (1, 1), (1, 1), (0, 0)))
     windows = np.lib.stride_tricks.sliding_window_view(images, (3, 3), axis=(1, 2))
     convolution = np.einsum("bhwcij,ocij->bhwo", windows, given.kernel.astype(np.float64), optimize=True)
-    return Products(given.left.astype(np.float64) @ given.right.astype(np.float64), convolution)
+    matmul = given.left.astype(np.float64) @ given.right.astype(np.float64)
+    return Products(matmul.astype(dtype), convolution.astype(dtype))
 
 
 def classify(error: float) -> str:

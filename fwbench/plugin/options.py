@@ -92,7 +92,7 @@ _SELECTION: Mapping[str, dict[str, Any]] = {
     },
     "--fwbench-precision": {
         "metavar": "PRECISIONS",
-        "help": "Comma-separated arithmetic: fp32, tf32, bf16. Default: fp32 (IEEE everywhere).",
+        "help": "Comma-separated arithmetic: fp64, fp32, tf32, bf16. Default: fp32 (IEEE everywhere).",
     },
     "--fwbench-set": {
         "metavar": "FIELD=VALUES",

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 # A rounding unit of each precision, as a share of a number; and by how many of them a program's weights are moved.
 # Many in fp32, so that a network with kinks (ReLU, a maximum) passes some of them: rounding seldom does, and then turns
-# the gradient of a whole unit on or off.
-UNIT = {"fp32": 2.0**-22, "tf32": 2.0**-11, "bf16": 2.0**-8}
-STEPS = {"fp32": 64, "tf32": 8, "bf16": 1}
+# the gradient of a whole unit on or off. fp64 has fp32's, as slots are float32.
+UNIT = {"fp64": 2.0**-22, "fp32": 2.0**-22, "tf32": 2.0**-11, "bf16": 2.0**-8}
+STEPS = {"fp64": 64, "fp32": 64, "tf32": 8, "bf16": 1}
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ TRAINING = ("train_step", "fit")
 MODES = ("inference", *TRAINING)
 # The benchmarks that price the harness itself have modes of their own.
 HARNESS_MODES = ("dispatch", "fixed")
-PRECISIONS = ("fp32", "tf32", "bf16")
+PRECISIONS = ("fp64", "fp32", "tf32", "bf16")
 DEVICES = ("cpu", "gpu")
 OPTIMIZERS = ("adam", "sgd")
 WEIGHTS = ("drawn", "pretrained")

@@ -40,9 +40,13 @@ def test_inference_on_a_cpu_does_without_ynnpack_and_says_so():
     assert program.fingerprint().compiler[FLAG] == ""
 
 
-@pytest.mark.parametrize(("mode", "plain"), [("inference", True), ("train_step", False)])
-def test_plain_and_training_programs_are_compiled_as_xla_would(mode, plain):
-    program = compiled(mode, plain=plain)
+@pytest.mark.parametrize(
+    ("mode", "changes"),
+    [("inference", {"plain": True}), ("train_step", {}), ("inference", {"precision": "fp64"})],
+    ids=["plain", "training", "fp64"],
+)
+def test_plain_training_and_fp64_programs_are_compiled_as_xla_would(mode, changes):
+    program = compiled(mode, **changes)
     assert "compiler_options" not in program.settings
     assert FLAG not in program.fingerprint().compiler
 

@@ -16,13 +16,13 @@ from fwbench.meters.ceilings import images_and_kernel, matrices
 from fwbench.models import CATALOG
 from fwbench.models.weights import draw
 from fwbench.record.lanes import OWN
-from fwbench.record.workload import Workload
+from fwbench.record.workload import PRECISIONS, Workload
 from tests.tensorflow import TENSORFLOW, XLA
 
 LANES = ("torch", "torch-compile", "jax", TENSORFLOW, XLA)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
+@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("lane", LANES)
 def test_the_arithmetic_asked_for_is_in_force(lane, precision):
     workload = Workload(lane, "mlp", precision=precision, device=machine().device)
@@ -133,3 +133,31 @@ def test_what_jax_asks_xla_for_on_a_gpu(precision, wanted):
     text = program.function.trace(*program.arguments).lower(lowering_platforms=("cuda",)).as_text()
     asked = set(re.findall(r"precision = \[([^\]]*)\]|precision<(\w+)>", text))
     assert {word for words in asked for word in re.findall(r"\w+", " ".join(words))} == {wanted}
+
+
+def trained(lane, precision):
+    """By how much each weight of the small CNN changes in one step of SGD."""
+    model, framework = CATALOG["cnn"], load(OWN[lane].adapter)
+    weights = draw(model, framework.weight_shapes(model, model.sizes()), 0)
+    workload = Workload(lane, model.name, "train_step", 2, precision, optimizer="sgd", learning_rate=1.0)
+    program = framework.build(workload, model, weights)
+    with program.session():
+        program.compile()
+        # Compiling may take a step.
+        program.restart(weights)
+        program.step()
+        program.wait()
+        after = program.weights()
+    return np.concatenate([(after[name] - weights[name].astype(np.float64)).ravel() for name in sorted(weights)])
+
+
+@pytest.mark.parametrize("lane", LANES)
+def test_a_step_in_fp64_is_computed_in_float64(lane):
+    """In float32 any two lanes are apart by 1e-7 and more."""
+    wanted = trained("torch", "fp64")
+    apart = {
+        precision: np.linalg.norm(trained(lane, precision) - wanted) / np.linalg.norm(wanted)
+        for precision in ("fp64", "fp32")
+    }
+    assert apart["fp64"] < 1e-12
+    assert apart["fp32"] > 1e-8

@@ -329,6 +329,7 @@ class _Problem:
             self.model.name,
             "train_step",
             self.batch_size,
+            "fp64",
             optimizer=optimizer,
             axes=axes,
             **fields,  # type: ignore[arg-type]
@@ -364,7 +365,7 @@ def _of_torch(workload: Workload, model: Model, weights: Weights, ranks: Ranks |
 
     from fwbench.frameworks.torch.training import TrainStep
 
-    program = TrainStep(workload, model, weights, HORIZON, torch.float64, ranks)
+    program = TrainStep(workload, model, weights, HORIZON, ranks)
     for layer in program.module.modules():
         # Ranks draw other numbers than one process that makes their parts one after the other.
         if isinstance(layer, (torch.nn.Dropout, StochasticDepth)):
@@ -374,7 +375,6 @@ def _of_torch(workload: Workload, model: Model, weights: Weights, ranks: Ranks |
 
 def _of_jax(workload: Workload, model: Model, weights: Weights, ranks: Ranks | None, first_of: int | None) -> Trainer:
     import jax
-    import jax.numpy as jnp
 
     from fwbench.frameworks.jax.parallel import One
     from fwbench.frameworks.jax.training import TrainStep
@@ -386,10 +386,9 @@ def _of_jax(workload: Workload, model: Model, weights: Weights, ranks: Ranks | N
             return jax.random.split(key, (first_of or 1) * parts)[:parts]
 
     config: Any = jax.config
-    config.update("jax_enable_x64", True)
     # Less than it would take to optimise what runs a few times; but see `_HEAVY` in fwbench/parity/jax.py.
     config.update("jax_disable_most_optimizations", model.name != "resnet50")
-    program = TrainStep(workload, model, weights, HORIZON, jnp.float64, ranks)
+    program = TrainStep(workload, model, weights, HORIZON, ranks)
     if first_of:
         program.devices = First(program.device)
     return program
@@ -399,7 +398,6 @@ def _of_tensorflow(
     workload: Workload, model: Model, weights: Weights, ranks: Ranks | None, first_of: int | None
 ) -> Trainer:
     from fwbench.frameworks.tensorflow.adapter import FRAMEWORK
-    from fwbench.frameworks.tensorflow.imported import tf
     from fwbench.frameworks.tensorflow.training import TrainStep
 
     class Traced(TrainStep):
@@ -408,7 +406,7 @@ def _of_tensorflow(
         def compile(self) -> CompileTimes:
             return CompileTimes(self.trace(), None, "TensorFlow compiles within the first training step")
 
-    program = Traced(workload, model, weights, HORIZON, tf.float64, FRAMEWORK.replicas if ranks else None)
+    program = Traced(workload, model, weights, HORIZON, FRAMEWORK.replicas if ranks else None)
     program.network.without_randomness()
     return program
 

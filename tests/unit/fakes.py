@@ -132,7 +132,7 @@ class FakeFramework(Framework):
         return {}
 
     def probe(self, workload, operands):
-        return self.products or reference(operands)
+        return self.products or reference(operands, np.float32)
 
     def matrix_product(self, workload, left, right):
         return self._offered("product", 2 * len(left) ** 3)

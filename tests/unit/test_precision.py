@@ -7,8 +7,8 @@ from fwbench.frameworks.precision import BANDS, Operands, Products, check, opera
 from tests.unit.fakes import cut_mantissa, round_mantissa
 
 
-def float32_products(given):
-    """In float32 throughout, as IEEE hardware would."""
+def products(given):
+    """In the operands' format throughout, as IEEE hardware would."""
     images = np.pad(given.images, ((0, 0), (1, 1), (1, 1), (0, 0)))
     windows = np.lib.stride_tricks.sliding_window_view(images, (3, 3), axis=(1, 2))
     convolution = np.einsum("bhwcij,ocij->bhwo", windows, given.kernel, optimize=True)
@@ -16,11 +16,14 @@ def float32_products(given):
 
 
 @pytest.mark.parametrize("shorten", [round_mantissa, cut_mantissa])
-@pytest.mark.parametrize(("arithmetic", "bits"), [("fp32", 23), ("tf32", 10), ("bf16", 7)])
+@pytest.mark.parametrize(("arithmetic", "bits"), [("fp64", 52), ("fp32", 23), ("tf32", 10), ("bf16", 7)])
 def test_each_arithmetic_is_told_by_its_error(arithmetic, bits, shorten):
     given = operands()
-    shortened = given if bits == 23 else Operands(*(shorten(a, bits) for a in dataclasses.astuple(given)))
-    found = float32_products(shortened)
+    if bits == 52:
+        shortened = Operands(*(array.astype(np.float64) for array in dataclasses.astuple(given)))
+    else:
+        shortened = given if bits == 23 else Operands(*(shorten(a, bits) for a in dataclasses.astuple(given)))
+    found = products(shortened)
     if arithmetic == "bf16":
         found = Products(*(round_mantissa(product, bits) for product in found))
     result = check(arithmetic, given, found)

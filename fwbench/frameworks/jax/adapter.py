@@ -74,7 +74,7 @@ class Jax(Framework):
             return [left @ right, _convolve(images, kernel)]
 
         found = products(*_placed(workload, operands.left, operands.right, operands.images, operands.kernel))
-        return Products(*(np.asarray(array, dtype=np.float32) for array in found))
+        return Products(*(np.asarray(array, dtype=np.float64) for array in found))
 
     def matrix_product(self, workload: Workload, left: NDArray[np.float32], right: NDArray[np.float32]) -> Offered:
         return _compiled(workload, jnp.matmul, *_placed(workload, left, right)), "XLA"

@@ -72,10 +72,12 @@ class Network(ABC):
         return [next(own) if leaf.is_weight else next(others) for leaf in self.leaves]
 
     def replaced_weights(self, leaves: Sequence[Any], weights: Mapping[str, Any]) -> list[Any]:
-        """All leaves, with these canonical weights in the place of their own."""
+        """All leaves, with these canonical weights in the place of their own, in their number formats."""
         replacements = iter(self._layout.own(weights))
+        # NumPy casts, as JAX would compile a conversion for each shape.
         return [
-            next(replacements) if leaf.is_weight else array for leaf, array in zip(self.leaves, leaves, strict=True)
+            next(replacements).astype(array.dtype, copy=False) if leaf.is_weight else array
+            for leaf, array in zip(self.leaves, leaves, strict=True)
         ]
 
     def canonical(self, leaves: Sequence[Any]) -> dict[str, Any]:

@@ -11,13 +11,15 @@ from fwbench.record.workload import TRAINING, Workload
 
 # Switches YNNPACK off, to which XLA otherwise gives single products and convolutions on some processors: with it
 # inference of ResNet-50 takes 1.2 to 1.4 times as long, of ViT-B/16 1.07 to 1.17 (jax 0.10.2 and 0.12.0, one Xeon). Not
-# for training: with it the gradients of ResNet-50's convolutions are faster, and a step is 1.5 times as fast.
+# for training: with it the gradients of ResNet-50's convolutions are faster, and a step is 1.5 times as fast. And not
+# in fp64: without it XLA computes convolutions there by a scalar loop, and the small CNN takes 40 times as long.
 _FASTER = {"xla_cpu_experimental_ynn_fusion_type": ""}
 
 
 def chosen(workload: Workload, platform: str) -> dict[str, Any]:
     """The compiler options of a workload's programs on a platform, as JAX names it."""
-    return {} if workload.plain or workload.mode in TRAINING else faster(platform)
+    slower = workload.mode in TRAINING or workload.precision == "fp64"
+    return {} if workload.plain or slower else faster(platform)
 
 
 def faster(platform: str) -> dict[str, Any]:

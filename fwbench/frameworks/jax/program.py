@@ -28,10 +28,10 @@ from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Metric, unavailable
 from fwbench.record.workload import Workload
 
-DTYPE = {"fp32": jnp.float32, "tf32": jnp.float32, "bf16": jnp.bfloat16}
+DTYPE = {"fp64": jnp.float64, "fp32": jnp.float32, "tf32": jnp.float32, "bf16": jnp.bfloat16}
 # XLA's default is TF32 on GPUs that have it, in every library. For "tensorfloat32", which means TF32 or better,
 # Triton's kernels compute in IEEE float32.
-_MATMUL_PRECISION = {"fp32": "highest", "tf32": "default", "bf16": "default"}
+_MATMUL_PRECISION = {"fp64": "highest", "fp32": "highest", "tf32": "default", "bf16": "default"}
 
 Leaves = list[Any]  # of arrays, and None for what a program does without
 
@@ -70,6 +70,8 @@ class Compiled(Program):
         platform = "cuda" if workload.target else self.device.platform
         convolutions.choose(convolutions.Choice(platform, workload.plain))
         self.options = chosen(workload, platform)
+        # Else JAX makes float32 of every float64.
+        jax.config.update("jax_enable_x64", workload.precision == "fp64")
         jax.config.update("jax_default_matmul_precision", _MATMUL_PRECISION[workload.precision])
         self.settings: dict[str, Any] = {
             "precision_mode": workload.precision,
@@ -191,10 +193,8 @@ class Forward(Compiled):
         self.out: Any = (jnp.zeros(()), [])
 
     def restart(self, weights: Weights, draw: int = 0) -> None:
-        # NumPy casts, as JAX would compile a conversion for each shape.
-        cast = {name: array.astype(self.dtype) for name, array in weights.items()}
         present = [None if leaf is None else self.devices.own(leaf) for leaf in self.leaves]
-        self.leaves = self.devices.everywhere(self.network.replaced_weights(present, cast))
+        self.leaves = self.devices.everywhere(self.network.replaced_weights(present, weights))
         self.arguments = (self.leaves, self.inputs)
 
     def step(self) -> None:

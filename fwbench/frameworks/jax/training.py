@@ -35,8 +35,6 @@ class TrainStep(Compiled, Trainer):
 
     Args:
         horizon: steps over which the learning rate falls to zero.
-        dtype: of the weights and of what is computed: float32, and float64 where a proof asks for it. bf16 is mixed
-            precision: weights stay float32.
         ranks: the processes that run the program together; None: this one alone.
     """
 
@@ -48,11 +46,12 @@ class TrainStep(Compiled, Trainer):
         model: Model,
         weights: Weights,
         horizon: int,
-        dtype: Any = jnp.float32,
         ranks: Ranks | None = None,
     ) -> None:
+        # bf16 is mixed precision: weights stay float32.
+        dtype = jnp.float64 if workload.precision == "fp64" else jnp.float32
         super().__init__(workload, model, weights, dtype, ranks)
-        self.compute = DTYPE[workload.precision] if dtype == jnp.float32 else dtype
+        self.compute = DTYPE[workload.precision]
         self.parts = workload.accumulate
         self.fits = workload.mode == "fit"
         rate = optax.cosine_decay_schedule(learning_rate(workload), horizon)

@@ -77,7 +77,7 @@ class Noop(Framework):
         return Fixed(workload.seed, self.ranks) if workload.mode == "fixed" else Empty(self.ranks)
 
     def probe(self, workload: Workload, operands: Operands) -> Products:
-        return reference(operands)
+        return reference(operands, np.float32)
 
 
 FRAMEWORK = Noop()

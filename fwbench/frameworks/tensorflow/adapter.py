@@ -86,7 +86,7 @@ class TensorFlow(Framework):
                 tf.cast(array, DTYPE[workload.precision])
                 for array in (operands.left, operands.right, operands.images, kernel)
             ]
-            return Products(*(tf.cast(found, tf.float32).numpy() for found in call(*given)))
+            return Products(*(tf.cast(found, tf.float64).numpy() for found in call(*given)))
 
     def matrix_product(self, workload: Workload, left: NDArray[np.float32], right: NDArray[np.float32]) -> Offered:
         return _offered(workload, "cuBLAS", tf.matmul, left, right)

@@ -21,7 +21,7 @@ from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Metric
 from fwbench.record.workload import Workload
 
-DTYPE = {"fp32": tf.float32, "tf32": tf.float32, "bf16": tf.bfloat16}
+DTYPE = {"fp64": tf.float64, "fp32": tf.float32, "tf32": tf.float32, "bf16": tf.bfloat16}
 
 
 class Traced(Program):
@@ -158,7 +158,7 @@ class Forward(Traced):
             workload,
             model,
             weights,
-            "bfloat16" if workload.precision == "bf16" else "float32",
+            DTYPE[workload.precision].name,
             DTYPE[workload.precision],
             replicas,
         )

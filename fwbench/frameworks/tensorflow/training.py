@@ -29,8 +29,6 @@ class TrainStep(Traced, Trainer):
 
     Args:
         horizon: steps over which the learning rate falls to zero.
-        dtype: of the weights and of what is computed: float32, and float64 where a proof asks for it. bf16 is mixed
-            precision: weights stay float32.
         replicas: the processes that each train on their own slice of the batch; None: this one alone. `output` is then
             the loss of this rank's slice; `curve` and `scores` are the whole batch's.
     """
@@ -41,10 +39,11 @@ class TrainStep(Traced, Trainer):
         model: Model,
         weights: Weights,
         horizon: int,
-        dtype: Any = tf.float32,
         replicas: Replicas | None = None,
     ) -> None:
+        # bf16 is mixed precision: weights stay float32.
         mixed = workload.precision == "bf16"
+        dtype = tf.float64 if workload.precision == "fp64" else tf.float32
         super().__init__(workload, model, weights, "mixed_bfloat16" if mixed else dtype.name, dtype, replicas)
         self.dtype = dtype
         self.parts = workload.accumulate

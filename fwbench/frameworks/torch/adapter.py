@@ -92,7 +92,7 @@ class Torch(Framework):
         matmul, convolution = call(
             left, right, images.permute(0, 3, 1, 2), kernel.contiguous(memory_format=torch.channels_last)
         )
-        return Products(matmul.float().cpu().numpy(), convolution.permute(0, 2, 3, 1).float().cpu().numpy())
+        return Products(matmul.double().cpu().numpy(), convolution.permute(0, 2, 3, 1).double().cpu().numpy())
 
     def matrix_product(self, workload: Workload, left: NDArray[np.float32], right: NDArray[np.float32]) -> Offered:
         factors = _placed(workload, left, right)

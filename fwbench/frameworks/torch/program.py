@@ -39,7 +39,7 @@ T = TypeVar("T")
 # Steps that the profiler records.
 _PROFILED = 3
 
-DTYPE = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
+DTYPE = {"fp64": torch.float64, "fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
 
 
 class Placed(Program):

@@ -30,8 +30,6 @@ class TrainStep(Placed, Trainer):
 
     Args:
         horizon: steps over which the learning rate falls to zero.
-        dtype: of the weights and of what is computed: float32, and float64 where a proof asks for it. bf16 is mixed
-            precision: weights stay float32.
         ranks: the processes that each train on their own slice of the batch; None: this one alone. `output` is then
             the loss of this rank's slice; `curve` and `scores` are the whole batch's.
     """
@@ -44,9 +42,10 @@ class TrainStep(Placed, Trainer):
         model: Model,
         weights: Weights,
         horizon: int,
-        dtype: torch.dtype = torch.float32,
         ranks: Ranks | None = None,
     ) -> None:
+        # bf16 is mixed precision: weights stay float32.
+        dtype = torch.float64 if workload.precision == "fp64" else torch.float32
         super().__init__(workload, model, weights, dtype, ranks)
         self.mixed = workload.precision == "bf16"
         self.parts = workload.accumulate

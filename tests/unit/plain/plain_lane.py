@@ -72,7 +72,7 @@ class Plain(Framework):
         return Call(load(model.networks["plain"])(), self.ranks)
 
     def probe(self, workload, operands):
-        return reference(operands)
+        return reference(operands, np.float32)
 
 
 FRAMEWORK = Plain()
