@@ -1,7 +1,7 @@
 """Releases of a distribution, each in an environment of its own over the packages of an interpreter.
 
 An environment holds the release and what has to change with it: what it requires, and what here depends on it. All
-else comes from the interpreter's own packages. `uv` resolves and installs; its own settings say from where.
+else are links to the interpreter's own packages. `uv` resolves and installs; its own settings say from where.
 """
 
 import functools
@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
@@ -111,11 +111,12 @@ def environment(name: str, version: str, python: str) -> Environment:
         if each.metadata["Name"]:
             installed.setdefault(canonicalize_name(each.metadata["Name"]), each)
     versions = _resolved(name, version, python, installed)
-    pins = [
-        f"{each}=={pinned}"
+    changed = [
+        each
         for each, pinned in sorted(versions.items())
         if not (each in installed and installed[each].version == pinned)
     ]
+    pins = [f"{each}=={versions[each]}" for each in changed]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fwbench"
     # Names of one length, since a path's length moves what lies behind it in memory.
     made = cache / hashlib.sha256(json.dumps([python, folders, pins]).encode()).hexdigest()[:16]
@@ -123,10 +124,12 @@ def environment(name: str, version: str, python: str) -> Environment:
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache) as temporary:
             folder = Path(temporary) / "environment"
-            _install(folder, python, folders, pins)
+            _install(folder, python, pins)
+            _put_over(folder, folders, [installed[each] for each in changed if each in installed])
             with suppress(OSError):  # Another process was faster.
                 folder.rename(made)
-    return Environment(str(made / "bin" / "python"), versions, [str(_site_packages(made)), *folders])
+    below = [str(_below(made, number)) for number in range(len(folders))]
+    return Environment(str(made / "bin" / "python"), versions, [str(_site_packages(made)), *below])
 
 
 def _resolved(name: str, version: str, python: str, installed: Mapping[str, Distribution]) -> dict[str, str]:
@@ -144,17 +147,44 @@ def _resolved(name: str, version: str, python: str, installed: Mapping[str, Dist
     return {each: pinned for each, equals, pinned in resolved if equals}
 
 
-def _install(folder: Path, python: str, below: list[str], pins: list[str]) -> None:
-    """Make an environment in a folder, over the packages of other folders."""
+def _install(folder: Path, python: str, pins: list[str]) -> None:
+    """Make an environment in a folder."""
     done = _uv("venv", "--quiet", "--python", python, str(folder))
     if not done.returncode and pins:
         own = str(folder / "bin" / "python")
         done = _uv("pip", "install", "--quiet", "--no-deps", "--compile-bytecode", "--python", own, *pins)
     if done.returncode:
         raise UserError(f"{', '.join(pins)} cannot be installed: {_reason(done)}")
+
+
+def _below(environment: Path, number: int) -> Path:
+    return environment / f"below-{number}"
+
+
+def _put_over(environment: Path, folders: Sequence[str], replaced: Sequence[Distribution]) -> None:
+    """Let an environment import what is in other folders, but for distributions that are replaced."""
+    files = {Path(str(each.locate_file(file))) for each in replaced for file in each.files or ()}
+    for number, folder in enumerate(folders):
+        _link(Path(folder), _below(environment, number), files)
     # Unlike a plain path, `addsitedir` also reads that folder's own .pth files.
-    text = f"import site; [site.addsitedir(each) for each in {below!r}]\n"
-    (_site_packages(folder) / "below.pth").write_text(text, encoding="utf-8")
+    text = f"import site, sys; [site.addsitedir(f'{{sys.prefix}}/below-{{each}}') for each in range({len(folders)})]\n"
+    (_site_packages(environment) / "below.pth").write_text(text, encoding="utf-8")
+
+
+def _link(folder: Path, to: Path, without: Set[Path]) -> None:
+    """Link what is in a folder, without some files.
+
+    With them there, a package of a release that has no `__init__.py` would give way to one that has.
+    """
+    to.mkdir()
+    parts = {parent for file in without for parent in file.parents}
+    for each in folder.iterdir():
+        if each in parts and each.is_dir():
+            _link(each, to / each.name, without)
+        elif each not in without and each.name != "__pycache__":
+            (to / each.name).symlink_to(each)
+    if not any(to.iterdir()):
+        to.rmdir()
 
 
 def _site_packages(environment: Path) -> Path:

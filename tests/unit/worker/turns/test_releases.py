@@ -133,6 +133,29 @@ def test_paths_below_work_as_in_site_packages(below, tmp_path):
     assert has(environment("framework", "2.0", below).python, "mine") == "mine"
 
 
+def test_what_is_replaced_cannot_be_imported_from_below(below, tmp_path):
+    """A folder with `__init__.py` wins over one without, even if it comes later in the path."""
+    site = next((tmp_path / "below").glob("lib/python*/site-packages"))
+    for folder, file in (("framework_plugin", "__init__.py"), ("shared", "of_framework.py"), ("shared", "other.py")):
+        (site / folder).mkdir(exist_ok=True)
+        (site / folder / file).write_text("")
+    with next(site.glob("framework-*/RECORD")).open("a") as record:
+        record.write("framework_plugin/__init__.py,,\nshared/of_framework.py,,\n")
+    python = environment("framework", "2.0", below).python
+    command = [python, "-c", "import shared.other; import framework_plugin"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "No module named 'framework_plugin'" in done.stderr
+    listed = [python, "-c", "import shared.of_framework"]
+    assert subprocess.run(listed, capture_output=True, check=False).returncode == 1
+    assert {each.name for each in (site / "shared").iterdir()} >= {"of_framework.py", "other.py"}
+    versions = [
+        python,
+        "-c",
+        "import importlib.metadata as m; print([d.version for d in m.distributions() if d.name=='framework'])",
+    ]
+    assert subprocess.run(versions, capture_output=True, text=True, check=True).stdout == "['2.0']\n"
+
+
 def test_an_environment_is_made_once(below, monkeypatch):
     made = environment("framework", "2.0", below)
     environment.cache_clear()
