@@ -104,41 +104,39 @@ SHOW: Mapping[str, Callable[[float], str]] = {"s": seconds, "B": size, "J": joul
 
 def ratio(value: float) -> str:
     """1.23x, or of a disturbed one 0.98x to 4.56x."""
-    return span((value.low, value.high)) if isinstance(value, Within) else f"{value:.2f}x"
+    return span(bounds(value))
 
 
 def share(value: float) -> str:
     """93%, or of a disturbed one 81% to 120%."""
-    if not isinstance(value, Within):
-        return f"{value:.0%}"
-    if math.isinf(value.high):
-        return f">= {value.low:.0%}" if value.low else "unknown"
-    return f"{value.low:.0%} to {value.high:.0%}" if value.low else f"<= {value.high:.0%}"
+    return _range(bounds(value), "{:.0%}".format)
 
 
 def span(ratios: Iterable[float]) -> str:
     """From the least ratio to the greatest: 1.23x to 4.56x; >= 1.23x where nobody knows how large the greatest is."""
-    least, *_, most = sorted(ratios) * 2
-    if math.isinf(most):
-        return f">= {_bound(least, math.floor)}x" if least else "unknown"
-    if not least:
-        return f"<= {_bound(most, math.ceil)}x"
-    low, high = ratio(least), ratio(most)
-    return low if low == high else f"{low} to {high}"
+    return _range(ratios, "{:.2f}x".format)
 
 
 def times(ends: Iterable[float]) -> str:
     """From the least ratio to the greatest, for a sentence: 1.23 to 4.56, at least 1.23; empty where nobody knows."""
-    least, *_, most = sorted(ends)
-    low, high = f"{least:.2f}", f"{most:.2f}"
+    return _range(ends, "{:.2f}".format, "at least", "at most", "")
+
+
+def _range(
+    ends: Iterable[float],
+    show: Callable[[float], str],
+    at_least: str = ">=",
+    at_most: str = "<=",
+    unknown: str = "unknown",
+) -> str:
+    """From the least end to the greatest; nobody knows an end that is 0 or infinite."""
+    least, *_, most = sorted(ends) * 2
+    low, high = show(least), show(most)
+    if low == high:
+        return low
     if math.isinf(most):
-        return f"at least {_bound(least, math.floor)}" if least else ""
-    return f"at most {_bound(most, math.ceil)}" if not least else low if low == high else f"{low} to {high}"
-
-
-def _bound(value: float, towards: Callable[[float], int]) -> str:
-    """The only end that is known, without decimals from 10 on, which it does not deserve."""
-    return f"{value:.2f}" if value < 10 else str(towards(value))
+        return f"{at_least} {low}" if least else unknown
+    return f"{low} to {high}" if least else f"{at_most} {high}"
 
 
 def _three(value: float) -> str:
