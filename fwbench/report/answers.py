@@ -351,8 +351,6 @@ def _least(comparison: Comparison, lanes: Sequence[str], question: Question) -> 
     if any(values[lane] / factors[lane] < least_apart for lane in others):
         return None
     multiple = values[others[0]] / values[first]
-    if factors[first] == factors[others[0]] == 1:
-        return first, multiple
     return first, units.Within(multiple, multiple / factors[others[0]], multiple * factors[first])
 
 

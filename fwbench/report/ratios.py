@@ -72,8 +72,9 @@ def _tally(rows: Sequence[Ratio]) -> str:
     known = [ratio.weighed for ratio in rows if ratio.weighed]
     decided = [weighed for weighed in known if weighed.confidence not in ("undecided", "equal")]
     equal = sum(weighed.confidence == "equal" for weighed in known)
-    higher = [weighed.ends for weighed in decided if weighed.ratio > 1]
-    lower = [tuple(1 / end if end else math.inf for end in weighed.ends) for weighed in decided if weighed.ratio <= 1]
+    higher = [units.bounds(weighed.shown) for weighed in decided if weighed.ratio > 1]
+    below = [units.bounds(weighed.shown) for weighed in decided if weighed.ratio <= 1]
+    lower = [(1 / high, 1 / low if low else math.inf) for low, high in below]
     counts = [
         *(
             (word, len(of), f" ({units.span(itertools.chain(*of))})")

@@ -32,9 +32,8 @@ class Scaled:
         """1 where N devices do N times the work of one; of disturbed rows the ends between which it lies."""
         if self.weighed is None:
             return None
-        devices, bracket = self.case.workload.devices, self.weighed.bracket
-        ratio = self.weighed.ratio / devices
-        return units.Within(ratio, *(end / devices for end in bracket)) if bracket else ratio
+        devices, shown = self.case.workload.devices, self.weighed.shown
+        return units.Within(shown / devices, *(end / devices for end in units.bounds(shown)))
 
     def end(self, of: str) -> float | None:
         """An end of the interval over pairs of processes, as efficiency: `low` or `high`."""
