@@ -16,7 +16,7 @@ from fwbench.record.workload import Workload
 from fwbench.report import units
 from fwbench.report.cases import Case, Comparison, comparisons, grouped, in_words, short, title
 from fwbench.report.columns import workload_columns
-from fwbench.report.evidence import WORDS, apart, word
+from fwbench.report.evidence import WORDS, apart, evidence
 from fwbench.report.tables import Column, Table, tabulate
 from fwbench.report.weighing import UNCHANGED_CODE, Weighed, weigh, weigh_turns
 
@@ -120,7 +120,7 @@ def answers(cases: Sequence[Case]) -> list[Answer]:
         shared, ahead = _shared(fastest, second, rivals)
         if ahead:
             reason = f"{reason}; every other lane is {'likely ' if ahead == 'likely' else ''}slower"
-        shown = word(comparison.lanes[fastest], comparison.lanes[second])
+        shown = evidence(comparison.lanes[fastest], comparison.lanes[second]).word
         found = (weighed.confidence, reason, least, shared, ahead, weighed, shown)
         rows.append(Answer(comparison, fastest, second, *found))
     return rows

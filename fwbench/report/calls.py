@@ -8,7 +8,7 @@ from fwbench.record.workload import Workload
 from fwbench.report import units
 from fwbench.report.cases import FALLBACK_MARK, Case, Comparison, comparisons, reasons, title
 from fwbench.report.columns import axis_columns, metric_column, workload_columns
-from fwbench.report.evidence import WORDS, apart, word
+from fwbench.report.evidence import WORDS, apart, evidence
 from fwbench.report.tables import Column, Table, tabulate
 from fwbench.report.weighing import Weighed, weigh
 
@@ -22,7 +22,8 @@ def columns(cases: Sequence[Case], baseline: str | None) -> tuple[Column[Case], 
 
     def shown(case: Case) -> str:
         beside = baselines.get(_across(case.workload))
-        return word(case, beside) if beside and beside is not case and speed_up(case) else ""
+        compared = beside is not case and isinstance(speed_up(case), float)
+        return evidence(case, beside).word if beside and compared else ""
 
     return (
         *workload_columns(cases),
