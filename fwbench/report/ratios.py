@@ -9,7 +9,7 @@ from fwbench.record.workload import Workload
 from fwbench.report import units
 from fwbench.report.cases import Case, Comparison, comparisons, grouped, in_words, title
 from fwbench.report.columns import workload_columns
-from fwbench.report.evidence import WORDS, apart, word
+from fwbench.report.evidence import WORDS, apart, evidence
 from fwbench.report.tables import Column, Table, tabulate
 from fwbench.report.weighing import UNCHANGED_CODE, Weighed, weigh
 
@@ -20,14 +20,13 @@ class Ratio:
 
     Attributes:
         weighed: the lane's throughput over the baseline's; None where the two must not be compared.
-        why: they must not (`fwbench.report.evidence.apart`); empty where they may.
-        evidence: the word for what shows that both compute the same; empty where `why` stands.
+        evidence: the word for what shows that both compute the same, or why they must not be compared
+            (`fwbench.report.evidence.apart`).
     """
 
     comparison: Comparison
     case: Case
     weighed: Weighed | None
-    why: str
     evidence: str
 
     @property
@@ -38,7 +37,7 @@ class Ratio:
     @property
     def confidence(self) -> str:
         """In the ratio, or why there is none."""
-        return self.weighed.confidence if self.weighed else self.why
+        return self.weighed.confidence if self.weighed else self.evidence
 
 
 def ratios(cases: Sequence[Case], baseline: str | None) -> list[Ratio]:
@@ -52,7 +51,7 @@ def ratios(cases: Sequence[Case], baseline: str | None) -> list[Ratio]:
             if lane != baseline and case.value("throughput"):
                 why = apart(case, beside)
                 weighed = None if why else weigh(case, beside)
-                rows.append(Ratio(comparison, case, weighed, why, word(case, beside)))
+                rows.append(Ratio(comparison, case, weighed, why or evidence(case, beside).word))
     return rows
 
 
@@ -104,13 +103,13 @@ def table(rows: Sequence[Ratio], baseline: str) -> Table:
         (
             *workload_columns(rows),
             Column("lane", lambda ratio: ratio.case.lane),
-            Column("ratio", lambda ratio: ratio.weighed.shown if ratio.weighed else ratio.why, "1", units.ratio),
+            Column("ratio", lambda ratio: ratio.weighed.shown if ratio.weighed else ratio.evidence, "1", units.ratio),
             number("from", lambda weighed: weighed.interval.low if weighed.interval else None, units.ratio),
             number("to", lambda weighed: weighed.interval.high if weighed.interval else None, units.ratio),
             number("at", lambda weighed: weighed.interval.level if weighed.interval else None, "{:.0%}".format),
             number("pairs", lambda weighed: len(weighed.pairs), "{:.0f}".format),
             Column("confidence", lambda ratio: ratio.confidence),
-            Column("evidence", lambda ratio: ratio.evidence or ratio.why),
+            Column("evidence", lambda ratio: ratio.evidence),
             Column("disturbed by", lambda ratio: ratio.weighed.disturbed if ratio.weighed else ""),
         ),
         rows,
