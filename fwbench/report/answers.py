@@ -5,7 +5,6 @@ code differ. A run that measured both lanes gives a ratio for each seed and proc
 exact interval over these (`fwbench.compare.statistics`).
 """
 
-import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -161,9 +160,6 @@ def _unanswered(given: Sequence[Answer]) -> list[str]:
 _NOT_APART = ("equal", "undecided")
 _SURE = ("clear", "likely", *_NOT_APART)
 
-# Sentences name these after networks that people deploy.
-_TOYS = ("mlp", "cnn")
-
 
 def _fastest(mode: str, answered: Sequence[Answer]) -> list[str]:
     """Say which lanes have the highest throughput: surest sentences first, then those on more workloads."""
@@ -247,10 +243,9 @@ def _listed(names: Iterable[str], word: str) -> str:
 
 def _named(given: Sequence[Answer]) -> str:
     """Models with their batch sizes, as readers take a bare name for all sizes of a model."""
-    workloads = sorted((answer.workload for answer in given), key=lambda workload: workload.model in _TOYS)
     return ", ".join(
-        " ".join((model, *dict.fromkeys(f"b{workload.batch_size}" for workload in of)))
-        for model, of in grouped(workloads, lambda workload: workload.model).items()
+        " ".join((model, *dict.fromkeys(f"b{answer.workload.batch_size}" for answer in of)))
+        for model, of in grouped(given, lambda answer: answer.workload.model).items()
     )
 
 
@@ -258,7 +253,18 @@ def table(rows: Sequence[Answer]) -> Table:
     """One row a workload."""
     precise = {answer.workload.precision for answer in rows} - {"fp32"}
     costed = any("energy" in answer.least for answer in rows)
-    asked = [question.name for question in QUESTIONS if costed or question.name != "energy"]
+
+    def columns_of(name: str) -> tuple[Column[Answer], Column[Answer]]:
+        return (
+            Column(f"least {name}", lambda answer: title(answer.least[name][0]) if name in answer.least else None),
+            Column(
+                f"by, of {name}",
+                lambda answer: answer.least[name][1] if name in answer.least else None,
+                "1",
+                units.ratio,
+            ),
+        )
+
     return tabulate(
         "answers",
         "Which framework, by how much, with which confidence",
@@ -288,11 +294,9 @@ def table(rows: Sequence[Answer]) -> Table:
             Column("which rests on", lambda answer: answer.reason),
             *(
                 column
-                for name in asked
-                for column in (
-                    Column[Answer](f"least {name}", functools.partial(_lane, name)),
-                    Column[Answer](f"by, of {name}", functools.partial(_multiple, name), "1", units.ratio),
-                )
+                for question in QUESTIONS
+                if costed or question.name != "energy"
+                for column in columns_of(question.name)
             ),
         ),
         rows,
@@ -358,11 +362,3 @@ def _nearest(rivals: Iterable[Weighed | None]) -> units.Within | None:
     """The nearest rival's multiple if all rivals take more; None if one may take less."""
     nearest = min(filter(None, rivals), key=lambda weighed: weighed.reach.low)
     return units.Within(nearest.ratio, nearest.reach.low, nearest.reach.high) if nearest.reach.low > 1 else None
-
-
-def _lane(name: str, answer: Answer) -> str | None:
-    return title(answer.least[name][0]) if name in answer.least else None
-
-
-def _multiple(name: str, answer: Answer) -> float | None:
-    return answer.least[name][1] if name in answer.least else None

@@ -187,7 +187,7 @@ def test_the_headline_counts_and_does_not_claim_more_than_likely():
     ]
     assert headline(found) == [
         "Inference: JAX is likely 1.56 to 5.12 times as fast as PyTorch, by one process each, in 2 of 4 workloads "
-        "(vit_b_16 b8, mlp b1).",
+        "(mlp b1, vit_b_16 b8).",
         "Inference: PyTorch is likely 2.34 to 3.84 times as fast as JAX, by one process each, in 1 of 4 workloads "
         "(mlp b8).",
         "Inference: between JAX and PyTorch nothing is decided by one process each (JAX is 0.79 to 1.29 times as "
