@@ -1,4 +1,4 @@
-"""The figures of training: curves, time, energy and accuracy against batch size, time and memory in bars."""
+"""The figures of training, time and memory in bars and curves; and what stands against the batch size."""
 
 import statistics
 from collections.abc import Callable, Iterable, Sequence
@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from functools import partial
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, NullLocator
 
+from fwbench.machine.disturbances import disturbances
 from fwbench.record.measurement import Measurement
 from fwbench.report import units
 from fwbench.report.cases import Case, grouped, over_seeds
 from fwbench.report.columns import show
-from fwbench.report.figures import Drawing, Looks, Panels, bars, batch_axis, group
-from fwbench.report.look import Style, legend, logarithmic, one_panel, paired, printable, styles, thin
+from fwbench.report.figures import DISTURBED, Drawing, Looks, Panels, bars, group, is_default, largest, replicates
+from fwbench.report.look import PAPER, Style, legend, logarithmic, one_panel, paired, printable, styles, thin
 
 _EPOCHS = ("first_epoch_time", "epoch_time")
 
@@ -126,7 +127,7 @@ def _band(axes: Axes, seeds: Sequence[Sequence[float]], look: Style, case: Case)
     steps = thin(list(range(1, len(columns) + 1)))
     means = thin([statistics.mean(column) for column in columns])
     marker = look.marker if len(columns) <= 40 else ""
-    axes.plot(steps, means, color=look.colour, marker=marker, linestyle=look.line if _is_default(case) else ":")
+    axes.plot(steps, means, color=look.colour, marker=marker, linestyle=look.line if is_default(case) else ":")
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     if len(seeds) > 1:
         for divisor, alpha in ((1.0, 0.15), (len(seeds) ** 0.5, 0.3)):
@@ -136,13 +137,9 @@ def _band(axes: Axes, seeds: Sequence[Sequence[float]], look: Style, case: Case)
             axes.fill_between(steps, low, high, color=look.colour, alpha=alpha, linewidth=0)
 
 
-def _is_default(case: Case) -> bool:
-    return not case.workload.variant and case.workload.optimizer == "adam"
-
-
 def _values(metrics: Sequence[str], case: Case) -> list[float]:
-    """The values of the first of these metrics that a case has."""
-    return next((values for name in metrics if (values := [v for v in case.values(name) if v > 0])), [])
+    """What each process found of the first of these metrics that a case has."""
+    return next((values for name in metrics if (values := [v for v in replicates(case, name) if v > 0])), [])
 
 
 def _at_sizes(metrics: Sequence[str], cases: Sequence[Case]) -> Iterable[Case]:
@@ -161,32 +158,32 @@ def _against_size(
     label: str,
     mean: bool,
 ) -> None:
-    """Draw a line for each lane: means and standard deviations if `mean`, else medians and ranges."""
+    """Draw a line for each lane: means and standard deviations, or medians and ranges, hollow where disturbed."""
     every: list[float] = []
     for of_lane in grouped(cases, lambda case: case.lane).values():
-        points = sorted((case.workload.batch_size, values) for case in of_lane if (values := _values(metrics, case)))
-        if not points:
+        known = sorted((case for case in of_lane if _values(metrics, case)), key=lambda case: case.workload.batch_size)
+        if not known:
             continue
-        middles = [(statistics.mean if mean else statistics.median)(values) for _, values in points]
+        sizes, points = [case.workload.batch_size for case in known], [_values(metrics, case) for case in known]
+        middles = [(statistics.mean if mean else statistics.median)(values) for values in points]
         spreads = [
             (statistics.stdev(values) if len(values) > 1 else 0.0,) * 2
             if mean
             else (middle - min(values), max(values) - middle)
-            for middle, (_, values) in zip(middles, points, strict=True)
+            for middle, values in zip(middles, points, strict=True)
         ]
-        look = looks[of_lane[0].workload.lane]
-        axes.errorbar(
-            [size for size, _ in points],
-            middles,
-            yerr=list(zip(*spreads, strict=True)),
-            color=look.colour,
-            marker=look.marker,
-            linestyle=look.line if _is_default(of_lane[0]) else ":",
-            capsize=2,
-        )
-        every += [value for _, values in points for value in values]
-    axes.set_ylabel(label)
-    batch_axis(axes, cases)
+        look = looks[known[0].workload.lane]
+        line = look.line if is_default(known[0]) else ":"
+        bars = list(zip(*spreads, strict=True))
+        axes.errorbar(sizes, middles, yerr=bars, color=look.colour, marker=look.marker, linestyle=line, elinewidth=0.9)
+        for size, middle, case in zip(sizes, middles, known, strict=True):
+            if not mean and disturbances(case.measurements):
+                axes.plot(size, middle, look.marker, color=look.colour, markerfacecolor=PAPER)
+        every += [value for values in points for value in values]
+    sizes = sorted({case.workload.batch_size for case in cases})
+    axes.set(xlabel="batch size", xscale="log", ylabel=label)
+    axes.set_xticks(sizes, [str(size) for size in sizes])
+    axes.xaxis.set_minor_locator(NullLocator())
     if mean:
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     else:
@@ -195,8 +192,9 @@ def _against_size(
 
 
 _STEPS, _TIMES = "the table of training steps", "the table of epoch times"
-_RANGE, _DEVIATION = "median and range over processes and seeds", "mean and standard deviation over seeds"
-SCALINGS = tuple(
+_RANGE = f"median and range over processes and seeds, hollow where {DISTURBED}"
+_DEVIATION = "mean and standard deviation over seeds"
+THROUGHPUT, *SCALINGS = (
     Panels(
         f"{key}-by-batch",
         f"{title} against batch size",
@@ -208,20 +206,13 @@ SCALINGS = tuple(
         partial(_against_size, metrics=metrics, label=label, mean=spread == _DEVIATION),
     )
     for key, title, mode, label, metrics, table, spread in (
+        ("throughput", "Throughput", "inference", "samples/s", ["throughput"], "Table II", _RANGE),
         ("training-steps", "Throughput of training steps", "train_step", "samples/s", ["throughput"], _STEPS, _RANGE),
         ("epoch-time", "Time of an epoch", "fit", "a steady epoch", ["epoch_time"], _TIMES, _RANGE),
         ("epoch-energy", "Energy of an epoch", "fit", "energy of an epoch", ["epoch_energy"], "Table IV", _RANGE),
         ("accuracy", "Accuracy", "fit", "top-1", ["test_top1", "validation_top1"], _TIMES, _DEVIATION),
     )
 )
-
-
-def _largest(quantity: str, cases: Sequence[Case]) -> Iterable[Case]:
-    """Cases of each model's largest batch, trained with the default optimizer and variant."""
-    known = [case for case in over_seeds(cases) if _is_default(case) and case.value(quantity) is not None]
-    for members in grouped(known, group).values():
-        most = max(case.workload.batch_size for case in members)
-        yield from (case for case in members if case.workload.batch_size == most)
 
 
 _STEADY = "Seconds of all epochs after the first, which is the warm-up"
@@ -233,7 +224,7 @@ BARS = tuple(
         "Bars, one a lane",
         "the table of training time",
         "fit",
-        partial(_largest, quantity),
+        partial(largest, quantity),
         partial(bars, quantity=quantity, before=before),
         by_size=True,
         bars=True,
