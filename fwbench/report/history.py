@@ -141,7 +141,7 @@ def _commit(run: Run) -> str:
 def _again(series: Series, shift: Shift) -> tuple[str, str]:
     """The command that measures both sides of a change as a duet, and what to know of it; one of them may be empty."""
     before, after = shift.before.run, shift.after.run
-    versions = versions_that_differ(shift.before.measurement, shift.after.measurement)
+    versions = versions_that_differ(shift.before.measurement.versions, shift.after.measurement.versions)
     told = ", ".join(f"{name} {old} -> {new}" for name, (old, new) in versions.items())
     dirty = "measured with changes that were not committed" if before.dirty or after.dirty else ""
     again = more = ""
@@ -306,7 +306,7 @@ def _mark(axes: Axes, shift: Shift) -> None:
 def _versions(axes: Axes, series: Series) -> None:
     """A dotted line, with the version, where the lane's first distribution that differs has another one."""
     for one, other in zip(series.points, series.points[1:], strict=False):
-        differ = versions_that_differ(one.measurement, other.measurement)
+        differ = versions_that_differ(one.measurement.versions, other.measurement.versions)
         if differ:
             name, (_, new) = next(iter(differ.items()))
             place = other.run.number - 0.5
