@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from fwbench.record.workload import Workload
 from fwbench.report import units
-from fwbench.report.cases import FALLBACK_MARK, Case, Comparison, comparisons, reasons, title
+from fwbench.report.cases import FALLBACK_MARK, Case, Comparison, OfCase, comparisons, reasons, title
 from fwbench.report.columns import axis_columns, metric_column, workload_columns
 from fwbench.report.evidence import WORDS, apart, evidence
 from fwbench.report.tables import Column, Table, tabulate
@@ -121,7 +121,7 @@ def _without(baseline: str, largest: Iterable[Comparison]) -> list[str]:
 
 
 @dataclasses.dataclass(frozen=True)
-class BreakEven:
+class BreakEven(OfCase):
     """A compiled lane against the baseline.
 
     Attributes:
@@ -130,15 +130,9 @@ class BreakEven:
         weighed: the compiled lane's throughput over the baseline's.
     """
 
-    case: Case
     compiling: float
     baseline: float
     weighed: Weighed
-
-    @property
-    def workload(self) -> Workload:
-        """The compiled lane's workload."""
-        return self.case.workload
 
     @property
     def compiled(self) -> float:

@@ -11,7 +11,7 @@ from fwbench.compare.matching import distinct
 from fwbench.machine import Machine
 from fwbench.record.lanes import BASELINE, LANES, PLACES, RECORDED
 from fwbench.record.measurement import PEAK_MEMORY, Measurement
-from fwbench.record.storage import Plain, Record
+from fwbench.record.storage import Record
 from fwbench.record.workload import HARNESS_MODES, Workload
 from fwbench.report.units import AtMost
 
@@ -153,6 +153,18 @@ class Case:
 
 
 @dataclass(frozen=True)
+class OfCase:
+    """What a row of a table or a point of a figure says of a case."""
+
+    case: Case
+
+    @property
+    def workload(self) -> Workload:
+        """The case's workload, which decides where the row or point stands."""
+        return self.case.workload
+
+
+@dataclass(frozen=True)
 class Comparison:
     """One workload in several lanes.
 
@@ -243,11 +255,6 @@ def _separating(own: Setting, other: Setting) -> list[str]:
         if mine.get(name) != other.versions[lane].get(name)
     ]
     return [*traits, *versions]
-
-
-def plain(records: Iterable[Record]) -> list[tuple[Record, Plain]]:
-    """The benchmarks that fwbench did not measure."""
-    return [(record, benchmark) for record in records for benchmark in record.plain.values()]
 
 
 def grouped(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key, list[_Item]]:

@@ -9,7 +9,7 @@ from typing import Any
 from fwbench.record.measurement import Measurement
 from fwbench.record.workload import Workload
 from fwbench.report import units
-from fwbench.report.cases import Case, over_seeds, reasons
+from fwbench.report.cases import Case, OfCase, over_seeds, reasons
 from fwbench.report.columns import Placed, metric_column
 from fwbench.report.tables import Column, Spread, Table, tabulate
 
@@ -126,19 +126,13 @@ def _last(part: str, case: Case) -> float | None:
 
 
 @dataclasses.dataclass(frozen=True)
-class OneEpoch:
+class OneEpoch(OfCase):
     """An epoch of one process."""
 
-    case: Case
     run: int
     measurement: Measurement
     number: int
     epoch: Mapping[str, Any]
-
-    @property
-    def workload(self) -> Workload:
-        """The training's workload."""
-        return self.case.workload
 
     def part(self, name: str) -> float | None:
         """Seconds, a loss or an accuracy; `validation.` before a name for those of validation."""
