@@ -37,32 +37,20 @@ class Number:
     unit: str = ""
     digits: int = 3
 
-    def own(self, pair: _Pair) -> float | None:
-        """One's own, in SI units."""
-        return pair[1].value(self.quantity) if pair[1] else None
-
-    def published(self, pair: _Pair) -> float:
-        """The published one, in SI units."""
-        return float(pair[0][self.column]) * self._factor
-
-    def printed(self, value: float) -> str:
-        """A published one as it was printed."""
-        if self.unit in ("", "%"):
-            return f"{value:.{self.digits}f}"
-        return f"{value / self._factor:.{self.digits}f} {self.unit}"
-
-    @property
-    def _factor(self) -> float:
-        """From the printed unit to SI."""
-        return {"": 1.0, "%": 1e-2}.get(self.unit) or SCALES[unit(self.quantity)][self.unit]
-
     def columns(self) -> tuple[Column[_Pair], Column[_Pair]]:
         """One's own and the published one, beside each other."""
         si = unit(self.quantity)
+        # From the printed unit to SI.
+        factor = {"": 1.0, "%": 1e-2}.get(self.unit) or SCALES[si][self.unit]
         own = show(self.quantity) if si in units.SHOW else "{:.3f}".format
+
+        def printed(value: float) -> str:
+            shown = value if self.unit == "%" else value / factor
+            return f"{shown:.{self.digits}f}{'' if self.unit in ('', '%') else f' {self.unit}'}"
+
         return (
-            Column(f"{self.name}, yours", self.own, si, own),
-            Column(f"{self.name}, published", self.published, si, self.printed),
+            Column(f"{self.name}, yours", lambda pair: pair[1].value(self.quantity) if pair[1] else None, si, own),
+            Column(f"{self.name}, published", lambda pair: float(pair[0][self.column]) * factor, si, printed),
         )
 
 
