@@ -94,10 +94,7 @@ def weigh(first: Case, second: Case) -> Weighed:
         ratio = (first.value("throughput") or 0.0) / (second.value("throughput") or math.inf)
         shown = Within(ratio, ratio / high_by, ratio * low_by)
         interval, basis = None, "by one process each"
-        alone = len(one) == len(other) == 1
-        reason = (
-            "processes of different runs" if not shared else "one process each" if alone else "one pair of processes"
-        )
+        reason = "one process each" if shared else "processes of different runs"
     else:
         # Where each pair lies if what disturbed one of the two slowed it as much as it can have.
         lows = [difference - other[place].slack for place, difference in zip(shared, differences, strict=True)]
