@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 
 from fwbench.compare.statistics import EQUAL
 from fwbench.machine.disturbances import lengthening
-from fwbench.record.workload import Workload
 from fwbench.report import units
 from fwbench.report.cases import Case, Comparison, comparisons, grouped, in_words, short, title
 from fwbench.report.columns import workload_columns
 from fwbench.report.evidence import WORDS, apart, evidence
 from fwbench.report.tables import Column, Table, tabulate
-from fwbench.report.weighing import UNCHANGED_CODE, Weighed, weigh, weigh_turns
+from fwbench.report.weighing import UNCHANGED_CODE, Judged, Weighed, weigh, weigh_turns
 
 
 @dataclass(frozen=True)
@@ -47,46 +46,28 @@ QUESTIONS = (
 
 
 @dataclass(frozen=True)
-class Answer:
+class Answer(Judged):
     """What was found of one workload.
 
     Attributes:
         fastest, second: the two best lanes by throughput.
-        confidence: `clear` (an interval of at least 95 % excludes equality), `likely`, `equal` (within 5 %), or
-            `undecided`; without a ratio, why there is none (`fwbench.report.evidence.apart`).
         reason: what the confidence rests on, and which lanes are left out.
         least: by the name of a question, the lane that surely has the least, with the next lane's multiple of it.
         shared: the lanes that may be the fastest, the two best first; empty if only one may.
         ahead: the confidence that lanes outside `shared` are slower; empty if there are none or that is empty.
-        weighed: what the ratio and its confidence come from; None where there is no ratio.
-        evidence: the word for what shows that the two compute the same; empty where there is no ratio.
     """
 
-    comparison: Comparison
     fastest: str
     second: str
-    confidence: str
     reason: str
     least: Mapping[str, tuple[str, float]] = field(default_factory=dict)
     shared: tuple[str, ...] = ()
     ahead: str = ""
-    weighed: Weighed | None = None
-    evidence: str = ""
-
-    @property
-    def workload(self) -> Workload:
-        """What its lanes have in common."""
-        return self.comparison.workload
-
-    @property
-    def ratio(self) -> float | None:
-        """Throughput of the fastest lane over the second; None where these must not be compared."""
-        return self.weighed.ratio if self.weighed else None
 
     @property
     def winner(self) -> str | None:
         """All lanes that may have the highest throughput, in words for readers; None where there is no ratio."""
-        if self.ratio is None:
+        if self.weighed is None:
             return None
         lanes = self.shared or (self.fastest,)
         return _listed(map(title, lanes), "and" if self.confidence == "equal" else "or")
@@ -104,7 +85,7 @@ def answers(cases: Sequence[Case]) -> list[Answer]:
         if len(comparable) < 2:
             fastest, second = sorted(speeds, key=lambda lane: -speeds[lane])[:2]
             why = apart(comparison.lanes[fastest], comparison.lanes[second])
-            rows.append(Answer(comparison, fastest, second, why, "no comparison"))
+            rows.append(Answer(comparison, None, why, fastest, second, "no comparison"))
             continue
         fastest, second, rivals = _first_two(comparison, comparable)
         weighed = rivals[second]
@@ -120,8 +101,7 @@ def answers(cases: Sequence[Case]) -> list[Answer]:
         if ahead:
             reason = f"{reason}; every other lane is {'likely ' if ahead == 'likely' else ''}slower"
         shown = evidence(comparison.lanes[fastest], comparison.lanes[second]).word
-        found = (weighed.confidence, reason, least, shared, ahead, weighed, shown)
-        rows.append(Answer(comparison, fastest, second, *found))
+        rows.append(Answer(comparison, weighed, shown, fastest, second, reason, least, shared, ahead))
     return rows
 
 
@@ -285,12 +265,10 @@ def table(rows: Sequence[Answer]) -> Table:
             *workload_columns(rows),
             *([Column[Answer]("precision", lambda answer: answer.workload.precision)] if precise else []),
             Column("fastest", lambda answer: answer.winner),
-            Column(
-                "by", lambda answer: answer.weighed.shown if answer.weighed else answer.confidence, "1", units.ratio
-            ),
+            Column("by", lambda answer: answer.shown, "1", units.ratio),
             Column("before", lambda answer: title(answer.second) if answer.winner and not answer.shared else None),
             Column("confidence", lambda answer: answer.confidence),
-            Column("evidence", lambda answer: answer.evidence or answer.confidence),
+            Column("evidence", lambda answer: answer.evidence),
             Column("which rests on", lambda answer: answer.reason),
             *(
                 column

@@ -2,14 +2,14 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from fwbench.compare.statistics import EQUAL, LOOKS, Scatter, between, estimate, round_difference, told_apart
 from fwbench.compare.statistics import interval as interval_of
 from fwbench.machine.disturbances import disturbances, lengthening
-from fwbench.report.cases import Case
+from fwbench.record.workload import Workload
+from fwbench.report.cases import Case, Comparison
 from fwbench.report.replicates import unlike
 from fwbench.report.units import Within
 
@@ -73,6 +73,36 @@ class Weighed:
         return float(self.shown)
 
 
+@dataclass(frozen=True)
+class Judged:
+    """Two lanes of a workload, one against the other.
+
+    Attributes:
+        weighed: the first lane's throughput over the second's; None where the two must not be compared.
+        evidence: the word for what shows that both compute the same, or why they must not be compared
+            (`fwbench.report.evidence.apart`).
+    """
+
+    comparison: Comparison
+    weighed: Weighed | None
+    evidence: str
+
+    @property
+    def workload(self) -> Workload:
+        """What the two lanes have in common."""
+        return self.comparison.workload
+
+    @property
+    def confidence(self) -> str:
+        """In the ratio, or why there is none."""
+        return self.weighed.confidence if self.weighed else self.evidence
+
+    @property
+    def shown(self) -> float | str:
+        """The ratio for readers, or why there is none."""
+        return self.weighed.shown if self.weighed else self.evidence
+
+
 def weigh(first: Case, second: Case) -> Weighed:
     """Weigh two lanes that may be compared (`fwbench.report.cases.apart`) and have a throughput each.
 
@@ -131,22 +161,16 @@ def weigh_turns(first: Case, second: Case, metric: str) -> Weighed | None:
     rounds = _rounds(first, second, metric)
     if len(rounds) < LOOKS[0] or unlike((first, second), [run for run, _ in rounds], list(rounds.values())):
         return None
-    # Other load does not scatter memory.
-    return _of_rounds(list(rounds.values()), Scatter() if metric == "memory" else _expected(first))
-
-
-def _of_rounds(differences: Sequence[float], expected: Scatter) -> Weighed:
-    """What rounds of turns say. Other load has met both lanes alike, and its scatter is in the interval."""
-    mean, low, high = between(differences, expected)
+    # Other load does not scatter memory. It has met both lanes alike, and its scatter of time is in the interval.
+    mean, low, high = between(list(rounds.values()), Scatter() if metric == "memory" else _expected(first))
     interval = Interval(math.exp(low), math.exp(high), CLEAR)
     verdict = told_apart(low, high)
     confidence = "clear" if verdict == "faster" else verdict
-    reason = f"{len(differences)} rounds of turns: {interval.low:.2f}x to {interval.high:.2f}x"
+    reason = f"{len(rounds)} rounds of turns: {interval.low:.2f}x to {interval.high:.2f}x"
     if confidence == "equal":
         reason += f", equal within {EQUAL:.0%}"
-    ratios = tuple(map(math.exp, differences))
-    basis = f"after {len(differences)} rounds"
-    return Weighed(math.exp(mean), confidence, reason, ratios, basis, interval, interval, "")
+    ratios = tuple(map(math.exp, rounds.values()))
+    return Weighed(math.exp(mean), confidence, reason, ratios, f"after {len(rounds)} rounds", interval, interval, "")
 
 
 def _rounds(first: Case, second: Case, metric: str) -> dict[tuple[int, float], float]:
