@@ -122,7 +122,7 @@ def weigh(first: Case, second: Case) -> Weighed:
     high_by, low_by = lengthening(second.measurements), lengthening(first.measurements)
     if len(shared) < 2:
         ratio = (first.value("throughput") or 0.0) / (second.value("throughput") or math.inf)
-        shown = Within(ratio, ratio / high_by, ratio * low_by)
+        shown = Within(ratio, ratio / high_by, ratio * low_by) if causes else ratio
         interval, basis = None, "by one process each"
         reason = "one process each" if shared else "processes of different runs"
     else:
@@ -132,7 +132,7 @@ def weigh(first: Case, second: Case) -> Weighed:
         low, high, level = interval_of(differences, CLEAR)
         interval, basis = Interval(math.exp(low), math.exp(high), level), f"after {len(shared)} pairs of processes"
         ratio, least, most = (math.exp(estimate(values)) for values in (differences, lows, highs))
-        shown = Within(ratio, least, most)
+        shown = Within(ratio, least, most) if causes else ratio
         reason = f"{len(shared)} pairs of processes: {interval.low:.2f}x to {interval.high:.2f}x at {level:.0%}"
         doubt = unlike((first, second), [run for run, _, _ in shared], differences)
         if level >= _SAYS_SOMETHING and not doubt:
