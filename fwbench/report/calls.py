@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from fwbench.record.workload import Workload
 from fwbench.report import units
-from fwbench.report.cases import FALLBACK_MARK, Case, Comparison, OfCase, comparisons, reasons, title
+from fwbench.report.cases import FALLBACK_MARK, Case, Comparison, OfCase, comparisons, grouped, reasons, title
 from fwbench.report.columns import axis_columns, metric_column, workload_columns
 from fwbench.report.evidence import WORDS, apart, evidence
 from fwbench.report.tables import Column, Table, tabulate
@@ -17,13 +17,13 @@ def columns(cases: Sequence[Case], baseline: str | None) -> tuple[Column[Case], 
     """The columns of a table over these cases; speed-up is relative to the baseline lane."""
     baselines = {_across(case.workload): case for case in cases if case.workload.lane == baseline}
 
-    def speed_up(case: Case) -> float | str | None:
-        return _speed_up(case, baselines.get(_across(case.workload)))
+    def beside(case: Case) -> Case | None:
+        return baselines.get(_across(case.workload))
 
     def shown(case: Case) -> str:
-        beside = baselines.get(_across(case.workload))
-        compared = beside is not case and isinstance(speed_up(case), float)
-        return evidence(case, beside).word if beside and compared else ""
+        other = beside(case)
+        compared = other is not case and isinstance(_speed_up(case, other), float)
+        return evidence(case, other).word if other and compared else ""
 
     return (
         *workload_columns(cases),
@@ -34,7 +34,7 @@ def columns(cases: Sequence[Case], baseline: str | None) -> tuple[Column[Case], 
         metric_column("J/sample", "energy_per_sample"),
         metric_column("compile", "compiling"),
         metric_column("to steady", "time_to_steady"),
-        Column("speed-up", speed_up, "1", units.ratio, ""),
+        Column("speed-up", lambda case: _speed_up(case, beside(case)), "1", units.ratio, ""),
         *((Column("evidence", shown),) if baseline else ()),
         *(_SPREAD if any(len(case.throughputs) > 1 for case in cases) else ()),
     )
@@ -73,11 +73,8 @@ def table(key: str, name: str, cases: Sequence[Case], baseline: str | None) -> T
 def summary(cases: Sequence[Case], baseline: str | None) -> Table:
     """Every lane's throughput at the largest batch of each model's inference, and its speed-up over the baseline."""
     every = comparisons(cases)
-    largest: dict[Workload, Comparison] = {}
-    for comparison in every:
-        model = dataclasses.replace(comparison.workload, batch_size=comparison.workload.parts)
-        if model not in largest or comparison.workload.batch_size > largest[model].workload.batch_size:
-            largest[model] = comparison
+    by_model = grouped(every, lambda each: dataclasses.replace(each.workload, batch_size=each.workload.parts))
+    largest = [max(of, key=lambda comparison: comparison.workload.batch_size) for of in by_model.values()]
     # One that has no number at a largest batch has its column all the same.
     lanes = list(dict.fromkeys(lane for comparison in every for lane in comparison.lanes))
 
@@ -98,7 +95,7 @@ def summary(cases: Sequence[Case], baseline: str | None) -> Table:
             Column("model", lambda comparison: comparison.workload.model),
             Column("precision", lambda comparison: comparison.workload.precision),
             Column("batch", lambda comparison: comparison.workload.batch_size, "1"),
-            *axis_columns(largest.values()),
+            *axis_columns(largest),
             *(Column(f"{title(lane)} /s", functools.partial(throughput, lane), "1/s", units.rate) for lane in lanes),
             *(
                 Column(f"{title(lane)} speed-up", functools.partial(speed_up, lane), "1", units.ratio)
@@ -106,8 +103,8 @@ def summary(cases: Sequence[Case], baseline: str | None) -> Table:
                 if baseline and lane != baseline
             ),
         ),
-        largest.values(),
-        _without(baseline, largest.values()) if baseline else [],
+        largest,
+        _without(baseline, largest) if baseline else [],
     )
 
 

@@ -126,12 +126,7 @@ class Case:
     @property
     def throughputs(self) -> list[float]:
         """The throughput of each process that has one; a measurement by several processes gives several."""
-        speeds = [
-            value
-            for m in self.measurements
-            for value in ([process.get("throughput") for process in m.processes] or [m.value("throughput")])
-        ]
-        return [value for value in speeds if value]
+        return [value for m in self.measurements for value in throughputs(m) if value]
 
     @property
     def spread(self) -> float | None:
@@ -255,6 +250,11 @@ def _separating(own: Setting, other: Setting) -> list[str]:
         if mine.get(name) != other.versions[lane].get(name)
     ]
     return [*traits, *versions]
+
+
+def throughputs(m: Measurement) -> Sequence[float | None]:
+    """The throughput of each process that made a measurement."""
+    return [process.get("throughput") for process in m.processes] or [m.value("throughput")]
 
 
 def grouped(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key, list[_Item]]:

@@ -88,12 +88,11 @@ def _told(findings: Sequence[Finding]) -> list[str]:
     for finding in findings:
         if finding.note or not finding.metric:
             names.setdefault((_SAYS.get(finding.kind, finding.kind), finding.note), {})[finding.benchmark] = None
-    return [_note(list(of), says, note) for (says, note), of in names.items()]
-
-
-def _note(names: Sequence[str], says: str, note: str) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{', '.join(names[:_NAMED])}{more}: {says}{f': {note}' if note else ''}"
+    notes = []
+    for (says, note), of in names.items():
+        more = f" and {len(of) - _NAMED} more" if len(of) > _NAMED else ""
+        notes.append(f"{', '.join([*of][:_NAMED])}{more}: {says}{f': {note}' if note else ''}")
+    return notes
 
 
 def _row(finding: Finding) -> tuple[str, ...]:

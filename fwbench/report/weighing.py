@@ -9,7 +9,7 @@ from fwbench.compare.statistics import EQUAL, LOOKS, Scatter, between, estimate,
 from fwbench.compare.statistics import interval as interval_of
 from fwbench.machine.disturbances import disturbances, lengthening
 from fwbench.record.workload import Workload
-from fwbench.report.cases import Case, Comparison
+from fwbench.report.cases import Case, Comparison, throughputs
 from fwbench.report.replicates import unlike
 from fwbench.report.units import Within
 
@@ -209,7 +209,7 @@ def _speeds(case: Case) -> dict[tuple[int, int, int], _Speed]:
     speeds: dict[tuple[int, int, int], _Speed] = {}
     counts: Counter[tuple[int, int]] = Counter()
     for run, m in case.replicates:
-        for speed in [process.get("throughput") for process in m.processes] or [m.value("throughput")]:
+        for speed in throughputs(m):
             # A workload that a run measured twice has further processes.
             number = counts[run, m.workload.seed]
             counts[run, m.workload.seed] += 1

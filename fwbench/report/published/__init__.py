@@ -1,7 +1,6 @@
 """The studies' published numbers, to stand beside one's own: another machine's, and never mixed with measured ones."""
 
 import csv
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -96,8 +95,8 @@ def beside(cases: Sequence[Case]) -> list[Table]:
 
 
 def _table(study: Study, pairs: Sequence[_Pair]) -> Table:
-    def printed(column: str, pair: _Pair) -> str:
-        return pair[0][column]
+    def printed(name: str) -> Column[_Pair]:
+        return Column(name, lambda pair: pair[0][name])
 
     texts = [name for name in ("model", "optimizer") if name in pairs[0][0]]
     sized = "batch_size" in pairs[0][0]
@@ -107,7 +106,7 @@ def _table(study: Study, pairs: Sequence[_Pair]) -> Table:
         f"Beside {study.title}",
         f"Published numbers are from another machine ({study.machine}), shown as they were printed. {study.caption}",
         (
-            *(Column[_Pair](name, functools.partial(printed, name)) for name in texts),
+            *map(printed, texts),
             *((Column[_Pair]("batch", lambda pair: int(pair[0]["batch_size"]), "1"),) if sized else ()),
             Column("lane", lambda pair: pair[1].lane if pair[1] else pair[0]["framework"]),
             *(column for number in study.numbers for column in number.columns()),
