@@ -197,16 +197,12 @@ def _chance(left: Values, right: Values, error: float, floor: float) -> float:
     step = abs(float(right.mean() - left.mean())) / (spread * math.sqrt(1 / len(left) + 1 / len(right)))
     places = len(values) - 2 * LEAST_RUNS + 1
     chances = [places * special.stdtr(degrees, -step)]
-    for ramp, choices, lost in ((_line(values), 1, 0), (_ramp(values), len(values) * (len(values) - 1) // 2, 2)):
+    line = _fitted(values, np.array([0]), np.array([len(values) - 1]))
+    for ramp, choices, lost in ((line, 1, 0), (_ramp(values), len(values) * (len(values) - 1) // 2, 2)):
         rests = values - ramp.low - ramp.size * ramp.risen(len(values))
         spread = max(math.sqrt(ramp.rest / (degrees - lost)) * _resembling(rests, 2), floor)
         chances.append(choices * special.stdtr(degrees - lost, -abs(ramp.size) * ramp.lever(len(values)) / spread))
     return float(min(1.0, 2 * len(chances) * min(chances)))
-
-
-def _line(values: Values) -> _Ramp:
-    """The ramp from the first run to the last."""
-    return _fitted(values, np.array([0]), np.array([len(values) - 1]))
 
 
 def _shaped(values: Values, cuts: Sequence[int], floor: float) -> list[Change]:
