@@ -213,11 +213,9 @@ def _across(workload: Workload) -> Workload:
 
 def _missing(cases: Sequence[Case]) -> list[str]:
     measured = [case for case in cases if case.replicates]
-    lines = []
-    if len({case.workload.lane for case in measured}) == 1:
-        lines.append(f"one lane only ({measured[0].workload.lane}): nothing to compare it with")
+    lines = [f"no energy: {reason}" for reason in reasons(measured, "energy_per_sample")[:1]]
     if any(any(case.fallbacks) for case in measured):
         lines.append(
             f"the lane as it is usually run, where {FALLBACK_MARK} stands: it crashed, and ran with other flags"
         )
-    return [*lines, *(f"no energy: {reason}" for reason in reasons(measured, "energy_per_sample")[:1])]
+    return lines
