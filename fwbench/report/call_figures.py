@@ -1,4 +1,4 @@
-"""The figures of inference and training steps: bars, latency, trade-offs, and what compiling costs."""
+"""The figures of inference and training steps: latency, trade-offs, and what compiling costs."""
 
 import itertools
 import statistics
@@ -9,43 +9,14 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
 from fwbench.machine.disturbances import disturbances
-from fwbench.report import answers, calls, units
+from fwbench.report import calls, units
 from fwbench.report.cases import Case, grouped, over_seeds, title
 from fwbench.report.columns import show
-from fwbench.report.figures import DISTURBED, WHISKERS, Drawing, Looks, Panels, bars, group, largest
+from fwbench.report.figures import DISTURBED, Drawing, Looks, Panels, group
 from fwbench.report.look import GRID, legend, logarithmic, one_panel, printable, round_marks, styles, thin
 
 # Points that have a label; more labels would cover each other.
 _LABELS = 24
-
-
-def _throughput_bars(axes: Axes, cases: Sequence[Case], looks: Looks) -> None:
-    bars(axes, cases, looks, quantity="throughput")
-    if any(answer.confidence == "undecided" for answer in answers.answers(cases)):
-        axes.set_xlabel("undecided", fontsize=7)
-
-
-_UNDECIDED = " Undecided: which lane has the highest is not known."
-BARS = tuple(
-    Panels(
-        f"{key}-bars",
-        f"{name} at the largest batch",
-        f"One panel a model, each with its own scale from zero ({label}). {WHISKERS}; *: {DISTURBED}."
-        f"{_UNDECIDED if key == 'throughput' else ''}",
-        f"Bars of {label}, one bar a lane",
-        "Table II",
-        "inference",
-        partial(largest, quantity),
-        _throughput_bars if key == "throughput" else partial(bars, quantity=quantity),
-        by_size=True,
-        bars=True,
-    )
-    for key, name, label, quantity in (
-        ("throughput", "Throughput", "samples per second", "throughput"),
-        ("memory", "Peak memory", "memory", "peak_memory"),
-        ("energy", "Energy of a sample", "energy", "energy_per_sample"),
-    )
-)
 
 
 def _with_samples(cases: Sequence[Case]) -> list[Case]:

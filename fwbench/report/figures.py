@@ -10,15 +10,13 @@ from typing import Generic, NamedTuple, TypeVar
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fwbench.machine.disturbances import disturbances
 from fwbench.record import files
-from fwbench.report.cases import Case, grouped, over_seeds
-from fwbench.report.columns import Placed, show
-from fwbench.report.look import INK, PAPER, Style, grid_of, legend, looking, printable, styles
+from fwbench.report.cases import Case, grouped
+from fwbench.report.columns import Placed
+from fwbench.report.look import Style, grid_of, legend, looking, printable, styles
 
 Looks = Mapping[str, Style]
 
-WHISKERS = "Whiskers reach from the lowest to the highest process where there are several"
 DISTURBED = "disturbed, such as by other load"
 _NAME = 22  # characters of a model's name above a panel
 # More panels than this nobody compares.
@@ -115,48 +113,9 @@ class Panels(Generic[Item]):
         return Drawing(self.key, self.title, f"{self.caption}{note}", seen, figure, self.mode)
 
 
-def bars(axes: Axes, cases: Sequence[Case], looks: Looks, *, quantity: str, before: str = "") -> None:
-    """A bar for each case that has a quantity, from zero; of calls with whiskers, and a mark if it was disturbed.
-
-    Args:
-        before: a quantity that is a part of it, drawn pale in front of it; empty: none.
-    """
-    known = [(case, number) for case in cases if (number := case.value(quantity)) is not None]
-    for place, (case, number) in enumerate(known):
-        look, top, mark = looks[case.workload.lane], number, ""
-        axes.bar(place, number, width=0.7, color=look.colour, hatch=look.hatch, edgecolor=PAPER, linewidth=0)
-        if case.workload.mode != "fit":
-            values = replicates(case, quantity)
-            if len(values) > 1:
-                top = max(values)
-                axes.vlines(place, min(values), top, color=INK, linewidth=0.9)
-            mark = " *" if disturbances(case.measurements) else ""
-        words = f"{show(quantity)(number)}{mark}"
-        axes.annotate(words, (place, top), (0, 1), textcoords="offset points", ha="center", va="bottom", fontsize=7)
-        if before:
-            axes.bar(place, case.value(before) or 0.0, width=0.7, color=PAPER, alpha=0.6, linewidth=0)
-    axes.set(xticks=[], yticks=[], xlim=(-0.7, len(looks) - 0.3))
-    axes.spines["left"].set_visible(False)
-    axes.margins(y=0.18)
-
-
-def replicates(case: Case, quantity: str) -> list[float]:
-    """What each process found, those of a measurement by several processes too."""
-    return case.throughputs if quantity == "throughput" else case.values(quantity)
-
-
 def is_default(case: Case) -> bool:
     """Whether it has the default optimizer, and is no study's variant."""
     return not case.workload.variant and case.workload.optimizer == "adam"
-
-
-def largest(quantity: str, cases: Sequence[Case]) -> Iterable[Case]:
-    """One default case of each lane at the largest batch of a panel for which any lane has the quantity."""
-    known = [case for case in over_seeds(cases) if is_default(case) and case.value(quantity) is not None]
-    for members in grouped(known, group).values():
-        most = max(case.workload.batch_size for case in members)
-        at_most = (case for case in members if case.workload.batch_size == most)
-        yield from (of_lane[0] for of_lane in grouped(at_most, lambda case: case.workload.lane).values())
 
 
 def save(drawing: Drawing, path: Path) -> Path:
