@@ -56,14 +56,12 @@ class Change:
         after: place of the first run at the new one.
         size: of the change, of logarithms.
         interval: of the size, at 95 %, for a change at this place.
-        p_value: of the strongest of the three tests, corrected.
     """
 
     before: int
     after: int
     size: float
     interval: tuple[float, float]
-    p_value: float
 
     @property
     def drift(self) -> bool:
@@ -150,26 +148,22 @@ def _candidates(values: Values, noise: float) -> list[int]:
     return ends[:-1]
 
 
-def _confirmed(values: Values, cuts: list[int], floor: float, least: float) -> dict[int, float]:
-    """The cuts that have a vote, with their p-values: the weakest goes until all have one."""
+def _confirmed(values: Values, cuts: list[int], floor: float, least: float) -> list[int]:
+    """The cuts that have a vote: the weakest goes until all have one."""
     while cuts:
         edges = [0, *cuts, len(values)]
         error = _error(values, edges, floor)
-        chances = {
-            cut: _chance(values[start:end], cut - start, error, floor)
-            for start, cut, end in zip(edges, cuts, edges[2:], strict=False)
-        }
-        sizes = {
-            cut: abs(float(np.mean(values[cut:end]) - np.mean(values[start:cut])))
-            for start, cut, end in zip(edges, cuts, edges[2:], strict=False)
-        }
+        chances, sizes = {}, {}
+        for start, cut, end in zip(edges, cuts, edges[2:], strict=False):
+            chances[cut] = _chance(values[start:cut], values[cut:end], error, floor)
+            sizes[cut] = abs(float(values[cut:end].mean() - values[start:cut].mean()))
         weakest = max(cuts, key=lambda cut: (chances[cut], -sizes[cut]))
         if chances[weakest] <= _ALPHA:
             weakest = min(cuts, key=lambda cut: sizes[cut])
             if sizes[weakest] >= least:
-                return chances
+                return cuts
         cuts = [cut for cut in cuts if cut != weakest]
-    return {}
+    return []
 
 
 def _error(values: Values, edges: Sequence[int], floor: float) -> float:
@@ -190,30 +184,29 @@ def _resembling(rests: Values, levels: int) -> float:
     return math.sqrt((1 + alike) / (1 - alike))
 
 
-def _chance(values: Values, cut: int, error: float, floor: float) -> float:
+def _rest(*levels: Values) -> float:
+    """What levels leave unexplained, a sum of squares."""
+    return float(sum(np.sum((level - level.mean()) ** 2) for level in levels))
+
+
+def _chance(left: Values, right: Values, error: float, floor: float) -> float:
     """The smallest p-value of the three voters, two-sided, corrected for their number and their choices."""
-    left, right = values[:cut], values[cut:]
+    values = np.concatenate((left, right))
     degrees = len(values) - 2
-    squares = float(np.sum((left - left.mean()) ** 2) + np.sum((right - right.mean()) ** 2))
-    spread = max(error, math.sqrt(squares / degrees))
+    spread = max(error, math.sqrt(_rest(left, right) / degrees))
     step = abs(float(right.mean() - left.mean())) / (spread * math.sqrt(1 / len(left) + 1 / len(right)))
     places = len(values) - 2 * LEAST_RUNS + 1
     chances = [places * special.stdtr(degrees, -step)]
-    for ramp, choices, lost in ((_line(values), 1, 0), (_ramp(values), len(values) * (len(values) - 1) // 2, 2)):
+    line = _fitted(values, np.array([0]), np.array([len(values) - 1]))
+    for ramp, choices, lost in ((line, 1, 0), (_ramp(values), len(values) * (len(values) - 1) // 2, 2)):
         rests = values - ramp.low - ramp.size * ramp.risen(len(values))
         spread = max(math.sqrt(ramp.rest / (degrees - lost)) * _resembling(rests, 2), floor)
         chances.append(choices * special.stdtr(degrees - lost, -abs(ramp.size) * ramp.lever(len(values)) / spread))
     return float(min(1.0, 2 * len(chances) * min(chances)))
 
 
-def _line(values: Values) -> _Ramp:
-    """The ramp from the first run to the last."""
-    return _fitted(values, np.array([0]), np.array([len(values) - 1]))
-
-
-def _shaped(values: Values, chances: dict[int, float], floor: float) -> list[Change]:
+def _shaped(values: Values, cuts: Sequence[int], floor: float) -> list[Change]:
     """Steps and drifts: neighbours that one ramp explains as well become one."""
-    cuts = sorted(chances)
     edges = [0, *cuts, len(values)]
     spans = [(start, end, [cut]) for start, cut, end in zip(edges, cuts, edges[2:], strict=False)]
     place = 0
@@ -225,7 +218,7 @@ def _shaped(values: Values, chances: dict[int, float], floor: float) -> list[Cha
             place = max(0, place - 1)
         else:
             place += 1
-    return [_change(values[start:end], start, of, chances, floor) for start, end, of in spans]
+    return [_change(values[start:end], start, of, floor) for start, end, of in spans]
 
 
 def _one_ramp(values: Values, cuts: Sequence[int], floor: float) -> bool:
@@ -235,8 +228,7 @@ def _one_ramp(values: Values, cuts: Sequence[int], floor: float) -> bool:
     means = [float(level.mean()) for level in levels]
     if not (all(np.diff(means) > 0) or all(np.diff(means) < 0)):
         return False
-    steps = sum(float(np.sum((level - level.mean()) ** 2)) for level in levels)
-    gained = _criterion(steps, values, len(cuts) + 1, floor) - _criterion(_ramp(values).rest, values, 4, floor)
+    gained = _criterion(_rest(*levels), values, len(cuts) + 1, floor) - _criterion(_ramp(values).rest, values, 4, floor)
     return gained > _CLEARLY
 
 
@@ -266,10 +258,9 @@ def _fitted(values: Values, begins: NDArray[np.int_], ends: NDArray[np.int_]) ->
     return _Ramp(int(begins[best]), int(ends[best]), low, float(sizes[best]), max(0.0, float(rests[best])))
 
 
-def _change(values: Values, start: int, cuts: Sequence[int], chances: dict[int, float], floor: float) -> Change:
+def _change(values: Values, start: int, cuts: Sequence[int], floor: float) -> Change:
     """A step or a drift, with its size."""
     ramp = _ramp(values)
-    p = min(chances[cut] for cut in cuts)
     slow = len(cuts) > 1 or (ramp.after - ramp.before >= _DRIFT and _one_ramp(values, [cuts[0] - start], floor))
     count = len(values)
     if slow:
@@ -279,7 +270,6 @@ def _change(values: Values, start: int, cuts: Sequence[int], chances: dict[int, 
         cut = cuts[0] - start
         left, right = values[:cut], values[cut:]
         before, after, size = cut - 1, cut, float(right.mean() - left.mean())
-        rest = float(np.sum((left - left.mean()) ** 2) + np.sum((right - right.mean()) ** 2))
-        error = max(floor, math.sqrt(rest / (count - 2))) * math.sqrt(1 / len(left) + 1 / len(right))
+        error = max(floor, math.sqrt(_rest(left, right) / (count - 2))) * math.sqrt(1 / len(left) + 1 / len(right))
     width = error * float(special.stdtrit(max(1, count - 2), 0.5 + _CONFIDENCE / 2))
-    return Change(start + before, start + after, size, (size - width, size + width), p)
+    return Change(start + before, start + after, size, (size - width, size + width))

@@ -77,10 +77,6 @@ def _conditions(m: Measurement, other: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def versions_that_differ(base: Measurement, head: Measurement) -> dict[str, tuple[str, str]]:
+def versions_that_differ(base: Mapping[str, str], head: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """The distributions whose versions differ, with both versions; those that only one side tells are left out."""
-    return {
-        name: (version, head.versions[name])
-        for name, version in base.versions.items()
-        if head.versions.get(name, version) != version
-    }
+    return {name: (version, head[name]) for name, version in base.items() if head.get(name, version) != version}

@@ -7,7 +7,7 @@ are the replicates that `fwbench.compare.statistics` decides over.
 import functools
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -246,7 +246,7 @@ class Duet:
         """Whatever screening suspects; of exact metrics nothing, as they are decided at once."""
         suspects = {}
         for workload, pairs in self.screening.items():
-            for metric in self._decided_by_pairs(workload) if workload not in self.failed else ():
+            for metric in self._metrics(workload) if workload not in self.failed else ():
                 suspect = screen([p.differences[metric] for p in pairs], self.threshold(workload, metric, pairs))
                 if suspect:
                     suspects[workload, metric] = suspect
@@ -268,8 +268,8 @@ class Duet:
         return comparisons
 
     def _compared(self, workload: Workload, pairs: Sequence[Pair]) -> Comparison:
-        verdicts = {metric: self._verdict(workload, metric) for metric in self._decided_by_pairs(workload)}
-        verdicts |= self._exact(workload)
+        verdicts = {metric: self._verdict(workload, metric) for metric in self._metrics(workload)}
+        verdicts |= {metric: self._exact(workload, metric) for metric in self._metrics(workload, exact=True)}
         remarks = _remarks(workload, pairs[0].described)
         if changes(remarks):
             verdicts = {
@@ -295,25 +295,22 @@ class Duet:
             return unfinished([p.differences[metric] for p in self.confirmation[workload]] or screened)
         return cleared(screened, self.threshold(workload, metric, pairs))
 
-    def _decided_by_pairs(self, workload: Workload) -> Iterator[str]:
-        """The metrics that every pair has and that no single pair decides."""
+    def _metrics(self, workload: Workload, exact: bool = False) -> list[str]:
+        """The metrics that every pair has and that no single pair decides, or, if `exact`, that each one does."""
         pairs = (*self.screening[workload], *self.confirmation[workload])
-        for metric in self.thresholds[workload]:
-            exact = CRITERIA[metric].decided_by_one(workload.device)
-            if not exact and all(metric in pair.differences for pair in pairs):
-                yield metric
+        return [
+            metric
+            for metric in self.thresholds[workload]
+            if CRITERIA[metric].decided_by_one(workload.device) == exact
+            and all(metric in pair.differences for pair in pairs)
+        ]
 
-    def _exact(self, workload: Workload) -> dict[str, Verdict]:
-        verdicts = {}
+    def _exact(self, workload: Workload, metric: str) -> Verdict:
         pairs = _alike([*self.screening[workload], *self.confirmation[workload]])
-        for metric in self.thresholds[workload]:
-            exact = CRITERIA[metric].decided_by_one(workload.device)
-            if exact and all(metric in pair.differences for pair in pairs):
-                ratio = math.exp(statistics.median(pair.differences[metric] for pair in pairs))
-                limit = 1 + self.threshold(workload, metric, pairs)
-                kind: Decision = "regressed" if ratio > limit else "improved" if ratio < 1 / limit else "unchanged"
-                verdicts[metric] = Verdict(kind, ratio, (ratio, ratio), 1.0, len(pairs))
-        return verdicts
+        ratio = math.exp(statistics.median(pair.differences[metric] for pair in pairs))
+        limit = 1 + self.threshold(workload, metric, pairs)
+        kind: Decision = "regressed" if ratio > limit else "improved" if ratio < 1 / limit else "unchanged"
+        return Verdict(kind, ratio, (ratio, ratio), 1.0, len(pairs))
 
 
 def _remarks(workload: Workload, described: Mapping[str, Mapping[str, Any]]) -> tuple[Remark, ...]:

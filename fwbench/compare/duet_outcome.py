@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Iterable
 
+from fwbench.compare.differences import versions_that_differ
 from fwbench.compare.duet import Comparison
 from fwbench.compare.findings import Finding, Outcome
 from fwbench.compare.programs import changes
@@ -54,8 +55,5 @@ def _conditions(comparison: Comparison) -> list[str]:
 def _versions(comparison: Comparison) -> list[str]:
     """Framework versions that differ."""
     base, head = (comparison.described.get(side, {}).get("versions", {}) for side in ("base", "head"))
-    return [
-        f"{name} {base[name]} in base, {head[name]} in head"
-        for name in sorted(base.keys() & head.keys())
-        if base[name] != head[name]
-    ]
+    differing = sorted(versions_that_differ(base, head).items())
+    return [f"{name} {before} in base, {now} in head" for name, (before, now) in differing]

@@ -69,9 +69,9 @@ RULES: Mapping[str, Callable[[Seconds, Seconds], bool]] = {
 }
 
 
-def clopper_pearson(found: int, of: int, confidence: float = 0.95) -> tuple[float, float]:
-    """The exact interval of a rate (Clopper and Pearson, Biometrika 26, 1934)."""
-    result = stats.binomtest(found, of).proportion_ci(confidence, method="exact")
+def clopper_pearson(found: int, of: int) -> tuple[float, float]:
+    """The exact interval of a rate, at 95 % (Clopper and Pearson, Biometrika 26, 1934)."""
+    result = stats.binomtest(found, of).proportion_ci(0.95, method="exact")
     return float(result.low), float(result.high)
 
 

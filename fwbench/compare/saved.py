@@ -272,6 +272,6 @@ def _versions(pairs: Sequence[tuple[Benchmark, Benchmark]]) -> list[str]:
         f"{name} {before} in the baseline, {now} here"
         for base, head in pairs
         if base.measurement and head.measurement
-        for name, (before, now) in versions_that_differ(base.measurement, head.measurement).items()
+        for name, (before, now) in versions_that_differ(base.measurement.versions, head.measurement.versions).items()
     }
     return sorted(differing)

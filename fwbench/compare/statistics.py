@@ -374,8 +374,5 @@ def _signed_rank_cdf(n: int) -> NDArray[np.float64]:
     """The chance that the signed-rank statistic of n pairs is at most 0, 1, ..., n (n + 1) / 2."""
     counts = np.ones(1)
     for rank in range(1, n + 1):
-        longer = np.zeros(len(counts) + rank)
-        longer[: len(counts)] += counts
-        longer[rank:] += counts
-        counts = longer
+        counts = np.convolve(counts, [1, *[0] * (rank - 1), 1])
     return np.cumsum(counts) / 2.0**n

@@ -5,20 +5,18 @@ code differ. A run that measured both lanes gives a ratio for each seed and proc
 exact interval over these (`fwbench.compare.statistics`).
 """
 
-import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fwbench.compare.statistics import EQUAL
 from fwbench.machine.disturbances import lengthening
-from fwbench.record.workload import Workload
 from fwbench.report import units
 from fwbench.report.cases import Case, Comparison, comparisons, grouped, in_words, short, title
 from fwbench.report.columns import workload_columns
-from fwbench.report.evidence import WORDS, apart, word
+from fwbench.report.evidence import WORDS, apart, evidence
 from fwbench.report.tables import Column, Table, tabulate
-from fwbench.report.weighing import UNCHANGED_CODE, Weighed, weigh, weigh_turns
+from fwbench.report.weighing import UNCHANGED_CODE, Judged, Weighed, weigh, weigh_turns
 
 
 @dataclass(frozen=True)
@@ -48,46 +46,28 @@ QUESTIONS = (
 
 
 @dataclass(frozen=True)
-class Answer:
+class Answer(Judged):
     """What was found of one workload.
 
     Attributes:
         fastest, second: the two best lanes by throughput.
-        confidence: `clear` (an interval of at least 95 % excludes equality), `likely`, `equal` (within 5 %), or
-            `undecided`; without a ratio, why there is none (`fwbench.report.evidence.apart`).
         reason: what the confidence rests on, and which lanes are left out.
         least: by the name of a question, the lane that surely has the least, with the next lane's multiple of it.
         shared: the lanes that may be the fastest, the two best first; empty if only one may.
         ahead: the confidence that lanes outside `shared` are slower; empty if there are none or that is empty.
-        weighed: what the ratio and its confidence come from; None where there is no ratio.
-        evidence: the word for what shows that the two compute the same; empty where there is no ratio.
     """
 
-    comparison: Comparison
     fastest: str
     second: str
-    confidence: str
     reason: str
     least: Mapping[str, tuple[str, float]] = field(default_factory=dict)
     shared: tuple[str, ...] = ()
     ahead: str = ""
-    weighed: Weighed | None = None
-    evidence: str = ""
-
-    @property
-    def workload(self) -> Workload:
-        """What its lanes have in common."""
-        return self.comparison.workload
-
-    @property
-    def ratio(self) -> float | None:
-        """Throughput of the fastest lane over the second; None where these must not be compared."""
-        return self.weighed.ratio if self.weighed else None
 
     @property
     def winner(self) -> str | None:
         """All lanes that may have the highest throughput, in words for readers; None where there is no ratio."""
-        if self.ratio is None:
+        if self.weighed is None:
             return None
         lanes = self.shared or (self.fastest,)
         return _listed(map(title, lanes), "and" if self.confidence == "equal" else "or")
@@ -105,7 +85,7 @@ def answers(cases: Sequence[Case]) -> list[Answer]:
         if len(comparable) < 2:
             fastest, second = sorted(speeds, key=lambda lane: -speeds[lane])[:2]
             why = apart(comparison.lanes[fastest], comparison.lanes[second])
-            rows.append(Answer(comparison, fastest, second, why, "no comparison"))
+            rows.append(Answer(comparison, None, why, fastest, second, "no comparison"))
             continue
         fastest, second, rivals = _first_two(comparison, comparable)
         weighed = rivals[second]
@@ -120,9 +100,8 @@ def answers(cases: Sequence[Case]) -> list[Answer]:
         shared, ahead = _shared(fastest, second, rivals)
         if ahead:
             reason = f"{reason}; every other lane is {'likely ' if ahead == 'likely' else ''}slower"
-        shown = word(comparison.lanes[fastest], comparison.lanes[second])
-        found = (weighed.confidence, reason, least, shared, ahead, weighed, shown)
-        rows.append(Answer(comparison, fastest, second, *found))
+        shown = evidence(comparison.lanes[fastest], comparison.lanes[second]).word
+        rows.append(Answer(comparison, weighed, shown, fastest, second, reason, least, shared, ahead))
     return rows
 
 
@@ -160,9 +139,6 @@ def _unanswered(given: Sequence[Answer]) -> list[str]:
 # Confidences that call no lane faster, and all confidences, the surest first.
 _NOT_APART = ("equal", "undecided")
 _SURE = ("clear", "likely", *_NOT_APART)
-
-# Sentences name these after networks that people deploy.
-_TOYS = ("mlp", "cnn")
 
 
 def _fastest(mode: str, answered: Sequence[Answer]) -> list[str]:
@@ -247,10 +223,9 @@ def _listed(names: Iterable[str], word: str) -> str:
 
 def _named(given: Sequence[Answer]) -> str:
     """Models with their batch sizes, as readers take a bare name for all sizes of a model."""
-    workloads = sorted((answer.workload for answer in given), key=lambda workload: workload.model in _TOYS)
     return ", ".join(
-        " ".join((model, *dict.fromkeys(f"b{workload.batch_size}" for workload in of)))
-        for model, of in grouped(workloads, lambda workload: workload.model).items()
+        " ".join((model, *dict.fromkeys(f"b{answer.workload.batch_size}" for answer in of)))
+        for model, of in grouped(given, lambda answer: answer.workload.model).items()
     )
 
 
@@ -258,7 +233,18 @@ def table(rows: Sequence[Answer]) -> Table:
     """One row a workload."""
     precise = {answer.workload.precision for answer in rows} - {"fp32"}
     costed = any("energy" in answer.least for answer in rows)
-    asked = [question.name for question in QUESTIONS if costed or question.name != "energy"]
+
+    def columns_of(name: str) -> tuple[Column[Answer], Column[Answer]]:
+        return (
+            Column(f"least {name}", lambda answer: title(answer.least[name][0]) if name in answer.least else None),
+            Column(
+                f"by, of {name}",
+                lambda answer: answer.least[name][1] if name in answer.least else None,
+                "1",
+                units.ratio,
+            ),
+        )
+
     return tabulate(
         "answers",
         "Which framework, by how much, with which confidence",
@@ -279,20 +265,16 @@ def table(rows: Sequence[Answer]) -> Table:
             *workload_columns(rows),
             *([Column[Answer]("precision", lambda answer: answer.workload.precision)] if precise else []),
             Column("fastest", lambda answer: answer.winner),
-            Column(
-                "by", lambda answer: answer.weighed.shown if answer.weighed else answer.confidence, "1", units.ratio
-            ),
+            Column("by", lambda answer: answer.shown, "1", units.ratio),
             Column("before", lambda answer: title(answer.second) if answer.winner and not answer.shared else None),
             Column("confidence", lambda answer: answer.confidence),
-            Column("evidence", lambda answer: answer.evidence or answer.confidence),
+            Column("evidence", lambda answer: answer.evidence),
             Column("which rests on", lambda answer: answer.reason),
             *(
                 column
-                for name in asked
-                for column in (
-                    Column[Answer](f"least {name}", functools.partial(_lane, name)),
-                    Column[Answer](f"by, of {name}", functools.partial(_multiple, name), "1", units.ratio),
-                )
+                for question in QUESTIONS
+                if costed or question.name != "energy"
+                for column in columns_of(question.name)
             ),
         ),
         rows,
@@ -351,8 +333,6 @@ def _least(comparison: Comparison, lanes: Sequence[str], question: Question) -> 
     if any(values[lane] / factors[lane] < least_apart for lane in others):
         return None
     multiple = values[others[0]] / values[first]
-    if factors[first] == factors[others[0]] == 1:
-        return first, multiple
     return first, units.Within(multiple, multiple / factors[others[0]], multiple * factors[first])
 
 
@@ -360,11 +340,3 @@ def _nearest(rivals: Iterable[Weighed | None]) -> units.Within | None:
     """The nearest rival's multiple if all rivals take more; None if one may take less."""
     nearest = min(filter(None, rivals), key=lambda weighed: weighed.reach.low)
     return units.Within(nearest.ratio, nearest.reach.low, nearest.reach.high) if nearest.reach.low > 1 else None
-
-
-def _lane(name: str, answer: Answer) -> str | None:
-    return title(answer.least[name][0]) if name in answer.least else None
-
-
-def _multiple(name: str, answer: Answer) -> float | None:
-    return answer.least[name][1] if name in answer.least else None

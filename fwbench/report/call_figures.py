@@ -1,4 +1,4 @@
-"""The figures of inference and training steps: throughput, memory, energy, latency, and what compiling costs."""
+"""The figures of inference and training steps: latency, trade-offs, and what compiling costs."""
 
 import itertools
 import statistics
@@ -9,89 +9,14 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
 from fwbench.machine.disturbances import disturbances
-from fwbench.report import answers, calls, units
-from fwbench.report.cases import Case, Comparison, comparisons, grouped, over_seeds, title
+from fwbench.report import calls, units
+from fwbench.report.cases import Case, grouped, over_seeds, title
 from fwbench.report.columns import show
-from fwbench.report.figures import DISTURBED, WHISKERS, Drawing, Looks, Panels, bars, batch_axis, group, whisker
-from fwbench.report.look import GRID, PAPER, legend, logarithmic, one_panel, printable, round_marks, styles, thin
+from fwbench.report.figures import DISTURBED, Drawing, Looks, Panels, group
+from fwbench.report.look import GRID, legend, logarithmic, one_panel, printable, round_marks, styles, thin
 
 # Points that have a label; more labels would cover each other.
 _LABELS = 24
-
-
-def _throughputs(axes: Axes, cases: Sequence[Case], looks: Looks) -> None:
-    """Draw a line for each lane over batch sizes."""
-    shown: list[float] = []
-    for lane, of_lane in grouped(cases, lambda case: case.workload.lane).items():
-        look, of_lane = looks[lane], sorted(of_lane, key=_size)
-        sizes, speeds = [_size(case) for case in of_lane], [case.value("throughput") or 0.0 for case in of_lane]
-        calm = [place for place, case in enumerate(of_lane) if not disturbances(case.measurements)]
-        axes.plot(sizes, speeds, color=look.colour, marker=look.marker, linestyle=look.line, markevery=calm)
-        for place in set(range(len(of_lane))) - set(calm):
-            axes.plot(sizes[place], speeds[place], look.marker, color=look.colour, markerfacecolor=PAPER)
-        shown += speeds
-        for case in of_lane:
-            shown += whisker(axes, _size(case), case.throughputs, look.colour)
-    axes.set(ylabel="samples/s", yscale="log")
-    batch_axis(axes, cases)
-    logarithmic(axes, "y", shown, units.rate)
-
-
-def _size(case: Case) -> int:
-    return case.workload.batch_size
-
-
-BY_BATCH = Panels(
-    "throughput-by-batch",
-    "Throughput against batch size",
-    f"One panel a model; both axes are logarithmic. {WHISKERS}; hollow: {DISTURBED}.",
-    "Lines of samples per second over batch size, one line a lane",
-    "Table II",
-    "inference",
-    lambda cases: [case for case in over_seeds(cases) if case.value("throughput")],
-    _throughputs,
-)
-
-
-def _largest(quantity: str, cases: Sequence[Case]) -> list[Case]:
-    """For each model, all lanes' cases at the largest batch size for which any lane has the quantity."""
-    largest: dict[object, Comparison] = {}
-    for comparison in comparisons(cases):
-        lanes = list(comparison.lanes.values())
-        known = largest.get(group(lanes[0]))
-        larger = known is None or comparison.workload.batch_size > known.workload.batch_size
-        if larger and any(case.value(quantity) for case in lanes):
-            largest[group(lanes[0])] = comparison
-    return [case for comparison in largest.values() for case in comparison.lanes.values()]
-
-
-def _throughput_bars(axes: Axes, cases: Sequence[Case], looks: Looks) -> None:
-    bars(axes, cases, looks, quantity="throughput")
-    if any(answer.confidence == "undecided" for answer in answers.answers(cases)):
-        axes.set_xlabel("undecided", fontsize=7)
-
-
-_UNDECIDED = " Undecided: which lane has the highest is not known."
-BARS = tuple(
-    Panels(
-        f"{key}-bars",
-        f"{name} at the largest batch",
-        f"One panel a model, each with its own scale from zero ({label}). {WHISKERS}; *: {DISTURBED}."
-        f"{_UNDECIDED if key == 'throughput' else ''}",
-        f"Bars of {label}, one bar a lane",
-        "Table II",
-        "inference",
-        partial(_largest, quantity),
-        _throughput_bars if key == "throughput" else partial(bars, quantity=quantity),
-        by_size=True,
-        bars=True,
-    )
-    for key, name, label, quantity in (
-        ("throughput", "Throughput", "samples per second", "throughput"),
-        ("memory", "Peak memory", "memory", "peak_memory"),
-        ("energy", "Energy of a sample", "energy", "energy_per_sample"),
-    )
-)
 
 
 def _with_samples(cases: Sequence[Case]) -> list[Case]:
@@ -146,13 +71,13 @@ def _with_both(metric: str, cases: Sequence[Case]) -> Iterable[Case]:
 def _against_latency(axes: Axes, cases: Sequence[Case], looks: Looks, *, metric: str, label: str) -> None:
     every: list[tuple[float, float]] = []
     for lane, of_lane in grouped(cases, lambda case: case.workload.lane).items():
-        of_lane = sorted(of_lane, key=_size)
+        of_lane = sorted(of_lane, key=lambda case: case.workload.batch_size)
         points = [(_positive("latency_p50", case), _positive(metric, case)) for case in of_lane]
         look = looks[lane]
         axes.plot(*zip(*points, strict=True), color=look.colour, marker=look.marker, linestyle=look.line)
         # Only the first lane's points show the batch sizes; labels at every lane's points would cover each other.
         for case, point in zip(of_lane if not every else (), points, strict=False):
-            axes.annotate(f"b{_size(case)}", point, xytext=(4, -7), textcoords="offset points", fontsize=7)
+            axes.annotate(f"b{case.workload.batch_size}", point, xytext=(4, -7), textcoords="offset points", fontsize=7)
         every += points
     axes.set(xscale="log", yscale="log", xlabel="latency (p50)", ylabel=label)
     logarithmic(axes, "x", [x for x, _ in every], units.seconds)

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from fwbench.record.workload import Workload
 from fwbench.report import units
-from fwbench.report.cases import FALLBACK_MARK, Case, Comparison, comparisons, reasons, title
+from fwbench.report.cases import FALLBACK_MARK, Case, Comparison, OfCase, comparisons, grouped, reasons, title
 from fwbench.report.columns import axis_columns, metric_column, workload_columns
-from fwbench.report.evidence import WORDS, apart, word
+from fwbench.report.evidence import WORDS, apart, evidence
 from fwbench.report.tables import Column, Table, tabulate
 from fwbench.report.weighing import Weighed, weigh
 
@@ -17,12 +17,13 @@ def columns(cases: Sequence[Case], baseline: str | None) -> tuple[Column[Case], 
     """The columns of a table over these cases; speed-up is relative to the baseline lane."""
     baselines = {_across(case.workload): case for case in cases if case.workload.lane == baseline}
 
-    def speed_up(case: Case) -> float | str | None:
-        return _speed_up(case, baselines.get(_across(case.workload)))
+    def beside(case: Case) -> Case | None:
+        return baselines.get(_across(case.workload))
 
     def shown(case: Case) -> str:
-        beside = baselines.get(_across(case.workload))
-        return word(case, beside) if beside and beside is not case and speed_up(case) else ""
+        other = beside(case)
+        compared = other is not case and isinstance(_speed_up(case, other), float)
+        return evidence(case, other).word if other and compared else ""
 
     return (
         *workload_columns(cases),
@@ -33,7 +34,7 @@ def columns(cases: Sequence[Case], baseline: str | None) -> tuple[Column[Case], 
         metric_column("J/sample", "energy_per_sample"),
         metric_column("compile", "compiling"),
         metric_column("to steady", "time_to_steady"),
-        Column("speed-up", speed_up, "1", units.ratio, ""),
+        Column("speed-up", lambda case: _speed_up(case, beside(case)), "1", units.ratio, ""),
         *((Column("evidence", shown),) if baseline else ()),
         *(_SPREAD if any(len(case.throughputs) > 1 for case in cases) else ()),
     )
@@ -72,11 +73,8 @@ def table(key: str, name: str, cases: Sequence[Case], baseline: str | None) -> T
 def summary(cases: Sequence[Case], baseline: str | None) -> Table:
     """Every lane's throughput at the largest batch of each model's inference, and its speed-up over the baseline."""
     every = comparisons(cases)
-    largest: dict[Workload, Comparison] = {}
-    for comparison in every:
-        model = dataclasses.replace(comparison.workload, batch_size=comparison.workload.parts)
-        if model not in largest or comparison.workload.batch_size > largest[model].workload.batch_size:
-            largest[model] = comparison
+    by_model = grouped(every, lambda each: dataclasses.replace(each.workload, batch_size=each.workload.parts))
+    largest = [max(of, key=lambda comparison: comparison.workload.batch_size) for of in by_model.values()]
     # One that has no number at a largest batch has its column all the same.
     lanes = list(dict.fromkeys(lane for comparison in every for lane in comparison.lanes))
 
@@ -97,7 +95,7 @@ def summary(cases: Sequence[Case], baseline: str | None) -> Table:
             Column("model", lambda comparison: comparison.workload.model),
             Column("precision", lambda comparison: comparison.workload.precision),
             Column("batch", lambda comparison: comparison.workload.batch_size, "1"),
-            *axis_columns(largest.values()),
+            *axis_columns(largest),
             *(Column(f"{title(lane)} /s", functools.partial(throughput, lane), "1/s", units.rate) for lane in lanes),
             *(
                 Column(f"{title(lane)} speed-up", functools.partial(speed_up, lane), "1", units.ratio)
@@ -105,8 +103,8 @@ def summary(cases: Sequence[Case], baseline: str | None) -> Table:
                 if baseline and lane != baseline
             ),
         ),
-        largest.values(),
-        _without(baseline, largest.values()) if baseline else [],
+        largest,
+        _without(baseline, largest) if baseline else [],
     )
 
 
@@ -120,7 +118,7 @@ def _without(baseline: str, largest: Iterable[Comparison]) -> list[str]:
 
 
 @dataclasses.dataclass(frozen=True)
-class BreakEven:
+class BreakEven(OfCase):
     """A compiled lane against the baseline.
 
     Attributes:
@@ -129,15 +127,9 @@ class BreakEven:
         weighed: the compiled lane's throughput over the baseline's.
     """
 
-    case: Case
     compiling: float
     baseline: float
     weighed: Weighed
-
-    @property
-    def workload(self) -> Workload:
-        """The compiled lane's workload."""
-        return self.case.workload
 
     @property
     def compiled(self) -> float:
@@ -221,11 +213,9 @@ def _across(workload: Workload) -> Workload:
 
 def _missing(cases: Sequence[Case]) -> list[str]:
     measured = [case for case in cases if case.replicates]
-    lines = []
-    if len({case.workload.lane for case in measured}) == 1:
-        lines.append(f"one lane only ({measured[0].workload.lane}): nothing to compare it with")
+    lines = [f"no energy: {reason}" for reason in reasons(measured, "energy_per_sample")[:1]]
     if any(any(case.fallbacks) for case in measured):
         lines.append(
             f"the lane as it is usually run, where {FALLBACK_MARK} stands: it crashed, and ran with other flags"
         )
-    return [*lines, *(f"no energy: {reason}" for reason in reasons(measured, "energy_per_sample")[:1])]
+    return lines

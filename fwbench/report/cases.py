@@ -11,7 +11,7 @@ from fwbench.compare.matching import distinct
 from fwbench.machine import Machine
 from fwbench.record.lanes import BASELINE, LANES, PLACES, RECORDED
 from fwbench.record.measurement import PEAK_MEMORY, Measurement
-from fwbench.record.storage import Plain, Record
+from fwbench.record.storage import Record
 from fwbench.record.workload import HARNESS_MODES, Workload
 from fwbench.report.units import AtMost
 
@@ -126,12 +126,7 @@ class Case:
     @property
     def throughputs(self) -> list[float]:
         """The throughput of each process that has one; a measurement by several processes gives several."""
-        speeds = [
-            value
-            for m in self.measurements
-            for value in ([process.get("throughput") for process in m.processes] or [m.value("throughput")])
-        ]
-        return [value for value in speeds if value]
+        return [value for m in self.measurements for value in throughputs(m) if value]
 
     @property
     def spread(self) -> float | None:
@@ -150,6 +145,18 @@ class Case:
             *(f"({batch} asked)" for batch in sorted({m.unfit[0] for m in self.measurements if m.unfit})),
         )
         return " ".join((workload.lane, *filter(None, options)))
+
+
+@dataclass(frozen=True)
+class OfCase:
+    """What a row of a table or a point of a figure says of a case."""
+
+    case: Case
+
+    @property
+    def workload(self) -> Workload:
+        """The case's workload, which decides where the row or point stands."""
+        return self.case.workload
 
 
 @dataclass(frozen=True)
@@ -245,9 +252,9 @@ def _separating(own: Setting, other: Setting) -> list[str]:
     return [*traits, *versions]
 
 
-def plain(records: Iterable[Record]) -> list[tuple[Record, Plain]]:
-    """The benchmarks that fwbench did not measure."""
-    return [(record, benchmark) for record in records for benchmark in record.plain.values()]
+def throughputs(m: Measurement) -> Sequence[float | None]:
+    """The throughput of each process that made a measurement."""
+    return [process.get("throughput") for process in m.processes] or [m.value("throughput")]
 
 
 def grouped(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key, list[_Item]]:

@@ -19,14 +19,15 @@ from fwbench.report.tables import Column, Table, tabulate
 def tables(setting: Setting, baseline: str | None) -> list[Table]:
     """Every table that has a row; speed-ups are relative to the baseline lane."""
     cases = setting.cases
-    of_mode = {mode: _of(cases, mode) for mode in ("inference", "train_step", "fit")}
+    of_mode = {mode: _of(cases, mode) for mode in MODES}
+    unknown = [case for case in cases if case.workload.mode not in MODES and not case.internal]
     everything = (
         answers.table(answers.answers(cases)),
         ratios.table(ratios.ratios(cases, baseline), baseline or ""),
         calls.summary(of_mode["inference"], baseline),
         calls.table("inference", "Table II: inference", of_mode["inference"], baseline),
         calls.table("training-steps", "Training steps", of_mode["train_step"], baseline),
-        calls.table("other-modes", "Modes that this fwbench does not know", _of_other_modes(cases), baseline),
+        calls.table("other-modes", "Modes that this fwbench does not know", unknown, baseline),
         fits.final_epochs(of_mode["fit"]),
         fits.all_epochs(of_mode["fit"]),
         fits.epoch_times(of_mode["fit"]),
@@ -274,10 +275,6 @@ def foreign(benchmarks: Sequence[tuple[Record, Plain]]) -> Table:
         ),
         benchmarks,
     )
-
-
-def _of_other_modes(cases: Sequence[Case]) -> list[Case]:
-    return [case for case in cases if case.workload.mode not in MODES and not case.internal]
 
 
 def _of(cases: Sequence[Case], mode: str) -> list[Case]:

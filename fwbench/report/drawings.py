@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from fwbench.report import forest
-from fwbench.report.call_figures import BARS, BY_BATCH, LATENCIES, TRADE_OFFS, break_even
+from fwbench.report.batch_figures import BARS, BY_BATCH
+from fwbench.report.call_figures import LATENCIES, TRADE_OFFS, break_even
 from fwbench.report.cases import Case, measured
 from fwbench.report.figures import Drawing
-from fwbench.report.fit_figures import BARS as TRAINING_BARS
-from fwbench.report.fit_figures import CURVES, SCALINGS, epochs
+from fwbench.report.fit_figures import CURVES, epochs
 from fwbench.report.look import PAGE, Sheet, looking
 from fwbench.report.ratios import ratios
 from fwbench.report.roofline import roofline
@@ -19,22 +19,20 @@ def draw(cases: Sequence[Case], baseline: str | None, sheet: Sheet = PAGE) -> li
     Args:
         baseline: the lane that what compares does so with.
     """
-    shown = measured(cases)
     # Beside one device several would be lines and bars that compare nothing.
-    alone = [case for case in shown if case.workload.devices == 1]
+    alone = [case for case in measured(cases) if case.workload.devices == 1]
     fits = [case for case in alone if case.workload.mode == "fit"]
     on_page = sheet is PAGE
     with looking(sheet):
         drawings = (
             # A column of a paper has no room for names, intervals and numbers beside each other.
             forest.draw(ratios(cases, baseline), baseline) if baseline and on_page else None,
-            *(panels.draw(alone) for panels in (BY_BATCH, *BARS)),
+            *(panels.draw(alone) for panels in (*BY_BATCH, *BARS, *TRADE_OFFS)),
             # Nor for a panel for each workload.
             *(panels.draw(alone) for panels in LATENCIES if on_page),
             break_even([case for case in alone if case.workload.mode in ("inference", "train_step")], baseline),
             epochs(fits),
             *(drawing for curves in CURVES for drawing in curves.draw(fits)),
-            *(panels.draw(shown) for panels in (*SCALINGS, *TRAINING_BARS, *TRADE_OFFS)),
             roofline(cases),
         )
     return [drawing for drawing in drawings if drawing]

@@ -50,11 +50,6 @@ class Evidence:
     detail: str
     stale: str = ""
 
-    @property
-    def admits(self) -> bool:
-        """Whether a speed-up may be stated."""
-        return self.word in ("proved", "checked")
-
 
 def evidence(one: Case, other: Case) -> Evidence:
     """The evidence for two lanes of one workload.
@@ -130,18 +125,45 @@ def apart(one: Case, other: Case, *, threads: bool = True) -> str:
         return MIXED
     if one.workload.lane == other.workload.lane:
         return ""
-    shown = evidence(one, other)
-    return "" if shown.admits else shown.word
-
-
-def word(one: Case, other: Case) -> str:
-    """The word that stands beside two lanes' ratio; empty where `apart` stands in its place."""
-    return "" if apart(one, other) else evidence(one, other).word
+    word = evidence(one, other).word
+    return "" if word in ("proved", "checked") else word
 
 
 def doubts(given: Iterable[Case]) -> list[str]:
     """What is wrong or missing in the evidence, and what to do: a sentence each."""
-    return [*_wrong(given), *_unchecked(given), *_unproved(given)]
+    wrong: dict[str, None] = {}
+    unchecked: dict[str, str] = {}
+    unproved: dict[str, str] = {}
+    for one, other in _pairs(given):
+        lanes, model = f"{one.workload.lane} and {other.workload.lane}", one.workload.model
+        why, shown = apart(one, other), evidence(one, other)
+        if why in _WRONG:
+            wrong[f"error: {lanes} {_WRONG[why]} in {model}, so their numbers cannot be compared"] = None
+        elif why == "different":
+            wrong[
+                f"error: {lanes} do not compute the same in {in_words(one.workload.mode)} of {model}: {shown.detail}. "
+                f"They have no speed-up; `fwbench prove {shlex.quote(model)}` tells more"
+            ] = None
+        elif why == "unchecked":
+            unchecked[model] = "; ".join(filter(None, (shown.detail, shown.stale)))
+        # No proof can be had of a derived lane.
+        elif shown.word == "checked" and "derived" not in (_proof(one).get("state"), _proof(other).get("state")):
+            unproved[model] = shown.stale
+    sentences = list(wrong)
+    if unchecked:
+        named = ", ".join(f"{model} ({reason})" for model, reason in unchecked.items())
+        sentences.append(
+            f"no speed-up where nothing shows that the lanes compute the same: {named}. `{_command(unchecked, given)}` "
+            "proves it, or says what differs"
+        )
+    if unproved:
+        by_reason = grouped(unproved, lambda model: unproved[model])
+        named = "; ".join(f"{', '.join(models)} ({reason})" for reason, models in by_reason.items())
+        sentences.append(
+            f"checked in this run, and not proved for these versions: {named}. `{_command(unproved, given)}` proves "
+            "them in float64"
+        )
+    return sentences
 
 
 def tally(given: Iterable[Case]) -> dict[str, str]:
@@ -163,54 +185,6 @@ def differ(given: Iterable[Case]) -> bool:
 def _pairs(given: Iterable[Case]) -> Iterator[tuple[Case, Case]]:
     for comparison in comparisons(given):
         yield from itertools.combinations(comparison.lanes.values(), 2)
-
-
-def _wrong(given: Iterable[Case]) -> list[str]:
-    sentences: dict[str, None] = {}
-    for one, other in _pairs(given):
-        lanes, model = f"{one.workload.lane} and {other.workload.lane}", one.workload.model
-        why = apart(one, other)
-        if why in _WRONG:
-            sentences[f"error: {lanes} {_WRONG[why]} in {model}, so their numbers cannot be compared"] = None
-        elif why == "different":
-            detail = evidence(one, other).detail
-            sentences[
-                f"error: {lanes} do not compute the same in {in_words(one.workload.mode)} of {model}: {detail}. They "
-                f"have no speed-up; `fwbench prove {shlex.quote(model)}` tells more"
-            ] = None
-    return list(sentences)
-
-
-def _unchecked(given: Iterable[Case]) -> list[str]:
-    reasons: dict[str, str] = {}
-    for one, other in _pairs(given):
-        if apart(one, other) == "unchecked":
-            shown = evidence(one, other)
-            reasons[one.workload.model] = "; ".join(filter(None, (shown.detail, shown.stale)))
-    if not reasons:
-        return []
-    named = ", ".join(f"{model} ({reason})" for model, reason in reasons.items())
-    return [
-        f"no speed-up where nothing shows that the lanes compute the same: {named}. `{_command(reasons, given)}` "
-        "proves it, or says what differs"
-    ]
-
-
-def _unproved(given: Iterable[Case]) -> list[str]:
-    reasons = {
-        one.workload.model: evidence(one, other).stale
-        for one, other in _pairs(given)
-        # No proof can be had of a derived lane.
-        if "derived" not in (_proof(one).get("state"), _proof(other).get("state")) and word(one, other) == "checked"
-    }
-    if not reasons:
-        return []
-    by_reason = grouped(reasons, lambda model: reasons[model])
-    named = "; ".join(f"{', '.join(models)} ({reason})" for reason, models in by_reason.items())
-    return [
-        f"checked in this run, and not proved for these versions: {named}. `{_command(reasons, given)}` proves them in "
-        "float64"
-    ]
 
 
 def _command(models: Collection[str], given: Iterable[Case]) -> str:

@@ -1,6 +1,7 @@
 """How a figure is declared: its words, the cases it shows, and what draws a panel of them."""
 
 import io
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,18 +9,18 @@ from typing import Generic, NamedTuple, TypeVar
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
 
-from fwbench.machine.disturbances import disturbances
 from fwbench.record import files
 from fwbench.report.cases import Case, grouped
-from fwbench.report.columns import Placed, show
-from fwbench.report.look import INK, PAPER, Style, grid_of, legend, looking, named, panels_of, printable, styles
+from fwbench.report.columns import Placed
+from fwbench.report.look import Style, grid_of, legend, looking, printable, styles
 
 Looks = Mapping[str, Style]
 
-WHISKERS = "Whiskers reach from the lowest to the highest process where there are several"
 DISTURBED = "disturbed, such as by other load"
+_NAME = 22  # characters of a model's name above a panel
+# More panels than this nobody compares.
+_PANELS = 18
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,10 @@ class Group(NamedTuple):
     @property
     def title(self) -> str:
         """For above the panel."""
+        precision = "" if self.precision == "fp32" else f" {self.precision}"
         data = f"\n{printable(self.data)}" if self.data else ""
         batch = f", batch {self.batch}" if self.batch else ""
-        return f"{named(self.subject, self.precision)}{data}{batch}"
+        return f"{printable(self.subject, _NAME)}{precision}{data}{batch}"
 
 
 def group(item: Placed, by_size: bool = False) -> Group:
@@ -94,9 +96,12 @@ class Panels(Generic[Item]):
     def draw(self, cases: Sequence[Case]) -> Drawing | None:
         """The figure; None where these cases have nothing for it."""
         of_mode = [case for case in cases if self.mode in ("", case.workload.mode)]
-        groups, note = panels_of(grouped(self.choose(of_mode), lambda item: group(item, self.by_size)))
-        if not groups:
+        every = grouped(self.choose(of_mode), lambda item: group(item, self.by_size))
+        if not every:
             return None
+        groups = dict(itertools.islice(every.items(), _PANELS))
+        left_out = len(groups) < len(every)
+        note = f" The first {len(groups)} of {len(every)} are drawn; the tables have all." if left_out else ""
         looks = styles(item.workload.lane for items in groups.values() for item in items)
         figure, panels = grid_of(len(groups))
         for axes, (shared, items) in zip(panels, groups.items(), strict=True):
@@ -108,44 +113,9 @@ class Panels(Generic[Item]):
         return Drawing(self.key, self.title, f"{self.caption}{note}", seen, figure, self.mode)
 
 
-def bars(axes: Axes, cases: Sequence[Case], looks: Looks, *, quantity: str, before: str = "") -> None:
-    """A bar for each case that has a quantity, from zero; of calls with whiskers, and a mark if it was disturbed.
-
-    Args:
-        before: a quantity that is a part of it, drawn pale in front of it; empty: none.
-    """
-    known = [(case, number) for case in cases if (number := case.value(quantity)) is not None]
-    for place, (case, number) in enumerate(known):
-        look, top, mark = looks[case.workload.lane], number, ""
-        axes.bar(place, number, width=0.7, color=look.colour, hatch=look.hatch, edgecolor=PAPER, linewidth=0)
-        if case.workload.mode != "fit":
-            values = case.throughputs if quantity == "throughput" else case.values(quantity)
-            top = max([number, *whisker(axes, place, values, INK)])
-            mark = " *" if disturbances(case.measurements) else ""
-        words = f"{show(quantity)(number)}{mark}"
-        axes.annotate(words, (place, top), (0, 1), textcoords="offset points", ha="center", va="bottom", fontsize=7)
-        if before:
-            axes.bar(place, case.value(before) or 0.0, width=0.7, color=PAPER, alpha=0.6, linewidth=0)
-    axes.set(xticks=[], yticks=[], xlim=(-0.7, len(looks) - 0.3))
-    axes.spines["left"].set_visible(False)
-    axes.margins(y=0.18)
-
-
-def whisker(axes: Axes, place: float, values: Sequence[float], colour: str) -> list[float]:
-    """Draw a line from the lowest to the highest of several values; returns these two."""
-    if len(values) < 2:
-        return []
-    ends = [min(values), max(values)]
-    axes.vlines(place, ends[0], ends[1], color=colour, linewidth=0.9)
-    return ends
-
-
-def batch_axis(axes: Axes, cases: Iterable[Case]) -> None:
-    """Make the axis below a logarithmic one of batch sizes, each with a mark."""
-    sizes = sorted({case.workload.batch_size for case in cases})
-    axes.set(xlabel="batch size", xscale="log")
-    axes.set_xticks(sizes, [str(size) for size in sizes])
-    axes.xaxis.set_minor_locator(NullLocator())
+def is_default(case: Case) -> bool:
+    """Whether it has the default optimizer, and is no study's variant."""
+    return not case.workload.variant and case.workload.optimizer == "adam"
 
 
 def save(drawing: Drawing, path: Path) -> Path:

@@ -1,18 +1,16 @@
-"""The figures of training: curves, time, energy and accuracy against batch size, time and memory in bars."""
+"""The figures of training: its first epoch, and its curves."""
 
-import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from fwbench.record.measurement import Measurement
 from fwbench.report import units
 from fwbench.report.cases import Case, grouped, over_seeds
-from fwbench.report.columns import show
-from fwbench.report.figures import Drawing, Looks, Panels, bars, batch_axis, group
+from fwbench.report.figures import Drawing, is_default
 from fwbench.report.look import Style, legend, logarithmic, one_panel, paired, printable, styles, thin
 
 _EPOCHS = ("first_epoch_time", "epoch_time")
@@ -49,23 +47,20 @@ def epochs(cases: Sequence[Case]) -> Drawing | None:
     )
 
 
-_Values = list[list[float]]
-
-
 @dataclass(frozen=True)
 class Curves:
     """Figures of how training went, one for each model and its data.
 
     Attributes:
         label: what the lower panels show; the upper panels show the training loss.
-        of: returns, for each seed's training, the losses and the values of the lower panels.
+        of: returns the losses of a training, and the values of the lower panels.
     """
 
     key: str
     title: str
     unit: str
     label: str
-    of: Callable[[Sequence[Measurement]], tuple[_Values, _Values]]
+    of: Callable[[Measurement], tuple[Sequence[float], Sequence[float]]]
 
     def draw(self, cases: Sequence[Case]) -> list[Drawing]:
         """A figure for each pair of model and data that has curves."""
@@ -83,8 +78,8 @@ class Curves:
             pair[1].set(xlabel=self.unit, ylabel=self.label)
             for case in (case for case in cases if case.workload.batch_size == size):
                 # A second run with the same seed draws the same curve and is no replicate.
-                runs = list({m.workload.seed: m for m in reversed(case.measurements)}.values())
-                for axes, curves in zip(pair, self.of(runs), strict=True):
+                runs = {m.workload.seed: m for m in reversed(case.measurements)}.values()
+                for axes, curves in zip(pair, zip(*map(self.of, runs), strict=True), strict=True):
                     if known := list(filter(None, curves)):
                         _band(axes, known, looks[case.workload.lane], case)
                         drawn = True
@@ -104,14 +99,14 @@ class Curves:
         )
 
 
-def _of_epochs(runs: Sequence[Measurement]) -> tuple[_Values, _Values]:
-    seeds = [m.training.get("epochs", ()) for m in runs]
-    losses = [[epoch["train_loss"] for epoch in epochs] for epochs in seeds]
-    return losses, [[epoch["validation"]["top1"] for epoch in epochs if epoch.get("validation")] for epochs in seeds]
+def _of_epochs(m: Measurement) -> tuple[list[float], list[float]]:
+    epochs = m.training.get("epochs", ())
+    tops = [epoch["validation"]["top1"] for epoch in epochs if epoch.get("validation")]
+    return [epoch["train_loss"] for epoch in epochs], tops
 
 
-def _of_steps(runs: Sequence[Measurement]) -> tuple[_Values, _Values]:
-    return [list(m.training.get("losses", ())) for m in runs], [list(m.training.get("accuracies", ())) for m in runs]
+def _of_steps(m: Measurement) -> tuple[Sequence[float], Sequence[float]]:
+    return m.training.get("losses", ()), m.training.get("accuracies", ())
 
 
 CURVES = (
@@ -122,133 +117,13 @@ CURVES = (
 
 def _band(axes: Axes, seeds: Sequence[Sequence[float]], look: Style, case: Case) -> None:
     """The mean of curves with bands of one standard deviation and one standard error."""
-    columns = list(zip(*seeds, strict=False))
-    steps = thin(list(range(1, len(columns) + 1)))
-    means = thin([statistics.mean(column) for column in columns])
+    columns = np.array(list(zip(*seeds, strict=False)))
+    steps = np.array(thin(range(1, len(columns) + 1)), int)
+    means = columns.mean(axis=1)[steps - 1]
     marker = look.marker if len(columns) <= 40 else ""
-    axes.plot(steps, means, color=look.colour, marker=marker, linestyle=look.line if _is_default(case) else ":")
+    axes.plot(steps, means, color=look.colour, marker=marker, linestyle=look.line if is_default(case) else ":")
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     if len(seeds) > 1:
-        for divisor, alpha in ((1.0, 0.15), (len(seeds) ** 0.5, 0.3)):
-            spreads = thin([statistics.stdev(column) / divisor for column in columns])
-            low = [mean - spread for mean, spread in zip(means, spreads, strict=True)]
-            high = [mean + spread for mean, spread in zip(means, spreads, strict=True)]
-            axes.fill_between(steps, low, high, color=look.colour, alpha=alpha, linewidth=0)
-
-
-def _is_default(case: Case) -> bool:
-    return not case.workload.variant and case.workload.optimizer == "adam"
-
-
-def _values(metrics: Sequence[str], case: Case) -> list[float]:
-    """The values of the first of these metrics that a case has."""
-    return next((values for name in metrics if (values := [v for v in case.values(name) if v > 0])), [])
-
-
-def _at_sizes(metrics: Sequence[str], cases: Sequence[Case]) -> Iterable[Case]:
-    """Cases of each group that has values at two batch sizes or more."""
-    for members in grouped(over_seeds(cases), group).values():
-        if len({case.workload.batch_size for case in members if _values(metrics, case)}) > 1:
-            yield from members
-
-
-def _against_size(
-    axes: Axes,
-    cases: Sequence[Case],
-    looks: Looks,
-    *,
-    metrics: Sequence[str],
-    label: str,
-    mean: bool,
-) -> None:
-    """Draw a line for each lane: means and standard deviations if `mean`, else medians and ranges."""
-    every: list[float] = []
-    for of_lane in grouped(cases, lambda case: case.lane).values():
-        points = sorted((case.workload.batch_size, values) for case in of_lane if (values := _values(metrics, case)))
-        if not points:
-            continue
-        middles = [(statistics.mean if mean else statistics.median)(values) for _, values in points]
-        spreads = [
-            (statistics.stdev(values) if len(values) > 1 else 0.0,) * 2
-            if mean
-            else (middle - min(values), max(values) - middle)
-            for middle, (_, values) in zip(middles, points, strict=True)
-        ]
-        look = looks[of_lane[0].workload.lane]
-        axes.errorbar(
-            [size for size, _ in points],
-            middles,
-            yerr=list(zip(*spreads, strict=True)),
-            color=look.colour,
-            marker=look.marker,
-            linestyle=look.line if _is_default(of_lane[0]) else ":",
-            capsize=2,
-        )
-        every += [value for _, values in points for value in values]
-    axes.set_ylabel(label)
-    batch_axis(axes, cases)
-    if mean:
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    else:
-        axes.set_yscale("log")
-        logarithmic(axes, "y", every, show(metrics[0]))
-
-
-_STEPS, _TIMES = "the table of training steps", "the table of epoch times"
-_RANGE, _DEVIATION = "median and range over processes and seeds", "mean and standard deviation over seeds"
-SCALINGS = tuple(
-    Panels(
-        f"{key}-by-batch",
-        f"{title} against batch size",
-        f"One panel a model: {spread}; dotted where optimizer or variant is not the default.",
-        f"Lines of {label} over batch size, one line a lane",
-        table,
-        mode,
-        partial(_at_sizes, metrics),
-        partial(_against_size, metrics=metrics, label=label, mean=spread == _DEVIATION),
-    )
-    for key, title, mode, label, metrics, table, spread in (
-        ("training-steps", "Throughput of training steps", "train_step", "samples/s", ["throughput"], _STEPS, _RANGE),
-        ("epoch-time", "Time of an epoch", "fit", "a steady epoch", ["epoch_time"], _TIMES, _RANGE),
-        ("epoch-energy", "Energy of an epoch", "fit", "energy of an epoch", ["epoch_energy"], "Table IV", _RANGE),
-        ("accuracy", "Accuracy", "fit", "top-1", ["test_top1", "validation_top1"], _TIMES, _DEVIATION),
-    )
-)
-
-
-def _largest(quantity: str, cases: Sequence[Case]) -> Iterable[Case]:
-    """Cases of each model's largest batch, trained with the default optimizer and variant."""
-    known = [case for case in over_seeds(cases) if _is_default(case) and case.value(quantity) is not None]
-    for members in grouped(known, group).values():
-        most = max(case.workload.batch_size for case in members)
-        yield from (case for case in members if case.workload.batch_size == most)
-
-
-_STEADY = "Seconds of all epochs after the first, which is the warm-up"
-BARS = tuple(
-    Panels(
-        key,
-        title,
-        f"{caption}, at the largest batch. One panel a model, each with its own scale from zero.",
-        "Bars, one a lane",
-        "the table of training time",
-        "fit",
-        partial(_largest, quantity),
-        partial(bars, quantity=quantity, before=before),
-        by_size=True,
-        bars=True,
-    )
-    for key, title, caption, quantity, before in (
-        ("training-time-bars", "Training time", _STEADY, "training", ""),
-        *(
-            (
-                f"training-memory-{place}",
-                f"Memory of training ({name})",
-                f"Memory of the {name}: before training (pale) and at its peak",
-                f"{place}_peak_memory",
-                f"{place}_initial_memory",
-            )
-            for place, name in (("host", "process"), ("device", "device"))
-        ),
-    )
-)
+        deviations = columns.std(axis=1, ddof=1)[steps - 1]
+        for reach, alpha in ((deviations, 0.15), (deviations / len(seeds) ** 0.5, 0.3)):
+            axes.fill_between(steps, means - reach, means + reach, color=look.colour, alpha=alpha, linewidth=0)

@@ -9,7 +9,7 @@ from typing import Any
 from fwbench.record.measurement import Measurement
 from fwbench.record.workload import Workload
 from fwbench.report import units
-from fwbench.report.cases import Case, over_seeds, reasons
+from fwbench.report.cases import Case, OfCase, over_seeds, reasons
 from fwbench.report.columns import Placed, metric_column
 from fwbench.report.tables import Column, Spread, Table, tabulate
 
@@ -32,23 +32,14 @@ def _score(value: float) -> str:
     return f"{value:.3f}±{value.sd:.3f}" if isinstance(value, Spread) else f"{value:.3f}"
 
 
-def score(metric: str, case: Case) -> float | None:
-    """A loss or an accuracy: the mean over seeds, with their standard deviation where there are several."""
-    values = case.values(metric)
-    if not values:
-        return None
-    mean = statistics.mean(values)
-    return Spread(mean, statistics.stdev(values)) if len(values) > 1 else mean
-
-
-def share(metric: str, case: Case) -> float | None:
-    """A part of a steady epoch, from 0 to 1."""
-    part, whole = case.value(metric), case.value("epoch_time")
-    return None if part is None or not whole else part / whole
-
-
 def _share(name: str, metric: str) -> Column[Case]:
-    return Column(name, functools.partial(share, metric), "1", "{:.0%}".format)
+    """A part of a steady epoch, from 0 to 1."""
+
+    def share(case: Case) -> float | None:
+        part, whole = case.value(metric), case.value("epoch_time")
+        return None if part is None or not whole else part / whole
+
+    return Column(name, share, "1", "{:.0%}".format)
 
 
 _SCORES = {
@@ -61,24 +52,19 @@ _SCORES = {
 
 
 def _scored(metric: str) -> Column[Case]:
-    return Column(_SCORES[metric], functools.partial(score, metric), "1", _score)
+    """A loss or an accuracy: the mean over seeds, with their standard deviation where there are several."""
+
+    def score(case: Case) -> float | None:
+        values = case.values(metric)
+        if len(values) < 2:
+            return values[0] if values else None
+        return Spread(statistics.mean(values), statistics.stdev(values))
+
+    return Column(_SCORES[metric], score, "1", _score)
 
 
 def _epochs(case: Case) -> str:
     return str(case.workload.epochs) if case.seeds <= 1 else f"{case.seeds}x{case.workload.epochs}"
-
-
-COLUMNS = (
-    *_WORKLOAD,
-    Column[Case]("epochs", _epochs),
-    metric_column("first epoch", "first_epoch_time"),
-    metric_column("epoch", "epoch_time"),
-    _share("waiting", "epoch_wait_time"),
-    _share("evaluating", "epoch_evaluation_time"),
-    metric_column("throughput/s", "throughput"),
-    metric_column("memory", "peak_memory"),
-    *map(_scored, ("train_loss", "validation_loss", "validation_top1", "test_top1")),
-)
 
 
 def _at_any_batch(workload: Workload) -> Workload:
@@ -93,7 +79,17 @@ def epoch_times(cases: Sequence[Case]) -> Table:
         "An epoch is the median of those after the first, which pays for compilation; waiting (for data) and "
         "evaluating are shares of it; losses and accuracies are the last epoch's. Seeds share a row: times are medians "
         "over seeds, scores means ± standard deviation.",
-        COLUMNS,
+        (
+            *_WORKLOAD,
+            Column[Case]("epochs", _epochs),
+            metric_column("first epoch", "first_epoch_time"),
+            metric_column("epoch", "epoch_time"),
+            _share("waiting", "epoch_wait_time"),
+            _share("evaluating", "epoch_evaluation_time"),
+            metric_column("throughput/s", "throughput"),
+            metric_column("memory", "peak_memory"),
+            *map(_scored, ("train_loss", "validation_loss", "validation_top1", "test_top1")),
+        ),
         over_seeds(cases),
         failure=Case.why_failed,
     )
@@ -130,19 +126,13 @@ def _last(part: str, case: Case) -> float | None:
 
 
 @dataclasses.dataclass(frozen=True)
-class OneEpoch:
+class OneEpoch(OfCase):
     """An epoch of one process."""
 
-    case: Case
     run: int
     measurement: Measurement
     number: int
     epoch: Mapping[str, Any]
-
-    @property
-    def workload(self) -> Workload:
-        """The training's workload."""
-        return self.case.workload
 
     def part(self, name: str) -> float | None:
         """Seconds, a loss or an accuracy; `validation.` before a name for those of validation."""

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -10,9 +9,9 @@ from matplotlib.ticker import NullLocator
 
 from fwbench.compare.statistics import EQUAL
 from fwbench.report import units
-from fwbench.report.cases import in_words, title
+from fwbench.report.cases import grouped, in_words, title
 from fwbench.report.figures import Drawing
-from fwbench.report.look import GRID, INK, PAPER, Style, legend, looking, printable, styles
+from fwbench.report.look import GRID, INK, PAPER, Style, legend, printable, styles
 from fwbench.report.ratios import Ratio
 from fwbench.report.weighing import CLEAR, UNCHANGED_CODE
 
@@ -37,33 +36,24 @@ _DISTURBED = (0, (4, 2))
 _DOTS = 60
 
 
-@dataclass(frozen=True)
-class _Line:
-    """A line of the plot: a mode's heading, or a ratio and what names it where it is the first of its workload."""
-
-    label: str
-    ratio: Ratio | None = None
-
-
 def draw(ratios: Sequence[Ratio], baseline: str) -> Drawing | None:
     """The plot; None where there is no ratio."""
     if not any(ratio.weighed for ratio in ratios):
         return None
     lines = list(_lines(ratios))
-    with looking():
-        looks = styles(ratio.case.workload.lane for ratio in ratios)
-        figure = Figure(figsize=(_WIDTH, 0.8 + 0.18 * len(looks) + _ROW * len(lines)), layout="constrained")
-        axes = figure.subplots()
-        _scale(axes, ratios, len(lines))
-        for place, line in enumerate(lines):
-            if line.label:
-                _write(axes, place, 0.0, line.label, "bold" if line.ratio is None else "normal")
-            if line.ratio:
-                _row(axes, place, line.ratio, looks[line.ratio.case.workload.lane])
-        axes.set_yticks([])
-        axes.spines["left"].set_visible(False)
-        axes.set_xlabel(printable(f"throughput over that of {title(baseline)}", 60))
-        legend(figure, looks)
+    looks = styles(ratio.case.workload.lane for ratio in ratios)
+    figure = Figure(figsize=(_WIDTH, 0.8 + 0.18 * len(looks) + _ROW * len(lines)), layout="constrained")
+    axes = figure.subplots()
+    _scale(axes, ratios, len(lines))
+    for place, (label, ratio) in enumerate(lines):
+        if label:
+            _write(axes, place, 0.0, label, "normal" if ratio else "bold")
+        if ratio:
+            _row(axes, place, ratio, looks[ratio.case.workload.lane])
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
+    axes.set_xlabel(printable(f"throughput over that of {title(baseline)}", 60))
+    legend(figure, looks)
     count = sum(ratio.weighed is not None for ratio in ratios)
     return Drawing(
         "ratios",
@@ -93,17 +83,17 @@ def _write(axes: Axes, place: float, side: float, text: str, weight: str = "norm
     )
 
 
-def _lines(ratios: Sequence[Ratio]) -> Iterator[_Line]:
-    """Modes one after another, and within a mode the lanes of a workload."""
-    for mode in dict.fromkeys(ratio.workload.mode for ratio in ratios):
-        yield _Line(printable(in_words(mode)))
+def _lines(ratios: Sequence[Ratio]) -> Iterator[tuple[str, Ratio | None]]:
+    """A mode's heading, then its ratios, each with what names it where it is the first of its workload."""
+    for mode, of_mode in grouped(ratios, lambda ratio: ratio.workload.mode).items():
+        yield printable(in_words(mode)), None
         named = None
-        for ratio in (ratio for ratio in ratios if ratio.workload.mode == mode):
+        for ratio in of_mode:
             workload = ratio.workload
             # The lane's options alone, as its colour and mark say which lane it is.
             options = ratio.case.lane.removeprefix(ratio.case.workload.lane)
             label = f"{printable(workload.subject, _NAME)} b{workload.batch_size}{printable(options, _NAME)}"[:_LABEL]
-            yield _Line("" if workload == named else label, ratio)
+            yield "" if workload == named else label, ratio
             named = workload
 
 
@@ -128,7 +118,7 @@ def _scale(axes: Axes, ratios: Sequence[Ratio], rows: int) -> None:
 def _row(axes: Axes, place: int, ratio: Ratio, look: Style) -> None:
     weighed = ratio.weighed
     if weighed is None:
-        _write(axes, place, 1.0, ratio.why)
+        _write(axes, place, 1.0, ratio.evidence)
         return
     reach = weighed.reach
     least, most = axes.get_xlim()

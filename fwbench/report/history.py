@@ -1,8 +1,8 @@
 """The history of a storage folder for readers: the terminal's table, and a page of trends."""
 
+import math
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,7 +18,7 @@ from fwbench.compare.history import History, Point, Run, Series, Shift, smallest
 from fwbench.record.workload import FIELDS, Workload
 from fwbench.report import units
 from fwbench.report.cases import grouped
-from fwbench.report.figures import Drawing
+from fwbench.report.figures import Drawing, save
 from fwbench.report.look import GRID, INK, Style, looking, printable, styles
 from fwbench.report.page import asset, inline, templates
 from fwbench.report.tables import Column, Table, tabulate
@@ -32,26 +32,6 @@ _MARKS, _ROOM = 9, 1.05
 
 # A change, with the series that has it.
 _Change = tuple[Series, Shift]
-
-
-@dataclass(frozen=True)
-class MachinePart:
-    """One machine's part of the page.
-
-    Attributes:
-        repeated: the changes' names, what to know of them, and the command that measures them again.
-        changed, steady: figures of the workloads with a change and without, each with its SVG.
-        splits: where series begin anew, and why.
-    """
-
-    heading: str
-    summary: str
-    changes: Table
-    repeated: Sequence[tuple[Sequence[str], str, str]]
-    changed: Sequence[tuple[Drawing, Markup]]
-    steady: Sequence[tuple[Drawing, Markup]]
-    splits: Sequence[str]
-    runs: Table
 
 
 def lines(history: History) -> list[str]:
@@ -161,25 +141,26 @@ def _commit(run: Run) -> str:
 def _again(series: Series, shift: Shift) -> tuple[str, str]:
     """The command that measures both sides of a change as a duet, and what to know of it; one of them may be empty."""
     before, after = shift.before.run, shift.after.run
-    versions = versions_that_differ(shift.before.measurement, shift.after.measurement)
+    versions = versions_that_differ(shift.before.measurement.versions, shift.after.measurement.versions)
     told = ", ".join(f"{name} {old} -> {new}" for name, (old, new) in versions.items())
     dirty = "measured with changes that were not committed" if before.dirty or after.dirty else ""
-    why = "; ".join(filter(None, (told, dirty)))
+    again = more = ""
     if series.workload.mode == "fit":
-        return "", f"{f'{why}; ' if why else ''}epochs take no turns in a duet: train again on both sides"
-    if smallest(series.metric) == CRITERIA[series.metric].saved:
-        return "", f"{f'{why}; ' if why else ''}a duet does not measure {series.metric}: `fwbench compare` two new runs"
-    if not before.commit or not after.commit:
-        return "", f"{f'{why}; ' if why else ''}the records do not tell both commits, so nothing can be built again"
-    command = _pytest(series.workload, shift.after)
-    if before.commit != after.commit:
+        more = "epochs take no turns in a duet: train again on both sides"
+    elif smallest(series.metric) == CRITERIA[series.metric].saved:
+        more = f"a duet does not measure {series.metric}: `fwbench compare` two new runs"
+    elif not before.commit or not after.commit:
+        more = "the records do not tell both commits, so nothing can be built again"
+    elif before.commit != after.commit:
         old, new = (shlex.quote(run.commit[:10]) for run in (before, after))
-        return f"git switch --detach {new} && {command} --fwbench-against={old}", why
-    if versions:
+        again = f"git switch --detach {new} && {_pytest(series.workload, shift.after)} --fwbench-against={old}"
+    elif versions:
         # jax brings its jaxlib, and torch its torchvision, so one name is enough.
         name, (old, _) = next(iter(versions.items()))
-        return f"{command} --fwbench-against={name}=={old}", why
-    return "", f"{f'{why}; ' if why else ''}the same commit and versions on both sides: look at the machine"
+        again = f"{_pytest(series.workload, shift.after)} --fwbench-against={name}=={old}"
+    else:
+        more = "the same commit and versions on both sides: look at the machine"
+    return again, "; ".join(filter(None, (told, dirty, more)))
 
 
 def _pytest(workload: Workload, point: Point) -> str:
@@ -219,23 +200,31 @@ def drawings(history: History) -> list[tuple[Drawing, bool]]:
     return [(drawing, changed) for drawing, changed in found if drawing is not None]
 
 
-def _part(history: History, number: int) -> MachinePart:
-    changed: list[tuple[Drawing, Markup]] = []
-    steady: list[tuple[Drawing, Markup]] = []
+def _part(history: History, number: int) -> dict[str, Any]:
+    """One machine's part of the page, by the names that the template has for it."""
+    figures: dict[bool, list[tuple[Drawing, Markup]]] = {True: [], False: []}
     with TemporaryDirectory() as folder:
-        path = Path(folder) / "trend.svg"
         for drawing, has_changed in drawings(history):
-            with looking():
-                drawing.figure.savefig(path, metadata={"Date": None})
-            svg = inline(path, f"machine-{number}-{drawing.key}", drawing)
-            (changed if has_changed else steady).append((drawing, svg))
+            svg = inline(save(drawing, Path(folder) / "trend.svg"), f"machine-{number}-{drawing.key}", drawing)
+            figures[has_changed].append((drawing, svg))
     splits = dict.fromkeys(
         f"{series.workload.id} from {_where(series.points[0])} on: {in_words(series.breaks, 'before', 'now')}"
         for series in history.series
         if series.breaks
     )
-    told = (heading(history), summary(history), changes(history), _repeated(history))
-    return MachinePart(*told, changed, steady, list(splits), runs(history))
+    return {
+        "heading": heading(history),
+        "summary": summary(history),
+        "changes": changes(history),
+        # The changes' names, what to know of them, and the command that measures them again.
+        "repeated": _repeated(history),
+        # Figures of the workloads with a change and without, each with its SVG.
+        "changed": figures[True],
+        "steady": figures[False],
+        # Where series begin anew, and why.
+        "splits": splits,
+        "runs": runs(history),
+    }
 
 
 def _draw(history: History, workload: Workload, of: Sequence[Series], key: str) -> Drawing | None:
@@ -271,8 +260,9 @@ def _panel(axes: Axes, of: Sequence[Series], look: Style) -> None:
     axes.set_ylim(low, high)
     axes.set_yscale("log")
     for series, points in zip(of, sure, strict=True):
-        for stretch in _stretches(points):
-            axes.plot([p.run.number for p in stretch], [p.value for p in stretch], color=look.colour, linewidth=0.8)
+        found = {p.run.number: p.value for p in points}
+        numbers = range(min(found, default=0), max(found, default=0) + 1)
+        axes.plot(numbers, [found.get(n, math.nan) for n in numbers], color=look.colour, linewidth=0.8)
         _dots(axes, points, look, (low, high), marker=look.marker)
         _dots(axes, series.unsure, look, (low, high), marker=look.marker, fillstyle="none")
         _dots(axes, series.spikes, look, (low, high), marker="x")
@@ -296,17 +286,6 @@ def _dots(axes: Axes, points: Sequence[Point], look: Style, limits: tuple[float,
     axes.plot(numbers, heights, color=look.colour, markersize=3.5, linestyle="", clip_on=False, **how)
 
 
-def _stretches(points: Sequence[Point]) -> list[list[Point]]:
-    """The points in runs that follow each other."""
-    found: list[list[Point]] = []
-    for point in points:
-        if found and point.run.number == found[-1][-1].run.number + 1:
-            found[-1].append(point)
-        else:
-            found.append([point])
-    return found
-
-
 def _mark(axes: Axes, shift: Shift) -> None:
     begin, end = shift.before.run.number, shift.after.run.number
     if shift.drift:
@@ -328,7 +307,7 @@ def _mark(axes: Axes, shift: Shift) -> None:
 def _versions(axes: Axes, series: Series) -> None:
     """A dotted line, with the version, where the lane's first distribution that differs has another one."""
     for one, other in zip(series.points, series.points[1:], strict=False):
-        differ = versions_that_differ(one.measurement, other.measurement)
+        differ = versions_that_differ(one.measurement.versions, other.measurement.versions)
         if differ:
             name, (_, new) = next(iter(differ.items()))
             place = other.run.number - 0.5

@@ -12,7 +12,7 @@ from fwbench.record.measurement import CEILING, Measurement
 from fwbench.record.metrics import CEILINGS, METRICS
 from fwbench.record.workload import Workload
 from fwbench.report import units
-from fwbench.report.cases import Case, grouped, measured, over_seeds
+from fwbench.report.cases import Case, OfCase, grouped, measured, over_seeds
 from fwbench.report.columns import workload_columns
 from fwbench.report.tables import Column, Table, tabulate
 
@@ -46,7 +46,7 @@ class Ceilings:
 
 
 @dataclass(frozen=True)
-class Limited:
+class Limited(OfCase):
     """A row, held against the limits of its machine.
 
     Attributes:
@@ -57,18 +57,12 @@ class Limited:
         peak: of the data sheet, in FLOP/s.
     """
 
-    case: Case
     flops: float
     seconds: float
     moved: float | None
     ceiling: float | None
     bandwidth: float | None
     peak: float | None
-
-    @property
-    def workload(self) -> Workload:
-        """The row's workload."""
-        return self.case.workload
 
     @property
     def rate(self) -> float:
@@ -216,7 +210,7 @@ def table(cases: Sequence[Case], machine: Machine | None) -> Table:
     return tabulate(
         "limits",
         "How near the limit",
-        f"{_TOLD}{_sheet(sheet)}",
+        f"{_TOLD} MFU is the share of the peak in the {sheet.source}, without sparsity." if sheet else _TOLD,
         (
             *workload_columns(rows),
             Column("lane", lambda row: row.case.lane),
@@ -225,7 +219,7 @@ def table(cases: Sequence[Case], machine: Machine | None) -> Table:
             *(column for column in optional if any(column.of(row) is not None for row in rows)),
         ),
         rows,
-        [*_low(_ceilings(cases)), *_missing(rows, machine, sheet)],
+        _missing(rows, machine, sheet, _ceilings(cases).disturbed),
     )
 
 
@@ -240,18 +234,12 @@ _TOLD = (
 )
 
 
-def _sheet(sheet: Peaks | None) -> str:
-    return f" MFU is the share of the peak in the {sheet.source}, without sparsity." if sheet else ""
-
-
-def _low(highest: Ceilings) -> list[str]:
-    if not highest.disturbed:
-        return []
-    return [f"a ceiling of {' and '.join(highest.disturbed)} that was measured undisturbed: this one may be too low"]
-
-
-def _missing(rows: Sequence[Limited], machine: Machine | None, sheet: Peaks | None) -> list[str]:
+def _missing(
+    rows: Sequence[Limited], machine: Machine | None, sheet: Peaks | None, disturbed: Sequence[str]
+) -> list[str]:
     lines = []
+    if disturbed:
+        lines.append(f"a ceiling of {' and '.join(disturbed)} that was measured undisturbed: this one may be too low")
     if rows and machine and machine.device == "cpu":
         lines.append("no data-sheet peak: a CPU's clock under vector instructions is no published figure")
     elif rows and machine and sheet is None:

@@ -5,15 +5,14 @@ hatch and one kind of line, so that a figure can be read in grey too.
 """
 
 import dataclasses
-import itertools
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
@@ -25,9 +24,6 @@ from matplotlib.ticker import NullLocator
 from fwbench.record.lanes import OWN
 from fwbench.report.cases import title
 from fwbench.text import cut, visible
-
-Key = TypeVar("Key")
-Group = TypeVar("Group")
 
 # Replaced by the page's own colours where a figure is part of it.
 INK, PAPER = "#333333", "#fffffe"
@@ -65,9 +61,6 @@ _LOOK: Any = {
 }
 _PANEL = 1.9  # inches high
 _ENTRY = 1.8  # inches of a lane in the legend
-_NAME = 22  # characters of a model's name above a panel
-# More panels than this nobody compares.
-_PANELS = 18
 # More points than this no eye tells apart in a panel.
 _POINTS = 200
 # More marks than this are too many for a panel's axis.
@@ -170,13 +163,6 @@ def grid_of(count: int) -> tuple[Figure, list[Axes]]:
     return figure, panels[:count]
 
 
-def panels_of(groups: Mapping[Key, Group]) -> tuple[dict[Key, Group], str]:
-    """The groups that a figure has panels for, and a sentence for its caption where there are more."""
-    shown = dict(itertools.islice(groups.items(), _PANELS))
-    left_out = len(shown) < len(groups)
-    return shown, f" The first {len(shown)} of {len(groups)} are drawn; the tables have all." if left_out else ""
-
-
 def one_panel(height: float) -> tuple[Figure, Axes]:
     """A figure of one panel that is as wide as there is room; its height is in inches."""
     figure = Figure(figsize=(_sheet.get().width, height), layout="constrained")
@@ -237,12 +223,6 @@ def round_marks(values: Sequence[float]) -> list[float]:
         if len(ticks) <= _MARKS:
             return ticks
     return ticks[:: -(-len(ticks) // _MARKS)]
-
-
-def named(model: str, precision: str) -> str:
-    """A panel's model, cut to what stands above a panel, and its arithmetic where that is not the default."""
-    shown = printable(model, _NAME)
-    return shown if precision == "fp32" else f"{shown} {precision}"
 
 
 def printable(text: str, most: int = 32) -> str:

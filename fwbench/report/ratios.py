@@ -5,40 +5,19 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fwbench.record.workload import Workload
 from fwbench.report import units
-from fwbench.report.cases import Case, Comparison, comparisons, grouped, in_words, title
+from fwbench.report.cases import Case, comparisons, grouped, in_words, title
 from fwbench.report.columns import workload_columns
-from fwbench.report.evidence import WORDS, apart, word
+from fwbench.report.evidence import WORDS, apart, evidence
 from fwbench.report.tables import Column, Table, tabulate
-from fwbench.report.weighing import UNCHANGED_CODE, Weighed, weigh
+from fwbench.report.weighing import UNCHANGED_CODE, Judged, Weighed, weigh
 
 
 @dataclass(frozen=True)
-class Ratio:
-    """A lane beside the baseline.
+class Ratio(Judged):
+    """A lane, `case`, against the baseline."""
 
-    Attributes:
-        weighed: the lane's throughput over the baseline's; None where the two must not be compared.
-        why: they must not (`fwbench.report.evidence.apart`); empty where they may.
-        evidence: the word for what shows that both compute the same; empty where `why` stands.
-    """
-
-    comparison: Comparison
     case: Case
-    weighed: Weighed | None
-    why: str
-    evidence: str
-
-    @property
-    def workload(self) -> Workload:
-        """What the two lanes have in common."""
-        return self.comparison.workload
-
-    @property
-    def confidence(self) -> str:
-        """In the ratio, or why there is none."""
-        return self.weighed.confidence if self.weighed else self.why
 
 
 def ratios(cases: Sequence[Case], baseline: str | None) -> list[Ratio]:
@@ -52,7 +31,7 @@ def ratios(cases: Sequence[Case], baseline: str | None) -> list[Ratio]:
             if lane != baseline and case.value("throughput"):
                 why = apart(case, beside)
                 weighed = None if why else weigh(case, beside)
-                rows.append(Ratio(comparison, case, weighed, why, word(case, beside)))
+                rows.append(Ratio(comparison, weighed, why or evidence(case, beside).word, case))
     return rows
 
 
@@ -72,8 +51,9 @@ def _tally(rows: Sequence[Ratio]) -> str:
     known = [ratio.weighed for ratio in rows if ratio.weighed]
     decided = [weighed for weighed in known if weighed.confidence not in ("undecided", "equal")]
     equal = sum(weighed.confidence == "equal" for weighed in known)
-    higher = [weighed.ends for weighed in decided if weighed.ratio > 1]
-    lower = [tuple(1 / end if end else math.inf for end in weighed.ends) for weighed in decided if weighed.ratio <= 1]
+    higher = [units.bounds(weighed.shown) for weighed in decided if weighed.ratio > 1]
+    below = [units.bounds(weighed.shown) for weighed in decided if weighed.ratio <= 1]
+    lower = [(1 / high, 1 / low if low else math.inf) for low, high in below]
     counts = [
         *(
             (word, len(of), f" ({units.span(itertools.chain(*of))})")
@@ -103,13 +83,13 @@ def table(rows: Sequence[Ratio], baseline: str) -> Table:
         (
             *workload_columns(rows),
             Column("lane", lambda ratio: ratio.case.lane),
-            Column("ratio", lambda ratio: ratio.weighed.shown if ratio.weighed else ratio.why, "1", units.ratio),
+            Column("ratio", lambda ratio: ratio.shown, "1", units.ratio),
             number("from", lambda weighed: weighed.interval.low if weighed.interval else None, units.ratio),
             number("to", lambda weighed: weighed.interval.high if weighed.interval else None, units.ratio),
             number("at", lambda weighed: weighed.interval.level if weighed.interval else None, "{:.0%}".format),
             number("pairs", lambda weighed: len(weighed.pairs), "{:.0f}".format),
             Column("confidence", lambda ratio: ratio.confidence),
-            Column("evidence", lambda ratio: ratio.evidence or ratio.why),
+            Column("evidence", lambda ratio: ratio.evidence),
             Column("disturbed by", lambda ratio: ratio.weighed.disturbed if ratio.weighed else ""),
         ),
         rows,

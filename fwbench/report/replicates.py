@@ -4,9 +4,7 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
-from scipy import stats
-
-from fwbench.report.cases import Case
+from fwbench.report.cases import Case, grouped
 
 # Chance that runs without a trend are taken for a drift, and how far one must go to matter.
 _ALPHA, _LEAST = 0.01, 0.05
@@ -19,13 +17,11 @@ def unlike(cases: Sequence[Case], runs: Sequence[int], differences: Sequence[flo
         runs: of each pair of processes the run, numbered in the order of time.
         differences: of each pair, logarithms.
     """
+    by_run = grouped(zip(runs, differences, strict=True), lambda pair: pair[0])
     commits = dict.fromkeys(commit for case in cases for commit in case.commits)
-    if len(commits) > 1:
+    if len(by_run) > 1 and len(commits) > 1:
         return f"no replicates, as the runs are of {len(commits)} commits; `fwbench history` shows them apart"
-    by_run: dict[int, list[float]] = {}
-    for run, difference in zip(runs, differences, strict=True):
-        by_run.setdefault(run, []).append(difference)
-    drifted = _drift([fmean(of) for _, of in sorted(by_run.items())])
+    drifted = _drift([fmean(difference for _, difference in of) for _, of in sorted(by_run.items())])
     if drifted:
         return f"no replicates, as the ratio drifts by {math.expm1(abs(drifted)):.0%} from the first run to the last"
     return ""
@@ -37,8 +33,13 @@ def _drift(values: Sequence[float]) -> float:
     By Kendall's rank correlation with the place (Mann 1945, Econometrica 13, 245-259) and the median slope (Theil 1950;
     Sen 1968, Journal of the American Statistical Association 63, 1379-1389).
     """
+    if len(values) < 3:
+        return 0.0
+    # SciPy takes a second to import, which the terminal's table shall not cost where there are no three runs.
+    from scipy import stats
+
     places = range(len(values))
-    if len(values) < 3 or not stats.kendalltau(places, values).pvalue <= _ALPHA:
+    if not stats.kendalltau(places, values).pvalue <= _ALPHA:
         return 0.0
     moved = float(stats.theilslopes(values, places).slope) * (len(values) - 1)
     return moved if abs(moved) > math.log1p(_LEAST) else 0.0

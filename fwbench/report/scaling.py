@@ -5,14 +5,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fwbench.report import units
-from fwbench.report.cases import Case, measured, over_seeds
+from fwbench.report.cases import Case, OfCase, measured, over_seeds
+from fwbench.report.columns import unit, workload_columns
 from fwbench.report.evidence import apart
 from fwbench.report.tables import Column, Table, tabulate
 from fwbench.report.weighing import Weighed, weigh
 
 
 @dataclass(frozen=True)
-class Scaled:
+class Scaled(OfCase):
     """A workload over several devices.
 
     Attributes:
@@ -22,7 +23,6 @@ class Scaled:
         why: there is none.
     """
 
-    case: Case
     kind: str
     weighed: Weighed | None
     why: str
@@ -32,14 +32,13 @@ class Scaled:
         """1 where N devices do N times the work of one; of disturbed rows the ends between which it lies."""
         if self.weighed is None:
             return None
-        devices, bracket = self.case.workload.devices, self.weighed.bracket
-        ratio = self.weighed.ratio / devices
-        return units.Within(ratio, *(end / devices for end in bracket)) if bracket else ratio
+        devices, shown = self.workload.devices, self.weighed.shown
+        return units.Within(shown / devices, *(end / devices for end in units.bounds(shown)))
 
     def end(self, of: str) -> float | None:
         """An end of the interval over pairs of processes, as efficiency: `low` or `high`."""
         interval = self.weighed.interval if self.weighed else None
-        return getattr(interval, of) / self.case.workload.devices if interval else None
+        return getattr(interval, of) / self.workload.devices if interval else None
 
 
 def scaled(cases: Sequence[Case]) -> list[Scaled]:
@@ -70,8 +69,8 @@ def scaled(cases: Sequence[Case]) -> list[Scaled]:
 def table(rows: Sequence[Scaled]) -> Table:
     """One row a workload over several devices and what it is set against."""
 
-    def metric(name: str, metric: str, unit: str, show: Callable[[float], str]) -> Column[Scaled]:
-        return Column(name, lambda row: row.case.value(metric), unit, show)
+    def metric(name: str, metric: str, show: Callable[[float], str]) -> Column[Scaled]:
+        return Column(name, lambda row: row.case.value(metric), unit(metric), show)
 
     def level(row: Scaled) -> float | None:
         return row.weighed.interval.level if row.weighed and row.weighed.interval else None
@@ -93,24 +92,21 @@ def table(rows: Sequence[Scaled]) -> Table:
         "joined, and no part of any other time. Ranks on a CPU share its memory and its caches: their rows prove that "
         "the lanes compute the same, and tell nothing of scaling.",
         (
-            Column("model", lambda row: row.case.workload.subject),
-            Column("mode", lambda row: row.case.workload.mode),
-            Column("batch", lambda row: row.case.workload.batch_size, "1"),
-            Column("devices", lambda row: row.case.workload.devices, "1"),
+            *workload_columns(rows),
             Column("lane", lambda row: row.case.lane),
-            metric("throughput/s", "throughput", "1/s", units.rate),
+            metric("throughput/s", "throughput", units.rate),
             Column(
                 "per device/s",
-                lambda row: (row.case.value("throughput") or 0.0) / row.case.workload.devices,
+                lambda row: (row.case.value("throughput") or 0.0) / row.workload.devices,
                 "1/s",
                 units.rate,
             ),
             Column("scaling", lambda row: row.kind or None),
             Column("efficiency", lambda row: row.why or row.efficiency, "1", units.share),
             *(intervals if any(row.weighed and row.weighed.interval for row in rows) else ()),
-            metric("spread", "rank_spread", "1", "{:.1%}".format),
-            metric("exchange", "communication_time", "s", units.seconds),
-            metric("joining", "join_time", "s", units.seconds),
+            metric("spread", "rank_spread", "{:.1%}".format),
+            metric("exchange", "communication_time", units.seconds),
+            metric("joining", "join_time", units.seconds),
         ),
         rows,
         _missing(rows),
@@ -118,6 +114,6 @@ def table(rows: Sequence[Scaled]) -> Table:
 
 
 def _missing(rows: Sequence[Scaled]) -> list[str]:
-    if any(row.case.workload.device == "cpu" for row in rows):
+    if any(row.workload.device == "cpu" for row in rows):
         return ["scaling of any accelerator: these devices are parts of one CPU"]
     return []

@@ -92,7 +92,7 @@ def sections(read: Sequence[Record], out: Path, asked: str | None = None) -> lis
                 baseline,
             )
         )
-    if foreign := cases.plain(read):
+    if foreign := [(record, plain) for record in read for plain in record.plain.values()]:
         found.append(Section("Other benchmarks", out, [], [], [contents.foreign(foreign)], None))
     return found
 

@@ -89,7 +89,7 @@ def every_note(measurements: Sequence[Measurement]) -> list[str]:
     lane = baseline(of_calls)
     if lane not in (None, BASELINE.name):
         lines.append(f"speed-up is relative to {title(lane)}")
-    if any(ratio.weighed and ratio.weighed.bracket for ratio in ratios.ratios(of_calls, lane)):
+    if any(ratio.weighed and ratio.weighed.disturbed for ratio in ratios.ratios(of_calls, lane)):
         lines.append(f"a speed-up {units.OPEN}: other load or the like disturbed its rows")
     lines += [f"no energy: {reason}" for reason in reasons(cases(measured), "energy_per_sample")[:1]]
     return [*lines, *overhead(measured)]

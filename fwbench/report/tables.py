@@ -95,14 +95,13 @@ def tabulate(
     return Table(key, title, caption, tuple(columns), rows, tuple(missing))  # type: ignore[arg-type]
 
 
-def lines(table: Table, left: int | None = None, most: int | None = None) -> list[str]:
+def lines(table: Table, left: int | None = None) -> list[str]:
     """For the terminal: a line of names and a line a row; none where there is no row.
 
     Args:
         left: how many columns are set flush left, the others flush right; None: all are.
-        most: characters of a cell that are kept.
     """
     if not table.rows:
         return []
-    rows = [[line(text, most) for text in table.texts(row)] for row in table.rows]
+    rows = [[line(text) for text in table.texts(row)] for row in table.rows]
     return columns([[column.name for column in table.columns], *rows], left)

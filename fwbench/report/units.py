@@ -8,6 +8,15 @@ from fwbench.record.metrics import SCALES
 # From here on three digits make the next unit's 1.00: 999.9 us would be shown as 1000 us.
 _ROUNDS_UP = 0.9995
 
+_PREFIXES = {"T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3, "": 1.0}
+# By unit what its numbers are shown in, the largest first, each with its size in that unit.
+SCALED: Mapping[str, Mapping[str, float]] = {
+    "s": SCALES["s"],
+    "J": {name: SCALES["J"][name] for name in ("J", "mJ")},
+    "B": {name: SCALES["B"][name] for name in ("GiB", "MiB", "KiB", "B")},
+    **{unit: {prefix + unit: size for prefix, size in _PREFIXES.items()} for unit in ("FLOP", "FLOP/s", "B/s")},
+}
+
 # How to read a ratio that was disturbed; its name stands before.
 OPEN = "shown as a range, or after <= or >=, lies anywhere within these bounds, and one shown as unknown has none"
 
@@ -36,7 +45,7 @@ def bounds(value: float) -> tuple[float, float]:
 
 def seconds(value: float) -> str:
     """12.3 ms, 4.56 s: three significant digits."""
-    return _scaled(value, "s", "s", "ms", "us", "ns")
+    return _scaled(value, "s")
 
 
 def duration(value: float) -> str:
@@ -51,51 +60,39 @@ def size(value: float) -> str:
     """Bytes in binary units: 1.23 GiB, or <= 1.23 GiB."""
     if isinstance(value, AtMost):
         return f"<= {size(float(value))}"
-    for factor, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if value >= factor:
-            return f"{_three(value / factor)} {unit}"
-    return f"{value:.0f} B"
+    return _scaled(value, "B") if value >= 2**10 else f"{value:.0f} B"
 
 
 def joules(value: float) -> str:
     """1.23 J, 45.6 mJ."""
-    return _scaled(value, "J", "J", "mJ")
-
-
-def _scaled(value: float, unit: str, *names: str) -> str:
-    """A value in the first of these units in which it is not below 1, or in the last one."""
-    scales = SCALES[unit]
-    name = next((name for name in names if abs(value) >= _ROUNDS_UP * scales[name]), names[-1])
-    return f"{_three(value / scales[name])} {name}"
-
-
-def rate(value: float) -> str:
-    """Samples per second: 12.3, 4560, 1.23 M."""
-    if value >= 1e6:
-        return f"{_three(value / 1e6)} M"
-    return f"{value:.0f}" if value >= 100 else _three(value)
+    return _scaled(value, "J")
 
 
 def flop(value: float) -> str:
     """Operations: 8.18 GFLOP."""
-    return _prefixed(value, "FLOP")
+    return _scaled(value, "FLOP")
 
 
 def flop_rate(value: float) -> str:
     """Operations a second: 340 GFLOP/s."""
-    return _prefixed(value, "FLOP/s")
+    return _scaled(value, "FLOP/s")
 
 
 def byte_rate(value: float) -> str:
     """Bytes a second in decimal units, as bandwidths are stated: 12.3 GB/s."""
-    return _prefixed(value, "B/s")
+    return _scaled(value, "B/s")
 
 
-def _prefixed(value: float, unit: str) -> str:
-    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= _ROUNDS_UP * factor:
-            return f"{_three(value / factor)} {prefix}{unit}"
-    return f"{_three(value)} {unit}"
+def rate(value: float) -> str:
+    """Samples per second: 12.3, 4560, 1.23 M."""
+    return f"{_three(value / 1e6)} M" if value >= 1e6 else _three(value)
+
+
+def _scaled(value: float, unit: str) -> str:
+    """A value in the first of `SCALED` in which it is not below 1, or in the last one."""
+    scales = SCALED[unit]
+    name = next((name for name in scales if abs(value) >= _ROUNDS_UP * scales[name]), [*scales][-1])
+    return f"{_three(value / scales[name])} {name}"
 
 
 # How numbers of a unit are shown.
@@ -104,41 +101,39 @@ SHOW: Mapping[str, Callable[[float], str]] = {"s": seconds, "B": size, "J": joul
 
 def ratio(value: float) -> str:
     """1.23x, or of a disturbed one 0.98x to 4.56x."""
-    return span((value.low, value.high)) if isinstance(value, Within) else f"{value:.2f}x"
+    return span(bounds(value))
 
 
 def share(value: float) -> str:
     """93%, or of a disturbed one 81% to 120%."""
-    if not isinstance(value, Within):
-        return f"{value:.0%}"
-    if math.isinf(value.high):
-        return f">= {value.low:.0%}" if value.low else "unknown"
-    return f"{value.low:.0%} to {value.high:.0%}" if value.low else f"<= {value.high:.0%}"
+    return _range(bounds(value), "{:.0%}".format)
 
 
 def span(ratios: Iterable[float]) -> str:
     """From the least ratio to the greatest: 1.23x to 4.56x; >= 1.23x where nobody knows how large the greatest is."""
-    least, *_, most = sorted(ratios) * 2
-    if math.isinf(most):
-        return f">= {_bound(least, math.floor)}x" if least else "unknown"
-    if not least:
-        return f"<= {_bound(most, math.ceil)}x"
-    low, high = ratio(least), ratio(most)
-    return low if low == high else f"{low} to {high}"
+    return _range(ratios, "{:.2f}x".format)
 
 
 def times(ends: Iterable[float]) -> str:
     """From the least ratio to the greatest, for a sentence: 1.23 to 4.56, at least 1.23; empty where nobody knows."""
-    least, *_, most = sorted(ends)
-    low, high = f"{least:.2f}", f"{most:.2f}"
+    return _range(ends, "{:.2f}".format, "at least", "at most", "")
+
+
+def _range(
+    ends: Iterable[float],
+    show: Callable[[float], str],
+    at_least: str = ">=",
+    at_most: str = "<=",
+    unknown: str = "unknown",
+) -> str:
+    """From the least end to the greatest; nobody knows an end that is 0 or infinite."""
+    least, *_, most = sorted(ends) * 2
+    low, high = show(least), show(most)
+    if low == high:
+        return low
     if math.isinf(most):
-        return f"at least {_bound(least, math.floor)}" if least else ""
-    return f"at most {_bound(most, math.ceil)}" if not least else low if low == high else f"{low} to {high}"
-
-
-def _bound(value: float, towards: Callable[[float], int]) -> str:
-    """The only end that is known, without decimals from 10 on, which it does not deserve."""
-    return f"{value:.2f}" if value < 10 else str(towards(value))
+        return f"{at_least} {low}" if least else unknown
+    return f"{low} to {high}" if least else f"{at_most} {high}"
 
 
 def _three(value: float) -> str:

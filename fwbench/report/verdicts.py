@@ -15,18 +15,8 @@ _LONGEST = 500
 _WIDEST = 120
 # Benchmarks named in a note that many share.
 _NAMED = 6
-_SAYS = {
-    "failed": "failed",
-    "regressed": "regressed",
-    "changed": "changed",
-    "missing": "missing",
-    "incomparable": "not comparable",
-    "inconclusive": "inconclusive",
-    "program": "with a changed program",
-    "improved": "improved",
-    "new": "new",
-    "unchanged": "unchanged",
-}
+# The kinds of findings that stand in other words than their own.
+_SAYS = {"incomparable": "not comparable", "program": "with a changed program"}
 
 
 def lines(outcome: Outcome) -> list[str]:
@@ -54,7 +44,7 @@ def headline(outcome: Outcome) -> str:
         return "nothing was compared"
     counts = [(kind, sum(rank == at for rank in gravest.values())) for at, kind in enumerate(ORDER)]
     number = "1 benchmark" if len(gravest) == 1 else f"{len(gravest)} benchmarks"
-    sentences = [f"{number}: {', '.join(f'{count} {_SAYS[kind]}' for kind, count in counts if count)}"]
+    sentences = [f"{number}: {', '.join(f'{count} {_SAYS.get(kind, kind)}' for kind, count in counts if count)}"]
     if changed:
         sentences.append(f"{len(changed)} {_SAYS['program']}")
     if outcome.seconds is not None:
@@ -97,13 +87,12 @@ def _told(findings: Sequence[Finding]) -> list[str]:
     names: dict[tuple[str, str], dict[str, None]] = {}
     for finding in findings:
         if finding.note or not finding.metric:
-            names.setdefault((_SAYS[finding.kind], finding.note), {})[finding.benchmark] = None
-    return [_note(list(of), says, note) for (says, note), of in names.items()]
-
-
-def _note(names: Sequence[str], says: str, note: str) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{', '.join(names[:_NAMED])}{more}: {says}{f': {note}' if note else ''}"
+            names.setdefault((_SAYS.get(finding.kind, finding.kind), finding.note), {})[finding.benchmark] = None
+    notes = []
+    for (says, note), of in names.items():
+        more = f" and {len(of) - _NAMED} more" if len(of) > _NAMED else ""
+        notes.append(f"{', '.join([*of][:_NAMED])}{more}: {says}{f': {note}' if note else ''}")
+    return notes
 
 
 def _row(finding: Finding) -> tuple[str, ...]:
@@ -118,7 +107,7 @@ def _row(finding: Finding) -> tuple[str, ...]:
         "" if verdict is None else f"{verdict.ratio - 1:+.1%}",
         "" if verdict is None else _interval(verdict.interval, verdict.confidence),
         finding.replicates,
-        _SAYS[finding.kind],
+        _SAYS.get(finding.kind, finding.kind),
     )
 
 

@@ -2,14 +2,15 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from fwbench.compare.statistics import EQUAL, LOOKS, Scatter, between, estimate, round_difference, told_apart
 from fwbench.compare.statistics import interval as interval_of
 from fwbench.machine.disturbances import disturbances, lengthening
-from fwbench.report.cases import Case
+from fwbench.record.workload import Workload
+from fwbench.report.cases import Case, Comparison, throughputs
+from fwbench.report.replicates import unlike
 from fwbench.report.units import Within
 
 # Processes of unchanged code have differed by so much on a shared machine (docs/method.md): single processes show no
@@ -44,7 +45,8 @@ class Weighed:
     """What two lanes' processes say of their throughputs.
 
     Attributes:
-        ratio: the first lane's throughput over the second's.
+        shown: the first lane's throughput over the second's, within its ends if what disturbed either lane explains as
+            much as it can.
         confidence: in which lane is faster: `clear` (an interval of at least 95 % excludes equality), `likely`,
             `undecided`; `equal` if rounds of turns show that the two differ by 5 % or less.
         reason: what the confidence rests on.
@@ -53,29 +55,52 @@ class Weighed:
         reach: where the ratio lies by the confidence's rule: an interval that includes what disturbed either lane; its
             level is 0 if it only shows how far processes of unchanged code have differed.
         interval: over the pairs; None with fewer than two.
-        bracket: ends of the ratio if what disturbed either lane explains as much as it can; None if nothing did.
         disturbed: what disturbed either lane, in words; empty if nothing did.
     """
 
-    ratio: float
+    shown: float
     confidence: str
     reason: str
     pairs: tuple[float, ...]
     basis: str
     reach: Interval
     interval: Interval | None
-    bracket: tuple[float, float] | None
     disturbed: str
 
     @property
-    def shown(self) -> float:
-        """The ratio for readers, with its bracket if there is one."""
-        return Within(self.ratio, *self.bracket) if self.bracket else self.ratio
+    def ratio(self) -> float:
+        """What was measured, whatever disturbed it."""
+        return float(self.shown)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Two lanes of a workload, one against the other.
+
+    Attributes:
+        weighed: the first lane's throughput over the second's; None where the two must not be compared.
+        evidence: the word for what shows that both compute the same, or why they must not be compared
+            (`fwbench.report.evidence.apart`).
+    """
+
+    comparison: Comparison
+    weighed: Weighed | None
+    evidence: str
 
     @property
-    def ends(self) -> tuple[float, ...]:
-        """The bracket's ends; the ratio if there is none."""
-        return self.bracket or (self.ratio,)
+    def workload(self) -> Workload:
+        """What the two lanes have in common."""
+        return self.comparison.workload
+
+    @property
+    def confidence(self) -> str:
+        """In the ratio, or why there is none."""
+        return self.weighed.confidence if self.weighed else self.evidence
+
+    @property
+    def shown(self) -> float | str:
+        """The ratio for readers, or why there is none."""
+        return self.weighed.shown if self.weighed else self.evidence
 
 
 def weigh(first: Case, second: Case) -> Weighed:
@@ -93,42 +118,29 @@ def weigh(first: Case, second: Case) -> Weighed:
     causes = disturbances([*first.measurements, *second.measurements])
     met = ", ".join(f"{disturbance.cause.name} ({disturbance.detail})" for disturbance in causes)
     among = f"; {met}" if met else ""
-    interval = bracket = None
-    if len(shared) >= 2:
-        # SciPy takes a second to import, which the terminal's table of single processes shall not cost.
-        from fwbench.report.replicates import unlike
-
+    # By how much what disturbed the second lane can make the ratio too high, and what disturbed the first one too low.
+    high_by, low_by = lengthening(second.measurements), lengthening(first.measurements)
+    if len(shared) < 2:
+        ratio = (first.value("throughput") or 0.0) / (second.value("throughput") or math.inf)
+        shown = Within(ratio, ratio / high_by, ratio * low_by) if causes else ratio
+        interval, basis = None, "by one process each"
+        reason = "one process each" if shared else "processes of different runs"
+    else:
         # Where each pair lies if what disturbed one of the two slowed it as much as it can have.
         lows = [difference - other[place].slack for place, difference in zip(shared, differences, strict=True)]
         highs = [difference + one[place].slack for place, difference in zip(shared, differences, strict=True)]
         low, high, level = interval_of(differences, CLEAR)
-        interval = Interval(math.exp(low), math.exp(high), level)
-        ratio = math.exp(estimate(differences))
-        if causes:
-            bracket = math.exp(estimate(lows)), math.exp(estimate(highs))
+        interval, basis = Interval(math.exp(low), math.exp(high), level), f"after {len(shared)} pairs of processes"
+        ratio, least, most = (math.exp(estimate(values)) for values in (differences, lows, highs))
+        shown = Within(ratio, least, most) if causes else ratio
         reason = f"{len(shared)} pairs of processes: {interval.low:.2f}x to {interval.high:.2f}x at {level:.0%}"
         doubt = unlike((first, second), [run for run, _, _ in shared], differences)
         if level >= _SAYS_SOMETHING and not doubt:
-            least, _, _ = interval_of(lows, CLEAR)
-            _, most, _ = interval_of(highs, CLEAR)
-            reach = Interval(math.exp(least), math.exp(most), level)
+            reach = Interval(math.exp(interval_of(lows, CLEAR)[0]), math.exp(interval_of(highs, CLEAR)[1]), level)
             confidence = ("clear" if level >= CLEAR else "likely") if reach.apart else "undecided"
-            basis = f"after {len(shared)} pairs of processes"
-            return Weighed(ratio, confidence, reason + among, ratios, basis, reach, interval, bracket, met)
+            return Weighed(shown, confidence, reason + among, ratios, basis, reach, interval, met)
         reason += f"; {doubt}" if doubt else ", which says too little"
-    else:
-        ratio = (first.value("throughput") or 0.0) / (second.value("throughput") or math.inf)
-        alone = len(one) == len(other) == 1
-        if causes:
-            bracket = ratio / lengthening(second.measurements), ratio * lengthening(first.measurements)
-        reason = (
-            "processes of different runs" if not shared else "one process each" if alone else "one pair of processes"
-        )
-    reach = Interval(
-        ratio / lengthening(second.measurements) / UNCHANGED_CODE,
-        ratio * lengthening(first.measurements) * UNCHANGED_CODE,
-        0.0,
-    )
+    reach = Interval(ratio / high_by / UNCHANGED_CODE, ratio * low_by * UNCHANGED_CODE, 0.0)
     if max(ratio, 1 / ratio) <= UNCHANGED_CODE:
         confidence, reason = "undecided", f"{reason}; within {UNCHANGED_CODE - 1:.0%}{among}"
     elif not reach.apart:
@@ -136,8 +148,7 @@ def weigh(first: Case, second: Case) -> Weighed:
     else:
         beyond = f"; beyond {UNCHANGED_CODE - 1:.0%}{f' and what comes of {met}' if met else ''}"
         confidence, reason = "likely", f"{reason}{beyond}"
-    basis = "by one process each" if len(shared) < 2 else f"after {len(shared)} pairs of processes"
-    return Weighed(ratio, confidence, reason, ratios, basis, reach, interval, bracket, met)
+    return Weighed(shown, confidence, reason, ratios, basis, reach, interval, met)
 
 
 def weigh_turns(first: Case, second: Case, metric: str) -> Weighed | None:
@@ -148,30 +159,18 @@ def weigh_turns(first: Case, second: Case, metric: str) -> Weighed | None:
             takes more.
     """
     rounds = _rounds(first, second, metric)
-    if len(rounds) < LOOKS[0] or (len({run for run, _ in rounds}) > 1 and _unlike(first, second, rounds)):
+    if len(rounds) < LOOKS[0] or unlike((first, second), [run for run, _ in rounds], list(rounds.values())):
         return None
-    # Other load does not scatter memory.
-    return _of_rounds(list(rounds.values()), Scatter() if metric == "memory" else _expected(first))
-
-
-def _of_rounds(differences: Sequence[float], expected: Scatter) -> Weighed:
-    """What rounds of turns say. Other load has met both lanes alike, and its scatter is in the interval."""
-    mean, low, high = between(differences, expected)
+    # Other load does not scatter memory. It has met both lanes alike, and its scatter of time is in the interval.
+    mean, low, high = between(list(rounds.values()), Scatter() if metric == "memory" else _expected(first))
     interval = Interval(math.exp(low), math.exp(high), CLEAR)
     verdict = told_apart(low, high)
     confidence = "clear" if verdict == "faster" else verdict
-    reason = f"{len(differences)} rounds of turns: {interval.low:.2f}x to {interval.high:.2f}x"
+    reason = f"{len(rounds)} rounds of turns: {interval.low:.2f}x to {interval.high:.2f}x"
     if confidence == "equal":
         reason += f", equal within {EQUAL:.0%}"
-    ratios = tuple(map(math.exp, differences))
-    basis = f"after {len(differences)} rounds"
-    return Weighed(math.exp(mean), confidence, reason, ratios, basis, interval, interval, None, "")
-
-
-def _unlike(first: Case, second: Case, rounds: Mapping[tuple[int, float], float]) -> str:
-    from fwbench.report.replicates import unlike
-
-    return unlike((first, second), [run for run, _ in rounds], list(rounds.values()))
+    ratios = tuple(map(math.exp, rounds.values()))
+    return Weighed(math.exp(mean), confidence, reason, ratios, f"after {len(rounds)} rounds", interval, interval, "")
 
 
 def _rounds(first: Case, second: Case, metric: str) -> dict[tuple[int, float], float]:
@@ -210,7 +209,7 @@ def _speeds(case: Case) -> dict[tuple[int, int, int], _Speed]:
     speeds: dict[tuple[int, int, int], _Speed] = {}
     counts: Counter[tuple[int, int]] = Counter()
     for run, m in case.replicates:
-        for speed in [process.get("throughput") for process in m.processes] or [m.value("throughput")]:
+        for speed in throughputs(m):
             # A workload that a run measured twice has further processes.
             number = counts[run, m.workload.seed]
             counts[run, m.workload.seed] += 1

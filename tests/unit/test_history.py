@@ -11,7 +11,7 @@ from fwbench.commands.cli import main
 from fwbench.compare.differences import Difference
 from fwbench.compare.history import histories
 from fwbench.record.reading import series
-from fwbench.report.history import _stretches as stretches_of
+from fwbench.report.history import drawings
 from tests.unit.recorded import MACHINE, QUICK, failed, journal, measured, metric, saved, write
 
 BEGUN = datetime(2026, 9, 1, 12, tzinfo=UTC)
@@ -260,12 +260,14 @@ def test_a_batch_that_was_measured_anyhow_has_its_point_whatever_was_halved_to_i
 # Gaps
 
 
-def test_a_gap_is_never_filled(latencies):
+def test_a_gap_is_never_filled(storage):
     gone = failed(lane="torch")
     others = [timed(0.1, lane="jax") if n in (3, 4) else gone if n == 6 else timed(0.1) for n in range(9)]
-    one = next(one for one in latencies(others) if one.workload.lane == "torch")
-    stretches = stretches_of(one.points)
-    assert [[point.run.number for point in stretch] for stretch in stretches] == [[0, 1, 2], [5], [7, 8]]
+    records, _ = series(storage({number: run(number, m) for number, m in enumerate(others)}), journals=True)
+    drawing = next(drawing for drawing, _ in drawings(histories(records)[0]) if drawing.title.startswith("torch"))
+    numbers, values = drawing.figure.axes[0].get_lines()[0].get_data()
+    assert list(numbers) == list(range(9))
+    assert [number for number, value in zip(numbers, values, strict=True) if value > 0] == [0, 1, 2, 5, 7, 8]
 
 
 # How to measure again

@@ -346,14 +346,13 @@ def test_a_models_axes_are_columns_and_rows_of_their_own():
 @pytest.mark.parametrize(
     ("ends", "shown", "said"),
     [
-        ((0.0, 53.63), "<= 54x", "at most 54"),
-        ((53.63, float("inf")), ">= 53x", "at least 53"),
-        ((1.044, float("inf")), ">= 1.04x", "at least 1.04"),
+        ((0.0, 53.63), "<= 53.63x", "at most 53.63"),
+        ((53.63, float("inf")), ">= 53.63x", "at least 53.63"),
         ((0.0, float("inf")), "unknown", ""),
         ((12.345, 53.63), "12.35x to 53.63x", "12.35 to 53.63"),
     ],
 )
-def test_the_only_end_that_is_known_has_no_more_digits_than_it_deserves(ends, shown, said):
+def test_an_end_that_nobody_knows_is_not_shown(ends, shown, said):
     assert (units.span(ends), units.times(ends)) == (shown, said)
 
 

@@ -9,26 +9,27 @@ from dataclasses import dataclass
 from fwbench.record.metrics import SCALES
 from fwbench.report.formats.latex_text import escape
 from fwbench.report.tables import Column, Value
+from fwbench.report.units import SCALED
 
 # siunitx's names for prefixes and for units.
 _PREFIXES = {
     **{"T": r"\tera", "G": r"\giga", "M": r"\mega", "k": r"\kilo", "": "", "m": r"\milli", "u": r"\micro"},
     **{"n": r"\nano", "Gi": r"\gibi", "Mi": r"\mebi", "Ki": r"\kibi"},
 }
-_NAMES = {"s": r"\second", "B": r"\byte", "J": r"\joule"}
-_COUNTED = {"FLOP": r"\flop", "FLOP/s": r"\flop\per\second", "B/s": r"\byte\per\second"}
-_FACTORS = {"T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3, "": 1.0}
+_NAMES = {
+    **{"s": r"\second", "B": r"\byte", "J": r"\joule"},
+    **{"FLOP": r"\flop", "FLOP/s": r"\flop\per\second", "B/s": r"\byte\per\second"},
+}
 
 # By a column's unit the units that its numbers are shown in: each with its size in the column's unit, and siunitx's
 # name for it.
 _UNITS: dict[str, dict[str, tuple[float, str]]] = {
     **{
-        unit: {shown: (factor, _PREFIXES[shown.removesuffix(unit)] + name) for shown, factor in SCALES[unit].items()}
+        unit: {
+            shown: (factor, _PREFIXES[shown.removesuffix(unit)] + name)
+            for shown, factor in {**SCALED[unit], **SCALES.get(unit, {})}.items()
+        }
         for unit, name in _NAMES.items()
-    },
-    **{
-        unit: {prefix + unit: (factor, _PREFIXES[prefix] + name) for prefix, factor in _FACTORS.items()}
-        for unit, name in _COUNTED.items()
     },
     "FLOP/B": {"": (1.0, r"\flop\per\byte")},
     "1/s": {"": (1.0, r"\per\second"), "M": (1e6, r"\per\second")},

@@ -1,7 +1,6 @@
 """The studies' published numbers, to stand beside one's own: another machine's, and never mixed with measured ones."""
 
 import csv
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -37,32 +36,20 @@ class Number:
     unit: str = ""
     digits: int = 3
 
-    def own(self, pair: _Pair) -> float | None:
-        """One's own, in SI units."""
-        return pair[1].value(self.quantity) if pair[1] else None
-
-    def published(self, pair: _Pair) -> float:
-        """The published one, in SI units."""
-        return float(pair[0][self.column]) * self._factor
-
-    def printed(self, value: float) -> str:
-        """A published one as it was printed."""
-        if self.unit in ("", "%"):
-            return f"{value:.{self.digits}f}"
-        return f"{value / self._factor:.{self.digits}f} {self.unit}"
-
-    @property
-    def _factor(self) -> float:
-        """From the printed unit to SI."""
-        return {"": 1.0, "%": 1e-2}.get(self.unit) or SCALES[unit(self.quantity)][self.unit]
-
     def columns(self) -> tuple[Column[_Pair], Column[_Pair]]:
         """One's own and the published one, beside each other."""
         si = unit(self.quantity)
+        # From the printed unit to SI.
+        factor = {"": 1.0, "%": 1e-2}.get(self.unit) or SCALES[si][self.unit]
         own = show(self.quantity) if si in units.SHOW else "{:.3f}".format
+
+        def printed(value: float) -> str:
+            shown = value if self.unit == "%" else value / factor
+            return f"{shown:.{self.digits}f}{'' if self.unit in ('', '%') else f' {self.unit}'}"
+
         return (
-            Column(f"{self.name}, yours", self.own, si, own),
-            Column(f"{self.name}, published", self.published, si, self.printed),
+            Column(f"{self.name}, yours", lambda pair: pair[1].value(self.quantity) if pair[1] else None, si, own),
+            Column(f"{self.name}, published", lambda pair: float(pair[0][self.column]) * factor, si, printed),
         )
 
 
@@ -108,8 +95,8 @@ def beside(cases: Sequence[Case]) -> list[Table]:
 
 
 def _table(study: Study, pairs: Sequence[_Pair]) -> Table:
-    def printed(column: str, pair: _Pair) -> str:
-        return pair[0][column]
+    def printed(name: str) -> Column[_Pair]:
+        return Column(name, lambda pair: pair[0][name])
 
     texts = [name for name in ("model", "optimizer") if name in pairs[0][0]]
     sized = "batch_size" in pairs[0][0]
@@ -119,7 +106,7 @@ def _table(study: Study, pairs: Sequence[_Pair]) -> Table:
         f"Beside {study.title}",
         f"Published numbers are from another machine ({study.machine}), shown as they were printed. {study.caption}",
         (
-            *(Column[_Pair](name, functools.partial(printed, name)) for name in texts),
+            *map(printed, texts),
             *((Column[_Pair]("batch", lambda pair: int(pair[0]["batch_size"]), "1"),) if sized else ()),
             Column("lane", lambda pair: pair[1].lane if pair[1] else pair[0]["framework"]),
             *(column for number in study.numbers for column in number.columns()),

@@ -262,11 +262,11 @@ def test_throughput_and_energy_stand_against_latency():
 
 def test_bars_and_lines_have_whiskers_from_the_lowest_to_the_highest_process():
     several = {"processes": tuple({"throughput": speed} for speed in (90.0, 120.0, 100.0))}
-    found = drawn(measured("torch", **several), measured("jax"))
-    for key in ("throughput-bars", "throughput-by-batch"):
+    found = drawn(measured("torch", batch_size=8, **several), measured("torch"), measured("jax"))
+    for key, ends in (("throughput-bars", [[90, 120]]), ("throughput-by-batch", [[100, 100], [90, 120], [100, 100]])):
         (panel,) = found[key].figure.axes
-        (whisker,) = [line for part in panel.collections for line in part.get_segments()]
-        assert [y for _, y in whisker] == [90.0, 120.0]
+        whiskers = [line for part in panel.collections for line in part.get_segments()]
+        assert [[y for _, y in whisker] for whisker in whiskers] == ends
 
 
 def test_bars_say_what_is_undecided_and_disturbed():
@@ -277,7 +277,8 @@ def test_bars_say_what_is_undecided_and_disturbed():
     assert bars.get_xlabel() == "undecided"
     (decided,) = drawn(measured("torch"), measured("jax", throughput=300.0))["throughput-bars"].figure.axes
     assert decided.get_xlabel() == ""
-    (panel,) = found["throughput-by-batch"].figure.axes
+    sizes = drawn(measured("torch", metrics=busy), measured("torch", batch_size=8))
+    (panel,) = sizes["throughput-by-batch"].figure.axes
     hollow = [line for line in panel.get_lines() if line.get_markerfacecolor() == look.PAPER]
     assert [list(line.get_ydata()) for line in hollow] == [[100.0]]
     (latency,) = found["latency-inference"].figure.axes
@@ -316,7 +317,7 @@ def test_marks_of_what_never_pays_off_do_not_cover_each_other():
 
 def test_more_panels_than_anybody_compares_are_left_to_the_tables():
     found = drawn(*(measured(lane, f"model-{number}") for number in range(30) for lane in ("torch", "jax")))
-    for key in ("throughput-by-batch", "throughput-bars", "latency-inference"):
+    for key in ("throughput-bars", "latency-inference"):
         assert len([axes for axes in found[key].figure.axes if axes.axison]) == 18
         assert found[key].caption.endswith("The first 18 of 30 are drawn; the tables have all.")
     assert len(found["ratios"].figure.axes[0].texts) == 1 + 2 * 30
@@ -332,10 +333,11 @@ def test_a_long_name_leaves_its_batch_size_and_arithmetic_in_sight():
 def test_seeds_make_one_point_of_a_batch_size():
     values = {"latency_p50": metric(0.1)}
     given = [
-        measured(lane, seed=seed, throughput=100.0 + seed, metrics=values)
+        measured(lane, seed=seed, batch_size=size, throughput=100.0 + seed, metrics=values)
         for lane in ("torch", "jax")
+        for size in (1, 8)
         for seed in (0, 2)
     ]
     found = drawn(*given)
-    assert lines(found["throughput-by-batch"].figure.axes[0])[0] == (TORCH, [(1, 101.0)])
-    assert lines(found["throughput-latency"].figure.axes[0])[0] == (TORCH, [(0.1, 101.0)])
+    assert lines(found["throughput-by-batch"].figure.axes[0])[0] == (TORCH, [(1, 101.0), (8, 101.0)])
+    assert lines(found["throughput-latency"].figure.axes[0])[0] == (TORCH, [(0.1, 101.0)] * 2)

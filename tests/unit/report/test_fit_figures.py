@@ -163,11 +163,15 @@ def test_the_sheet_is_the_pages_again_afterwards():
 
 
 def test_a_figure_that_is_taller_than_a_page_is_left_out_of_a_paper(report):
-    out = report(saved(*(measured("torch", f"model{n}") for n in range(16))), formats="latex")
+    out = report(
+        saved(*(measured("torch", f"model{n}", batch_size=b) for n in range(16) for b in (1, 8))), formats="latex"
+    )
     names = {path.name for path in (out / "figures").glob("*.tex")}
     # Six rows of panels on the page, eight in a column.
     assert "throughput-by-batch-column.tex" not in names
     assert "throughput-bars-column.tex" not in names
-    out = report(saved(*(measured("torch", f"model{n}") for n in range(8))), formats="latex")
+    out = report(
+        saved(*(measured("torch", f"model{n}", batch_size=b) for n in range(8) for b in (1, 8))), formats="latex"
+    )
     names = {path.name for path in (out / "figures").glob("*.tex")}
     assert {"throughput-by-batch-column.tex", "throughput-by-batch.tex"} <= names

@@ -260,7 +260,7 @@ def test_workloads_that_a_file_holds_twice_are_processes_of_its_run_and_named(re
 def test_a_lane_that_a_file_holds_twice_makes_one_pair_with_one_that_it_holds_once(report):
     given = [measured("jax", throughput=speed, overhead_s=speed) for speed in (150.0, 200.0)]
     (row,) = tables(report(saved(measured("torch"), *given)))["answers"].dicts()
-    assert row["which rests on"] == "one pair of processes; beyond 28%"
+    assert row["which rests on"] == "one process each; beyond 28%"
 
 
 def test_two_settings_define_each_label_once(report):
