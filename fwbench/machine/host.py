@@ -8,6 +8,7 @@ from importlib import metadata
 from pathlib import Path
 
 from fwbench.machine import nvml
+from fwbench.record.files import content
 from fwbench.record.machine import Machine
 
 
@@ -35,12 +36,8 @@ def physical_cores(cpus: set[int], topology: Path = Path("/sys/devices/system/cp
     """The lowest-numbered logical CPU of each physical core among `cpus`; all where the kernel does not tell."""
     cores: dict[str, int] = {}
     for cpu in sorted(cpus):
-        siblings = topology / f"cpu{cpu}" / "topology" / "thread_siblings_list"
-        try:
-            core = siblings.read_text()
-        except OSError:
-            core = str(cpu)
-        cores.setdefault(core, cpu)
+        siblings = content(topology / f"cpu{cpu}" / "topology" / "thread_siblings_list")
+        cores.setdefault(siblings or str(cpu), cpu)
     return tuple(cores.values())
 
 
@@ -77,9 +74,9 @@ def last_cache(caches: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int
     """Bytes of the first CPU's largest cache, as the kernel tells them; 0 where it does not."""
     sizes = []
     for file in caches.glob("index*/size"):
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(ValueError):
             # 2048K.
-            sizes.append(int(file.read_text().strip().removesuffix("K")) * 1024)
+            sizes.append(int(content(file).removesuffix("K")) * 1024)
     return max(sizes, default=0)
 
 
@@ -89,8 +86,5 @@ def _cpu_model() -> str:
 
 def _cpuinfo(name: str) -> str:
     """What Linux says of the first CPU; empty where it does not."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return ""
+    lines = content(Path("/proc/cpuinfo")).splitlines()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), "")

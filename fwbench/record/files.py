@@ -84,6 +84,14 @@ def writing(advice: str) -> Iterator[None]:
         raise UserError(f"{error.filename} cannot be written ({error.strerror}): {advice}") from None
 
 
+def content(path: Path) -> str:
+    """What a small text file holds, without the space around it; empty where it cannot be read."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
 def unwritable(folder: Path) -> str:
     """Why nothing can be put into a folder, which need not be there yet; empty where something can."""
     there = folder

@@ -172,8 +172,8 @@ def _cpus(here: Machine, vendor: str) -> Iterator[Advice]:
 
 
 def _governor(system: Path) -> Advice:
-    files = sorted(system.glob("devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor"))
-    governors = sorted({text for path in files if (text := _content(path))})
+    told = system.glob("devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor")
+    governors = sorted({text for path in told if (text := files.content(path))})
     if not governors:
         return Advice(
             "CPU governor",
@@ -187,8 +187,8 @@ def _governor(system: Path) -> Advice:
 
 
 def _boost(system: Path) -> Advice:
-    intel = _content(system / "devices/system/cpu/intel_pstate/no_turbo")
-    boost = _content(system / "devices/system/cpu/cpufreq/boost")
+    intel = files.content(system / "devices/system/cpu/intel_pstate/no_turbo")
+    boost = files.content(system / "devices/system/cpu/cpufreq/boost")
     if intel == "" and boost == "":
         return Advice("CPU boost", "good", "the system shows no switch")
     if intel == "1" or boost == "0":
@@ -240,10 +240,3 @@ def _storage(folder: Path = STORAGE) -> Advice:
     if os.access(nearest, os.W_OK):
         return Advice("storage", "good", str(folder.absolute()))
     return Advice("storage", "bad", f"{nearest} cannot be written", "change to a folder of your own")
-
-
-def _content(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""
