@@ -86,22 +86,6 @@ def agreement(lane: str, processes: Sequence[Measurement]) -> Advice:
     return Advice(subject, "bad", f"{sentence}: the same program would look like another", step)
 
 
-def fallback(lane: str, by_flag: Mapping[str, Measurement | None]) -> Advice:
-    """Whether what a lane is run with again after a crash on a GPU can be had.
-
-    Args:
-        found: by flag, one call with it; None where the lane's framework does not know the flag.
-    """
-    subject = f"{lane} fallback flags"
-    only = ""
-    for flag, call in by_flag.items():
-        if call is None or call.failure:
-            why = call.failure.message if call and call.failure else "its compiler does not know it"
-            return Advice(subject, "better", f"{flag}: {why}", f"update {lane}: after a crash this flag is no help")
-        only = "" if call.workload.device == "gpu" else "; what they change shows on a GPU alone"
-    return Advice(subject, "good", f"{' and '.join(by_flag)}: known, and the model runs with each{only}")
-
-
 def graphs(lane: str, outcome: str) -> Advice:
     """Whether a lane that asks for CUDA graphs replays them.
 
