@@ -12,7 +12,7 @@ import pytest
 
 from fwbench.commands.cli import main
 from fwbench.commands.doctor import check, judging
-from fwbench.commands.doctor.advice import Advice
+from fwbench.commands.doctor.advice import Advice, other_load
 from fwbench.commands.doctor.check import Check, _Here, play, smallest_step
 from fwbench.compare import duet
 from fwbench.compare.criteria import Threshold
@@ -240,7 +240,7 @@ def test_the_clocks_step_is_the_least_that_is_seen():
     ],
 )
 def test_other_load(load, cpus, expected):
-    assert level(judging.other_load(load, cpus, 60.0)) == expected
+    assert level(other_load(load, cpus, 60.0)) == expected
 
 
 def test_a_neighbour_on_the_gpu():

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from fwbench.commands.doctor import accelerator, sending
-from fwbench.commands.doctor.advice import Advice, dotted, lines, sound
+from fwbench.commands.doctor.advice import Advice, dotted, lines, other_load, sound
 from fwbench.errors import Absent
 from fwbench.machine import Machine, cpu_vendor, machine, nvml, versions
-from fwbench.machine.load import OtherLoad, busy
+from fwbench.machine.load import OtherLoad
 from fwbench.meters.energy import Counter, counter
 from fwbench.record import files
 from fwbench.record.lanes import LANES
@@ -77,7 +77,7 @@ def examine(
         *_cpus(here, vendor or cpu_vendor()),
         _governor(system),
         _boost(system),
-        _other_load(sleep),
+        _watched(sleep),
         *_environment(environment),
         _host_memory(),
         _storage(),
@@ -198,16 +198,10 @@ def _boost(system: Path) -> Advice:
     return Advice("CPU boost", "better", "on: the clock moves with load and heat", step)
 
 
-def _other_load(sleep: Callable[[float], None]) -> Advice:
+def _watched(sleep: Callable[[float], None]) -> Advice:
     watch = OtherLoad()
     sleep(_WATCHED)
-    load = watch.read()
-    if load.value is None:
-        return Advice("other load", "better", str(load.reason), "watch the machine yourself")
-    sentence = f"{load.value:.0%} of the CPUs, over {_WATCHED:g} s"
-    if load.value > busy(watch.cpus):
-        return Advice("other load", "better", sentence, "end what else runs; `top` names it")
-    return Advice("other load", "good", sentence)
+    return other_load(watch.read(), watch.cpus, _WATCHED)
 
 
 def _environment(environment: Mapping[str, str]) -> Iterator[Advice]:
@@ -227,16 +221,16 @@ def _environment(environment: Mapping[str, str]) -> Iterator[Advice]:
         )
 
 
-def _host_memory(clear: Path = Path("/proc/self/clear_refs")) -> Advice:
-    if os.access(clear, os.W_OK):
+def _host_memory() -> Advice:
+    if os.access("/proc/self/clear_refs", os.W_OK):
         return Advice("host memory", "good", "the kernel lets the peak be reset before each reading")
     return Advice(
         "host memory", "better", "the kernel does not let the peak be reset, so it is absent", "measure on Linux"
     )
 
 
-def _storage(folder: Path = STORAGE) -> Advice:
-    nearest = folder if folder.exists() else folder.absolute().parent
-    if os.access(nearest, os.W_OK):
-        return Advice("storage", "good", str(folder.absolute()))
-    return Advice("storage", "bad", f"{nearest} cannot be written", "change to a folder of your own")
+def _storage() -> Advice:
+    folder = STORAGE.absolute()
+    if reason := files.unwritable(folder):
+        return Advice("storage", "bad", f"{folder} cannot be written ({reason})", "change to a folder of your own")
+    return Advice("storage", "good", str(folder))

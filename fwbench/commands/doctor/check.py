@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fwbench.commands.doctor import judging
-from fwbench.commands.doctor.advice import Advice
+from fwbench.commands.doctor.advice import Advice, other_load
 from fwbench.compare import duet
 from fwbench.compare.criteria import thresholds
 from fwbench.errors import UserError
@@ -140,7 +140,7 @@ class _Here:
 
     def others(self) -> list[Advice]:
         """What others did while all of it ran; asked when our own processes have ended."""
-        findings = [judging.other_load(self._load.read(), self._load.cpus, time.monotonic() - self._begun)]
+        findings = [other_load(self._load.read(), self._load.cpus, time.monotonic() - self._begun)]
         if isinstance(self._gpu, nvml.Gpu):
             findings.append(judging.disturbed(self.measured))
             findings.append(judging.neighbours(max(self._before, _processes(self._gpu))))

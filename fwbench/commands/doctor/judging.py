@@ -9,8 +9,7 @@ from fwbench.compare.criteria import CRITERIA
 from fwbench.compare.duet import Comparison
 from fwbench.compare.statistics import THRESHOLD
 from fwbench.machine.disturbances import LOAD, disturbances, loaded
-from fwbench.machine.load import busy
-from fwbench.record.measurement import Measurement, Metric
+from fwbench.record.measurement import Measurement
 from fwbench.report import limits, units
 from fwbench.report.weighing import UNCHANGED_CODE
 from fwbench.suite.profiles import PROFILES
@@ -198,16 +197,6 @@ def ceilings(measured: Sequence[Measurement]) -> list[Advice]:
     if highest.disturbed:
         return [Advice("ceilings", "better", ", ".join(rates), _QUIET)]
     return [Advice("ceilings", "good", ", ".join(rates))] if rates else []
-
-
-def other_load(load: Metric, cpus: int, seconds: float) -> Advice:
-    """Whether others used so many CPUs while all of this ran, which took so many seconds."""
-    if load.value is None:
-        return Advice("other load", "better", str(load.reason), "watch the machine yourself")
-    sentence = f"{load.value:.1%} of the CPUs, over the {seconds:.0f} s of these checks"
-    if load.value > busy(cpus):
-        return Advice("other load", "better", sentence, _QUIET)
-    return Advice("other load", "good", sentence)
 
 
 def disturbed(measured: Sequence[Measurement]) -> Advice:
