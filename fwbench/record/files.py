@@ -8,9 +8,6 @@ from pathlib import Path
 
 from fwbench.errors import UserError
 
-# With so many bytes before a dot a name is as long as most file systems take.
-_LONGEST = 200
-
 
 def write(path: Path, content: str | bytes) -> None:
     """Write a file, in the place of an older one in one go: readers find the old one or the new one, never a part.
@@ -111,7 +108,7 @@ def _is_read_only(folder: Path) -> bool:
 def _beside(path: Path, data: bytes) -> Path:
     """A new file in the same folder, hidden from whoever looks for records, with its contents on disk."""
     # Not by the process's number, which a process in another container may have too.
-    made = path.with_name(f".{path.name[:_LONGEST]}.{os.urandom(8).hex()}.new")
+    made = path.with_name(f".fwbench-{os.urandom(8).hex()}.new")
     try:
         _fill(made, data, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     except OSError:
