@@ -37,10 +37,6 @@ MOST_LOST = 3
 _MOST_STARTS = MOST_LOST + 1
 
 
-class NoSlotsError(UserError):
-    """No accelerator of the pool is left."""
-
-
 @dataclass(eq=False)
 class _Running:
     """A slot of the pool.
@@ -182,7 +178,7 @@ class Pool:
             tell: called with each stage, and with what happens to the process that measures.
 
         Raises:
-            NoSlotsError: no accelerator is left.
+            UserError: no accelerator is left.
         """
         if not any((job.workload, job.protocol) == (workload, protocol) for job in self._jobs):
             self.submit(workload, protocol)
@@ -229,7 +225,7 @@ class Pool:
                     self._free.put(None)
             return dataclasses.replace(measurement, node=self._node(slot, job))
         self._free.put(None)
-        raise NoSlotsError(
+        raise UserError(
             f"every accelerator of {self._engine.name} is lost; what was measured is in the journal, from which "
             "--fwbench-resume goes on"
         )
