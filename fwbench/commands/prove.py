@@ -64,7 +64,7 @@ def _run(options: argparse.Namespace) -> int:
                 print(f"{model.name}: {candidate} is not installed here, so its network is not proved")
                 continue
             try:
-                proved = prove(model, candidate, project, _tell, pythons=others)
+                proved = prove(model, candidate, project, tell, pythons=others)
             except UserError as error:
                 print(f"fwbench: {error}", file=sys.stderr)
                 code = code or UserError.EXIT_CODE
@@ -146,6 +146,7 @@ def _nearest(proved: Proved) -> str:
     return f"{nearest.quantity}{tensor} {nearest.error:.1e}, at most {nearest.bound:.0e}, in {nearest.mode} mode"
 
 
-def _tell(stage: str) -> None:
+def tell(stage: str) -> None:
+    """Show a stage of a proof on a terminal, in the place of the last one."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K  {stage}", end="\r", file=sys.stderr, flush=True)

@@ -1,12 +1,12 @@
 """`fwbench audit`: whether public ports of networks compute what their originals compute."""
 
 import argparse
-import sys
 from pathlib import Path
 
 from fwbench.commands.audit import table
 from fwbench.commands.audit.pairs import read
 from fwbench.commands.audit.verdicts import Workplace
+from fwbench.commands.prove import tell
 from fwbench.errors import UserError, hint
 from fwbench.record import files
 from fwbench.record.storage import STORAGE
@@ -54,7 +54,7 @@ def _run(options: argparse.Namespace) -> int:
         options.sources.format(owner="", name="")
     except (KeyError, IndexError, ValueError):
         raise UserError("--sources takes a path with {owner} and {name} in it, and nothing else in braces.") from None
-    workplace = Workplace(options.cache, options.sources, options.install, _DEADLINE, _tell)
+    workplace = Workplace(options.cache, options.sources, options.install, _DEADLINE, tell)
     rows = []
     for pair in pairs:
         verdict = workplace.known(pair)
@@ -72,8 +72,3 @@ def _run(options: argparse.Namespace) -> int:
             raise UserError(f"{options.output} cannot be written: {error.strerror}.") from None
     states = {verdict.state for _, verdict in rows}
     return _NOT_THE_SAME if "different" in states else UserError.EXIT_CODE if "not runnable" in states else 0
-
-
-def _tell(stage: str) -> None:
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K  {stage}", end="\r", file=sys.stderr, flush=True)
