@@ -20,6 +20,7 @@ from fwbench.errors import UserError, hint
 from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.models.project import Project, complete
+from fwbench.plugin.replaying import extra_info, group
 from fwbench.record import files
 from fwbench.record.fields import parse
 from fwbench.record.journal import SCHEMA
@@ -148,21 +149,18 @@ def _record(found: Measurement) -> dict[str, Any]:
     stats: Any = benchmarking.Stats()  # type: ignore[no-untyped-call]
     for sample in found.samples:
         stats.update(sample)
-    extra = found.to_json()
-    del extra["samples"], extra["failure"]
-    workload = found.workload
-    here = machine()
+    here, name = machine(), f"fwbench measure[{found.workload.id}]"
     return {
         "machine_info": {"node": here.cpu, "fwbench": {**here.to_json(), "versions": dict(found.versions)}},
         "commit_info": get_commit_info(),  # type: ignore[no-untyped-call]
         "benchmarks": [
             {
-                "group": f"{workload.model} {workload.mode} b{workload.batch_size}",
-                "name": f"fwbench measure[{workload.id}]",
-                "fullname": f"fwbench measure[{workload.id}]",
+                "group": group(found.workload),
+                "name": name,
+                "fullname": name,
                 "params": None,
-                "param": workload.id,
-                "extra_info": extra,
+                "param": found.workload.id,
+                "extra_info": extra_info(found),
                 "options": {},
                 "stats": {**stats.as_dict(), "data": list(found.samples)},
             }
