@@ -172,8 +172,7 @@ def take_turns(made: Sequence[Made], session: Session, project: Project, progres
 def _lanes(open_: Sequence[Contest], session: Session, project: Project) -> Lanes:
     asked = session.selection
     assert session.caches
-    here = Side("here", "this run", PACKAGE, session.caches.path, project.root, project.path)
-    here = dataclasses.replace(here, pythons=asked.pythons)
+    here = Side("here", "this run", PACKAGE, session.caches.path, project.root, project.path, pythons=asked.pythons)
     names = {contest.workload: contest.lanes for contest in open_}
     return Lanes(here, names, project.models, session.machine, asked.device, asked.protocol.deadline)
 
