@@ -15,7 +15,7 @@ from fwbench.engines.slot import Description
 from fwbench.errors import UserError
 from fwbench.machine import Machine
 from fwbench.models.project import Project
-from fwbench.record.lanes import LANES, PLACES, RECORDED
+from fwbench.record.lanes import LANES, PLACES, recorded
 from fwbench.record.machine import Node
 from fwbench.record.measurement import Failure, Measurement
 from fwbench.record.workload import Workload
@@ -317,7 +317,7 @@ class Pool:
 
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables of an environment that change measurements, and so must be the same on every node."""
-    prefixes = (*RECORDED, *(prefix for lane in LANES.values() for prefix in lane.recorded))
+    prefixes = recorded(LANES.values())
     return {name: value for name, value in environment.items() if name.startswith(prefixes) and name not in PLACES}
 
 

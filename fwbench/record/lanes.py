@@ -307,6 +307,11 @@ def networks(model: str) -> dict[str, str]:
     return {lane.framework: lane.networks[model] for lane in LANES.values() if model in lane.networks}
 
 
+def recorded(lanes: Iterable[Lane]) -> tuple[str, ...]:
+    """Prefixes of the variables that change what these lanes measure."""
+    return (*RECORDED, "CUDA_VISIBLE_DEVICES", *(prefix for lane in lanes for prefix in lane.recorded))
+
+
 def _of_package(point: EntryPoint) -> list[Lane]:
     """The lanes that an entry point names, each with its package."""
     package = point.dist.name if point.dist else point.module
