@@ -5,7 +5,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ from fwbench.models import Model
 from fwbench.models.project import Project
 from fwbench.parity.store import Proved
 from fwbench.record import files
+from fwbench.record.decoding import Decoded
 from fwbench.record.lanes import LANES
 from fwbench.worker.client.prove import prove
 
@@ -31,7 +32,7 @@ _PLACE = re.compile(r"First apart .*?(?=\. (?:All that differ|tolerance=)|$)", r
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Verdict(Decoded):
     """What is known of a pair.
 
     Attributes:
@@ -86,15 +87,14 @@ class Workplace:
             stored = json.loads(self._file(pair).read_text(encoding="utf-8"))
             if stored["key"] != _key(pair):
                 return None
-            fields = stored["verdict"]
-            return Verdict(**{**fields, "differing": tuple(fields["differing"])})
+            return Verdict.from_json(stored["verdict"])
         except (OSError, ValueError, TypeError, KeyError):
             return None
 
     def judge(self, pair: Pair) -> Verdict:
         """Prove a pair, and keep the verdict at once, as a later pair may end the run."""
         verdict = self._judged(pair)
-        files.write(self._file(pair), json.dumps({"key": _key(pair), "verdict": asdict(verdict)}, indent=1) + "\n")
+        files.write(self._file(pair), json.dumps({"key": _key(pair), "verdict": verdict.to_json()}, indent=1) + "\n")
         return verdict
 
     def _judged(self, pair: Pair) -> Verdict:
