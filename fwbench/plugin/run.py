@@ -22,10 +22,9 @@ from fwbench.machine import machine, versions
 from fwbench.meters.energy import counter
 from fwbench.models import CATALOG
 from fwbench.models.project import Project
-from fwbench.parity.store import Proved
 from fwbench.plugin import ending, later, plan, pooling, replaying, resuming, saving, spreading
 from fwbench.plugin.conditions import conditions
-from fwbench.plugin.items import announce, fail_unspread, is_kept_from_running, left_out, protocol_of, proving
+from fwbench.plugin.items import announce, fail_unspread, is_kept_from_running, left_out, protocol_of
 from fwbench.plugin.progress import Progress
 from fwbench.plugin.selecting import fetch_weights, select
 from fwbench.plugin.session import Session, unkept
@@ -325,12 +324,6 @@ class Run:
             # This measurement is still shown and saved, but hours more must not be spent on what cannot be stored.
             item.session.shouldstop = self.session.unkept
         return measurement
-
-    # Proving
-
-    def proving(self, item: pytest.Item) -> Callable[[], Proved]:
-        """The value of the fixture `fwbench_prove`."""
-        return proving(item, self.project, self.selection.pythons)
 
     # What pytest-benchmark stores
 
