@@ -99,7 +99,7 @@ def go_on(
     against = dict(gate.against or {})
     if python := against.get("interpreter"):
         against["installed"] = conditions.interpreter(python)
-    now = json.loads(json.dumps({**now, "against": against}))
+    now = {**now, "against": against}
     pairs = Journal(storage / DUETS.name, now)
 
     def keep(record: Mapping[str, Any]) -> None:

@@ -60,4 +60,3 @@ def _reporting(path: Path, option: str, failed: Callable[[str], None]) -> Iterat
         yield
     except OSError as error:
         failed(f"{error.filename or path} cannot be written ({error.strerror}): free space, or choose another {option}")
-

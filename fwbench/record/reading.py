@@ -286,8 +286,7 @@ def _object(path: Path, text: str) -> dict[str, Any]:
     except ValueError as error:
         raise _refused(f"{path} {error}: it is damaged, or another kind of file") from None
     if not isinstance(data, dict):
-        kind = "an object" if isinstance(data, list | str | int | float | None) else str(data)
-        what = f"a {type(data).__name__}, not {kind}" if kind == "an object" else kind
+        what = data if isinstance(data, schema.Twice) else f"a {type(data).__name__}, not an object"
         raise _refused(f"{path} is JSON, but no record: it holds {what}")
     return data
 

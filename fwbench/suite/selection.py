@@ -92,15 +92,6 @@ class Selection:
         False
     )
 
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """The suite with what the options ask for.
-
-        Without a study nobody who names a large model asks for epochs of it, which take hours: of what a suite fits,
-        the named models are left.
-        """
-        return tuple(self._asked_for(part, fixed=part.mode == "fit" and not self.study) for part in self.suite)
-
     def workloads(self, mode: str, models: Mapping[str, Model]) -> list[Workload]:
         """Every combination of the suite's in one mode; lanes of one model and batch size stand side by side.
 
@@ -110,10 +101,12 @@ class Selection:
         Raises:
             ValueError: a combination makes no sense; one sentence.
         """
+        # Without a study nobody who names a large model asks for epochs of it, which take hours: of what a suite fits,
+        # the named models are left.
+        fixed = mode == "fit" and not self.study
         return [
             workload
-            for part in self.parts
-            if part.mode == mode
+            for part in (self._asked_for(part, fixed=fixed) for part in self.suite if part.mode == mode)
             for model in part.models
             if model in models
             for workload in self._of(part, models[model], part.lanes)
