@@ -78,9 +78,7 @@ class Gpu:
         computing = _processes(pynvml.nvmlDeviceGetComputeRunningProcesses_v3, self.handle)
         return AcceleratorState(
             clock=ask(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM),
-            memory_clock=ask(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_MEM),
             most_clock=ask(pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM),
-            most_memory_clock=ask(pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_MEM),
             temperature=ask(pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU),
             power_limit=ask(pynvml.nvmlDeviceGetEnforcedPowerLimit, read=watts),
             default_power_limit=ask(pynvml.nvmlDeviceGetPowerManagementDefaultLimit, read=watts),
