@@ -51,11 +51,10 @@ class Run:
         for marker in spreading.markers():
             config.addinivalue_line("markers", marker)
         self._config = config
-        if not hasattr(config, "workerinput"):
-            # pytest-benchmark switches itself off under xdist, saves and compares nothing, and exits with 0.
-            if config.getoption("dist", "no") != "no" and (option := gate_options.needs_rounds(config, "compare")):
-                raise pytest.UsageError(f"{option} {gate_options.NOT_PARALLEL}")
-            resuming.refuse(config)
+        # pytest-benchmark switches itself off under xdist, saves and compares nothing, and exits with 0.
+        if config.getoption("dist", "no") != "no" and (option := gate_options.needs_rounds(config, "compare")):
+            raise pytest.UsageError(f"{option} {gate_options.NOT_PARALLEL}")
+        resuming.refuse(config)
         self._pool = pooling.pool(config)
         here = self._pool.machine if self._pool else machine()
         self.selection = select(config, here)
