@@ -49,10 +49,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    given = _pythons(options.python)
+    given = pythons(options.python, "--python")
     # The suite's own models are known without looking at any test.
     project, named, settings = collected(collecting=not (options.models and set(options.models) <= set(CATALOG)))
-    others = {**_pythons(settings), **given}
+    others = {**pythons(settings), **given}
     code = 0
     for model in map(complete, _chosen(options.models, project, named)):
         candidates = provable(model)
@@ -73,13 +73,6 @@ def _run(options: argparse.Namespace) -> int:
             if proved.state != "proved":
                 code = _NOT_THE_SAME
     return code
-
-
-def _pythons(entries: Iterable[str]) -> dict[str, str]:
-    try:
-        return pythons(entries)
-    except ValueError as error:
-        raise UserError(f"--python {error}.") from None
 
 
 def collected(*, collecting: bool = True) -> tuple[Project, list[Model], list[str]]:

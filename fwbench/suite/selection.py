@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from fwbench.errors import UserError
 from fwbench.models import CATALOG, Model
 from fwbench.models.project import complete
 from fwbench.record.fields import Field, fields
@@ -17,21 +18,21 @@ from fwbench.suite.profiles import Protocol
 from fwbench.suite.studies import Part
 
 
-def pythons(entries: Iterable[str]) -> dict[str, str]:
-    """Interpreters by framework, from texts that each say `FRAMEWORK=PATH`; a later one wins.
+def pythons(entries: Iterable[str], option: str = "--fwbench-python") -> dict[str, str]:
+    """Interpreters by framework, from an option's texts that each say `FRAMEWORK=PATH`; a later one wins.
 
     Raises:
-        ValueError: a text says something else, or names no interpreter; one sentence, without the option's name.
+        UserError: a text says something else, or names no interpreter; one sentence.
     """
     interpreters = {}
     frameworks = dict.fromkeys(lane.framework for lane in LANES.values() if not lane.internal)
     for entry in entries:
         framework, equals, path = entry.partition("=")
         if not equals or framework not in frameworks:
-            raise ValueError(f"{entry!r} is not FRAMEWORK=PATH with a framework of {', '.join(frameworks)}")
+            raise UserError(f"{option} {entry!r} is not FRAMEWORK=PATH with a framework of {', '.join(frameworks)}.")
         interpreter = shutil.which(path)
         if interpreter is None:
-            raise ValueError(f"{framework}: there is no interpreter {path!r}; give its path")
+            raise UserError(f"{option} {framework}: there is no interpreter {path!r}; give its path.")
         interpreters[framework] = os.path.abspath(interpreter)
     return interpreters
 
