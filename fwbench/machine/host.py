@@ -23,7 +23,7 @@ def machine() -> Machine:
         accelerator=of_gpu.name if of_gpu else str(gpu),
         driver=of_gpu.driver if of_gpu else None,
         accelerator_memory=of_gpu.memory if of_gpu else None,
-        cpu=_cpu_model(),
+        cpu=_cpuinfo("model name") or platform.processor() or platform.machine(),
         cpus=cpus,
         threads=len(cpus),
         memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0,
@@ -78,10 +78,6 @@ def last_cache(caches: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int
             # 2048K.
             sizes.append(int(content(file).removesuffix("K")) * 1024)
     return max(sizes, default=0)
-
-
-def _cpu_model() -> str:
-    return _cpuinfo("model name") or platform.processor() or platform.machine()
 
 
 def _cpuinfo(name: str) -> str:

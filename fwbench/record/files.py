@@ -98,11 +98,8 @@ def unwritable(folder: Path) -> str:
         return f"{there} is no folder"
     if os.access(there, os.W_OK | os.X_OK):
         return ""
-    return os.strerror(errno.EROFS if _is_read_only(there) else errno.EACCES)
-
-
-def _is_read_only(folder: Path) -> bool:
-    return hasattr(os, "statvfs") and bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
+    is_read_only = hasattr(os, "statvfs") and os.statvfs(there).f_flag & os.ST_RDONLY
+    return os.strerror(errno.EROFS if is_read_only else errno.EACCES)
 
 
 def _beside(path: Path, data: bytes) -> Path:

@@ -204,7 +204,7 @@ def _saved(path: Path, data: Mapping[str, Any]) -> Record:
         commit=commit,
         machine=_machine(path, machine_info["fwbench"]) if "fwbench" in machine_info else None,
         machine_info=machine_info,
-        profile=_profile(measurements),
+        profile=next((profile for m in measurements if (profile := m.protocol.get("profile"))), None),
         measurements=tuple(measurements),
         names=names,
         plain={benchmark.fullname: benchmark for benchmark in plain if counts[benchmark.fullname] == 1},
@@ -373,10 +373,6 @@ def _machine(path: Path, data: object) -> Machine:
             f"{path} has no fingerprint of the machine that this fwbench knows ({error}): measure again"
         ) from None
     return Machine.from_json(fields)
-
-
-def _profile(measurements: Sequence[Measurement]) -> str | None:
-    return next((profile for m in measurements if (profile := m.protocol.get("profile"))), None)
 
 
 def _time(path: Path, text: object) -> datetime:

@@ -8,7 +8,6 @@ import sys
 import sysconfig
 import tarfile
 import tempfile
-from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
@@ -97,17 +96,13 @@ def lay_out(pair: Pair, cache: Path, clones: str) -> tuple[Path, tuple[Path, ...
         if link.is_symlink():
             link.unlink()
     path = [folder]
-    for source in _repositories(pair.sources.values()):
+    for source in dict.fromkeys(each for each in pair.sources.values() if each.repository):
         files = checkout(source, cache, clones)
         link = folder / source.module
         link.symlink_to(files.resolve(), target_is_directory=True)
         if source.folder:
             path.append(link / source.folder)
     return folder, tuple(path)
-
-
-def _repositories(sources: Iterable[Source]) -> list[Source]:
-    return [source for source in dict.fromkeys(sources) if source.repository]
 
 
 def _is_met(need: str) -> bool:

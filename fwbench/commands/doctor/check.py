@@ -5,7 +5,7 @@ import dataclasses
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -214,15 +214,13 @@ def installed() -> list[Lane]:
 
 def smallest_step(now: Callable[[], float] = time.perf_counter) -> float:
     """The resolution of a clock as a process sees it: the least difference of two successive readings, in seconds."""
-    return min(_steps(now))
-
-
-def _steps(now: Callable[[], float]) -> Iterator[float]:
+    steps = []
     for _ in range(_STEPS):
         before = after = now()
         while after == before:
             after = now()
-        yield after - before
+        steps.append(after - before)
+    return min(steps)
 
 
 def _processes(gpu: nvml.Gpu | str) -> int:

@@ -24,18 +24,18 @@ def arithmetic(lane: str, by_precision: Mapping[str, Measurement]) -> Advice:
     """Whether a lane computes in the arithmetic that it is asked for.
 
     Args:
-        found: by precision; `fp32` is one of them. The others may be unavailable: not every device has them. Nor can
+        by_precision: `fp32` first. The others may be unavailable: not every device has them. Nor can
             every lane use the GPU, as where another one's CUDA is installed: the others are measured.
     """
     subject = f"{lane} arithmetic"
-    if by_precision["fp32"].failure and by_precision["fp32"].failure.kind == "unavailable":
-        return Advice(subject, "better", by_precision["fp32"].failure.message, _after(lane, by_precision["fp32"]))
-    lacking = [
-        name for name, measurement in by_precision.items() if name != "fp32" and _kind(measurement) == "unavailable"
-    ]
+    lacking = []
     for name, measurement in by_precision.items():
-        if measurement.failure and name not in lacking:
-            return Advice(subject, "bad", f"{name}: {measurement.failure.message}", _after(lane, measurement))
+        if failure := measurement.failure:
+            if failure.kind != "unavailable":
+                return Advice(subject, "bad", f"{name}: {failure.message}", _after(lane, measurement))
+            if name == "fp32":
+                return Advice(subject, "better", failure.message, _after(lane, measurement))
+            lacking.append(name)
     proved = [
         f"{name} (relative error {_error(measurement):.1e})"
         for name, measurement in by_precision.items()
@@ -220,10 +220,6 @@ def neighbours(processes: int) -> Advice:
 
 def _error(measurement: Measurement) -> float:
     return max(float(of["error"]) for of in measurement.parity["probe"].values())
-
-
-def _kind(measurement: Measurement) -> str | None:
-    return measurement.failure.kind if measurement.failure else None
 
 
 def _after(lane: str, measurement: Measurement) -> str:
