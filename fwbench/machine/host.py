@@ -3,6 +3,7 @@
 import contextlib
 import os
 import platform
+from collections.abc import Iterable
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -41,7 +42,7 @@ def physical_cores(cpus: set[int], topology: Path = Path("/sys/devices/system/cp
     return tuple(cores.values())
 
 
-def versions(distributions: tuple[str, ...]) -> dict[str, str]:
+def versions(distributions: Iterable[str]) -> dict[str, str]:
     """Installed versions in this interpreter, by distribution; those not installed are left out.
 
     Each is looked up once in a process, which takes a millisecond: what it has imported stays what it was, too.

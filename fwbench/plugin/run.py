@@ -181,23 +181,29 @@ class Run:
         if not measured or self._benchmarking.disabled or self._benchmarking.skip:
             return
         saving.take_over(self._benchmarking, self._unwritten.append)
-        asked = {item: w for item, w in measured.items() if not is_kept_from_running(item)}
+        asked = {
+            item.nodeid: (workload, self._protocol(item, workload))
+            for item, workload in measured.items()
+            if not is_kept_from_running(item)
+        }
         self._begin_journal(asked)
+        taken = self._resumed.taken if self._resumed else {}
+        left = {test: both for test, both in asked.items() if test not in taken}
         if not self._config.option.collectonly:
             try:
-                self.session.expect((w, self._protocol(item, w)) for item, w in asked.items() if not self._has(item))
+                self.session.expect(left.values())
             except OSError as error:
                 raise pytest.UsageError(unkept(error)) from None
         terminal = self._config.pluginmanager.getplugin("terminalreporter")
         if terminal is None or self._config.get_verbosity() < 0 or hasattr(self._config, "workerinput"):
             return
         self._turning = not self._is_duet and later.may_follow(self.selection, measured.values())
-        self._plan = self._planned(measured)
+        self._plan = self._planned(left)
         capture = self._config.pluginmanager.getplugin("capturemanager")
         uncaptured = capture.global_and_fixture_disabled if capture else nullcontext
         self._progress = Progress(terminal, uncaptured, len(measured), self._plan)
 
-    def _begin_journal(self, measured: dict[pytest.Item, Workload]) -> None:
+    def _begin_journal(self, asked: resuming.Asked) -> None:
         """Begin the journal; a resumed run copies what it takes from another journal at once."""
         if (reason := files.unwritable(self._storage / "journal")) and not self._config.option.collectonly:
             raise pytest.UsageError(
@@ -208,32 +214,22 @@ class Run:
             self.selection,
             self.machine,
             self.project,
-            measured.values(),
+            [workload for workload, _ in asked.values()],
             self._storage,
             self._config.pluginmanager.get_plugins(),
         )
         named = self._config.getoption("fwbench_resume")
-        asked = {item.nodeid: (workload, self._protocol(item, workload)) for item, workload in measured.items()}
         if self.gate and self.gate.against and not self._config.option.collectonly:
             self._duet, self._resumed_duet = resuming.go_on(named, self._storage, self._conditions, asked, self.gate)
         elif named is not None:
             self._resumed = resuming.resume(named, self._storage, self._conditions, asked)
 
-    def _has(self, item: pytest.Item) -> bool:
-        """Whether the test's measurement is taken from a journal."""
-        return self._resumed is not None and item.nodeid in self._resumed.taken
-
-    def _planned(self, measured: dict[pytest.Item, Workload]) -> plan.Plan:
-        """The estimated duration of the run."""
-        benchmarks = {
-            item.nodeid: (workload, self._protocol(item, workload))
-            for item, workload in measured.items()
-            if not self._has(item) and not is_kept_from_running(item)
-        }
-        programs = self.selection.protocol.programs
+    def _planned(self, left: resuming.Asked) -> plan.Plan:
+        """The estimated duration of what is left to be measured."""
+        workloads, programs = [workload for workload, _ in left.values()], self.selection.protocol.programs
         return plan.plan(
-            benchmarks,
-            plan.known(self._storage, self.machine, measured.values(), programs=programs, duet=self._is_duet),
+            left,
+            plan.known(self._storage, self.machine, workloads, programs=programs, duet=self._is_duet),
             threads=self.selection.threads,
             metered=not isinstance(counter(self.selection.device), str),
             processes=self.selection.processes,
@@ -334,8 +330,8 @@ class Run:
 
     def describe_machine(self, machine_info: dict[str, Any]) -> None:
         """Add accelerator, threads and this interpreter's versions; drop the momentary clock rate."""
-        distributions = tuple(dict.fromkeys(name for lane in LANES.values() for name in lane.distributions))
-        machine_info["fwbench"] = {**self.machine.to_json(), "versions": versions(distributions)}
+        of_lanes = versions(name for lane in LANES.values() for name in lane.distributions)
+        machine_info["fwbench"] = {**self.machine.to_json(), "versions": of_lanes}
         for key in ("hz_actual", "hz_actual_friendly"):
             machine_info.get("cpu", {}).pop(key, None)
 

@@ -144,9 +144,9 @@ def _differing(proved: Proved) -> tuple[str, ...]:
 
 def _key(pair: Pair) -> str:
     """Digest of all that a verdict depends on."""
-    names = [name for lane in LANES.values() for name in lane.distributions]
+    installed = versions(name for lane in LANES.values() for name in lane.distributions)
     subject: dict[str, Any] = {**pair.table, "note": "", "kind": "", "fwbench": fwbench.__version__}
-    return hashlib.sha256(json.dumps([subject, versions(tuple(names))], sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps([subject, installed], sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _short(sentence: str, cache: Path, pair: Pair) -> str:

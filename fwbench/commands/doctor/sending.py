@@ -39,7 +39,7 @@ def report(
             are left out.
     """
     lanes = [lane for lane in LANES.values() if not lane.internal]
-    named = dict.fromkeys(name for lane in lanes for name in (*lane.distributions, *lane.libraries))
+    named = [name for lane in lanes for name in (*lane.distributions, *lane.libraries)]
     content = {
         "fwbench": fwbench.__version__,
         "python": platform.python_version(),
