@@ -55,7 +55,6 @@ def examine(
     gpu: nvml.Gpu | Absent | None = None,
     energy: Callable[[str], Counter | Absent] = counter,
     python: tuple[int, int, int] = sys.version_info[:3],
-    vendor: str | None = None,
 ) -> list[Advice]:
     """Look at everything that numbers depend on; changes nothing and imports no framework.
 
@@ -66,7 +65,6 @@ def examine(
         gpu: what NVML finds; default: asked.
         energy: finds the counter of a device, or the reason why there is none.
         python: version of the interpreter.
-        vendor: of the CPU; default: as it says itself.
     """
     found = nvml.find() if gpu is None else gpu
     return [
@@ -74,7 +72,7 @@ def examine(
         _python(python),
         *accelerator.findings(found, environment),
         _energy(here.device, energy(here.device)),
-        *_cpus(here, vendor or cpu_vendor()),
+        _cpus(here),
         _governor(system),
         _boost(system),
         _watched(sleep),
@@ -159,16 +157,9 @@ def _energy(device: str, meter: Counter | Absent) -> Advice:
     return Advice("energy", "better", f"of the {device}: {meter}", step)
 
 
-def _cpus(here: Machine, vendor: str) -> Iterator[Advice]:
-    sentence = f"{here.cpu} ({vendor}), {here.threads} physical cores for every lane, {units.size(here.memory)}"
-    yield Advice("CPU", "good", sentence)
-    if here.device == "cpu" and vendor == "AuthenticAMD":
-        yield Advice(
-            "matrix products",
-            "better",
-            "PyTorch's library for them, MKL, takes a slow path on AMD's CPUs: about half of what XLA reaches",
-            "no documented setting mends it: `fwbench doctor --check` measures what each lane reaches",
-        )
+def _cpus(here: Machine) -> Advice:
+    sentence = f"{here.cpu} ({cpu_vendor()}), {here.threads} physical cores for every lane, {units.size(here.memory)}"
+    return Advice("CPU", "good", sentence)
 
 
 def _governor(system: Path) -> Advice:
