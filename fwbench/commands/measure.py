@@ -93,7 +93,8 @@ def _run(options: argparse.Namespace) -> int:
     if leads:
         print(_line(found))
         if options.output:
-            files.write(options.output, json.dumps(_record(found), indent=1))
+            with files.writing("choose another file with --output."):
+                files.write(options.output, json.dumps(_record(found), indent=1))
             print(f"written: {options.output}")
     return 0
 

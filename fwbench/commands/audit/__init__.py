@@ -66,9 +66,7 @@ def _run(options: argparse.Namespace) -> int:
             rows.append((pair, verdict))
     print(table.summary(rows))
     if options.output:
-        try:
+        with files.writing("choose another file with --output."):
             files.write(options.output, table.page(rows, options.list.as_posix()))
-        except OSError as error:
-            raise UserError(f"{options.output} cannot be written: {error.strerror}.") from None
     states = {verdict.state for _, verdict in rows}
     return _NOT_THE_SAME if "different" in states else UserError.EXIT_CODE if "not runnable" in states else 0

@@ -99,7 +99,8 @@ def _run(options: argparse.Namespace) -> int:
         return 0 if sound(findings) else 1
     print("\n".join(lines(findings)))
     if options.json:
-        files.write(Path(options.json), sending.report(here, findings, measured))
+        with files.writing("choose another file with --json."):
+            files.write(Path(options.json), sending.report(here, findings, measured))
         print(f"{options.json} holds all of it: docs/gpu.md says how to send it.")
     if here.device == "gpu" and sound(findings):
         print(_MEASURE if options.check else _BEGIN)
