@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest_benchmark
-from pytest_benchmark import stats as benchmarking
 from pytest_benchmark.utils import get_commit_info
 
 from fwbench.commands.prove import collected
@@ -20,7 +19,7 @@ from fwbench.errors import UserError, hint
 from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.models.project import Project, complete
-from fwbench.plugin.replaying import extra_info, group
+from fwbench.plugin.replaying import extra_info, group, stats
 from fwbench.record import files
 from fwbench.record.fields import parse
 from fwbench.record.journal import SCHEMA
@@ -147,9 +146,6 @@ def _line(found: Measurement) -> str:
 
 def _record(found: Measurement) -> dict[str, Any]:
     """A file of pytest-benchmark's, of one benchmark."""
-    stats: Any = benchmarking.Stats()  # type: ignore[no-untyped-call]
-    for sample in found.samples:
-        stats.update(sample)
     here, name = machine(), f"fwbench measure[{found.workload.id}]"
     return {
         "machine_info": {"node": here.cpu, "fwbench": {**here.to_json(), "versions": dict(found.versions)}},
@@ -163,7 +159,7 @@ def _record(found: Measurement) -> dict[str, Any]:
                 "param": found.workload.id,
                 "extra_info": extra_info(found),
                 "options": {},
-                "stats": {**stats.as_dict(), "data": list(found.samples)},
+                "stats": {**stats(found.samples).as_dict(), "data": list(found.samples)},
             }
         ],
         "datetime": datetime.now(UTC).isoformat(),

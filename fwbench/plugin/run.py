@@ -1,7 +1,7 @@
 """A run of pytest in which something is measured: its selection, workers, gate and progress, and where our records
 enter pytest-benchmark's.
 
-pytest's own process imports no framework; a worker measures, and its samples are replayed as the benchmark's rounds.
+pytest's own process imports no framework; a worker measures, and its samples become the benchmark's rounds.
 """
 
 import dataclasses
@@ -135,7 +135,7 @@ class Run:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Leave out what this run does not measure, and give the rest our clock."""
+        """Leave out what this run does not measure, and give the rest its place in pytest-benchmark's table."""
         if self._usage_error:
             raise self._usage_error
         self._refuse_unknown_models()
@@ -146,7 +146,7 @@ class Run:
         for item in items:
             if "fwbench_measure" not in getattr(item, "fixturenames", ()):
                 continue
-            # A failed workload has no rounds to replay, and its failure already says so.
+            # A failed workload has no rounds, and its failure already says so.
             item.add_marker(pytest.mark.filterwarnings("ignore:Benchmark fixture was not used at all"))
             if workload := spreading.workload_of(item):
                 replaying.equip(item, workload)
@@ -288,7 +288,7 @@ class Run:
                 measurement = self._measured(item, benchmark, workload, protocol)
             timed = self.gate is None or self.gate.timed
             if not benchmark.disabled and not measurement.failure and timed:
-                replaying.replay(measurement, item, benchmark)
+                replaying.replay(measurement, benchmark)
                 self._made.append(later.Made(item, protocol, benchmark, measurement))
             if self.gate:
                 self.gate.judge(measurement, item.nodeid)
