@@ -101,10 +101,14 @@ def of_run(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     Args:
         then, now: their conditions.
     """
-    yield from _each({"profile": then["profile"]}, {"profile": now["profile"]})
-    yield from _machines(then["machine"], now["machine"])
-    yield from _each(then["settings"], now["settings"])
-    yield from _each(*({name: of["code"][name] for name in ("commit", "fwbench")} for of in (then, now)))
+    yield from differences({"profile": then["profile"]}, {"profile": now["profile"]})
+    # The kernel's own share of the memory varies; and without a GPU the accelerator's name says why there is none.
+    both_gpus = then["machine"].get("device") == now["machine"]["device"] == "gpu"
+    left_out = {"memory"} if both_gpus else {"memory", "accelerator"}
+    machines = ({n: v for n, v in of["machine"].items() if n not in left_out} for of in (then, now))
+    yield from differences(*machines)
+    yield from differences(then["settings"], now["settings"])
+    yield from differences(*({name: of["code"][name] for name in ("commit", "fwbench")} for of in (then, now)))
     if then["code"]["changes"] != now["code"]["changes"]:
         yield "other uncommitted changes"
     # A module that only one of the runs has loaded comes from an edited module, or from other tests.
@@ -117,19 +121,20 @@ def of_workload(then: Mapping[str, Any], now: Mapping[str, Any], workload: Workl
     """Why no measurement of a workload may be used: what differs in its lane alone, one phrase per difference."""
     lane = LANES[workload.lane]
     names = recorded([lane])
-    yield from _each(*({n: v for n, v in of["environment"].items() if n.startswith(names)} for of in (then, now)))
+    yield from differences(*({n: v for n, v in of["environment"].items() if n.startswith(names)} for of in (then, now)))
     pythons = [of["pythons"].get(lane.framework) for of in (then, now)]
-    yield from _each(*({f"interpreter of {lane.framework}": python} for python in pythons))
+    yield from differences(*({f"interpreter of {lane.framework}": python} for python in pythons))
     before, after = (of["interpreters"].get(python, {}) for of, python in zip((then, now), pythons, strict=True))
-    yield from _each(*({"Python": found.get("version")} for found in (before, after)))
+    yield from differences(*({"Python": found.get("version")} for found in (before, after)))
     imported = now["imported"].get(workload.model, ())
     relevant = {_normal(name) for name in (*lane.distributions, *lane.libraries, *_EVERYWHERE, *imported, lane.package)}
     relevant.discard("fwbench")
     installed = (found.get("distributions", {}) for found in (before, after))
-    yield from _each(*({name: of[name] for name in relevant & of.keys()} for of in installed))
+    yield from differences(*({name: of[name] for name in relevant & of.keys()} for of in installed))
 
 
-def _each(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """What differs between two mappings: a phrase each."""
     for name in sorted(then.keys() | now.keys()):
         before, after = then.get(name), now.get(name)
         if before != after:
@@ -142,12 +147,6 @@ def _told(value: object) -> str:
     text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
     # A commit.
     return text[:12] if re.fullmatch(r"[0-9a-f]{40,64}", text) else text
-
-
-def _machines(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    # The kernel's own share of the memory varies; and without a GPU the accelerator's name says why there is none.
-    left_out = {"memory", *(() if then.get("device") == now["device"] == "gpu" else ("accelerator",))}
-    yield from _each(*({n: v for n, v in of.items() if n not in left_out} for of in (then, now)))
 
 
 # Code
