@@ -6,15 +6,11 @@ from pathlib import Path
 from fwbench.commands.audit import table
 from fwbench.commands.audit.pairs import read
 from fwbench.commands.audit.verdicts import Workplace
-from fwbench.commands.prove import tell
 from fwbench.errors import UserError, hint
 from fwbench.record import files
 from fwbench.record.storage import STORAGE
 
 _NOT_THE_SAME = 1
-
-# Seconds for one proof.
-_DEADLINE = 900.0
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +50,7 @@ def _run(options: argparse.Namespace) -> int:
         options.sources.format(owner="", name="")
     except (KeyError, IndexError, ValueError):
         raise UserError("--sources takes a path with {owner} and {name} in it, and nothing else in braces.") from None
-    workplace = Workplace(options.cache, options.sources, options.install, _DEADLINE, tell)
+    workplace = Workplace(options.cache, options.sources, options.install)
     rows = []
     for pair in pairs:
         verdict = workplace.known(pair)

@@ -8,11 +8,11 @@ import sys
 import sysconfig
 import tarfile
 import tempfile
-from importlib import metadata
 from pathlib import Path
 
 from fwbench import git
 from fwbench.commands.audit.pairs import Pair, Source, requirement
+from fwbench.machine import versions
 
 
 class NotRunnable(Exception):  # noqa: N818 - a verdict, not a fault
@@ -107,10 +107,7 @@ def lay_out(pair: Pair, cache: Path, clones: str) -> tuple[Path, tuple[Path, ...
 
 def _is_met(need: str) -> bool:
     name, version = requirement(need)
-    try:
-        return version in ("", metadata.version(name))
-    except metadata.PackageNotFoundError:
-        return False
+    return any(version in ("", found) for found in versions((name,)).values())
 
 
 def _git(source: Source, folder: Path, *arguments: str) -> bytes:

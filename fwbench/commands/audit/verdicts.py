@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +12,7 @@ from typing import Any, Literal
 import fwbench
 from fwbench.commands.audit.fetching import NotRunnable, interpreter, lay_out
 from fwbench.commands.audit.pairs import Pair
+from fwbench.commands.prove import tell
 from fwbench.errors import UserError
 from fwbench.machine import versions
 from fwbench.models import Model
@@ -21,6 +22,9 @@ from fwbench.record import files
 from fwbench.record.decoding import Decoded
 from fwbench.record.lanes import LANES
 from fwbench.worker.client.prove import prove
+
+# Seconds for one proof.
+_DEADLINE = 900.0
 
 State = Literal["same", "different", "not runnable"]
 
@@ -71,15 +75,11 @@ class Workplace:
         cache: the folder of checkouts, environments, and verdicts.
         clones: as `fetching.checkout` takes it.
         install: as `fetching.interpreter` takes it.
-        deadline: seconds for one proof.
-        tell: called with what is compared next.
     """
 
     cache: Path
     clones: str
     install: bool
-    deadline: float
-    tell: Callable[[str], None]
 
     def known(self, pair: Pair) -> Verdict | None:
         """The verdict of an earlier run on the same pair with the same versions."""
@@ -128,7 +128,7 @@ class Workplace:
 
     def _prove(self, model: Model, project: Project, python: str) -> Proved:
         (candidate,) = (name for name in model.networks if name != model.reference)
-        return prove(model, candidate, project, self.tell, self.deadline, pythons={candidate: python})
+        return prove(model, candidate, project, tell, _DEADLINE, pythons={candidate: python})
 
     def _file(self, pair: Pair) -> Path:
         return self.cache / "pairs" / pair.name / "verdict.json"
