@@ -195,7 +195,7 @@ class Run:
             except OSError as error:
                 raise pytest.UsageError(unkept(error)) from None
         terminal = self._config.pluginmanager.getplugin("terminalreporter")
-        if terminal is None or self._config.get_verbosity() < 0 or hasattr(self._config, "workerinput"):
+        if terminal is None or self._config.get_verbosity() < 0:
             return
         self._turning = not self._is_duet and later.may_follow(self.selection, measured.values())
         self._plan = self._planned(left)

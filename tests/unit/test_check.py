@@ -243,10 +243,6 @@ def test_other_load(load, cpus, expected):
     assert level(other_load(load, cpus, 60.0)) == expected
 
 
-def test_a_neighbour_on_the_gpu():
-    assert [level(judging.neighbours(count)) for count in (0, 2)] == ["good", "better"]
-
-
 def test_what_disturbs_an_unchanged_benchmark_is_found():
     calm = measured(accelerator=(Moment(BEFORE, AcceleratorState(processes=())),))
     # Other load is a finding of its own.

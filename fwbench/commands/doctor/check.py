@@ -14,7 +14,7 @@ from fwbench.commands.doctor.advice import Advice, other_load
 from fwbench.compare import duet
 from fwbench.compare.criteria import thresholds
 from fwbench.errors import UserError
-from fwbench.machine import Machine, nvml, versions
+from fwbench.machine import Machine, versions
 from fwbench.machine.load import OtherLoad
 from fwbench.meters.energy import Counter, counter, moves
 from fwbench.models import CATALOG
@@ -113,8 +113,6 @@ class _Here:
         self.measured: list[Measurement] = []
         self._begun = time.monotonic()
         self._load = OtherLoad()
-        self._gpu = nvml.find()
-        self._before = _processes(self._gpu)
 
     def close(self) -> None:
         """End the workers."""
@@ -141,9 +139,8 @@ class _Here:
     def others(self) -> list[Advice]:
         """What others did while all of it ran; asked when our own processes have ended."""
         findings = [other_load(self._load.read(), self._load.cpus, time.monotonic() - self._begun)]
-        if isinstance(self._gpu, nvml.Gpu):
+        if self._machine.device == "gpu":
             findings.append(judging.disturbed(self.measured))
-            findings.append(judging.neighbours(max(self._before, _processes(self._gpu))))
         return findings
 
     def _energy(self, meter: Counter) -> list[Advice]:
@@ -221,11 +218,6 @@ def smallest_step(now: Callable[[], float] = time.perf_counter) -> float:
             after = now()
         steps.append(after - before)
     return min(steps)
-
-
-def _processes(gpu: nvml.Gpu | str) -> int:
-    """How many processes compute on the GPU while none of ours does."""
-    return len(gpu.state().processes or ()) if isinstance(gpu, nvml.Gpu) else 0
 
 
 def _span(parts: Sequence[Check]) -> str:

@@ -210,14 +210,6 @@ def disturbed(measured: Sequence[Measurement]) -> Advice:
     return Advice("disturbances", "better", f"{count}: {'; '.join(causes.values())}", steps)
 
 
-def neighbours(processes: int) -> Advice:
-    """Whether other processes held the GPU before ours ran or after them."""
-    if processes:
-        step = "end them, `nvidia-smi` names them, and check again"
-        return Advice("GPU load", "better", f"{processes} other processes hold the GPU", step)
-    return Advice("GPU load", "good", "no other process before or after these checks")
-
-
 def _error(measurement: Measurement) -> float:
     return max(float(of["error"]) for of in measurement.parity["probe"].values())
 
