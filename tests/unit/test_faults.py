@@ -244,8 +244,8 @@ def test_what_a_killed_worker_leaves_in_the_folder_for_temporary_files_goes_with
         ("WritesForEver", "what the worker sent is no message: a line of more than 1 MiB; it was killed"),
         (
             "SendsAnotherRecord",
-            "what the worker sent is no message: a measurement without its parts (TypeError: no workload); it was "
-            "killed",
+            "what the worker sent is no message: a measurement without its parts (TypeError: Measurement.__init__() "
+            "missing 1 required positional argument: 'workload'); it was killed",
         ),
         ("WritesHalfALine", "the worker ended with exit code 3 before it had a result"),
         ("ClosesThePipe", "the worker ended with exit code 1 before it had a result"),
