@@ -8,6 +8,7 @@ from fwbench.compare.criteria import CRITERIA, parse, thresholds
 from fwbench.compare.saved import compare
 from fwbench.compare.testing import UNTESTED
 from fwbench.errors import UserError
+from fwbench.record import files
 from fwbench.record.reading import read
 from fwbench.report import outcome_file, verdicts
 
@@ -48,8 +49,6 @@ def _compare(options: argparse.Namespace) -> int:
     outcome = compare(base, head, limits, allow_mismatch=options.allow_mismatch, state=state)
     print("\n".join(verdicts.lines(outcome)))
     if options.summary:
-        try:
+        with files.writing("choose another file with --summary."):
             outcome_file.write(options.summary, outcome)
-        except OSError as error:
-            raise UserError(f"--summary {options.summary} cannot be written ({error.strerror}).") from None
     return outcome.exit_code

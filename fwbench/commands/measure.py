@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest_benchmark
-from pytest_benchmark import stats as benchmarking
 from pytest_benchmark.utils import get_commit_info
 
 from fwbench.commands.prove import collected
@@ -20,6 +19,7 @@ from fwbench.errors import UserError, hint
 from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.models.project import Project, complete
+from fwbench.plugin.replaying import extra_info, group, stats
 from fwbench.record import files
 from fwbench.record.fields import parse
 from fwbench.record.journal import SCHEMA
@@ -92,7 +92,8 @@ def _run(options: argparse.Namespace) -> int:
     if leads:
         print(_line(found))
         if options.output:
-            files.write(options.output, json.dumps(_record(found), indent=1))
+            with files.writing("choose another file with --output."):
+                files.write(options.output, json.dumps(_record(found), indent=1))
             print(f"written: {options.output}")
     return 0
 
@@ -145,26 +146,20 @@ def _line(found: Measurement) -> str:
 
 def _record(found: Measurement) -> dict[str, Any]:
     """A file of pytest-benchmark's, of one benchmark."""
-    stats: Any = benchmarking.Stats()  # type: ignore[no-untyped-call]
-    for sample in found.samples:
-        stats.update(sample)
-    extra = found.to_json()
-    del extra["samples"], extra["failure"]
-    workload = found.workload
-    here = machine()
+    here, name = machine(), f"fwbench measure[{found.workload.id}]"
     return {
         "machine_info": {"node": here.cpu, "fwbench": {**here.to_json(), "versions": dict(found.versions)}},
         "commit_info": get_commit_info(),  # type: ignore[no-untyped-call]
         "benchmarks": [
             {
-                "group": f"{workload.model} {workload.mode} b{workload.batch_size}",
-                "name": f"fwbench measure[{workload.id}]",
-                "fullname": f"fwbench measure[{workload.id}]",
+                "group": group(found.workload),
+                "name": name,
+                "fullname": name,
                 "params": None,
-                "param": workload.id,
-                "extra_info": extra,
+                "param": found.workload.id,
+                "extra_info": extra_info(found),
                 "options": {},
-                "stats": {**stats.as_dict(), "data": list(found.samples)},
+                "stats": {**stats(found.samples).as_dict(), "data": list(found.samples)},
             }
         ],
         "datetime": datetime.now(UTC).isoformat(),

@@ -49,10 +49,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    given = _pythons(options.python)
+    given = pythons(options.python, "--python")
     # The suite's own models are known without looking at any test.
     project, named, settings = collected(collecting=not (options.models and set(options.models) <= set(CATALOG)))
-    others = {**_pythons(settings), **given}
+    others = {**pythons(settings), **given}
     code = 0
     for model in map(complete, _chosen(options.models, project, named)):
         candidates = provable(model)
@@ -64,7 +64,7 @@ def _run(options: argparse.Namespace) -> int:
                 print(f"{model.name}: {candidate} is not installed here, so its network is not proved")
                 continue
             try:
-                proved = prove(model, candidate, project, _tell, pythons=others)
+                proved = prove(model, candidate, project, tell, pythons=others)
             except UserError as error:
                 print(f"fwbench: {error}", file=sys.stderr)
                 code = code or UserError.EXIT_CODE
@@ -73,13 +73,6 @@ def _run(options: argparse.Namespace) -> int:
             if proved.state != "proved":
                 code = _NOT_THE_SAME
     return code
-
-
-def _pythons(entries: Iterable[str]) -> dict[str, str]:
-    try:
-        return pythons(entries)
-    except ValueError as error:
-        raise UserError(f"--python {error}.") from None
 
 
 def collected(*, collecting: bool = True) -> tuple[Project, list[Model], list[str]]:
@@ -146,6 +139,7 @@ def _nearest(proved: Proved) -> str:
     return f"{nearest.quantity}{tensor} {nearest.error:.1e}, at most {nearest.bound:.0e}, in {nearest.mode} mode"
 
 
-def _tell(stage: str) -> None:
+def tell(stage: str) -> None:
+    """Show a stage of a proof on a terminal, in the place of the last one."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K  {stage}", end="\r", file=sys.stderr, flush=True)

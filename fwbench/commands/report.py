@@ -53,25 +53,23 @@ Tell = Callable[[str], None]
 _PATIENCE = 5.0
 
 
-class Progress:
-    """Says on standard error what a command that takes long is doing.
+def progress(clock: Callable[[], float]) -> Tell:
+    """What says on standard error, in a line each, what a command that takes long does next.
 
     Args:
         clock: seconds.
     """
+    begun = clock()
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._begun = clock()
-
-    def tell(self, what: str) -> None:
-        """What comes next, in a line of its own."""
-        if self._clock() - self._begun > _PATIENCE:
+    def tell(what: str) -> None:
+        if clock() - begun > _PATIENCE:
             print(f"fwbench: {what}", file=sys.stderr, flush=True)
+
+    return tell
 
 
 def _run(options: argparse.Namespace) -> int:
-    tell = Progress(time.monotonic).tell
+    tell = progress(time.monotonic)
     read = []
     for path in options.records:
         tell(f"reading {path}")

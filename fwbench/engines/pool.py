@@ -15,7 +15,7 @@ from fwbench.engines.slot import Description
 from fwbench.errors import UserError
 from fwbench.machine import Machine
 from fwbench.models.project import Project
-from fwbench.record.lanes import LANES, PLACES, RECORDED
+from fwbench.record.lanes import LANES, PLACES, recorded
 from fwbench.record.machine import Node
 from fwbench.record.measurement import Failure, Measurement
 from fwbench.record.workload import Workload
@@ -35,10 +35,6 @@ MOST_LOST = 3
 # A slot is given up after so many starts in a row without a measurement. No single workload can cause so many, as it is
 # itself given up after `MOST_LOST`.
 _MOST_STARTS = MOST_LOST + 1
-
-
-class NoSlotsError(UserError):
-    """No accelerator of the pool is left."""
 
 
 @dataclass(eq=False)
@@ -182,7 +178,7 @@ class Pool:
             tell: called with each stage, and with what happens to the process that measures.
 
         Raises:
-            NoSlotsError: no accelerator is left.
+            UserError: no accelerator is left.
         """
         if not any((job.workload, job.protocol) == (workload, protocol) for job in self._jobs):
             self.submit(workload, protocol)
@@ -229,7 +225,7 @@ class Pool:
                     self._free.put(None)
             return dataclasses.replace(measurement, node=self._node(slot, job))
         self._free.put(None)
-        raise NoSlotsError(
+        raise UserError(
             f"every accelerator of {self._engine.name} is lost; what was measured is in the journal, from which "
             "--fwbench-resume goes on"
         )
@@ -321,7 +317,7 @@ class Pool:
 
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables of an environment that change measurements, and so must be the same on every node."""
-    prefixes = (*RECORDED, *(prefix for lane in LANES.values() for prefix in lane.recorded))
+    prefixes = recorded(LANES.values())
     return {name: value for name, value in environment.items() if name.startswith(prefixes) and name not in PLACES}
 
 

@@ -45,7 +45,7 @@ class DuetGate(Gate):
     """Runs the duet when the first test asks, over every workload that the run will ask for.
 
     Raises:
-        pytest.UsageError: what to compare with is neither a revision nor an interpreter.
+        UserError: what to compare with is neither a revision nor an interpreter.
     """
 
     title = "fwbench: duet"
@@ -70,10 +70,7 @@ class DuetGate(Gate):
         self._taken: list[tuple[Stage, Workload, Pair]] = []
         self._explained: list[str] = []
         self._keep: Callable[[Mapping[str, Any]], None] = lambda record: None
-        try:
-            self._base = find(self._against, self._project.root)
-        except UserError as error:
-            raise pytest.UsageError(str(error)) from None
+        self._base = find(self._against, self._project.root)
 
     def covers(self, workload: Workload) -> bool:
         """Epochs are too long to take turns, and the harness's own benchmarks have no other side."""
@@ -107,8 +104,8 @@ class DuetGate(Gate):
         """
         if self._fault:
             pytest.fail(f"the duet ended with {self._fault}, as its first test tells", pytrace=False)
-        if workload not in self._found:
-            self._run({workload: self._expected.get(workload, self._thresholds)} | self._expected, protocol, tell)
+        if not self._found:
+            self._run(protocol, tell)
         comparison = self._asked[workload] = self._found[workload]
         if comparison.kind in ("failed", "missing", "unavailable"):
             assert comparison.fault is not None
@@ -154,12 +151,11 @@ class DuetGate(Gate):
     def close(self) -> None:
         self._stack.close()
 
-    def _run(self, wanted: Mapping[Workload, Mapping[str, Threshold]], protocol: Protocol, tell: Tell) -> None:
+    def _run(self, protocol: Protocol, tell: Tell) -> None:
         begun = time.monotonic()
-        missing = {workload: limits for workload, limits in wanted.items() if workload not in self._found}
+        played = duet.Duet(self._expected, self._kept)
         try:
-            if self._sides is None:
-                self._sides = self._stack.enter_context(sides(self._against, self._project, self._selection.pythons))
+            self._sides = self._stack.enter_context(sides(self._against, self._project, self._selection.pythons))
             pairs = Pairs(
                 *self._sides,
                 self._project.models,
@@ -168,44 +164,38 @@ class DuetGate(Gate):
                 protocol.deadline,
                 fit_batch=self._selection.fit_batch,
             )
-            played = duet.Duet(missing, self._kept)
             for stage, workload, pair in self._taken:
-                if workload in missing:
+                if workload in self._expected:
                     played.take(stage, workload, pair)
             try:
                 played.play(pairs.play, tell, lambda: self._end - time.monotonic())
-                self._found |= played.comparisons()
-            except KeyboardInterrupt:
-                # The run ends here: whatever is known is told.
-                self._asked |= played.comparisons()
-                raise
+            finally:
+                self._seconds = time.monotonic() - begun
+            self._found = played.comparisons()
+            if protocol.profile == "ci":
+                self._explain(tell)
+        except KeyboardInterrupt:
+            # The run ends here: whatever is known is told.
+            self._asked = played.comparisons()
+            raise
         except UserError as error:
             pytest.exit(str(error), pytest.ExitCode.USAGE_ERROR)
         except Exception as error:
             # Minutes of pairs: the next test must not start them again.
             self._fault = type(error).__name__
             raise
-        finally:
-            self._seconds += time.monotonic() - begun
-        if protocol.profile == "ci":
-            try:
-                self._explain(list(missing), tell)
-            except KeyboardInterrupt:
-                # The run ends here: the verdicts are told.
-                self._asked |= self._found
-                raise
 
-    def _explain(self, workloads: Sequence[Workload], tell: Tell) -> None:
+    def _explain(self, tell: Tell) -> None:
         """Search for what made the worst regression of latency, and note the answer for the outcome."""
-        regressed = {
-            workload: verdict.ratio
-            for workload in workloads
-            if (verdict := self._found[workload].verdicts.get("latency")) and verdict.kind == "regressed"
-        }
+        regressed = [
+            (verdict.ratio, comparison)
+            for comparison in self._found.values()
+            if (verdict := comparison.verdicts.get("latency")) and verdict.kind == "regressed"
+        ]
         if not regressed:
             return
         # With the batch that fitted into memory.
-        workload = self._found[max(regressed, key=lambda workload: regressed[workload])].workload
+        workload = max(regressed, key=lambda found: found[0])[1].workload
         try:
             python = self._selection.pythons.get(LANES[workload.lane].framework, sys.executable)
             explanation = explain(

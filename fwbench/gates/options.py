@@ -1,5 +1,6 @@
 """What the options of gates and the markers of tests ask for."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,6 +11,8 @@ from pytest_benchmark.utils import get_machine_id
 from fwbench.compare import criteria
 from fwbench.compare.criteria import CRITERIA, Threshold, parse
 from fwbench.errors import UserError
+from fwbench.record.reading import read
+from fwbench.record.storage import Record
 
 FAIL = "--fwbench-fail"
 NOT_PARALLEL = "cannot work with -n/--dist: benchmarks do not run in parallel; leave out -n."
@@ -44,15 +47,30 @@ def refuse_idle(config: pytest.Config, option: str, purpose: str) -> None:
         raise pytest.UsageError(f"{option} {NOT_PARALLEL}")
 
 
-def baseline(config: pytest.Config) -> Path | None:
-    """The record that --benchmark-compare names, by its path or, as for pytest-benchmark, by its number in the storage.
-
-    Returns:
-        None where nobody has named one.
+def baseline(config: pytest.Config) -> Record | None:
+    """What fwbench measured in the record that --benchmark-compare names; None where nobody has named one.
 
     Raises:
-        pytest.UsageError: there is no such record.
+        pytest.UsageError: there is no such record, or it cannot be read.
     """
+    path = _named(config)
+    if path is None:
+        return None
+    if path.is_dir():
+        raise pytest.UsageError(f"--benchmark-compare={path} is a folder: name one record in it.")
+    try:
+        record = read(path)
+    except UserError as error:
+        raise pytest.UsageError(f"--benchmark-compare: {error}.") from None
+    if path.suffix == ".jsonl" or record.damaged:
+        # A journal pytest-benchmark cannot read, and over a damaged benchmark it would stumble.
+        config.option.benchmark_compare = None
+    # What fwbench did not measure is pytest-benchmark's to compare.
+    return dataclasses.replace(record, plain={}, damaged=tuple(each for each in record.damaged if not each.plain))
+
+
+def _named(config: pytest.Config) -> Path | None:
+    """The path that --benchmark-compare names, or that has, as for pytest-benchmark, its number in the storage."""
     given: Any = config.getoption("benchmark_compare")
     if given == []:  # pytest-benchmark's word for nobody having given it
         return None

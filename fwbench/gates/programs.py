@@ -13,15 +13,12 @@ import pytest
 
 from fwbench.compare.findings import ALL, Finding, Outcome
 from fwbench.compare.programs import changes, compare, facts
-from fwbench.errors import UserError
 from fwbench.gates.contract import Gate
 from fwbench.gates.options import baseline, needs_rounds
 from fwbench.machine import Machine
 from fwbench.models.project import Project
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Measurement, fitting
-from fwbench.record.reading import read
-from fwbench.record.storage import Damaged
 from fwbench.record.workload import Workload
 from fwbench.report import verdicts
 from fwbench.suite.selection import Selection
@@ -49,21 +46,16 @@ class ProgramsOnly(Gate):
             )
         # Nothing but benchmarks has a program.
         config.option.benchmark_only = True
-        self.path = baseline(config)
+        record = baseline(config)
         config.option.benchmark_compare = None
+        self.path = record.path if record else None
+        self._damaged = record.damaged if record else ()
         self._baseline: dict[Workload, Fingerprint] = {}
         self._twice: set[Workload] = set()
-        self._damaged: tuple[Damaged, ...] = ()
-        if self.path is not None:
-            try:
-                record = read(self.path)
-            except UserError as error:
-                raise pytest.UsageError(f"--benchmark-compare: {error}.") from None
-            self._damaged = tuple(damaged for damaged in record.damaged if not damaged.plain)
-            for m in record.measurements:
-                if m.program and self._baseline.setdefault(m.workload.anywhere, m.program) != m.program:
-                    self._twice.add(m.workload.anywhere)
-        elif self._summary:
+        for m in record.measurements if record else ():
+            if m.program and self._baseline.setdefault(m.workload.anywhere, m.program) != m.program:
+                self._twice.add(m.workload.anywhere)
+        if record is None and self._summary:
             raise pytest.UsageError(
                 "--fwbench-summary tells what a gate has found, and --fwbench-programs-only compares with nothing: add "
                 "--benchmark-compare=PATH."

@@ -12,14 +12,13 @@ from fwbench.compare.criteria import Threshold
 from fwbench.compare.differences import Difference, in_words, mismatches
 from fwbench.compare.findings import Outcome
 from fwbench.compare.saved import compare
-from fwbench.errors import UserError
 from fwbench.gates.contract import Gate
 from fwbench.gates.options import ALLOW_MISMATCH, baseline, storage, thresholds
 from fwbench.machine import Machine
 from fwbench.models.project import Project
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Measurement
-from fwbench.record.reading import read, series
+from fwbench.record.reading import series
 from fwbench.record.storage import Record
 from fwbench.record.workload import Workload
 from fwbench.suite.selection import Selection
@@ -40,34 +39,23 @@ class SavedGate(Gate):
         self._thresholds = thresholds(config, "saved")
         self._allow_mismatch = config.getoption("fwbench_gate") == ALLOW_MISMATCH
         self._machine = machine
-        path = baseline(config)
-        if path is None:
+        record = baseline(config)
+        if record is None:
             raise pytest.UsageError(
                 "--fwbench-gate needs a baseline: --benchmark-compare=PATH, or its number, as in "
                 "--benchmark-compare=0001."
             )
-        if path.is_dir():
-            raise pytest.UsageError(f"--benchmark-compare={path} is a folder: name one record in it.")
-        try:
-            record = read(path)
-        except UserError as error:
-            raise pytest.UsageError(f"--benchmark-compare: {error}.") from None
-        # What fwbench did not measure is pytest-benchmark's to compare.
-        ours = tuple(damaged for damaged in record.damaged if not damaged.plain)
-        self._base = dataclasses.replace(record, plain={}, damaged=ours)
+        self._base = record
         if not self._allow_mismatch:
             self._refuse(selection)
-        self._earlier, self._notes = self._series(storage(config), path)
-        if path.suffix == ".jsonl" or record.damaged:
-            # A journal pytest-benchmark cannot read, and over a damaged benchmark it would stumble.
-            config.option.benchmark_compare = None
+        self._earlier, self._notes = self._series(storage(config))
         self._own: dict[str, Mapping[str, Threshold]] = {}
         self._measurements: dict[Workload, Measurement] = {}
         self._names: dict[Workload, str] = {}
         self._left_out: set[str] = set()
         self._compared: Outcome | None = None
 
-    def _series(self, folder: Path | None, baseline: Path) -> tuple[list[Record], list[str]]:
+    def _series(self, folder: Path | None) -> tuple[list[Record], list[str]]:
         """The saved runs whose best level this run is held to as well, and what to know of them.
 
         Whoever keeps a baseline somewhere else than among the runs has decided for it: what was before does not count.
@@ -75,7 +63,7 @@ class SavedGate(Gate):
         if folder is None:
             return [], []
         records, notes = series(folder)
-        if baseline.resolve() not in [record.path.resolve() for record in records]:
+        if self._base.path.resolve() not in [record.path.resolve() for record in records]:
             records = [record for record in records if record.made > self._base.made]
         return records, notes
 

@@ -52,16 +52,16 @@ class Kept:
 
     def keep(self, measurement: Measurement) -> None:
         """Keep what a measurement has found, unless something disturbed it and may have made it lower."""
-        metrics = {name: metric for name in CEILINGS if (metric := measurement.metrics.get(name))}
-        if measurement.value("other_load") is None or slowed(measurement) or len(metrics) < len(CEILINGS):
+        if any(measurement.value(name) is None for name in (*CEILINGS, "other_load")) or slowed(measurement):
             return
-        if any(metric.value is None for metric in metrics.values()):
-            return
+        metrics = {name: measurement.metrics[name] for name in CEILINGS}
         on = time.strftime("%Y-%m-%d", time.gmtime())
-        dated = {name: replace(metric, source=f"{metric.source}, on {on}") for name, metric in metrics.items()}
         content = {
             "versions": dict(measurement.versions),
-            "metrics": {name: metric.to_json(name) for name, metric in dated.items()},
+            "metrics": {
+                name: replace(metric, source=f"{metric.source}, on {on}").to_json(name)
+                for name, metric in metrics.items()
+            },
         }
         path = self._path(measurement.workload)
         # A run needs no cache.

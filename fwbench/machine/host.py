@@ -3,11 +3,13 @@
 import contextlib
 import os
 import platform
+from collections.abc import Iterable
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 
 from fwbench.machine import nvml
+from fwbench.record.files import content
 from fwbench.record.machine import Machine
 
 
@@ -22,7 +24,7 @@ def machine() -> Machine:
         accelerator=of_gpu.name if of_gpu else str(gpu),
         driver=of_gpu.driver if of_gpu else None,
         accelerator_memory=of_gpu.memory if of_gpu else None,
-        cpu=_cpu_model(),
+        cpu=_cpuinfo("model name") or platform.processor() or platform.machine(),
         cpus=cpus,
         threads=len(cpus),
         memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0,
@@ -35,16 +37,12 @@ def physical_cores(cpus: set[int], topology: Path = Path("/sys/devices/system/cp
     """The lowest-numbered logical CPU of each physical core among `cpus`; all where the kernel does not tell."""
     cores: dict[str, int] = {}
     for cpu in sorted(cpus):
-        siblings = topology / f"cpu{cpu}" / "topology" / "thread_siblings_list"
-        try:
-            core = siblings.read_text()
-        except OSError:
-            core = str(cpu)
-        cores.setdefault(core, cpu)
+        siblings = content(topology / f"cpu{cpu}" / "topology" / "thread_siblings_list")
+        cores.setdefault(siblings or str(cpu), cpu)
     return tuple(cores.values())
 
 
-def versions(distributions: tuple[str, ...]) -> dict[str, str]:
+def versions(distributions: Iterable[str]) -> dict[str, str]:
     """Installed versions in this interpreter, by distribution; those not installed are left out.
 
     Each is looked up once in a process, which takes a millisecond: what it has imported stays what it was, too.
@@ -77,20 +75,13 @@ def last_cache(caches: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int
     """Bytes of the first CPU's largest cache, as the kernel tells them; 0 where it does not."""
     sizes = []
     for file in caches.glob("index*/size"):
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(ValueError):
             # 2048K.
-            sizes.append(int(file.read_text().strip().removesuffix("K")) * 1024)
+            sizes.append(int(content(file).removesuffix("K")) * 1024)
     return max(sizes, default=0)
-
-
-def _cpu_model() -> str:
-    return _cpuinfo("model name") or platform.processor() or platform.machine()
 
 
 def _cpuinfo(name: str) -> str:
     """What Linux says of the first CPU; empty where it does not."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return ""
+    lines = content(Path("/proc/cpuinfo")).splitlines()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), "")

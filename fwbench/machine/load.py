@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fwbench.machine.host import affinity
+from fwbench.record.files import content
 from fwbench.record.measurement import Metric, unavailable
 
 # Share of the CPUs below which the background of an idle machine stays, and of many CPUs the part of one: what keeps
@@ -113,9 +114,8 @@ class OtherLoad:
         return _Moment(self._clock(), self._own(), self._busy())
 
     def _busy(self) -> float | None:
-        try:
-            lines = self._stat.read_text().splitlines()
-        except OSError:
+        lines = content(self._stat).splitlines()
+        if not lines:
             return None
         ticks = 0
         for line in lines:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fwbench.errors import Absent
+from fwbench.record.files import content
 from fwbench.record.machine import AcceleratorProcess, AcceleratorState
 
 # NVML's bits of what holds the clocks down (nvml.h, nvmlClocksEventReasons), less those that slow nothing down against
@@ -77,9 +78,7 @@ class Gpu:
         computing = _processes(pynvml.nvmlDeviceGetComputeRunningProcesses_v3, self.handle)
         return AcceleratorState(
             clock=ask(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM),
-            memory_clock=ask(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_MEM),
             most_clock=ask(pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM),
-            most_memory_clock=ask(pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_MEM),
             temperature=ask(pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU),
             power_limit=ask(pynvml.nvmlDeviceGetEnforcedPowerLimit, read=watts),
             default_power_limit=ask(pynvml.nvmlDeviceGetPowerManagementDefaultLimit, read=watts),
@@ -299,13 +298,6 @@ def _in_the_system(root: Path) -> bool:
     """Whether Linux shows an NVIDIA GPU: on the PCI bus, or by the driver's files."""
     for device in root.glob("sys/bus/pci/devices/*"):
         # NVIDIA's vendor number, and the class of display controllers (pci.ids).
-        if _content(device / "vendor") == "0x10de" and _content(device / "class").startswith("0x03"):
+        if content(device / "vendor") == "0x10de" and content(device / "class").startswith("0x03"):
             return True
     return any(root.glob("dev/nvidia[0-9]*")) or any(root.glob("proc/driver/nvidia/gpus/*"))
-
-
-def _content(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""

@@ -19,6 +19,7 @@ from fwbench.frameworks.contract import Program
 from fwbench.machine import nvml
 from fwbench.meters.latency import Clock
 from fwbench.meters.throughput import queued
+from fwbench.record.files import content
 from fwbench.record.measurement import Metric, unavailable
 
 # Steps of the counter that a window needs: with fewer it could be off by more than a tenth at either end.
@@ -143,7 +144,7 @@ def counter(
             return Absent(f"{gpu.name} has no energy counter ({error})")
         return NvmlCounter(gpu)
     # `psys` lies beside the packages; it covers the whole board and so contains them.
-    packages = [zone for zone in sorted(powercap.glob("*-rapl:*")) if _name(zone).startswith("package-")]
+    packages = [zone for zone in sorted(powercap.glob("*-rapl:*")) if content(zone / "name").startswith("package-")]
     if not packages:
         return Absent("this CPU or virtual machine shows no RAPL energy counters")
     try:
@@ -153,13 +154,6 @@ def counter(
             f"reading {packages[0].name}/energy_uj under {powercap} needs root or a changed file mode",
             f"`sudo chmod -R a+r {powercap}/*/energy_uj`, until the next start",
         )
-
-
-def _name(zone: Path) -> str:
-    try:
-        return (zone / "name").read_text()
-    except OSError:
-        return ""
 
 
 def period(meter: Counter | str, clock: Clock, sleep: Callable[[float], None] = time.sleep) -> Metric:

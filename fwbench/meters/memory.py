@@ -11,6 +11,7 @@ from typing import Any
 
 from fwbench.frameworks.contract import Program
 from fwbench.machine import nvml
+from fwbench.record.files import content
 from fwbench.record.measurement import Metric, unavailable
 
 _PROC = Path("/proc/self")
@@ -99,9 +100,8 @@ def _reset_host_peak(proc: Path) -> str | None:
 
 
 def _resident(proc: Path, field: str) -> Metric:
-    try:
-        status = (proc / "status").read_text()
-    except OSError:
+    status = content(proc / "status")
+    if not status:
         return unavailable(field, "this system has no /proc/self/status")
     match = re.search(rf"^{field}:\s+(\d+) kB$", status, re.MULTILINE)
     if not match:

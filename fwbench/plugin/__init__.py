@@ -119,4 +119,7 @@ def fwbench_prove(request: pytest.FixtureRequest) -> "Callable[[], Proved]":
     """Prove in a fresh process that two frameworks' networks of the test's model compute the same thing."""
     if not _can_measure(request.config):
         pytest.fail(_SWITCHED_OFF, pytrace=False)
-    return active(request.config).proving(request.node)
+    from fwbench.plugin.items import proving
+
+    run = active(request.config)
+    return proving(request.node, run.project, run.selection.pythons)

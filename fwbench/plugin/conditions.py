@@ -14,7 +14,6 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from fwbench.models import CATALOG
 from fwbench.models.model import Model
 from fwbench.models.project import Project, complete
 from fwbench.parity.sources import sources
-from fwbench.record.lanes import LANES, RECORDED, Lane
+from fwbench.record.lanes import LANES, recorded
 from fwbench.record.workload import Workload
 from fwbench.suite.selection import Selection
 from fwbench.worker.client.starting import PACKAGE
@@ -71,7 +70,7 @@ def conditions(
     pythons = {framework: selection.pythons.get(framework, sys.executable) for framework in frameworks}
     models = [project.models[name] for name in dict.fromkeys(workload.model for workload in asked)]
     modules, imported = _followed(models, project)
-    repository = _repository(project.root)
+    top, commit = _repository(project.root)
     noted = {
         "profile": selection.protocol.profile,
         "machine": machine.to_json(),
@@ -81,9 +80,9 @@ def conditions(
             if field.name not in _TOLD
         },
         "code": {
-            "commit": repository.commit if repository else None,
-            "changes": _changes(repository.top, storage) if repository else None,
-            "modules": modules | _loaded(project.root, repository, plugins),
+            "commit": commit,
+            "changes": _changes(top, storage) if top else None,
+            "modules": modules | _loaded(project.root, top, plugins),
             "fwbench": f"{fwbench.__version__} ({_package()})",
         },
         "environment": _variables(lanes),
@@ -102,10 +101,14 @@ def of_run(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     Args:
         then, now: their conditions.
     """
-    yield from _each({"profile": then["profile"]}, {"profile": now["profile"]})
-    yield from _machines(then["machine"], now["machine"])
-    yield from _each(then["settings"], now["settings"])
-    yield from _each(*({name: of["code"][name] for name in ("commit", "fwbench")} for of in (then, now)))
+    yield from differences({"profile": then["profile"]}, {"profile": now["profile"]})
+    # The kernel's own share of the memory varies; and without a GPU the accelerator's name says why there is none.
+    both_gpus = then["machine"].get("device") == now["machine"]["device"] == "gpu"
+    left_out = {"memory"} if both_gpus else {"memory", "accelerator"}
+    machines = ({n: v for n, v in of["machine"].items() if n not in left_out} for of in (then, now))
+    yield from differences(*machines)
+    yield from differences(then["settings"], now["settings"])
+    yield from differences(*({name: of["code"][name] for name in ("commit", "fwbench")} for of in (then, now)))
     if then["code"]["changes"] != now["code"]["changes"]:
         yield "other uncommitted changes"
     # A module that only one of the runs has loaded comes from an edited module, or from other tests.
@@ -117,20 +120,21 @@ def of_run(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
 def of_workload(then: Mapping[str, Any], now: Mapping[str, Any], workload: Workload) -> Iterator[str]:
     """Why no measurement of a workload may be used: what differs in its lane alone, one phrase per difference."""
     lane = LANES[workload.lane]
-    names = (*_prefixes(lane), "CUDA_VISIBLE_DEVICES")
-    yield from _each(*({n: v for n, v in of["environment"].items() if n.startswith(names)} for of in (then, now)))
+    names = recorded([lane])
+    yield from differences(*({n: v for n, v in of["environment"].items() if n.startswith(names)} for of in (then, now)))
     pythons = [of["pythons"].get(lane.framework) for of in (then, now)]
-    yield from _each(*({f"interpreter of {lane.framework}": python} for python in pythons))
+    yield from differences(*({f"interpreter of {lane.framework}": python} for python in pythons))
     before, after = (of["interpreters"].get(python, {}) for of, python in zip((then, now), pythons, strict=True))
-    yield from _each(*({"Python": found.get("version")} for found in (before, after)))
+    yield from differences(*({"Python": found.get("version")} for found in (before, after)))
     imported = now["imported"].get(workload.model, ())
     relevant = {_normal(name) for name in (*lane.distributions, *lane.libraries, *_EVERYWHERE, *imported, lane.package)}
     relevant.discard("fwbench")
     installed = (found.get("distributions", {}) for found in (before, after))
-    yield from _each(*({name: of[name] for name in relevant & of.keys()} for of in installed))
+    yield from differences(*({name: of[name] for name in relevant & of.keys()} for of in installed))
 
 
-def _each(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """What differs between two mappings: a phrase each."""
     for name in sorted(then.keys() | now.keys()):
         before, after = then.get(name), now.get(name)
         if before != after:
@@ -145,30 +149,16 @@ def _told(value: object) -> str:
     return text[:12] if re.fullmatch(r"[0-9a-f]{40,64}", text) else text
 
 
-def _machines(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    # The kernel's own share of the memory varies; and without a GPU the accelerator's name says why there is none.
-    left_out = {"memory", *(() if then.get("device") == now["device"] == "gpu" else ("accelerator",))}
-    yield from _each(*({n: v for n, v in of.items() if n not in left_out} for of in (then, now)))
-
-
 # Code
 
 
-@dataclass(frozen=True)
-class _Repository:
-    """A git repository with a commit."""
-
-    top: Path
-    commit: str
-
-
-def _repository(folder: Path) -> _Repository | None:
-    """The repository that contains a folder."""
-    said = git.output(folder, "rev-parse", "--show-toplevel", "HEAD")
+def _repository(folder: Path) -> tuple[Path, str] | tuple[None, None]:
+    """The top of the repository that contains a folder, and its commit; None where there is none."""
+    said = git.text(folder, "rev-parse", "--show-toplevel", "HEAD")
     if said is None:
-        return None
-    top, commit = said.decode(errors="surrogateescape").splitlines()
-    return _Repository(Path(top), commit)
+        return None, None
+    top, commit = said.splitlines()
+    return Path(top), commit
 
 
 def _changes(top: Path, storage: Path) -> str:
@@ -202,9 +192,9 @@ def _package() -> str:
     return digest.hexdigest()[:_DIGITS]
 
 
-def _loaded(root: Path, repository: _Repository | None, plugins: Iterable[object]) -> dict[str, str]:
+def _loaded(root: Path, top: Path | None, plugins: Iterable[object]) -> dict[str, str]:
     """Digests of the user's files that the tests have loaded and that no commit holds."""
-    known = (PACKAGE, Path(sysconfig.get_paths()["stdlib"]), *((repository.top,) if repository else ()))
+    known = (PACKAGE, Path(sysconfig.get_paths()["stdlib"]), *((top,) if top else ()))
     # Compared as text: there are thousands of modules, and comparing paths part by part would take long.
     folders = tuple(os.path.normcase(folder / "_")[:-1] for folder in known)
     digests = {}
@@ -245,14 +235,10 @@ def _contents(path: Path) -> bytes:
 # Environment
 
 
-def _prefixes(lane: Lane) -> tuple[str, ...]:
-    return (*RECORDED, *lane.recorded)
-
-
 def _variables(lanes: Iterable[str]) -> dict[str, str]:
     """The variables that are set and change what these lanes measure."""
     chosen = [LANES[lane] for lane in lanes]
-    names = (*(prefix for lane in chosen for prefix in _prefixes(lane)), "CUDA_VISIBLE_DEVICES")
+    names = recorded(chosen)
     caches = {name for lane in chosen for name in lane.caches}
     return {name: value for name, value in sorted(os.environ.items()) if name.startswith(names) and name not in caches}
 

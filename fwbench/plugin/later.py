@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from pytest_benchmark.stats import Stats
 
 from fwbench.errors import UserError
 from fwbench.gates import Gate
@@ -17,7 +16,7 @@ from fwbench.machine.disturbances import disturbances, lengthening
 from fwbench.models.project import Project
 from fwbench.plugin.deciding import Contest, contests, decide
 from fwbench.plugin.progress import Progress
-from fwbench.plugin.replaying import extra_info
+from fwbench.plugin.replaying import fill
 from fwbench.plugin.session import Session
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import WAITING, Measurement
@@ -56,10 +55,7 @@ class Made:
         """
         session.replace(self.measurement, measurement)
         self.measurement = measurement
-        self.benchmark.extra_info.update(extra_info(measurement))
-        self.benchmark.stats.stats = Stats()  # type: ignore[no-untyped-call]
-        for seconds in measurement.samples:
-            self.benchmark.stats.stats.update(seconds)
+        fill(self.benchmark, measurement)
         if session.unkept:
             raise pytest.Session.Interrupted(session.unkept)
 
@@ -172,8 +168,7 @@ def take_turns(made: Sequence[Made], session: Session, project: Project, progres
 def _lanes(open_: Sequence[Contest], session: Session, project: Project) -> Lanes:
     asked = session.selection
     assert session.caches
-    here = Side("here", "this run", PACKAGE, session.caches.path, project.root, project.path)
-    here = dataclasses.replace(here, pythons=asked.pythons)
+    here = Side("here", "this run", PACKAGE, session.caches.path, project.root, project.path, pythons=asked.pythons)
     names = {contest.workload: contest.lanes for contest in open_}
     return Lanes(here, names, project.models, session.machine, asked.device, asked.protocol.deadline)
 

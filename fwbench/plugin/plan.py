@@ -9,7 +9,7 @@ or else from a table (`fwbench.suite.costs`). What the run has taken so far corr
 import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -59,10 +59,6 @@ class Estimate:
     windows: float
     work: float
     recorded: bool
-
-    @property
-    def seconds(self) -> float:
-        return self.windows + self.work
 
 
 @dataclass(frozen=True)
@@ -277,14 +273,9 @@ class Plan:
             self._taken[key] = self._taken.get(key, 0.0) + max(0.0, seconds - estimate.windows)
 
     def _factor(self, found: Estimate) -> float:
-        """The ratio of taken to planned work of this source and lane; of other lanes if this lane has none."""
-        of_source = [key for key in self._planned if key[0] == found.recorded]
-        overall = self._ratio(of_source, 1.0)
-        return self._ratio([key for key in of_source if key[1] == found.lane], overall)
-
-    def _ratio(self, keys: Sequence[tuple[bool, str]], otherwise: float) -> float:
-        taken = sum(self._taken[key] for key in keys) + _PRIOR * otherwise
-        return taken / (sum(self._planned[key] for key in keys) + _PRIOR)
+        """The ratio of taken to planned work of this source and lane."""
+        key = (found.recorded, found.lane)
+        return (self._taken.get(key, 0.0) + _PRIOR) / (self._planned.get(key, 0.0) + _PRIOR)
 
     # Told
 

@@ -16,7 +16,7 @@ def pool(config: pytest.Config) -> Pool | None:
         pytest.UsageError: the run cannot be spread, or the engine cannot be used; one sentence.
     """
     name = config.getoption("fwbench_workers")
-    if name is None or hasattr(config, "workerinput"):
+    if name is None:
         return None
     if config.getoption("fwbench_against") is not None:
         raise pytest.UsageError(
@@ -29,8 +29,6 @@ def pool(config: pytest.Config) -> Pool | None:
             f"{OPTION} cannot work with --fwbench-devices {devices}: each benchmark has one accelerator of the pool. "
             "Leave one of them out."
         )
-    if config.getoption("dist", "no") != "no":
-        raise pytest.UsageError(f"{OPTION} cannot work with -n/--dist: it spreads the benchmarks itself; leave out -n.")
     refuse_idle(config, OPTION, "spread")
     spread = Pool(engines.load(name))
     config.add_cleanup(spread.close)

@@ -3,7 +3,8 @@
 import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
+
+import pytest
 
 from fwbench.plugin.plan import Plan
 from fwbench.record.measurement import STAGES, Measurement
@@ -14,15 +15,6 @@ _ANEW = "\r\x1b[K"
 
 # What passes: a worker's stages, and those of a duet.
 _PASSING = (*STAGES, "screening", "confirming")
-
-
-class Terminal(Protocol):
-    """The part of pytest's terminal reporter that progress needs."""
-
-    isatty: bool
-
-    def write(self, content: str, *, flush: bool = False) -> None:
-        """Write at the cursor."""
 
 
 class Progress:
@@ -41,7 +33,7 @@ class Progress:
 
     def __init__(
         self,
-        terminal: Terminal | None = None,
+        terminal: pytest.TerminalReporter | None = None,
         uncaptured: Callable[[], AbstractContextManager[None]] = nullcontext,
         total: int = 0,
         plan: Plan | None = None,
@@ -146,7 +138,7 @@ class Progress:
 
     def _is_live(self) -> bool:
         """Whether the line can be rewritten: on a screen, and if it has not wrapped."""
-        return self._terminal is not None and self._terminal.isatty and self._written < _width()
+        return self._terminal is not None and bool(self._terminal.isatty) and self._written < _width()
 
     def _write(self, text: str) -> None:
         if self._terminal:

@@ -1,26 +1,13 @@
-"""A worker's measurement in pytest-benchmark: its samples are replayed as a benchmark's rounds."""
+"""A worker's measurement in pytest-benchmark: its samples become a benchmark's rounds."""
 
-import itertools
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from pytest_benchmark.stats import Stats
 
 from fwbench.record.measurement import Measurement
 from fwbench.record.workload import Workload
-
-_CLOCK = pytest.StashKey["ReplayClock"]()
-
-
-class ReplayClock:
-    """A timer that shows the time it was last set to, so that pytest-benchmark reads a worker's samples exactly."""
-
-    __name__ = "fwbench_worker"
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def group(workload: Workload) -> str:
@@ -45,29 +32,33 @@ def rename(benchmark: Any, measurement: Measurement) -> None:
 
 
 def equip(item: pytest.Item, workload: Workload) -> None:
-    """Give a test the clock by which its workload's samples are replayed, and its place in pytest-benchmark's table."""
-    clock = item.stash[_CLOCK] = ReplayClock()
+    """Give a test its workload's place in pytest-benchmark's table."""
     # pytest-benchmark reads only the closest marker, so this one repeats what the test's own says.
     marker = item.get_closest_marker("benchmark")
-    kwargs = {"group": group(workload), **(marker.kwargs if marker else {}), "timer": clock}
+    kwargs = {"group": group(workload), **(marker.kwargs if marker else {})}
     item.add_marker(pytest.mark.benchmark(**kwargs), append=False)
 
 
-def replay(measurement: Measurement, item: pytest.Item, benchmark: Any) -> None:
-    """Replay the samples (s) as the rounds of the test's benchmark, and store the rest of the record beside them."""
+def replay(measurement: Measurement, benchmark: Any) -> None:
+    """Make a benchmark of pytest-benchmark's of a measurement."""
     rename(benchmark, measurement)
+    # It is one with its first round.
+    benchmark.pedantic(lambda: None)
+    fill(benchmark, measurement)
+
+
+def fill(benchmark: Any, measurement: Measurement) -> None:
+    """Make the samples (s) the rounds of a benchmark that has any, and store the rest of the record beside them."""
     benchmark.extra_info.update(extra_info(measurement))
-    clock = item.stash[_CLOCK]
-    # Cycled, as cProfile makes one call more than there are rounds.
-    samples = itertools.cycle(measurement.samples)
+    benchmark.stats.stats = stats(measurement.samples)
 
-    def reset() -> None:
-        clock.now = 0.0
 
-    def show() -> None:
-        clock.now = next(samples)
-
-    benchmark.pedantic(show, setup=reset, rounds=len(measurement.samples))
+def stats(samples: Iterable[float]) -> Any:
+    """pytest-benchmark's statistics of samples (s)."""
+    found: Any = Stats()  # type: ignore[no-untyped-call]
+    for seconds in samples:
+        found.update(seconds)
+    return found
 
 
 def extra_info(measurement: Measurement) -> dict[str, Any]:

@@ -99,7 +99,7 @@ def go_on(
     against = dict(gate.against or {})
     if python := against.get("interpreter"):
         against["installed"] = conditions.interpreter(python)
-    now = json.loads(json.dumps({**now, "against": against}))
+    now = {**now, "against": against}
     pairs = Journal(storage / DUETS.name, now)
 
     def keep(record: Mapping[str, Any]) -> None:
@@ -214,10 +214,7 @@ def _unlike(
     if earlier.duet:
         yield "measured in a duet then"
         return
-    wanted = protocol.to_json()
-    for name in sorted(wanted.keys() | earlier.protocol.keys()):
-        if wanted.get(name) != earlier.protocol.get(name):
-            yield f"{name} {earlier.protocol.get(name)} then, {wanted.get(name)} now"
+    yield from conditions.differences(earlier.protocol, protocol.to_json())
     yield from conditions.of_workload(then, now, workload)
 
 

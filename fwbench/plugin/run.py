@@ -1,7 +1,7 @@
 """A run of pytest in which something is measured: its selection, workers, gate and progress, and where our records
 enter pytest-benchmark's.
 
-pytest's own process imports no framework; a worker measures, and its samples are replayed as the benchmark's rounds.
+pytest's own process imports no framework; a worker measures, and its samples become the benchmark's rounds.
 """
 
 import dataclasses
@@ -22,10 +22,9 @@ from fwbench.machine import machine, versions
 from fwbench.meters.energy import counter
 from fwbench.models import CATALOG
 from fwbench.models.project import Project
-from fwbench.parity.store import Proved
 from fwbench.plugin import ending, later, plan, pooling, replaying, resuming, saving, spreading
 from fwbench.plugin.conditions import conditions
-from fwbench.plugin.items import announce, fail_unspread, is_kept_from_running, left_out, protocol_of, proving
+from fwbench.plugin.items import announce, fail_unspread, is_kept_from_running, left_out, protocol_of
 from fwbench.plugin.progress import Progress
 from fwbench.plugin.selecting import fetch_weights, select
 from fwbench.plugin.session import Session, unkept
@@ -52,11 +51,10 @@ class Run:
         for marker in spreading.markers():
             config.addinivalue_line("markers", marker)
         self._config = config
-        if not hasattr(config, "workerinput"):
-            # pytest-benchmark switches itself off under xdist, saves and compares nothing, and exits with 0.
-            if config.getoption("dist", "no") != "no" and (option := gate_options.needs_rounds(config, "compare")):
-                raise pytest.UsageError(f"{option} {gate_options.NOT_PARALLEL}")
-            resuming.refuse(config)
+        # pytest-benchmark switches itself off under xdist, saves and compares nothing, and exits with 0.
+        if config.getoption("dist", "no") != "no" and (option := gate_options.needs_rounds(config, "compare")):
+            raise pytest.UsageError(f"{option} {gate_options.NOT_PARALLEL}")
+        resuming.refuse(config)
         self._pool = pooling.pool(config)
         here = self._pool.machine if self._pool else machine()
         self.selection = select(config, here)
@@ -137,7 +135,7 @@ class Run:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Leave out what this run does not measure, and give the rest our clock."""
+        """Leave out what this run does not measure, and give the rest its place in pytest-benchmark's table."""
         if self._usage_error:
             raise self._usage_error
         self._refuse_unknown_models()
@@ -148,7 +146,7 @@ class Run:
         for item in items:
             if "fwbench_measure" not in getattr(item, "fixturenames", ()):
                 continue
-            # A failed workload has no rounds to replay, and its failure already says so.
+            # A failed workload has no rounds, and its failure already says so.
             item.add_marker(pytest.mark.filterwarnings("ignore:Benchmark fixture was not used at all"))
             if workload := spreading.workload_of(item):
                 replaying.equip(item, workload)
@@ -183,23 +181,29 @@ class Run:
         if not measured or self._benchmarking.disabled or self._benchmarking.skip:
             return
         saving.take_over(self._benchmarking, self._unwritten.append)
-        asked = {item: w for item, w in measured.items() if not is_kept_from_running(item)}
+        asked = {
+            item.nodeid: (workload, self._protocol(item, workload))
+            for item, workload in measured.items()
+            if not is_kept_from_running(item)
+        }
         self._begin_journal(asked)
+        taken = self._resumed.taken if self._resumed else {}
+        left = {test: both for test, both in asked.items() if test not in taken}
         if not self._config.option.collectonly:
             try:
-                self.session.expect((w, self._protocol(item, w)) for item, w in asked.items() if not self._has(item))
+                self.session.expect(left.values())
             except OSError as error:
                 raise pytest.UsageError(unkept(error)) from None
         terminal = self._config.pluginmanager.getplugin("terminalreporter")
-        if terminal is None or self._config.get_verbosity() < 0 or hasattr(self._config, "workerinput"):
+        if terminal is None or self._config.get_verbosity() < 0:
             return
         self._turning = not self._is_duet and later.may_follow(self.selection, measured.values())
-        self._plan = self._planned(measured)
+        self._plan = self._planned(left)
         capture = self._config.pluginmanager.getplugin("capturemanager")
         uncaptured = capture.global_and_fixture_disabled if capture else nullcontext
         self._progress = Progress(terminal, uncaptured, len(measured), self._plan)
 
-    def _begin_journal(self, measured: dict[pytest.Item, Workload]) -> None:
+    def _begin_journal(self, asked: resuming.Asked) -> None:
         """Begin the journal; a resumed run copies what it takes from another journal at once."""
         if (reason := files.unwritable(self._storage / "journal")) and not self._config.option.collectonly:
             raise pytest.UsageError(
@@ -210,32 +214,22 @@ class Run:
             self.selection,
             self.machine,
             self.project,
-            measured.values(),
+            [workload for workload, _ in asked.values()],
             self._storage,
             self._config.pluginmanager.get_plugins(),
         )
         named = self._config.getoption("fwbench_resume")
-        asked = {item.nodeid: (workload, self._protocol(item, workload)) for item, workload in measured.items()}
         if self.gate and self.gate.against and not self._config.option.collectonly:
             self._duet, self._resumed_duet = resuming.go_on(named, self._storage, self._conditions, asked, self.gate)
         elif named is not None:
             self._resumed = resuming.resume(named, self._storage, self._conditions, asked)
 
-    def _has(self, item: pytest.Item) -> bool:
-        """Whether the test's measurement is taken from a journal."""
-        return self._resumed is not None and item.nodeid in self._resumed.taken
-
-    def _planned(self, measured: dict[pytest.Item, Workload]) -> plan.Plan:
-        """The estimated duration of the run."""
-        benchmarks = {
-            item.nodeid: (workload, self._protocol(item, workload))
-            for item, workload in measured.items()
-            if not self._has(item) and not is_kept_from_running(item)
-        }
-        programs = self.selection.protocol.programs
+    def _planned(self, left: resuming.Asked) -> plan.Plan:
+        """The estimated duration of what is left to be measured."""
+        workloads, programs = [workload for workload, _ in left.values()], self.selection.protocol.programs
         return plan.plan(
-            benchmarks,
-            plan.known(self._storage, self.machine, measured.values(), programs=programs, duet=self._is_duet),
+            left,
+            plan.known(self._storage, self.machine, workloads, programs=programs, duet=self._is_duet),
             threads=self.selection.threads,
             metered=not isinstance(counter(self.selection.device), str),
             processes=self.selection.processes,
@@ -294,7 +288,7 @@ class Run:
                 measurement = self._measured(item, benchmark, workload, protocol)
             timed = self.gate is None or self.gate.timed
             if not benchmark.disabled and not measurement.failure and timed:
-                replaying.replay(measurement, item, benchmark)
+                replaying.replay(measurement, benchmark)
                 self._made.append(later.Made(item, protocol, benchmark, measurement))
             if self.gate:
                 self.gate.judge(measurement, item.nodeid)
@@ -326,12 +320,6 @@ class Run:
             item.session.shouldstop = self.session.unkept
         return measurement
 
-    # Proving
-
-    def proving(self, item: pytest.Item) -> Callable[[], Proved]:
-        """The value of the fixture `fwbench_prove`."""
-        return proving(item, self.project, self.selection.pythons)
-
     # What pytest-benchmark stores
 
     @pytest.hookimpl(optionalhook=True)
@@ -342,8 +330,8 @@ class Run:
 
     def describe_machine(self, machine_info: dict[str, Any]) -> None:
         """Add accelerator, threads and this interpreter's versions; drop the momentary clock rate."""
-        distributions = tuple(dict.fromkeys(name for lane in LANES.values() for name in lane.distributions))
-        machine_info["fwbench"] = {**self.machine.to_json(), "versions": versions(distributions)}
+        of_lanes = versions(name for lane in LANES.values() for name in lane.distributions)
+        machine_info["fwbench"] = {**self.machine.to_json(), "versions": of_lanes}
         for key in ("hz_actual", "hz_actual_friendly"):
             machine_info.get("cpu", {}).pop(key, None)
 

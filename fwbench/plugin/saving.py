@@ -1,13 +1,11 @@
 """Writes pytest-benchmark's own files of a run whole or not at all.
 
 pytest-benchmark writes when the run is over, over an older file and under a number that it has just counted: a full
-disk leaves half a file and a traceback, and two runs that end together can take one number. In a run that fwbench
+disk leaves half a file and a traceback, and two runs that end together can take one name. In a run that fwbench
 measures, both of its writing functions are replaced here; the contents stay its own.
 """
 
 import contextlib
-import os
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,9 +14,6 @@ from pytest_benchmark.storage.file import FileStorage
 from pytest_benchmark.utils import safe_dumps
 
 from fwbench.record import files
-
-if sys.platform != "win32":
-    import fcntl
 
 
 def take_over(benchmarking: Any, failed: Callable[[str], None]) -> None:
@@ -38,10 +33,10 @@ def take_over(benchmarking: Any, failed: Callable[[str], None]) -> None:
     def save(output_json: Mapping[str, Any], name: str) -> None:
         # Makes the folder; if that fails, writing will say so.
         folder = storage.get("")
-        with _reporting(folder, "--benchmark-storage=DIR", failed), _alone(folder):
+        with _reporting(folder, "--benchmark-storage=DIR", failed):
             while True:
                 path = storage.get(f"{storage._next_num}_{name}.json")
-                # A run on another host does not see the lock, and may have taken this number.
+                # Another run may have taken this name.
                 with contextlib.suppress(FileExistsError):
                     files.create(path, _text(output_json))
                     break
@@ -65,18 +60,3 @@ def _reporting(path: Path, option: str, failed: Callable[[str], None]) -> Iterat
         yield
     except OSError as error:
         failed(f"{error.filename or path} cannot be written ({error.strerror}): free space, or choose another {option}")
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Let one run at a time count the files in a folder, if the system has locks."""
-    if sys.platform == "win32":
-        yield
-        return
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):
-            fcntl.flock(opened, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(opened)

@@ -26,7 +26,7 @@ def select(config: pytest.Config, machine: Machine) -> Selection:
     """Read and check the options.
 
     Raises:
-        pytest.UsageError: a value is unknown or impossible here; one sentence says which and what to do.
+        pytest.UsageError, UserError: a value is unknown or impossible here; one sentence says which and what to do.
     """
     name = config.getoption("fwbench_study")
     study = STUDIES[name] if name else None
@@ -69,7 +69,7 @@ def select(config: pytest.Config, machine: Machine) -> Selection:
         asked={name: values for name, values in asked.items() if values},
         settings={name: values for name, values in settings.items() if values},
         study=name,
-        pythons=_pythons(config),
+        pythons=pythons(config.getoption("fwbench_python")),
         device=device,
         threads=_threads(config, machine),
         minutes=_minutes(config, profile),
@@ -209,10 +209,3 @@ def fetch_weights(models: Iterable[Model], python: str) -> None:
         if done.returncode:
             reason = done.stderr.strip().rpartition("\n")[2]
             raise pytest.UsageError(f"--fwbench-set weights=pretrained: {reason}.")
-
-
-def _pythons(config: pytest.Config) -> dict[str, str]:
-    try:
-        return pythons(config.getoption("fwbench_python"))
-    except ValueError as error:
-        raise pytest.UsageError(f"--fwbench-python {error}.") from None

@@ -82,18 +82,15 @@ class Session:
         self._written: list[Measurement] = []
         taken = taken or {}
         if taken:
-            self._begin([measurement for measurements in taken.values() for measurement in measurements])
+            # At once, so that this run can be resumed whenever it ends.
+            self._written = [measurement for measurements in taken.values() for measurement in measurements]
+            self.journal.begin(measurement.to_json() for measurement in self._written)
+            for measurement in self._written:
+                self._workers.told(measurement)
         self._check = EqualWeights()
         self._again: Measure = self.run if pool else several(self.run, selection.processes)
         ordinary = gate.measuring(self._again) if gate else self._again
         self._chain = then(resumed(ordinary, taken), self._check, self._write)
-
-    def _begin(self, taken: list[Measurement]) -> None:
-        """Begin the journal with what another journal holds, so that this run can be resumed whenever it ends."""
-        self.journal.begin(measurement.to_json() for measurement in taken)
-        self._written += taken
-        for measurement in taken:
-            self._workers.told(measurement)
 
     def run(self, workload: Workload, protocol: Protocol, tell: Tell = lambda _: None) -> Measurement:
         """Measure a workload without remembering it: in one process, or as often as usual in a pool."""

@@ -16,17 +16,13 @@ from fwbench.suite.selection import Selection
 # Parameters by which results can be grouped, each with its field of the workload.
 _PARAMETERS = {"framework": "lane", **{name: name for name in ("model", "mode", "batch_size", "precision")}}
 
-_WORKLOAD = "fwbench_workload"
-_CANDIDATE = "fwbench_candidate"
-_FAULT = "fwbench_fault"
+_SPREAD = "fwbench_spread"
 
 
 def markers() -> list[str]:
     """Markers that fwbench sets, and that users do not write."""
     return [
-        f"{_WORKLOAD}(workload): what fwbench measures in this test.",
-        f"{_CANDIDATE}(model, framework): what fwbench proves in this test.",
-        f"{_FAULT}(sentence): why fwbench cannot spread this test.",
+        f"{_SPREAD}(what): what fwbench measures or proves in this test, or why it cannot spread it.",
         *(f"{lane.name}: measures the lane {lane.title}." for lane in LANES.values()),
         *(f"{mode}: measures the mode {mode}." for mode in (*MODES, *HARNESS_MODES)),
     ]
@@ -95,7 +91,7 @@ def parametrize(metafunc: pytest.Metafunc, found: list[Workload]) -> None:
             marks=[
                 getattr(pytest.mark, workload.lane),
                 getattr(pytest.mark, workload.mode),
-                getattr(pytest.mark, _WORKLOAD)(workload),
+                getattr(pytest.mark, _SPREAD)(workload),
             ],
         )
         for workload in found
@@ -110,7 +106,7 @@ def parametrize_candidates(metafunc: pytest.Metafunc, found: list[Candidate]) ->
             each.framework,
             each.model.name,
             id=f"{each.framework}-{each.model.name}",
-            marks=[getattr(pytest.mark, _CANDIDATE)(each)],
+            marks=[getattr(pytest.mark, _SPREAD)(each)],
         )
         for each in found
     ]
@@ -119,29 +115,31 @@ def parametrize_candidates(metafunc: pytest.Metafunc, found: list[Candidate]) ->
 
 def parametrize_fault(metafunc: pytest.Metafunc, sentence: str) -> None:
     """Make the test fail with this sentence, so that the fault affects no other test."""
-    marks = getattr(pytest.mark, _FAULT)(sentence)
+    marks = getattr(pytest.mark, _SPREAD)(sentence)
     _parametrize(metafunc, ("framework",), [pytest.param(None, id="fault", marks=marks)])
 
 
 def workload_of(item: pytest.Item) -> Workload | None:
     """The workload of a test; None if the test was not spread."""
-    marker = item.get_closest_marker(_WORKLOAD)
-    found: Workload | None = marker.args[0] if marker else None
-    return found
+    found = _spread(item)
+    return found if isinstance(found, Workload) else None
 
 
 def candidate_of(item: pytest.Item) -> Candidate | None:
     """The network that a test proves."""
-    marker = item.get_closest_marker(_CANDIDATE)
-    found: Candidate | None = marker.args[0] if marker else None
-    return found
+    found = _spread(item)
+    return found if isinstance(found, Candidate) else None
 
 
 def fault_of(item: pytest.Item) -> str | None:
     """Why a test could not be spread."""
-    marker = item.get_closest_marker(_FAULT)
-    found: str | None = marker.args[0] if marker else None
-    return found
+    found = _spread(item)
+    return found if isinstance(found, str) else None
+
+
+def _spread(item: pytest.Item) -> Any:
+    marker = item.get_closest_marker(_SPREAD)
+    return marker.args[0] if marker else None
 
 
 def _parametrize(metafunc: pytest.Metafunc, names: Iterable[str], values: Iterable[Any]) -> None:

@@ -25,9 +25,6 @@ class Decoded:
             TypeError: an unknown field, a field of another type, or one that is missing.
         """
         of: Any = cls
-        for field in dataclasses.fields(of):
-            if field.name not in data and field.default is field.default_factory is dataclasses.MISSING:
-                raise TypeError(f"no {field.name}")
         hints, fields = _hints(of), {}
         for name, value in data.items():
             try:

@@ -8,9 +8,6 @@ from pathlib import Path
 
 from fwbench.errors import UserError
 
-# With so many bytes before a dot a name is as long as most file systems take.
-_LONGEST = 200
-
 
 def write(path: Path, content: str | bytes) -> None:
     """Write a file, in the place of an older one in one go: readers find the old one or the new one, never a part.
@@ -84,6 +81,14 @@ def writing(advice: str) -> Iterator[None]:
         raise UserError(f"{error.filename} cannot be written ({error.strerror}): {advice}") from None
 
 
+def content(path: Path) -> str:
+    """What a small text file holds, without the space around it; empty where it cannot be read."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
 def unwritable(folder: Path) -> str:
     """Why nothing can be put into a folder, which need not be there yet; empty where something can."""
     there = folder
@@ -93,17 +98,14 @@ def unwritable(folder: Path) -> str:
         return f"{there} is no folder"
     if os.access(there, os.W_OK | os.X_OK):
         return ""
-    return os.strerror(errno.EROFS if _is_read_only(there) else errno.EACCES)
-
-
-def _is_read_only(folder: Path) -> bool:
-    return hasattr(os, "statvfs") and bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
+    is_read_only = hasattr(os, "statvfs") and os.statvfs(there).f_flag & os.ST_RDONLY
+    return os.strerror(errno.EROFS if is_read_only else errno.EACCES)
 
 
 def _beside(path: Path, data: bytes) -> Path:
     """A new file in the same folder, hidden from whoever looks for records, with its contents on disk."""
     # Not by the process's number, which a process in another container may have too.
-    made = path.with_name(f".{path.name[:_LONGEST]}.{os.urandom(8).hex()}.new")
+    made = path.with_name(f".fwbench-{os.urandom(8).hex()}.new")
     try:
         _fill(made, data, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     except OSError:

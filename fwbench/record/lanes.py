@@ -12,7 +12,6 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
 
 from fwbench.errors import UserError
 from fwbench.record.decoding import Decoded
@@ -126,10 +125,6 @@ class Lane(Decoded):
         """The variables of its compilers' caches and of exported networks, in a folder."""
         names = {**self.caches, EXPORTS: "exports"} if self.derived else self.caches
         return {variable: str(folder / name) for variable, name in names.items()}
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields as JSON primitives."""
-        return {name: dict(value) if isinstance(value, Mapping) else value for name, value in vars(self).items()}
 
 
 # Prefixes of variables that change what is measured, whatever the framework; what of them is set goes on the record.
@@ -310,6 +305,11 @@ def of_profile(profile: str, device: str, frameworks: Container[str]) -> tuple[s
 def networks(model: str) -> dict[str, str]:
     """Import paths, by framework, of the networks that packages with lanes bring for the model of this name."""
     return {lane.framework: lane.networks[model] for lane in LANES.values() if model in lane.networks}
+
+
+def recorded(lanes: Iterable[Lane]) -> tuple[str, ...]:
+    """Prefixes of the variables that change what these lanes measure."""
+    return (*RECORDED, "CUDA_VISIBLE_DEVICES", *(prefix for lane in lanes for prefix in lane.recorded))
 
 
 def _of_package(point: EntryPoint) -> list[Lane]:

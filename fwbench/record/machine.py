@@ -99,7 +99,6 @@ class AcceleratorState(Decoded):
 
     Attributes:
         clock, most_clock: of the multiprocessors, now and at most, in MHz.
-        memory_clock, most_memory_clock: in MHz.
         temperature: in degrees Celsius.
         power_limit: that is enforced, in watts.
         default_power_limit: in watts.
@@ -115,9 +114,7 @@ class AcceleratorState(Decoded):
     """
 
     clock: float | None = None
-    memory_clock: float | None = None
     most_clock: float | None = None
-    most_memory_clock: float | None = None
     temperature: float | None = None
     power_limit: float | None = None
     default_power_limit: float | None = None

@@ -17,7 +17,7 @@ from typing import Any
 
 from fwbench.errors import UserError
 from fwbench.record import schema
-from fwbench.record.journal import SCHEMA
+from fwbench.record.journal import SCHEMA, lines
 from fwbench.record.machine import Machine
 from fwbench.record.measurement import Measurement
 from fwbench.record.storage import BASELINES, DUETS, PROOFS, SELFTEST, STORAGE, Damaged, Plain, Record
@@ -174,7 +174,7 @@ def _saved(path: Path, data: Mapping[str, Any]) -> Record:
     plain: list[Plain] = []
     damaged: list[Damaged] = []
     for number, benchmark in enumerate(benchmarks, 1):
-        extra = benchmark.get("extra_info") if isinstance(benchmark, dict) else benchmark
+        extra = benchmark.get("extra_info") if isinstance(benchmark, dict) else None
         is_plain = isinstance(benchmark, dict) and (extra is None or (isinstance(extra, dict) and not _is_ours(extra)))
         try:
             name, stats = _of_benchmark(benchmark)
@@ -204,7 +204,7 @@ def _saved(path: Path, data: Mapping[str, Any]) -> Record:
         commit=commit,
         machine=_machine(path, machine_info["fwbench"]) if "fwbench" in machine_info else None,
         machine_info=machine_info,
-        profile=_profile(measurements),
+        profile=next((profile for m in measurements if (profile := m.protocol.get("profile"))), None),
         measurements=tuple(measurements),
         names=names,
         plain={benchmark.fullname: benchmark for benchmark in plain if counts[benchmark.fullname] == 1},
@@ -221,12 +221,11 @@ def _journal(path: Path, text: str) -> Record:
     if "against" in header:
         raise _refused(f"{path} holds a duet's pairs, which are no run: --fwbench-resume goes on with the duet")
     schema = _schema(path, header["schema"])
-    lines, notes = rest.split("\n"), []
-    if lines.pop():
-        notes.append("the last line is cut off: the run was killed while writing it, and that measurement is lost")
+    whole, is_cut = lines(rest)
+    lost = "the last line is cut off: the run was killed while writing it, and that measurement is lost"
     measurements: list[Measurement] = []
     damaged: list[Damaged] = []
-    for number, written in enumerate(lines, 2):
+    for number, written in enumerate(whole, 2):
         data = None
         try:
             data = _parsed(written)
@@ -241,7 +240,7 @@ def _journal(path: Path, text: str) -> Record:
         profile=header.get("profile") if isinstance(header.get("profile"), str) else None,
         measurements=_newest(measurements),
         damaged=tuple(damaged),
-        notes=tuple(notes),
+        notes=(lost,) if is_cut else (),
     )
 
 
@@ -258,7 +257,7 @@ def _newest(measurements: Iterable[Measurement]) -> tuple[Measurement, ...]:
 
 
 def _parsed(text: str) -> Any:
-    """What JSON holds, with `Twice` for an object with a key twice, and floats for whole numbers of many digits.
+    """What JSON holds, with floats for whole numbers of many digits.
 
     Raises:
         ValueError: it is no JSON, or too deep; the sentence says where.
@@ -267,13 +266,8 @@ def _parsed(text: str) -> Any:
     def whole(digits: str) -> float:
         return int(digits) if len(digits) <= _DIGITS else float(digits)
 
-    def once(pairs: list[tuple[str, Any]]) -> Any:
-        if len(fields := dict(pairs)) == len(pairs):
-            return fields
-        return schema.Twice(Counter(key for key, _ in pairs).most_common(1)[0][0])
-
     try:
-        return json.loads(text, parse_int=whole, object_pairs_hook=once)
+        return json.loads(text, parse_int=whole)
     except json.JSONDecodeError as error:
         raise ValueError(f"is not JSON (line {error.lineno}: {error.msg})") from None
     except RecursionError:
@@ -286,9 +280,7 @@ def _object(path: Path, text: str) -> dict[str, Any]:
     except ValueError as error:
         raise _refused(f"{path} {error}: it is damaged, or another kind of file") from None
     if not isinstance(data, dict):
-        kind = "an object" if isinstance(data, list | str | int | float | None) else str(data)
-        what = f"a {type(data).__name__}, not {kind}" if kind == "an object" else kind
-        raise _refused(f"{path} is JSON, but no record: it holds {what}")
+        raise _refused(f"{path} is JSON, but no record: it holds a {type(data).__name__}, not an object")
     return data
 
 
@@ -313,7 +305,7 @@ def _of_benchmark(benchmark: object) -> tuple[str, Mapping[str, Any]]:
         ValueError: it has none.
     """
     if not isinstance(benchmark, dict):
-        raise ValueError("it is not an object" if benchmark is None else f"it is {benchmark!s:.100}, not an object")
+        raise ValueError("it is not an object")
     stats = benchmark.get("stats")
     if not isinstance(stats, dict):
         raise ValueError("it has no statistics")
@@ -327,10 +319,10 @@ def _name(benchmark: Mapping[str, Any]) -> str:
 
 
 def _measured(extra: object, stats: Mapping[str, Any]) -> Measurement:
+    if not isinstance(extra, dict):
+        raise ValueError("its extra_info is not an object")
     # Whoever writes a test may put keys of their own beside ours.
-    ours_alone = {name: value for name, value in extra.items() if name in _FIELDS} if isinstance(extra, dict) else extra
-    if not isinstance(ours_alone, dict):
-        raise ValueError(f"its extra_info is {ours_alone}")
+    ours_alone = {name: value for name, value in extra.items() if name in _FIELDS}
     return _measurement({**ours_alone, "samples": stats.get("data", [])})
 
 
@@ -381,10 +373,6 @@ def _machine(path: Path, data: object) -> Machine:
             f"{path} has no fingerprint of the machine that this fwbench knows ({error}): measure again"
         ) from None
     return Machine.from_json(fields)
-
-
-def _profile(measurements: Sequence[Measurement]) -> str | None:
-    return next((profile for m in measurements if (profile := m.protocol.get("profile"))), None)
 
 
 def _time(path: Path, text: object) -> datetime:

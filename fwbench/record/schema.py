@@ -291,20 +291,6 @@ METRIC = {name: _metric(name) for name in METRICS}
 ANY_METRIC = _metric("")
 
 
-class Twice:
-    """Stands for an object of JSON that has a key twice, so that nobody can tell which value counts.
-
-    Args:
-        key: that comes twice.
-    """
-
-    def __init__(self, key: str) -> None:
-        self._key = key
-
-    def __str__(self) -> str:
-        return f"an object with the key {self._key!r:.60} twice"
-
-
 def measurement(data: object) -> dict[str, Any]:
     """What `Measurement.from_json` may have of an object of JSON: checked, and less what is not known.
 
@@ -358,7 +344,7 @@ def shaped(data: object, shape: Any, what: str = "") -> Any:
 
 
 def sound(value: object, place: str = "", depth: int = 0) -> None:
-    """Whatever anybody may have added: no number but finite ones, no half characters, no key twice, not too deep.
+    """Whatever anybody may have added: no number but finite ones, no half characters, not too deep.
 
     Raises:
         ValueError: it is not so; the sentence names the place and the fault.
@@ -378,5 +364,3 @@ def sound(value: object, place: str = "", depth: int = 0) -> None:
     elif isinstance(value, list):
         for each in value:
             sound(each, place, depth + 1)
-    elif isinstance(value, Twice):
-        raise ValueError(f"{place}: {value}")

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from fwbench.errors import UserError
 from fwbench.models import CATALOG, Model
 from fwbench.models.project import complete
 from fwbench.record.fields import Field, fields
@@ -17,21 +18,21 @@ from fwbench.suite.profiles import Protocol
 from fwbench.suite.studies import Part
 
 
-def pythons(entries: Iterable[str]) -> dict[str, str]:
-    """Interpreters by framework, from texts that each say `FRAMEWORK=PATH`; a later one wins.
+def pythons(entries: Iterable[str], option: str = "--fwbench-python") -> dict[str, str]:
+    """Interpreters by framework, from an option's texts that each say `FRAMEWORK=PATH`; a later one wins.
 
     Raises:
-        ValueError: a text says something else, or names no interpreter; one sentence, without the option's name.
+        UserError: a text says something else, or names no interpreter; one sentence.
     """
     interpreters = {}
     frameworks = dict.fromkeys(lane.framework for lane in LANES.values() if not lane.internal)
     for entry in entries:
         framework, equals, path = entry.partition("=")
         if not equals or framework not in frameworks:
-            raise ValueError(f"{entry!r} is not FRAMEWORK=PATH with a framework of {', '.join(frameworks)}")
+            raise UserError(f"{option} {entry!r} is not FRAMEWORK=PATH with a framework of {', '.join(frameworks)}.")
         interpreter = shutil.which(path)
         if interpreter is None:
-            raise ValueError(f"{framework}: there is no interpreter {path!r}; give its path")
+            raise UserError(f"{option} {framework}: there is no interpreter {path!r}; give its path.")
         interpreters[framework] = os.path.abspath(interpreter)
     return interpreters
 
@@ -92,15 +93,6 @@ class Selection:
         False
     )
 
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """The suite with what the options ask for.
-
-        Without a study nobody who names a large model asks for epochs of it, which take hours: of what a suite fits,
-        the named models are left.
-        """
-        return tuple(self._asked_for(part, fixed=part.mode == "fit" and not self.study) for part in self.suite)
-
     def workloads(self, mode: str, models: Mapping[str, Model]) -> list[Workload]:
         """Every combination of the suite's in one mode; lanes of one model and batch size stand side by side.
 
@@ -110,10 +102,12 @@ class Selection:
         Raises:
             ValueError: a combination makes no sense; one sentence.
         """
+        # Without a study nobody who names a large model asks for epochs of it, which take hours: of what a suite fits,
+        # the named models are left.
+        fixed = mode == "fit" and not self.study
         return [
             workload
-            for part in self.parts
-            if part.mode == mode
+            for part in (self._asked_for(part, fixed=fixed) for part in self.suite if part.mode == mode)
             for model in part.models
             if model in models
             for workload in self._of(part, models[model], part.lanes)

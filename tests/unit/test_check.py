@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import json
 import math
-import os
 import socket
 import time
 from types import SimpleNamespace
@@ -13,8 +12,8 @@ import pytest
 
 from fwbench.commands.cli import main
 from fwbench.commands.doctor import check, judging
-from fwbench.commands.doctor.advice import Advice
-from fwbench.commands.doctor.check import Check, _Here, play, smallest_step, with_flag
+from fwbench.commands.doctor.advice import Advice, other_load
+from fwbench.commands.doctor.check import Check, _Here, play, smallest_step
 from fwbench.compare import duet
 from fwbench.compare.criteria import Threshold
 from fwbench.compare.duet import Fault, Pair
@@ -99,46 +98,6 @@ def test_lanes_none_of_which_can_be_measured_are_bad():
 def test_a_second_process_that_fails_where_the_first_did_not_is_bad():
     finding = judging.agreement("torch", [measured(), failed("crashed", "signal 11", "latency")])
     assert (level(finding), "signal 11" in finding.found) == ("bad", True)
-
-
-@pytest.mark.parametrize(
-    ("failure", "expected", "said"),
-    [
-        (None, "good", "--a and --b: known"),
-        (Failure("error", "cannot compile", "compile"), "better", "--b: cannot compile"),
-    ],
-)
-def test_a_fallback_flag_that_is_no_help(failure, expected, said):
-    finding = judging.fallback("jax", {"--a": measured(), "--b": measured(failure=failure)})
-    assert (level(finding), said in finding.found) == (expected, True)
-
-
-def test_a_fallback_flag_that_the_framework_does_not_know_is_not_measured_with(monkeypatch):
-    """Its own trial decides that, whatever the sentence of a failure says."""
-    unknown = "import os, sys; sys.exit('--b' in os.environ.get('XLA_FLAGS', ''))"
-    lane = dataclasses.replace(LANES["jax"], fallback=(("XLA_FLAGS", "--a"), ("XLA_FLAGS", "--b")), trial=unknown)
-    used = []
-
-    def measure(*_, **__):
-        used.append(os.environ["XLA_FLAGS"])
-        return measured()
-
-    with contextlib.closing(_Here(MACHINE, time.monotonic() + 60)) as here:
-        monkeypatch.setattr(here, "_measure", measure)
-        # Nor where the lane cannot be measured without.
-        assert (here._fallback(lane), used) == ([], [])
-        here._latencies["jax"] = 1e-3
-        (finding,) = here._fallback(lane)
-    assert (level(finding), finding.found) == ("better", "--b: its compiler does not know it")
-    assert [flags.split()[-1] for flags in used] == ["--a"]
-
-
-@pytest.mark.parametrize("before", [{}, {"XLA_FLAGS": "--mine"}])
-def test_a_flag_is_added_to_the_users_own_for_a_while(before):
-    variables = dict(before)
-    with with_flag(variables, "XLA_FLAGS", "--a"):
-        assert variables["XLA_FLAGS"].split() == [*before.values(), "--a"]
-    assert variables == before
 
 
 @pytest.mark.parametrize(
@@ -281,11 +240,7 @@ def test_the_clocks_step_is_the_least_that_is_seen():
     ],
 )
 def test_other_load(load, cpus, expected):
-    assert level(judging.other_load(load, cpus, 60.0)) == expected
-
-
-def test_a_neighbour_on_the_gpu():
-    assert [level(judging.neighbours(count)) for count in (0, 2)] == ["good", "better"]
+    assert level(other_load(load, cpus, 60.0)) == expected
 
 
 def test_what_disturbs_an_unchanged_benchmark_is_found():

@@ -153,8 +153,8 @@ def test_a_summary_is_written_of_a_refusal_too(folder):
         (["good.json", "good.json", "--fail", "mean:5%"], "unknown metric 'mean' in --fail: choose from"),
         (["good.json", "good.json", "--fail", "latency"], "--fail 'latency' is not METRIC:PERCENT%"),
         (["good.json", "good.json", "--fail", "cpu_time:9%"], "records do not hold cpu_time, which --fail names"),
-        (["good.json", "good.json", "--summary", "none/x.md"], "--summary none/x.md cannot be written (No such file"),
-        (["good.json", "good.json", "--summary", "empty"], "--summary empty cannot be written (Is a directory)"),
+        (["good.json", "good.json", "--summary", "none/x.md"], "none/x.md cannot be written (No such file"),
+        (["good.json", "good.json", "--summary", "empty"], "empty cannot be written (Is a directory): choose"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_4(folder, capsys, arguments, fault):

@@ -420,19 +420,6 @@ def test_a_python_on_which_a_framework_is_old_or_slow_is_named(tmp_path, python,
     assert ("install fwbench with" in finding.next_step) == (level == "better")
 
 
-@pytest.mark.parametrize(
-    ("vendor", "device", "found"),
-    [("AuthenticAMD", "cpu", "better"), ("AuthenticAMD", "gpu", None), ("GenuineIntel", "cpu", None)],
-)
-def test_a_cpu_on_which_pytorchs_library_is_slow_is_told(tmp_path, vendor, device, found):
-    here = dataclasses.replace(MACHINE, device=device)
-    findings = {f.subject: f for f in doctor.examine(here, {}, tmp_path, lambda _: None, vendor=vendor)}
-    assert vendor in findings["CPU"].found
-    told = findings.get("matrix products")
-    assert (told and told.level) == found
-    assert not told or "doctor --check" in told.next_step
-
-
 def test_the_exit_code_says_whether_measuring_is_possible(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(doctor, "_WATCHED", 0.0)

@@ -182,9 +182,7 @@ def test_other_devices_on_the_bus_are_no_gpus(nvml_stub, tmp_path):
 
 CALM = {
     "clock": 1980,
-    "memory_clock": 2619,
     "most_clock": 1980,
-    "most_memory_clock": 2619,
     "temperature": 34,
     "power_limit": 700.0,
     "default_power_limit": 700.0,

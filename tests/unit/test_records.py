@@ -310,17 +310,6 @@ def test_a_whole_number_of_thousands_of_digits_is_no_number(tmp_path):
     assert "workload.seed: inf is not a finite number" in found.damaged[0].fault
 
 
-def test_a_key_that_comes_twice_is_no_answer(tmp_path):
-    path = write(tmp_path / "x.json", saved(measured(), measured("jax")))
-    path.write_text(path.read_text().replace('"seed": 0', '"seed": 0, "seed": 1', 1))
-    found = read(path)
-    assert [m.workload.lane for m in found.measurements] == ["jax"]
-    assert "workload: an object with the key 'seed' twice" in found.damaged[0].fault
-    path.write_text(path.read_text().replace('"datetime"', '"version": "0", "datetime"'))
-    with pytest.raises(UserError, match="it holds an object with the key 'version' twice"):
-        read(path)
-
-
 def test_a_benchmark_that_has_lost_its_workload_is_none_of_somebody_elses(tmp_path):
     record = saved(measured(), benchmarks=[*saved(measured())["benchmarks"], plain(), None])
     del record["benchmarks"][0]["extra_info"]["workload"]

@@ -498,7 +498,7 @@ def test_of_the_loaded_modules_those_count_that_nothing_else_stands_for(tmp_path
     told = [conditions.PACKAGE / "__init__.py", Path(os.__file__)]
     modules = [SimpleNamespace(__file__=str(path)) for path in (*files, *told)]
     monkeypatch.setattr(conditions, "sys", SimpleNamespace(modules={}))
-    found = conditions._loaded(tmp_path, conditions._Repository(tmp_path / "of-a-commit", "1"), modules)
+    found = conditions._loaded(tmp_path, tmp_path / "of-a-commit", modules)
     assert found.keys() == {"mine.py", os.path.join("of-a-commit-not", "mine.py")}
 
 

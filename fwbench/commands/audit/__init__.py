@@ -1,7 +1,6 @@
 """`fwbench audit`: whether public ports of networks compute what their originals compute."""
 
 import argparse
-import sys
 from pathlib import Path
 
 from fwbench.commands.audit import table
@@ -12,9 +11,6 @@ from fwbench.record import files
 from fwbench.record.storage import STORAGE
 
 _NOT_THE_SAME = 1
-
-# Seconds for one proof.
-_DEADLINE = 900.0
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +50,7 @@ def _run(options: argparse.Namespace) -> int:
         options.sources.format(owner="", name="")
     except (KeyError, IndexError, ValueError):
         raise UserError("--sources takes a path with {owner} and {name} in it, and nothing else in braces.") from None
-    workplace = Workplace(options.cache, options.sources, options.install, _DEADLINE, _tell)
+    workplace = Workplace(options.cache, options.sources, options.install)
     rows = []
     for pair in pairs:
         verdict = workplace.known(pair)
@@ -66,14 +62,7 @@ def _run(options: argparse.Namespace) -> int:
             rows.append((pair, verdict))
     print(table.summary(rows))
     if options.output:
-        try:
+        with files.writing("choose another file with --output."):
             files.write(options.output, table.page(rows, options.list.as_posix()))
-        except OSError as error:
-            raise UserError(f"{options.output} cannot be written: {error.strerror}.") from None
     states = {verdict.state for _, verdict in rows}
     return _NOT_THE_SAME if "different" in states else UserError.EXIT_CODE if "not runnable" in states else 0
-
-
-def _tell(stage: str) -> None:
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K  {stage}", end="\r", file=sys.stderr, flush=True)

@@ -8,12 +8,11 @@ import sys
 import sysconfig
 import tarfile
 import tempfile
-from collections.abc import Iterable
-from importlib import metadata
 from pathlib import Path
 
 from fwbench import git
 from fwbench.commands.audit.pairs import Pair, Source, requirement
+from fwbench.machine import versions
 
 
 class NotRunnable(Exception):  # noqa: N818 - a verdict, not a fault
@@ -97,7 +96,7 @@ def lay_out(pair: Pair, cache: Path, clones: str) -> tuple[Path, tuple[Path, ...
         if link.is_symlink():
             link.unlink()
     path = [folder]
-    for source in _repositories(pair.sources.values()):
+    for source in dict.fromkeys(each for each in pair.sources.values() if each.repository):
         files = checkout(source, cache, clones)
         link = folder / source.module
         link.symlink_to(files.resolve(), target_is_directory=True)
@@ -106,16 +105,9 @@ def lay_out(pair: Pair, cache: Path, clones: str) -> tuple[Path, tuple[Path, ...
     return folder, tuple(path)
 
 
-def _repositories(sources: Iterable[Source]) -> list[Source]:
-    return [source for source in dict.fromkeys(sources) if source.repository]
-
-
 def _is_met(need: str) -> bool:
     name, version = requirement(need)
-    try:
-        return version in ("", metadata.version(name))
-    except metadata.PackageNotFoundError:
-        return False
+    return any(version in ("", found) for found in versions((name,)).values())
 
 
 def _git(source: Source, folder: Path, *arguments: str) -> bytes:

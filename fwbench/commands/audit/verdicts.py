@@ -4,22 +4,27 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import fwbench
 from fwbench.commands.audit.fetching import NotRunnable, interpreter, lay_out
 from fwbench.commands.audit.pairs import Pair
+from fwbench.commands.prove import tell
 from fwbench.errors import UserError
 from fwbench.machine import versions
 from fwbench.models import Model
 from fwbench.models.project import Project
 from fwbench.parity.store import Proved
 from fwbench.record import files
+from fwbench.record.decoding import Decoded
 from fwbench.record.lanes import LANES
 from fwbench.worker.client.prove import prove
+
+# Seconds for one proof.
+_DEADLINE = 900.0
 
 State = Literal["same", "different", "not runnable"]
 
@@ -31,7 +36,7 @@ _PLACE = re.compile(r"First apart .*?(?=\. (?:All that differ|tolerance=)|$)", r
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Verdict(Decoded):
     """What is known of a pair.
 
     Attributes:
@@ -70,15 +75,11 @@ class Workplace:
         cache: the folder of checkouts, environments, and verdicts.
         clones: as `fetching.checkout` takes it.
         install: as `fetching.interpreter` takes it.
-        deadline: seconds for one proof.
-        tell: called with what is compared next.
     """
 
     cache: Path
     clones: str
     install: bool
-    deadline: float
-    tell: Callable[[str], None]
 
     def known(self, pair: Pair) -> Verdict | None:
         """The verdict of an earlier run on the same pair with the same versions."""
@@ -86,15 +87,14 @@ class Workplace:
             stored = json.loads(self._file(pair).read_text(encoding="utf-8"))
             if stored["key"] != _key(pair):
                 return None
-            fields = stored["verdict"]
-            return Verdict(**{**fields, "differing": tuple(fields["differing"])})
+            return Verdict.from_json(stored["verdict"])
         except (OSError, ValueError, TypeError, KeyError):
             return None
 
     def judge(self, pair: Pair) -> Verdict:
         """Prove a pair, and keep the verdict at once, as a later pair may end the run."""
         verdict = self._judged(pair)
-        files.write(self._file(pair), json.dumps({"key": _key(pair), "verdict": asdict(verdict)}, indent=1) + "\n")
+        files.write(self._file(pair), json.dumps({"key": _key(pair), "verdict": verdict.to_json()}, indent=1) + "\n")
         return verdict
 
     def _judged(self, pair: Pair) -> Verdict:
@@ -128,7 +128,7 @@ class Workplace:
 
     def _prove(self, model: Model, project: Project, python: str) -> Proved:
         (candidate,) = (name for name in model.networks if name != model.reference)
-        return prove(model, candidate, project, self.tell, self.deadline, pythons={candidate: python})
+        return prove(model, candidate, project, tell, _DEADLINE, pythons={candidate: python})
 
     def _file(self, pair: Pair) -> Path:
         return self.cache / "pairs" / pair.name / "verdict.json"
@@ -144,9 +144,9 @@ def _differing(proved: Proved) -> tuple[str, ...]:
 
 def _key(pair: Pair) -> str:
     """Digest of all that a verdict depends on."""
-    names = [name for lane in LANES.values() for name in lane.distributions]
+    installed = versions(name for lane in LANES.values() for name in lane.distributions)
     subject: dict[str, Any] = {**pair.table, "note": "", "kind": "", "fwbench": fwbench.__version__}
-    return hashlib.sha256(json.dumps([subject, versions(tuple(names))], sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps([subject, installed], sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _short(sentence: str, cache: Path, pair: Pair) -> str:

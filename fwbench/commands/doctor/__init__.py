@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from fwbench.commands.doctor import accelerator, sending
-from fwbench.commands.doctor.advice import Advice, dotted, lines, sound
+from fwbench.commands.doctor.advice import Advice, dotted, lines, other_load, sound
 from fwbench.errors import Absent
 from fwbench.machine import Machine, cpu_vendor, machine, nvml, versions
-from fwbench.machine.load import OtherLoad, busy
+from fwbench.machine.load import OtherLoad
 from fwbench.meters.energy import Counter, counter
 from fwbench.record import files
 from fwbench.record.lanes import LANES
@@ -55,7 +55,6 @@ def examine(
     gpu: nvml.Gpu | Absent | None = None,
     energy: Callable[[str], Counter | Absent] = counter,
     python: tuple[int, int, int] = sys.version_info[:3],
-    vendor: str | None = None,
 ) -> list[Advice]:
     """Look at everything that numbers depend on; changes nothing and imports no framework.
 
@@ -66,7 +65,6 @@ def examine(
         gpu: what NVML finds; default: asked.
         energy: finds the counter of a device, or the reason why there is none.
         python: version of the interpreter.
-        vendor: of the CPU; default: as it says itself.
     """
     found = nvml.find() if gpu is None else gpu
     return [
@@ -74,10 +72,10 @@ def examine(
         _python(python),
         *accelerator.findings(found, environment),
         _energy(here.device, energy(here.device)),
-        *_cpus(here, vendor or cpu_vendor()),
+        _cpus(here),
         _governor(system),
         _boost(system),
-        _other_load(sleep),
+        _watched(sleep),
         *_environment(environment),
         _host_memory(),
         _storage(),
@@ -101,7 +99,8 @@ def _run(options: argparse.Namespace) -> int:
         return 0 if sound(findings) else 1
     print("\n".join(lines(findings)))
     if options.json:
-        files.write(Path(options.json), sending.report(here, findings, measured))
+        with files.writing("choose another file with --json."):
+            files.write(Path(options.json), sending.report(here, findings, measured))
         print(f"{options.json} holds all of it: docs/gpu.md says how to send it.")
     if here.device == "gpu" and sound(findings):
         print(_MEASURE if options.check else _BEGIN)
@@ -159,21 +158,14 @@ def _energy(device: str, meter: Counter | Absent) -> Advice:
     return Advice("energy", "better", f"of the {device}: {meter}", step)
 
 
-def _cpus(here: Machine, vendor: str) -> Iterator[Advice]:
-    sentence = f"{here.cpu} ({vendor}), {here.threads} physical cores for every lane, {units.size(here.memory)}"
-    yield Advice("CPU", "good", sentence)
-    if here.device == "cpu" and vendor == "AuthenticAMD":
-        yield Advice(
-            "matrix products",
-            "better",
-            "PyTorch's library for them, MKL, takes a slow path on AMD's CPUs: about half of what XLA reaches",
-            "no documented setting mends it: `fwbench doctor --check` measures what each lane reaches",
-        )
+def _cpus(here: Machine) -> Advice:
+    sentence = f"{here.cpu} ({cpu_vendor()}), {here.threads} physical cores for every lane, {units.size(here.memory)}"
+    return Advice("CPU", "good", sentence)
 
 
 def _governor(system: Path) -> Advice:
-    files = sorted(system.glob("devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor"))
-    governors = sorted({text for path in files if (text := _content(path))})
+    told = system.glob("devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor")
+    governors = sorted({text for path in told if (text := files.content(path))})
     if not governors:
         return Advice(
             "CPU governor",
@@ -187,8 +179,8 @@ def _governor(system: Path) -> Advice:
 
 
 def _boost(system: Path) -> Advice:
-    intel = _content(system / "devices/system/cpu/intel_pstate/no_turbo")
-    boost = _content(system / "devices/system/cpu/cpufreq/boost")
+    intel = files.content(system / "devices/system/cpu/intel_pstate/no_turbo")
+    boost = files.content(system / "devices/system/cpu/cpufreq/boost")
     if intel == "" and boost == "":
         return Advice("CPU boost", "good", "the system shows no switch")
     if intel == "1" or boost == "0":
@@ -198,16 +190,10 @@ def _boost(system: Path) -> Advice:
     return Advice("CPU boost", "better", "on: the clock moves with load and heat", step)
 
 
-def _other_load(sleep: Callable[[float], None]) -> Advice:
+def _watched(sleep: Callable[[float], None]) -> Advice:
     watch = OtherLoad()
     sleep(_WATCHED)
-    load = watch.read()
-    if load.value is None:
-        return Advice("other load", "better", str(load.reason), "watch the machine yourself")
-    sentence = f"{load.value:.0%} of the CPUs, over {_WATCHED:g} s"
-    if load.value > busy(watch.cpus):
-        return Advice("other load", "better", sentence, "end what else runs; `top` names it")
-    return Advice("other load", "good", sentence)
+    return other_load(watch.read(), watch.cpus, _WATCHED)
 
 
 def _environment(environment: Mapping[str, str]) -> Iterator[Advice]:
@@ -227,23 +213,16 @@ def _environment(environment: Mapping[str, str]) -> Iterator[Advice]:
         )
 
 
-def _host_memory(clear: Path = Path("/proc/self/clear_refs")) -> Advice:
-    if os.access(clear, os.W_OK):
+def _host_memory() -> Advice:
+    if os.access("/proc/self/clear_refs", os.W_OK):
         return Advice("host memory", "good", "the kernel lets the peak be reset before each reading")
     return Advice(
         "host memory", "better", "the kernel does not let the peak be reset, so it is absent", "measure on Linux"
     )
 
 
-def _storage(folder: Path = STORAGE) -> Advice:
-    nearest = folder if folder.exists() else folder.absolute().parent
-    if os.access(nearest, os.W_OK):
-        return Advice("storage", "good", str(folder.absolute()))
-    return Advice("storage", "bad", f"{nearest} cannot be written", "change to a folder of your own")
-
-
-def _content(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""
+def _storage() -> Advice:
+    folder = STORAGE.absolute()
+    if reason := files.unwritable(folder):
+        return Advice("storage", "bad", f"{folder} cannot be written ({reason})", "change to a folder of your own")
+    return Advice("storage", "good", str(folder))

@@ -4,6 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from fwbench.machine.load import busy
+from fwbench.record.measurement import Metric
+
 Level = Literal["good", "better", "bad"]
 
 
@@ -42,6 +45,16 @@ def lines(findings: Sequence[Advice]) -> Iterator[str]:
         if not bad
         else f"{bad} of {len(findings)} findings are bad: correct them before you measure."
     )
+
+
+def other_load(load: Metric, cpus: int, seconds: float) -> Advice:
+    """Whether others used the CPUs, so many of them, in so many seconds."""
+    if load.value is None:
+        return Advice("other load", "better", str(load.reason), "watch the machine yourself")
+    sentence = f"{load.value:.1%} of the CPUs, over {seconds:.0f} s"
+    if load.value > busy(cpus):
+        return Advice("other load", "better", sentence, "end what else runs; `top` names it")
+    return Advice("other load", "good", sentence)
 
 
 def dotted(version: tuple[int, ...]) -> str:

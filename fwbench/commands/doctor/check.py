@@ -2,21 +2,19 @@
 
 import contextlib
 import dataclasses
-import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from fwbench.commands.doctor import judging
-from fwbench.commands.doctor.advice import Advice
+from fwbench.commands.doctor.advice import Advice, other_load
 from fwbench.compare import duet
 from fwbench.compare.criteria import thresholds
 from fwbench.errors import UserError
-from fwbench.machine import Machine, nvml, versions
+from fwbench.machine import Machine, versions
 from fwbench.machine.load import OtherLoad
 from fwbench.meters.energy import Counter, counter, moves
 from fwbench.models import CATALOG
@@ -26,7 +24,6 @@ from fwbench.record.lanes import LANES, Lane
 from fwbench.record.measurement import Measurement
 from fwbench.record.workload import PRECISIONS, Workload
 from fwbench.suite.profiles import PROFILES
-from fwbench.worker.client.fallback import added, milder
 from fwbench.worker.client.starting import PACKAGE
 from fwbench.worker.client.workers import Workers
 from fwbench.worker.turns.pairs import Pairs
@@ -116,8 +113,6 @@ class _Here:
         self.measured: list[Measurement] = []
         self._begun = time.monotonic()
         self._load = OtherLoad()
-        self._gpu = nvml.find()
-        self._before = _processes(self._gpu)
 
     def close(self) -> None:
         """End the workers."""
@@ -133,11 +128,6 @@ class _Here:
         if not isinstance(meter, str):
             checks.append(Check("energy", _POLLS / 1000, partial(self._energy, meter)))
         checks += [Check(lane.name, 15.0, partial(self._lane, lane)) for lane in lanes]
-        checks += [
-            Check(f"{lane.name} fallback flags", 3.0 * len(lane.fallback), partial(self._fallback, lane))
-            for lane in lanes
-            if lane.fallback
-        ]
         checks.append(Check("lanes", 0.0, lambda: judging.measurable(self._latencies)))
         checks.append(Check("matrix products", 0.0, lambda: judging.matrix_products(self.measured)))
         checks.append(Check("ceilings", 0.0, lambda: judging.ceilings(self.measured)))
@@ -148,10 +138,9 @@ class _Here:
 
     def others(self) -> list[Advice]:
         """What others did while all of it ran; asked when our own processes have ended."""
-        findings = [judging.other_load(self._load.read(), self._load.cpus, time.monotonic() - self._begun)]
-        if isinstance(self._gpu, nvml.Gpu):
+        findings = [other_load(self._load.read(), self._load.cpus, time.monotonic() - self._begun)]
+        if self._machine.device == "gpu":
             findings.append(judging.disturbed(self.measured))
-            findings.append(judging.neighbours(max(self._before, _processes(self._gpu))))
         return findings
 
     def _energy(self, meter: Counter) -> list[Advice]:
@@ -177,19 +166,6 @@ class _Here:
             findings.append(judging.graphs(lane.name, first.settings["cudagraphs"]))
         return findings
 
-    def _fallback(self, lane: Lane) -> list[Advice]:
-        """A call with ever more of its fallback flags, as after a crash, of a lane that runs without them."""
-        if lane.name not in self._latencies:
-            return []
-        by_flag: dict[str, Measurement | None] = {flag: None for _, flag in lane.fallback}
-        with contextlib.ExitStack() as flags:
-            for *_, (variable, flag) in milder(lane, sys.executable, dict(os.environ)):
-                flags.enter_context(with_flag(os.environ, variable, flag))
-                # The workers of a server have the variables that it was started with.
-                with contextlib.closing(Workers(self._machine, self._machine.device, {}, self._project)) as workers:
-                    by_flag[flag] = self._measure(lane.name, smoke=True, workers=workers)
-        return [judging.fallback(lane.name, by_flag)]
-
     def _clock(self) -> list[Advice]:
         empty = self._measure("noop", model="noop")
         if empty.failure:
@@ -209,18 +185,11 @@ class _Here:
         self.measured += [Measurement(workload, failure=fault.failure) for workload, fault in faults.items()]
         return [judging.unchanged_duet(workload.lane, comparison) for workload, comparison in compared.items()]
 
-    def _measure(
-        self,
-        lane: str,
-        precision: str = "fp32",
-        model: str = _MODEL,
-        smoke: bool = False,
-        workers: Workers | None = None,
-    ) -> Measurement:
-        """In a fresh process; timed, and the first of a precision with its ceilings, unless one call is enough."""
+    def _measure(self, lane: str, precision: str = "fp32", model: str = _MODEL) -> Measurement:
+        """Time a model in a fresh process; the first of a precision also measures the lane's ceilings."""
         workload = Workload(lane, model, precision=precision, device=self._machine.device)
-        protocol = dataclasses.replace(_TIMED, smoke=smoke, deadline=self._left())
-        measurement = (workers or self._workers).measure(workload, protocol, lambda _: None)
+        protocol = dataclasses.replace(_TIMED, deadline=self._left())
+        measurement = self._workers.measure(workload, protocol, lambda _: None)
         self.measured.append(measurement)
         return measurement
 
@@ -240,35 +209,15 @@ def installed() -> list[Lane]:
     ]
 
 
-@contextmanager
-def with_flag(variables: MutableMapping[str, str], name: str, flag: str) -> Iterator[None]:
-    """A flag added to what the user has set, for a while."""
-    before = variables.get(name)
-    variables.update(added(variables, ((name, flag),)))
-    try:
-        yield
-    finally:
-        del variables[name]
-        if before is not None:
-            variables[name] = before
-
-
 def smallest_step(now: Callable[[], float] = time.perf_counter) -> float:
     """The resolution of a clock as a process sees it: the least difference of two successive readings, in seconds."""
-    return min(_steps(now))
-
-
-def _steps(now: Callable[[], float]) -> Iterator[float]:
+    steps = []
     for _ in range(_STEPS):
         before = after = now()
         while after == before:
             after = now()
-        yield after - before
-
-
-def _processes(gpu: nvml.Gpu | str) -> int:
-    """How many processes compute on the GPU while none of ours does."""
-    return len(gpu.state().processes or ()) if isinstance(gpu, nvml.Gpu) else 0
+        steps.append(after - before)
+    return min(steps)
 
 
 def _span(parts: Sequence[Check]) -> str:

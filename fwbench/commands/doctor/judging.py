@@ -9,8 +9,7 @@ from fwbench.compare.criteria import CRITERIA
 from fwbench.compare.duet import Comparison
 from fwbench.compare.statistics import THRESHOLD
 from fwbench.machine.disturbances import LOAD, disturbances, loaded
-from fwbench.machine.load import busy
-from fwbench.record.measurement import Measurement, Metric
+from fwbench.record.measurement import Measurement
 from fwbench.report import limits, units
 from fwbench.report.weighing import UNCHANGED_CODE
 from fwbench.suite.profiles import PROFILES
@@ -25,18 +24,18 @@ def arithmetic(lane: str, by_precision: Mapping[str, Measurement]) -> Advice:
     """Whether a lane computes in the arithmetic that it is asked for.
 
     Args:
-        found: by precision; `fp32` is one of them. The others may be unavailable: not every device has them. Nor can
+        by_precision: `fp32` first. The others may be unavailable: not every device has them. Nor can
             every lane use the GPU, as where another one's CUDA is installed: the others are measured.
     """
     subject = f"{lane} arithmetic"
-    if by_precision["fp32"].failure and by_precision["fp32"].failure.kind == "unavailable":
-        return Advice(subject, "better", by_precision["fp32"].failure.message, _after(lane, by_precision["fp32"]))
-    lacking = [
-        name for name, measurement in by_precision.items() if name != "fp32" and _kind(measurement) == "unavailable"
-    ]
+    lacking = []
     for name, measurement in by_precision.items():
-        if measurement.failure and name not in lacking:
-            return Advice(subject, "bad", f"{name}: {measurement.failure.message}", _after(lane, measurement))
+        if failure := measurement.failure:
+            if failure.kind != "unavailable":
+                return Advice(subject, "bad", f"{name}: {failure.message}", _after(lane, measurement))
+            if name == "fp32":
+                return Advice(subject, "better", failure.message, _after(lane, measurement))
+            lacking.append(name)
     proved = [
         f"{name} (relative error {_error(measurement):.1e})"
         for name, measurement in by_precision.items()
@@ -84,22 +83,6 @@ def agreement(lane: str, processes: Sequence[Measurement]) -> Advice:
         return Advice(subject, "better", sentence, step)
     step = "no single run can be trusted here: use another machine, or --fwbench-set=processes=5 and --fwbench-against"
     return Advice(subject, "bad", f"{sentence}: the same program would look like another", step)
-
-
-def fallback(lane: str, by_flag: Mapping[str, Measurement | None]) -> Advice:
-    """Whether what a lane is run with again after a crash on a GPU can be had.
-
-    Args:
-        found: by flag, one call with it; None where the lane's framework does not know the flag.
-    """
-    subject = f"{lane} fallback flags"
-    only = ""
-    for flag, call in by_flag.items():
-        if call is None or call.failure:
-            why = call.failure.message if call and call.failure else "its compiler does not know it"
-            return Advice(subject, "better", f"{flag}: {why}", f"update {lane}: after a crash this flag is no help")
-        only = "" if call.workload.device == "gpu" else "; what they change shows on a GPU alone"
-    return Advice(subject, "good", f"{' and '.join(by_flag)}: known, and the model runs with each{only}")
 
 
 def graphs(lane: str, outcome: str) -> Advice:
@@ -216,16 +199,6 @@ def ceilings(measured: Sequence[Measurement]) -> list[Advice]:
     return [Advice("ceilings", "good", ", ".join(rates))] if rates else []
 
 
-def other_load(load: Metric, cpus: int, seconds: float) -> Advice:
-    """Whether others used so many CPUs while all of this ran, which took so many seconds."""
-    if load.value is None:
-        return Advice("other load", "better", str(load.reason), "watch the machine yourself")
-    sentence = f"{load.value:.1%} of the CPUs, over the {seconds:.0f} s of these checks"
-    if load.value > busy(cpus):
-        return Advice("other load", "better", sentence, _QUIET)
-    return Advice("other load", "good", sentence)
-
-
 def disturbed(measured: Sequence[Measurement]) -> Advice:
     """Whether anything disturbed what was measured on the GPU, as rows of a report would say of the same programs."""
     disturbing = [(m.workload.lane, each) for m in measured for each in disturbances([m]) if each.cause != LOAD]
@@ -237,20 +210,8 @@ def disturbed(measured: Sequence[Measurement]) -> Advice:
     return Advice("disturbances", "better", f"{count}: {'; '.join(causes.values())}", steps)
 
 
-def neighbours(processes: int) -> Advice:
-    """Whether other processes held the GPU before ours ran or after them."""
-    if processes:
-        step = "end them, `nvidia-smi` names them, and check again"
-        return Advice("GPU load", "better", f"{processes} other processes hold the GPU", step)
-    return Advice("GPU load", "good", "no other process before or after these checks")
-
-
 def _error(measurement: Measurement) -> float:
     return max(float(of["error"]) for of in measurement.parity["probe"].values())
-
-
-def _kind(measurement: Measurement) -> str | None:
-    return measurement.failure.kind if measurement.failure else None
 
 
 def _after(lane: str, measurement: Measurement) -> str:

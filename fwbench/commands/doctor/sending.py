@@ -14,7 +14,7 @@ from typing import Any
 import fwbench
 from fwbench.commands.doctor.advice import Advice, sound
 from fwbench.machine import Machine, nvml, versions
-from fwbench.record.lanes import LANES, RECORDED
+from fwbench.record.lanes import LANES, recorded
 from fwbench.record.measurement import Measurement
 
 # All but the last part of a path from the root.
@@ -39,15 +39,14 @@ def report(
             are left out.
     """
     lanes = [lane for lane in LANES.values() if not lane.internal]
-    recorded = (*RECORDED, "CUDA_VISIBLE_DEVICES", *(prefix for lane in lanes for prefix in lane.recorded))
-    named = dict.fromkeys(name for lane in lanes for name in (*lane.distributions, *lane.libraries))
+    named = [name for lane in lanes for name in (*lane.distributions, *lane.libraries)]
     content = {
         "fwbench": fwbench.__version__,
         "python": platform.python_version(),
         **findings(found),
         "machine": here.to_json(),
         "versions": versions((*named, "nvidia-ml-py", "numpy")),
-        "environment": {name: value for name, value in environment.items() if name.startswith(recorded)},
+        "environment": {name: value for name, value in environment.items() if name.startswith(recorded(lanes))},
         "nvml": nvml.answers(),
         "measured": [{**one.to_json(), "samples": len(one.samples)} for one in measured],
     }

@@ -8,7 +8,7 @@ import pytest
 
 from fwbench.engines import LostError
 from fwbench.engines import pool as pools
-from fwbench.engines.pool import NoSlotsError, Pool, variables
+from fwbench.engines.pool import Pool, variables
 from fwbench.errors import UserError
 from fwbench.record.lanes import LANES
 from fwbench.record.machine import Node
@@ -156,7 +156,7 @@ def test_a_lost_node_is_asked_nothing_more(engine, started):
 def test_without_any_node_left_the_run_ends(engine, started):
     pool = started(engine)
     engine.dead |= {"a", "b"}
-    with pytest.raises(NoSlotsError, match=r"every accelerator of Fake is lost; .* --fwbench-resume goes on"):
+    with pytest.raises(UserError, match=r"every accelerator of Fake is lost; .* --fwbench-resume goes on"):
         taken(pool)
 
 

@@ -13,7 +13,6 @@
 
 /* nvml.h, nvmlReturn_t. */
 enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7 };
-enum { CLOCK_MEMORY = 2 }; /* nvmlClockType_t */
 
 typedef unsigned long long u64;
 typedef struct { u64 total, free, used; } Memory;
@@ -217,12 +216,12 @@ int nvmlDeviceGetPersistenceMode(Device *device, unsigned *mode) {
 }
 int nvmlDeviceGetClockInfo(Device *device, int type, unsigned *megahertz) {
     WHOLE(device);
-    *megahertz = type == CLOCK_MEMORY ? 2619 : (unsigned)number("clock", 1980);
+    *megahertz = (unsigned)number("clock", 1980);
     return SUCCESS;
 }
 int nvmlDeviceGetMaxClockInfo(Device *device, int type, unsigned *megahertz) {
     WHOLE(device);
-    *megahertz = type == CLOCK_MEMORY ? 2619 : 1980;
+    *megahertz = 1980;
     return SUCCESS;
 }
 int nvmlDeviceGetNumGpuCores(Device *device, unsigned *cores) {

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from fwbench.commands.cli import main
-from fwbench.commands.report import Progress
+from fwbench.commands.report import progress
 from tests.unit.recorded import journal, measured, plain, saved, write
 from tests.unit.report.conftest import GOLDEN
 
@@ -148,10 +148,10 @@ def test_without_the_extra_the_command_says_what_to_install(tmp_path, capsys, mo
 
 def test_who_waits_long_is_told_what_for(capsys):
     now = [0.0]
-    progress = Progress(lambda: now[0])
-    progress.tell("reading x.json")
+    tell = progress(lambda: now[0])
+    tell("reading x.json")
     now[0] = 5.5
-    progress.tell("writing the page")
+    tell("writing the page")
     said = capsys.readouterr()
     assert (said.out, said.err) == ("", "fwbench: writing the page\n")
 
