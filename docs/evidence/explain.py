@@ -24,6 +24,7 @@ from pathlib import Path
 
 from fwbench.compare.evidence import clopper_pearson
 from fwbench.machine import machine, versions
+from fwbench.machine.load import OtherLoad
 from fwbench.text import row
 
 HERE = Path(__file__).resolve()
@@ -488,15 +489,18 @@ def run(planted: Planted) -> dict[str, object]:
         command = [sys.executable, "-m", "fwbench", "explain", base, head, "batch_size=8", f"--model={model}"]
         command += [f"--lane={lane}", f"--minutes={MINUTES}"]
         environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+        load = OtherLoad()
         begun = time.monotonic()
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
         seconds = time.monotonic() - begun
+        other = load.read().value
     return {
         "name": planted.name,
         "case": planted.case,
         "causes": list(planted.causes),
         "places": places,
         "seconds": seconds,
+        "other_load": other,
         "code": done.returncode,
         "answer": done.stdout,
         "error": done.stderr[-2000:],
@@ -578,6 +582,7 @@ def table() -> str:
     early = sum(each["code"] == 1 for each in runs if each not in failed)
     shares = [told.accounted for told in answers.values() if told.accounted is not None]
     seconds = [each["seconds"] for each in runs]
+    loads = [each["other_load"] for each in runs if each["other_load"] is not None]
     of_all = (len(tuple(searches())), len(CAUSES), len(PAIRS), len(UNCHANGED))
     versions_said = ", ".join(f"{name} {version}" for name, version in header["versions"].items())
     lines = [
@@ -604,6 +609,7 @@ def table() -> str:
         )
     lines += [
         f"- Seconds a search: {statistics.median(seconds):.0f} in the median, {max(seconds):.0f} at most.",
+        f"- Share of the CPUs' time that other processes took: {max(loads, default=0):.1%} at most.",
         "",
         row(["planted", "in", "kind", "HEAD against BASE", "named", "accounted for", "seconds"]),
         row(["---", "---", "---", "---:", "---", "---:", "---:"]),
