@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Iterable, Sequence
 
 from fwbench.record.workload import Workload
@@ -9,6 +10,7 @@ from fwbench.report import units
 from fwbench.report.cases import FALLBACK_MARK, Case, Comparison, OfCase, comparisons, grouped, reasons, title
 from fwbench.report.columns import axis_columns, metric_column, workload_columns
 from fwbench.report.evidence import WORDS, apart, evidence
+from fwbench.report.ratios import ratios
 from fwbench.report.tables import Column, Table, tabulate
 from fwbench.report.weighing import Weighed, weigh
 
@@ -146,22 +148,13 @@ class BreakEven(OfCase):
 def break_evens(cases: Sequence[Case], baseline: str | None) -> list[BreakEven]:
     """Every compiled lane that may be compared with the baseline lane, in inference or training steps."""
     pairs = []
-    for comparison in comparisons(cases):
-        beside = comparison.lanes.get(baseline or "")
-        call = _call(beside) if beside else None
-        for lane, case in comparison.lanes.items():
-            if lane == baseline or beside is None or call is None or _call(case) is None or apart(case, beside):
-                continue
-            compiling = _compiling(case, beside)
-            if compiling is not None:
-                pairs.append(BreakEven(case, compiling, call, weigh(case, beside)))
+    for ratio in ratios(cases, baseline):
+        beside = ratio.comparison.lanes[baseline or ""]
+        compiling = _compiling(ratio.case, beside)
+        if ratio.weighed and compiling is not None:
+            call = beside.workload.batch_size / (beside.value("throughput") or math.inf)
+            pairs.append(BreakEven(ratio.case, compiling, call, ratio.weighed))
     return pairs
-
-
-def _call(case: Case) -> float | None:
-    """Seconds a call."""
-    throughput = case.value("throughput")
-    return case.workload.batch_size / throughput if throughput else None
 
 
 def _compiling(case: Case, baseline: Case) -> float | None:

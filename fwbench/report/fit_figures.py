@@ -118,7 +118,7 @@ CURVES = (
 def _band(axes: Axes, seeds: Sequence[Sequence[float]], look: Style, case: Case) -> None:
     """The mean of curves with bands of one standard deviation and one standard error."""
     columns = np.array(list(zip(*seeds, strict=False)))
-    steps = np.array(thin(range(1, len(columns) + 1)), int)
+    steps = thin(range(1, len(columns) + 1))
     means = columns.mean(axis=1)[steps - 1]
     marker = look.marker if len(columns) <= 40 else ""
     axes.plot(steps, means, color=look.colour, marker=marker, linestyle=look.line if is_default(case) else ":")

@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -280,8 +281,7 @@ def _panel(axes: Axes, of: Sequence[Series], look: Style) -> None:
 
 def _dots(axes: Axes, points: Sequence[Point], look: Style, limits: tuple[float, float], **how: Any) -> None:
     """Marks of runs; what lies beyond the axis is drawn at its edge."""
-    low, high = limits
-    heights = [min(max(point.value, low), high) for point in points]
+    heights = np.clip([point.value for point in points], *limits)
     numbers = [point.run.number for point in points]
     axes.plot(numbers, heights, color=look.colour, markersize=3.5, linestyle="", clip_on=False, **how)
 

@@ -14,12 +14,14 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import NullLocator
+from numpy.typing import NDArray
 
 from fwbench.record.lanes import OWN
 from fwbench.report.cases import title
@@ -230,8 +232,7 @@ def printable(text: str, most: int = 32) -> str:
     return cut(visible(re.sub(r"\s", " ", text)), most)
 
 
-def thin(values: Sequence[float]) -> list[float]:
+def thin(values: Sequence[float]) -> NDArray[Any]:
     """Evenly chosen ones, first and last among them, where there are more than can be seen."""
-    if len(values) <= _POINTS:
-        return list(values)
-    return [values[round(place * (len(values) - 1) / (_POINTS - 1))] for place in range(_POINTS)]
+    places = np.linspace(0, len(values) - 1, min(len(values), _POINTS)).round().astype(int)
+    return np.take(values, places)
