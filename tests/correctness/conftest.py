@@ -54,3 +54,13 @@ def proof(request: pytest.FixtureRequest, unless_recorded: Callable[..., None]) 
     yield SuiteProof(CATALOG[model], mode, device_at_hand(), framework)
     # ViT-B/16's gradients in float64 take gigabytes.
     free_programs()
+
+
+@pytest.fixture
+def own_x64():
+    """fp64 switches JAX's float64 on for the whole process."""
+    import jax
+
+    before = jax.config.jax_enable_x64
+    yield
+    jax.config.update("jax_enable_x64", before)

@@ -12,6 +12,9 @@ from fwbench.record.workload import Workload
 FLAG = "xla_cpu_experimental_ynn_fusion_type"
 
 
+pytestmark = pytest.mark.usefixtures("own_x64")
+
+
 @pytest.fixture(autouse=True)
 def no_flags(monkeypatch):
     monkeypatch.delenv("XLA_FLAGS", raising=False)

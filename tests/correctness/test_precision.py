@@ -21,6 +21,8 @@ from tests.tensorflow import TENSORFLOW, XLA
 
 LANES = ("torch", "torch-compile", "jax", TENSORFLOW, XLA)
 
+pytestmark = pytest.mark.usefixtures("own_x64")
+
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("lane", LANES)

@@ -70,8 +70,9 @@ class Compiled(Program):
         platform = "cuda" if workload.target else self.device.platform
         convolutions.choose(convolutions.Choice(platform, workload.plain))
         self.options = chosen(workload, platform)
-        # Else JAX makes float32 of every float64.
-        jax.config.update("jax_enable_x64", workload.precision == "fp64")
+        if workload.precision == "fp64":
+            # Else JAX makes float32 of every float64. In other precisions it is left as the user has set it.
+            jax.config.update("jax_enable_x64", True)
         jax.config.update("jax_default_matmul_precision", _MATMUL_PRECISION[workload.precision])
         self.settings: dict[str, Any] = {
             "precision_mode": workload.precision,
