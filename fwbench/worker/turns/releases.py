@@ -66,16 +66,19 @@ def between(name: str, first: str, last: str, python: str) -> list[str]:
         python: the interpreter that they must fit.
 
     Raises:
-        UserError: uv is not installed.
+        UserError: uv is not installed, or finds none.
     """
     versions: list[str] = []
     below = f"<={last}"
     while True:
         done = _uv("pip", "compile", "--no-deps", *_BARE, "--python", python, "-", given=f"{name}>={first},{below}")
+        if done.returncode and not versions:
+            raise UserError(f"uv finds no release of {name} from {first} to {last} for {python}: {_reason(done)}")
         if done.returncode:
             return versions[::-1]
         versions.append(done.stdout.strip().rpartition("==")[2])
-        below = f"<{versions[-1]}"
+        # What follows a plus may not stand behind `<`.
+        below = f"<{versions[-1].partition('+')[0]}"
 
 
 def stated(text: str, python: str) -> Environment | None:
@@ -118,8 +121,10 @@ def environment(name: str, version: str, python: str) -> Environment:
     ]
     pins = [f"{each}=={versions[each]}" for each in changed]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fwbench"
-    # Names of one length, since a path's length moves what lies behind it in memory.
-    made = cache / hashlib.sha256(json.dumps([python, folders, pins]).encode()).hexdigest()[:16]
+    # An environment has links to what is in the folders now. Names are of one length, since a path's length moves what
+    # lies behind it in memory.
+    listed = {each: sorted(os.listdir(each)) for each in folders if os.path.isdir(each)}
+    made = cache / hashlib.sha256(json.dumps([python, pins, listed]).encode()).hexdigest()[:16]
     if not made.exists():
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache) as temporary:
@@ -165,16 +170,17 @@ def _put_over(environment: Path, folders: Sequence[str], replaced: Sequence[Dist
     """Let an environment import what is in other folders, but for distributions that are replaced."""
     files = {Path(str(each.locate_file(file))) for each in replaced for file in each.files or ()}
     for number, folder in enumerate(folders):
-        _link(Path(folder), _below(environment, number), files)
+        if os.path.isdir(folder):
+            _link(Path(folder), _below(environment, number), files)
     # Unlike a plain path, `addsitedir` also reads that folder's own .pth files.
     text = f"import site, sys; [site.addsitedir(f'{{sys.prefix}}/below-{{each}}') for each in range({len(folders)})]\n"
     (_site_packages(environment) / "below.pth").write_text(text, encoding="utf-8")
 
 
 def _link(folder: Path, to: Path, without: Set[Path]) -> None:
-    """Link what is in a folder, without some files.
+    """Link what is in a folder, without the files of replaced distributions.
 
-    With them there, a package of a release that has no `__init__.py` would give way to one that has.
+    A release's package without `__init__.py` would otherwise give way to the replaced one that has it.
     """
     to.mkdir()
     parts = {parent for file in without for parent in file.parents}
