@@ -10,7 +10,7 @@ from fwbench.commands import searching
 from fwbench.errors import UserError
 from fwbench.machine import machine
 from fwbench.record.lanes import LANES
-from fwbench.report import causes
+from fwbench.report import causes, operators
 from fwbench.worker.turns.explaining import explain
 from fwbench.worker.turns.sides import own
 from fwbench.worker.turns.suspects import resolve
@@ -32,6 +32,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("base", metavar="BASE", help=side)
     parser.add_argument("head", metavar="HEAD", help="like BASE; what neither names is the same on both sides")
     searching.declare(parser, "HEAD")
+    parser.add_argument("--traces", type=Path, metavar="FOLDER", help="write both sides' traces here, for Perfetto")
     parser.set_defaults(run=_run)
 
 
@@ -64,5 +65,8 @@ def _run(options: argparse.Namespace) -> int:
     print("\n".join(causes.sentences(explanation, workload.device)))
     if not search.compared:
         raise UserError(f"{options.base} and {options.head} could not be compared: the reasons are above.")
+    print("\n".join(operators.table(explanation)))
+    if options.traces:
+        print("\n".join(operators.write(explanation, options.traces)))
     print(searching.effort(search, time.monotonic() - begun, "part"))
     return searching.code(search)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from fwbench.compare.steps import Search
 from fwbench.record.fingerprint import Fingerprint
+from fwbench.record.spans import Span
 
 
 @dataclass(frozen=True)
@@ -18,10 +19,12 @@ class Explanation:
         parts: their titles, in the order in which they were put back.
         search: over the states; its changes are from head towards base.
         programs: the fingerprint of each measured state, by its number.
-        not_restorable: differences that cannot be put back by machine, a phrase each.
+        recorded: by base's and by head's profiler: its spans, or why there are none.
+        latency: head's, in seconds, from the first pair; None: unknown.
     """
 
     parts: Sequence[str]
     search: Search
     programs: Mapping[int, Fingerprint] = field(default_factory=dict)
-    not_restorable: Sequence[str] = ()
+    recorded: tuple[Sequence[Span] | str, Sequence[Span] | str] = ("", "")
+    latency: float | None = None

@@ -17,6 +17,7 @@ from fwbench.models import Model
 from fwbench.models.weights import Shape, Weights
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Metric, unavailable
+from fwbench.record.spans import Span
 from fwbench.record.workload import Workload
 
 # A call, and the name of the library that does the work.
@@ -171,6 +172,14 @@ class Program(ABC):
     def fingerprint(self) -> Fingerprint:
         """The program's fingerprint; called last, may make another step."""
         return Fingerprint.untold("the lane has no program that could be described")
+
+    def spans(self, calls: int) -> list[Span] | None:
+        """Make calls under the framework's profiler; return what it recorded, a span of kind `call` around each.
+
+        Returns:
+            None if the lane has no profiler.
+        """
+        return None
 
     def forward_flops(self) -> float | None:
         """Floating-point operations of a forward pass over the batch, counted in the program as it is traced.

@@ -29,6 +29,18 @@ _BY_LIBRARY = re.compile(r'custom_call_target="__(?:cublas|cudnn\$conv)')
 _PRECISION = re.compile(r'operand_precision(?:=\{|":\[)(?P<both>[^}\]]*)')
 _LIBRARY = re.compile(r'custom_call_target="(?P<call>[^"]+)"|"kind":"(?P<fusion>__cudnn[^"]*)"')
 
+# Optimised HLO: an instruction with the shape of its result, and the place in the source that asked for it, directly or
+# by the number of a stack's frame. The tables of frames, places and files stand at the module's beginning.
+_INSTRUCTION = re.compile(r"\s*(?:ROOT )?%(?P<name>[\w.-]+) = (?P<shape>\([^()]*\)|\S+) ")
+_LAYOUT = re.compile(r"\{[^}]*\}")
+_SOURCE = re.compile(r'source_file="(?P<file>[^"]*)".*?source_line=(?P<line>\d+)')
+_FRAME_OF = re.compile(r"stack_frame_id=(\d+)")
+_FILE_NAME = re.compile(r'^(\d+) "(.*)"$', re.MULTILINE)
+_PLACE = re.compile(r"^(\d+) \{file_name_id=(\d+) function_name_id=\d+ line=(\d+)", re.MULTILINE)
+_FRAME = re.compile(r"^(\d+) \{file_location_id=(\d+) parent_frame_id=(\d+)\}$", re.MULTILINE)
+
+_PACKAGES = {"site-packages", "dist-packages"}
+
 _NUMPY = {"pred": "bool", "i1": "bool", "complex<f32>": "complex64", "complex<f64>": "complex128"}
 
 
@@ -106,9 +118,52 @@ def precisions(optimised: str) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
+def instructions(optimised: str) -> dict[str, tuple[str, str]]:
+    """The shape of each instruction's result, and its place in the source: `f32[8,128]` and `model.py:41`.
+
+    A place within an installed package gives way to the line outside that led there; of some frameworks that is not
+    known, and the place is empty.
+    """
+    frames = _frames(optimised)
+    found = {}
+    for line in optimised.splitlines():
+        if instruction := _INSTRUCTION.match(_LAYOUT.sub("", line)):
+            about = line.partition("metadata={")[2]
+            place = ""
+            if (source := _SOURCE.search(about)) and not _PACKAGES.intersection(source["file"].split("/")):
+                place = f"{source['file']}:{source['line']}"
+            elif frame := _FRAME_OF.search(about):
+                place = frames.get(int(frame[1]), "")
+            found[instruction["name"]] = (instruction["shape"], place)
+    return found
+
+
 def aliased(optimised: str) -> int:
     """Arguments whose buffer an output takes over, from the optimised HLO's first line."""
     return len(re.findall(r"\b(?:may|must)-alias\b", optimised.partition("\n")[0]))
+
+
+def _frames(optimised: str) -> dict[int, str]:
+    """The place of each frame."""
+    head = optimised.partition("\n%")[0]
+    names = head.partition("FunctionNames")[0]
+    files = {int(number): name for number, name in _FILE_NAME.findall(names)}
+    places = {int(number): (files.get(int(file), ""), line) for number, file, line in _PLACE.findall(head)}
+    frames = {int(number): (int(place), int(parent)) for number, place, parent in _FRAME.findall(head)}
+    # Some versions number parents from one: there the first frame seems to be its own parent.
+    offset = int(frames.get(1, (0, 0))[1])
+    found = {}
+    for number in frames:
+        line, at = "", number
+        while at in frames:
+            file, where = places.get(frames[at][0], ("", ""))
+            line = line or f"{file}:{where}"
+            if not _PACKAGES.intersection(file.split("/")):
+                line = f"{file}:{where}"
+                break
+            at = min(frames[at][1] - offset, at - 1)
+        found[number] = line
+    return found
 
 
 def _called(

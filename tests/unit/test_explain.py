@@ -1,5 +1,6 @@
 """`fwbench explain` over real commits and environments, with given pairs, then once with real pairs."""
 
+import json
 import math
 import os
 import re
@@ -345,9 +346,17 @@ def test_it_names_the_line_of_real_processes(tmp_path, monkeypatch, capsys):
     project = Project(folder, (folder,))
     project.add([MODEL])
     monkeypatch.setattr(searching, "collected", lambda collecting: (project, [MODEL], []))
-    assert main(["explain", "main", ".", *ASKED]) == 1
+    assert main(["explain", "main", ".", *ASKED, f"--traces={tmp_path / 'traces'}"]) == 1
     out = capsys.readouterr().out
     assert "1. mine/net.py, line 10\n" in out
+    # The layer is the same on both sides.
+    assert re.search(r"^ +\S+ [mun]s +\S+ [mun]s +\+\S+ [mun]s +10 to 200  tanh 1x4$", out, re.MULTILINE)
+    assert re.search(r"^ +\S+ [mun]s +\S+ [mun]s +[+-]\S+ [mun]s +1  addmm 4, 1x4, 4x4$", out, re.MULTILINE)
+    runs = {
+        file.name: sum(event["name"] == "tanh" for event in json.loads(file.read_text())["traceEvents"])
+        for file in (tmp_path / "traces").iterdir()
+    }
+    assert runs["head.json"] == 20 * runs["base.json"] > 0
     shown = re.search(r"^  part 1 as in base: -(\d+)\.\d%.*, 3 pairs$", out, re.MULTILINE)
     # A tenth of the calls of tanh are left, which take most of the time on any machine.
     assert int(shown[1]) > 25

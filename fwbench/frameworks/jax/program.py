@@ -19,6 +19,7 @@ from fwbench.frameworks.jax.fingerprint import flags, lowered, memory_parts, nee
 from fwbench.frameworks.jax.flops import counted
 from fwbench.frameworks.jax.networks import network
 from fwbench.frameworks.jax.options import chosen
+from fwbench.frameworks.jax.profile import recorded
 from fwbench.frameworks.jax.rematerialise import rematerialised
 from fwbench.machine import versions
 from fwbench.models import Model
@@ -26,6 +27,7 @@ from fwbench.models.inputs import draw
 from fwbench.models.weights import Weights
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Metric, unavailable
+from fwbench.record.spans import Span
 from fwbench.record.workload import Workload
 
 DTYPE = {"fp64": jnp.float64, "fp32": jnp.float32, "tf32": jnp.float32, "bf16": jnp.bfloat16}
@@ -153,6 +155,9 @@ class Compiled(Program):
 
     def compilations(self) -> int:
         return len(_COMPILED)
+
+    def spans(self, calls: int) -> list[Span]:
+        return recorded(self.step, self.wait, calls, self.compiled.as_text() or "")
 
     def fingerprint(self) -> Fingerprint:
         compiler = {**versions(("jax", "jaxlib")), "XLA_FLAGS": flags(), **self.options}

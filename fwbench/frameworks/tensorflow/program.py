@@ -13,12 +13,14 @@ from fwbench.frameworks.tensorflow.fingerprint import described
 from fwbench.frameworks.tensorflow.imported import tf
 from fwbench.frameworks.tensorflow.networks import Network
 from fwbench.frameworks.tensorflow.parallel import Replicas
+from fwbench.frameworks.tensorflow.profile import recorded
 from fwbench.frameworks.tensorflow.rematerialise import rematerialise
 from fwbench.models import Model
 from fwbench.models.inputs import draw
 from fwbench.models.weights import Weights
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Metric
+from fwbench.record.spans import Span
 from fwbench.record.workload import Workload
 
 DTYPE = {"fp64": tf.float64, "fp32": tf.float32, "tf32": tf.float32, "bf16": tf.bfloat16}
@@ -145,6 +147,10 @@ class Traced(Program):
 
     def compilations(self) -> int:
         return self.traces
+
+    def spans(self, calls: int) -> list[Span]:
+        told = self.function.experimental_get_compiler_ir(*self.arguments) if self.xla else None
+        return recorded(self.step, self.wait, calls, told(stage="optimized_hlo") if told else "")
 
     def fingerprint(self) -> Fingerprint:
         return described(self.function, self.concrete, self.arguments, self.device, xla=self.xla)

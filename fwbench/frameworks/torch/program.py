@@ -26,11 +26,13 @@ from fwbench.frameworks.torch.networks import (
     select_output,
 )
 from fwbench.frameworks.torch.parallel import exchanged, own_gpu
+from fwbench.frameworks.torch.profile import recorded
 from fwbench.models import Model
 from fwbench.models.inputs import draw
 from fwbench.models.weights import Weights
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Metric, unavailable
+from fwbench.record.spans import Span
 from fwbench.record.workload import Workload
 
 P = ParamSpec("P")
@@ -207,6 +209,9 @@ class Placed(Program):
         from torch._dynamo.utils import counters
 
         return counters["stats"]["unique_graphs"]
+
+    def spans(self, calls: int) -> list[Span]:
+        return recorded(self.step, self.wait, calls, self.device)
 
     def fingerprint(self) -> Fingerprint:
         compiled = self.lane == "torch-compile"

@@ -1,7 +1,8 @@
 """Finds which differences between two sides make a workload slower or faster."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from fwbench.compare.causes import Explanation
 from fwbench.compare.steps import OverError, Search, Stretch, UnmeasurableError
@@ -9,6 +10,7 @@ from fwbench.errors import UserError
 from fwbench.machine import Machine
 from fwbench.models.project import Project
 from fwbench.record.fingerprint import Fingerprint
+from fwbench.record.spans import Span
 from fwbench.record.workload import Workload
 from fwbench.text import line
 from fwbench.worker.client.scratch import Scratch
@@ -42,7 +44,7 @@ def explain(
     """
     with Scratch(top if stated[0].revision else None) as made:
         between = Between(stated, top, project, python, made.path)
-        ends = Series(between.ends, between.title, workload, project.models, here, end)
+        ends = Series(between.ends, between.title, workload, project.models, here, end, profiled=True)
         _describe(ends)
         not_restorable = between.find([ends.described[number].get("sources", {}) for number in (0, 1)])
         titles = [suspect.title for suspect in between.suspects]
@@ -58,7 +60,13 @@ def explain(
         for number, described in series.described.items()
         if described.get("program")
     }
-    return Explanation(titles, search, programs, not_restorable)
+    recorded = (_spans(ends.described[1]), _spans(ends.described[0]))
+    return Explanation(titles, search, programs, recorded, ends.described[0]["latency"])
+
+
+def _spans(described: Mapping[str, Any]) -> Sequence[Span] | str:
+    found = described.get("spans", "nothing was profiled")
+    return found if isinstance(found, str) else [Span(*each) for each in found]
 
 
 def _describe(ends: Series) -> None:

@@ -27,7 +27,7 @@ class Pairs(Rounds[Pair]):
 
     Args:
         fit_batch: whether a batch that does not fit into memory is halved until it does.
-        models, machine, device, deadline, planted, seed: as `Rounds` has them.
+        models, machine, device, deadline, planted, seed, profiled: as `Rounds` has them.
     """
 
     amounts = Amounts(placings=4, blocks=4, turn=0.010, seconds=8.0)
@@ -44,8 +44,9 @@ class Pairs(Rounds[Pair]):
         seed: int | None = None,
         *,
         fit_batch: bool = False,
+        profiled: bool = False,
     ) -> None:
-        super().__init__(models, machine, device, deadline, planted, seed)
+        super().__init__(models, machine, device, deadline, planted, seed, profiled=profiled)
         self._sides = (base, head)
         self._fit_batch = fit_batch
         # The fallback flags of each lane that base and head both know.

@@ -44,6 +44,7 @@ class Rounds(ABC, Generic[Played]):
         deadline: seconds after which a process that does not answer has failed.
         planted: shares by which a workload is slowed down on purpose, by real work; not at the seat `base`.
         seed: for all random draws.
+        profiled: whether each seat's first process makes some calls under the framework's profiler at its end.
 
     Attributes:
         amounts: of a round.
@@ -59,7 +60,10 @@ class Rounds(ABC, Generic[Played]):
         deadline: float,
         planted: Mapping[Workload, float] | None = None,
         seed: int | None = None,
+        *,
+        profiled: bool = False,
     ) -> None:
+        self._profiled = profiled
         self._models = models
         self._machine = machine
         self._device = device
@@ -180,10 +184,11 @@ class Rounds(ABC, Generic[Played]):
         _all(partners, lambda partner: partner.ask({"modules": None}, "modules"))
         first = workload not in self._fingerprinted
         for name, partner in partners.items():
-            finished = partner.ask({"finish": {"program": first}}, "finished")
-            taken.memory[name] = finished["finished"]
+            asked = {"program": first, "spans": first and self._profiled}
+            finished = partner.ask({"finish": asked}, "finished")
+            taken.memory[name] = finished.pop("finished")
             if first:
-                taken.described[name] |= {of: finished[of] for of in ("program", "settings", "sources")}
+                taken.described[name] |= finished
             if flags := partner.seat.flags:
                 taken.described[name]["settings"][FALLBACK] = stated(flags)
             partner.receive("exited")

@@ -23,9 +23,11 @@ class Series:
         title: returns a state's title for its number.
         models: by name.
         end: the value of `time.monotonic` from which on no pair begins.
+        profiled: whether each state's first process is profiled at its end.
 
     Attributes:
-        described: what each state's process reported (program, settings, sources), by the state's number.
+        described: what each state's first process reported (program, settings, sources, latency in seconds, and spans
+            if it is profiled), by the state's number.
     """
 
     def __init__(
@@ -36,6 +38,8 @@ class Series:
         models: Mapping[str, Model],
         here: Machine,
         end: float,
+        *,
+        profiled: bool = False,
     ) -> None:
         self.described: dict[int, Mapping[str, Any]] = {}
         self._side = side
@@ -44,6 +48,7 @@ class Series:
         self._models = models
         self._machine = here
         self._end = end
+        self._profiled = profiled
         # The two states whose pairs `_pairs` plays now, and how long the last pair took.
         self._between = (-1, -1)
         self._pairs: Pairs
@@ -65,7 +70,7 @@ class Series:
             sides = self._side("base", first), self._side("head", last)
             device = self._workload.device
             deadline = PROFILES["ci"].on(device).deadline
-            self._pairs = Pairs(*sides, self._models, self._machine, device, deadline)
+            self._pairs = Pairs(*sides, self._models, self._machine, device, deadline, profiled=self._profiled)
             self._between = (first, last)
         played = self._pairs.play([self._workload])[self._workload]
         if isinstance(played, Fault):
@@ -74,6 +79,7 @@ class Series:
                 raise OverError(f"{self._title(number)} could be measured before, and now cannot: {line(reason)}")
             raise UnmeasurableError(number, reason)
         for number, name in ((first, "base"), (last, "head")):
-            self.described.setdefault(number, played.described.get(name, {}))
+            described = {**played.described.get(name, {}), "latency": played.values.get(name, {}).get("latency")}
+            self.described.setdefault(number, described)
         self._seconds = played.seconds
         return played.differences["latency"]

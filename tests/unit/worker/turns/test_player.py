@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +14,7 @@ import fwbench.machine.load  # noqa: F401 (before a test replaces the clock that
 from fwbench.models import CATALOG
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Metric
+from fwbench.record.spans import Span
 from fwbench.worker.client.channel import Channel
 from fwbench.worker.client.starting import command, configuration, environment
 from fwbench.worker.turns import player as players
@@ -115,6 +117,25 @@ def test_a_peak_from_before_the_step_is_left_out(clock, monkeypatch, build, told
     assert player(program).memory().get("device_peak_memory") == told
 
 
+def test_what_the_profiler_recorded_is_rows_with_places_from_the_repositorys_root(clock):
+    program = FakeProgram(clock, 0.1)
+    asked = []
+    program.spans = lambda calls: [Span("operator", "1", "mul", 0.0, 1.0, "8", f"/side/ops.py:{asked.append(calls)}")]
+    assert player(program).spans("/side") == [["operator", "1", "mul", 0.0, 1.0, "8", "ops.py:None"]]
+    assert asked == [5]
+
+
+def test_why_a_profiler_recorded_nothing_is_told(clock):
+    program = FakeProgram(clock)
+
+    def busy(calls):
+        raise RuntimeError("CUPTI is in use\nby another")
+
+    program.spans = busy
+    assert player(program).spans("/") == "RuntimeError: CUPTI is in use"
+    assert player(SimpleNamespace(step=None, wait=None)).spans("/") == "this version of fwbench asks no profiler"
+
+
 @pytest.fixture
 def server(tmp_path):
     config = json.dumps({**CONFIGURATION, "scratch": str(tmp_path)})
@@ -136,10 +157,11 @@ def test_a_job_from_its_start_to_its_end(server):
             assert ask(server, {"place": [1000, 10]})["placed"] > 0
             assert len(ask(server, {"rounds": 5})["rounds"]) == 5
             assert len(ask(server, {"rounds": 2})["rounds"]) == 2
-        finished = ask(server, {"finish": {"program": True}})
+        finished = ask(server, {"finish": {"program": True, "spans": True}})
         assert finished["finished"]["host_peak_memory"] > 1 << 20
         assert "no framework" in finished["program"]["absent"]["digest"]
         assert finished["settings"] == {}
+        assert finished["spans"] == "the lane has no profiler"
         assert server.receive(time.monotonic() + 60) == {"exited": 0}
 
 

@@ -1,0 +1,119 @@
+"""Where a difference between two programs goes: the time of their operators, by the framework's own profiler.
+
+An operator's time is its own, without that of the operators that it called. The runs of one operator on the same shapes
+are added within a call; the median over calls counts, so that other load during one call does not.
+"""
+
+import re
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from fwbench.record.spans import Span
+
+# An operator's name and shapes.
+Key = tuple[str, str]
+
+# XLA tells instructions of one kind apart by these.
+_NUMBERS = re.compile(r"(?:\.\d+|\.clone|\.remat\d*)+$")
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What one operator takes of a call.
+
+    Attributes:
+        runs: in a call.
+        seconds: of a call.
+        place: of its first run.
+    """
+
+    runs: float = 0.0
+    seconds: float = 0.0
+    place: str = ""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Where a call's time goes.
+
+    Attributes:
+        seconds: of a call under the profiler.
+        operators: by name and shapes.
+    """
+
+    seconds: float
+    operators: Mapping[Key, Spent]
+
+    @property
+    def outside(self) -> float:
+        """Seconds of a call in no operator: Python, dispatch, waiting."""
+        return self.seconds - sum(spent.seconds for spent in self.operators.values())
+
+
+@dataclass(frozen=True)
+class Change:
+    """An operator in base and in head."""
+
+    name: str
+    shapes: str
+    base: Spent
+    head: Spent
+
+    @property
+    def seconds(self) -> float:
+        """By which head's call takes longer for it."""
+        return self.head.seconds - self.base.seconds
+
+
+def profile(spans: Sequence[Span]) -> Profile | None:
+    """The profile of all calls but the first, which warms the profiler up; None if it recorded no operator."""
+    calls = sorted((span for span in spans if span.kind == "call"), key=lambda span: span.start)[1:]
+    times: list[Counter[Key]] = [Counter() for _ in calls]
+    runs: Counter[Key] = Counter()
+    places: dict[Key, str] = {}
+    for number, span, seconds in _own(spans, calls):
+        key = (_NUMBERS.sub("", span.name), span.shapes)
+        times[number][key] += seconds  # type: ignore[assignment]
+        runs[key] += 1
+        places.setdefault(key, span.place)
+    if not runs:
+        return None
+    operators = {
+        key: Spent(count / len(calls), statistics.median(each[key] for each in times), places[key])
+        for key, count in runs.items()
+    }
+    return Profile(statistics.median(call.seconds for call in calls), operators)
+
+
+def changes(base: Profile, head: Profile) -> list[Change]:
+    """All operators of both, those with the largest difference first."""
+    nothing = Spent()
+    each = [
+        Change(*key, base.operators.get(key, nothing), head.operators.get(key, nothing))
+        for key in dict.fromkeys((*base.operators, *head.operators))
+    ]
+    return sorted(each, key=lambda change: -abs(change.seconds))
+
+
+def _own(spans: Sequence[Span], calls: Sequence[Span]) -> Iterator[tuple[int, Span, float]]:
+    """Each operator's run within a call: the call's number, the span, and the seconds without the operators within."""
+    threads: dict[str, list[Span]] = defaultdict(list)
+    for span in spans:
+        if span.kind == "operator":
+            threads[span.thread].append(span)
+    for thread in threads.values():
+        within: list[tuple[Span, float]] = []
+        own: dict[int, float] = {}
+        for span in sorted(thread, key=lambda span: (span.start, -span.seconds)):
+            while within and within[-1][1] <= span.start:
+                within.pop()
+            if within:
+                own[id(within[-1][0])] -= span.seconds
+            own[id(span)] = span.seconds
+            within.append((span, span.start + span.seconds))
+        for span in thread:
+            for number, call in enumerate(calls):
+                if call.start <= span.start < call.start + call.seconds:
+                    yield number, span, max(0.0, own[id(span)])

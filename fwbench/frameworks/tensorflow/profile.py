@@ -1,0 +1,44 @@
+"""Spans of a TensorFlow program, from `tf.profiler`."""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from fwbench.frameworks import xplane
+from fwbench.frameworks.tensorflow.imported import tf
+from fwbench.record.spans import Span
+
+
+def recorded(step: Callable[[], None], wait: Callable[[], None], calls: int, optimised: str) -> list[Span]:
+    """Make calls under the profiler.
+
+    Args:
+        optimised: the program's optimised HLO; empty where XLA does not compile it.
+    """
+    profiler = tf.profiler.experimental
+    with tempfile.TemporaryDirectory(prefix="fwbench-") as folder:
+        with profiler.Profile(folder, options=profiler.ProfilerOptions(python_tracer_level=0)):
+            for _ in range(calls):
+                with profiler.Trace(xplane.CALL):
+                    step()
+                    wait()
+        (file,) = Path(folder).glob("**/*.xplane.pb")
+        return xplane.spans(_events(file), optimised)
+
+
+def _events(file: Path) -> Iterator[xplane.Event]:
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+    space: Any = xplane_pb2.XSpace()
+    space.ParseFromString(file.read_bytes())
+    for plane in space.planes:
+        names = plane.stat_metadata
+        for line in plane.lines:
+            for event in line.events:
+                stats = {
+                    names[stat.metadata_id].name: stat.str_value or names[stat.ref_value].name for stat in event.stats
+                }
+                start = line.timestamp_ns + event.offset_ps / 1e3
+                name = plane.event_metadata[event.metadata_id].name
+                yield xplane.Event(plane.name, line.name, name, start, event.duration_ps / 1e3, stats)

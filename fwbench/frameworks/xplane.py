@@ -1,0 +1,68 @@
+"""The events of XLA's profiler, which JAX and TensorFlow share, as spans."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from fwbench.frameworks.hlo import instructions
+from fwbench.record.spans import Span
+
+# The annotation around a call.
+CALL = "fwbench: a call"
+
+# A node of a graph that TensorFlow runs without XLA, and its operator.
+_NODE = re.compile(r"(?P<node>[\w./-]+):(?P<operator>_?[A-Z]\w*)$")
+
+
+class Event(NamedTuple):
+    """An event of a profile.
+
+    Attributes:
+        plane: the device or host on which it happened.
+        line: the thread or stream.
+        start, duration: in nanoseconds.
+        stats: what else is known; `hlo_op` is the name of an instruction.
+    """
+
+    plane: str
+    line: str
+    name: str
+    start: float
+    duration: float
+    stats: Mapping[str, Any]
+
+
+def spans(events: Iterable[Event], optimised: str) -> list[Span]:
+    """The spans of these events; on a GPU its streams' are the operators, on a CPU the instructions and graph's nodes.
+
+    Args:
+        optimised: the program's optimised HLO, for shapes and places; empty: XLA did not compile it.
+    """
+    listed = [event for event in events if event.duration > 0]
+    known = instructions(optimised)
+    on_gpu = any(_by_gpu(event) for event in listed)
+    return [_span(event, known, on_gpu) for event in listed]
+
+
+def _span(event: Event, known: Mapping[str, tuple[str, str]], on_gpu: bool) -> Span:
+    name, place = event.name, ""
+    instruction = str(event.stats.get("hlo_op") or "")
+    node = None if instruction else _NODE.match(name)
+    if node:
+        name, place = node["operator"], node["node"]
+    works = _by_gpu(event) if on_gpu else bool(instruction or node)
+    shapes, line = known.get(instruction, ("", ""))
+    return Span(
+        "call" if name == CALL else "operator" if works else "other",
+        f"{event.plane} {event.line}",
+        # A kernel's name says less than that of the instruction for which it runs.
+        instruction or name,
+        event.start / 1e9,
+        event.duration / 1e9,
+        shapes,
+        line or place,
+    )
+
+
+def _by_gpu(event: Event) -> bool:
+    return event.plane.startswith("/device:GPU") and event.line.startswith("Stream")

@@ -1,0 +1,28 @@
+"""What a framework's profiler recorded while a program made calls."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Span:
+    """Something that a thread, or a GPU's stream, did for a while.
+
+    Attributes:
+        kind: `call`: one call of the program, its end included; `operator`: work of the device that computes; `other`:
+            anything else, which is shown in the trace alone.
+        thread: the name of the thread or stream. On one thread spans are nested or apart.
+        name: as the framework calls it.
+        start: seconds on the profiler's clock.
+        seconds: how long it took, whatever it called included.
+        shapes: of an operator's arguments (PyTorch) or result (XLA); empty: the profiler does not tell.
+        place: the file and line that asked for it, or a graph's node; empty: the profiler does not tell.
+    """
+
+    kind: Literal["call", "operator", "other"]
+    thread: str
+    name: str
+    start: float
+    seconds: float
+    shapes: str = ""
+    place: str = ""

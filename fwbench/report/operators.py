@@ -1,0 +1,110 @@
+"""Where the difference of two sides goes: a table of operators, and traces that Perfetto opens."""
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from fwbench.compare.causes import Explanation
+from fwbench.compare.operators import Change, changes, profile
+from fwbench.record.spans import Span
+from fwbench.report import units
+from fwbench.text import columns, line
+
+# Rows of the table for single operators, and the characters of what describes them.
+_ROWS = 8
+_WIDTH = 60
+
+
+def table(explanation: Explanation) -> list[str]:
+    """The table's lines with a title; none where the search has seen no difference."""
+    search = explanation.search
+    if not search.compared or not search.compared[0].differs:
+        return []
+    for recorded in explanation.recorded:
+        if isinstance(recorded, str):
+            return [f"Where the time went is not known: {line(recorded)}."]
+    base, head = (profile(spans) for spans in explanation.recorded if not isinstance(spans, str))
+    if base is None or head is None:
+        return ["Where the time went is not known: the profiler recorded no operator."]
+    found = changes(base, head)
+    rows = [(*_times(change.base.seconds, change.head.seconds), _runs(change)) for change in found[:_ROWS]]
+    described = [_described(change) for change in found[:_ROWS]]
+    if others := found[_ROWS:]:
+        rows.append((*_times(*(sum(getattr(each, side).seconds for each in others) for side in ("base", "head"))), ""))
+        described.append(f"{len(others)} other operators")
+    rows += [(*_times(base.outside, head.outside), ""), (*_times(base.seconds, head.seconds), "")]
+    at_once = " (below 0, as operators ran at the same time)" if min(base.outside, head.outside) < 0 else ""
+    described += [f"outside of operators{at_once}", "a call under the profiler"]
+    numbers = columns([("base", "head", "difference", "runs"), *rows], left=0)
+    lines = [
+        f"  {each:{len(numbers[1])}}  {text}" for each, text in zip(numbers, ["operator", *described], strict=True)
+    ]
+    return ["Where the time of a call goes, by the framework's profiler:", *lines, *_accounted(explanation, found)]
+
+
+def write(explanation: Explanation, folder: Path) -> list[str]:
+    """Write each side's trace into a folder, in Chrome's format; return what to say of it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    said = []
+    for side, spans in zip(("base", "head"), explanation.recorded, strict=True):
+        if not isinstance(spans, str):
+            file = folder / f"{side}.json"
+            file.write_text(json.dumps(_trace(side, spans)), encoding="utf-8")
+            said.append(str(file))
+    return [f"Traces for https://ui.perfetto.dev: {' and '.join(said)}."] if said else []
+
+
+def _trace(title: str, spans: Sequence[Span]) -> dict[str, object]:
+    threads = {name: number for number, name in enumerate(dict.fromkeys(span.thread for span in spans), start=1)}
+    begun = min((span.start for span in spans), default=0.0)
+    events: list[dict[str, object]] = [
+        {"ph": "M", "pid": 1, "tid": number, "name": "thread_name", "args": {"name": name}}
+        for name, number in threads.items()
+    ]
+    events += [
+        {
+            "ph": "X",
+            "pid": 1,
+            "tid": threads[span.thread],
+            "name": span.name,
+            "cat": span.kind,
+            "ts": (span.start - begun) * 1e6,
+            "dur": span.seconds * 1e6,
+            "args": {"shapes": span.shapes, "place": span.place},
+        }
+        for span in spans
+    ]
+    return {"traceEvents": events, "otherData": {"side": title}}
+
+
+def _accounted(explanation: Explanation, found: Sequence[Change]) -> list[str]:
+    """How much of the difference that pairs have measured lies in operators."""
+    if explanation.latency is None:
+        return []
+    measured = explanation.latency * (1 - math.exp(explanation.search.compared[0].change))
+    by_operators = sum(change.seconds for change in found)
+    return [
+        f"Pairs, without the profiler, measured a difference of {_signed(measured)}; {_signed(by_operators)}, "
+        f"{by_operators / measured:.0%} of it, is in operators."
+    ]
+
+
+def _times(base: float, head: float) -> tuple[str, ...]:
+    return *(units.seconds(seconds) if seconds else "-" for seconds in (base, head)), _signed(head - base)
+
+
+def _runs(change: Change) -> str:
+    base, head = (f"{spent.runs:g}" for spent in (change.base, change.head))
+    return base if base == head else f"{base} to {head}"
+
+
+def _signed(seconds: float) -> str:
+    return f"{'-' if seconds < 0 else '+'}{units.seconds(abs(seconds))}"
+
+
+def _described(change: Change) -> str:
+    """mul 8x64x384, 8x64x384 (mine/ops.py:9)."""
+    place = (change.head.place or change.base.place).rpartition("-packages/")[2]
+    shapes = line(change.shapes, _WIDTH)
+    return " ".join(filter(None, (line(change.name, _WIDTH), shapes, f"({line(place)})" if place else "")))
