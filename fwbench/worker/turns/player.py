@@ -14,7 +14,7 @@ From the measured fwbench it uses only what builds and steps a program.
       | <-- {"latency", "call", "cpu", "others"} --------------- |
       | -- {"modules"} ----------------------------------------> |
       | <-- {"modules"} ---------------------------------------- |  all the user's are this side's
-      | -- {"finish": {"program", "spans": whether to add it}}-> |
+      | -- {"finish": {"program", "spans": of n calls}} ------> |
       | <-- {"finished": memory, "program", "spans", ...} ----- | exits
       | <-- {"exited": status} --------- |
 
@@ -63,9 +63,6 @@ _SPUN = 0.005
 
 # Seconds for threads of the program to free what a call has held, before the heap is trimmed.
 _GIVEN_BACK = 0.05
-
-# Calls under the profiler: as many as fit into the seconds, within these limits.
-_PROFILED, _FEWEST, _MOST = 0.5, 4, 20
 
 # A unit of extra work is timed in so many repeats of so many units; the fastest repeat counts.
 _UNITS = 100
@@ -159,8 +156,8 @@ def _take_turns(player: "Player", job: dict[str, Any], send: Send, receive: Rece
                     send(_stray(job) or {"modules": "own"})
             if message is not None and "finish" in message:
                 finished: dict[str, Any] = {"finished": player.memory()}
-                if message["finish"]["spans"]:
-                    finished["spans"] = player.spans(job["root"])
+                if calls := message["finish"]["spans"]:
+                    finished["spans"] = player.spans(calls, job["root"])
                 if message["finish"]["program"]:
                     finished["program"] = player.fingerprint()
                     finished |= {"settings": dict(player.program.settings), "sources": _sources(job["root"])}
@@ -357,22 +354,14 @@ class Player:
                     found["host_peak_memory"] = float(line.split()[1]) * 1024
         return {name: value for name, value in found.items() if value is not None}
 
-    def spans(self, root: str) -> list[list[Any]] | str:
-        """What the framework's profiler recorded of some calls, a row for each span; or why there is nothing.
-
-        Args:
-            root: of this side's repository; a place in it is shown from there.
-        """
-        if not hasattr(self.program, "spans"):
-            return "this version of fwbench asks no profiler"
-        calls = max(_FEWEST, min(_MOST, int(_PROFILED / next(self._timed(1)))))
+    def spans(self, calls: int, root: str) -> list[list[Any]] | str:
+        """A row for each span of these calls, with places relative to the side's root; or why there is none."""
         try:
-            recorded = self.program.spans(calls)
+            recorded = self.program.spans(calls) or []
         except Exception as error:
             return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:300]}"
-        if not recorded:
-            return "the lane has no profiler"
-        return [[*dataclasses.astuple(span)[:-1], span.place.removeprefix(root + os.sep)] for span in recorded]
+        rows = [[*dataclasses.astuple(span)[:-1], span.place.removeprefix(root + os.sep)] for span in recorded]
+        return rows or "the lane has no profiler"
 
     def fingerprint(self) -> dict[str, Any] | None:
         """The program's fingerprint; None if this side's fwbench cannot make it."""

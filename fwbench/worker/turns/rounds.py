@@ -32,6 +32,9 @@ from fwbench.worker.turns.taken import Amounts, Taken
 PADDINGS = (1 << 18, 1 << 14, 1 << 10)
 ENVIRONMENT = 4096
 
+# Calls under the profiler: the fewest and the most, and how many seconds they take between these.
+_PROFILED = (4, 20, 0.5)
+
 Played = TypeVar("Played")
 
 
@@ -184,7 +187,8 @@ class Rounds(ABC, Generic[Played]):
         _all(partners, lambda partner: partner.ask({"modules": None}, "modules"))
         first = workload not in self._fingerprinted
         for name, partner in partners.items():
-            asked = {"program": first, "spans": first and self._profiled}
+            calls = max(_PROFILED[0], min(_PROFILED[1], int(_PROFILED[2] / taken.latency)))
+            asked = {"program": first, "spans": calls if first and self._profiled else 0}
             finished = partner.ask({"finish": asked}, "finished")
             taken.memory[name] = finished.pop("finished")
             if first:

@@ -118,11 +118,9 @@ def test_a_peak_from_before_the_step_is_left_out(clock, monkeypatch, build, told
 
 
 def test_what_the_profiler_recorded_is_rows_with_places_from_the_repositorys_root(clock):
-    program = FakeProgram(clock, 0.1)
-    asked = []
-    program.spans = lambda calls: [Span("operator", "1", "mul", 0.0, 1.0, "8", f"/side/ops.py:{asked.append(calls)}")]
-    assert player(program).spans("/side") == [["operator", "1", "mul", 0.0, 1.0, "8", "ops.py:None"]]
-    assert asked == [5]
+    program = FakeProgram(clock)
+    program.spans = lambda calls: [Span("operator", "1", "mul", 0.0, calls, "8", "/side/ops.py:9")]
+    assert player(program).spans(5, "/side") == [["operator", "1", "mul", 0.0, 5, "8", "ops.py:9"]]
 
 
 def test_why_a_profiler_recorded_nothing_is_told(clock):
@@ -132,8 +130,9 @@ def test_why_a_profiler_recorded_nothing_is_told(clock):
         raise RuntimeError("CUPTI is in use\nby another")
 
     program.spans = busy
-    assert player(program).spans("/") == "RuntimeError: CUPTI is in use"
-    assert player(SimpleNamespace(step=None, wait=None)).spans("/") == "this version of fwbench asks no profiler"
+    assert player(program).spans(5, "/") == "RuntimeError: CUPTI is in use"
+    # An older fwbench's program.
+    assert "has no attribute 'spans'" in player(SimpleNamespace()).spans(5, "/")
 
 
 @pytest.fixture
@@ -157,7 +156,7 @@ def test_a_job_from_its_start_to_its_end(server):
             assert ask(server, {"place": [1000, 10]})["placed"] > 0
             assert len(ask(server, {"rounds": 5})["rounds"]) == 5
             assert len(ask(server, {"rounds": 2})["rounds"]) == 2
-        finished = ask(server, {"finish": {"program": True, "spans": True}})
+        finished = ask(server, {"finish": {"program": True, "spans": 4}})
         assert finished["finished"]["host_peak_memory"] > 1 << 20
         assert "no framework" in finished["program"]["absent"]["digest"]
         assert finished["settings"] == {}
