@@ -6,12 +6,10 @@ in worktrees, distributions by a folder of links that comes first in the import 
 """
 
 import functools
-import json
 import os
 import re
 import shlex
 import shutil
-import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,46 +19,13 @@ from fwbench.errors import UserError
 from fwbench.models.project import Project
 from fwbench.worker.turns import releases
 from fwbench.worker.turns.edits import Edits
+from fwbench.worker.turns.installed import listed
 from fwbench.worker.turns.sides import Side, check_out, own, placed
 
 _VARIABLE = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 
 # Git asks who writes a commit; this one belongs to no branch.
 _AUTHOR = ("-c", "user.name=fwbench", "-c", "user.email=fwbench@localhost")
-
-# Prints the interpreter's version and, by the name of each distribution, its version, its folder and the paths to link.
-# A folder that belongs to one distribution is linked as a whole, and of a shared one the entries. The paths are null
-# where links cannot stand for the distribution: it lists no files, installs a .pth file, which Python reads in
-# site-packages alone, or lies in a package that another distribution shares.
-_LISTING = """
-import importlib.metadata, json, pathlib, re, sys
-def folders(file):
-    return [str(folder) for folder in pathlib.PurePosixPath(file).parents][:-1]
-found, owners, packages = {}, {}, set()
-for each in importlib.metadata.distributions():
-    name = re.sub(r"[-_.]+", "-", each.metadata["Name"] or "").lower()
-    if name in found:
-        continue
-    files = [file.as_posix() for file in each.files or ()]
-    files = [file for file in files if not file.startswith("..") and "__pycache__" not in file]
-    found[name] = [each.version, str(each.locate_file("")), files]
-    for file in files:
-        for folder in folders(file):
-            owners.setdefault(folder, set()).add(name)
-        if file.endswith("/__init__.py"):
-            packages.add(file[: -len("/__init__.py")])
-for listed in found.values():
-    paths = {}
-    for file in listed[2]:
-        shared = [folder for folder in folders(file) if len(owners[folder]) > 1]
-        if packages.intersection(shared) or "/" not in file and file.endswith(".pth"):
-            paths = {}
-            break
-        own = [folder for folder in folders(file) if len(owners[folder]) == 1]
-        paths[own[-1] if own else file] = None
-    listed[2] = list(paths) or None
-print(json.dumps([list(sys.version_info[:3]), found]))
-"""
 
 
 @dataclass(frozen=True)
@@ -278,13 +243,12 @@ class Between:
     def _linked(self, number: int, names: Iterable[str]) -> str:
         """A folder of links to base's distributions."""
         folder = self._folder / f"links-{number:04}"
-        _, installed = _listing(self._base.python or self._python)
+        _, installed = listed(self._base.python or self._python)
         for name in names if not folder.exists() else ():
-            _, root, paths = installed[name]
-            for path in paths or ():
+            for path in installed[name].paths:
                 link = folder / path
                 link.parent.mkdir(parents=True, exist_ok=True)
-                link.symlink_to(Path(root) / path)
+                link.symlink_to(installed[name].folder / path)
         return str(folder)
 
     def find(self, sources: Sequence[Mapping[str, str]]) -> list[str]:
@@ -335,14 +299,14 @@ class Between:
         if self._base.python == self._head.python:
             return [], []
         before, after = (side.python or self._python for side in (self._base, self._head))
-        (old, were), (new, are) = _listing(before), _listing(after)
+        (old, were), (new, are) = listed(before), listed(after)
         rest = Suspect(f"the interpreter {before}", functools.partial(_python, python=before))
         if old[:2] != new[:2]:
             versions = (".".join(map(str, each)) for each in (old, new))
             return [rest], ["Python {} in base, {} in head".format(*versions)]
-        different = [name for name in sorted(were.keys() & are.keys()) if were[name][0] != are[name][0]]
-        titles = {name: f"{name} ({were[name][0]} in base, {are[name][0]} in head)" for name in different}
-        apart = [name for name in different if were[name][2] and are[name][2]]
+        different = [name for name in sorted(were.keys() & are.keys()) if were[name].version != are[name].version]
+        titles = {name: f"{name} ({were[name].version} in base, {are[name].version} in head)" for name in different}
+        apart = [name for name in different if were[name].replaces(are[name])]
         suspects = [Suspect(titles[name], functools.partial(_distribution, name=name)) for name in apart]
         return [*suspects, rest], [title for name, title in titles.items() if name not in apart]
 
@@ -378,18 +342,3 @@ def _text(top: Path, revision: str, path: str) -> str | None:
     mode = git.text(top, "ls-tree", revision, "--", path) or ""
     content = git.output(top, "show", f"{revision}:{path}") if mode.startswith("100") else None
     return None if content is None else content.decode("utf-8", "surrogateescape")
-
-
-@functools.cache
-def _listing(python: str) -> tuple[list[int], dict[str, tuple[str, str, list[str] | None]]]:
-    """An interpreter's version, and its distributions: version, folder and paths to link by name.
-
-    Raises:
-        UserError: it does not run.
-    """
-    done = subprocess.run([python, "-P", "-c", _LISTING], capture_output=True, text=True, check=False)
-    if done.returncode:
-        last = done.stderr.strip().rpartition("\n")[2]
-        raise UserError(f"{python} cannot list what is installed ({last}): name a Python interpreter.")
-    version, found = json.loads(done.stdout.splitlines()[-1])
-    return version, found

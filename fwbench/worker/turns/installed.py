@@ -1,0 +1,82 @@
+"""What an interpreter has installed, and what a folder of links can stand for, which comes first in the import path."""
+
+import functools
+import json
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from fwbench.errors import UserError
+
+# Prints the interpreter's version and, by the name of each distribution, its version, its folder and the paths to link.
+# A folder that belongs to one distribution is linked as a whole; the entries of a shared one are linked one by one.
+# There are no paths where links cannot stand for the distribution: it lists no files, installs a .pth file, which
+# Python reads in site-packages alone, or lies in a package that another distribution shares.
+_LISTING = """
+import importlib.metadata, json, pathlib, re, sys
+def folders(file):
+    return [str(folder) for folder in pathlib.PurePosixPath(file).parents][:-1]
+found, owners, packages = {}, {}, set()
+for each in importlib.metadata.distributions():
+    name = re.sub(r"[-_.]+", "-", each.metadata["Name"] or "").lower()
+    if name in found:
+        continue
+    files = [file.as_posix() for file in each.files or ()]
+    files = [file for file in files if not file.startswith("..") and "__pycache__" not in file]
+    found[name] = [each.version, str(each.locate_file("")), files]
+    for file in files:
+        for folder in folders(file):
+            owners.setdefault(folder, set()).add(name)
+        if file.endswith("/__init__.py"):
+            packages.add(file[: -len("/__init__.py")])
+for listed in found.values():
+    paths = {}
+    for file in listed[2]:
+        shared = [folder for folder in folders(file) if len(owners[folder]) > 1]
+        if packages.intersection(shared) or "/" not in file and file.endswith(".pth"):
+            paths = {}
+            break
+        own = [folder for folder in folders(file) if len(owners[folder]) == 1]
+        paths[own[-1] if own else file] = None
+    listed[2] = list(paths)
+print(json.dumps([list(sys.version_info[:3]), found]))
+"""
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A distribution.
+
+    Attributes:
+        folder: that holds its files.
+        paths: to link, relative to the folder; none: links cannot stand for it.
+    """
+
+    version: str
+    folder: Path
+    paths: tuple[str, ...]
+
+    def replaces(self, other: "Installed") -> bool:
+        """Whether links to this version are imported in place of another version that comes later in the import path.
+
+        A package without `__init__.py` gives way to one that has it, wherever that is.
+        """
+        return bool(self.paths and other.paths) and not any(
+            (other.folder / path / "__init__.py").exists() and not (self.folder / path / "__init__.py").exists()
+            for path in self.paths
+        )
+
+
+@functools.cache
+def listed(python: str) -> tuple[list[int], dict[str, Installed]]:
+    """An interpreter's version, and its distributions by name.
+
+    Raises:
+        UserError: it does not run.
+    """
+    done = subprocess.run([python, "-P", "-c", _LISTING], capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = done.stderr.strip().rpartition("\n")[2]
+        raise UserError(f"{python} cannot list what is installed ({last}): name a Python interpreter.")
+    version, found = json.loads(done.stdout.splitlines()[-1])
+    return version, {name: Installed(of, Path(folder), tuple(paths)) for name, (of, folder, paths) in found.items()}
