@@ -23,9 +23,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     parser.description = (
         "Searches commits, or a distribution's releases, for those with which a workload has become slower or faster. "
-        "Two of them are compared by pairs of fresh processes that take turns; at most 5 % of searches name a wrong "
-        "one. Ends with 0 where the search came to its end, 1 where it ended early and says what it knows, and 4 where "
-        "something must be corrected."
+        "Each comparison plays pairs of fresh processes that take turns; at most 5 % of searches name a wrong commit "
+        "or release. Exit code: 0 if the search came to its end, 1 if it ended early and says what it knows, 4 if you "
+        "must correct something."
     )
     parser.add_argument(
         "range",
@@ -69,21 +69,24 @@ def _progress(states: Range, compared: Stretch) -> str:
 def _answer(states: Range, search: Search, seconds: float) -> list[str]:
     """The answer in sentences."""
     titles, noun = states.titles, states.noun
-    lines = [f"{titles[number]} is stepped over: {line(why)}" for number, why in sorted(search.unmeasurable.items())]
+    lines = [
+        f"{titles[number]} was skipped, as it could not be measured: {line(why)}"
+        for number, why in sorted(search.unmeasurable.items())
+    ]
     if not search.compared:
         return [*lines, *filter(None, [search.ended])]
     lines += [_step(states, step) for step in sorted(search.steps, key=lambda step: step.first)]
     if not search.steps:
         lines.append(f"No {noun} is confirmed to have made it slower or faster.")
     lines += [
-        f"From {titles[rest.first]} to {titles[rest.last]} a change of {change(rest)} is left that no single "
-        f"{noun} is confirmed to have made."
+        f"From {titles[rest.first]} to {titles[rest.last]} the latency changed by a further {change(rest)}, but no "
+        f"single {noun} is confirmed as its cause."
         for rest in search.unexplained
     ]
     if search.ended:
         lines.append(f"The search ended early, as {search.ended}.")
         lines += [
-            f"Not searched to the end: {titles[stretch.first]} to {titles[stretch.last]}, {_what(stretch)}."
+            f"Not searched to the end: {titles[stretch.first]} to {titles[stretch.last]}. {_what(stretch)}"
             for stretch in search.unsearched
         ]
     elif (unseen := math.ceil((len(titles) - 1 - len(search.unmeasurable)) / 2**search.halvings)) > 1:
@@ -117,4 +120,6 @@ def _step(states: Range, step: Stretch) -> str:
 
 
 def _what(stretch: Stretch) -> str:
-    return f"whose ends differ by {change(stretch)}" if stretch.differs else "for changes that cancel each other out"
+    if stretch.differs:
+        return f"Its ends differ by {change(stretch)}."
+    return "Its ends are equal, but changes in it may cancel each other out."

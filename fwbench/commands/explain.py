@@ -21,16 +21,15 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Finds the parts that make HEAD slower or faster than BASE: changed lines, other files, environment variables, "
         "installed distributions, the interpreter. It puts parts of HEAD back to what they are in BASE and measures "
-        "both by pairs of fresh processes that take turns; at most 5 % of searches name a wrong part. Ends with 0 "
-        "where the search came to its end, 1 where it ended early and says what it knows, and 4 where something must "
-        "be corrected."
+        "both by pairs of fresh processes that take turns; at most 5 % of searches name a wrong part. Exit code: 0 if "
+        "the search came to its end, 1 if it ended early and says what it knows, 4 if you must correct something."
     )
     side = (
         "a revision of git or `.` for the working tree, an interpreter's path or a release such as jax==0.10.0, "
-        "NAME=VALUE for variables; several in quotes, as in 'main XLA_FLAGS=--xla_cpu_enable_fast_math=true'"
+        "NAME=VALUE for variables; put several in quotes, as in 'main XLA_FLAGS=--xla_cpu_enable_fast_math=true'"
     )
     parser.add_argument("base", metavar="BASE", help=side)
-    parser.add_argument("head", metavar="HEAD", help="like BASE; what neither names is the same on both sides")
+    parser.add_argument("head", metavar="HEAD", help="as BASE; what neither side names, both have as it is here")
     searching.declare(parser, "HEAD")
     parser.add_argument("--traces", type=Path, metavar="FOLDER", help="write both sides' traces here, for Perfetto")
     parser.set_defaults(run=_run)
@@ -49,6 +48,8 @@ def _run(options: argparse.Namespace) -> int:
     def list_parts(titles: Sequence[str], not_restorable: Sequence[str]) -> None:
         print("\n".join(causes.parts(workload.id, titles, not_restorable)), flush=True)
 
+    if options.traces:
+        _make(options.traces)
     begun = time.monotonic()
     explanation = explain(
         stated,
@@ -60,13 +61,20 @@ def _run(options: argparse.Namespace) -> int:
         asked.end,
         on_parts=list_parts,
         on_comparison=lambda compared: print(causes.progress(compared), flush=True),
+        profiled=True,
     )
-    search = explanation.search
+    search, seconds = explanation.search, time.monotonic() - begun
     print("\n".join(causes.sentences(explanation, workload.device)))
     if not search.compared:
         raise UserError(f"{options.base} and {options.head} could not be compared: the reasons are above.")
-    print("\n".join(operators.table(explanation)))
-    if options.traces:
-        print("\n".join(operators.write(explanation, options.traces)))
-    print(searching.effort(search, time.monotonic() - begun, "part"))
+    traces = operators.write(explanation, options.traces) if options.traces else []
+    print("\n".join([*operators.table(explanation), *traces, searching.effort(search, seconds, "part")]))
     return searching.code(search)
+
+
+def _make(folder: Path) -> None:
+    """Make the folder for traces, before minutes go by."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--traces {folder}: this folder cannot be made ({error.strerror}): name another.") from None

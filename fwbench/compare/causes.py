@@ -12,14 +12,14 @@ from fwbench.record.spans import Span
 class Explanation:
     """The parts in which two sides differ, and the search over them.
 
-    State 0 is head, and in state n the first n parts are as in base. In a pair the earlier state plays as the side
-    `base`, so head does.
+    State 0 is head; state n is head with its first n parts put back to what they are in base. A pair also calls its
+    two processes `base` and `head`: the lower state runs as `base`, so in the first pair the user's head does.
 
     Attributes:
         parts: their titles, in the order in which they were put back.
         search: over the states; its changes are from head towards base.
         programs: the fingerprint of each measured state, by its number.
-        recorded: by base's and by head's profiler: its spans, or why there are none.
+        recorded: the spans of base, and those of head; or why there are none.
         latency: head's, in seconds, from the first pair; None: unknown.
     """
 

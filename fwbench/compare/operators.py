@@ -1,6 +1,6 @@
 """Where a difference between two programs goes: the time of their operators, by the framework's own profiler.
 
-An operator's time is its own, without that of the operators that it called. The runs of one operator on the same shapes
+An operator's time excludes that of the operators within it. The runs of one operator on the same shapes
 are added within a call; the median over calls counts, so that other load during one call does not.
 """
 
@@ -15,18 +15,18 @@ from fwbench.record.spans import Span
 # An operator's name and shapes.
 Key = tuple[str, str]
 
-# XLA tells instructions of one kind apart by these.
+# What XLA adds to make an instruction's name unique: `.12`, `.clone`, `.remat2`.
 _NUMBERS = re.compile(r"(?:\.\d+|\.clone|\.remat\d*)+$")
 
 
 @dataclass(frozen=True)
 class Spent:
-    """What one operator takes of a call.
+    """What one operator takes in a call.
 
     Attributes:
-        runs: in a call.
-        seconds: of a call.
-        place: of its first run.
+        runs: in a call, on average.
+        seconds: in a call, the median.
+        place: where its first run was asked for.
     """
 
     runs: float = 0.0
@@ -39,7 +39,7 @@ class Profile:
     """Where a call's time goes.
 
     Attributes:
-        seconds: of a call under the profiler.
+        seconds: how long a call takes under the profiler, the median.
         operators: by name and shapes.
     """
 
@@ -63,19 +63,19 @@ class Change:
 
     @property
     def seconds(self) -> float:
-        """By which head's call takes longer for it."""
+        """How much longer head's call takes for it; negative if head's is faster."""
         return self.head.seconds - self.base.seconds
 
 
 def profile(spans: Sequence[Span]) -> Profile | None:
     """The profile of all calls but the first, which warms the profiler up; None if it recorded no operator."""
     calls = sorted((span for span in spans if span.kind == "call"), key=lambda span: span.start)[1:]
-    times: list[Counter[Key]] = [Counter() for _ in calls]
+    times: list[dict[Key, float]] = [defaultdict(float) for _ in calls]
     runs: Counter[Key] = Counter()
     places: dict[Key, str] = {}
-    for number, span, seconds in _own(spans, calls):
+    for number, span, seconds in _exclusive(spans, calls):
         key = (_NUMBERS.sub("", span.name), span.shapes)
-        times[number][key] += seconds  # type: ignore[assignment]
+        times[number][key] += seconds
         runs[key] += 1
         places.setdefault(key, span.place)
     if not runs:
@@ -97,23 +97,24 @@ def changes(base: Profile, head: Profile) -> list[Change]:
     return sorted(each, key=lambda change: -abs(change.seconds))
 
 
-def _own(spans: Sequence[Span], calls: Sequence[Span]) -> Iterator[tuple[int, Span, float]]:
-    """Each operator's run within a call: the call's number, the span, and the seconds without the operators within."""
+def _exclusive(spans: Sequence[Span], calls: Sequence[Span]) -> Iterator[tuple[int, Span, float]]:
+    """Each run of an operator within a call: the call's number, the span, and the seconds without operators in it."""
     threads: dict[str, list[Span]] = defaultdict(list)
     for span in spans:
         if span.kind == "operator":
             threads[span.thread].append(span)
     for thread in threads.values():
-        within: list[tuple[Span, float]] = []
-        own: dict[int, float] = {}
-        for span in sorted(thread, key=lambda span: (span.start, -span.seconds)):
-            while within and within[-1][1] <= span.start:
-                within.pop()
-            if within:
-                own[id(within[-1][0])] -= span.seconds
-            own[id(span)] = span.seconds
-            within.append((span, span.start + span.seconds))
-        for span in thread:
+        thread.sort(key=lambda span: (span.start, -span.seconds))
+        exclusive = [span.seconds for span in thread]
+        # The numbers of the operators that have begun and not ended.
+        begun: list[int] = []
+        for number, span in enumerate(thread):
+            while begun and thread[begun[-1]].start + thread[begun[-1]].seconds <= span.start:
+                begun.pop()
+            if begun:
+                exclusive[begun[-1]] -= span.seconds
+            begun.append(number)
+        for span, seconds in zip(thread, exclusive, strict=True):
             for number, call in enumerate(calls):
                 if call.start <= span.start < call.start + call.seconds:
-                    yield number, span, max(0.0, own[id(span)])
+                    yield number, span, max(0.0, seconds)

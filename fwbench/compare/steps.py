@@ -1,8 +1,9 @@
-"""The search for steps: at which of many revisions has a workload become slower or faster?
+"""The search for steps: at which of many states has a workload become slower or faster?
 
-Revisions are numbered in their order. A comparison plays fresh pairs of two of them, one pair at a time. The search
-compares the first revision with the last, then cuts: it compares a stretch's first revision with its middle one, and
-assigns the rest of the stretch's change to the second half. It cuts each half that differs, until it has neighbours.
+A state is a commit, a release, or head with some of its parts put back. States are numbered in their order. A
+comparison plays fresh pairs of two of them, one pair at a time. The search compares the first state with the last, then
+cuts: it compares a stretch's first state with its middle one, and assigns the rest of the stretch's change to the
+second half. It cuts each half that differs, until it has neighbours.
 
 The search names a step only between neighbours, and only on fresh pairs of these two, by a duet's bets (`evidence`) in
 each direction. If nothing has changed, the chance that a bet in either direction multiplies its stake by 2/a is at most
@@ -10,9 +11,9 @@ a (Ville 1939), whatever led there. The m-th comparison of neighbours has a = 5 
 to more than 5 %, so at most 5 % of searches name a step where there is none. Other comparisons only lead the search;
 their errors cost pairs or miss a step.
 
-Changes that cancel out leave ends equal. So the search cuts the whole and its halves even if their ends are equal, and
-quarters and eighths as well once any comparison has come out different. It misses what comes and goes within a quarter
-of the revisions in the first case, and within a sixteenth in the second.
+Changes that cancel out leave ends equal. So the search cuts the whole and its halves even if their ends are equal; it
+then misses changes that cancel out within a quarter of the states. Once any comparison has come out different, it cuts
+quarters and eighths as well, and misses those within a sixteenth.
 """
 
 import dataclasses
@@ -26,10 +27,11 @@ from fwbench.compare.statistics import CLEARING, MOST, THRESHOLD, estimate, evid
 # The share of searches that may name a step where there is none.
 ERROR = 0.05
 
-# The largest chance that a leading comparison sends the search into a stretch whose ends are equal.
+# A leading comparison only guides the search. It sends the search into a stretch whose ends are equal with at most this
+# chance.
 _LEADING = 0.1
 
-# Pairs after which a leading comparison ends even if they are undecided.
+# A leading comparison ends after so many pairs, even if they decide nothing.
 _MOST_LEADING = 16
 
 # The fewest pairs that have a 95 % interval.
@@ -38,21 +40,21 @@ _CERTAIN = 6
 # How often the whole is halved despite equal ends: before any comparison differs, and afterwards.
 _HALVINGS = (2, 4)
 
-# Plays one fresh pair of two revisions; returns the log of the second one's time over the first's.
+# Plays one fresh pair of two states; returns the log of the second one's time over the first's.
 Play = Callable[[int, int], float]
 
 
 class UnmeasurableError(Exception):
-    """Raised by `Play`: a revision cannot be measured.
+    """Raised by `Play`: a state cannot be measured.
 
     Args:
-        revision: its number.
+        state: its number.
         reason: why.
     """
 
-    def __init__(self, revision: int, reason: str) -> None:
-        super().__init__(revision, reason)
-        self.revision = revision
+    def __init__(self, state: int, reason: str) -> None:
+        super().__init__(state, reason)
+        self.state = state
         self.reason = reason
 
 
@@ -62,14 +64,14 @@ class OverError(Exception):
 
 @dataclass(frozen=True)
 class Stretch:
-    """Revisions in a row, and the change from the first to the last.
+    """States in a row, and the change from the first to the last.
 
     Attributes:
         first, last: their numbers.
         change: logarithm of the last one's time over the first one's.
-        low, high: its 95 % interval; of fewer than six pairs, their least and greatest.
-        pairs: how many were played; 0: the change is the rest that the other half left.
-        differs: whether it is worth a search.
+        low, high: its 95 % interval; with fewer than six pairs, the smallest and the largest mean of two of them.
+        pairs: how many were played; 0: the change is not measured, but the whole's less the first half's.
+        differs: False if the pairs showed that the ends are equal; True if they differ, or are undecided.
     """
 
     first: int
@@ -85,25 +87,25 @@ class Search:
     """A search for steps.
 
     Args:
-        revisions: how many there are.
-        play: plays a pair; the earlier revision comes first.
+        states: how many there are.
+        play: plays a pair; the earlier state comes first.
         tell: called with each comparison when it is done.
 
     Attributes:
         steps: the steps that were confirmed, between neighbours.
         compared: all comparisons that were played, in their order.
-        unmeasurable: why revisions were stepped over, by their numbers.
+        unmeasurable: why states were stepped over, by their numbers.
         unsearched: stretches that would have been cut next when the search ended early.
         ended: why it ended early; empty: it came to its end.
     """
 
-    def __init__(self, revisions: int, play: Play, tell: Callable[[Stretch], None] = lambda _: None) -> None:
+    def __init__(self, states: int, play: Play, tell: Callable[[Stretch], None] = lambda _: None) -> None:
         self.steps: list[Stretch] = []
         self.compared: list[Stretch] = []
         self.unmeasurable: dict[int, str] = {}
         self.unsearched: list[Stretch] = []
         self.ended = ""
-        self._revisions = list(range(revisions))
+        self._states = list(range(states))
         self._play = play
         self._tell = tell
         self._confirming = 0
@@ -147,13 +149,13 @@ class Search:
         return sorted(rests, key=lambda rest: rest.first)
 
     def _ends(self) -> Stretch | None:
-        """Compare the first and the last revision that can be measured.
+        """Compare the first and the last state that can be measured.
 
         Returns:
             The whole; None if it cannot be cut.
         """
-        while len(self._revisions) > 1:
-            first, last = self._revisions[0], self._revisions[-1]
+        while len(self._states) > 1:
+            first, last = self._states[0], self._states[-1]
             try:
                 whole = self._compare(first, last)
             except UnmeasurableError as error:
@@ -163,13 +165,13 @@ class Search:
         return None
 
     def _cut(self, stretch: Stretch) -> list[Stretch]:
-        """Compare the stretch's first revision with its middle one, or neighbours with each other.
+        """Compare the stretch's first state with its middle one, or neighbours with each other.
 
         Returns:
             The halves still to search.
         """
         while between := self._between(stretch.first, stretch.last):
-            middle = min(between, key=lambda revision: abs(2 * revision - stretch.first - stretch.last))
+            middle = min(between, key=lambda state: abs(2 * state - stretch.first - stretch.last))
             try:
                 left = self._compare(stretch.first, middle)
             except UnmeasurableError as error:
@@ -189,39 +191,41 @@ class Search:
         neighbours = not self._between(first, last)
         level, most = (self._next_level(), MOST) if neighbours else (_LEADING, _MOST_LEADING)
         try:
-            while (state := _state(differences, level, most)) == "open":
+            while (verdict := _verdict(differences, level, most)) == "open":
                 differences.append(self._play(first, last))
         finally:
             change, (low, high, _) = estimate(differences), interval(differences)
-            compared = Stretch(first, last, change, low, high, len(differences), state != "equal")
+            compared = Stretch(first, last, change, low, high, len(differences), verdict != "equal")
             self.compared.append(compared)
             self._tell(compared)
-        if neighbours and state == "different":
+        if neighbours and verdict == "different":
             self.steps.append(compared)
         return compared
 
     def _next_level(self) -> float:
-        """The chance to err that the next comparison of neighbours may take."""
+        """The chance to err of the next comparison of neighbours; all of them sum to `ERROR` at most."""
         self._confirming += 1
         return ERROR / (self._confirming * (self._confirming + 1))
 
     def _between(self, first: int, last: int) -> list[int]:
-        return [revision for revision in self._revisions if first < revision < last]
+        return [state for state in self._states if first < state < last]
 
     def _step_over(self, error: UnmeasurableError) -> None:
-        self._revisions.remove(error.revision)
-        self.unmeasurable[error.revision] = error.reason
+        self._states.remove(error.state)
+        self.unmeasurable[error.state] = error.reason
 
 
 def _counts(change: float) -> bool:
     return abs(change) > math.log1p(THRESHOLD)
 
 
-def _state(differences: Sequence[float], level: float, most: int) -> Literal["open", "different", "equal", "undecided"]:
+def _verdict(
+    differences: Sequence[float], level: float, most: int
+) -> Literal["open", "different", "equal", "undecided"]:
     """What a comparison's pairs say.
 
     Args:
-        level: the largest chance that unchanged revisions come out different.
+        level: the largest chance that unchanged states come out different.
         most: pairs after which the comparison ends.
     """
     pairs, change = len(differences), estimate(differences)

@@ -39,8 +39,6 @@ _FILE_NAME = re.compile(r'^(\d+) "(.*)"$', re.MULTILINE)
 _PLACE = re.compile(r"^(\d+) \{file_name_id=(\d+) function_name_id=\d+ line=(\d+)", re.MULTILINE)
 _FRAME = re.compile(r"^(\d+) \{file_location_id=(\d+) parent_frame_id=(\d+)\}$", re.MULTILINE)
 
-_PACKAGES = {"site-packages", "dist-packages"}
-
 _NUMPY = {"pred": "bool", "i1": "bool", "complex<f32>": "complex64", "complex<f64>": "complex128"}
 
 
@@ -121,8 +119,8 @@ def precisions(optimised: str) -> dict[str, int]:
 def instructions(optimised: str) -> dict[str, tuple[str, str]]:
     """The shape of each instruction's result, and its place in the source: `f32[8,128]` and `model.py:41`.
 
-    A place within an installed package gives way to the line outside that led there; of some frameworks that is not
-    known, and the place is empty.
+    If the place is in an installed package, the line outside that led there replaces it. If XLA has no stack of frames,
+    such a place is empty.
     """
     frames = _frames(optimised)
     found = {}
@@ -130,7 +128,7 @@ def instructions(optimised: str) -> dict[str, tuple[str, str]]:
         if instruction := _INSTRUCTION.match(_LAYOUT.sub("", line)):
             about = line.partition("metadata={")[2]
             place = ""
-            if (source := _SOURCE.search(about)) and not _PACKAGES.intersection(source["file"].split("/")):
+            if (source := _SOURCE.search(about)) and not _is_installed(source["file"]):
                 place = f"{source['file']}:{source['line']}"
             elif frame := _FRAME_OF.search(about):
                 place = frames.get(int(frame[1]), "")
@@ -150,20 +148,25 @@ def _frames(optimised: str) -> dict[int, str]:
     files = {int(number): name for number, name in _FILE_NAME.findall(names)}
     places = {int(number): (files.get(int(file), ""), line) for number, file, line in _PLACE.findall(head)}
     frames = {int(number): (int(place), int(parent)) for number, place, parent in _FRAME.findall(head)}
-    # Some versions number parents from one: there the first frame seems to be its own parent.
-    offset = int(frames.get(1, (0, 0))[1])
+    # Some versions write a parent's number plus one: there the first frame seems to be its own parent.
+    offset = frames.get(1, (0, 0))[1]
     found = {}
     for number in frames:
-        line, at = "", number
+        place, at = "", number
         while at in frames:
-            file, where = places.get(frames[at][0], ("", ""))
-            line = line or f"{file}:{where}"
-            if not _PACKAGES.intersection(file.split("/")):
-                line = f"{file}:{where}"
+            file, line = places.get(frames[at][0], ("", ""))
+            place = place or f"{file}:{line}"
+            if file and not _is_installed(file):
+                place = f"{file}:{line}"
                 break
+            # Parents come first; in a malformed table this ends nevertheless.
             at = min(frames[at][1] - offset, at - 1)
-        found[number] = line
+        found[number] = place.removeprefix(":")
     return found
+
+
+def _is_installed(file: str) -> bool:
+    return not {"site-packages", "dist-packages"}.isdisjoint(file.split("/"))
 
 
 def _called(

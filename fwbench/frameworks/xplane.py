@@ -33,7 +33,9 @@ class Event(NamedTuple):
 
 
 def spans(events: Iterable[Event], optimised: str) -> list[Span]:
-    """The spans of these events; on a GPU its streams' are the operators, on a CPU the instructions and graph's nodes.
+    """The spans of these events.
+
+    On a GPU the events of its streams are operators; on a CPU those of XLA's instructions and of a graph's nodes are.
 
     Args:
         optimised: the program's optimised HLO, for shapes and places; empty: XLA did not compile it.
@@ -51,7 +53,7 @@ def _span(event: Event, known: Mapping[str, tuple[str, str]], on_gpu: bool) -> S
     if node:
         name, place = node["operator"], node["node"]
     works = _by_gpu(event) if on_gpu else bool(instruction or node)
-    shapes, line = known.get(instruction, ("", ""))
+    shapes, written = known.get(instruction, ("", ""))
     return Span(
         "call" if name == CALL else "operator" if works else "other",
         f"{event.plane} {event.line}",
@@ -60,7 +62,7 @@ def _span(event: Event, known: Mapping[str, tuple[str, str]], on_gpu: bool) -> S
         event.start / 1e9,
         event.duration / 1e9,
         shapes,
-        line or place,
+        written or place,
     )
 
 

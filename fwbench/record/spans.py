@@ -9,9 +9,9 @@ class Span:
     """Something that a thread, or a GPU's stream, did for a while.
 
     Attributes:
-        kind: `call`: one call of the program, its end included; `operator`: work of the device that computes; `other`:
-            anything else, which is shown in the trace alone.
-        thread: the name of the thread or stream. On one thread spans are nested or apart.
+        kind: `call`: one call of the program, with the wait for its end; `operator`: work on the device that runs the
+            workload, CPU or GPU; `other`: anything else, which only traces show.
+        thread: the name of the thread or stream. Two spans of one thread do not overlap, or one contains the other.
         name: as the framework calls it.
         start: seconds on the profiler's clock.
         seconds: how long it took, whatever it called included.

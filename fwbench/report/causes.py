@@ -11,7 +11,7 @@ from fwbench.text import line
 
 
 def change(stretch: Stretch) -> str:
-    """+8.1 % (+7.6 % to +8.6 %)."""
+    """Format a change and its interval, as in `+8.1% (+7.6% to +8.6%)`."""
     size, low, high = (f"{math.expm1(value):+.1%}" for value in (stretch.change, stretch.low, stretch.high))
     return f"{size} ({low} to {high})" if stretch.pairs else size
 
@@ -21,21 +21,21 @@ def parts(workload: str, titles: Sequence[str], not_restorable: Sequence[str]) -
     count = len(titles)
     lines = [f"{workload}: {count} part{'s' * (count != 1)} that may make a difference"]
     lines += [f"  {number}. {title}" for number, title in enumerate(titles, start=1)]
-    return [*lines, *(f"  cannot be put back by itself: {each}" for each in not_restorable)]
+    return [*lines, *(f"  cannot be put back separately, only with the interpreter: {each}" for each in not_restorable)]
 
 
 def progress(compared: Stretch) -> str:
-    """A comparison, when it is done."""
+    """The line of progress for a comparison."""
     put_back = _numbers(range(compared.first + 1, compared.last + 1))
-    before = f" after {_numbers(range(1, compared.first + 1))}" if compared.first else ""
-    return f"  {put_back} as in base{before}: {change(compared)}, {compared.pairs} pairs"
+    before = f", with {_numbers(range(1, compared.first + 1))} back already" if compared.first else ""
+    return f"  putting back {put_back}{before}: {change(compared)}, {compared.pairs} pairs"
 
 
 def sentences(explanation: Explanation, device: str) -> list[str]:
     """The answer, the most important first."""
     search = explanation.search
     skipped = [
-        f"Not measurable with {_numbers(range(1, number + 1))} as in base: {line(reason)}"
+        f"HEAD with {_numbers(range(1, number + 1))} put back cannot be measured: {line(reason)}"
         for number, reason in sorted(search.unmeasurable.items())
     ]
     if not search.compared:
@@ -69,8 +69,7 @@ def _why(explanation: Explanation, step: Stretch, device: str) -> str:
     base, head = (explanation.programs.get(number) for number in (step.last, step.first))
     if base is None or head is None:
         return ""
-    remarks = compare(base, head, device)
-    if any(remark.kind == "same" for remark in remarks):
-        return "; the framework's program stays the same"
-    said = [remark.sentence for remark in remarks if remark.kind != "untold"]
-    return f"; what it does to the program: {'; '.join(said)}" if said else ""
+    remarks = [remark for remark in compare(base, head, device) if remark.kind != "untold"]
+    if said := [remark.sentence for remark in remarks if remark.kind != "same"]:
+        return f"; what it does to the program: {'; '.join(said)}"
+    return "; the framework's program stays the same" if remarks else ""

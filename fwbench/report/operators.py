@@ -11,15 +11,15 @@ from fwbench.record.spans import Span
 from fwbench.report import units
 from fwbench.text import columns, line
 
-# Rows of the table for single operators, and the characters of what describes them.
+# At most so many operators have a row of their own, and names and shapes are cut to this width.
 _ROWS = 8
 _WIDTH = 60
 
 
 def table(explanation: Explanation) -> list[str]:
-    """The table's lines with a title; none where the search has seen no difference."""
-    search = explanation.search
-    if not search.compared or not search.compared[0].differs:
+    """The table's lines with a title; none if the sides are not shown to differ."""
+    whole = explanation.search.compared[0]
+    if not (whole.low > 0 or whole.high < 0):
         return []
     for recorded in explanation.recorded:
         if isinstance(recorded, str):
@@ -34,7 +34,7 @@ def table(explanation: Explanation) -> list[str]:
         rows.append((*_times(*(sum(getattr(each, side).seconds for each in others) for side in ("base", "head"))), ""))
         described.append(f"{len(others)} other operators")
     rows += [(*_times(base.outside, head.outside), ""), (*_times(base.seconds, head.seconds), "")]
-    at_once = " (below 0, as operators ran at the same time)" if min(base.outside, head.outside) < 0 else ""
+    at_once = " (below 0, as operators ran in parallel)" if min(base.outside, head.outside) < 0 else ""
     described += [f"outside of operators{at_once}", "a call under the profiler"]
     numbers = columns([("base", "head", "difference", "runs"), *rows], left=0)
     lines = [
@@ -44,15 +44,18 @@ def table(explanation: Explanation) -> list[str]:
 
 
 def write(explanation: Explanation, folder: Path) -> list[str]:
-    """Write each side's trace into a folder, in Chrome's format; return what to say of it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    said = []
+    """Write each side's trace into a folder, in Chrome's format.
+
+    Returns:
+        The line to print.
+    """
+    files = []
     for side, spans in zip(("base", "head"), explanation.recorded, strict=True):
         if not isinstance(spans, str):
             file = folder / f"{side}.json"
             file.write_text(json.dumps(_trace(side, spans)), encoding="utf-8")
-            said.append(str(file))
-    return [f"Traces for https://ui.perfetto.dev: {' and '.join(said)}."] if said else []
+            files.append(str(file))
+    return [f"Traces for https://ui.perfetto.dev: {' and '.join(files) or 'none'}."]
 
 
 def _trace(title: str, spans: Sequence[Span]) -> dict[str, object]:
@@ -79,14 +82,14 @@ def _trace(title: str, spans: Sequence[Span]) -> dict[str, object]:
 
 
 def _accounted(explanation: Explanation, found: Sequence[Change]) -> list[str]:
-    """How much of the difference that pairs have measured lies in operators."""
+    """The share of the measured difference that operators account for."""
     if explanation.latency is None:
         return []
     measured = explanation.latency * (1 - math.exp(explanation.search.compared[0].change))
     by_operators = sum(change.seconds for change in found)
     return [
-        f"Pairs, without the profiler, measured a difference of {_signed(measured)}; {_signed(by_operators)}, "
-        f"{by_operators / measured:.0%} of it, is in operators."
+        f"Without the profiler, pairs measured a difference of {_signed(measured)}; operators account for "
+        f"{_signed(by_operators)} ({by_operators / measured:.0%})."
     ]
 
 
@@ -104,7 +107,7 @@ def _signed(seconds: float) -> str:
 
 
 def _described(change: Change) -> str:
-    """mul 8x64x384, 8x64x384 (mine/ops.py:9)."""
+    """Name, shapes and place, as in `mul 8x64x384, 8x64x384 (mine/ops.py:9)`."""
     place = (change.head.place or change.base.place).rpartition("-packages/")[2]
     shapes = line(change.shapes, _WIDTH)
     return " ".join(filter(None, (line(change.name, _WIDTH), shapes, f"({line(place)})" if place else "")))

@@ -116,7 +116,7 @@ def test_a_commit_that_cannot_be_measured_is_stepped_over_and_said(given, reposi
     assert main(["bisect", "main~4..main", *ASKED]) == 0
     out = capsys.readouterr().out
     before, broken, after = (git(folder, "rev-parse", "--short=12", f"main~{back}") for back in (3, 2, 1))
-    assert f"{broken} (Commit 2) is stepped over: no module" in out
+    assert f"{broken} (Commit 2) was skipped, as it could not be measured: no module" in out
     assert f"It became slower between {before} (Commit 1) and {after} (Commit 3): +10.0%" in out
 
 
@@ -124,7 +124,7 @@ def test_where_no_two_commits_can_be_measured_it_is_one_sentence(given, reposito
     repository("no module", "1.0", "no module")
     assert main(["bisect", "main~2..main", *ASKED]) == 4
     captured = capsys.readouterr()
-    assert captured.out.count("is stepped over: no module") == 2
+    assert captured.out.count("was skipped, as it could not be measured: no module") == 2
     assert captured.err == "fwbench: no two commits of main~2..main could be compared: the reasons are above.\n"
 
 
@@ -144,8 +144,8 @@ def test_it_ends_with_the_time_and_says_what_it_knows(given, repository, capsys,
     out = capsys.readouterr().out
     assert "The search ended early, as the time was over: give more minutes." in out
     assert "No commit is confirmed to have made it slower or faster." in out
-    assert re.search(r"From \w+ \(Commit 0\) to \w+ \(Commit 4\) a change of \+10\.0% .* is left", out)
-    assert re.search(r"Not searched to the end: \w+ \(Commit 0\) to \w+ \(Commit 4\), whose ends differ by \+10", out)
+    assert re.search(r"From \w+ \(Commit 0\) to \w+ \(Commit 4\) the latency changed by a further \+10\.0%", out)
+    assert re.search(r"Not searched to the end: \w+ \(Commit 0\) to \w+ \(Commit 4\). Its ends differ by \+10", out)
     assert " 9 pairs, 9 s;" in out
 
 

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -156,7 +157,7 @@ def test_parts_that_cannot_be_put_back_apart_are_named_together(given, folder, c
     out = capsys.readouterr().out
     assert "1. mine/cost.py, lines 1 to 3\n  2. mine/cost.py, line 9\n" in out
     assert "comes from mine/cost.py, lines 1 to 3 and mine/cost.py, line 9: it is gone" in out
-    assert "Not measurable with part 1 as in base: NameError(\"name 'tenth' is not defined\")" in out
+    assert "HEAD with part 1 put back cannot be measured: NameError(\"name 'tenth' is not defined\")" in out
 
 
 def test_a_new_module_a_deleted_file_and_a_variable_are_parts(given, folder, capsys):
@@ -207,6 +208,9 @@ def test_of_a_shared_folder_entries_are_linked_and_what_links_cannot_stand_for_i
         install(site, "owner", version, {"package/__init__.py": ""})
         install(site, "guest", version, {"package/guest.py": ""})
         install(site, "editable", version, {"__editable__.editable.pth": "/somewhere"})
+        # A file that two distributions have.
+        install(site, "first", version, {"first/__init__.py": "", "LICENSE": ""})
+        install(site, "second", version, {"second/__init__.py": "", "LICENSE": ""})
         install(site, "bare", version, {})
         # Python prefers a package that has `__init__.py`.
         install(site, "opened", version, {"opened/__init__.py" if name == "head" else "opened/net.py": ""})
@@ -216,7 +220,15 @@ def test_of_a_shared_folder_entries_are_linked_and_what_links_cannot_stand_for_i
     assert main(["explain", *pythons, *ASKED]) == 0
     out = capsys.readouterr().out
     assert re.findall(r"^  \d\. (\w+)", out, re.MULTILINE) == ["another", "closed", "other", "slow", "the"]
-    assert re.findall(r"cannot be put back by itself: (\w+)", out) == ["bare", "editable", "guest", "opened", "owner"]
+    assert re.findall(r"cannot be put back separately, only with the interpreter: (\w+)", out) == [
+        "bare",
+        "editable",
+        "first",
+        "guest",
+        "opened",
+        "owner",
+        "second",
+    ]
     assert "comes from slow (1.0 in base, 2.0 in head): it is gone" in out
     assert sorted(tmp_path.glob("base/lib/*/site-packages/**/*")) == before
 
@@ -276,6 +288,22 @@ def test_misuse_is_one_sentence(given, folder, capsys, base, head, words):
     assert error.count("\n") == 1
 
 
+def test_without_a_repository_a_dot_is_the_folder_as_it_is(given, folder, capsys):
+    shutil.rmtree(folder / ".git")
+    assert main(["explain", ".", ". EXTRA=0.5", *ASKED]) == 0
+    assert "+50.0% (+50.0% to +50.0%) comes from EXTRA (unset in base, '0.5' in head): it is gone" in (
+        capsys.readouterr().out
+    )
+
+
+def test_a_folder_for_traces_that_cannot_be_made_is_said_before_anything_is_measured(given, folder, capsys):
+    (folder / "file").write_text("")
+    assert main(["explain", "main", ".", *ASKED, f"--traces={folder / 'file' / 'traces'}"]) == 4
+    captured = capsys.readouterr()
+    assert "this folder cannot be made (Not a directory): name another." in captured.err
+    assert not captured.out
+
+
 def test_a_side_that_cannot_be_measured_ends_it_in_one_sentence(given, folder, capsys):
     edit(folder, ("seconds = 1.0", "seconds = nothing"))
     assert main(["explain", "main", ".", *ASKED]) == 4
@@ -288,7 +316,7 @@ def test_a_side_that_cannot_be_measured_ends_it_in_one_sentence(given, folder, c
 def test_files_that_the_workload_does_not_use_make_no_difference_that_can_be_searched(given, folder, capsys):
     edit(folder, ("# One.", "# Uno."))
     assert main(["explain", "main", ".", *ASKED]) == 4
-    assert "nothing that this workload uses differs between them" in capsys.readouterr().err
+    assert "BASE and HEAD differ in nothing that this workload uses" in capsys.readouterr().err
 
 
 def test_changes_near_each_other_are_one_and_others_stand_alone():
@@ -358,7 +386,7 @@ def test_it_names_the_line_of_real_processes(tmp_path, monkeypatch, capsys):
         for file in (tmp_path / "traces").iterdir()
     }
     assert runs["head.json"] == 20 * runs["base.json"] > 0
-    shown = re.search(r"^  part 1 as in base: -(\d+)\.\d%.*, 3 pairs$", out, re.MULTILINE)
+    shown = re.search(r"^  putting back part 1: -(\d+)\.\d%.*, 3 pairs$", out, re.MULTILINE)
     # A tenth of the calls of tanh are left, which take most of the time on any machine.
     assert int(shown[1]) > 25
     assert "The search ended early, as these were enough." in out

@@ -175,6 +175,6 @@ def test_a_change_must_exceed_the_threshold_however_certain_it_is():
 def test_both_directions_share_the_chance_to_err():
     """The first pair with a stake of 2/a decides."""
     certain = [0.05] * 30
-    pairs = next(n for n in range(4, 30) if steps._state(certain[:n], 0.05, 64) == "different")
+    pairs = next(n for n in range(4, 30) if steps._verdict(certain[:n], 0.05, 64) == "different")
     stake = steps.evidence(certain, ())
     assert stake[pairs - 1] >= 2 / 0.05 > stake[pairs - 2]

@@ -19,7 +19,7 @@ def recorded(step: Callable[[], None], wait: Callable[[], None], calls: int, opt
         optimised: the program's optimised HLO.
     """
     options = jax.profiler.ProfileOptions()
-    # Python's own calls would take most of the time.
+    # To record Python's own calls would take most of the time.
     options.python_tracer_level = 0
     with tempfile.TemporaryDirectory(prefix="fwbench-") as folder:
         with jax.profiler.trace(folder, profiler_options=options):
@@ -30,7 +30,7 @@ def recorded(step: Callable[[], None], wait: Callable[[], None], calls: int, opt
         (file,) = Path(folder).glob("**/*.xplane.pb")
         found = jax.profiler.ProfileData.from_file(str(file))
     with warnings.catch_warnings():
-        # Its reader has types that Python 3.13 warns of; as an error the warning would abort the process.
+        # Python 3.13 warns of the reader's types; where warnings are errors, that would abort the process.
         warnings.simplefilter("ignore", DeprecationWarning)
         return xplane.spans(_events(found), optimised)
 

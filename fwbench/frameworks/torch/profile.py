@@ -11,7 +11,8 @@ from fwbench.record.spans import Span
 
 _CALL = "fwbench: a call"
 
-# On a CPU nothing shows what Inductor's kernels take, but all of a graph's together; its name is a digest.
+# On a CPU the profiler times the kernels of a compiled graph together. The name has a digest, which differs between
+# sides.
 _GRAPH = re.compile(r"## Call CompiledFxGraph \w+ ##$")
 
 
@@ -29,7 +30,7 @@ def recorded(step: Callable[[], None], wait: Callable[[], None], calls: int, dev
         by_gpu = event.device_type == DeviceType.CUDA
         marks = event.name == _CALL
         if marks and by_gpu:
-            # The mark again, as long as the GPU worked within it.
+            # The profiler repeats the mark on the GPU.
             continue
         spans.append(
             Span(
@@ -45,5 +46,5 @@ def recorded(step: Callable[[], None], wait: Callable[[], None], calls: int, dev
 
 
 def _text(shapes: Sequence[Sequence[int]]) -> str:
-    """8x128, 128: the shapes of the tensors among the arguments."""
+    """The shapes of the tensors among the arguments, as in `8x128, 128`."""
     return ", ".join("x".join(map(str, shape)) for shape in shapes if shape and all(isinstance(n, int) for n in shape))

@@ -28,6 +28,8 @@ def explain(
     end: float,
     on_parts: Callable[[Sequence[str], Sequence[str]], None] = lambda *_: None,
     on_comparison: Callable[[Stretch], None] = lambda _: None,
+    *,
+    profiled: bool = False,
 ) -> Explanation:
     """Put parts of head back to what they are in base, and search for those that change the latency.
 
@@ -38,19 +40,20 @@ def explain(
         end: when the search is over, by `time.monotonic`.
         on_parts: called with the parts' titles and with what cannot be put back.
         on_comparison: called with each comparison when it is done.
+        profiled: whether the answer says where the time goes.
 
     Raises:
         UserError: a side cannot be measured, or nothing that the workload uses differs.
     """
     with Scratch(top if stated[0].revision else None) as made:
         between = Between(stated, top, project, python, made.path)
-        ends = Series(between.ends, between.title, workload, project.models, here, end, profiled=True)
-        _describe(ends)
+        ends = Series(between.ends, between.title, workload, project.models, here, end, profiled=profiled)
+        _play_first(ends)
         not_restorable = between.find([ends.described[number].get("sources", {}) for number in (0, 1)])
         titles = [suspect.title for suspect in between.suspects]
         on_parts(titles, not_restorable)
         if not titles:
-            raise UserError("nothing that this workload uses differs between them: name other sides.")
+            raise UserError("BASE and HEAD differ in nothing that this workload uses: name other sides.")
         series = Series(between.side, between.title, workload, project.models, here, end)
         series.described = {0: ends.described[0], len(titles): ends.described[1]}
         search = Search(len(titles) + 1, series.play, on_comparison)
@@ -69,8 +72,8 @@ def _spans(described: Mapping[str, Any]) -> Sequence[Span] | str:
     return found if isinstance(found, str) else [Span(*each) for each in found]
 
 
-def _describe(ends: Series) -> None:
-    """Play a pair of both ends, whose processes report which modules they have loaded.
+def _play_first(ends: Series) -> None:
+    """Play the first pair of HEAD and BASE, whose processes report which modules they have loaded.
 
     Raises:
         UserError: one of them cannot be measured.
@@ -78,7 +81,8 @@ def _describe(ends: Series) -> None:
     try:
         ends.play(0, 1)
     except UnmeasurableError as error:
-        side = "BASE" if error.revision else "HEAD"
+        # State 0 is HEAD, and state 1 is BASE.
+        side = "BASE" if error.state else "HEAD"
         raise UserError(f"{side} cannot be measured ({line(error.reason)}): name another.") from None
     except OverError as error:
         raise UserError(f"{error}.") from None

@@ -11,7 +11,7 @@ from fwbench.errors import UserError
 # Prints the interpreter's version and, by the name of each distribution, its version, its folder and the paths to link.
 # A folder that belongs to one distribution is linked as a whole; the entries of a shared one are linked one by one.
 # There are no paths where links cannot stand for the distribution: it lists no files, installs a .pth file, which
-# Python reads in site-packages alone, or lies in a package that another distribution shares.
+# Python reads in site-packages alone, or has a file or a package that another distribution has, too.
 _LISTING = """
 import importlib.metadata, json, pathlib, re, sys
 def folders(file):
@@ -25,15 +25,15 @@ for each in importlib.metadata.distributions():
     files = [file for file in files if not file.startswith("..") and "__pycache__" not in file]
     found[name] = [each.version, str(each.locate_file("")), files]
     for file in files:
-        for folder in folders(file):
-            owners.setdefault(folder, set()).add(name)
+        for path in (file, *folders(file)):
+            owners.setdefault(path, set()).add(name)
         if file.endswith("/__init__.py"):
             packages.add(file[: -len("/__init__.py")])
 for listed in found.values():
     paths = {}
     for file in listed[2]:
-        shared = [folder for folder in folders(file) if len(owners[folder]) > 1]
-        if packages.intersection(shared) or "/" not in file and file.endswith(".pth"):
+        shared = [path for path in (file, *folders(file)) if len(owners[path]) > 1]
+        if packages.intersection(shared) or file in shared or "/" not in file and file.endswith(".pth"):
             paths = {}
             break
         own = [folder for folder in folders(file) if len(owners[folder]) == 1]

@@ -179,9 +179,9 @@ class Releases(Range):
             for each in sorted({*before.versions, *after.versions})
             if before.versions.get(each) != after.versions.get(each) and each != canonicalize_name(self._name)
         ]
-        with_it = f" With it went {', '.join(others)}." if others else ""
-        address = after.changes(self._name)
-        return with_it + (f" What it changed: {address}" if address else "")
+        with_it = f" These changed with it: {', '.join(others)}." if others else ""
+        address = after.changelog(self._name)
+        return with_it + (f" Changelog: {address}" if address else "")
 
     def _environment(self, number: int) -> Environment:
         return environment(self._name, self._versions[number], self._python)

@@ -1,7 +1,8 @@
 """Releases of a distribution, each in an environment of its own over the packages of an interpreter.
 
 An environment holds the release and what has to change with it: what it requires, and what here depends on it. All
-else are links to the interpreter's own packages. `uv` resolves and installs; its own settings say from where.
+other packages are links to those of an interpreter, which is said to be below. `uv` resolves and installs; its own
+settings say from where.
 """
 
 import functools
@@ -29,7 +30,15 @@ from fwbench.text import line
 NAME = r"[A-Za-z0-9][\w.-]*"
 _STATED = re.compile(rf"({NAME})==([\w.!+]+)")
 
-_PATHS = "import json, sys; print(json.dumps([each for each in sys.path if each.endswith('-packages')]))"
+# Prints an interpreter's folders of packages, and what markers of requirements ask of its version.
+_LISTING = """
+import json, platform, sys
+folders = [each for each in sys.path if each.endswith("-packages")]
+version = platform.python_version()
+print(json.dumps([folders, {"python_version": ".".join(version.split(".")[:2]), "python_full_version": version}]))
+"""
+# The exit code with which uv says that no release fits; any other is an error.
+_UNSATISFIABLE = 1
 _BARE = ("--quiet", "--no-header", "--no-annotate")
 _CHANGES = re.compile(r"change.?log|release.?notes|changes|history|what'?s new", re.IGNORECASE)
 
@@ -48,7 +57,7 @@ class Environment:
     versions: Mapping[str, str]
     folders: Sequence[str]
 
-    def changes(self, name: str) -> str:
+    def changelog(self, name: str) -> str:
         """The address of a distribution's changelog; empty where its metadata has none."""
         release = next(iter(distributions(name=name, path=list(self.folders))))
         for entry in release.metadata.get_all("Project-URL") or []:
@@ -72,12 +81,12 @@ def between(name: str, first: str, last: str, python: str) -> list[str]:
     below = f"<={last}"
     while True:
         done = _uv("pip", "compile", "--no-deps", *_BARE, "--python", python, "-", given=f"{name}>={first},{below}")
-        if done.returncode and not versions:
-            raise UserError(f"uv finds no release of {name} from {first} to {last} for {python}: {_reason(done)}")
-        if done.returncode:
+        if done.returncode == _UNSATISFIABLE and versions:
             return versions[::-1]
+        if done.returncode:
+            raise UserError(f"uv finds no release of {name} from {first} to {last} for {python}: {_reason(done)}")
         versions.append(done.stdout.strip().rpartition("==")[2])
-        # What follows a plus may not stand behind `<`.
+        # A version behind `<` may have no local part, such as `+cpu`.
         below = f"<{versions[-1].partition('+')[0]}"
 
 
@@ -94,6 +103,56 @@ def stated(text: str, python: str) -> Environment | None:
     return environment(match[1], match[2], python) if match else None
 
 
+@dataclass(frozen=True)
+class _Below:
+    """What is installed below an environment.
+
+    Attributes:
+        distributions: by their canonical names.
+        markers: the interpreter's version, as markers of requirements name it.
+    """
+
+    distributions: Mapping[str, Distribution]
+    markers: Mapping[str, str]
+
+    def dependents(self, name: str) -> list[str]:
+        """The distributions that depend on this one, directly or through others."""
+        needs: dict[str, set[str]] = {
+            each: {canonicalize_name(need.name) for need in self._needs(each) if self._applies(need)}
+            for each in self.distributions
+        }
+        dependents: set[str] = {canonicalize_name(name)}
+        while more := {each for each, needed in needs.items() if needed & dependents} - dependents:
+            dependents |= more
+        return sorted(dependents - {canonicalize_name(name)})
+
+    def extras(self, name: str) -> str:
+        """The extras that are installed, such as `[cuda13]`; empty where there are none."""
+        distribution = self.distributions.get(canonicalize_name(name))
+        known = distribution.metadata.get_all("Provides-Extra") or [] if distribution else []
+        extras = [extra for extra in known if self._has_extra(name, extra)]
+        return f"[{','.join(extras)}]" if extras else ""
+
+    def _has_extra(self, name: str, extra: str) -> bool:
+        """Whether everything that an extra requires is installed, in a version that fits."""
+        needs = [need for need in self._needs(name) if self._applies(need, extra) and not self._applies(need)]
+        return bool(needs) and all(
+            (known := self.distributions.get(canonicalize_name(need.name))) is not None
+            and need.specifier.contains(known.version, prereleases=True)
+            and all(self._has_extra(need.name, more) for more in need.extras)
+            for need in needs
+        )
+
+    def _needs(self, name: str) -> Iterator[Requirement]:
+        distribution = self.distributions.get(canonicalize_name(name))
+        for text in distribution.requires or () if distribution else ():
+            with suppress(InvalidRequirement):
+                yield Requirement(text)
+
+    def _applies(self, need: Requirement, extra: str = "") -> bool:
+        return need.marker is None or need.marker.evaluate({**self.markers, "extra": extra})
+
+
 @functools.cache
 def environment(name: str, version: str, python: str) -> Environment:
     """Make the environment with a release, or take it from the cache.
@@ -105,24 +164,24 @@ def environment(name: str, version: str, python: str) -> Environment:
     Raises:
         UserError: uv is not installed, or cannot install the release.
     """
-    paths = _run([python, "-P", "-c", _PATHS])
-    if paths.returncode:
-        raise UserError(f"{python} does not run ({_last(paths)}): name a Python interpreter.")
-    folders: list[str] = json.loads(paths.stdout)
+    done = _run([python, "-P", "-c", _LISTING])
+    if done.returncode:
+        last = line(done.stderr.strip().rpartition("\n")[2])
+        raise UserError(f"{python} does not run ({last}): name a Python interpreter.")
+    # Whatever else it has installed may print at its start.
+    folders, markers = json.loads(done.stdout.splitlines()[-1])
     installed: dict[str, Distribution] = {}
     for each in distributions(path=folders):
         if each.metadata["Name"]:
             installed.setdefault(canonicalize_name(each.metadata["Name"]), each)
-    versions = _resolved(name, version, python, installed)
+    versions = _resolved(name, version, python, _Below(installed, markers))
     changed = [
-        each
-        for each, pinned in sorted(versions.items())
-        if not (each in installed and installed[each].version == pinned)
+        each for each, pinned in sorted(versions.items()) if each not in installed or installed[each].version != pinned
     ]
     pins = [f"{each}=={versions[each]}" for each in changed]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fwbench"
-    # An environment has links to what is in the folders now. Names are of one length, since a path's length moves what
-    # lies behind it in memory.
+    # The key lists what is in the folders, as an environment has links to it. Keys are of one length, since a path's
+    # length moves what lies behind it in memory.
     listed = {each: sorted(os.listdir(each)) for each in folders if os.path.isdir(each)}
     made = cache / hashlib.sha256(json.dumps([python, pins, listed]).encode()).hexdigest()[:16]
     if not made.exists():
@@ -137,12 +196,12 @@ def environment(name: str, version: str, python: str) -> Environment:
     return Environment(str(made / "bin" / "python"), versions, [str(_site_packages(made)), *below])
 
 
-def _resolved(name: str, version: str, python: str, installed: Mapping[str, Distribution]) -> dict[str, str]:
+def _resolved(name: str, version: str, python: str, below: _Below) -> dict[str, str]:
     """The versions of a release, of what it requires and of what depends on it, by name; as installed if they fit."""
-    asked = [f"{name}{_extras(name, installed)}=={version}", *_dependents(name, installed)]
+    asked = [f"{name}{below.extras(name)}=={version}", *below.dependents(name)]
     with tempfile.NamedTemporaryFile("w+", suffix=".txt", encoding="utf-8") as pins:
-        # uv keeps the versions that a file to be written has already, wherever it can.
-        pins.write("".join(f"{each}=={known.version}\n" for each, known in installed.items()))
+        # uv first reads the file that it is to write, and keeps the versions in it where they fit.
+        pins.write("".join(f"{each}=={known.version}\n" for each, known in below.distributions.items()))
         pins.flush()
         arguments = ("pip", "compile", *_BARE, "--python", python, "--output-file", pins.name, "-")
         done = _uv(*arguments, given="\n".join(asked))
@@ -167,26 +226,26 @@ def _below(environment: Path, number: int) -> Path:
 
 
 def _put_over(environment: Path, folders: Sequence[str], replaced: Sequence[Distribution]) -> None:
-    """Let an environment import what is in other folders, but for distributions that are replaced."""
+    """Let an environment import what is in other folders, except the distributions that are replaced."""
     files = {Path(str(each.locate_file(file))) for each in replaced for file in each.files or ()}
+    parts = {parent for file in files for parent in file.parents}
     for number, folder in enumerate(folders):
         if os.path.isdir(folder):
-            _link(Path(folder), _below(environment, number), files)
+            _link(Path(folder), _below(environment, number), files, parts)
     # Unlike a plain path, `addsitedir` also reads that folder's own .pth files.
     text = f"import site, sys; [site.addsitedir(f'{{sys.prefix}}/below-{{each}}') for each in range({len(folders)})]\n"
     (_site_packages(environment) / "below.pth").write_text(text, encoding="utf-8")
 
 
-def _link(folder: Path, to: Path, without: Set[Path]) -> None:
-    """Link what is in a folder, without the files of replaced distributions.
+def _link(folder: Path, to: Path, without: Set[Path], parts: Set[Path]) -> None:
+    """Link what is in a folder, without the files of replaced distributions, which lie somewhere in these `parts`.
 
-    A release's package without `__init__.py` would otherwise give way to the replaced one that has it.
+    Otherwise Python would import a replaced package that has `__init__.py` in place of the release's that has none.
     """
     to.mkdir()
-    parts = {parent for file in without for parent in file.parents}
     for each in folder.iterdir():
         if each in parts and each.is_dir():
-            _link(each, to / each.name, without)
+            _link(each, to / each.name, without, parts)
         elif each not in without and each.name != "__pycache__":
             (to / each.name).symlink_to(each)
     if not any(to.iterdir()):
@@ -195,52 +254,6 @@ def _link(folder: Path, to: Path, without: Set[Path]) -> None:
 
 def _site_packages(environment: Path) -> Path:
     return next(environment.glob("lib/python*/site-packages"))
-
-
-def _requirements(distribution: Distribution) -> Iterator[Requirement]:
-    for text in distribution.requires or ():
-        with suppress(InvalidRequirement):
-            yield Requirement(text)
-
-
-def _dependents(name: str, installed: Mapping[str, Distribution]) -> list[str]:
-    """The distributions that depend on this one, directly or through others."""
-    needs: dict[str, set[str]] = {
-        each: {
-            canonicalize_name(need.name)
-            for need in _requirements(distribution)
-            if need.marker is None or need.marker.evaluate({"extra": ""})
-        }
-        for each, distribution in installed.items()
-    }
-    dependents: set[str] = {canonicalize_name(name)}
-    while more := {each for each, needed in needs.items() if needed & dependents} - dependents:
-        dependents |= more
-    return sorted(dependents - {canonicalize_name(name)})
-
-
-def _extras(name: str, installed: Mapping[str, Distribution]) -> str:
-    """The extras that are installed, such as `[cuda13]`; empty where there are none."""
-    distribution = installed.get(canonicalize_name(name))
-    known = distribution.metadata.get_all("Provides-Extra") or [] if distribution else []
-    extras = [extra for extra in known if _has_extra(name, extra, installed)]
-    return f"[{','.join(extras)}]" if extras else ""
-
-
-def _has_extra(name: str, extra: str, installed: Mapping[str, Distribution]) -> bool:
-    """Whether everything that an extra requires is installed, in a version that fits."""
-    distribution = installed.get(canonicalize_name(name))
-    needs = [
-        need
-        for need in (_requirements(distribution) if distribution else ())
-        if need.marker and need.marker.evaluate({"extra": extra}) and not need.marker.evaluate({"extra": ""})
-    ]
-    return bool(needs) and all(
-        (known := installed.get(canonicalize_name(need.name))) is not None
-        and need.specifier.contains(known.version, prereleases=True)
-        and all(_has_extra(need.name, more, installed) for more in need.extras)
-        for need in needs
-    )
 
 
 def _uv(*arguments: str, given: str = "") -> "subprocess.CompletedProcess[str]":
@@ -261,10 +274,6 @@ def _uv(*arguments: str, given: str = "") -> "subprocess.CompletedProcess[str]":
 
 def _run(command: list[str], given: str = "") -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, input=given, capture_output=True, text=True, check=False)
-
-
-def _last(done: "subprocess.CompletedProcess[str]") -> str:
-    return line(done.stderr.strip().rpartition("\n")[2])
 
 
 def _reason(done: "subprocess.CompletedProcess[str]") -> str:

@@ -35,7 +35,7 @@ class Stated:
     Attributes:
         text: what the user gave.
         revision: the hash of the commit that holds its files; None: files are not compared.
-        python: its interpreter; None: those that measure here.
+        python: its interpreter; None: the one that the framework has here.
         variables: of its processes' environment, besides those that all have.
     """
 
@@ -81,8 +81,9 @@ def resolve(base: str, head: str, top: Path | None, here: str) -> tuple[Stated, 
     """Resolve what the user gave for the two sides.
 
     Args:
-        base, head: words as in a shell: a revision or `.` for the working tree, an interpreter or a release as
-            `NAME==VERSION`, and `NAME=VALUE` for environment variables, each at most once but for the variables.
+        base, head: each is split into words as a shell does. A word is a revision, `.` for the working tree, an
+            interpreter, a release (`NAME==VERSION`) or a variable (`NAME=VALUE`). A side may have one revision, one
+            interpreter or release, and any number of variables.
         top: of the user's repository; None: there is none.
         here: the interpreter that a release is put over.
 
@@ -111,9 +112,9 @@ def _stated(text: str, top: Path | None, here: str) -> Stated:
             python = release.python
         elif match := _VARIABLE.fullmatch(word):
             variables[match[1]] = match[2]
-        elif word == "." and top:
+        elif word == ".":
             _refuse_second(revision, text, "revisions")
-            revision = _snapshot(top)
+            revision = _snapshot(top) if top else None
         elif top and (found := git.text(top, "rev-parse", "--verify", f"{word}^{{commit}}")):
             _refuse_second(revision, text, "revisions")
             revision = found
@@ -139,7 +140,7 @@ def _snapshot(top: Path) -> str:
     """Commit the working tree, with untracked files but without ignored ones; branches and index stay as they are."""
     index = Path(git.text(top, "rev-parse", "--absolute-git-dir") or top) / f"fwbench-index-{os.getpid()}"
     try:
-        # With its time, by which git knows a file that was edited in the moment in which the index was written.
+        # With its time, or git would miss a file that was edited in the moment in which the index was written.
         shutil.copy2(index.with_name("index"), index)
         tree = parent = None
         if git.text(top, "add", "--all", index=index) is not None:
@@ -296,19 +297,20 @@ class Between:
                 )
 
     def _distributions(self) -> tuple[list[Suspect], list[str]]:
+        """The suspects, and what cannot be put back separately."""
         if self._base.python == self._head.python:
             return [], []
         before, after = (side.python or self._python for side in (self._base, self._head))
-        (old, were), (new, are) = listed(before), listed(after)
-        rest = Suspect(f"the interpreter {before}", functools.partial(_python, python=before))
+        (old, base), (new, head) = listed(before), listed(after)
+        interpreter = Suspect(f"the interpreter {before}", functools.partial(_python, python=before))
         if old[:2] != new[:2]:
             versions = (".".join(map(str, each)) for each in (old, new))
-            return [rest], ["Python {} in base, {} in head".format(*versions)]
-        different = [name for name in sorted(were.keys() & are.keys()) if were[name].version != are[name].version]
-        titles = {name: f"{name} ({were[name].version} in base, {are[name].version} in head)" for name in different}
-        apart = [name for name in different if were[name].replaces(are[name])]
-        suspects = [Suspect(titles[name], functools.partial(_distribution, name=name)) for name in apart]
-        return [*suspects, rest], [title for name, title in titles.items() if name not in apart]
+            return [interpreter], ["Python {} in base, {} in head".format(*versions)]
+        different = [name for name in sorted(base.keys() & head.keys()) if base[name].version != head[name].version]
+        titles = {name: f"{name} ({base[name].version} in base, {head[name].version} in head)" for name in different}
+        linkable = [name for name in different if base[name].replaces(head[name])]
+        suspects = [Suspect(titles[name], functools.partial(_distribution, name=name)) for name in linkable]
+        return [*suspects, interpreter], [title for name, title in titles.items() if name not in linkable]
 
 
 def _lines(draft: Draft, path: str, number: int) -> None:

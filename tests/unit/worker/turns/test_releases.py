@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import zipfile
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,25 @@ def test_releases_are_those_that_can_be_had(below):
         between("nothing", "1", "2", below)
 
 
+def test_an_error_ends_no_list_of_releases(below, monkeypatch):
+    """Else the range would be shorter than what was asked for."""
+    answers = iter([subprocess.CompletedProcess([], 0, "framework==2.0\n", "")])
+    failed = subprocess.CompletedProcess([], 2, "", "error: Failed to fetch")
+    monkeypatch.setattr(releases, "_uv", lambda *_, **__: next(answers, failed))
+    with pytest.raises(UserError, match=r"from 1\.0 to 2\.0 for .*Failed to fetch"):
+        between("framework", "1.0", "2.0", below)
+
+
+def test_requirements_are_those_of_the_interpreter_below(tmp_path):
+    (tmp_path / "old-1.0.dist-info").mkdir()
+    metadata = "Metadata-Version: 2.1\nName: old\nVersion: 1.0\nRequires-Dist: framework; python_version < '3.2'\n"
+    (tmp_path / "old-1.0.dist-info" / "METADATA").write_text(metadata)
+    installed = {"old": next(iter(distributions(path=[str(tmp_path)])))}
+    for version, dependents in (("3.1", ["old"]), ("3.13", [])):
+        markers = {"python_version": version, "python_full_version": f"{version}.0"}
+        assert releases._Below(installed, markers).dependents("framework") == dependents
+
+
 def test_a_release_brings_what_it_requires_and_what_depends_on_it(below):
     made = environment("framework", "2.0", below)
     assert {name: has(made.python, name) for name in ("framework", "compiler", "layers")} == {
@@ -100,7 +120,7 @@ def test_a_release_brings_what_it_requires_and_what_depends_on_it(below):
         "layers": "2.0",
     }
     assert made.versions == {"framework": "2.0", "compiler": "2.0", "layers": "2.0"}
-    assert (made.changes("framework"), made.changes("layers")) == ("https://example.org/2.0", "")
+    assert (made.changelog("framework"), made.changelog("layers")) == ("https://example.org/2.0", "")
 
 
 def test_all_else_stays_as_it_is(below):
@@ -248,12 +268,12 @@ def test_bisect_names_the_release_and_what_came_with_it(project, capsys):
     assert main(["bisect", "framework==1.0..3.0", *ASKED]) == 0
     out = capsys.readouterr().out
     assert out.startswith("torch-tiny-inference-b1 in 4 releases, from framework 1.0 to framework 3.0\n")
-    assert "framework 3.0 is stepped over: framework 3.0 cannot be installed here: " in out
+    assert "framework 3.0 was skipped, as it could not be measured: framework 3.0 cannot be installed here: " in out
     step = "It became slower with framework 2.0: +81.8% (+81.8% to +81.8%) of latency, confirmed by "
     assert step in out
     said = out[out.index(step) :].splitlines()[0]
     assert said.endswith(
-        " With it went compiler 1.1 to 2.0, layers 1.0 to 2.0. What it changed: https://example.org/2.0"
+        " These changed with it: compiler 1.1 to 2.0, layers 1.0 to 2.0. Changelog: https://example.org/2.0"
     )
     assert "It became slower with framework 1.1: +10.0%" in out
     bars = out[out.index("Latency, that of framework 1.0 being 1:") :].splitlines()[1:4]
