@@ -1,0 +1,21 @@
+"""What plain `pytest --benchmark-only` takes up in a checkout."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+COLLECT = """
+import pytest, sys
+code = pytest.main(["--benchmark-only", "--collect-only", "-q"])
+print(sorted({"jax", "tensorflow", "torch"} & sys.modules.keys()))
+sys.exit(code)
+"""
+
+
+def test_it_takes_up_the_benchmarks_alone_and_imports_no_framework():
+    """The tests of derived lanes need packages that only `make test` installs."""
+    done = subprocess.run([sys.executable, "-c", COLLECT], cwd=ROOT, capture_output=True, text=True, check=True)
+    *items, modules = done.stdout.splitlines()
+    assert modules == "[]"
+    assert {item.rpartition("/")[0] for item in items if "::" in item} == {"tests/benchmarks"}
