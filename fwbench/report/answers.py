@@ -178,14 +178,16 @@ def said(given: Sequence[Answer]) -> str:
     if answer.confidence == "equal":
         return f"{names} are equal within {100 * EQUAL:.0f} %{f', and {ahead}' if ahead else ''}"
     times = units.times(end for each in given for end in _reach(each, answer.fastest))
-    basis = " or ".join(dict.fromkeys(each.weighed.basis for each in given if each.weighed))
+    # The table has each workload's own, where they differ.
+    bases = {each.weighed.basis for each in given if each.weighed}
+    basis = bases.pop() if len(bases) == 1 else ""
     if answer.confidence == "undecided":
         why = ", as what disturbed them can explain the difference"
         if times:
             why = f" ({lanes[0]} is {times} times as fast)"
-        open_ = f"nothing is decided {basis}{why if len(lanes) == 2 else ''}"
+        open_ = f"nothing is decided{basis and ' '}{basis}{why if len(lanes) == 2 else ''}"
         return f"{names} are {ahead}; between them {open_}" if ahead else f"between {names} {open_}"
-    likely, rests = {"clear": ("", ""), "likely": ("likely ", f", {basis}")}[answer.confidence]
+    likely, rests = {"clear": ("", ""), "likely": ("likely ", f"{basis and ', '}{basis}")}[answer.confidence]
     return f"{lanes[0]} is {likely}{times} times as fast as {lanes[1]}{rests}"
 
 

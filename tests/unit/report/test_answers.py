@@ -237,6 +237,17 @@ def test_of_lanes_that_nothing_tells_apart_none_is_named_the_fastest():
     assert lanes(torch=100.0, jax=200.0).winner == "JAX (jit)"
 
 
+def test_a_sentence_on_workloads_that_rest_on_different_things_leaves_them_to_the_table():
+    several = runs(*((100.0, 104.0 + n) for n in range(3)))
+    single = lanes(8, torch=100.0, jax=200.0)
+    assert [each.weighed.basis for each in (several, single)] == ["after 3 pairs of processes", "by one process each"]
+    (sentence,) = headline([several, single])
+    assert sentence.startswith("Inference: JAX is likely ")
+    assert sentence.endswith(" times as fast as PyTorch, in 2 of 2 workloads (mlp b1 b8).")
+    undecided = [lanes(torch=100.0, jax=101.0), runs(*((100.0, 101.0), (100.0, 90.0), (100.0, 110.0)))]
+    assert "nothing is decided (JAX is" in headline(undecided)[0]
+
+
 def test_what_nobody_can_bound_takes_no_bounds_from_others():
     """A ratio that a lane's load leaves open has a sentence of its own."""
     busy = {"metrics": {"other_load": metric(1.0)}}
