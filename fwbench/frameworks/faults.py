@@ -44,11 +44,12 @@ def memory_asked(error: BaseException) -> int | None:
 
 
 @contextmanager
-def faults(what: str) -> Iterator[None]:
+def faults(what: str, no_row: str = "") -> Iterator[None]:
     """Turn an exception in the user's code into a `ModelError`, except a lack of memory, which is not its fault.
 
     Args:
         what: the code that raised it, for the sentence.
+        no_row: what follows the sentence if the exception is an IndexError.
 
     Raises:
         ModelError: the code raised an exception; the sentence says which and where.
@@ -58,7 +59,8 @@ def faults(what: str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, ModelError) or is_out_of_memory(error):
             raise
-        raise ModelError(f"{what} raised {described(error)}") from error
+        rest = no_row if isinstance(error, IndexError) else ""
+        raise ModelError(f"{what} raised {described(error)}{rest}") from error
 
 
 def first_line(error: BaseException) -> str:

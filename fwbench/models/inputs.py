@@ -101,6 +101,12 @@ def ones(*shape: int | str, dtype: str = "float32") -> Input:
     return Input(shape, dtype, "constant", 1)
 
 
+def too_large(inputs: Mapping[str, Input]) -> str:
+    """What to try where a network finds no row for a number; empty for inputs without whole numbers."""
+    high = max((int(each.high) for each in inputs.values() if each.draw == "integers"), default=0)
+    return f"; its inputs hold numbers up to {high - 1}: has every table of the network that many rows?" if high else ""
+
+
 def draw(inputs: Mapping[str, Input], batch_size: int, seed: int, axes: Mapping[str, int]) -> "dict[str, NDArray[Any]]":
     """A batch of each input, the same in every process and for every framework.
 

@@ -16,6 +16,7 @@ from torch._inductor.exc import InductorError
 from fwbench import frameworks
 from fwbench.frameworks.faults import faults, is_out_of_memory, memory_asked
 from fwbench.models import CATALOG, ModelError
+from fwbench.models.inputs import image, tokens, too_large
 from fwbench.models.weights import canonical
 from fwbench.record.lanes import OWN
 from fwbench.record.workload import Workload
@@ -332,3 +333,15 @@ def test_what_jax_only_logs_of_its_plugin_is_the_reason(here, reason):
     code = _PLUGIN.replace("HERE", str(here))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.splitlines() == [reason], done.stderr
+
+
+def test_a_number_beyond_a_table_is_said_with_the_largest_that_the_inputs_hold():
+    no_row = too_large({"words": tokens(6, vocabulary=20), "picture": image(2, 2, 3)})
+    with pytest.raises(ModelError) as raised, faults("the network", no_row):
+        torch.nn.Embedding(10, 2)(torch.tensor([19]))
+    assert str(raised.value).startswith("the network raised IndexError: ")
+    assert "; its inputs hold numbers up to 19: " in str(raised.value)
+    with pytest.raises(ModelError) as raised, faults("the network", no_row):
+        torch.ones(2) @ torch.ones(3)
+    assert "inputs hold" not in str(raised.value)
+    assert too_large({"picture": image(2, 2, 3)}) == ""

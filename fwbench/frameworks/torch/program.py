@@ -28,7 +28,7 @@ from fwbench.frameworks.torch.networks import (
 from fwbench.frameworks.torch.parallel import exchanged, own_gpu
 from fwbench.frameworks.torch.profile import recorded
 from fwbench.models import Model
-from fwbench.models.inputs import draw
+from fwbench.models.inputs import draw, too_large
 from fwbench.models.weights import Weights
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Metric, unavailable
@@ -99,7 +99,7 @@ class Placed(Program):
         """
         if isinstance(error, torch.AcceleratorError) or is_out_of_memory(error):
             return
-        with faults(f"the network of {self.model.name}"):
+        with faults(f"the network of {self.model.name}", too_large(self.model.inputs)):
             if self.lane != "torch-compile":
                 raise error
             with torch.compiler.set_stance("force_eager"):

@@ -13,6 +13,8 @@ from fwbench.meters.latency import drift, latencies, percentiles
 from fwbench.meters.memory import memory, process_device_memories
 from fwbench.meters.steady import Start
 from fwbench.meters.throughput import queue_depth, throughput
+from fwbench.models import ModelError
+from fwbench.models.inputs import too_large
 from fwbench.record.measurement import CEILING, Metric, unavailable
 from fwbench.worker.process.checks import fingerprint, sketch
 from fwbench.worker.process.job import Job
@@ -36,7 +38,10 @@ def measure_program(job: Job, framework: Framework, program: Program) -> None:
         with job.compiling(program, "warm-up"):
             _warm_up(job, program, begun, 0 if protocol.smoke else protocol.warmup_iterations)
         if not np.isfinite(program.output()).all():
-            raise ArithmeticError("the output holds infinities or NaN, so its time would mean nothing")
+            raise ModelError(
+                f"the network of {job.model.name} returns infinities or NaN, so its time would mean nothing"
+                f"{too_large(job.model.inputs)}"
+            )
     if protocol.smoke:
         return
     with job.compiling(program, "steady"):

@@ -20,6 +20,7 @@ from typing import Any
 
 from fwbench.models import Model, ModelError
 from fwbench.models.importing import described
+from fwbench.models.inputs import too_large
 from fwbench.parity.case import side
 from fwbench.parity.errors import NotTheSame
 from fwbench.parity.power import Power
@@ -45,7 +46,8 @@ def run(job: Mapping[str, Any], send: Send) -> None:
     except ModelError as error:
         send({"unavailable": str(error)})
     except Exception as error:
-        send({"unavailable": f"{model.name} cannot be proved: {described(error)}"})
+        no_row = too_large(model.inputs) if isinstance(error, IndexError) else ""
+        send({"unavailable": f"{model.name} cannot be proved: {described(error)}{no_row}"})
 
 
 def _missing(frameworks: Iterable[str]) -> str | None:
