@@ -98,6 +98,11 @@ class Program(ABC):
     def wait(self) -> None:
         """Return once the device has finished every call enqueued since the last wait."""
 
+    def call_and_wait(self) -> None:
+        """Make one call, and wait for its end."""
+        self.step()
+        self.wait()
+
     @abstractmethod
     def output(self) -> NDArray[Any]:
         """The last call's output on the host, logits of shape (batch_size, classes) in float32 or wider."""

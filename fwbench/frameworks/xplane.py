@@ -1,14 +1,14 @@
 """The events of XLA's profiler, which JAX and TensorFlow share, as spans."""
 
 import re
-from collections.abc import Iterable, Mapping
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from fwbench.frameworks.hlo import instructions
-from fwbench.record.spans import Span
-
-# The annotation around a call.
-CALL = "fwbench: a call"
+from fwbench.record.spans import CALL, Span
 
 # A node of a graph that TensorFlow runs without XLA, and its operator.
 _NODE = re.compile(r"(?P<node>[\w./-]+):(?P<operator>_?[A-Z]\w*)$")
@@ -30,6 +30,31 @@ class Event(NamedTuple):
     start: float
     duration: float
     stats: Mapping[str, Any]
+
+
+def recorded(
+    profiler: Callable[[str], AbstractContextManager[Any]],
+    mark: Callable[[str], AbstractContextManager[Any]],
+    events: Callable[[Path], Iterable[Event]],
+    call: Callable[[], None],
+    calls: int,
+    optimised: str,
+) -> list[Span]:
+    """The spans of some calls.
+
+    Args:
+        profiler: a context that records what happens in it, and writes it into a folder.
+        mark: a context that records itself under a name.
+        events: reads the file that the profiler has written.
+        optimised: as `spans` has it.
+    """
+    with tempfile.TemporaryDirectory(prefix="fwbench-") as folder:
+        with profiler(folder):
+            for _ in range(calls):
+                with mark(CALL):
+                    call()
+        (file,) = Path(folder).glob("**/*.xplane.pb")
+        return spans(events(file), optimised)
 
 
 def spans(events: Iterable[Event], optimised: str) -> list[Span]:

@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
+# The name under which profilers record a call.
+CALL = "fwbench: a call"
+
 
 @dataclass(frozen=True)
 class Span:

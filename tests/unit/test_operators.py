@@ -9,7 +9,7 @@ from fwbench.compare.causes import Explanation
 from fwbench.compare.operators import changes, profile
 from fwbench.compare.steps import Search, Stretch
 from fwbench.frameworks import hlo, xplane
-from fwbench.record.spans import Span
+from fwbench.record.spans import CALL, Span
 from fwbench.report import operators
 
 
@@ -187,7 +187,7 @@ def event(name, start, plane="/host:CPU", line="python", duration=1000.0, **stat
 def test_on_a_cpu_instructions_and_nodes_are_the_operators():
     spans = xplane.spans(
         [
-            event(xplane.CALL, 0.0),
+            event(CALL, 0.0),
             event("dot.2", 2e9, hlo_op="dot.2"),
             event("end: dot.2", 3e9),
             event("block/Relu:_FusedMatMul", 4e9, line="tf_Compute"),
@@ -197,7 +197,7 @@ def test_on_a_cpu_instructions_and_nodes_are_the_operators():
         '  %dot.2 = f32[8]{0} dot(%a, %b), metadata={source_file="/ops.py" source_line=3}\n',
     )
     assert [(span.kind, span.name, span.start, span.shapes, span.place) for span in spans] == [
-        ("call", xplane.CALL, 0.0, "", ""),
+        ("call", CALL, 0.0, "", ""),
         ("operator", "dot.2", 2.0, "f32[8]", "/ops.py:3"),
         ("other", "end: dot.2", 3.0, "", ""),
         ("operator", "_FusedMatMul", 4.0, "", "block/Relu"),

@@ -157,7 +157,7 @@ class Compiled(Program):
         return len(_COMPILED)
 
     def spans(self, calls: int) -> list[Span]:
-        return recorded(self.step, self.wait, calls, self.compiled.as_text() or "")
+        return recorded(self.call_and_wait, calls, self.compiled.as_text() or "")
 
     def fingerprint(self) -> Fingerprint:
         compiler = {**versions(("jax", "jaxlib")), "XLA_FLAGS": flags(), **self.options}

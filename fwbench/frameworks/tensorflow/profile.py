@@ -1,6 +1,6 @@
 """Spans of a TensorFlow program, from `tf.profiler`."""
 
-import tempfile
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,21 +10,11 @@ from fwbench.frameworks.tensorflow.imported import tf
 from fwbench.record.spans import Span
 
 
-def recorded(step: Callable[[], None], wait: Callable[[], None], calls: int, optimised: str) -> list[Span]:
-    """Make calls under the profiler.
-
-    Args:
-        optimised: the program's optimised HLO; empty where XLA does not compile it.
-    """
-    profiler = tf.profiler.experimental
-    with tempfile.TemporaryDirectory(prefix="fwbench-") as folder:
-        with profiler.Profile(folder, options=profiler.ProfilerOptions(python_tracer_level=0)):
-            for _ in range(calls):
-                with profiler.Trace(xplane.CALL):
-                    step()
-                    wait()
-        (file,) = Path(folder).glob("**/*.xplane.pb")
-        return xplane.spans(_events(file), optimised)
+def recorded(call: Callable[[], None], calls: int, optimised: str) -> list[Span]:
+    """Make calls under the profiler; `optimised` is the program's optimised HLO, or empty without XLA."""
+    of = tf.profiler.experimental
+    profiler = functools.partial(of.Profile, options=of.ProfilerOptions(python_tracer_level=0))
+    return xplane.recorded(profiler, of.Trace, _events, call, calls, optimised)
 
 
 def _events(file: Path) -> Iterator[xplane.Event]:

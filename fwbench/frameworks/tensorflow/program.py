@@ -91,8 +91,7 @@ class Traced(Program):
         traced = self.trace()
         # TensorFlow optimises a graph, and XLA compiles it, at the first call.
         start = time.perf_counter()
-        self.step()
-        self.wait()
+        self.call_and_wait()
         compiled = time.perf_counter() - start
         return CompileTimes(traced, compiled, total=traced + compiled)
 
@@ -150,7 +149,7 @@ class Traced(Program):
 
     def spans(self, calls: int) -> list[Span]:
         told = self.function.experimental_get_compiler_ir(*self.arguments) if self.xla else None
-        return recorded(self.step, self.wait, calls, told(stage="optimized_hlo") if told else "")
+        return recorded(self.call_and_wait, calls, told(stage="optimized_hlo") if told else "")
 
     def fingerprint(self) -> Fingerprint:
         return described(self.function, self.concrete, self.arguments, self.device, xla=self.xla)

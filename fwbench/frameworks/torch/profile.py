@@ -7,28 +7,25 @@ import torch
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, record_function
 
-from fwbench.record.spans import Span
-
-_CALL = "fwbench: a call"
+from fwbench.record.spans import CALL, Span
 
 # On a CPU the profiler times the kernels of a compiled graph together. The name has a digest, which differs between
 # sides.
 _GRAPH = re.compile(r"## Call CompiledFxGraph \w+ ##$")
 
 
-def recorded(step: Callable[[], None], wait: Callable[[], None], calls: int, device: torch.device) -> list[Span]:
+def recorded(call: Callable[[], None], calls: int, device: torch.device) -> list[Span]:
     """Make calls under the profiler; on a GPU its kernels are the operators, on a CPU what PyTorch dispatches."""
     on_gpu = device.type == "cuda"
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
     with torch.profiler.profile(activities=activities, record_shapes=True) as profiled:
         for _ in range(calls):
-            with record_function(_CALL):
-                step()
-                wait()
+            with record_function(CALL):
+                call()
     spans = []
     for event in profiled.events() or ():
         by_gpu = event.device_type == DeviceType.CUDA
-        marks = event.name == _CALL
+        marks = event.name == CALL
         if marks and by_gpu:
             # The profiler repeats the mark on the GPU.
             continue

@@ -125,8 +125,7 @@ class Placed(Program):
 
         kernels = metrics.generated_kernel_count
         start = time.perf_counter()
-        self.step()
-        self.wait()
+        self.call_and_wait()
         total = time.perf_counter() - start
         self.kernels = metrics.generated_kernel_count - kernels
         spent = calculate_time_spent()
@@ -211,7 +210,7 @@ class Placed(Program):
         return counters["stats"]["unique_graphs"]
 
     def spans(self, calls: int) -> list[Span]:
-        return recorded(self.step, self.wait, calls, self.device)
+        return recorded(self.call_and_wait, calls, self.device)
 
     def fingerprint(self) -> Fingerprint:
         compiled = self.lane == "torch-compile"
@@ -220,8 +219,7 @@ class Placed(Program):
         # The code that Dynamo traces: compiled code dispatches nothing.
         eager = torch.compiler.set_stance("force_eager") if compiled else nullcontext()
         with eager, Convolutions() as convolutions, Operators() as found:
-            self.step()
-            self.wait()
+            self.call_and_wait()
         self.settings |= convolutions.settings
         self._forward_flops = found.forward_flops
         facts: dict[str, Any]
