@@ -407,6 +407,17 @@ def test_a_program_is_fingerprinted_in_its_first_pair_alone(play):
     assert asked == [True, True] + [False, False] * 2
 
 
+@pytest.mark.parametrize(("seconds", "calls"), [(1e-6, 20), (0.1, 5), (2.0, 4)])
+def test_the_first_pair_alone_is_profiled_for_about_half_a_second(play, seconds, calls):
+    script = Script(lambda side, size: seconds)
+    play(script, ONE, profiled=True)
+    asked = [message["finish"]["spans"] for _, message in script.log if "finish" in message]
+    assert asked == [calls, calls] + [0, 0] * 2
+    script = Script(same)
+    play(script, ONE)
+    assert not any(message["finish"]["spans"] for _, message in script.log if "finish" in message)
+
+
 def test_scattered_pairs_get_a_fourth(play):
     factors = itertools.cycle([1.0, 1.0, 1.1, 1.0, 0.9, 1.0])
     assert len(play(Script(same, wobble=lambda side: next(factors)), ONE)[ONE].screening) == 4
