@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fwbench.compare import best as bests
@@ -24,6 +25,7 @@ from fwbench.machine import Machine
 from fwbench.machine.disturbances import Cause, disturbances, lengthening
 from fwbench.record.measurement import Failure, Measurement
 from fwbench.record.storage import Record
+from fwbench.record.workload import FIELDS
 
 _HIDDEN = (
     "the allocator's peak is from before the step, and hides the step's own: judge by program_memory, which the "
@@ -91,7 +93,8 @@ def compare(
     if left:
         was, it = ("was", "it") if len(left) == 1 else ("were", "them")
         notes.append(f"{', '.join(left)} {was} not compared: no benchmark has {it} in both records")
-    return Outcome(str(base.path), str(head.path), findings, notes=[*notes, *_versions(pairs)])
+    notes += [*_versions(pairs), *_cause(base, head, pairs, findings)]
+    return Outcome(str(base.path), str(head.path), findings, notes=notes)
 
 
 def _damaged(base: Record, head: Record, left_out: frozenset[str]) -> dict[str, str]:
@@ -275,3 +278,40 @@ def _versions(pairs: Sequence[tuple[Benchmark, Benchmark]]) -> list[str]:
         for name, (before, now) in versions_that_differ(base.measurement.versions, head.measurement.versions).items()
     }
     return sorted(differing)
+
+
+def _cause(
+    base: Record, head: Record, pairs: Iterable[tuple[Benchmark, Benchmark]], findings: Iterable[Finding]
+) -> Iterator[str]:
+    """The command that searches for the cause of the worst slowdown, if the baseline tells what it was made of."""
+    slower = {
+        finding.benchmark: abs(math.log(finding.verdict.ratio))
+        for finding in findings
+        if finding.kind == "regressed" and finding.metric in ("latency", "throughput") and finding.verdict
+    }
+    measured = [
+        (slower[now.name], before.measurement, now.measurement)
+        for before, now in pairs
+        if now.name in slower and before.measurement and now.measurement
+    ]
+    # These take no turns.
+    measured = [each for each in measured if each[2].workload.mode != "fit" and each[2].workload.devices == 1]
+    if not measured:
+        return
+    _, before, now = max(measured, key=lambda each: each[0])
+    old, new = (str(record.commit.get("id") or "")[:12] for record in (base, head))
+    # A release brings what belongs to it, so its name alone is enough.
+    versions = dict([*versions_that_differ(before.versions, now.versions).items()][:1])
+    sides = (
+        [*([old] if old != new else []), *(f"{name}=={was}" for name, (was, _) in versions.items())],
+        [new or "."],
+    )
+    if sides[0]:
+        stated = [
+            f"{field.name}={field.text(getattr(now.workload, field.name))}"
+            for field in FIELDS.values()
+            if field.name not in ("lane", "model", "device") and getattr(now.workload, field.name) != field.default
+        ]
+        command = ["fwbench", "explain", *map(" ".join, sides), *stated]
+        command += [f"--model={now.workload.model}", f"--lane={now.workload.lane}"]
+        yield f"what made {now.workload.id} slower: {shlex.join(command)}"

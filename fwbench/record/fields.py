@@ -95,6 +95,12 @@ class Field:
         self.check(value, asked=True)
         return value
 
+    def text(self, value: Any) -> str:
+        """The text that states a value: the inverse of `parse`."""
+        if isinstance(value, tuple):
+            return ",".join(f"{axis}:{size}" for axis, size in value)
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
 
 def fields(of: type) -> dict[str, Field]:
     """The fields of a dataclass of which anything is stated, by name."""

@@ -173,7 +173,7 @@ def _pytest(workload: Workload, point: Point) -> str:
     for field in FIELDS.values():
         value = getattr(workload, field.name)
         if field.option and (value != field.default or field.name == "batch_size"):
-            words.append(f"{field.option}={'true' if value is True else value}")
+            words.append(f"{field.option}={field.text(value)}")
     return shlex.join(words)
 
 

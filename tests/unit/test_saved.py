@@ -200,6 +200,38 @@ def test_a_batch_that_was_measured_anyhow_counts_and_no_larger_one_that_was_halv
     assert verdict(record, [halved, larger], [asked]).kind == "improved"
 
 
+@pytest.mark.parametrize(
+    ("base", "head", "old", "command"),
+    [
+        # A run that is not saved yet is of the working tree.
+        ("1" * 40, "", "0.12.0", "111111111111 ."),
+        ("1" * 40, "2" * 40, "0.12.0", "111111111111 222222222222"),
+        ("1" * 40, "", "0.11.0", "'111111111111 jax==0.11.0' ."),
+        ("2" * 40, "2" * 40, "0.11.0", "jax==0.11.0 222222222222"),
+        ("", "", "0.11.0", "jax==0.11.0 ."),
+        ("2" * 40, "2" * 40, "0.12.0", None),
+        ("", "", "0.12.0", None),
+    ],
+)
+def test_a_slowdown_is_told_with_the_command_that_searches_for_its_cause(record, base, head, old, command):
+    def side(commit, version, factor):
+        versions = {"jax": version, "jaxlib": version}
+        fields = {"model": "vit_b_16", "batch_size": 8, "axes": (("tokens", 16),), "remat": True, "mode": "train_step"}
+        mild = several(factor=1 + 0.3 * (factor - 1), versions=versions)
+        made = record(mild, several(factor=factor, lane="jax", versions=versions, **fields))
+        return dataclasses.replace(made, commit={"id": commit} if commit else {})
+
+    outcome = compare(side(base, old, 1.0), side(head, "0.12.0", 2.0), LATENCY)
+    assert [finding.kind for finding in outcome.findings] == ["regressed"] * 2
+    told = [note for note in outcome.notes if note.startswith("what made")]
+    end = "mode=train_step batch_size=8 remat=true axes=tokens:16 --model=vit_b_16 --lane=jax"
+    worst = "jax-vit_b_16-train_step-b8-tokens16-remat"
+    assert told == ([f"what made {worst} slower: fwbench explain {command} {end}"] if command else [])
+    assert not any(
+        "what made" in note for note in compare(side(base, old, 1.0), side(head, "0.12.0", 1.0), LATENCY).notes
+    )
+
+
 def test_what_a_record_holds_twice_is_not_comparable(record):
     once, again = several(), several(factor=3.0, stages={"latency": 1.0})
     for sides in ((record(once, again), record(once)), (record(once), record(once, again))):
