@@ -39,9 +39,8 @@ from fwbench.models.inputs import normal
 ATTENTION = fwbench.Model(
     "attention", inputs=normal(32, 128), torch="mine.torch_attention:Net", jax="mine.jax_attention:Net"
 )
-CONVOLUTIONS = fwbench.Model(
-    "convolutions", inputs=normal(3, 32, 32), torch="mine.torch_convolutions:Net", jax="mine.jax_convolutions:Net"
-)
+CONVOLUTIONS = fwbench.Model("convolutions", inputs=normal(3, 32, 32), torch="mine.torch_convolutions:Net")
+PICTURES = fwbench.Model("pictures", inputs=normal(32, 32, 3), jax="mine.jax_pictures:Net")
 """
 
 # Imported by each network. HEAD's four harmless changes are in this module.
@@ -207,7 +206,7 @@ FILES = {
                     x = block(x)
                 return self.head(x.mean(1) * common.SCALE)
         """,
-    "mine/jax_convolutions.py": """
+    "mine/jax_pictures.py": """
         import jax
         import jax.numpy as jnp
         from flax import nnx
@@ -334,10 +333,10 @@ CAUSES: Mapping[str, Cause] = {
     "no optimisation in LLVM": Cause(
         "compiler flag", "jax attention", variables="XLA_FLAGS=--xla_backend_optimization_level=0"
     ),
-    "an accurate power": Cause("more work", "jax convolutions", _extra("return jnp.power(jnp.abs(x) + 1.0, 1.001)")),
+    "an accurate power": Cause("more work", "jax pictures", _extra("return jnp.power(jnp.abs(x) + 1.0, 1.001)")),
     "a transposed convolution's layout": Cause(
         "layout",
-        "jax convolutions",
+        "jax pictures",
         (
             "x = self.norm(self.conv(x))",
             "x = self.norm(self.conv(x))\n"
@@ -346,7 +345,7 @@ CAUSES: Mapping[str, Cause] = {
     ),
     "max pooling by comparisons": Cause(
         "fusion lost",
-        "jax convolutions",
+        "jax pictures",
         (
             "return nnx.max_pool(nnx.relu(x), (2, 2), (2, 2))",
             "n, h, w, c = x.shape\n        return nnx.relu(x).reshape(n, h // 2, 2, w // 2, 2, c).max((2, 4))",
@@ -374,7 +373,7 @@ UNCHANGED = tuple(
         "torch convolutions",
         "torch-compile attention",
         "jax attention",
-        "jax convolutions",
+        "jax pictures",
     )
 )
 
