@@ -168,7 +168,7 @@ def _saved(path: Path, data: Mapping[str, Any]) -> Record:
     if not isinstance(failures, list):
         raise _refused(f"{path} is damaged: its `fwbench` is not an object with a list of `failures`")
     if "schema" in ours:
-        _schema(path, ours["schema"])
+        _require_schema(path, ours["schema"])
     measurements: list[Measurement] = []
     names: dict[Workload, str] = {}
     plain: list[Plain] = []
@@ -199,8 +199,6 @@ def _saved(path: Path, data: Mapping[str, Any]) -> Record:
     return Record(
         path=path,
         made=_time(path, data.get("datetime")),
-        # Written before files said their schema: the first one.
-        schema=SCHEMA if ours or measurements else None,
         commit=commit,
         machine=_machine(path, machine_info["fwbench"]) if "fwbench" in machine_info else None,
         machine_info=machine_info,
@@ -220,7 +218,7 @@ def _journal(path: Path, text: str) -> Record:
         raise _refused(f"{path} is no journal of fwbench: its first line has no `schema` and `started`")
     if "against" in header:
         raise _refused(f"{path} holds a duet's pairs, which are no run: --fwbench-resume goes on with the duet")
-    schema = _schema(path, header["schema"])
+    _require_schema(path, header["schema"])
     whole, is_cut = lines(rest)
     lost = "the last line is cut off: the run was killed while writing it, and that measurement is lost"
     measurements: list[Measurement] = []
@@ -235,7 +233,6 @@ def _journal(path: Path, text: str) -> Record:
     return Record(
         path=path,
         made=_time(path, header["started"]),
-        schema=schema,
         machine=_machine(path, header.get("machine")),
         profile=header.get("profile") if isinstance(header.get("profile"), str) else None,
         measurements=_newest(measurements),
@@ -284,13 +281,12 @@ def _object(path: Path, text: str) -> dict[str, Any]:
     return data
 
 
-def _schema(path: Path, schema: object) -> int:
+def _require_schema(path: Path, schema: object) -> None:
     if schema != SCHEMA or isinstance(schema, bool):
         raise _refused(
             f"{path} has schema {schema!r:.40}, and this fwbench reads schema {SCHEMA}: use the fwbench that wrote it, "
             "or measure again"
         )
-    return SCHEMA
 
 
 def _is_ours(extra: Mapping[str, Any]) -> bool:

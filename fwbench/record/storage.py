@@ -64,7 +64,6 @@ class Record:
 
     Attributes:
         made: when the record was saved, in UTC; for a journal, when the run began.
-        schema: the schema number of fwbench's records; None in a file without such records.
         commit: `id`, `branch`, `dirty`, ... of the tree that was measured; empty in a journal.
         machine: the fingerprint; None in a file that fwbench's plugin had no part in.
         machine_info: all that pytest-benchmark knows of the machine; empty in a journal.
@@ -78,7 +77,6 @@ class Record:
 
     path: Path
     made: datetime
-    schema: int | None = None
     commit: Mapping[str, Any] = field(default_factory=dict)
     machine: Machine | None = None
     machine_info: Mapping[str, Any] = field(default_factory=dict)

@@ -174,7 +174,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Setting:
-    """Records whose numbers may stand in one table: one machine, schema, profile, and one version of each framework.
+    """Records whose numbers may stand in one table: one machine, profile, and one version of each framework.
 
     Attributes:
         versions: of the distributions, by lane.
@@ -182,7 +182,6 @@ class Setting:
     """
 
     machine: Machine | None
-    schema: int | None
     profile: str | None
     versions: Mapping[str, Mapping[str, str]]
     records: tuple[Record, ...]
@@ -197,7 +196,7 @@ class Setting:
     def traits(self) -> dict[str, str]:
         """What besides versions can make it another setting than another one, by name, in words that stand alone."""
         machine = self.machine
-        words = {"profile": f"{self.profile or 'unknown'} profile", "schema": f"records of schema {self.schema}"}
+        words = {"profile": f"{self.profile or 'unknown'} profile"}
         if machine is None:
             return {**words, "machine": "an unnamed machine"}
         words |= {"machine": machine.cpu, "threads": f"{machine.threads} threads"}
@@ -226,7 +225,7 @@ def settings(records: Sequence[Record]) -> list[Setting]:
         else:
             groups.append(([record], versions))
     return [
-        Setting(alike[0].machine, alike[0].schema, alike[0].profile, versions, tuple(alike), tuple(_cases(alike)))
+        Setting(alike[0].machine, alike[0].profile, versions, tuple(alike), tuple(_cases(alike)))
         for alike, versions in groups
     ]
 
@@ -355,7 +354,7 @@ def _cases(records: Iterable[Record]) -> list[Case]:
 
 
 def _alike(one: Record, other: Record) -> bool:
-    if (one.schema, one.profile) != (other.schema, other.profile):
+    if one.profile != other.profile:
         return False
     if one.machine is None or other.machine is None:
         return one.machine is other.machine

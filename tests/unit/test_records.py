@@ -33,7 +33,7 @@ MEASURED = (measured(), measured("jax", throughput=150.0), failed(batch_size=8))
 def test_a_saved_run_gives_back_every_measurement_and_failure(tmp_path):
     record = read(write(tmp_path / "x.json", saved(*MEASURED)))
     assert record.measurements == MEASURED
-    assert (record.schema, record.profile, record.machine) == (SCHEMA, "quick", MACHINE)
+    assert (record.profile, record.machine) == ("quick", MACHINE)
     assert (record.commit["id"], record.made.isoformat()) == ("f00d", "2026-11-21T09:10:10.493063+00:00")
     assert record.plain == {}
 
@@ -64,15 +64,14 @@ def test_somebody_elses_benchmarks_come_by_their_full_name(tmp_path):
     record = read(write(tmp_path / "x.json", foreign))
     sort = record.plain["tests/y.py::test_sort"]
     assert (sort.samples, sort.stats["median"], sort.group) == ((0.002, 0.0022), 0.002, "sorting")
-    assert (record.schema, record.machine, record.profile, record.measurements) == (None, None, None, ())
+    assert (record.machine, record.profile, record.measurements) == (None, None, ())
     assert record.made.utcoffset().total_seconds() == 0
 
 
-def test_a_file_from_before_files_said_their_schema_has_the_first(tmp_path):
+def test_a_file_from_before_files_said_their_schema_is_read(tmp_path):
     record = saved(measured())
     del record["fwbench"]
     found = read(write(tmp_path / "x.json", record))
-    assert found.schema == 1
     assert "its journal" in found.notes[0].replace("the run's", "its")
 
 

@@ -20,8 +20,8 @@ def measurement(lane="torch", **fields):
     return measured(lane, versions=VERSIONS[lane], stages={"latency": next(_SECONDS)}, **fields)
 
 
-def record(*measurements, machine=MACHINE, schema=1, profile="quick"):
-    return Record(Path("x.json"), datetime.now(UTC), schema, {}, machine, {}, profile, measurements)
+def record(*measurements, machine=MACHINE, profile="quick"):
+    return Record(Path("x.json"), datetime.now(UTC), {}, machine, {}, profile, measurements)
 
 
 def test_runs_of_one_machine_are_replicates():
@@ -39,7 +39,6 @@ def test_runs_of_one_machine_are_replicates():
         {"machine": dataclasses.replace(MACHINE, threads=1)},
         {"machine": dataclasses.replace(MACHINE, driver="580")},
         {"machine": None},
-        {"schema": 2},
         {"profile": "paper"},
     ],
 )

@@ -484,7 +484,7 @@ def test_several_devices_stand_beside_no_other_lanes_single_one():
 
 def test_a_report_of_several_devices_is_whole(tmp_path):
     measurements = [*speeds(1, 8, 100.0), *speeds(2, 16, 150.0), *[recorded.fitted(devices=2), recorded.fitted()]]
-    settings = Setting(recorded.MACHINE, 1, "quick", {}, (), tuple(cases(measurements)))
+    settings = Setting(recorded.MACHINE, "quick", {}, (), tuple(cases(measurements)))
     keys = [table.key for table in contents.tables(settings, "torch")]
     assert "scaling" in keys
     assert contents.remarks(settings)
