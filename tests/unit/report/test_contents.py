@@ -16,7 +16,7 @@ def parity(framework, weights="abc", state="", arithmetic="fp32", **fields):
 
 
 def setting(*measurements, **fields):
-    record = Record(Path("x.json"), datetime.now(UTC), 1, {}, MACHINE, {}, "quick", measurements, **fields)
+    record = Record(Path("x.json"), datetime.now(UTC), {}, MACHINE, {}, "quick", measurements, **fields)
     (found,) = settings([record])
     return found
 
@@ -72,7 +72,7 @@ def test_notes_of_a_file_are_among_what_is_missing():
 def test_what_differs_between_the_records_of_one_machine_is_told():
     newer = dataclasses.replace(MACHINE, kernel="Linux 6.2")
     records = [
-        Record(Path("x.json"), datetime.now(UTC), 1, {}, machine, {}, "quick", (measured(overhead_s=number),))
+        Record(Path("x.json"), datetime.now(UTC), {}, machine, {}, "quick", (measured(overhead_s=number),))
         for number, machine in enumerate((MACHINE, newer, MACHINE))
     ]
     (found,) = settings(records)
