@@ -294,24 +294,22 @@ def _cause(
         for before, now in pairs
         if now.name in slower and before.measurement and now.measurement
     ]
-    # These take no turns.
+    # Neither epochs nor workloads over several devices take turns.
     measured = [each for each in measured if each[2].workload.mode != "fit" and each[2].workload.devices == 1]
     if not measured:
         return
     _, before, now = max(measured, key=lambda each: each[0])
     old, new = (str(record.commit.get("id") or "")[:12] for record in (base, head))
-    # A release brings what belongs to it, so its name alone is enough.
-    versions = dict([*versions_that_differ(before.versions, now.versions).items()][:1])
-    sides = (
-        [*([old] if old != new else []), *(f"{name}=={was}" for name, (was, _) in versions.items())],
-        [new or "."],
-    )
-    if sides[0]:
+    # A release brings what belongs to it, so the first is enough.
+    releases = [f"{name}=={was}" for name, (was, _) in versions_that_differ(before.versions, now.versions).items()][:1]
+    if releases or (old and old != new):
+        # A side that names no commit has the working tree's files, and only both sides may.
+        sides = (" ".join(filter(None, (old, *releases))), new if old and new else ".")
         stated = [
             f"{field.name}={field.text(getattr(now.workload, field.name))}"
             for field in FIELDS.values()
             if field.name not in ("lane", "model", "device") and getattr(now.workload, field.name) != field.default
         ]
-        command = ["fwbench", "explain", *map(" ".join, sides), *stated]
+        command = ["fwbench", "explain", *sides, *stated]
         command += [f"--model={now.workload.model}", f"--lane={now.workload.lane}"]
         yield f"what made {now.workload.id} slower: {shlex.join(command)}"

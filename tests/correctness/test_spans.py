@@ -32,7 +32,7 @@ def test_a_calls_operators_are_those_of_the_network(lane, mode):
         spans = program.spans(CALLS)
     assert sum(span.kind == "call" for span in spans) == CALLS
     found = profile(spans)
-    assert all(spent.seconds > 0 for spent in found.operators.values())
+    assert sum(spent.seconds for spent in found.operators.values()) > 0
     if mode == "inference":
         products = {key: spent for key, spent in found.operators.items() if _PRODUCT.match(key[0])}
         assert sum(spent.runs for spent in products.values()) == 3
