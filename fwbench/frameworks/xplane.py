@@ -82,8 +82,9 @@ def _span(event: Event, known: Mapping[str, tuple[str, str]], on_gpu: bool) -> S
     return Span(
         "call" if name == CALL else "operator" if works else "other",
         f"{event.plane} {event.line}",
-        # A kernel's name says less than that of the instruction for which it runs.
-        instruction or name,
+        # A kernel's name says less than that of the instruction for which it runs. A fusion of one instruction alone is
+        # named after it.
+        instruction.removeprefix("wrapped_") or name,
         event.start / 1e9,
         event.duration / 1e9,
         shapes,

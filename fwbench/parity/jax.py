@@ -69,7 +69,7 @@ class JaxSide(Side):
         device = jax.devices(case.device)[0]
         differentiate = jax.value_and_grad(self.answer, has_aux=True)
         # float32 is compiled as a lane compiles it.
-        forward, backward = faster(device.platform), {}
+        forward, backward = faster(case.model.name, device.platform), {}
         if case.dtype == "float64":
             forward = backward = {} if case.model.name in _HEAVY else known(_AS_WRITTEN)
         self._apply = self.answer if eager else jax.jit(self.answer, compiler_options=forward)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fwbench.compare.causes import Explanation
 from fwbench.compare.programs import compare
@@ -34,10 +34,7 @@ def progress(compared: Stretch) -> str:
 def sentences(explanation: Explanation, device: str) -> list[str]:
     """The answer, the most important first."""
     search = explanation.search
-    skipped = [
-        f"HEAD with {_numbers(range(1, number + 1))} put back cannot be measured: {line(reason)}"
-        for number, reason in sorted(search.unmeasurable.items())
-    ]
+    skipped = _skipped(search.unmeasurable)
     if not search.compared:
         return [*skipped, *filter(None, [search.ended])]
     lines = [f"HEAD's latency differs from BASE's by {change(_turned(search.compared[0]))}."]
@@ -53,6 +50,16 @@ def sentences(explanation: Explanation, device: str) -> list[str]:
     if search.ended:
         lines.append(f"The search ended early, as {search.ended}.")
     return [*lines, *skipped]
+
+
+def _skipped(reasons: Mapping[int, str]) -> list[str]:
+    """Which parts, put back, made a HEAD that cannot be measured, and why the first of these cannot."""
+    if not reasons:
+        return []
+    each = [_numbers(range(1, number + 1)) for number in sorted(reasons)]
+    with_first = f"; with {each[0]}" if len(each) > 1 else ""
+    why = line(reasons[min(reasons)])
+    return [f"HEAD with {' or with '.join(each)} put back cannot be measured{with_first}: {why}"]
 
 
 def _numbers(numbers: range) -> str:

@@ -62,7 +62,7 @@ def test_with_batch_normalisation_they_are_two():
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_only_float64_is_compiled_otherwise_than_what_is_measured(dtype, monkeypatch):
-    as_written, measured = known(_AS_WRITTEN), faster("cpu")
+    as_written, measured = known(_AS_WRITTEN), faster("mlp", "cpu")
     asked = []
     monkeypatch.setattr(jax, "jit", lambda function, compiler_options: asked.append(compiler_options))
     JaxSide(Case(CATALOG["mlp"], dtype=dtype))

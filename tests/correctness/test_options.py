@@ -3,7 +3,7 @@
 import pytest
 
 from fwbench import frameworks
-from fwbench.frameworks.jax.options import faster, known
+from fwbench.frameworks.jax.options import chosen, faster, known
 from fwbench.models import CATALOG
 from fwbench.models.weights import canonical
 from fwbench.record.lanes import OWN
@@ -56,8 +56,14 @@ def test_plain_training_and_fp64_programs_are_compiled_as_xla_would(mode, change
 
 def test_a_users_own_flag_wins(monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", f"--{FLAG}=LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT")
-    assert faster("cpu") == {}
+    assert faster("cnn", "cpu") == {}
 
 
 def test_a_gpu_is_left_alone():
-    assert faster("cuda") == {}
+    assert faster("cnn", "cuda") == {}
+
+
+@pytest.mark.skipif(not known({FLAG: ""}), reason="this XLA has no YNNPACK")
+def test_a_users_own_model_is_compiled_as_in_the_users_program():
+    assert faster("cnn", "cpu") == {FLAG: ""}
+    assert chosen(Workload("jax", "mine", "inference", 2), "cpu") == {}

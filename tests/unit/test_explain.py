@@ -160,6 +160,15 @@ def test_parts_that_cannot_be_put_back_apart_are_named_together(given, folder, c
     assert "HEAD with part 1 put back cannot be measured: NameError(\"name 'tenth' is not defined\")" in out
 
 
+def test_several_parts_that_cannot_be_put_back_apart_take_one_line(given, folder, capsys):
+    edit(folder, ("\nseconds", "\ntenth = 0.1\n\n\nseconds"), ("more = 0.0", "more = fifth = 2 * tenth"))
+    edit(folder, ("most = 0.0", "most = fifth"))
+    assert main(["explain", "main", ".", *ASKED]) == 0
+    said = [line for line in capsys.readouterr().out.splitlines() if "cannot be measured" in line]
+    why = "NameError(\"name 'tenth' is not defined\")"
+    assert said == [f"HEAD with part 1 or with parts 1 to 2 put back cannot be measured; with part 1: {why}"]
+
+
 def test_a_new_module_a_deleted_file_and_a_variable_are_parts(given, folder, capsys):
     (folder / "mine" / "new.py").write_text("new = 1\n")
     (folder / "notes.txt").unlink()

@@ -43,18 +43,20 @@ def test_an_operators_time_is_without_those_within_it():
     assert profile(spans).outside == 10.0 - 12.5
 
 
-def test_the_median_over_calls_counts_and_neither_the_first_call_nor_what_is_between():
+def test_the_faster_half_of_the_calls_counts_and_neither_the_first_call_nor_what_is_between():
     spans = [
-        *(call(0.0, 1.0), operator("mul", 0.1, 0.9)),
+        *(call(0.0, 0.5), operator("mul", 0.1, 0.1)),
         operator("mul", 1.5, 0.9),
         *(call(2.0, 1.0), operator("mul", 2.1, 0.3)),
+        # Calls that waited for fresh memory.
         *(call(4.0, 5.0), operator("mul", 4.1, 4.0)),
-        *(call(10.0, 1.0), operator("mul", 10.1, 0.2)),
+        *(call(10.0, 4.0), operator("mul", 10.1, 3.0)),
+        *(call(15.0, 1.2), operator("mul", 15.1, 0.5)),
         Span("other", "python", "dispatch", 10.0, 1.0),
     ]
     found = profile(spans)
-    assert found.operators["mul", ""].seconds == pytest.approx(0.3)
-    assert (found.operators["mul", ""].runs, found.seconds) == (1, 1.0)
+    assert found.operators["mul", ""].seconds == pytest.approx(0.4)
+    assert (found.operators["mul", ""].runs, found.seconds) == (1, 1.1)
     assert profile([call(0.0, 1.0), call(1.0, 1.0)]) is None
 
 
@@ -189,6 +191,8 @@ def test_on_a_cpu_instructions_and_nodes_are_the_operators():
         [
             event(CALL, 0.0),
             event("dot.2", 2e9, hlo_op="dot.2"),
+            # XLA has put a single instruction into a fusion of its own, as some releases do.
+            event("wrapped_slice.1", 2.5e9, hlo_op="wrapped_slice.1"),
             event("end: dot.2", 3e9),
             event("block/Relu:_FusedMatMul", 4e9, line="tf_Compute"),
             event("ExecutorState::Process", 5e9, line="tf_Compute"),
@@ -199,6 +203,7 @@ def test_on_a_cpu_instructions_and_nodes_are_the_operators():
     assert [(span.kind, span.name, span.start, span.shapes, span.place) for span in spans] == [
         ("call", CALL, 0.0, "", ""),
         ("operator", "dot.2", 2.0, "f32[8]", "/ops.py:3"),
+        ("operator", "slice.1", 2.5, "", ""),
         ("other", "end: dot.2", 3.0, "", ""),
         ("operator", "_FusedMatMul", 4.0, "", "block/Relu"),
         ("other", "ExecutorState::Process", 5.0, "", ""),

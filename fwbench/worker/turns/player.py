@@ -155,9 +155,9 @@ def _take_turns(player: "Player", job: dict[str, Any], send: Send, receive: Rece
                 else:
                     send(_stray(job) or {"modules": "own"})
             if message is not None and "finish" in message:
-                finished: dict[str, Any] = {"finished": player.memory()}
-                if calls := message["finish"]["spans"]:
-                    finished["spans"] = player.spans(calls, job["root"])
+                calls = message["finish"]["spans"]
+                finished: dict[str, Any] = {"spans": player.spans(calls, job["root"])} if calls else {}
+                finished["finished"] = player.memory()  # Last: it trims the heap, so later calls wait for fresh pages.
                 if message["finish"]["program"]:
                     finished["program"] = player.fingerprint()
                     finished |= {"settings": dict(player.program.settings), "sources": _sources(job["root"])}
