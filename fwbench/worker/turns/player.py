@@ -156,8 +156,8 @@ def _take_turns(player: "Player", job: dict[str, Any], send: Send, receive: Rece
                     send(_stray(job) or {"modules": "own"})
             if message is not None and "finish" in message:
                 calls = message["finish"]["spans"]
-                finished: dict[str, Any] = {"spans": player.spans(calls, job["root"])} if calls else {}
-                finished["finished"] = player.memory()  # Last: it trims the heap, so later calls wait for fresh pages.
+                finished: dict[str, Any] = {"finished": player.memory()}
+                finished |= {"spans": player.spans(calls, job["root"])} if calls else {}
                 if message["finish"]["program"]:
                     finished["program"] = player.fingerprint()
                     finished |= {"settings": dict(player.program.settings), "sources": _sources(job["root"])}
@@ -355,9 +355,9 @@ class Player:
         return {name: value for name, value in found.items() if value is not None}
 
     def spans(self, calls: int, root: str) -> list[list[Any]] | str:
-        """A row for each span of these calls, with places relative to the side's root; or why there is none."""
+        """Rows of spans, or why there are none. The first profile takes memory, so calls wait; the second counts."""
         try:
-            recorded = self.program.spans(calls) or []
+            recorded = (self.program.spans(calls) and self.program.spans(calls)) or []
         except Exception as error:
             return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:300]}"
         rows = [[*dataclasses.astuple(span)[:-1], span.place.removeprefix(root + os.sep)] for span in recorded]
