@@ -27,7 +27,7 @@ def row(planted: Planted, sentence: str) -> tuple[bool, str, str]:
     place, *causes = re.split(r"\. (?=There |Their |SAME )", sentence, maxsplit=1)
     cause = "".join(causes)
     shown = place.removeprefix("First apart ").partition(" (torch: ")[0]
-    cells = (planted.network, planted.name, shown, "right" if right else "wrong", cause or "none")
+    cells = (planted.network, planted.name, shown or "none", "right" if right else "wrong", cause or "none")
     return right, cause, f"| {' | '.join(cells)} |"
 
 
@@ -57,17 +57,20 @@ def summary(rows: Sequence[tuple[Planted, bool, str, str]]) -> list[str]:
     places = sum(right for _, right, _, _ in rows)
     causes = [(planted.cause, cause) for planted, _, cause, _ in rows]
     named = sum(bool(cause) for _, cause in causes)
-    wrongly = sum(bool(cause) and cause != expected for expected, cause in causes)
+    wrongly = sum(bool(cause) and not (expected and expected in cause) for expected, cause in causes)
     return [
         f"- The right place was named for {places} of {len(rows)} planted mistakes ({places / len(rows):.0%}).",
         f"- A cause was named for {named} of them, and another one than the planted for {wrongly}.",
     ]
 
 
+def write(page: Path, lines: Sequence[str]) -> None:
+    """Put lines between the marks of a page."""
+    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    page.write_text(before + BEGIN + "\n".join([*lines, END]) + rest.partition(END)[2], encoding="utf-8")
+
+
 if __name__ == "__main__":
-    text = PAGE.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
     with tempfile.TemporaryDirectory() as work:
         sys.path.insert(0, work)
-        lines = table(Path(work))
-    PAGE.write_text(before + BEGIN + "\n".join([*lines, END]) + rest.partition(END)[2], encoding="utf-8")
+        write(PAGE, table(Path(work)))

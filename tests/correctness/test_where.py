@@ -4,10 +4,14 @@ One small Transformer for images in PyTorch, and its port to every kind of netwo
 """
 
 import ast
+import contextlib
 import itertools
 import json
 import re
+import sys
+from collections import namedtuple
 from dataclasses import asdict
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -438,6 +442,93 @@ def test_what_shows_at_another_point_has_its_place_there(twins):
     assert "First apart between `q`, `k`, `v` and `proj`" in said
 
 
+def test_a_block_that_names_its_activation_is_compared(twins):
+    fields = ("self.fc1, self.fc2", "self.activation = 'gelu'\n        self.fc1, self.fc2")
+    assert where(twins(NNX, replacing=fields)) == ""
+    said = where(twins(NNX, replacing=(*fields, "return x + ", "return ")))
+    assert said.startswith("First apart after `mlp.fc2`, the last module with weights in `mlp` "), said
+
+
+def test_the_epsilon_of_a_variance_is_an_epsilon(twins):
+    torch = """
+import torch
+from torch import nn
+
+
+class Norm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight, self.variance_epsilon = nn.Parameter(torch.ones(6)), 1e-6
+
+    def forward(self, x):
+        return self.weight * x * (x.square().mean(-1, keepdim=True) + self.variance_epsilon).rsqrt()
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.head = Norm(), nn.Linear(6, 5)
+
+    def forward(self, x):
+        return self.head(self.norm(x))
+"""
+    flax = """
+from flax import nnx
+
+
+def Net(rngs):
+    return nnx.Sequential(nnx.RMSNorm(6, epsilon=1e-5, rngs=rngs), nnx.Linear(6, 5, rngs=rngs))
+"""
+    names = {r"^layers\.0": "norm", r"^layers\.1": "head"}
+    said = where(twins(flax, torch=torch, inputs=fwbench.normal(6), weights=names))
+    assert said.endswith("Their epsilon differs: 1e-06 in torch and 1e-05 in jax"), said
+
+
+CUT_TORCH = """
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.head = nn.Conv1d(3, 8, 3, padding=2), nn.Conv1d(8, 8, 3, 2), nn.Linear(8, 5)
+
+    def forward(self, x):
+        x = self.b(self.a(x.mT)[..., :9]).mT
+        return self.head(nn.functional.gelu(x))
+"""
+CUT_NNX = """
+import jax
+from flax import nnx
+
+
+class Net(nnx.Module):
+    def __init__(self, rngs):
+        self.a = nnx.Conv(3, 8, (3,), padding=[(2, 0)], rngs=rngs)
+        self.b = nnx.Conv(8, 8, (3,), 2, padding=0, rngs=rngs)
+        self.head = nnx.Linear(8, 5, rngs=rngs)
+
+    def __call__(self, x):
+        return self.head(jax.nn.gelu(self.b(self.a(x)), approximate=False))
+"""
+
+
+@pytest.mark.parametrize(
+    ("replacing", "place"),
+    [
+        (("False", "True"), "between `b` and `head` "),
+        (
+            ("(3,), padding=[(2, 0)]", "(3,), 2, padding=[(2, 0)]", "(3,), 2, padding=0", "(3,), padding=0"),
+            "at `a` ",
+        ),
+    ],
+)
+def test_an_output_of_another_size_is_a_place_unless_it_is_cut_to_an_equal_one(twins, replacing, place):
+    said = where(twins(CUT_NNX, torch=CUT_TORCH, inputs=fwbench.normal(9, 3), replacing=replacing))
+    assert said.startswith(f"First apart {place}"), said
+    assert ("its output has another size, and its input by 0" in said) == (place == "at `a` "), said
+
+
 def test_a_plain_function_has_no_places(twins):
     inputs = {"q": fwbench.normal(3, 4), "k": fwbench.normal(5, 4)}
     torch = "def Net(q, k):\n    return (q @ k.mT).softmax(-1)\n"
@@ -508,3 +599,72 @@ def to_torch(own):
         said,
     )
     assert said.endswith("Their heads differ: 2 in torch and 4 in jax")
+
+
+HAIKU = """
+import haiku
+import jax
+import jax.numpy as jnp
+
+
+class Linear(haiku.Module):
+    def __init__(self, name, weights):
+        self.module_name, self.weights = name, weights[name]
+
+    def call(self, x):
+        return x @ self.weights["w"] + self.weights["b"]
+
+
+def Net():
+    def init(rng, x):
+        sizes = {"net/~/up": (6, 8), "net/~/down": (8, 5)}
+        return {name: {"w": jnp.zeros(size), "b": jnp.zeros(size[1])} for name, size in sizes.items()}
+
+    def apply(params, rng, x):
+        up, down = (Linear(name, params) for name in ("net/~/up", "net/~/down"))
+        return down(jax.nn.silu(up(x)))
+
+    return haiku.Transformed(init, apply)
+"""
+
+
+@pytest.fixture
+def haiku(monkeypatch):
+    """As much of Haiku as a network's calls need, as it need not be installed: modules whose calls are intercepted."""
+    library = ModuleType("haiku")
+    interceptors = []
+
+    class Module:
+        def __call__(self, x):
+            context = SimpleNamespace(module=self, method_name="__call__")
+            return interceptors[-1](self.call, (x,), {}, context) if interceptors else self.call(x)
+
+    @contextlib.contextmanager
+    def intercept_methods(interceptor):
+        interceptors.append(interceptor)
+        yield
+        interceptors.pop()
+
+    library.Module, library.intercept_methods, library.dropout = Module, intercept_methods, None
+    library.Transformed = namedtuple("Transformed", ["init", "apply"], module="haiku._src.transform")
+    monkeypatch.setitem(sys.modules, "haiku", library)
+
+
+def test_places_in_a_network_of_haiku_are_named(twins, haiku):
+    torch = """
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(6, 8), nn.Linear(8, 5)
+
+    def forward(self, x):
+        return self.down(nn.functional.silu(self.up(x)))
+"""
+    fields = {"torch": torch, "inputs": fwbench.normal(6), "weights": {r"^net\.": ""}}
+    assert where(twins(HAIKU, **fields)) == ""
+    said = where(twins(HAIKU, **fields, replacing=("silu", "relu")))
+    assert said.startswith("First apart between `up` and `down` (torch: "), said
+    assert said.endswith("There torch computes SiLU, and jax ReLU")

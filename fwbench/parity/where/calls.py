@@ -17,14 +17,15 @@ Array = NDArray[np.float64]
 
 # Attributes that decide what a module computes, each with the common name under which frameworks are compared.
 SETTINGS = {
-    **{"eps": "epsilon", "epsilon": "epsilon", "stride": "stride", "strides": "stride", "padding": "padding"},
+    **dict.fromkeys(("eps", "epsilon", "variance_epsilon"), "epsilon"),
+    **{"stride": "stride", "strides": "stride", "padding": "padding"},
     **{"approximate": "approximate", "activation": "activation", "num_heads": "heads", "negative_slope": "slope"},
 }
 
 _PLAIN = (bool, int, float, str, tuple, list, type(None))
 
 # Packages whose stack frames are not a place in a user's network.
-_MACHINERY = ("torch.", "jax.", "flax.", "equinox.", "keras.", "tensorflow.", "jaxtyping.", f"{__package__}.")
+_MACHINERY = ("torch.", "jax.", "flax.", "equinox.", "haiku.", "keras.", "tensorflow.", "jaxtyping.", f"{__package__}.")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Records the calls of modules in networks of Flax NNX, Flax Linen and Equinox; JAX's other networks have none."""
+"""Records the calls of modules in networks of Flax NNX, Flax Linen, Equinox and Haiku; JAX's others have none."""
 
 import contextlib
 import functools
@@ -12,7 +12,7 @@ from flax import nnx
 from jax.tree_util import keystr, tree_flatten_with_path
 
 from fwbench.frameworks.jax.functional import Network
-from fwbench.frameworks.jax.kinds import Equinox, Linen, Nnx
+from fwbench.frameworks.jax.kinds import Equinox, Haiku, Linen, Nnx
 from fwbench.parity.where.calls import Array, Call, Module, Recorder, recording
 
 
@@ -21,16 +21,17 @@ def recorded(network: Network) -> Iterator[list[Call]]:
     """Record the calls of a network's modules while it runs operator by operator."""
     module = functools.cache(_weights(network))
     with jax.disable_jit():
-        if isinstance(network, Linen):
+        if isinstance(network, (Linen, Haiku)):
             recorder = Recorder(_on_host)
 
             def record(call: Any, arguments: Any, keywords: Any, context: Any) -> Any:
+                owner = context.module
                 if context.method_name != "__call__":
                     return call(*arguments, **keywords)
-                path = ".".join(context.module.path)
-                return recorder.call(module(path), context.module, call, *arguments, **keywords)
+                names = owner.path if isinstance(network, Linen) else owner.module_name.replace("~/", "").split("/")
+                return recorder.call(module(".".join(names)), owner, call, *arguments, **keywords)
 
-            with sys.modules["flax.linen"].intercept_methods(record):
+            with sys.modules["flax.linen" if isinstance(network, Linen) else "haiku"].intercept_methods(record):
                 yield recorder.calls
         elif isinstance(network, (Nnx, Equinox)):
             base = nnx.Module if isinstance(network, Nnx) else sys.modules["equinox"].Module

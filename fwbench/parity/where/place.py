@@ -1,8 +1,10 @@
 """The first place where two networks part: calls of modules with the same weights are paired and compared."""
 
 import itertools
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +29,11 @@ class Side:
         """The indices of the calls within the call at index `place`."""
         return range(self.calls[place].begun, place)
 
+    def activation(self, place: int) -> Any:
+        """What a layer applies to its output itself. A block that has layers may apply its activation between them."""
+        is_block = any(self.calls[inner].module.weights for inner in self.inside(place))
+        return "linear" if is_block else self.calls[place].settings.get("activation", "linear")
+
     def by_weights(self) -> dict[tuple[frozenset[str], int], int]:
         """Indices of calls by the module's weights and the number of earlier calls with them.
 
@@ -46,7 +53,8 @@ class Pair:
 
     Attributes:
         places: index of the reference's call, and of the candidate's.
-        inputs, output: distances of the two calls' inputs and outputs; None where they cannot be compared.
+        inputs, output: distances of the two calls' inputs and outputs; None where they cannot be compared. Outputs of
+            two sizes are infinitely far apart if the inputs are equal.
         bound: the largest distance at which arrays count as equal.
     """
 
@@ -102,24 +110,29 @@ def _pairs(reference: Side, candidate: Side, bound: float) -> list[Pair]:
             one, other = reference.calls[place], candidate.calls[others[key]]
             entered = tuple(apart(theirs, ours) for ours, theirs in zip(one.inputs, other.inputs, strict=False))
             # If only one of the layers applies an activation itself, as Keras's may, their outputs cannot be compared.
-            activations = {call.settings.get("activation", "linear") for call in (one, other)}
+            activations = {reference.activation(place), candidate.activation(others[key])}
             left = None if len(activations) > 1 else apart(other.output, one.output)
-            pairs.append(Pair((place, others[key]), entered, left, bound))
+            pair = Pair((place, others[key]), entered, left, bound)
+            resized = one.output is not None and other.output is not None and one.output.size != other.output.size
+            if resized and pair.entered is not None and not pair.behind:
+                pair = replace(pair, output=math.inf)
+            pairs.append(pair)
     return sorted(pairs, key=lambda pair: pair.places)
 
 
 def _judged(pairs: list[Pair], reference: Side) -> list[Pair]:
-    """Leave out pairs inside a module with an equal output, and blocks that only end elsewhere.
+    """Leave out pairs inside a module with an equal output, and modules that only end elsewhere.
 
-    A block may leave its last activation to its caller. Its output then differs, and the next module has equal inputs.
+    A block may leave its last activation to its caller, and a layer may leave it to cut what is padded. Its output then
+    differs, and the next module has equal inputs.
     """
     equal = [pair.places[0] for pair in pairs if pair.equal]
     pairs = [pair for pair in pairs if not any(pair.places[0] in reference.inside(place) for place in equal)]
 
     def ends_elsewhere(pair: Pair) -> bool:
-        is_block = any(each.places[0] in reference.inside(pair.places[0]) for each in pairs)
+        may = pair.output == math.inf or any(each.places[0] in reference.inside(pair.places[0]) for each in pairs)
         later = [each for each in pairs if reference.calls[each.places[0]].begun > pair.places[0]]
-        return is_block and not pair.equal and bool(later) and later[0].entered is not None and not later[0].behind
+        return may and not pair.equal and bool(later) and later[0].entered is not None and not later[0].behind
 
     return [pair for pair in pairs if not ends_elsewhere(pair)]
 
@@ -133,7 +146,7 @@ def _at(sides: tuple[Side, Side], pair: Pair) -> str:
         for side, call in zip(sides, calls, strict=True)
     ]
     entered = "" if pair.entered is None else f", and its input by {_size(pair.entered)}"
-    return _told(f"at {_name(calls[0])}", regions, f"its output differs by {pair.output:.1e}{entered}", parts, sides[0])
+    return _told(f"at {_name(calls[0])}", regions, f"its output {_differs(pair.output)}{entered}", parts, sides[0])
 
 
 def _between(sides: tuple[Side, Side], equal: list[Pair], first: Pair, *, leaves: bool) -> str:
@@ -155,10 +168,10 @@ def _between(sides: tuple[Side, Side], equal: list[Pair], first: Pair, *, leaves
     before = ", ".join(names)
     if leaves:
         where = f"after {before}, the last module with weights" + (f" in {name}" if name != _NETWORK else "")
-        what = f"what leaves {name} differs by {first.output:.1e}"
+        what = f"what leaves {name} {_differs(first.output)}"
     else:
         where = f"between {before} and {name}" if last else f"before {name}"
-        what = f"what enters {name} differs by {first.entered:.1e}"
+        what = f"what enters {name} {_differs(first.entered)}"
     known = f", and what leaves {before} by {_size(max(pair.output or 0.0 for pair in last))}" if last else ""
     return _told(where, regions, what + known, parts, sides[0])
 
@@ -205,6 +218,10 @@ def _name(call: Call) -> str:
     common = [parts[0] for parts in itertools.takewhile(lambda parts: len(set(parts)) == 1, zip(*names, strict=False))]
     path = ".".join(common) or call.module.path
     return f"`{path}`" if path else _NETWORK
+
+
+def _differs(error: float | None) -> str:
+    return "has another size" if error == math.inf else f"differs by {error:.1e}"
 
 
 def _size(error: float | None) -> str:
