@@ -6,10 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from fwbench.models import Model, ModelError
-from fwbench.parity import randomness
+from fwbench.parity import randomness, running
 from fwbench.parity.case import MAIN, MODES, Case, InitialUnknownError, Mode, Point, Side, length, side
 from fwbench.parity.errors import (
     BOUNDS,
@@ -21,7 +19,6 @@ from fwbench.parity.errors import (
     bound,
     check,
     measure,
-    relative_l2,
 )
 from fwbench.parity.matching import has_statistics, match, shapes
 from fwbench.parity.power import Power
@@ -270,8 +267,9 @@ def _find(case: Case, candidate: str, quantities: tuple[Quantity, ...], points: 
         away = [quantity for quantity in ordered if quantity not in ("sgd", "adam")]
         errors[point] = {quantity: measure(quantity, one, other, point) for quantity in away}
     worst = max((error for of in errors.values() for error in of.get("statistics", {}).values()), default=0.0)
-    if case.mode == "train" and worst > BOUNDS["statistics"] and _is_bias(one, other):
-        note = " ".join(filter(None, [note, _bias(case.model.reference, candidate, worst)]))
+    if case.mode == "train" and worst > BOUNDS["statistics"]:
+        admitting = _tolerance({"statistics": worst})
+        note = " ".join(filter(None, [note, running.why(one, other, (case.model.reference, candidate), admitting)]))
     return _Findings(errors, left_out, note)
 
 
@@ -294,38 +292,3 @@ def _unknown(reference: Side, point: Point) -> str:
     if any(moved * ROUNDINGS > length * _UNKNOWN for moved, length in lengths):
         return "float64 is too coarse there: its rounding alone changes the reference's own result"
     return ""
-
-
-def _bias(reference: str, candidate: str, worst: float) -> str:
-    return (
-        f"The running variances differ because {candidate} updates them with the biased estimate of a batch's "
-        f"variance, as Flax's own BatchNorm does, and {reference} with the unbiased one, n / (n - 1) times "
-        "as large, as PyTorch's does: use fwbench.frameworks.jax.layers.BatchNorm, which does as PyTorch does, or "
-        f"accept it with {_tolerance({'statistics': worst})}"
-    )
-
-
-def _is_bias(reference: Side, candidate: Side) -> bool:
-    """Whether running variances differ in the estimate of the variance alone, and nothing else of the statistics does.
-
-    A new variance mixes the old one with the batch's estimate. A biased estimate is (n - 1) / n of the unbiased one, so
-    the candidate's new variance mixes the reference's new variance, with this share, and the old one. The batch's n,
-    its size times the images' size, is a whole number.
-    """
-    actual, expected = candidate.forward().statistics, reference.forward().statistics
-    before = reference.case.weights({name: array.shape for name, array in expected.items()})
-    for name in expected:
-        if relative_l2(actual[name], expected[name]) <= BOUNDS["statistics"]:
-            continue
-        parts = np.stack([expected[name].ravel(), before[name].ravel()], axis=1)
-        # A mix with two shares fits fewer than three numbers always, and shows nothing.
-        if not name.endswith("running_var") or len(parts) < 3 or not np.isfinite(actual[name]).all():
-            return False
-        (share, rest), *_ = np.linalg.lstsq(parts, actual[name].ravel(), rcond=None)
-        mixed = relative_l2(parts @ (share, rest), actual[name].ravel()) <= BOUNDS["statistics"]
-        if not mixed or not 0 < share < 1 or not 0 <= rest <= 1:
-            return False
-        count = 1 / (1 - share)
-        if abs(count / round(count) - 1) > 1e-6:
-            return False
-    return True

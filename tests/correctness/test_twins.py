@@ -213,17 +213,38 @@ def test_flaxs_own_batch_norm_can_be_accepted_and_the_proof_says_so(twins):
 
 
 @pytest.mark.parametrize(
-    "flax",
+    ("flax", "times", "biased"),
     [
-        FLAXS_OWN.replace("momentum=0.9", "momentum=0.99"),
-        FLAX.replace("BatchNorm(8, rngs", "BatchNorm(8, momentum=0.01, rngs"),
+        (FLAXS_OWN.replace("momentum=0.9", "momentum=0.99"), "0.1 times", True),
+        (FLAXS_OWN.replace("momentum=0.9", "momentum=0.1"), "9 times", True),
+        (FLAX.replace("BatchNorm(8, rngs", "BatchNorm(8, momentum=0.01, rngs"), "0.1 times", False),
     ],
-    ids=["Flax's default momentum", "another momentum"],
+    ids=["Flax's default momentum", "PyTorch's number in Flax", "another momentum"],
 )
-def test_another_difference_of_statistics_has_not_that_name(twins, flax):
+def test_another_momentum_is_named(twins, flax, times, biased):
     with pytest.raises(NotTheSame, match="difference in statistics is") as caught:
         prove(twins(flax=flax))
-    assert "biased" not in str(caught.value)
+    assert f"because jax moves them {times} as far towards a batch's as torch" in str(caught.value)
+    assert ("jax also takes the biased estimate" in str(caught.value)) == biased
+
+
+def test_another_difference_of_statistics_has_neither_name(twins):
+    wrong = FLAX.replace("self.bn = BatchNorm", "self.bn = Shifted").replace(
+        "class ",
+        """class Shifted(BatchNorm):
+    def __call__(self, x, use_running_average=None, *, mask=None):
+        y = super().__call__(x, use_running_average, mask=mask)
+        if not self.use_running_average:
+            self.mean[...] = self.mean[...] + 0.01 * jax.numpy.abs(self.mean[...])
+        return y
+
+
+class """,
+        1,
+    )
+    with pytest.raises(NotTheSame, match="difference in statistics is") as caught:
+        prove(twins(flax=wrong))
+    assert "The running" not in str(caught.value)
 
 
 def test_a_model_without_running_statistics_is_proved_in_both_modes(twins):
