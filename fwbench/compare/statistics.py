@@ -19,7 +19,7 @@ import functools
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import NormalDist, fmean, median, variance
+from statistics import NormalDist, fmean, variance
 from typing import Generic, Literal, TypeVar
 
 import numpy as np
@@ -134,12 +134,19 @@ def evidence(differences: Sequence[float], before: Sequence[float], threshold: f
 
 
 def round_difference(own: Sequence[float], theirs: Sequence[float]) -> float:
-    """The logarithm of how many times as fast a lane was as another in a round: the median over blocks.
+    """The logarithm of how many times as fast a lane was as another in a round, by the faster half of each one's turns.
+
+    What slows a turn down comes from outside: the slower half met a machine's other users.
 
     Args:
-        own, theirs: seconds of a call, block by block.
+        own, theirs: seconds of a call, turn by turn.
     """
-    return median(math.log(other / one) for one, other in zip(own, theirs, strict=False))
+    return _faster_half(theirs) - _faster_half(own)
+
+
+def _faster_half(turns: Sequence[float]) -> float:
+    """The mean logarithm of the faster half."""
+    return fmean(map(math.log, sorted(turns)[: (len(turns) + 1) // 2]))
 
 
 @dataclass(frozen=True)

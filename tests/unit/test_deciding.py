@@ -395,7 +395,7 @@ def test_real_processes_take_turns(tmp_path):
     assert isinstance(played, Round)
     found = played.values["noop"]
     for metric in ("call", "latency"):
-        assert len(found[metric]) == Lanes.amounts.blocks
+        assert len(found[metric]) == 2 * Lanes.amounts.blocks
         assert all(1e-7 < seconds < 1 for seconds in found[metric])
     (peak,) = found["memory"]
     assert 2**20 < peak < 2**32

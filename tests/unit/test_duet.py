@@ -150,18 +150,17 @@ def test_the_same_code_is_unchanged_after_three_pairs(play):
 
 
 @pytest.mark.parametrize(("device", "at_once"), [("cpu", True), ("gpu", False)])
-def test_on_a_gpu_no_side_builds_or_warms_up_while_the_other_one_does(play, device, at_once):
-    """For there kernels are chosen by timing them."""
+def test_sides_warm_up_one_after_another_and_build_at_once_except_on_a_gpu(play, device, at_once):
+    """The latencies of a warm-up choose the amounts, and a GPU's kernels are chosen by timing them."""
     script = Script(same)
     play(script, ONE, device=device)
-    rounds = [script.turns[start : start + 4] for start in range(0, len(script.turns), 4)]
-    assert len(rounds) == 3 * (1 + Pairs.amounts.placings)
-    for first, second, third, last in rounds:
-        assert (first[1], last[1]) == ("asked", third[1] if at_once else second[1])
-        assert (second[1] == "asked") == at_once
-        assert {side for side, _ in (first, second if at_once else third)} == set(BOTH)
-    # In random order, so that neither side is always the one that finds the GPU cold.
-    assert {turns[0][0] for turns in rounds} == set(BOTH)
+    steps = [script.turns[start : start + 4] for start in range(0, len(script.turns), 4)]
+    assert len(steps) == 3 * (1 + Pairs.amounts.placings)
+    for number, (first, second, third, last) in enumerate(steps):
+        builds = number % (1 + Pairs.amounts.placings) == 0
+        assert {first[1], third[1] if not (builds and at_once) else second[1]} == {"asked"}
+        assert {second[1] if not (builds and at_once) else third[1], last[1]} == {"built" if builds else "placed"}
+        assert {first[0], last[0]} == set(BOTH)
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from fwbench.compare.statistics import (
     evidence,
     holm,
     interval,
+    round_difference,
     screen,
     screening_pairs,
 )
@@ -408,3 +409,11 @@ def test_holm():
     assert holm({"a": 1e-9}, 0.0) == set()
     assert holm({"a": 0.006, "b": 0.004}) == {"a", "b"}
     assert holm({}, 0.05) == set()
+
+
+def test_a_round_compares_the_faster_half_of_each_lanes_turns():
+    """Neighbours slow down up to half of the turns, of either lane, without moving the round."""
+    own, theirs = [1.0, 9.0, 1.0, 5.0, 1.0], [2.0, 30.0, 2.0]
+    assert round_difference(own, theirs) == pytest.approx(math.log(2))
+    assert round_difference(theirs, own) == pytest.approx(-math.log(2))
+    assert round_difference([3.0], [6.0]) == pytest.approx(math.log(2))

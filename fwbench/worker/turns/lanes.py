@@ -13,13 +13,11 @@ from fwbench.record.workload import Workload
 from fwbench.worker.turns.partner import Partner, Seat
 from fwbench.worker.turns.rounds import Rounds
 from fwbench.worker.turns.sides import Side
-from fwbench.worker.turns.taken import Amounts, Taken, gated
+from fwbench.worker.turns.taken import SLOW, Amounts, Taken, gated
 
 # What lanes are compared by: seconds of a synchronised call, and of one among calls back to back; peak memory in bytes.
 METRICS = ("latency", "call", "memory")
 
-# A call of so many seconds is no longer for what others have left in the caches, and lies behind no other.
-_UNMOVED = 0.5
 _SINGLE = {"alone": 1, "together": 0}
 
 
@@ -29,7 +27,7 @@ class Round:
 
     Attributes:
         begun: when the round began, in seconds since 1970.
-        values: by lane and metric (`METRICS`) one number a block of turns; of memory, where it is known, one in all.
+        values: by lane and metric (`METRICS`) one number a turn; of memory, where it is known, one in all.
         load: the share of the CPUs that others took during the turns.
         seconds: how long the round took.
         programs: by lane the digest of its program; empty but in a workload's first round.
@@ -53,7 +51,7 @@ class Lanes(Rounds[Round]):
 
     # One placing, as rounds are the replicates, and each has new memory. Many short turns: neighbours of a virtual
     # machine make it slow for tenths of seconds to minutes, and both lanes must meet each slow time.
-    amounts = Amounts(placings=1, blocks=24, turn=0.02, seconds=3.0)
+    amounts = Amounts(placings=1, blocks=24, turn=0.02, seconds=3.0, single=SLOW)
 
     def __init__(
         self,
@@ -75,9 +73,9 @@ class Lanes(Rounds[Round]):
     def _turn(self, partner: Partner, taken: Taken, placing: int, block: int) -> None:
         name = partner.seat.name
         # A lane's last turn says how many calls fill the next; the few calls of the warm-up may have been slow.
-        known = taken.blocks_of("call", name)
+        known = taken.turns_of("call", name)
         together = max(taken.rounds - 1, math.ceil(self.amounts.turn / known[-1]) if known else 1)
-        asked = {"alone": max(1, together // 2), "together": together} if taken.latency < _UNMOVED else _SINGLE
+        asked = _SINGLE if taken.rounds == 1 else {"alone": max(1, together // 2), "together": together}
         answer = partner.ask(asked, "latency")
         for metric in METRICS[:2]:
             taken.keep(metric, placing, block, name, answer[metric])
@@ -89,7 +87,7 @@ class Lanes(Rounds[Round]):
             if peak := gated(memory, self._device).get("peak_memory"):
                 taken.keep("memory", 0, 0, name, peak)
         values = {
-            name: {metric: blocks for metric in METRICS if (blocks := taken.blocks_of(metric, name))}
+            name: {metric: turns for metric in METRICS if (turns := taken.turns_of(metric, name))}
             for name in taken.described
         }
         programs = {

@@ -1,9 +1,9 @@
 """Rounds of processes that are alive together and take turns.
 
 A round runs a fresh process of each seat on the same CPUs. All place the program in fresh memory, once or several
-times; after each placing they take turns in blocks A B C C B A, reversed after every other placing. For each metric
-a turn yields one number, a block the difference of two seats' mean logarithms, and a round the median over its blocks:
-the replicate by which `fwbench.compare.statistics` decides.
+times; after each placing they take turns in blocks A B C C B A, reversed after every other placing. A turn yields one
+number for each metric, and a round one difference of two seats: the replicate by which `fwbench.compare.statistics`
+decides. Base and head, which differ by little, are compared block by block; lanes by the faster half of their turns.
 
 Duets are from Bulej et al. (ICPE 2020, "Duet benchmarking: improving measurement accuracy in the cloud"); repeating
 where the variance is, from Kalibera and Jones (ISMM 2013, "Rigorous benchmarking in reasonable time").
@@ -179,7 +179,7 @@ class Rounds(ABC, Generic[Played]):
                 "own": self._own(workload.model),
                 "extra": self._planted.get(played, 0.0) if name != "base" else 0.0,
             }
-        taken = Taken(self.amounts, self._ask(partners, jobs, "built"), unfit)
+        taken = Taken(self.amounts, self._build(partners, jobs), unfit)
         order = self._random.sample(sorted(partners), len(partners))
         for placing in range(self.amounts.placings):
             self._place(partners, taken, placing, order if placing % 2 == 0 else order[::-1])
@@ -200,25 +200,28 @@ class Rounds(ABC, Generic[Played]):
         return taken
 
     def _place(self, partners: Mapping[str, Partner], taken: Taken, placing: int, order: Sequence[str]) -> None:
-        paddings = {name: {"place": [self._random.randrange(size) for size in PADDINGS]} for name in partners}
-        latencies = self._ask(partners, paddings, "placed")
+        # One after another, as each one's latency is that of a program that runs alone.
+        latencies = _all(partners, lambda partner: partner.ask(self._padding(), "placed")["placed"])
         if not placing:
             taken.plan(max(latencies.values()), len(partners))
         for block in range(taken.blocks):
             for name in (*order, *reversed(order)):
                 self._turn(partners[name], taken, placing, block)
 
-    def _ask(self, partners: Mapping[str, Partner], messages: Mapping[str, Any], answer: str) -> dict[str, Any]:
-        """Ask all partners for this; on a GPU one after another in random order.
+    def _padding(self) -> dict[str, Any]:
+        return {"place": [self._random.randrange(size) for size in PADDINGS]}
 
-        Compilers and libraries choose a GPU's kernels by timing them, and another process would disturb that.
+    def _build(self, partners: Mapping[str, Partner], jobs: Mapping[str, Any]) -> dict[str, Any]:
+        """Have all partners build their programs, and return how each describes its own.
+
+        On a GPU they build one after another: compilers and libraries choose a GPU's kernels by timing them, which
+        another process would disturb.
         """
-        shuffled = {name: partners[name] for name in self._random.sample(sorted(partners), len(partners))}
         if self._device == "gpu":
-            return _all(shuffled, lambda partner: partner.ask(messages[partner.seat.name], answer)[answer])
-        for name, partner in shuffled.items():
-            partner.send(messages[name])
-        return _all(shuffled, lambda partner: partner.receive(answer)[answer])
+            return _all(partners, lambda partner: partner.ask(jobs[partner.seat.name], "built")["built"])
+        for name, partner in partners.items():
+            partner.send(jobs[name])
+        return _all(partners, lambda partner: partner.receive("built")["built"])
 
 
 def _all(partners: Mapping[str, Partner], ask: Callable[[Partner], Any]) -> dict[str, Any]:

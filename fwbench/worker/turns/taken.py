@@ -24,16 +24,19 @@ class Amounts:
         blocks: of turns at a placing, at most.
         turn: seconds of a turn, at least.
         seconds: of all turns together, at most: a slow program has fewer blocks.
+        single: from calls of so many seconds on, a turn is one call, as the caches that others have used cost it nothing.
     """
 
     placings: int
     blocks: int
     turn: float
     seconds: float
+    single: float = math.inf
 
     def of(self, latency: float, seats: int) -> tuple[int, int]:
         """The calls in a turn, the first one included, and the blocks in a placing, for calls of so many seconds."""
-        rounds = 1 + max(1 if latency > SLOW else 2, math.ceil(self.turn / latency))
+        later = max(1 if latency > SLOW else 2, math.ceil(self.turn / latency))
+        rounds = 1 if latency >= self.single else 1 + later
         block = self.placings * 2 * seats * rounds * latency
         return rounds, min(self.blocks, max(1, int(self.seconds / block)))
 
@@ -86,12 +89,13 @@ class Taken:
         """Note a turn's value of a metric."""
         self._turns[metric, placing, block][name].append(math.log(max(value, 1e-9)))
 
-    def blocks_of(self, metric: str, name: str) -> tuple[float, ...]:
-        """The geometric mean of a seat's turns, by placing and block."""
+    def turns_of(self, metric: str, name: str) -> tuple[float, ...]:
+        """A metric of a seat's turns, in their order."""
         return tuple(
-            math.exp(statistics.mean(seats[name]))
+            math.exp(value)
             for (of, *_), seats in sorted(self._turns.items())
-            if of == metric and name in seats
+            if of == metric
+            for value in seats.get(name, ())
         )
 
     def pair(self, device: str, seconds: float) -> Pair:

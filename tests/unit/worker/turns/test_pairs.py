@@ -20,6 +20,7 @@ from fwbench.record.lanes import LANES
 from fwbench.record.workload import Workload
 from fwbench.worker.client.starting import PACKAGE
 from fwbench.worker.turns import partner
+from fwbench.worker.turns.lanes import Lanes
 from fwbench.worker.turns.pairs import Pairs
 from fwbench.worker.turns.sides import Side
 from fwbench.worker.turns.taken import Taken
@@ -53,6 +54,12 @@ def test_a_slow_program_has_fewer_rounds_and_blocks():
         taken.plan(latency, 2)
         amounts.append((taken.rounds, taken.blocks))
     assert amounts == [(1001, 4), (11, 4), (3, 4), (2, 1), (2, 1)]
+
+
+def test_a_lane_with_long_calls_takes_turns_of_one_call():
+    """The call that pays for the caches would take as long as the one that counts."""
+    amounts = [Lanes.amounts.of(latency, 2) for latency in (0.001, 0.09, 0.1, 0.3, 2.0)]
+    assert amounts == [(21, 24), (3, 2), (1, 7), (1, 2), (1, 1)]
 
 
 @pytest.mark.parametrize(("device", "shared"), [("cpu", True), ("gpu", False)])
