@@ -24,7 +24,7 @@ class Amounts:
         blocks: of turns at a placing, at most.
         turn: seconds of a turn, at least.
         seconds: of all turns together, at most: a slow program has fewer blocks.
-        single: from calls of so many seconds on, a turn is one call, as the caches that others have used cost it nothing.
+        single: from calls of so many seconds on, a turn is one call: what others left in the caches costs it nothing.
     """
 
     placings: int
