@@ -3,7 +3,7 @@
     python docs/evidence/answers.py 40 WORK   runs suites in WORK until answers.jsonl holds 40, half of them under load
     python docs/evidence/answers.py --page    writes answers.md
 
-A suite is an ordinary run of a minute and a half with two workloads. In each, PyTorch's lane takes turns with itself
+A suite is an ordinary run of two minutes with two workloads. In each, PyTorch's lane takes turns with itself
 under three other names; under two of them each step also spins, for 5 or 10 % of the step's time. In every second suite
 a process computes from the beginning to the middle of the run, on a CPU that the suite may use. The machine must do
 nothing else.
@@ -27,7 +27,7 @@ from fwbench.report.weighing import weigh
 
 HERE = Path(__file__).resolve().parent
 DATA, PAGE = HERE / "answers.jsonl", HERE / "answers.md"
-MINUTES = 1.5
+MINUTES = 2
 SPIN = "while True: pass"
 
 # The share by which each other lane is slower.
@@ -168,10 +168,10 @@ def page(lines: list[dict]) -> str:
     return f"""# How often an answer between lanes is wrong
 
 Made by `python docs/evidence/answers.py` on {here.cpu}, {here.threads} cores: {suites} runs of {MINUTES} minutes with
-two workloads in four lanes each, {seconds:.0f} s a workload in all. PyTorch's lane is compared with itself under another
-name, and with itself where each step takes 5 or 10 % longer. *Found*: the slower lane is called slower. *Equal*: the two are
-called equal within {EQUAL:.0%}. *Bounded*: nothing is decided, and the interval holds the truth. Everything else is
-*wrong*.
+two workloads in four lanes each, {seconds:.0f} s a workload in all. PyTorch's lane is compared with itself under
+another name, and with itself where each step takes 5 or 10 % longer. *Found*: the slower lane is called slower.
+*Equal*: the two are called equal within {EQUAL:.0%}. *Bounded*: nothing is decided, and the interval holds the truth.
+Everything else is *wrong*.
 
 {_table(("run", "second lane", "comparisons", "found", "equal", "bounded", "wrong"), rows)}
 
