@@ -15,7 +15,15 @@ from fwbench.compare.criteria import CRITERIA, Threshold
 from fwbench.compare.findings import ORDER, Decision, Kind, Verdict
 from fwbench.compare.programs import Remark, changes
 from fwbench.compare.programs import compare as compare_programs
-from fwbench.compare.statistics import Confirmation, Suspect, cleared, screen, screening_pairs, unfinished
+from fwbench.compare.statistics import (
+    MOST_UNSUSPECTED,
+    Confirmation,
+    Suspect,
+    cleared,
+    screen,
+    screening_pairs,
+    unfinished,
+)
 from fwbench.record.decoding import Decoded
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Failure
@@ -23,6 +31,9 @@ from fwbench.record.workload import Workload
 
 # A change of time from a placing's first block to its last that is told.
 _DRIFT = 0.02
+
+# Fresh pairs that decide most suspects: with little time, only so many suspects get pairs as can have these.
+_DECIDING = 10
 
 # The confidence of an interval that decides over a changed program.
 _SURE = 0.95
@@ -168,29 +179,31 @@ class Duet:
         tell: Callable[[str], None] = lambda _: None,
         left: Callable[[], float] = lambda: math.inf,
     ) -> None:
-        """Take the workloads through both stages; what has no time left stays undecided.
+        """Take the workloads through all stages; what has no time left stays undecided.
 
         Args:
             tell: called with each step as it begins.
             left: seconds that may still be spent.
         """
+
+        def step(doing: str, stage: Stage, wanted: Sequence[Workload]) -> None:
+            number = 1 + len((self.screening if stage == "screening" else self.confirmation)[wanted[0]])
+            tell(f"{doing}, pair {number} (benchmarks: {len(wanted)})")
+            play(wanted, functools.partial(self._played, stage))
+
         while wanted := self._fitting(self.to_screen(), left()):
-            tell(f"screening, pair {1 + len(self.screening[wanted[0]])} (benchmarks: {len(wanted)})")
-            play(wanted, functools.partial(self._played, "screening"))
+            step("screening", "screening", wanted)
         ended = set(self.to_screen())
         suspects = {name: suspect for name, suspect in self.suspects().items() if name[0] not in ended}
-        self._stage = confirmation = Confirmation(suspects)
-        while asked := confirmation.open:
-            workloads = tuple(dict.fromkeys(workload for workload, _ in asked))
-            while wanted := self._fitting(self.to_confirm(workloads, confirmation.wanted), left()):
-                tell(f"confirming, pair {1 + len(self.confirmation[wanted[0]])} (benchmarks: {len(wanted)})")
-                play(wanted, functools.partial(self._played, "confirmation"))
-            ended = {*self.failed, *self.to_confirm(workloads, confirmation.wanted)}
-            for name in asked:
-                # One process in some may hide its memory's peak.
-                if name[0] in ended or any(name[1] not in p.differences for p in self.confirmation[name[0]]):
-                    confirmation.withdraw(name)
-            confirmation.judge({name: self.differences(name, confirmation.wanted) for name in confirmation.open})
+        self._stage = Confirmation(suspects)
+        self._stage.judge(self._fresh())
+        while wanted := self._fitting(
+            list(dict.fromkeys(workload for workload, _ in self._fresh())), left(), _DECIDING
+        ):
+            step("confirming", "confirmation", wanted)
+            self._stage.judge(self._fresh())
+        while wanted := self._fitting(self.to_clear(), left()):
+            step("clearing", "screening", wanted)
 
     def take(self, stage: Stage, workload: Workload, pair: Pair) -> None:
         """Add a pair to its stage, and drop earlier ones with other flags or another batch."""
@@ -205,14 +218,25 @@ class Duet:
             self.take(stage, workload, played)
             self._keep(stage, workload, played)
 
-    def _fitting(self, wanted: Sequence[Workload], seconds: float) -> list[Workload]:
-        """The workloads of which a pair fits into so many seconds, the shortest first; a first pair always does."""
-        chosen = []
-        for workload in sorted(wanted, key=self._length):
-            if self._length(workload) <= seconds or not self.screening[workload]:
-                seconds -= self._length(workload)
-                chosen.append(workload)
+    def _fitting(self, wanted: Sequence[Workload], seconds: float, enough: int = 1) -> list[Workload]:
+        """The workloads that get a pair now: first those that so many seconds bring to `enough` fresh pairs.
+
+        Then come those of which one pair fits, and a first pair always does. Changed programs go before unchanged ones,
+        and short pairs before long ones.
+        """
+        chosen: list[Workload] = []
+        order = sorted(wanted, key=lambda workload: (not self._is_changed(workload), self._length(workload)))
+        for pairs in (enough, 1):
+            for workload in order:
+                needed = max(1, pairs - len(self.confirmation[workload])) * self._length(workload)
+                if workload not in chosen and (needed <= seconds or not self.screening[workload]):
+                    seconds -= needed
+                    chosen.append(workload)
         return [workload for workload in wanted if workload in chosen]
+
+    def _is_changed(self, workload: Workload) -> bool:
+        pairs = self.screening[workload]
+        return bool(pairs) and bool(changes(_remarks(workload, pairs[0].described)))
 
     def _length(self, workload: Workload) -> float:
         """How many seconds the workload's last pair took; 0 before the first one."""
@@ -229,10 +253,14 @@ class Duet:
             < screening_pairs([p.differences["latency"] for p in pairs], self.threshold(workload, "latency", pairs))
         ]
 
-    def to_confirm(self, asked: Sequence[Workload], pairs: int) -> list[Workload]:
-        """The requested workloads that have fewer confirming pairs than this."""
+    def to_clear(self) -> list[Workload]:
+        """The workloads that are no suspects and whose pairs scatter too much to say that nothing changed."""
         return [
-            workload for workload in asked if workload not in self.failed and len(self.confirmation[workload]) < pairs
+            workload
+            for workload, pairs in self.screening.items()
+            if pairs and workload not in self.failed and len(pairs) < MOST_UNSUSPECTED
+            if not any(workload == suspect for suspect, _ in self.suspects())
+            and any(self._verdict(workload, metric).kind == "inconclusive" for metric in self._metrics(workload))
         ]
 
     def threshold(self, workload: Workload, metric: str, pairs: Sequence[Pair]) -> float:
@@ -252,10 +280,16 @@ class Duet:
                     suspects[workload, metric] = suspect
         return suspects
 
-    def differences(self, name: tuple[Workload, str], pairs: int) -> list[float]:
-        """The metric's differences in the first so many confirming pairs."""
-        workload, metric = name
-        return [pair.differences[metric] for pair in self.confirmation[workload][:pairs]]
+    def _fresh(self) -> dict[tuple[Workload, str], list[float]]:
+        """The differences in the fresh pairs of each open suspect that can still be decided.
+
+        A process may hide the peak of its memory; then its metric cannot.
+        """
+        return {
+            (workload, metric): [pair.differences[metric] for pair in self.confirmation[workload]]
+            for workload, metric in self._stage.open
+            if workload not in self.failed and all(metric in pair.differences for pair in self.confirmation[workload])
+        }
 
     def comparisons(self) -> dict[Workload, Comparison]:
         """What became of each workload that was played at all."""
@@ -291,9 +325,10 @@ class Duet:
         screened = [pair.differences[metric] for pair in pairs]
         if (workload, metric) in self._stage.verdicts:
             return self._stage.verdicts[workload, metric]
-        if workload in self.to_screen() or (workload, metric) in self._stage.undecided:
-            return unfinished([p.differences[metric] for p in self.confirmation[workload]] or screened)
-        return cleared(screened, self.threshold(workload, metric, pairs))
+        fresh = [pair.differences[metric] for pair in self.confirmation[workload]]
+        if workload in self.to_screen() or (workload, metric) in self._stage.open:
+            return unfinished(fresh or screened)
+        return cleared([*screened, *fresh], self.threshold(workload, metric, pairs))
 
     def _metrics(self, workload: Workload, exact: bool = False) -> list[str]:
         """The metrics that every pair has and that no single pair decides, or, if `exact`, that each one does."""

@@ -5,6 +5,7 @@ process are not independent, and tests on them find a change in two of three run
 
     screening      3 pairs of each benchmark (4 where they scatter)      estimate beyond the threshold: a suspect
     confirmation   fresh pairs of the suspects, one at a time            until one is cleared, confirmed, or has 64
+    clearing       more pairs of what is no suspect and still scatters   until they say that nothing changed, or are 8
 
 Screening alone errs in every fourth suite; its pairs do not count again, so what confirms a suspect owes nothing to the
 luck that made it one. As both sides of a pair run in random order, unchanged code makes the pair's difference symmetric
@@ -42,8 +43,9 @@ ALPHA = 0.01
 # From so many pairs on, an estimated change below this share of the threshold ends the confirmation of a suspect.
 CLEARING = {4: 0.25, 10: 0.5, 16: 1.0}
 
-# Fresh pairs after which an open suspect is left inconclusive.
+# Fresh pairs after which an open suspect is left inconclusive, and pairs after which what is no suspect is.
 MOST = 64
+MOST_UNSUSPECTED = 8
 
 # Possible changes and scatters, in thresholds; the bets trust each as far as it has foretold earlier pairs.
 _CHANGES, _SCATTERS = (grid.ravel() for grid in np.meshgrid(2.0 ** np.arange(5), 4.0 ** np.arange(-2, 2)))
@@ -268,13 +270,24 @@ def cleared(differences: Sequence[float], threshold: float = THRESHOLD, ended: s
     """The verdict on what seems unchanged: inconclusive if the pairs scatter too much to say so.
 
     If the change's standard error exceeds the threshold, a change of two and a half thresholds looks like none with a
-    chance of one in fourteen or more. The standard error is the interval's, which wild pairs do not move.
+    chance of one in fourteen or more.
     """
-    low, high, confidence = interval(differences)
-    error = (high - low) / 2 / NormalDist().inv_cdf((1 + confidence) / 2)
-    if error <= math.log1p(threshold):
+    if _error(differences) <= math.log1p(threshold):
         return _verdict("unchanged", differences, ended)
     return _verdict("inconclusive", differences, ended, note=_untold(differences))
+
+
+def _error(differences: Sequence[float]) -> float:
+    """The standard error of the estimated change, from the interval, which wild pairs do not move."""
+    low, high, confidence = interval(differences)
+    return (high - low) / 2 / NormalDist().inv_cdf((1 + confidence) / 2)
+
+
+def _is_cleared(change: float, differences: Sequence[float], threshold: float) -> bool:
+    """Whether fresh pairs clear a suspect: they show no change and agree well enough to say so, or they are 16."""
+    below = max(share for fewest, share in CLEARING.items() if fewest <= len(differences))
+    agree = _error(differences) <= math.log1p(threshold) or len(differences) >= max(CLEARING)
+    return agree and change < math.log1p(below * threshold)
 
 
 def unfinished(differences: Sequence[float]) -> Verdict:
@@ -284,57 +297,44 @@ def unfinished(differences: Sequence[float]) -> Verdict:
 
 
 class Confirmation(Generic[Name]):
-    """The second stage: fresh pairs of the suspects, judged together after each.
+    """The second stage: fresh pairs of the suspects, judged together.
 
     Args:
         suspects: by name.
 
     Attributes:
         verdicts: on the suspects that are decided.
-        wanted: fresh pairs that each open suspect needs before the next `judge`.
     """
 
     def __init__(self, suspects: Mapping[Name, Suspect]) -> None:
         self.verdicts: dict[Name, Verdict] = {}
-        self.wanted = min(CLEARING)
         self._suspects = dict(suspects)
-        self._withdrawn: set[Name] = set()
 
     @property
     def open(self) -> tuple[Name, ...]:
-        """The suspects that are neither decided nor withdrawn."""
-        return tuple(name for name in self.undecided if name not in self._withdrawn)
-
-    @property
-    def undecided(self) -> tuple[Name, ...]:
-        """The suspects without a verdict, withdrawn ones too."""
+        """The suspects that are not decided."""
         return tuple(name for name in self._suspects if name not in self.verdicts)
 
-    def withdraw(self, name: Name) -> None:
-        """Stop asking for pairs of this suspect. It still counts among the hypotheses."""
-        self._withdrawn.add(name)
-
     def judge(self, differences: Mapping[Name, Sequence[float]]) -> None:
-        """Look at the open suspects' fresh pairs, `wanted` of each."""
-        clear_below = max(share for pairs, share in CLEARING.items() if pairs <= self.wanted)
-        changes = {name: self._suspects[name].direction * estimate(differences[name]) for name in self.open}
+        """Look at the fresh pairs of open suspects. With fewer than four pairs a suspect stays open."""
+        looked = {name: pairs for name, pairs in differences.items() if len(pairs) >= min(CLEARING)}
+        changes = {name: self._suspects[name].direction * estimate(pairs) for name, pairs in looked.items()}
         # The other suspects count among the hypotheses, too: the confirmed ones as fallen, the rest as standing.
         chances = {
-            name: self._chance(name, differences[name])
+            name: self._chance(name, looked[name])
             for name, change in changes.items()
             if change > math.log1p(self._suspects[name].threshold)
         }
         fallen = holm({name: chances.get(name, 0.0 if self._is_confirmed(name) else 1.0) for name in self._suspects})
-        for name, change in changes.items():
-            suspect, pairs = self._suspects[name], differences[name]
+        for name, pairs in looked.items():
+            suspect = self._suspects[name]
             if name in fallen:
                 kind: Decision = "regressed" if suspect.direction > 0 else "improved"
                 self.verdicts[name] = _verdict(kind, pairs, "confirmed", chances[name])
-            elif change < math.log1p(clear_below * suspect.threshold):
+            elif _is_cleared(changes[name], pairs, suspect.threshold):
                 self.verdicts[name] = cleared(pairs, suspect.threshold, "cleared")
-            elif self.wanted >= MOST:
+            elif len(pairs) >= MOST:
                 self.verdicts[name] = _verdict("inconclusive", pairs, "the most", chances.get(name), _untold(pairs))
-        self.wanted += 1
 
     def _chance(self, name: Name, differences: Sequence[float]) -> float:
         """A p-value that holds whenever one stops: the chance of such evidence at any time, without a change."""

@@ -641,23 +641,53 @@ def test_a_peak_that_a_confirming_process_hides_is_not_judged_and_the_others_are
     assert "peak_memory" not in comparison.verdicts
 
 
+def pair(difference, digest="one", sources="s"):
+    """A pair that took a second; `digest` and `sources` are head's."""
+    told = {"base": ("one", "s"), "head": (digest, sources)}
+    described = {
+        side: {"program": {"form": "operators", "digest": program, "operators": {}}, "sources": modules}
+        for side, (program, modules) in told.items()
+    }
+    values = {"base": {"latency": 0.002}, "head": {"latency": 0.5}}
+    return Pair({"latency": difference}, {side: [0.1] for side in BOTH}, values, described, 0.0, 1.0)
+
+
 def decided(differences, digest="one", sources="s"):
     """What becomes of a workload in pairs of these differences; after the last one the run is ended."""
     drawn = iter(differences)
-
-    def pair():
-        told = {"base": ("one", "s"), "head": (digest, sources)}
-        described = {
-            side: {"program": {"form": "operators", "digest": program, "operators": {}}, "sources": modules}
-            for side, (program, modules) in told.items()
-        }
-        values = {"base": {"latency": 0.002}, "head": {"latency": 0.5}}
-        return Pair({"latency": next(drawn)}, {side: [0.1] for side in BOTH}, values, described, 0.0, 1.0)
-
     duet = Duet({ONE: {"latency": Threshold(0.02)}})
     with contextlib.suppress(StopIteration):
-        duet.play(lambda asked, arrived: [arrived(workload, pair()) for workload in asked])
+        duet.play(lambda asked, arrived: [arrived(each, pair(next(drawn), digest, sources)) for each in asked])
     return duet.comparisons()[ONE]
+
+
+@pytest.mark.parametrize(
+    ("later", "pairs", "kind"), [([0.001, -0.001, 0.002, 0.0], 7, "unchanged"), ([0.06, -0.06] * 2, 8, "inconclusive")]
+)
+def test_what_is_no_suspect_and_scatters_is_played_on_until_it_is_cleared(later, pairs, kind):
+    found = decided([0.06, -0.06, 0.0, 0.001, *later, 9.0])
+    assert (found.kind, len(found.screening), found.confirmation) == (kind, pairs, [])
+
+
+def test_a_suspect_is_not_cleared_by_pairs_that_scatter():
+    """Four fresh pairs whose estimate is zero, between -9 and +9 %, do not say that nothing changed."""
+    found = decided([0.03] * 3 + [0.09, -0.09] + [0.001, -0.001] * 9)
+    assert (found.kind, len(found.confirmation)) == ("unchanged", 11)
+
+
+def test_with_little_time_a_changed_program_is_confirmed_first():
+    """The time is enough for ten fresh pairs of one suspect, and two of the other."""
+    clock = [0]
+
+    def playing(asked, arrived):
+        for workload in asked:
+            clock[0] += 1
+            arrived(workload, pair(0.05, "another" if workload == TWO else "one"))
+
+    duet = Duet({workload: {"latency": Threshold(0.02)} for workload in (ONE, TWO)})
+    duet.play(playing, left=lambda: 2 * 3 + 10 + 2 - clock[0])
+    assert duet.comparisons()[TWO].verdicts["latency"].ended == "confirmed"
+    assert len(duet.confirmation[TWO]) > 6 > len(duet.confirmation[ONE])
 
 
 @pytest.mark.parametrize(("digest", "kind"), [("one", "unchanged"), ("another", "regressed")])
