@@ -130,10 +130,10 @@ def _of_event(name: str, data: Mapping[str, Any]) -> str:
     if name == "pull_request":
         return _of_pull_request(data["pull_request"])
     base = {"push": data.get("before"), "merge_group": data.get("merge_group", {}).get("base_sha")}.get(name)
-    found = github.sha(base)
-    if found is None:
+    commit = github.sha(base)
+    if commit is None:
         raise UserError(f"the event {name or '(none)'} names no commit to compare with: give one by --base")
-    return _fetched(found)
+    return _fetched(commit)
 
 
 def _of_pull_request(told: Mapping[str, Any]) -> str:
@@ -150,21 +150,21 @@ def _of_pull_request(told: Mapping[str, Any]) -> str:
     _fetched(tip)
     if _is_shallow():
         _git("fetch", "--quiet", "--no-tags", "--unshallow", "origin")
-    found = _asked("merge-base", "HEAD", tip)
-    if found is None:
+    merge_base = _asked("merge-base", "HEAD", tip)
+    if merge_base is None:
         raise UserError(f"HEAD and the base {tip} have no commit in common: give the one to compare with by --base")
-    return found
+    return merge_base
 
 
 def _named(revision: str) -> str:
     """A revision of the clone, or else of its origin."""
-    found = _asked("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
-    if found is None:
+    commit = _asked("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+    if commit is None:
         depth = ["--depth=1"] if _is_shallow() else []
         if _asked("fetch", "--quiet", "--no-tags", *depth, "origin", "--", revision) is None:
             raise UserError(f"--base {revision!r} is no revision of this repository, nor of its origin")
-        found = _git("rev-parse", "FETCH_HEAD^{commit}")
-    return found
+        commit = _git("rev-parse", "FETCH_HEAD^{commit}")
+    return commit
 
 
 def _fetched(commit: str) -> str:

@@ -69,7 +69,7 @@ def pull_requests(name: str, data: Mapping[str, Any]) -> list[int]:
     if not owner or not branch:
         return []
     asked = urllib.parse.urlencode({"state": "open", "head": f"{owner}:{branch}"})
-    return [int(found["number"]) for found in _all(f"pulls?{asked}") if found["head"]["sha"] == run["head_sha"]]
+    return [int(pull["number"]) for pull in _all(f"pulls?{asked}") if pull["head"]["sha"] == run["head_sha"]]
 
 
 def comment(number: int, text: str) -> str:
@@ -84,18 +84,18 @@ def comment(number: int, text: str) -> str:
     if len(text) > _LONGEST:
         text = text[: text.rindex("\n", 0, _LONGEST)] + "\n\nThe rest is in the summary of the job."
     body = {"body": f"{MARKER}\n{text}"}
-    for found in _all(f"issues/{number}/comments?"):
+    for candidate in _all(f"issues/{number}/comments?"):
         # Anybody can write the marker, and nobody's comment but our own must be lost.
-        if str(found["body"]).startswith(MARKER) and found["user"]["type"] == "Bot":
-            return str(_ask("PATCH", f"issues/comments/{int(found['id'])}", body)["html_url"])
+        if str(candidate["body"]).startswith(MARKER) and candidate["user"]["type"] == "Bot":
+            return str(_ask("PATCH", f"issues/comments/{int(candidate['id'])}", body)["html_url"])
     return str(_ask("POST", f"issues/{number}/comments", body)["html_url"])
 
 
 def _all(path: str) -> Iterator[Any]:
     page = 1
-    while found := _ask("GET", f"{path}&per_page={_A_PAGE}&page={page}"):
-        yield from found
-        if len(found) < _A_PAGE:
+    while entries := _ask("GET", f"{path}&per_page={_A_PAGE}&page={page}"):
+        yield from entries
+        if len(entries) < _A_PAGE:
             return
         page += 1
 

@@ -46,16 +46,16 @@ def _run(options: argparse.Namespace) -> int:
     read, faults = records.series(options.storage, journals=True)
     if not read and not faults:
         records.read(options.storage)  # Says what is wrong with an empty folder.
-    found = histories(read)
-    if not any(len(one.runs) > 1 for one in found):
-        raise UserError(_too_few(options.storage, sum(len(one.runs) for one in found), faults))
-    for one in found:
+    machines = histories(read)
+    if not any(len(one.runs) > 1 for one in machines):
+        raise UserError(_too_few(options.storage, sum(len(one.runs) for one in machines), faults))
+    for one in machines:
         print("\n".join(history.lines(one)))
     for fault in faults:
         print(line(fault))
     with files.writing("choose another file with --out"):
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        files.write(options.out, history.page(found, faults))
+        files.write(options.out, history.page(machines, faults))
     print(f"wrote {options.out}")
     return 0
 

@@ -81,19 +81,19 @@ def _run(options: argparse.Namespace) -> int:
     workers = Workers(machine(), workload.device, {}, project)
     try:
         if here is None:
-            found = workers.measure(workload, protocol, tell)
+            measurement = workers.measure(workload, protocol, tell)
         else:
-            found = _in_ranks(here, workers.job(workload, protocol), workload, tell)
+            measurement = _in_ranks(here, workers.job(workload, protocol), workload, tell)
     finally:
         workers.close()
-    if found.failure:
-        print(f"fwbench: {found.failure}", file=sys.stderr)
+    if measurement.failure:
+        print(f"fwbench: {measurement.failure}", file=sys.stderr)
         return _FAILED
     if leads:
-        print(_line(found))
+        print(_line(measurement))
         if options.output:
             with files.writing("choose another file with --output."):
-                files.write(options.output, json.dumps(_record(found), indent=1))
+                files.write(options.output, json.dumps(_record(measurement), indent=1))
             print(f"written: {options.output}")
     return 0
 
@@ -138,28 +138,28 @@ def _project(workload: Workload) -> Project:
     return project
 
 
-def _line(found: Measurement) -> str:
-    rate = found.value("throughput")
-    devices = f" on {found.workload.devices} devices" if found.workload.devices > 1 else ""
-    return f"{found.workload.id}: {rate:,.4g} samples/s{devices}" if rate else f"{found.workload.id}: done"
+def _line(measurement: Measurement) -> str:
+    rate = measurement.value("throughput")
+    devices = f" on {measurement.workload.devices} devices" if measurement.workload.devices > 1 else ""
+    return f"{measurement.workload.id}: {rate:,.4g} samples/s{devices}" if rate else f"{measurement.workload.id}: done"
 
 
-def _record(found: Measurement) -> dict[str, Any]:
+def _record(measurement: Measurement) -> dict[str, Any]:
     """A file of pytest-benchmark's, of one benchmark."""
-    here, name = machine(), f"fwbench measure[{found.workload.id}]"
+    here, name = machine(), f"fwbench measure[{measurement.workload.id}]"
     return {
-        "machine_info": {"node": here.cpu, "fwbench": {**here.to_json(), "versions": dict(found.versions)}},
+        "machine_info": {"node": here.cpu, "fwbench": {**here.to_json(), "versions": dict(measurement.versions)}},
         "commit_info": get_commit_info(),  # type: ignore[no-untyped-call]
         "benchmarks": [
             {
-                "group": group(found.workload),
+                "group": group(measurement.workload),
                 "name": name,
                 "fullname": name,
                 "params": None,
-                "param": found.workload.id,
-                "extra_info": extra_info(found),
+                "param": measurement.workload.id,
+                "extra_info": extra_info(measurement),
                 "options": {},
-                "stats": {**stats(found.samples).as_dict(), "data": list(found.samples)},
+                "stats": {**stats(measurement.samples).as_dict(), "data": list(measurement.samples)},
             }
         ],
         "datetime": datetime.now(UTC).isoformat(),

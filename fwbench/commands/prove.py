@@ -87,15 +87,15 @@ def collected(*, collecting: bool = True) -> tuple[Project, list[Model], list[st
         raise UserError(
             "the project's tests could not be collected, so its models are not known: `pytest --collect-only` says why."
         )
-    found = json.loads(done.stdout)
-    project = Project(Path(found["root"]), tuple(map(Path, found["path"])))
-    models = [Model.from_json(model) for model in found["models"]]
+    collection = json.loads(done.stdout)
+    project = Project(Path(collection["root"]), tuple(map(Path, collection["path"])))
+    models = [Model.from_json(model) for model in collection["models"]]
     try:
         project.add(models)
     except ValueError as error:
         raise UserError(f"{error}.") from None
     suite = [model for model in CATALOG.values() if model.networks and model not in models]
-    return project, [*models, *(suite if found["suite"] else [])], found["pythons"]
+    return project, [*models, *(suite if collection["suite"] else [])], collection["pythons"]
 
 
 def _chosen(names: Iterable[str], project: Project, named: list[Model]) -> list[Model]:

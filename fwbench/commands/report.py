@@ -80,15 +80,15 @@ def _run(options: argparse.Namespace) -> int:
             "keeps it with --fwbench-summary=FILE"
         )
     tell("weighing and tabulating")
-    found = sections(read, options.out, options.baseline)
-    if not any(section.setting for section in found):
+    contents = sections(read, options.out, options.baseline)
+    if not any(section.setting for section in contents):
         names = ", ".join(str(record.path) for record in read)
         told = "".join(f"; {told}" for record in read for told in record.told)
         raise UserError(f"{names}: no measurement of fwbench in there, so there is nothing to report{told}")
     for record in read:
         print(line(f"read {record.path}: {len(record.measurements)} measurements, {record.made:%Y-%m-%d %H:%M} UTC"))
     with files.writing("choose another folder with --out"):
-        written = [path for name in options.format for path in _WRITERS[name](options.out, found, tell)]
+        written = [path for name in options.format for path in _WRITERS[name](options.out, contents, tell)]
     for path in written:
         print(f"wrote {path}")
     return 0
@@ -102,22 +102,22 @@ def _formats(text: str) -> list[str]:
     return names
 
 
-def _markdown(out: Path, found: list[Section], tell: Tell) -> list[Path]:
-    parts = [(section.heading, [*section.headline, *section.remarks], section.tables) for section in found]
+def _markdown(out: Path, contents: list[Section], tell: Tell) -> list[Path]:
+    parts = [(section.heading, [*section.headline, *section.remarks], section.tables) for section in contents]
     return [_write(out / "tables.md", markdown.document(TITLE, parts))]
 
 
-def _csv(out: Path, found: list[Section], tell: Tell) -> list[Path]:
+def _csv(out: Path, contents: list[Section], tell: Tell) -> list[Path]:
     return [
         _write(section.folder / "tables" / f"{table.key}.csv", csv.write(table))
-        for section in found
+        for section in contents
         for table in section.tables
     ]
 
 
-def _latex(out: Path, found: list[Section], tell: Tell) -> list[Path]:
+def _latex(out: Path, contents: list[Section], tell: Tell) -> list[Path]:
     paths, parts = [_write(out / "preamble.tex", latex.PREAMBLE)], []
-    for section in found:
+    for section in contents:
         # Several settings have tables of the same names, and labels must differ.
         place = section.folder.relative_to(out)
         prefix = "".join(f"{part}-" for part in place.parts)
@@ -160,7 +160,7 @@ def _latex_figures(section: Section, place: Path, prefix: str, tell: Tell) -> li
     return paths
 
 
-def _html(out: Path, found: list[Section], tell: Tell) -> list[Path]:
+def _html(out: Path, contents: list[Section], tell: Tell) -> list[Path]:
     try:
         from fwbench.report import figures, page
     except ImportError as error:
@@ -168,14 +168,14 @@ def _html(out: Path, found: list[Section], tell: Tell) -> list[Path]:
             f"figures and the page need what is not installed ({error.name}): `pip install 'fwbench[report]'`, or ask "
             "for --format markdown,latex,csv"
         ) from None
-    settings = [section for section in found if section.setting]
+    settings = [section for section in contents if section.setting]
     paths = []
     for section in settings:
         tell(f"drawing the figures of {section.heading}")
         for drawing in section.drawings:
             tell(f"writing the figure {drawing.key}")
             paths.append(figures.save(drawing, section.svg(drawing)))
-    foreign = next((section.tables[0] for section in found if section.setting is None), None)
+    foreign = next((section.tables[0] for section in contents if section.setting is None), None)
     tell("writing the page")
     return [_write(out / "report.html", page.write(TITLE, settings, foreign)), *paths]
 

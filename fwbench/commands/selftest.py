@@ -77,7 +77,7 @@ class Suite:
 
 def schedule(unchanged: int) -> list[Suite]:
     """So many suites without a change, and among them a quarter as many with 5 %, an eighth with 3 and with 10 %."""
-    found: list[Suite] = []
+    suites: list[Suite] = []
     counts: dict[float, int] = {}
     for index in range(unchanged):
         # Two without a change, then one with; every kind by turns with other load and without.
@@ -85,8 +85,8 @@ def schedule(unchanged: int) -> list[Suite]:
         for slowdown in (0.0, planted) if index % 2 else (0.0,):
             number = counts.get(slowdown, 0)
             counts[slowdown] = number + 1
-            found.append(Suite(slowdown, number % 2 == 1, number))
-    return found
+            suites.append(Suite(slowdown, number % 2 == 1, number))
+    return suites
 
 
 def workloads(device: str) -> list[Workload]:
@@ -203,9 +203,9 @@ def _selftest(options: argparse.Namespace) -> int:
                 journal.begin(())
             for suite in left:
                 print(f"{suite}", file=sys.stderr, flush=True)
-                found = run(suite, benchmarks, here)
+                record = run(suite, benchmarks, here)
                 with _writing():
-                    journal.append(found)
+                    journal.append(record)
     print("\n".join(evidence.report(evidence.read(options.out))))
     return 0
 

@@ -242,7 +242,7 @@ def _ramp(values: Values) -> _Ramp:
     """The ramp that fits best, over all places at which it may begin and end."""
     count = len(values)
     places = sorted({round(place) for place in np.linspace(0, count - 1, min(count, _PLACES))})
-    begins, ends = (np.array(found) for found in zip(*((i, j) for i in places for j in places if i < j), strict=True))
+    begins, ends = (np.array(column) for column in zip(*((i, j) for i in places for j in places if i < j), strict=True))
     return _fitted(values, begins, ends)
 
 

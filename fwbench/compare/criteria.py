@@ -98,7 +98,7 @@ def values(measurement: Measurement) -> dict[str, float]:
 def by_metric(measurement: Measurement) -> dict[str, list[float]]:
     """The values of each metric, one of each process that has it."""
     processes = measurement.processes or [values(measurement)]
-    return {name: found for name in CRITERIA if (found := [each[name] for each in processes if name in each])}
+    return {name: numbers for name in CRITERIA if (numbers := [each[name] for each in processes if name in each])}
 
 
 def hidden(measurement: Measurement) -> bool:

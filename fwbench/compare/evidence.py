@@ -69,9 +69,9 @@ RULES: Mapping[str, Callable[[Seconds, Seconds], bool]] = {
 }
 
 
-def clopper_pearson(found: int, of: int) -> tuple[float, float]:
+def clopper_pearson(successes: int, of: int) -> tuple[float, float]:
     """The exact interval of a rate, at 95 % (Clopper and Pearson, Biometrika 26, 1934)."""
-    result = stats.binomtest(found, of).proportion_ci(0.95, method="exact")
+    result = stats.binomtest(successes, of).proportion_ci(0.95, method="exact")
     return float(result.low), float(result.high)
 
 
@@ -139,11 +139,11 @@ def _of_rounds(rule: Callable[[Seconds, Seconds], bool]) -> Judge:
     return fails
 
 
-def _rate(found: int, of: int) -> str:
+def _rate(hits: int, of: int) -> str:
     if not of:
         return "-"
-    low, high = clopper_pearson(found, of)
-    return f"{found}/{of} ({low:.0%} to {high:.0%})"
+    low, high = clopper_pearson(hits, of)
+    return f"{hits}/{of} ({low:.0%} to {high:.0%})"
 
 
 def state(machine: Machine, path: Path = SELFTEST) -> float:
@@ -170,4 +170,4 @@ def state(machine: Machine, path: Path = SELFTEST) -> float:
             processes = [math.log(statistics.median(pair["base"])) for pair in benchmark["rounds"]]
             if processes:
                 levels.setdefault(benchmark["id"], []).append(statistics.fmean(processes))
-    return max((statistics.stdev(found) for found in levels.values() if len(found) > 1), default=UNTESTED)
+    return max((statistics.stdev(means) for means in levels.values() if len(means) > 1), default=UNTESTED)

@@ -46,15 +46,15 @@ def distinct(records: Iterable[Record]) -> list[Record]:
     One that has no measurements of its own is left out.
     """
     seen: set[str] = set()
-    found = []
+    kept = []
     in_time = sorted(records, key=lambda record: record.made)
     # A run comes before its journal, as it knows the commit.
     for record in sorted(in_time, key=lambda record: record.path.suffix == ".jsonl"):
         new = {mark: m for m in record.measurements if (mark := _mark(m)) not in seen}
         seen |= new.keys()
         if new:
-            found.append(replace(record, measurements=tuple(new.values())))
-    return sorted(found, key=lambda record: record.made)
+            kept.append(replace(record, measurements=tuple(new.values())))
+    return sorted(kept, key=lambda record: record.made)
 
 
 def _mark(m: Measurement) -> str:

@@ -131,8 +131,8 @@ def evidence(differences: Sequence[float], before: Sequence[float], threshold: f
     trust = np.exp(foretold - foretold.max(axis=1, keepdims=True))
     for_sign, against = ((trust * chance).sum(axis=1) for chance in (as_seen, mirrored))
     gains = _KEPT + (1 - _KEPT) * 2 * for_sign / (for_sign + against)
-    found: list[float] = np.cumprod(gains[len(before) :]).tolist()
-    return found
+    wealth: list[float] = np.cumprod(gains[len(before) :]).tolist()
+    return wealth
 
 
 def round_difference(own: Sequence[float], theirs: Sequence[float]) -> float:
@@ -260,10 +260,10 @@ def screening_pairs(differences: Sequence[float], threshold: float = THRESHOLD) 
 
 def screen(differences: Sequence[float], threshold: float = THRESHOLD) -> Suspect | None:
     """Whether a benchmark is suspected of a change, and of which."""
-    found = estimate(differences)
-    if abs(found) <= math.log1p(threshold):
+    change = estimate(differences)
+    if abs(change) <= math.log1p(threshold):
         return None
-    return Suspect(1 if found > 0 else -1, threshold, tuple(differences))
+    return Suspect(1 if change > 0 else -1, threshold, tuple(differences))
 
 
 def cleared(differences: Sequence[float], threshold: float = THRESHOLD, ended: str = "no suspect") -> Verdict:

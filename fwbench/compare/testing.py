@@ -90,8 +90,8 @@ class Compared:
     @property
     def difference(self) -> float:
         """Logarithm of the ratio, above zero where head is worse."""
-        found = level(self.head) - level(self.base)
-        return found if CRITERIA[self.metric].direction == "lower" else -found
+        log_ratio = level(self.head) - level(self.base)
+        return log_ratio if CRITERIA[self.metric].direction == "lower" else -log_ratio
 
     def worse_by(self, share: float) -> float:
         """The difference that a change for the worse by this share of base makes."""

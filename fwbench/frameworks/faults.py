@@ -95,11 +95,11 @@ def _says_so(error: BaseException) -> bool:
 
 
 def _asked(message: str) -> int | None:
-    if found := _ASKED.search(message):
-        number, unit = float(found[1]), found[2].upper()
+    if match := _ASKED.search(message):
+        number, unit = float(match[1]), match[2].upper()
         return round(number * 1024 ** (0 if unit == "BYTES" else _PREFIXES.index(unit[0])))
-    if found := _TENSOR.search(message):
-        bits = re.search(r"\d+$", found[2])
-        width = int(bits[0]) // 8 if bits else _WIDTHS.get(found[2])
-        return None if width is None else math.prod(int(size) for size in found[1].split(",") if size) * width
+    if match := _TENSOR.search(message):
+        bits = re.search(r"\d+$", match[2])
+        width = int(bits[0]) // 8 if bits else _WIDTHS.get(match[2])
+        return None if width is None else math.prod(int(size) for size in match[1].split(",") if size) * width
     return None

@@ -57,18 +57,18 @@ def lowered(text: str) -> Lowered:
     calls: dict[str, Counter[str]] = {}
     function = ""
     for line in text.splitlines():
-        if found := _FUNCTION.match(line):
-            function = found["name"]
+        if match := _FUNCTION.match(line):
+            function = match["name"]
             own[function], calls[function] = Counter(), Counter()
             if function == "main":
                 for element in _ELEMENT.finditer(line.partition("->")[0]):
                     own[function]["argument", _dtype(element["type"])] += 1
-        elif function and (found := _OPERATOR.match(line)):
+        elif function and (match := _OPERATOR.match(line)):
             called = _CALL.search(line)
             if called:
                 calls[function][called["name"]] += 1
                 continue
-            name = found["name"].removeprefix("stablehlo.")
+            name = match["name"].removeprefix("stablehlo.")
             if name != "return":
                 own[function][name, None] += 1
                 for kind in {element["type"] for element in _ELEMENT.finditer(line)}:
@@ -98,22 +98,22 @@ def fusions(optimised: str) -> int:
 
 def libraries(optimised: str) -> dict[str, int]:
     """Calls out of XLA's optimised HLO by name, such as `cublas$lt$matmul`; one in a loop's body counts once."""
-    found = ((match["call"] or match["fusion"]).removeprefix("__") for match in _LIBRARY.finditer(optimised))
-    return dict(sorted(Counter(found).items()))
+    names = ((match["call"] or match["fusion"]).removeprefix("__") for match in _LIBRARY.finditer(optimised))
+    return dict(sorted(Counter(names).items()))
 
 
 def precisions(optimised: str) -> dict[str, int]:
     """Products and convolutions in XLA's optimised HLO by `float32 highest` and the like, cuBLAS's and cuDNN's too."""
     types = {match["name"]: match["type"] for match in _DEFINED.finditer(optimised)}
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for match in _PRODUCT.finditer(optimised):
         if match["kind"] == "custom-call" and not _BY_LIBRARY.search(match["rest"]):
             continue
         stated = _PRECISION.search(match["rest"])
         # A fused convolution has further operands.
         both = re.findall(r"\w+", stated["both"].lower())[:2] if stated else ["default"]
-        found[f"{_dtype(types[match['operand']])} {'/'.join(dict.fromkeys(both))}"] += 1
-    return dict(sorted(found.items()))
+        counts[f"{_dtype(types[match['operand']])} {'/'.join(dict.fromkeys(both))}"] += 1
+    return dict(sorted(counts.items()))
 
 
 def instructions(optimised: str) -> dict[str, tuple[str, str]]:
@@ -123,7 +123,7 @@ def instructions(optimised: str) -> dict[str, tuple[str, str]]:
     such a place is empty.
     """
     frames = _frames(optimised)
-    found = {}
+    instructions = {}
     for line in optimised.splitlines():
         if instruction := _INSTRUCTION.match(_LAYOUT.sub("", line)):
             about = line.partition("metadata={")[2]
@@ -132,8 +132,8 @@ def instructions(optimised: str) -> dict[str, tuple[str, str]]:
                 place = f"{source['file']}:{source['line']}"
             elif frame := _FRAME_OF.search(about):
                 place = frames.get(int(frame[1]), "")
-            found[instruction["name"]] = (instruction["shape"], place)
-    return found
+            instructions[instruction["name"]] = (instruction["shape"], place)
+    return instructions
 
 
 def aliased(optimised: str) -> int:
@@ -150,7 +150,7 @@ def _frames(optimised: str) -> dict[int, str]:
     frames = {int(number): (int(place), int(parent)) for number, place, parent in _FRAME.findall(head)}
     # Some versions write a parent's number plus one: there the first frame seems to be its own parent.
     offset = frames.get(1, (0, 0))[1]
-    found = {}
+    sources = {}
     for number in frames:
         place, at = "", number
         while at in frames:
@@ -161,8 +161,8 @@ def _frames(optimised: str) -> dict[int, str]:
                 break
             # Parents come first; in a malformed table this ends nevertheless.
             at = min(frames[at][1] - offset, at - 1)
-        found[number] = place.removeprefix(":")
-    return found
+        sources[number] = place.removeprefix(":")
+    return sources
 
 
 def _is_installed(file: str) -> bool:

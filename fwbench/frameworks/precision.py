@@ -80,14 +80,14 @@ def classify(error: float) -> str:
     return "unknown"
 
 
-def check(asked: str, given: Operands, found: Products) -> dict[str, dict[str, Any]]:
+def check(asked: str, given: Operands, products: Products) -> dict[str, dict[str, Any]]:
     """Check the probe's result; return `error` and `arithmetic` of `matmul` and `convolution` for the record.
 
     Raises:
         ArithmeticError: another arithmetic is in force than the one asked for.
     """
     result = {}
-    for name, exact, computed in zip(Products._fields, reference(given), found, strict=True):
+    for name, exact, computed in zip(Products._fields, reference(given), products, strict=True):
         error = float(np.linalg.norm(computed.astype(np.float64) - exact) / np.linalg.norm(exact))
         result[name] = {"error": error, "arithmetic": classify(error)}
     for name, verdict in result.items():

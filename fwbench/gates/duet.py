@@ -62,7 +62,7 @@ class DuetGate(Gate):
         self._stack = contextlib.ExitStack()
         self._sides: tuple[Side, Side] | None = None
         self._expected: dict[Workload, Mapping[str, Threshold]] = {}
-        self._found: dict[Workload, Comparison] = {}
+        self._comparisons: dict[Workload, Comparison] = {}
         self._asked: dict[Workload, Comparison] = {}
         self._seconds = 0.0
         self._end = time.monotonic() + 60 * selection.minutes if selection.minutes else math.inf
@@ -104,9 +104,9 @@ class DuetGate(Gate):
         """
         if self._fault:
             pytest.fail(f"the duet ended with {self._fault}, as its first test tells", pytrace=False)
-        if not self._found:
+        if not self._comparisons:
             self._run(protocol, tell)
-        comparison = self._asked[workload] = self._found[workload]
+        comparison = self._asked[workload] = self._comparisons[workload]
         if comparison.kind in ("failed", "missing", "unavailable"):
             assert comparison.fault is not None
             return Measurement(workload, failure=comparison.fault.failure)
@@ -131,7 +131,7 @@ class DuetGate(Gate):
     def judge(self, measurement: Measurement, test: str) -> None:
         """A regression fails its test, and so does what base can run and head cannot."""
         workload = measurement.workload
-        comparison = self._found[measurement.asked]
+        comparison = self._comparisons[measurement.asked]
         if comparison.kind == "missing":
             pytest.fail(f"{workload.id} is missing: {comparison.note}, and {self._title('base')} can", pytrace=False)
         if measurement.failure:
@@ -171,7 +171,7 @@ class DuetGate(Gate):
                 played.play(pairs.play, tell, lambda: self._end - time.monotonic())
             finally:
                 self._seconds = time.monotonic() - begun
-            self._found = played.comparisons()
+            self._comparisons = played.comparisons()
             if protocol.profile == "ci":
                 self._explain(tell)
         except KeyboardInterrupt:
@@ -189,13 +189,13 @@ class DuetGate(Gate):
         """Search for what made the worst regression of latency, and note the answer for the outcome."""
         regressed = [
             (verdict.ratio, comparison)
-            for comparison in self._found.values()
+            for comparison in self._comparisons.values()
             if (verdict := comparison.verdicts.get("latency")) and verdict.kind == "regressed"
         ]
         if not regressed:
             return
         # With the batch that fitted into memory.
-        workload = max(regressed, key=lambda found: found[0])[1].workload
+        workload = max(regressed, key=lambda regression: regression[0])[1].workload
         try:
             python = self._selection.pythons.get(LANES[workload.lane].framework, sys.executable)
             explanation = explain(

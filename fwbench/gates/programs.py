@@ -60,7 +60,7 @@ class ProgramsOnly(Gate):
                 "--fwbench-summary tells what a gate has found, and --fwbench-programs-only compares with nothing: add "
                 "--benchmark-compare=PATH."
             )
-        self._found: dict[Workload, Finding | None] = {}
+        self._findings: dict[Workload, Finding | None] = {}
         self._unavailable: dict[Workload, str] = {}
         self._deselected: set[Workload] = set()
 
@@ -74,7 +74,7 @@ class ProgramsOnly(Gate):
             self._unavailable[measurement.asked.anywhere] = fitting(measurement.unfit)
         if self.path is None:
             return
-        finding = self._found[workload] = self._compare(workload, measurement)
+        finding = self._findings[workload] = self._compare(workload, measurement)
         if finding and not failure and finding.in_test:
             pytest.fail(f"{finding.benchmark}: {finding.note}", pytrace=False)
 
@@ -106,11 +106,11 @@ class ProgramsOnly(Gate):
     def outcome(self) -> Outcome | None:
         if self.path is None:
             return None
-        findings = [finding for finding in self._found.values() if finding]
+        findings = [finding for finding in self._findings.values() if finding]
         if not any(finding.kind in ("failed", "changed", "unchanged") for finding in findings):
             return Outcome(str(self.path), "this run", [Finding(ALL, "incomparable", note=self._nothing_shared())])
         for workload in self._baseline:
-            if workload not in self._found and workload not in self._deselected:
+            if workload not in self._findings and workload not in self._deselected:
                 why = self._unavailable.get(workload)
                 state = f"not available here: {why}" if why else "not run"
                 findings.append(Finding(workload.id, "missing", note=f"in the baseline, {state}"))
@@ -124,7 +124,7 @@ class ProgramsOnly(Gate):
 
     def _nothing_shared(self) -> str:
         """Why the run and the baseline have no program in common."""
-        here = {workload.target for workload in (*self._found, *self._unavailable)}
+        here = {workload.target for workload in (*self._findings, *self._unavailable)}
         there = {workload.target for workload in self._baseline}
         if here and there and not here & there:
             names = [

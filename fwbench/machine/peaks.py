@@ -27,7 +27,7 @@ class Peaks:
 
 def peaks(accelerator: str) -> Peaks | None:
     """A GPU's peaks, None of one that is not listed: nobody guesses from a similar name."""
-    return next((found for name, found in _KNOWN if re.fullmatch(name, accelerator)), None)
+    return next((peaks for name, peaks in _KNOWN if re.fullmatch(name, accelerator)), None)
 
 
 def _tera(fp32: float, tf32: float | None, bf16: float | None, bandwidth: float, source: str) -> Peaks:

@@ -25,10 +25,10 @@ def find(model: Model) -> Path:
         ModelError: none of them has it.
     """
     places = [Path(folder, model.checkpoint or "") for folder in sys.path]
-    found = next((place for place in places if place.is_file()), None)
-    if found is None:
+    path = next((place for place in places if place.is_file()), None)
+    if path is None:
         raise ModelError(f"there is no checkpoint {model.checkpoint!r}: name it by its path from the project's root")
-    return found
+    return path
 
 
 def load(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArray[np.float32]]:

@@ -39,7 +39,7 @@ def load(path: str) -> Any:
     """
     module, name = split(path)
     try:
-        found: Any = importlib.import_module(module)
+        imported: Any = importlib.import_module(module)
     except ImportError as error:
         missing = error.name and (module == error.name or module.startswith(f"{error.name}."))
         if isinstance(error, ModuleNotFoundError) and missing:
@@ -51,12 +51,12 @@ def load(path: str) -> Any:
     except Exception as error:
         raise ModelError(f"importing {module!r} failed: {described(error)}") from error
     for part in name.split("."):
-        if not hasattr(found, part):
-            near = difflib.get_close_matches(part, dir(found), n=1)
+        if not hasattr(imported, part):
+            near = difflib.get_close_matches(part, dir(imported), n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise ModelError(f"the module {module!r} has no {name!r}, which {path!r} names{hint}")
-        found = getattr(found, part)
-    return found
+        imported = getattr(imported, part)
+    return imported
 
 
 def arguments(builder: Callable[..., Any], sizes: Mapping[str, int]) -> dict[str, int]:
@@ -70,12 +70,12 @@ def parameters(builder: Callable[..., Any]) -> dict[str, inspect.Parameter] | No
     # A metaclass may have a call of its own that passes all arguments on, as Flax NNX's has.
     passed_on = inspect.isclass(builder) and type(builder).__call__ is not type.__call__
     try:
-        found = dict(inspect.signature(builder.__init__ if passed_on else builder).parameters)
+        parameters = dict(inspect.signature(builder.__init__ if passed_on else builder).parameters)
     except (TypeError, ValueError):
         return None
     if passed_on:
-        del found[next(iter(found))]
-    return found
+        del parameters[next(iter(parameters))]
+    return parameters
 
 
 def described(error: BaseException) -> str:

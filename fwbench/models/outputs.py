@@ -13,23 +13,23 @@ def select(model: Model, framework: str, returned: Any, batch_size: int) -> Any:
     Raises:
         ModelError: it is not where the model says, what lies there is no array, or its first axis is not the batch.
     """
-    found, selector = returned, model.output_of(framework)
+    output, selector = returned, model.output_of(framework)
     if selector is not None:
-        found = _part(returned, selector)
-        if found is None:
+        output = _part(returned, selector)
+        if output is None:
             place = f"what its network in {framework} returns"
             raise ModelError(f"{model.name} has no output {selector!r} in {place}: {contents(returned)}")
-    if not hasattr(found, "shape") or not hasattr(found, "dtype"):
+    if not hasattr(output, "shape") or not hasattr(output, "dtype"):
         raise ModelError(
-            f"{model.name} returns {contents(found)} instead of an array: name the output's index, key or attribute, "
+            f"{model.name} returns {contents(output)} instead of an array: name the output's index, key or attribute, "
             f"as in fwbench.Model(..., output=0), or for this framework alone, output={{{framework!r}: 0}}"
         )
-    if tuple(found.shape[:1]) != (batch_size,):
+    if tuple(output.shape[:1]) != (batch_size,):
         raise ModelError(
-            f"{model.name} returns an output of shape {tuple(found.shape)} for a batch of {batch_size}: "
+            f"{model.name} returns an output of shape {tuple(output.shape)} for a batch of {batch_size}: "
             "the first axis must be the batch"
         )
-    return found
+    return output
 
 
 def contents(returned: Any) -> str:

@@ -107,7 +107,7 @@ def lay_out(pair: Pair, cache: Path, clones: str) -> tuple[Path, tuple[Path, ...
 
 def _is_met(need: str) -> bool:
     name, version = requirement(need)
-    return any(version in ("", found) for found in versions((name,)).values())
+    return any(version in ("", installed) for installed in versions((name,)).values())
 
 
 def _git(source: Source, folder: Path, *arguments: str) -> bytes:

@@ -43,8 +43,8 @@ class Source:
     @property
     def title(self) -> str:
         """For readers: owner and name, or the distribution."""
-        found = _ADDRESS.search(self.repository)
-        return f"{found['owner']}/{found['name']}" if found else self.package or self.repository
+        address = _ADDRESS.search(self.repository)
+        return f"{address['owner']}/{address['name']}" if address else self.package or self.repository
 
 
 @dataclass(frozen=True)
@@ -103,10 +103,10 @@ def read(path: Path) -> list[Pair]:
 
 def requirement(need: str) -> tuple[str, str]:
     """Name and version of a distribution; the version is empty where any will do."""
-    found = _NEED.fullmatch(need)
-    if not found:
+    match = _NEED.fullmatch(need)
+    if not match:
         raise ValueError(f"{need!r} in needs is neither name nor name==version")
-    return found["name"], found["version"] or ""
+    return match["name"], match["version"] or ""
 
 
 def _pair(table: Mapping[str, Any]) -> Pair:
@@ -153,8 +153,8 @@ def _source(side: Mapping[str, Any], framework: str) -> Source:
     commit = _required(side, "commit", framework)
     if not re.fullmatch("[0-9a-f]{40}", commit):
         raise ValueError(f"the commit {commit!r} of {framework} is not written in full, as 40 digits")
-    found = _ADDRESS.search(repository)
-    module = side.get("module") or re.sub(r"\W", "_", found["name"] if found else Path(repository).stem)
+    address = _ADDRESS.search(repository)
+    module = side.get("module") or re.sub(r"\W", "_", address["name"] if address else Path(repository).stem)
     return Source(repository, commit, side.get("folder", ""), module)
 
 

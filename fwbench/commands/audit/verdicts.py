@@ -63,8 +63,8 @@ class Verdict(Decoded):
     @property
     def place(self) -> str:
         """The part of the sentence that says where the networks part; the whole sentence if none does."""
-        found = _PLACE.search(self.sentence)
-        return found[0] if found else self.sentence
+        match = _PLACE.search(self.sentence)
+        return match[0] if match else self.sentence
 
 
 @dataclass(frozen=True)

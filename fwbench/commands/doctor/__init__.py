@@ -66,11 +66,11 @@ def examine(
         energy: finds the counter of a device, or the reason why there is none.
         python: version of the interpreter.
     """
-    found = nvml.find() if gpu is None else gpu
+    gpu = nvml.find() if gpu is None else gpu
     return [
         *_lanes(python),
         _python(python),
-        *accelerator.findings(found, environment),
+        *accelerator.findings(gpu, environment),
         _energy(here.device, energy(here.device)),
         _cpus(here),
         _governor(system),
@@ -90,10 +90,10 @@ def _run(options: argparse.Namespace) -> int:
         # What weighs pairs takes longer to import than all else here.
         from fwbench.commands.doctor.check import check
 
-        found, measured = check(here, lambda text: print(text, file=sys.stderr, flush=True))
+        results, measured = check(here, lambda text: print(text, file=sys.stderr, flush=True))
         # What was run says more than what was looked at.
-        run = {finding.subject for finding in found}
-        findings = [*(finding for finding in findings if finding.subject not in run), *found]
+        run = {finding.subject for finding in results}
+        findings = [*(finding for finding in findings if finding.subject not in run), *results]
     if options.json == _STDOUT:
         print(json.dumps(sending.findings(findings), indent=1))
         return 0 if sound(findings) else 1

@@ -21,14 +21,14 @@ from fwbench.record.measurement import Measurement
 _FOLDERS = re.compile(r"(?<![\w.~/])~?/(?:[^\s/\"'`:;,()\[\]{}<>=]+/)*(?=[^\s/])")
 
 
-def findings(found: Sequence[Advice]) -> dict[str, Any]:
+def findings(advice: Sequence[Advice]) -> dict[str, Any]:
     """What was found, as JSON primitives."""
-    return {"sound": sound(found), "findings": [dataclasses.asdict(finding) for finding in found]}
+    return {"sound": sound(advice), "findings": [dataclasses.asdict(finding) for finding in advice]}
 
 
 def report(
     here: Machine,
-    found: Sequence[Advice],
+    advice: Sequence[Advice],
     measured: Sequence[Measurement],
     environment: Mapping[str, str] = os.environ,
 ) -> str:
@@ -43,7 +43,7 @@ def report(
     content = {
         "fwbench": fwbench.__version__,
         "python": platform.python_version(),
-        **findings(found),
+        **findings(advice),
         "machine": here.to_json(),
         "versions": versions((*named, "nvidia-ml-py", "numpy")),
         "environment": {name: value for name, value in environment.items() if name.startswith(recorded(lanes))},

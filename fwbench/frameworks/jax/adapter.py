@@ -73,8 +73,8 @@ class Jax(Framework):
         def products(left: jax.Array, right: jax.Array, images: jax.Array, kernel: jax.Array) -> list[jax.Array]:
             return [left @ right, _convolve(images, kernel)]
 
-        found = products(*_placed(workload, operands.left, operands.right, operands.images, operands.kernel))
-        return Products(*(np.asarray(array, dtype=np.float64) for array in found))
+        arrays = products(*_placed(workload, operands.left, operands.right, operands.images, operands.kernel))
+        return Products(*(np.asarray(array, dtype=np.float64) for array in arrays))
 
     def matrix_product(self, workload: Workload, left: NDArray[np.float32], right: NDArray[np.float32]) -> Offered:
         return _compiled(workload, jnp.matmul, *_placed(workload, left, right)), "XLA"

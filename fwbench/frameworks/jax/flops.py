@@ -41,8 +41,8 @@ def _of(equation: Any) -> float:
 def _inner(values: Any) -> Iterator[Any]:
     """The programs that an equation calls."""
     for value in values:
-        found = getattr(value, "jaxpr", value)
-        if hasattr(found, "eqns"):
-            yield found
+        jaxpr = getattr(value, "jaxpr", value)
+        if hasattr(jaxpr, "eqns"):
+            yield jaxpr
         elif isinstance(value, list | tuple):
             yield from _inner(value)

@@ -167,8 +167,8 @@ class Network(ABC):
 
         # Compiled ahead of time, so that it runs now even while a program is traced.
         with faults(f"the network of {self.model.name}"):
-            found: list[Any] = jax.jit(values).lower().compile()()
-        return found
+            arrays: list[Any] = jax.jit(values).lower().compile()()
+        return arrays
 
     def _drawn(self, seed: int) -> Any:
         """A state as the user's code sets it: a tree with the arrays of `leaves`, in their order."""
@@ -181,10 +181,10 @@ def _wide(array: NDArray[Any]) -> NDArray[Any]:
 
 def _arrays(returned: Any) -> list[jax.Array]:
     """All arrays in what a network returned, including attributes of an object."""
-    found = []
+    arrays = []
     for leaf in jax.tree.leaves(returned):
         inside = (
             [leaf] if isinstance(leaf, jax.Array) else jax.tree.leaves(vars(leaf)) if hasattr(leaf, "__dict__") else []
         )
-        found += [array for array in inside if isinstance(array, jax.Array)]
-    return found
+        arrays += [array for array in inside if isinstance(array, jax.Array)]
+    return arrays

@@ -169,11 +169,11 @@ class Rearranged(Layout):
         start = 0
         self._own = []
         for name, shape in own.items():
-            found = places[start : start + math.prod(shape)]
-            if lost := int((found < 0).sum()):
-                raise ModelError(f"{path!r} leaves out {lost} of the {found.size} numbers of {name!r} {shape}")
-            start += found.size
-            self._own.append(_Gather(found.reshape(shape), self.shapes))
+            indices = places[start : start + math.prod(shape)]
+            if lost := int((indices < 0).sum()):
+                raise ModelError(f"{path!r} leaves out {lost} of the {indices.size} numbers of {name!r} {shape}")
+            start += indices.size
+            self._own.append(_Gather(indices.reshape(shape), self.shapes))
         self._canonical = {name: _Gather(origin, own) for name, origin in origins.items()}
         self._names = list(own)
 

@@ -51,15 +51,15 @@ def initial(model: Model, sizes: Mapping[str, int], seed: int = 0) -> Weights:
 def _network(model: Model, sizes: tuple[tuple[str, int], ...]) -> Network:
     """The network, cached, as Flax takes most of a second to build a large one."""
     path = model.networks["jax"]
-    found = load(path)
-    if _is_module(found) or (not inspect.isclass(found) and _pair(found)):
-        return _built(model, dict(sizes), lambda seed=0: found)
-    if not callable(found):
-        raise ModelError(f"{path!r} is an object of type {type(found).__name__} instead of {_KINDS}")
-    given = arguments(found, dict(sizes))
-    if _takes_inputs(found, model, given):
-        return Function(model, functools.partial(found, **given))
-    known = parameters(found) or {}
+    definition = load(path)
+    if _is_module(definition) or (not inspect.isclass(definition) and _pair(definition)):
+        return _built(model, dict(sizes), lambda seed=0: definition)
+    if not callable(definition):
+        raise ModelError(f"{path!r} is an object of type {type(definition).__name__} instead of {_KINDS}")
+    given = arguments(definition, dict(sizes))
+    if _takes_inputs(definition, model, given):
+        return Function(model, functools.partial(definition, **given))
+    known = parameters(definition) or {}
 
     def build(seed: int = 0) -> Any:
         random: dict[str, Any] = {}
@@ -67,7 +67,7 @@ def _network(model: Model, sizes: tuple[tuple[str, int], ...]) -> Network:
             random["rngs"] = nnx.Rngs(seed)
         if "key" in known:
             random["key"] = jax.random.key(seed)
-        return found(**given, **random)
+        return definition(**given, **random)
 
     return _built(model, dict(sizes), build)
 
@@ -111,7 +111,7 @@ def _built(model: Model, sizes: Mapping[str, int], build: Callable[..., Any]) ->
     raise ModelError(f"{path!r} returned an object of type {type(built).__name__} instead of {_KINDS}")
 
 
-def _takes_inputs(found: Callable[..., Any], model: Model, given: Mapping[str, int]) -> bool:
+def _takes_inputs(definition: Callable[..., Any], model: Model, given: Mapping[str, int]) -> bool:
     """Whether a path names a function of the model's inputs rather than a builder of its network.
 
     Args:
@@ -120,9 +120,9 @@ def _takes_inputs(found: Callable[..., Any], model: Model, given: Mapping[str, i
     Raises:
         ModelError: it is neither.
     """
-    if inspect.isclass(found):
+    if inspect.isclass(definition):
         return False
-    known = parameters(found)
+    known = parameters(definition)
     if known is None:
         return True
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -144,16 +144,16 @@ def _takes_inputs(found: Callable[..., Any], model: Model, given: Mapping[str, i
     )
 
 
-def _pair(found: Any) -> tuple[Callable[..., Any], Callable[..., Any]] | None:
+def _pair(definition: Any) -> tuple[Callable[..., Any], Callable[..., Any]] | None:
     """`init` and `apply` of an object or a tuple that has them."""
-    init, apply = getattr(found, "init", None), getattr(found, "apply", None)
-    if isinstance(found, tuple) and len(found) == 2:
-        init, apply = found
+    init, apply = getattr(definition, "init", None), getattr(definition, "apply", None)
+    if isinstance(definition, tuple) and len(definition) == 2:
+        init, apply = definition
     return (init, apply) if callable(init) and callable(apply) else None
 
 
-def _is_module(found: Any) -> bool:
-    return isinstance(found, (nnx.Module, *_modules("flax.linen"), *_modules("equinox")))
+def _is_module(definition: Any) -> bool:
+    return isinstance(definition, (nnx.Module, *_modules("flax.linen"), *_modules("equinox")))
 
 
 def _modules(library: str) -> tuple[type, ...]:

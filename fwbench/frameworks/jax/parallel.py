@@ -112,10 +112,10 @@ def lacking(workload: Workload, ranks: Ranks | None) -> str | None:
     if workload.devices % size:
         return f"{workload.devices} devices cannot be shared equally by {size} processes"
     needed = workload.devices // size
-    found = [len(devices) for devices in _by_process(workload.device)]
-    if len(found) != size or min(found) < needed:
+    counts = [len(devices) for devices in _by_process(workload.device)]
+    if len(counts) != size or min(counts) < needed:
         per_process = "" if size == 1 else f" in each of {size} processes"
-        here = min(found) if len(found) == size else f"those of {len(found)} processes"
+        here = min(counts) if len(counts) == size else f"those of {len(counts)} processes"
         kind = {"cpu": "CPU", "gpu": "GPU"}[workload.device]
         return f"the workload needs {needed} {kind} devices{per_process}, and JAX has {here}"
     return None
@@ -291,8 +291,8 @@ class Several(Devices):
 
     def spread(self, function: Callable[..., Any], result: Result) -> Callable[..., Any]:
         def of_device(*arguments: Any) -> Any:
-            found = function(*arguments)
-            return found if result == "same" else jax.tree.map(lambda array: array[None], found)
+            output = function(*arguments)
+            return output if result == "same" else jax.tree.map(lambda array: array[None], output)
 
         def spread(first: Any, *rest: Any) -> Any:
             return jax.shard_map(

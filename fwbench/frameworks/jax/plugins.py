@@ -68,8 +68,8 @@ def _names() -> set[str]:
     """The modules in which JAX looks for plugins."""
     package = importlib.util.find_spec("jax_plugins")
     folders = package.submodule_search_locations if package else None
-    found = {module.name for module in pkgutil.iter_modules(folders or [], "jax_plugins.")}
-    return found | registered()
+    names = {module.name for module in pkgutil.iter_modules(folders or [], "jax_plugins.")}
+    return names | registered()
 
 
 @functools.cache

@@ -136,9 +136,9 @@ class TrainStep(Compiled, Trainer):
         self._scores.append(self.evaluate(self.state, self._samples(images), self._wanted(labels)))
 
     def scores(self) -> Scores:
-        found = Scores.of(np.asarray(jax.device_get(self._scores), np.float64).tolist())
+        scores = Scores.of(np.asarray(jax.device_get(self._scores), np.float64).tolist())
         self._scores.clear()
-        return found
+        return scores
 
     def _wanted(self, wanted: NDArray[Any]) -> jax.Array:
         """What the loss compares the output with, each device with its slice."""

@@ -86,7 +86,7 @@ class TensorFlow(Framework):
                 tf.cast(array, DTYPE[workload.precision])
                 for array in (operands.left, operands.right, operands.images, kernel)
             ]
-            return Products(*(tf.cast(found, tf.float64).numpy() for found in call(*given)))
+            return Products(*(tf.cast(product, tf.float64).numpy() for product in call(*given)))
 
     def matrix_product(self, workload: Workload, left: NDArray[np.float32], right: NDArray[np.float32]) -> Offered:
         return _offered(workload, "cuBLAS", tf.matmul, left, right)
@@ -120,11 +120,11 @@ def _offered(
         concrete = traced.get_concrete_function(*given)
 
     def call() -> Any:
-        found = concrete(*given)
+        output = concrete(*given)
         # On a CPU a call returns only when it is done.
         if device != CPU:
             tf.test.experimental.sync_devices()
-        return found
+        return output
 
     library = on_gpu if workload.device == "gpu" else "oneDNN"
     return call, "XLA" if _compiled(workload) else library

@@ -130,5 +130,5 @@ def _flops(graph: Any) -> float:
 
 def _name(device: str) -> str:
     kind, _, number = device.partition(":")
-    found = tf.config.list_physical_devices(kind)[int(number)]
-    return str(tf.config.experimental.get_device_details(found).get("device_name", kind))
+    physical_device = tf.config.list_physical_devices(kind)[int(number)]
+    return str(tf.config.experimental.get_device_details(physical_device).get("device_name", kind))

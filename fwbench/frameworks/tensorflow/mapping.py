@@ -83,7 +83,7 @@ def by_function(path: str, own: Mapping[str, Shape]) -> dict[str, tuple[str, Rea
     numbers = {name: np.arange(sizes[name]).reshape(shape) + starts[name] + 1.0 for name, shape in own.items()}
     with faults(repr(path)):
         made = {name: np.asarray(array, np.float64) for name, array in function(dict(numbers)).items()}
-    found = {}
+    origins = {}
     for name, array in made.items():
         first = int(array.min()) - 1 if array.size else -1
         source = next((variable for variable, start in starts.items() if start == first), "")
@@ -93,7 +93,7 @@ def by_function(path: str, own: Mapping[str, Shape]) -> dict[str, tuple[str, Rea
                 f"{path!r} does not make {name!r} of the numbers of one variable: in Keras it may rename, transpose "
                 "and reshape variables, and neither join nor split them"
             )
-        found[name] = source, Rearranged(own[source], (array - starts[source] - 1).astype(np.int64))
-    if lost := [name for name in own if name not in {source for source, _ in found.values()}]:
+        origins[name] = source, Rearranged(own[source], (array - starts[source] - 1).astype(np.int64))
+    if lost := [name for name in own if name not in {source for source, _ in origins.values()}]:
         raise ModelError(f"{path!r} leaves out {', '.join(map(repr, lost[:5]))}")
-    return found
+    return origins

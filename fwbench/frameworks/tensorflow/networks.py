@@ -113,16 +113,16 @@ class Network:
 
     def export(self) -> Weights:
         """The weights in canonical form on the host: float32, or float64 where the network has that."""
-        found = {name: variable.numpy() for name, (variable, _) in self._variables.items()}
+        arrays = {name: variable.numpy() for name, (variable, _) in self._variables.items()}
         return {
             name: self.canonical(name, array if array.dtype == np.float64 else array.astype(np.float32))
-            for name, array in found.items()
+            for name, array in arrays.items()
         }
 
     def statistics(self) -> dict[str, NDArray[Any]]:
         """The running statistics by their canonical names, in the network's number format."""
-        found = ((name, variable) for name, (variable, _) in self._variables.items())
-        return {name: variable.numpy() for name, variable in found if name.endswith(_STATISTICS)}
+        variables = ((name, variable) for name, (variable, _) in self._variables.items())
+        return {name: variable.numpy() for name, variable in variables if name.endswith(_STATISTICS)}
 
     @property
     def running(self) -> list[Any]:
@@ -237,12 +237,14 @@ def initial(model: Model, sizes: Mapping[str, int], seed: int = 0) -> Weights:
 def _built(model: Model, sizes: Mapping[str, int], policy: str, seed: int) -> Any:
     """A Keras layer with its weights to come, or a function of the inputs."""
     path = model.networks["tensorflow"]
-    found = load(path)
-    if not callable(found) or isinstance(found, keras.layers.Layer):
-        raise ModelError(f"{path!r} is an object of type {type(found).__name__}: name a class, a factory or a function")
-    given = arguments(found, sizes)
-    if _takes_inputs(found, model, given):
-        return _Function(found, given)
+    definition = load(path)
+    if not callable(definition) or isinstance(definition, keras.layers.Layer):
+        raise ModelError(
+            f"{path!r} is an object of type {type(definition).__name__}: name a class, a factory or a function"
+        )
+    given = arguments(definition, sizes)
+    if _takes_inputs(definition, model, given):
+        return _Function(definition, given)
     before = keras.config.dtype_policy()
     # Keras numbers layers without a name from the start of a session.
     keras.backend.clear_session(free_memory=False)
@@ -251,7 +253,7 @@ def _built(model: Model, sizes: Mapping[str, int], policy: str, seed: int) -> An
         with faults(repr(path)):
             # Random values are the same in every process.
             keras.utils.set_random_seed(seed)
-            built = found(**given)
+            built = definition(**given)
     finally:
         keras.config.set_dtype_policy(before)
     if isinstance(built, keras.layers.Layer):
@@ -272,7 +274,7 @@ class _Function:
         return self._function(*inputs, **named, **self._sizes)
 
 
-def _takes_inputs(found: Callable[..., Any], model: Model, given: Mapping[str, int]) -> bool:
+def _takes_inputs(definition: Callable[..., Any], model: Model, given: Mapping[str, int]) -> bool:
     """Whether a path names a function of the model's inputs rather than a builder of its network.
 
     Args:
@@ -281,9 +283,9 @@ def _takes_inputs(found: Callable[..., Any], model: Model, given: Mapping[str, i
     Raises:
         ModelError: it is neither.
     """
-    known = parameters(found)
-    if inspect.isclass(found) or known is None:
-        return not inspect.isclass(found)
+    known = parameters(definition)
+    if inspect.isclass(definition) or known is None:
+        return not inspect.isclass(definition)
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     required = [
         name

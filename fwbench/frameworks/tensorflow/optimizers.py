@@ -37,9 +37,9 @@ class Optimizer(ABC):
         """
 
     def _zeros(self) -> list[Any]:
-        found = [tf.Variable(tf.zeros_like(one), trainable=False) for one in self.parameters]
-        self.held += found
-        return found
+        variables = [tf.Variable(tf.zeros_like(one), trainable=False) for one in self.parameters]
+        self.held += variables
+        return variables
 
 
 class Sgd(Optimizer):

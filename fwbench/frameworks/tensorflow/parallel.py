@@ -55,14 +55,14 @@ class Replicas:
         return self._reduced(tf.distribute.ReduceOp.SUM, own)
 
     def _reduced(self, operation: Any, tensors: Sequence[Any]) -> list[Any]:
-        found: list[Any] = tf.distribute.get_replica_context().all_reduce(operation, list(tensors))
-        return found
+        reduced: list[Any] = tf.distribute.get_replica_context().all_reduce(operation, list(tensors))
+        return reduced
 
 
 def gpus() -> list[Any]:
     """The GPUs that the process may use, including those of the other ranks on its host."""
-    found: list[Any] = tf.config.list_physical_devices("GPU")
-    return found
+    devices: list[Any] = tf.config.list_physical_devices("GPU")
+    return devices
 
 
 def _free_address(ranks: Ranks) -> str:

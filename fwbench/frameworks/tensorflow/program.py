@@ -141,8 +141,8 @@ class Traced(Program):
         return super().memory_in_use() if self.device == CPU else self._memory("current")
 
     def _memory(self, what: str) -> Metric:
-        found = tf.config.experimental.get_memory_info(self.device)
-        return Metric(float(found[what]), f"tf.config.experimental.get_memory_info {what}")
+        usage = tf.config.experimental.get_memory_info(self.device)
+        return Metric(float(usage[what]), f"tf.config.experimental.get_memory_info {what}")
 
     def compilations(self) -> int:
         return self.traces
@@ -179,8 +179,8 @@ class Forward(Traced):
         self.returned = self.concrete(self.inputs)
 
     def output(self) -> NDArray[Any]:
-        found: NDArray[Any] = tf.cast(self.returned[0], tf.float32).numpy()
-        return found
+        output: NDArray[Any] = tf.cast(self.returned[0], tf.float32).numpy()
+        return output
 
 
 CPU, GPU = "CPU:0", "GPU:0"

@@ -81,8 +81,7 @@ class TrainStep(Traced, Trainer):
     def compile(self) -> CompileTimes:
         if not self.fits:
             return super().compile()
-        found = self.trace()
-        return CompileTimes(found, None, "TensorFlow compiles within the first training step")
+        return CompileTimes(self.trace(), None, "TensorFlow compiles within the first training step")
 
     def step(self) -> None:
         self.out = self.concrete(self.inputs, self.targets)
@@ -198,8 +197,8 @@ class TrainStep(Traced, Trainer):
 
         def add(number: Tensor, totals: Any) -> Any:
             given, targets = tf.nest.map_structure(lambda tensor: tensor[number], parts)
-            found = self._part(given, targets, tf.random.experimental.stateless_fold_in(seed, number))
-            return number + 1, tf.nest.map_structure(tf.add, totals, found)
+            terms = self._part(given, targets, tf.random.experimental.stateless_fold_in(seed, number))
+            return number + 1, tf.nest.map_structure(tf.add, totals, terms)
 
         zeros = [tf.zeros(one.shape, one.dtype) for one in self.network.parameters]
         _, totals = tf.while_loop(

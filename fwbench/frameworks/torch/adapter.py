@@ -144,9 +144,9 @@ def _waiting(workload: Workload, call: Callable[[], Tensor]) -> Callable[[], Ten
         return call
 
     def waiting() -> Tensor:
-        found = call()
+        output = call()
         torch.cuda.synchronize()
-        return found
+        return output
 
     return waiting
 

@@ -13,14 +13,14 @@ def recorded() -> int:
     manager = cudagraph_trees.get_manager(torch.cuda.current_device(), create_if_none_exists=False)
     if manager is None:
         return 0
-    found = 0
+    count = 0
     nodes = list(manager.get_roots())
     while nodes:
         node = nodes.pop()
-        found += 1
+        count += 1
         # Graphs that run after this one, as the backward pass does.
         nodes += [child for children in node.children.values() for child in children]
-    return found
+    return count
 
 
 def outcome() -> str:

@@ -66,11 +66,13 @@ def initial(model: Model, sizes: Mapping[str, int], seed: int = 0) -> Weights:
 
 def _built(model: Model, sizes: Mapping[str, int], seed: int) -> torch.nn.Module:
     path = model.networks["torch"]
-    found = load(path)
-    if not callable(found) or isinstance(found, torch.nn.Module):
-        raise ModelError(f"{path!r} is an object of type {type(found).__name__}: name a class, a factory or a function")
-    call = functools.partial(found, **arguments(found, sizes))
-    if _takes_inputs(found, model, sizes):
+    definition = load(path)
+    if not callable(definition) or isinstance(definition, torch.nn.Module):
+        raise ModelError(
+            f"{path!r} is an object of type {type(definition).__name__}: name a class, a factory or a function"
+        )
+    call = functools.partial(definition, **arguments(definition, sizes))
+    if _takes_inputs(definition, model, sizes):
         return Function(call)
     # Random buffers are the same in every process.
     torch.manual_seed(seed)
@@ -91,13 +93,13 @@ def _built(model: Model, sizes: Mapping[str, int], seed: int) -> torch.nn.Module
     return built
 
 
-def _takes_inputs(found: Callable[..., Any], model: Model, sizes: Mapping[str, int]) -> bool:
+def _takes_inputs(definition: Callable[..., Any], model: Model, sizes: Mapping[str, int]) -> bool:
     """Whether a path names a function of the model's inputs, and not what builds its network from its axes."""
     try:
-        parameters = inspect.signature(found).parameters
+        parameters = inspect.signature(definition).parameters
     except (TypeError, ValueError):
         # Functions in C, such as `torch.nn.functional.scaled_dot_product_attention`, do not list their parameters.
-        return not inspect.isclass(found)
+        return not inspect.isclass(definition)
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     required = [
         name
@@ -106,7 +108,7 @@ def _takes_inputs(found: Callable[..., Any], model: Model, sizes: Mapping[str, i
     ]
     if not required:
         return False
-    if not inspect.isclass(found):
+    if not inspect.isclass(definition):
         if "" in model.inputs:
             if len(required) == 1 and parameters[required[0]].kind is not inspect.Parameter.KEYWORD_ONLY:
                 return True
@@ -164,10 +166,10 @@ def load_weights(module: torch.nn.Module, weights: Mapping[str, NDArray[Any]]) -
 
 def export_weights(module: torch.nn.Module) -> Weights:
     """The module's state in canonical form on the host: float32, or float64 where the module has that."""
-    found = {name: tensor.detach().cpu() for name, tensor in _state(module).items()}
+    tensors = {name: tensor.detach().cpu() for name, tensor in _state(module).items()}
     return {
         name: np.array((tensor if tensor.dtype is torch.float64 else tensor.float()).contiguous().numpy())
-        for name, tensor in found.items()
+        for name, tensor in tensors.items()
     }
 
 
@@ -209,10 +211,10 @@ def select_output(model: Model, returned: Any, batch_size: int) -> Tensor:
     Raises:
         ModelError: it is not where the model says, is no array, or its first axis is not the batch.
     """
-    found = select(model, "torch", returned, batch_size)
-    if not isinstance(found, Tensor):
-        raise ModelError(f"{model.name} returns an object of type {type(found).__name__} instead of a torch.Tensor")
-    return found
+    output = select(model, "torch", returned, batch_size)
+    if not isinstance(output, Tensor):
+        raise ModelError(f"{model.name} returns an object of type {type(output).__name__} instead of a torch.Tensor")
+    return output
 
 
 def count_macs(model: str) -> float:

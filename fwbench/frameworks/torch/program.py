@@ -218,10 +218,10 @@ class Placed(Program):
             self.settings["cudagraphs"] = graphs.outcome()
         # The code that Dynamo traces: compiled code dispatches nothing.
         eager = torch.compiler.set_stance("force_eager") if compiled else nullcontext()
-        with eager, Convolutions() as convolutions, Operators() as found:
+        with eager, Convolutions() as convolutions, Operators() as operators:
             self.call_and_wait()
         self.settings |= convolutions.settings
-        self._forward_flops = found.forward_flops
+        self._forward_flops = operators.forward_flops
         facts: dict[str, Any]
         if compiled:
             from torch._dynamo.utils import counters
@@ -235,7 +235,7 @@ class Placed(Program):
             if self.kernels is None:
                 absent["fusions"] = "training over epochs compiles the evaluation in between"
         else:
-            facts = {"bytes_accessed": found.bytes}
+            facts = {"bytes_accessed": operators.bytes}
             absent = dict.fromkeys(
                 ("memory", "fusions", "aliased", "graph_breaks", "compilations", "recompilations"),
                 "eager mode runs operator by operator; nothing is compiled",
@@ -244,7 +244,7 @@ class Placed(Program):
             processor = torch.cuda.get_device_name(self.device)
         else:
             processor = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
-        return found.told(processor, absent, **facts)
+        return operators.told(processor, absent, **facts)
 
     def forward_flops(self) -> float:
         return self._forward_flops

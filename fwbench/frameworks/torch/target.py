@@ -34,13 +34,13 @@ def fingerprint(module: torch.nn.Module, inputs: Mapping[str, Tensor], target: s
         state = {name: _fake(tensor) for name, tensor in (*module.named_parameters(), *module.named_buffers())}
         positional, named = called_with({name: _fake(tensor) for name, tensor in inputs.items()})
         try:
-            with Operators() as found:
+            with Operators() as operators:
                 functional_call(module, state, positional, named)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             return f"what the network computes depends on its numbers, which are not here ({error.func})"
     absent = dict.fromkeys(_UNTOLD, "the program is neither compiled nor run, for its device is not here")
     absent |= dict.fromkeys(("compilations", "recompilations"), absent["memory"])
-    return found.told(targets.title(target), absent, bytes_accessed=found.bytes)
+    return operators.told(targets.title(target), absent, bytes_accessed=operators.bytes)
 
 
 def _fake(tensor: Tensor) -> Tensor:

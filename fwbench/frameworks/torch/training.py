@@ -178,9 +178,9 @@ class TrainStep(Placed, Trainer):
             self._scores.append(self.evaluate(x, self._wanted(labels)).clone())
 
     def scores(self) -> Scores:
-        found = Scores.of(summed(self.ranks, torch.stack(self._scores)).tolist())
+        scores = Scores.of(summed(self.ranks, torch.stack(self._scores)).tolist())
         self._scores.clear()
-        return found
+        return scores
 
     def _switch(self, *, train: bool) -> None:
         # Only when it changes, as it visits every layer, and each step would pay for that.

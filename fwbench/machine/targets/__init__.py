@@ -22,6 +22,6 @@ def description(target: str) -> str:
 
 def title(target: str) -> str:
     """The device's name as its driver gives it."""
-    found = re.search(r'^device_description_str: "(.+)"$', description(target), re.MULTILINE)
-    assert found is not None, target
-    return found[1]
+    match = re.search(r'^device_description_str: "(.+)"$', description(target), re.MULTILINE)
+    assert match is not None, target
+    return match[1]
