@@ -83,8 +83,8 @@ def markdown(text: str, most: int | None = None) -> str:
     return marked.replace("\0", _APART)
 
 
-def _escape(found: "re.Match[str]") -> str:
-    markup = found[0]
+def _escape(match: "re.Match[str]") -> str:
+    markup = match[0]
     if markup.isdigit():
         # A number and a point would begin a list; the point follows.
         return f"{markup}\\"

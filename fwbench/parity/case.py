@@ -98,8 +98,8 @@ class Case:
     def targets(self, output: tuple[int, ...]) -> Array | None:
         """What the loss compares an output of this shape with; None where the loss takes nothing."""
         workload = Workload(self.model.reference, self.model.name, "train_step", self.batch_size, axes=self.axes)
-        found = targets(workload, self.model, output)
-        return None if found is None else self._cast({"": found})[""]
+        target = targets(workload, self.model, output)
+        return None if target is None else self._cast({"": target})[""]
 
     def weights(self, shapes: Mapping[str, Shape], point: Point = MAIN) -> dict[str, Array]:
         """The weights of a point in this case's number format.
@@ -309,8 +309,8 @@ def side(framework: str) -> type[Side]:
     path = next((lane.parity for lane in LANES.values() if lane.framework == framework and lane.parity), None)
     if path is None:
         raise ModelError(f"nothing can be proved in {framework}: no lane of it names a class for `parity`")
-    found: type[Side] = load(path)
-    return found
+    side_class: type[Side] = load(path)
+    return side_class
 
 
 # One entry, as the two sides of a proof ask for the same in turn, and ViT-B/16's weights take a third of a gigabyte.

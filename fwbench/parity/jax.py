@@ -205,9 +205,9 @@ class JaxSide(Side):
             return []
         weights = {name: np.zeros(shape, np.float32) for name, shape in self.network.shapes.items()}
         with jax.enable_x64(False), jax.default_device(jax.devices(self.case.device)[0]):
-            found = [array for leaf, array in self._named(self.network.load(weights)) if not leaf.is_weight]
+            buffers = [array for leaf, array in self._named(self.network.load(weights)) if not leaf.is_weight]
         with self.arithmetic():
-            return [array.astype(self.case.dtype) if array.dtype == np.float32 else array for array in found]
+            return [array.astype(self.case.dtype) if array.dtype == np.float32 else array for array in buffers]
 
     def _named(self, leaves: Sequence[Any]) -> Iterator[tuple[Leaf, Any]]:
         return zip(self.network.leaves, leaves, strict=True)

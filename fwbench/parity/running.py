@@ -20,11 +20,11 @@ def why(reference: Side, candidate: Side, names: tuple[str, str], tolerance: str
         names: the reference's framework and the candidate's.
         tolerance: what would admit the difference.
     """
-    found = _found(reference, candidate)
-    if found is None:
+    cause = _cause(reference, candidate)
+    if cause is None:
         return ""
     one, other = names
-    times, biased = found
+    times, biased = cause
     if times == 1:
         return (
             f"The running variances differ because {other} updates them with the biased estimate of a batch's "
@@ -40,7 +40,7 @@ def why(reference: Side, candidate: Side, names: tuple[str, str], tolerance: str
     )
 
 
-def _found(reference: Side, candidate: Side) -> tuple[float, bool] | None:
+def _cause(reference: Side, candidate: Side) -> tuple[float, bool] | None:
     """How many times as far the candidate's statistics move, and whether its variances are biased estimates."""
     actual, expected = candidate.forward().statistics, reference.forward().statistics
     before = reference.case.weights({name: array.shape for name, array in expected.items()})

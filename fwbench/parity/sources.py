@@ -78,14 +78,14 @@ def _file(module: str) -> Path | str | None:
     if spec is None:
         return None
     folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
-    found = Path(spec.origin) if spec.origin and spec.has_location else None
-    if top != "fwbench" and any(_INSTALLED & set(path.parts) for path in (found, *folders) if path):
+    file = Path(spec.origin) if spec.origin and spec.has_location else None
+    if top != "fwbench" and any(_INSTALLED & set(path.parts) for path in (file, *folders) if path):
         return _distribution(top)
     for part in parts:
         candidates = [path for folder in folders for path in (folder / part / "__init__.py", folder / f"{part}.py")]
-        found = next((path for path in candidates if path.is_file()), None)
+        file = next((path for path in candidates if path.is_file()), None)
         folders = [folder / part for folder in folders if (folder / part).is_dir()]
-    return found if found is not None and found.suffix == ".py" else None
+    return file if file is not None and file.suffix == ".py" else None
 
 
 @functools.cache

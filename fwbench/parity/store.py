@@ -43,10 +43,10 @@ class Key:
     @classmethod
     def of(cls, model: Model, candidate: str) -> "Key":
         """The present key of a framework's network and the reference's, as this interpreter finds them."""
-        found = _sources(model, candidate)
+        by_framework = _sources(model, candidate)
         return cls(
             _definition(model, candidate),
-            _files(found) | _checkpoint(model),
+            _files(by_framework) | _checkpoint(model),
             {
                 framework: versions(
                     tuple(
@@ -61,7 +61,7 @@ class Key:
                         )
                     )
                 )
-                for framework, own in found.items()
+                for framework, own in by_framework.items()
             },
         )
 
@@ -226,17 +226,17 @@ def _besides(one: Key, proved: Key) -> bool:
 
 def _sources(model: Model, candidate: str) -> dict[str, Sources]:
     """By framework, the sources behind all import paths of its side of the model."""
-    found = {}
+    by_framework = {}
     for framework in (model.reference, candidate):
         paths = [model.networks[framework], _loss(model, framework)]
         if isinstance(model.weights, str) and framework != model.reference:
             paths.append(model.weights)
-        found[framework] = sources(path for path in paths if ":" in path)
-    return found
+        by_framework[framework] = sources(path for path in paths if ":" in path)
+    return by_framework
 
 
-def _files(found: Mapping[str, Sources]) -> dict[str, str]:
-    return {module: digest for of in found.values() for module, digest in of.files.items()}
+def _files(by_framework: Mapping[str, Sources]) -> dict[str, str]:
+    return {module: digest for of in by_framework.values() for module, digest in of.files.items()}
 
 
 def _checkpoint(model: Model) -> dict[str, str]:

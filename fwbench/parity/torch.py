@@ -229,12 +229,12 @@ class TorchSide(Side):
 
     def _output(self, call: Any, inputs: Mapping[str, Tensor]) -> Tensor:
         positional, named = called_with(inputs)
-        found: Tensor = select_output(self.case.model, call(*positional, **named), self.case.batch_size)
-        return found
+        output: Tensor = select_output(self.case.model, call(*positional, **named), self.case.batch_size)
+        return output
 
-    def _loss(self, found: Tensor) -> Tensor:
-        wanted = self.case.targets(tuple(found.shape))
-        return self._criterion(found, *(() if wanted is None else (place(wanted, found.device, self._dtype),)))
+    def _loss(self, output: Tensor) -> Tensor:
+        wanted = self.case.targets(tuple(output.shape))
+        return self._criterion(output, *(() if wanted is None else (place(wanted, output.device, self._dtype),)))
 
     @contextlib.contextmanager
     def _arithmetic(self, *, randomness: bool = False, rounded: bool = False) -> Iterator[None]:

@@ -125,11 +125,11 @@ def of_workload(then: Mapping[str, Any], now: Mapping[str, Any], workload: Workl
     pythons = [of["pythons"].get(lane.framework) for of in (then, now)]
     yield from differences(*({f"interpreter of {lane.framework}": python} for python in pythons))
     before, after = (of["interpreters"].get(python, {}) for of, python in zip((then, now), pythons, strict=True))
-    yield from differences(*({"Python": found.get("version")} for found in (before, after)))
+    yield from differences(*({"Python": installation.get("version")} for installation in (before, after)))
     imported = now["imported"].get(workload.model, ())
     relevant = {_normal(name) for name in (*lane.distributions, *lane.libraries, *_EVERYWHERE, *imported, lane.package)}
     relevant.discard("fwbench")
-    installed = (found.get("distributions", {}) for found in (before, after))
+    installed = (installation.get("distributions", {}) for installation in (before, after))
     yield from differences(*({name: of[name] for name in relevant & of.keys()} for of in installed))
 
 

@@ -72,23 +72,23 @@ class Contest:
         """The rounds that are still to be played until its lanes are decided, as far as can be foreseen."""
         return max(1, self.wanted - (self.played - self.looked))
 
-    def add(self, found: Round | Fault) -> None:
+    def add(self, result: Round | Fault) -> None:
         """Add a round."""
-        if isinstance(found, Fault):
-            self.fault, self.over = found, True
+        if isinstance(result, Fault):
+            self.fault, self.over = result, True
             return
-        for lane, digest in found.programs.items():
+        for lane, digest in result.programs.items():
             if digest and digest != self.programs.get(lane, digest):
                 failure = Failure("error", "in turns it runs another program than the one that was measured")
                 self.fault, self.over = Fault("here", lane, failure), True
                 return
-        self.seconds = found.seconds
-        if found.load > _SHARED * busy(self.cpus):
+        self.seconds = result.seconds
+        if result.load > _SHARED * busy(self.cpus):
             self.disturbed += 1
             return
         for lane, turns in self.turns.items():
-            values = {metric: list(numbers) for metric, numbers in found.values[lane].items()}
-            turns.append({"begun": found.begun, **values})
+            values = {metric: list(numbers) for metric, numbers in result.values[lane].items()}
+            turns.append({"begun": result.begun, **values})
 
     def look(self, others: Sequence["Contest"]) -> None:
         """See whether the lanes are decided, given the scatter of other workloads' rounds."""
@@ -121,7 +121,7 @@ def contests(measured: Sequence[Measurement], cpus: int) -> list[Contest]:
     ran with fallback flags.
     """
     usual = [m for m in measured if m.workload.mode != "fit" and m.workload.devices == 1 and not m.fallback]
-    found = []
+    comparable = []
     for comparison in comparisons(cases(usual)):
         speeds = [lane for lane, case in comparison.lanes.items() if case.value("throughput")]
         lanes = tuple(together(comparison, speeds)) if speeds else ()
@@ -145,11 +145,11 @@ def contests(measured: Sequence[Measurement], cpus: int) -> list[Contest]:
         logarithms = [math.log(comparison.lanes[lane].value("throughput") or 1) for lane in lanes]
         wanted = max(rounds_to_decide(one - other, ()) for one, other in itertools.combinations(logarithms, 2))
         seconds += _START + Lanes.amounts.seconds
-        found.append(Contest(workload, lanes, seconds, turns, programs, cpus, wanted=wanted))
-    return found
+        comparable.append(Contest(workload, lanes, seconds, turns, programs, cpus, wanted=wanted))
+    return comparable
 
 
-def decide(found: Sequence[Contest], play: Play, left: Callable[[], float], tell: Callable[[str], None]) -> None:
+def decide(contests: Sequence[Contest], play: Play, left: Callable[[], float], tell: Callable[[str], None]) -> None:
     """Play rounds of the contests until all are over or none fits into the time left.
 
     Those that will be decided soonest come first, so that the time decides as many as possible.
@@ -159,9 +159,9 @@ def decide(found: Sequence[Contest], play: Play, left: Callable[[], float], tell
         left: the seconds that may still be spent.
         tell: called with a line before each batch of rounds, and with the outcome.
     """
-    of = {contest.workload: contest for contest in found}
-    _look([contest for contest in found if contest.played in LOOKS], found)
-    while waiting := [contest for contest in found if not contest.over]:
+    of = {contest.workload: contest for contest in contests}
+    _look([contest for contest in contests if contest.played in LOOKS], contests)
+    while waiting := [contest for contest in contests if not contest.over]:
         chosen = _fitting(sorted(waiting, key=lambda contest: contest.missing * contest.seconds), left())
         if not chosen:
             break
@@ -170,17 +170,17 @@ def decide(found: Sequence[Contest], play: Play, left: Callable[[], float], tell
             f"{units.duration(sum(contest.seconds for contest in chosen))}, {units.duration(left())} left"
         )
         play([contest.workload for contest in chosen], lambda workload, result: of[workload].add(result))
-        _look([contest for contest in chosen if contest.played in LOOKS], found)
+        _look([contest for contest in chosen if contest.played in LOOKS], contests)
     # The last look, after as many rounds as there was time for.
-    _look(found, found)
-    tell(_outcome(found))
+    _look(contests, contests)
+    tell(_outcome(contests))
 
 
-def _look(at: Sequence[Contest], found: Sequence[Contest]) -> None:
+def _look(at: Sequence[Contest], contests: Sequence[Contest]) -> None:
     """Look at contests that are not over and have new rounds since their last look."""
     for contest in at:
         if not contest.over and contest.looked < contest.played:
-            contest.look([other for other in found if other is not contest])
+            contest.look([other for other in contests if other is not contest])
 
 
 def _fitting(waiting: Sequence[Contest], seconds: float) -> list[Contest]:
@@ -195,17 +195,17 @@ def _fitting(waiting: Sequence[Contest], seconds: float) -> list[Contest]:
     return chosen
 
 
-def _outcome(found: Sequence[Contest]) -> str:
-    decided = sum(contest.fault is None and contest.decided for contest in found)
+def _outcome(contests: Sequence[Contest]) -> str:
+    decided = sum(contest.fault is None and contest.decided for contest in contests)
     faults = [
         f"{contest.workload.model} {contest.workload.mode} b{contest.workload.batch_size}, {contest.fault.title}: "
         f"{contest.fault.failure.message}"
-        for contest in found
+        for contest in contests
         if contest.fault
     ]
-    rounds = sum(contest.played for contest in found)
-    disturbed = sum(contest.disturbed for contest in found)
-    open_ = len(found) - decided - len(faults)
+    rounds = sum(contest.played for contest in contests)
+    disturbed = sum(contest.disturbed for contest in contests)
+    open_ = len(contests) - decided - len(faults)
     others = f"{disturbed} more do not count, as other processes used the CPUs" if disturbed else ""
-    parts = [f"{decided} of {len(found)} workloads decided", f"{open_} open" if open_ else "", others, *faults]
+    parts = [f"{decided} of {len(contests)} workloads decided", f"{open_} open" if open_ else "", others, *faults]
     return f"after {rounds} rounds of turns {'; '.join(filter(None, parts))}"

@@ -272,9 +272,9 @@ class Plan:
             self._planned[key] = self._planned.get(key, 0.0) + estimate.work
             self._taken[key] = self._taken.get(key, 0.0) + max(0.0, seconds - estimate.windows)
 
-    def _factor(self, found: Estimate) -> float:
+    def _factor(self, estimate: Estimate) -> float:
         """The ratio of taken to planned work of this source and lane."""
-        key = (found.recorded, found.lane)
+        key = (estimate.recorded, estimate.lane)
         return (self._taken.get(key, 0.0) + _PRIOR) / (self._planned.get(key, 0.0) + _PRIOR)
 
     # Told

@@ -55,10 +55,10 @@ def fill(benchmark: Any, measurement: Measurement) -> None:
 
 def stats(samples: Iterable[float]) -> Any:
     """pytest-benchmark's statistics of samples (s)."""
-    found: Any = Stats()  # type: ignore[no-untyped-call]
+    statistics: Any = Stats()  # type: ignore[no-untyped-call]
     for seconds in samples:
-        found.update(seconds)
-    return found
+        statistics.update(seconds)
+    return statistics
 
 
 def extra_info(measurement: Measurement) -> dict[str, Any]:

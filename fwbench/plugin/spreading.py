@@ -49,14 +49,14 @@ def workloads(marker: pytest.Mark, selection: Selection, project: Project) -> li
     models = _models(marker, project)
     try:
         if not marker.args:
-            return [found for mode in asked["modes"] for found in selection.workloads(mode, project.models)]
+            return [workload for mode in asked["modes"] for workload in selection.workloads(mode, project.models)]
         if selection.study:
             return []
         return [
-            found
+            workload
             for model in models
             for mode in asked["modes"]
-            for found in selection.of_test(model, mode, asked["batch_sizes"], asked["lanes"])
+            for workload in selection.of_test(model, mode, asked["batch_sizes"], asked["lanes"])
         ]
     except ValueError as error:
         raise pytest.UsageError(f"{error}.") from None
@@ -68,20 +68,20 @@ def candidates(marker: pytest.Mark, project: Project) -> list[Candidate]:
     Raises:
         ValueError: a model is none, or has one network alone.
     """
-    found = []
+    networks = []
     for model in map(complete, _models(marker, project)):
         others = provable(model)
         if not others:
             raise ValueError(f"{model.name} has a network in {model.reference} alone, so there is nothing to prove")
-        found += [Candidate(model, framework) for framework in others]
-    return found
+        networks += [Candidate(model, framework) for framework in others]
+    return networks
 
 
-def parametrize(metafunc: pytest.Metafunc, found: list[Workload]) -> None:
+def parametrize(metafunc: pytest.Metafunc, workloads: list[Workload]) -> None:
     """Spread a test over workloads, under primitives that pytest-benchmark can group by and under stable ids."""
-    axes = list(dict.fromkeys(axis for workload in found for axis, _ in workload.axes))
+    axes = list(dict.fromkeys(axis for workload in workloads for axis, _ in workload.axes))
     parameters = dict(_PARAMETERS)
-    if any(workload.devices > 1 for workload in found):
+    if any(workload.devices > 1 for workload in workloads):
         parameters["devices"] = "devices"
     values = [
         pytest.param(
@@ -94,12 +94,12 @@ def parametrize(metafunc: pytest.Metafunc, found: list[Workload]) -> None:
                 getattr(pytest.mark, _SPREAD)(workload),
             ],
         )
-        for workload in found
+        for workload in workloads
     ]
     _parametrize(metafunc, (*parameters, *axes), values)
 
 
-def parametrize_candidates(metafunc: pytest.Metafunc, found: list[Candidate]) -> None:
+def parametrize_candidates(metafunc: pytest.Metafunc, candidates: list[Candidate]) -> None:
     """Spread a test over the networks that it proves."""
     values = [
         pytest.param(
@@ -108,7 +108,7 @@ def parametrize_candidates(metafunc: pytest.Metafunc, found: list[Candidate]) ->
             id=f"{each.framework}-{each.model.name}",
             marks=[getattr(pytest.mark, _SPREAD)(each)],
         )
-        for each in found
+        for each in candidates
     ]
     _parametrize(metafunc, ("framework", "model"), values)
 
@@ -121,20 +121,20 @@ def parametrize_fault(metafunc: pytest.Metafunc, sentence: str) -> None:
 
 def workload_of(item: pytest.Item) -> Workload | None:
     """The workload of a test; None if the test was not spread."""
-    found = _spread(item)
-    return found if isinstance(found, Workload) else None
+    subject = _spread(item)
+    return subject if isinstance(subject, Workload) else None
 
 
 def candidate_of(item: pytest.Item) -> Candidate | None:
     """The network that a test proves."""
-    found = _spread(item)
-    return found if isinstance(found, Candidate) else None
+    subject = _spread(item)
+    return subject if isinstance(subject, Candidate) else None
 
 
 def fault_of(item: pytest.Item) -> str | None:
     """Why a test could not be spread."""
-    found = _spread(item)
-    return found if isinstance(found, str) else None
+    subject = _spread(item)
+    return subject if isinstance(subject, str) else None
 
 
 def _spread(item: pytest.Item) -> Any:

@@ -123,7 +123,7 @@ def parse(texts: Iterable[str], known: Mapping[str, Field], *, several: bool = F
     Raises:
         ValueError: a text says something else; one sentence, without a full stop.
     """
-    found = {}
+    by_field = {}
     for text in texts:
         name, equals, values = text.partition("=")
         if not equals:
@@ -131,5 +131,5 @@ def parse(texts: Iterable[str], known: Mapping[str, Field], *, several: bool = F
         if name not in known:
             raise ValueError(f"there is no field {name!r}: {hint(name, sorted(known))}")
         parts = values.split(",") if several and not known[name].single else [values]
-        found[name] = tuple(dict.fromkeys(known[name].parse(part.strip()) for part in parts))
-    return found
+        by_field[name] = tuple(dict.fromkeys(known[name].parse(part.strip()) for part in parts))
+    return by_field

@@ -275,15 +275,15 @@ class Lanes(Mapping[str, Lane]):
 
     @functools.cached_property
     def _all(self) -> dict[str, Lane]:
-        found = dict(OWN)
+        lanes = dict(OWN)
         for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
             for lane in _of_package(point):
-                known = found.setdefault(lane.name, lane)
+                known = lanes.setdefault(lane.name, lane)
                 if known is not lane:
                     raise UserError(
                         f"{lane.package} and {known.package} both have a lane {lane.name!r}: uninstall one of them."
                     )
-        return found
+        return lanes
 
 
 LANES = Lanes()
@@ -316,8 +316,8 @@ def _of_package(point: EntryPoint) -> list[Lane]:
     """The lanes that an entry point names, each with its package."""
     package = point.dist.name if point.dist else point.module
     try:
-        found = point.load()
-        lanes = list(found) if isinstance(found, Iterable) else [found]
+        loaded = point.load()
+        lanes = list(loaded) if isinstance(loaded, Iterable) else [loaded]
     except Exception as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise UserError(

@@ -15,14 +15,14 @@ from fwbench.report.figures import DISTURBED, Looks, Panels, group, is_default
 from fwbench.report.look import INK, PAPER, logarithmic
 
 
-def _found(case: Case, quantity: str) -> list[float]:
+def _process_values(case: Case, quantity: str) -> list[float]:
     """What each process found, those of a measurement by several processes too."""
     return case.throughputs if quantity == "throughput" else case.values(quantity)
 
 
 def _values(metrics: Sequence[str], case: Case) -> list[float]:
     """What each process found of the first of these metrics that a case has."""
-    return next((values for name in metrics if (values := [v for v in _found(case, name) if v > 0])), [])
+    return next((values for name in metrics if (values := [v for v in _process_values(case, name) if v > 0])), [])
 
 
 def _at_sizes(metrics: Sequence[str], cases: Sequence[Case]) -> Iterable[Case]:
@@ -114,7 +114,7 @@ def _bars(axes: Axes, cases: Sequence[Case], looks: Looks, *, quantity: str, bef
         before: a quantity that is a part of it, drawn pale in front of it; empty: none.
     """
     for place, case in enumerate(cases):
-        look, number, values = looks[case.workload.lane], case.value(quantity) or 0.0, _found(case, quantity)
+        look, number, values = looks[case.workload.lane], case.value(quantity) or 0.0, _process_values(case, quantity)
         axes.bar(place, number, width=0.7, color=look.colour, hatch=look.hatch, edgecolor=PAPER, linewidth=0)
         if len(values) > 1:
             axes.vlines(place, min(values), max(values), color=INK, linewidth=0.9)

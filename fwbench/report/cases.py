@@ -230,11 +230,11 @@ def settings(records: Sequence[Record]) -> list[Setting]:
     ]
 
 
-def separations(found: Sequence[Setting]) -> list[list[str]]:
+def separations(settings: Sequence[Setting]) -> list[list[str]]:
     """What separates settings: of each what it has otherwise than another one."""
     return [
-        list(dict.fromkeys(said for other in found if other is not own for said in _separating(own, other)))
-        for own in found
+        list(dict.fromkeys(said for other in settings if other is not own for said in _separating(own, other)))
+        for own in settings
     ]
 
 
@@ -346,11 +346,11 @@ _WORDS = {"train_step": "training steps", "fit": "epochs of training"}
 
 
 def _cases(records: Iterable[Record]) -> list[Case]:
-    found = []
+    unmerged = []
     for run, record in enumerate(distinct(records)):
         commits = (str(record.commit["id"]),) if record.commit.get("id") else ()
-        found += cases(record.measurements, run, commits)
-    return _merged(found, lambda case: case.workload)
+        unmerged += cases(record.measurements, run, commits)
+    return _merged(unmerged, lambda case: case.workload)
 
 
 def _alike(one: Record, other: Record) -> bool:

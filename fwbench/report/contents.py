@@ -130,12 +130,12 @@ class _Stamp:
 
     def state(self) -> str:
         """The state of every framework's proof, with what is wrong."""
-        found: dict[str, None] = {}
+        states: dict[str, None] = {}
         for proof in self.proofs:
             framework, state = proof.get("framework", "?"), proof.get("state", "missing")
             reason = f" ({proof['reason']})" if proof.get("reason") else ""
-            found[f"{framework} {state}{reason}"] = None
-        return ", ".join(found)
+            states[f"{framework} {state}{reason}"] = None
+        return ", ".join(states)
 
     def weights(self) -> str:
         """Whether all lanes started from the same, seed by seed."""
@@ -143,16 +143,16 @@ class _Stamp:
         for m in self.measurements:
             by_seed.setdefault((m.workload.seed, m.workload.weights), set()).add(str(m.parity.get("weights")))
         if all(len(digests) == 1 for digests in by_seed.values()):
-            return f"the same ({', '.join(sorted({digest for found in by_seed.values() for digest in found}))})"
+            return f"the same ({', '.join(sorted({digest for digests in by_seed.values() for digest in digests}))})"
         return "error: different, so not comparable"
 
     def arithmetic(self) -> str:
-        found = {
+        arithmetics = {
             f"{m.workload.lane} {probe.get('arithmetic')}"
             for m in self.measurements
             for probe in (m.parity.get("probe") or {}).values()
         }
-        return ", ".join(sorted(found))
+        return ", ".join(sorted(arithmetics))
 
 
 def parity(setting: Setting) -> Table:

@@ -118,17 +118,17 @@ def summary(history: History) -> str:
         f"; {unsure} of {sum(len(series.points) for series in history.series)} points were disturbed, and say nothing"
     )
     of += aside * bool(unsure)
-    found = _all(history)
-    if not found:
+    shifts = _all(history)
+    if not shifts:
         return f"no change point in {of}"
-    worse = sum(shift.worse for _, shift in found)
-    return f"{len(found)} change point{'s' * (len(found) > 1)}, {worse} for the worse, in {of}"
+    worse = sum(shift.worse for _, shift in shifts)
+    return f"{len(shifts)} change point{'s' * (len(shifts) > 1)}, {worse} for the worse, in {of}"
 
 
 def _all(history: History) -> list[tuple[Series, Shift]]:
     """Every change, the latest first."""
-    found = [(series, shift) for series in history.series for shift in series.shifts]
-    return sorted(found, key=lambda pair: -pair[1].after.run.number)
+    pairs = [(series, shift) for series in history.series for shift in series.shifts]
+    return sorted(pairs, key=lambda pair: -pair[1].after.run.number)
 
 
 def _where(point: Point) -> str:
@@ -194,11 +194,11 @@ def page(histories: Sequence[History], notes: Sequence[str]) -> str:
 def drawings(history: History) -> list[tuple[Drawing, bool]]:
     """A figure of each workload that has a trend, with a panel a metric, and whether anything has changed in it."""
     by_workload = grouped(history.series, lambda series: series.workload)
-    found = [
+    figures = [
         (_draw(history, workload, of, f"trend-{place}"), any(series.shifts for series in of))
         for place, (workload, of) in enumerate(by_workload.items())
     ]
-    return [(drawing, changed) for drawing, changed in found if drawing is not None]
+    return [(drawing, changed) for drawing, changed in figures if drawing is not None]
 
 
 def _part(history: History, number: int) -> dict[str, Any]:
@@ -261,9 +261,9 @@ def _panel(axes: Axes, of: Sequence[Series], look: Style) -> None:
     axes.set_ylim(low, high)
     axes.set_yscale("log")
     for series, points in zip(of, sure, strict=True):
-        found = {p.run.number: p.value for p in points}
-        numbers = range(min(found, default=0), max(found, default=0) + 1)
-        axes.plot(numbers, [found.get(n, math.nan) for n in numbers], color=look.colour, linewidth=0.8)
+        by_run = {p.run.number: p.value for p in points}
+        numbers = range(min(by_run, default=0), max(by_run, default=0) + 1)
+        axes.plot(numbers, [by_run.get(n, math.nan) for n in numbers], color=look.colour, linewidth=0.8)
         _dots(axes, points, look, (low, high), marker=look.marker)
         _dots(axes, series.unsure, look, (low, high), marker=look.marker, fillstyle="none")
         _dots(axes, series.spikes, look, (low, high), marker="x")

@@ -131,7 +131,7 @@ def matrix_products(measurements: Iterable[Measurement]) -> dict[str, tuple[str,
 
     One that was disturbed is left out: somebody else on one of two cores halves it.
     """
-    found = {}
+    by_precision = {}
     steady = (m for m in measurements if m.value("matrix_product_rate") and not slowed(m))
     for precision, of in grouped(steady, lambda m: m.workload.precision).items():
         best = highest(of, "matrix_product_rate", lambda m: m.workload.lane)
@@ -142,8 +142,8 @@ def matrix_products(measurements: Iterable[Measurement]) -> dict[str, tuple[str,
             for lane, metric in metrics.items()
         )
         behind = [lane for lane, rate in rates.items() if rate < _BEHIND * max(rates.values())]
-        found[precision] = ", ".join(words), behind
-    return found
+        by_precision[precision] = ", ".join(words), behind
+    return by_precision
 
 
 def limited(cases: Sequence[Case], machine: Machine | None = None) -> list[Limited]:
@@ -258,16 +258,16 @@ def machines(measurements: Iterable[Measurement]) -> Table:
     def by_lane(metric: str) -> dict[tuple[str, str], Measurement]:
         return highest(every, metric, lambda m: (m.workload.lane, m.workload.precision))
 
-    found = {metric: by_lane(metric) for metric in CEILINGS}
+    by_metric = {metric: by_lane(metric) for metric in CEILINGS}
 
     def rate(name: str, metric: str, show: Callable[[float], str] = units.flop_rate) -> Column[tuple[str, str]]:
-        of_lane = found[metric]
+        of_lane = by_metric[metric]
         return Column(
             name, lambda row: of_lane[row].value(metric) if row in of_lane else None, METRICS[metric].unit, show
         )
 
     def of_best(row: tuple[str, str]) -> float | None:
-        value, ceiling = found["compute_ceiling"][row].value("compute_ceiling"), best.reached(row[1])
+        value, ceiling = by_metric["compute_ceiling"][row].value("compute_ceiling"), best.reached(row[1])
         return value / ceiling if value and ceiling else None
 
     return tabulate(
@@ -283,7 +283,7 @@ def machines(measurements: Iterable[Measurement]) -> Table:
             Column("of ceiling", of_best, "1", _share),
             rate("copy", "memory_bandwidth", units.byte_rate),
         ),
-        found["compute_ceiling"],
+        by_metric["compute_ceiling"],
     )
 
 

@@ -27,10 +27,10 @@ def table(explanation: Explanation) -> list[str]:
     base, head = (profile(spans) for spans in explanation.recorded if not isinstance(spans, str))
     if base is None or head is None:
         return ["Where the time went is not known: the profiler recorded no operator."]
-    found = changes(base, head)
-    rows = [(*_times(change.base.seconds, change.head.seconds), _runs(change)) for change in found[:_ROWS]]
-    described = [_described(change) for change in found[:_ROWS]]
-    if others := found[_ROWS:]:
+    operators = changes(base, head)
+    rows = [(*_times(change.base.seconds, change.head.seconds), _runs(change)) for change in operators[:_ROWS]]
+    described = [_described(change) for change in operators[:_ROWS]]
+    if others := operators[_ROWS:]:
         rows.append((*_times(*(sum(getattr(each, side).seconds for each in others) for side in ("base", "head"))), ""))
         described.append(f"{len(others)} other operators")
     rows += [(*_times(base.outside, head.outside), ""), (*_times(base.seconds, head.seconds), "")]
@@ -40,7 +40,7 @@ def table(explanation: Explanation) -> list[str]:
     lines = [
         f"  {each:{len(numbers[1])}}  {text}" for each, text in zip(numbers, ["operator", *described], strict=True)
     ]
-    return ["Where the time of a call goes, by the framework's profiler:", *lines, *_accounted(explanation, found)]
+    return ["Where the time of a call goes, by the framework's profiler:", *lines, *_accounted(explanation, operators)]
 
 
 def write(explanation: Explanation, folder: Path) -> list[str]:
@@ -81,12 +81,12 @@ def _trace(title: str, spans: Sequence[Span]) -> dict[str, object]:
     return {"traceEvents": events, "otherData": {"side": title}}
 
 
-def _accounted(explanation: Explanation, found: Sequence[Change]) -> list[str]:
+def _accounted(explanation: Explanation, operators: Sequence[Change]) -> list[str]:
     """The share of the measured difference that operators account for."""
     if explanation.latency is None:
         return []
     measured = explanation.latency * (1 - math.exp(explanation.search.compared[0].change))
-    by_operators = sum(change.seconds for change in found)
+    by_operators = sum(change.seconds for change in operators)
     return [
         f"Without the profiler, pairs measured a difference of {_signed(measured)}; operators account for "
         f"{_signed(by_operators)} ({by_operators / measured:.0%})."

@@ -77,11 +77,11 @@ def sections(read: Sequence[Record], out: Path, asked: str | None = None) -> lis
     if asked and lanes and asked not in lanes:
         raise UserError(f"--baseline {asked}: the records have no numbers of that lane, but of {', '.join(lanes)}")
     several = len(settings) > 1
-    found = []
+    parts = []
     for number, (setting, separating) in enumerate(zip(settings, cases.separations(settings), strict=True), 1):
         baseline = asked or cases.baseline(setting.cases)
         against = ratios.sentences(ratios.ratios(setting.cases, baseline), baseline) if baseline else []
-        found.append(
+        parts.append(
             Section(
                 heading(setting, number * several, separating),
                 out / f"setting-{number}" if several else out,
@@ -93,8 +93,8 @@ def sections(read: Sequence[Record], out: Path, asked: str | None = None) -> lis
             )
         )
     if foreign := [(record, plain) for record in read for plain in record.plain.values()]:
-        found.append(Section("Other benchmarks", out, [], [], [contents.foreign(foreign)], None))
-    return found
+        parts.append(Section("Other benchmarks", out, [], [], [contents.foreign(foreign)], None))
+    return parts
 
 
 def heading(setting: Setting, number: int, separating: Sequence[str]) -> str:

@@ -43,8 +43,8 @@ def table(measurements: Sequence[Measurement]) -> list[str]:
     and compiling together, to steady the time from its start until calls are steady; speed-up is throughput relative
     to the baseline lane on the same workload.
     """
-    found = cases(m for m in measurements if m.workload.mode != "fit")
-    return _lines(calls.table("calls", "", found, baseline(found)))
+    call_cases = cases(m for m in measurements if m.workload.mode != "fit")
+    return _lines(calls.table("calls", "", call_cases, baseline(call_cases)))
 
 
 def epochs(measurements: Sequence[Measurement], study: str | None = None) -> list[str]:

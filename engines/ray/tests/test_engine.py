@@ -41,8 +41,8 @@ def test_without_ray_one_sentence_says_what_to_install(monkeypatch):
 
 
 def test_nodes_on_one_host_share_its_cores():
-    found = places([("n2", "b", 1), ("n1", "a", 1), ("n3", "a", 2), ("n4", "c", 0)], gpu=False)
-    assert [(p.node, p.host, p.part, p.parts) for p in found] == [
+    accelerators = places([("n2", "b", 1), ("n1", "a", 1), ("n3", "a", 2), ("n4", "c", 0)], gpu=False)
+    assert [(p.node, p.host, p.part, p.parts) for p in accelerators] == [
         *(("n1", "a", 0, 3), ("n3", "a", 1, 3), ("n3", "a", 2, 3)),
         ("n2", "b", 0, 1),
     ]

@@ -31,7 +31,7 @@ def test_noop(fwbench_measure):
 
 def workers(run):
     """The processes that Ray has started for a run and that measure, each with its command line."""
-    found = {}
+    commands = {}
     for pid in descendants(run.pid):
         try:
             with open(f"/proc/{pid}/cmdline", "rb") as file:
@@ -39,8 +39,8 @@ def workers(run):
         except OSError:
             continue
         if words.startswith(b"ray::RaySlot.measure"):
-            found[pid] = words
-    return found
+            commands[pid] = words
+    return commands
 
 
 @pytest.fixture
@@ -81,9 +81,9 @@ def test_two_pretended_accelerators_and_a_worker_that_is_killed(suite, installed
     ]
     run = subprocess.Popen(command, cwd=suite.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     deadline = time.monotonic() + 120
-    while not (found := workers(run)) and run.poll() is None and time.monotonic() < deadline:
+    while not (processes := workers(run)) and run.poll() is None and time.monotonic() < deadline:
         time.sleep(0.05)
-    victim = min(found)
+    victim = min(processes)
     everybody = descendants(run.pid)
     os.kill(victim, 9)
     said, _ = run.communicate(timeout=180)

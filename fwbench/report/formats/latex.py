@@ -148,14 +148,14 @@ def _under_lines(rows: Sequence[str], names: Sequence[str], columns: int) -> lis
 def _columns(table: Table, places: Sequence[int]) -> list[Set]:
     texts = [table.texts(row) for row in table.rows]
     chosen = latex_numbers.choose(table.columns, texts)
-    found = []
+    columns = []
     for place in places:
         column, shown = table.columns[place], [row[place] for row in texts]
         if column.unit:
-            found.append(latex_numbers.numbers(column, chosen, [row.values[place] for row in table.rows], shown))
+            columns.append(latex_numbers.numbers(column, chosen, [row.values[place] for row in table.rows], shown))
         else:
-            found.append(latex_numbers.text(column, shown))
-    return found
+            columns.append(latex_numbers.text(column, shown))
+    return columns
 
 
 def _fitted(columns: Sequence[Set], line: int) -> list[Set]:

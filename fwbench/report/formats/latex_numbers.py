@@ -84,11 +84,11 @@ def numbers(column: Column[object], chosen: Mapping[str, str], values: Sequence[
         values, texts: of each row, the number and how it is shown.
     """
     known = _UNITS.get(column.unit, {})
-    found = [
+    matches = [
         match if isinstance(value, int | float) and (match := _SHOWN.fullmatch(shown)) and match[5] in known else None
         for value, shown in zip(values, texts, strict=True)
     ]
-    suffixes = {match[5] for match in found if match}
+    suffixes = {match[5] for match in matches if match}
     if not suffixes:
         return text(column, texts, "r")
     # Shares, ratios and counts have each their own.
@@ -96,12 +96,12 @@ def numbers(column: Column[object], chosen: Mapping[str, str], values: Sequence[
     factor, unit = known[main]
     cells = tuple(
         _braced(shown) if match is None else _number(match, float(value or 0), main, factor)
-        for match, value, shown in zip(found, values, texts, strict=True)
+        for match, value, shown in zip(matches, values, texts, strict=True)
     )
     longest = max(map(len, texts))
     name = column.name.replace("/s", "").rstrip() if column.unit == "1/s" else column.name
     head, width = _head(name, unit, longest, "r")
-    shape = _aligned([cell for match, cell in zip(found, cells, strict=True) if match])
+    shape = _aligned([cell for match, cell in zip(matches, cells, strict=True) if match])
     return Set(shape, head, cells, max(longest, width))
 
 

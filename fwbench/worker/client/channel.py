@@ -184,10 +184,10 @@ class Channel:
             rest = rest[-_KEPT:]
             decoded = [line.decode(errors="replace") for line in whole]
             # The process may go on to write other things.
-            found = [line for line in decoded if _FRAME.match(line) or _THREAD.search(line)]
-            if found and not lines:
+            stack_lines = [line for line in decoded if _FRAME.match(line) or _THREAD.search(line)]
+            if stack_lines and not lines:
                 end, pause = time.monotonic() + _TELLS, _PAUSE
-            lines += found
+            lines += stack_lines
         return Stacks(lines)
 
     def kill(self) -> None:
@@ -277,10 +277,10 @@ def _message(line: bytes) -> dict[str, Any]:
 
 def _marked(mark: str) -> list[int]:
     """The living processes that carry this variable; none on a system without /proc."""
-    found = []
+    pids = []
     for environ in Path("/proc").glob("[0-9]*/environ"):
         # The process may have ended, or belong to another user.
         with suppress(OSError):
             if mark.encode() in environ.read_bytes().split(b"\0"):
-                found.append(int(environ.parent.name))
-    return found
+                pids.append(int(environ.parent.name))
+    return pids

@@ -37,10 +37,10 @@ def milder(lane: Lane, python: str, variables: Mapping[str, str]) -> Iterator[Fl
 
 def added(variables: Mapping[str, str], flags: Flags) -> dict[str, str]:
     """Environment variables with fallback flags added."""
-    found = dict(variables)
+    environment = dict(variables)
     for name, value in flags:
-        found[name] = f"{found.get(name, '')} {value}".strip()
-    return found
+        environment[name] = f"{environment.get(name, '')} {value}".strip()
+    return environment
 
 
 def stated(flags: Flags) -> str:

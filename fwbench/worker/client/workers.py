@@ -97,17 +97,17 @@ class Workers:
         unfit = self._unfit.get(workload, ())
         while True:
             tried = workload.fitted(unfit)
-            found = self._attempt(tried, protocol, tell)
-            self._patience = max(0.0, self._patience - found.stages.get(WAITING, 0.0))
-            if found.failure is None or found.failure.kind != "out_of_memory":
-                return dataclasses.replace(found, unfit=unfit)
+            measurement = self._attempt(tried, protocol, tell)
+            self._patience = max(0.0, self._patience - measurement.stages.get(WAITING, 0.0))
+            if measurement.failure is None or measurement.failure.kind != "out_of_memory":
+                return dataclasses.replace(measurement, unfit=unfit)
             if not self._fit_batch:
-                return dataclasses.replace(found, failure=advised(found.failure, tried))
+                return dataclasses.replace(measurement, failure=advised(measurement.failure, tried))
             unfit = (*unfit, tried.batch_size)
             smaller = tried.halved()
             if smaller is None:
-                failure = unfitting(found.failure, unfit)
-                return dataclasses.replace(found, workload=workload, unfit=unfit, failure=failure)
+                failure = unfitting(measurement.failure, unfit)
+                return dataclasses.replace(measurement, workload=workload, unfit=unfit, failure=failure)
             self._unfit[workload] = unfit
             tell(f"out of memory, again with batch {smaller.batch_size}")
 
@@ -134,27 +134,27 @@ class Workers:
             if self._device != "gpu" or first.failure is None or not compilers_fault(first.failure):
                 return first
             why = first.failure.message
-        found, rungs = first, [flags for flags in self._ladder(lane) if len(flags) >= len(needed)]
+        measurement, rungs = first, [flags for flags in self._ladder(lane) if len(flags) >= len(needed)]
         for flags in rungs:
             tell(f"again with {stated(flags)}")
             variables = added(self._variables(lane, workload.devices), flags)
             server = Server(self._python(lane), lane, self._machine.cpus, variables)
             with contextlib.closing(server):
-                found = watched(functools.partial(server.measure, job, workload, tell))
-            if found.failure is None or not compilers_fault(found.failure):
+                measurement = watched(functools.partial(server.measure, job, workload, tell))
+            if measurement.failure is None or not compilers_fault(measurement.failure):
                 self._needed[workload] = flags, why
                 return dataclasses.replace(
-                    found,
-                    settings={**found.settings, FALLBACK: stated(flags)},
+                    measurement,
+                    settings={**measurement.settings, FALLBACK: stated(flags)},
                     after_crash=f"{why}, so {again(flags)}",
                 )
-        found = first or found
-        assert found is not None
-        assert found.failure is not None
+        measurement = first or measurement
+        assert measurement is not None
+        assert measurement.failure is not None
         if not rungs:
-            return found
-        sentence = f"{found.failure.message}; with {stated(rungs[-1])}, too"
-        return dataclasses.replace(found, failure=dataclasses.replace(found.failure, message=sentence))
+            return measurement
+        sentence = f"{measurement.failure.message}; with {stated(rungs[-1])}, too"
+        return dataclasses.replace(measurement, failure=dataclasses.replace(measurement.failure, message=sentence))
 
     def _plainly(self, lane: Lane, job: dict[str, Any], workload: Workload, tell: Callable[[str], None]) -> Measurement:
         """Measure a workload in its lane's server, or in one process per device."""
@@ -164,10 +164,10 @@ class Workers:
         if lane.in_ranks(workload.devices, self._device):
             return self._together(lane, job, workload, tell)
         server = self._server(lane, workload.devices)
-        found = watched(functools.partial(server.measure, job, workload, tell, waited))
-        found = self._with_ceilings(found)
-        self.told(found)
-        return found
+        measurement = watched(functools.partial(server.measure, job, workload, tell, waited))
+        measurement = self._with_ceilings(measurement)
+        self.told(measurement)
+        return measurement
 
     def _settle(self) -> None:
         """Wait until the last job's worker has ended, whichever server started it."""
@@ -250,18 +250,22 @@ class Workers:
         if CEILING in measurement.stages:
             self._told.add(ceiling_key(measurement.workload))
 
-    def _with_ceilings(self, found: Measurement) -> Measurement:
+    def _with_ceilings(self, measurement: Measurement) -> Measurement:
         """Add stored ceilings to the first measurement of a kind, or store the ceilings that it has measured."""
-        if self._ceilings is None or "throughput" not in found.metrics or ceiling_key(found.workload) in self._told:
-            return found
-        if CEILING in found.stages:
-            self._ceilings.keep(found)
-            return found
-        if not (known := self._ceilings.of(found)):
-            self._unknown.add(ceiling_key(found.workload))
-            return found
-        self._told.add(ceiling_key(found.workload))
-        return dataclasses.replace(found, metrics={**found.metrics, **known})
+        if (
+            self._ceilings is None
+            or "throughput" not in measurement.metrics
+            or ceiling_key(measurement.workload) in self._told
+        ):
+            return measurement
+        if CEILING in measurement.stages:
+            self._ceilings.keep(measurement)
+            return measurement
+        if not (known := self._ceilings.of(measurement)):
+            self._unknown.add(ceiling_key(measurement.workload))
+            return measurement
+        self._told.add(ceiling_key(measurement.workload))
+        return dataclasses.replace(measurement, metrics={**measurement.metrics, **known})
 
     def _tells(self, workload: Workload) -> bool:
         """Whether this measurement must measure ceilings, as neither this run nor an earlier one has done so."""

@@ -115,21 +115,21 @@ def starting_weights(job: Job) -> Weights:
 def _sources() -> str:
     """Digest of this fwbench's source files."""
     package = Path(__file__).resolve().parents[2]
-    found = hashlib.sha256()
+    sha = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
-        found.update(path.relative_to(package).as_posix().encode())
-        found.update(path.read_bytes())
-    return found.hexdigest()[:16]
+        sha.update(path.relative_to(package).as_posix().encode())
+        sha.update(path.read_bytes())
+    return sha.hexdigest()[:16]
 
 
 def versions_of(lane: Lane) -> dict[str, str]:
     """Versions of the lane's distributions and libraries, and a loaded module's own version where it differs."""
-    found = versions((*lane.distributions, *lane.libraries))
+    by_name = versions((*lane.distributions, *lane.libraries))
     for name in lane.distributions:
         own = getattr(sys.modules.get(name), "__version__", None)
-        if isinstance(own, str) and own != found.get(name):
-            found[f"{name}.__version__"] = own
-    return found
+        if isinstance(own, str) and own != by_name.get(name):
+            by_name[f"{name}.__version__"] = own
+    return by_name
 
 
 def environment(lane: Lane) -> dict[str, Any]:

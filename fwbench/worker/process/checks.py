@@ -45,23 +45,23 @@ def fingerprint(job: Job, program: Program) -> None:
             job.program = Fingerprint.untold("programs over several devices are not described")
             return
         try:
-            found = program.fingerprint()
+            description = program.fingerprint()
         except Exception as error:
             if job.protocol.programs:
                 raise
-            found = Fingerprint.untold(f"{type(error).__name__}: {first_line(error)}")
+            description = Fingerprint.untold(f"{type(error).__name__}: {first_line(error)}")
         # Some settings are known only now.
         job.settings |= program.settings
         if "warm-up" in job.compilations:
-            found = found.counted(job.compilations["warm-up"], job.compilations.get("steady"))
-        job.program = found
+            description = description.counted(job.compilations["warm-up"], job.compilations.get("steady"))
+        job.program = description
 
 
 def aim(job: Job, program: Program, target: str) -> Failure | None:
     """Fingerprint the program for a GPU that is not here."""
     with job.stage("compile"):
-        found = program.fingerprint_for(target)
-    if isinstance(found, str):
-        return Failure("unavailable", found)
-    job.program = found
+        description = program.fingerprint_for(target)
+    if isinstance(description, str):
+        return Failure("unavailable", description)
+    job.program = description
     return None

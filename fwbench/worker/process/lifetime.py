@@ -202,10 +202,10 @@ def _closed(pipe: int, timeout: float | None) -> bool:
 
 def _children() -> set[int]:
     """The processes that this one has to wait for, dead ones included."""
-    found: set[int] = set()
+    pids: set[int] = set()
     # Not every kernel has this file.
     with suppress(FileNotFoundError):
         for thread in os.listdir("/proc/self/task"):
             with open(f"/proc/self/task/{thread}/children", encoding="ascii") as file:
-                found.update(map(int, file.read().split()))
-    return found
+                pids.update(map(int, file.read().split()))
+    return pids

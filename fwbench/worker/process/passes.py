@@ -106,17 +106,17 @@ def _of_each(job: Job, program: Program, meter: Counter | str) -> None:
     """If there are several GPUs, keep the memory and energy of each."""
     if job.gpus == 1:
         return
-    found = {
+    by_metric = {
         "device_peak_memory": [metric.value for metric in program.peak_memories()],
         "process_device_memory": [metric.value for metric in process_device_memories("gpu", job.gpu, job.gpus)],
     }
     energy = job.metrics["energy_per_sample"].value
     if isinstance(meter, SummedCounter) and energy is not None:
-        found["energy_per_sample"] = [energy * share for share in meter.shares]
+        by_metric["energy_per_sample"] = [energy * share for share in meter.shares]
     # Only metrics that are known for every GPU.
     job.of_devices = {
         name: known
-        for name, values in found.items()
+        for name, values in by_metric.items()
         if len(known := [value for value in values if value is not None]) == job.gpus
     }
 

@@ -200,6 +200,6 @@ class Measuring(Job):
         host, cpus = socket.gethostname(), tuple(self.settings.get("cpus", ()))
         names = [gpu.name for gpu in nvml.visible(self.gpus)]
         return tuple(
-            Rank(index, host, name, cpus, {metric: found[index] for metric, found in self.of_devices.items()})
+            Rank(index, host, name, cpus, {metric: values[index] for metric, values in self.of_devices.items()})
             for index, name in enumerate(names)
         )

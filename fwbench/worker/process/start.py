@@ -36,10 +36,10 @@ class Finder:
             return spec_from_file_location(name, os.path.join(self._package, "__init__.py"))
         if not name.startswith("fwbench."):
             return None
-        found = PathFinder.find_spec(name, path)
-        if found is None:
+        spec = PathFinder.find_spec(name, path)
+        if spec is None:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-        return found
+        return spec
 
 
 def _load(name: str) -> ModuleType:

@@ -96,10 +96,10 @@ def _run(lane: Lane, job: Mapping[str, Any], star: Star, send: Send, began: floa
         return TOLD
     gpu = nvml.find(number=own_gpu(star)) if measurement.workload.device == "gpu" else None
     device = gpu.name if isinstance(gpu, nvml.Gpu) else machine().cpu
-    found = star.gather([measurement.to_json(), host, device])
+    reports = star.gather([measurement.to_json(), host, device])
     if star.rank == 0:
-        places = [Rank(rank, of, name, tuple(everybody[rank][2])) for rank, (_, of, name) in enumerate(found)]
-        measurements = [Measurement.from_json(one) for one, _, _ in found]
+        places = [Rank(rank, of, name, tuple(everybody[rank][2])) for rank, (_, of, name) in enumerate(reports)]
+        measurements = [Measurement.from_json(one) for one, _, _ in reports]
         whole = measurement if measurement.failure else combined(measurements, places)
         send({"measurement": whole.to_json()})
     # No rank leaves before the record has been written, as a launcher ends all ranks when one fails.

@@ -117,9 +117,9 @@ def _slurm(environment: Mapping[str, str]) -> tuple[str, int, str]:
 
 def first_node(nodes: str) -> str:
     """The first name in a list of Slurm's, such as `gpu[03-05,09],login`; empty for an empty one."""
-    found = re.match(r"([^,\[]*)(?:\[([^\]]*)\])?([^,]*)", nodes.strip())
-    assert found is not None
-    prefix, numbers, suffix = found.groups()
+    match = re.match(r"([^,\[]*)(?:\[([^\]]*)\])?([^,]*)", nodes.strip())
+    assert match is not None
+    prefix, numbers, suffix = match.groups()
     return f"{prefix}{re.split('[-,]', numbers)[0]}{suffix}" if numbers else f"{prefix}{suffix}"
 
 
@@ -198,16 +198,16 @@ class Star(Ranks):
                     return  # closed
 
         threading.Thread(target=accept, daemon=True).start()
-        found: dict[int, Connection] = {}
+        connections: dict[int, Connection] = {}
         try:
-            while len(found) < self.size - 1:
+            while len(connections) < self.size - 1:
                 connection = came.get(timeout=max(0.0, until - time.monotonic()))
                 rank = json.loads(connection.recv_bytes())
-                if rank in found or not 0 < rank < self.size:
+                if rank in connections or not 0 < rank < self.size:
                     raise RankError(f"two processes say that they are rank {rank}: start each rank once")
-                found[rank] = connection
+                connections[rank] = connection
         except queue.Empty:
-            missing = [str(rank) for rank in range(1, self.size) if rank not in found]
+            missing = [str(rank) for rank in range(1, self.size) if rank not in connections]
             ranks = f"rank {missing[0]}" if len(missing) == 1 else f"ranks {', '.join(missing)}"
             raise RankError(
                 f"{ranks} of {self.size} did not come to {place.host}:{place.port} within {deadline:g} s: look whether "
@@ -215,7 +215,7 @@ class Star(Ranks):
             ) from None
         finally:
             listener.close()
-        return [found[rank] for rank in range(1, self.size)]
+        return [connections[rank] for rank in range(1, self.size)]
 
     def _reach(self, place: Place, until: float, deadline: float) -> Connection:
         while True:
@@ -240,8 +240,8 @@ class Star(Ranks):
         return float(self._share(value))
 
     def gather(self, value: Any) -> list[Any]:
-        found: list[Any] = self._meet(value, lambda values: values)
-        return found
+        gathered: list[Any] = self._meet(value, lambda values: values)
+        return gathered
 
     def _share(self, value: Any) -> Any:
         """Give every rank the first rank's value."""
@@ -288,7 +288,7 @@ class Star(Ranks):
                 other.close()
 
 
-def found(deadline: float = DEADLINE) -> Star | None:
+def joined(deadline: float = DEADLINE) -> Star | None:
     """Join the ranks that this process's environment describes; None if it describes none.
 
     Raises:

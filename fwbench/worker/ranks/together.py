@@ -24,22 +24,22 @@ _SHARED = (
 )
 
 
-def combined(found: Sequence[Measurement], places: Sequence[Rank]) -> Measurement:
+def combined(measurements: Sequence[Measurement], places: Sequence[Rank]) -> Measurement:
     """Combine the ranks' measurements.
 
     Args:
-        found: each rank's measurement, over the whole batch: all made the same calls.
+        measurements: each rank's measurement, over the whole batch: all made the same calls.
         places: the ranks' places, in the same order.
     """
-    first = found[0]
-    samples = tuple(map(max, zip(*(one.samples for one in found), strict=True)))
-    metrics = {name: _of_all(name, [one.metrics[name] for one in found]) for name in first.metrics}
+    first = measurements[0]
+    samples = tuple(map(max, zip(*(one.samples for one in measurements), strict=True)))
+    metrics = {name: _of_all(name, [one.metrics[name] for one in measurements]) for name in first.metrics}
     if "latency_p50" in metrics:
         metrics |= percentiles(samples)
         metrics["latency_drift"] = drift(samples)
-    size = len(found)
+    size = len(measurements)
     clock = "epoch_time" if first.workload.mode == "fit" else "latency_p50"
-    times = [value for one in found if (value := one.value(clock)) is not None]
+    times = [value for one in measurements if (value := one.value(clock)) is not None]
     if samples:
         source = f"median {'epoch' if clock == 'epoch_time' else 'call'} of each of {size} ranks"
         metrics["rank_spread"] = (
@@ -48,8 +48,8 @@ def combined(found: Sequence[Measurement], places: Sequence[Rank]) -> Measuremen
             else unavailable(source, f"not every rank has a {clock}")
         )
     settings = dict(first.settings)
-    if all("cpus" in one.settings for one in found):
-        settings["cpus"] = sorted({cpu for one in found for cpu in one.settings["cpus"]})
+    if all("cpus" in one.settings for one in measurements):
+        settings["cpus"] = sorted({cpu for one in measurements for cpu in one.settings["cpus"]})
     if first.workload.device == "cpu":
         settings["caution"] = NO_SCALING
     return dataclasses.replace(
@@ -57,8 +57,8 @@ def combined(found: Sequence[Measurement], places: Sequence[Rank]) -> Measuremen
         samples=samples,
         metrics=metrics,
         settings=settings,
-        accelerator=tuple(moment for one in found for moment in one.accelerator),
-        ranks=tuple(_rank(one, place, first, size) for one, place in zip(found, places, strict=True)),
+        accelerator=tuple(moment for one in measurements for moment in one.accelerator),
+        ranks=tuple(_rank(one, place, first, size) for one, place in zip(measurements, places, strict=True)),
     )
 
 

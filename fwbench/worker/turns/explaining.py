@@ -68,8 +68,8 @@ def explain(
 
 
 def _spans(described: Mapping[str, Any]) -> Sequence[Span] | str:
-    found = described.get("spans", "nothing was profiled")
-    return found if isinstance(found, str) else [Span(*each) for each in found]
+    spans = described.get("spans", "nothing was profiled")
+    return spans if isinstance(spans, str) else [Span(*each) for each in spans]
 
 
 def _play_first(ends: Series) -> None:

@@ -78,5 +78,7 @@ def listed(python: str) -> tuple[list[int], dict[str, Installed]]:
     if done.returncode:
         last = done.stderr.strip().rpartition("\n")[2]
         raise UserError(f"{python} cannot list what is installed ({last}): name a Python interpreter.")
-    version, found = json.loads(done.stdout.splitlines()[-1])
-    return version, {name: Installed(of, Path(folder), tuple(paths)) for name, (of, folder, paths) in found.items()}
+    version, distributions = json.loads(done.stdout.splitlines()[-1])
+    return version, {
+        name: Installed(of, Path(folder), tuple(paths)) for name, (of, folder, paths) in distributions.items()
+    }

@@ -343,7 +343,7 @@ class Player:
         before, in_use = self.program.peak_memory().value, self.program.memory_in_use().value
         next(self._timed(1))
         peak = self.program.peak_memory().value
-        found = {
+        peaks = {
             "program_memory": self.program.program_memory().value,
             # A peak from before the step hides the step's own.
             "device_peak_memory": None if peak == before != in_use else peak,
@@ -351,8 +351,8 @@ class Player:
         with contextlib.suppress(OSError):
             for line in Path("/proc/self/status").read_text().splitlines():
                 if line.startswith("VmHWM:"):
-                    found["host_peak_memory"] = float(line.split()[1]) * 1024
-        return {name: value for name, value in found.items() if value is not None}
+                    peaks["host_peak_memory"] = float(line.split()[1]) * 1024
+        return {name: value for name, value in peaks.items() if value is not None}
 
     def spans(self, calls: int, root: str) -> list[list[Any]] | str:
         """Rows of spans, or why there are none. The first profile takes memory, so calls wait; the second counts."""

@@ -132,19 +132,19 @@ def sides(against: str, project: Project, pythons: Mapping[str, str]) -> Iterato
     Raises:
         UserError: there is no such revision or interpreter.
     """
-    found = find(against, project.root)
-    with Scratch(found.top if found.revision else None) as made:
-        side = functools.partial(placed, found.top, found.package, made.path, project)
-        (made.path / "head").symlink_to(found.top, target_is_directory=True)
-        tree = found.top if found.revision else None
-        head = side("head", "head", _describe(found.top), pythons=pythons, tree=tree)
-        if found.interpreter:
-            (made.path / "base").symlink_to(found.top, target_is_directory=True)
-            yield side("base", "base", against, python=found.interpreter), head
+    base = find(against, project.root)
+    with Scratch(base.top if base.revision else None) as made:
+        side = functools.partial(placed, base.top, base.package, made.path, project)
+        (made.path / "head").symlink_to(base.top, target_is_directory=True)
+        tree = base.top if base.revision else None
+        head = side("head", "head", _describe(base.top), pythons=pythons, tree=tree)
+        if base.interpreter:
+            (made.path / "base").symlink_to(base.top, target_is_directory=True)
+            yield side("base", "base", against, python=base.interpreter), head
             return
-        assert found.revision is not None
-        title = f"{against} ({found.revision[:12]})"
-        check_out(found.top, found.revision, made.path / "base", title)
+        assert base.revision is not None
+        title = f"{against} ({base.revision[:12]})"
+        check_out(base.top, base.revision, made.path / "base", title)
         yield side("base", "base", title, pythons=pythons, tree=tree), head
 
 

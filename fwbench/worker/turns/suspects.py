@@ -115,12 +115,12 @@ def _stated(text: str, top: Path | None, here: str) -> Stated:
         elif word == ".":
             _refuse_second(revision, text, "revisions")
             revision = _snapshot(top) if top else None
-        elif top and (found := git.text(top, "rev-parse", "--verify", f"{word}^{{commit}}")):
+        elif top and (commit := git.text(top, "rev-parse", "--verify", f"{word}^{{commit}}")):
             _refuse_second(revision, text, "revisions")
-            revision = found
-        elif found := shutil.which(word):
+            revision = commit
+        elif path := shutil.which(word):
             _refuse_second(python, text, "interpreters or releases")
-            python = os.path.abspath(found)
+            python = os.path.abspath(path)
         else:
             where = f"{top} has no such revision" if top else "there is no git repository here"
             raise UserError(

@@ -108,10 +108,10 @@ class Taken:
             )
             for metric in ("latency", "cpu_time")
         }
-        memory = {name: gated(found, device) for name, found in self.memory.items()}
+        memory = {name: gated(peaks, device) for name, peaks in self.memory.items()}
         for metric in memory["base"].keys() & memory["head"].keys():
             differences[metric] = math.log(memory["head"][metric] / memory["base"][metric])
-        values = {name: self._times(name) | found for name, found in memory.items()}
+        values = {name: self._times(name) | peaks for name, peaks in memory.items()}
         return Pair(differences, self._kept, values, self.described, self._drift(), seconds, self.flags, self._unfit)
 
     def _times(self, name: str) -> dict[str, float]:
@@ -128,10 +128,10 @@ class Taken:
         )
 
 
-def gated(found: Mapping[str, float], device: str) -> dict[str, float]:
+def gated(peaks: Mapping[str, float], device: str) -> dict[str, float]:
     """A side's memory under the names that the gate uses."""
     names = {
         "program_memory": "program_memory",
         f"{'device' if device == 'gpu' else 'host'}_peak_memory": "peak_memory",
     }
-    return {name: found[source] for source, name in names.items() if found.get(source)}
+    return {name: peaks[source] for source, name in names.items() if peaks.get(source)}
