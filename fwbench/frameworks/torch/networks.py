@@ -13,7 +13,7 @@ from torch.nn.parameter import is_lazy
 
 from fwbench.frameworks.faults import faults
 from fwbench.frameworks.torch.deferred import Deferred
-from fwbench.models import CATALOG, Model
+from fwbench.models import Model
 from fwbench.models.importing import ModelError, arguments, load
 from fwbench.models.outputs import select
 from fwbench.models.weights import Shape, Weights
@@ -215,19 +215,3 @@ def select_output(model: Model, returned: Any, batch_size: int) -> Tensor:
     if not isinstance(output, Tensor):
         raise ModelError(f"{model.name} returns an object of type {type(output).__name__} instead of a torch.Tensor")
     return output
-
-
-def count_macs(model: str) -> float:
-    """Multiply-accumulates of one sample's forward pass, counted operator by operator on the meta device.
-
-    Counts convolutions, matrix products and attention (half of `FlopCounterMode`'s operations), nothing element-wise.
-    """
-    from torch.utils.flop_counter import FlopCounterMode
-
-    row = CATALOG[model]
-    module = network(row, row.sizes()).to("meta").eval()
-    height_width_channels = row.input_shape
-    shape = (height_width_channels[-1], *height_width_channels[:-1]) if len(row.input_shape) == 3 else row.input_shape
-    with FlopCounterMode(display=False) as counter, torch.inference_mode():
-        module(torch.empty((1, *shape), device="meta"))
-    return counter.get_total_flops() / 2

@@ -286,13 +286,3 @@ class Star(Ranks):
         for other in self._others:
             with suppress(OSError):
                 other.close()
-
-
-def joined(deadline: float = DEADLINE) -> Star | None:
-    """Join the ranks that this process's environment describes; None if it describes none.
-
-    Raises:
-        RankError: one sentence.
-    """
-    where = place(os.environ)
-    return None if where is None else Star(where, deadline)
