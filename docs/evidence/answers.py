@@ -163,6 +163,12 @@ def page(lines: list[dict]) -> str:
         decided = sum(line["verdict"] != "undecided" for line in of)
         shown = f"{100 * math.expm1(width / 2):.1f} %" if math.isfinite(width) else "unbounded"
         widths.append((rounds or "none that counts", len(of), decided, shown))
+    wrong = [
+        f"- suite {line['suite']}, {line['model']}, a lane that is {line['slower']:.0%} slower: {line['verdict']}, "
+        f"{line['ratio']:.2f} ({line['ends'][0]:.2f} to {line['ends'][1]:.2f}), after {line['rounds']} rounds"
+        for line in lines
+        if outcome(line) == "wrong"
+    ]
     seconds = median(line["seconds"] for line in lines) / len(MEASURED)
     here = machine()
     return f"""# How often an answer between lanes is wrong
@@ -174,6 +180,12 @@ another name, and with itself where each step takes 5 or 10 % longer. *Found*: t
 Everything else is *wrong*.
 
 {_table(("run", "second lane", "comparisons", "found", "equal", "bounded", "wrong"), rows)}
+
+What was wrong, with how many times as fast PyTorch was said to be:
+
+{chr(10).join(wrong) or "- nothing"}
+
+After no rounds that count, one process of each lane answers. Rounds do not count while the other process computes.
 
 {_table(("rounds", "comparisons", "decided", "half of the interval's width, median"), widths)}
 """
