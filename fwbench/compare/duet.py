@@ -15,15 +15,8 @@ from fwbench.compare.criteria import CRITERIA, Threshold
 from fwbench.compare.findings import ORDER, Decision, Kind, Verdict
 from fwbench.compare.programs import Remark, changes
 from fwbench.compare.programs import compare as compare_programs
-from fwbench.compare.statistics import (
-    MOST_UNSUSPECTED,
-    Confirmation,
-    Suspect,
-    cleared,
-    screen,
-    screening_pairs,
-    unfinished,
-)
+from fwbench.compare.statistics import MOST_UNSUSPECTED, Confirmation, Suspect, cleared, screen, screening_pairs
+from fwbench.compare.statistics import unfinished as unfinished_verdict
 from fwbench.record.decoding import Decoded
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Failure
@@ -193,17 +186,17 @@ class Duet:
 
         while wanted := self._fitting(self.to_screen(), left()):
             step("screening", "screening", wanted)
-        ended = set(self.to_screen())
-        suspects = {name: suspect for name, suspect in self.suspects().items() if name[0] not in ended}
-        self._stage = Confirmation(suspects)
-        self._stage.judge(self._fresh())
-        while wanted := self._fitting(
-            list(dict.fromkeys(workload for workload, _ in self._fresh())), left(), _DECIDING
-        ):
-            step("confirming", "confirmation", wanted)
+        while True:
+            self._stage = Confirmation(self.suspects())
             self._stage.judge(self._fresh())
-        while wanted := self._fitting(self.to_clear(), left()):
-            step("clearing", "screening", wanted)
+            while wanted := self._fitting(list(dict.fromkeys(each for each, _ in self._fresh())), left(), _DECIDING):
+                step("confirming", "confirmation", wanted)
+                self._stage.judge(self._fresh())
+            # More pairs may make a suspect.
+            while self.suspects().keys() == self._stage.names and (wanted := self._fitting(self.to_clear(), left())):
+                step("clearing", "screening", wanted)
+            if self.suspects().keys() == self._stage.names:
+                return
 
     def take(self, stage: Stage, workload: Workload, pair: Pair) -> None:
         """Add a pair to its stage, and drop earlier ones with other flags or another batch."""
@@ -271,10 +264,11 @@ class Duet:
         return threshold.of(statistics.median(pair.values["base"][metric] for pair in pairs))
 
     def suspects(self) -> dict[tuple[Workload, str], Suspect]:
-        """Whatever screening suspects; of exact metrics nothing, as they are decided at once."""
+        """Whatever screening suspects when it is over; of exact metrics nothing, as they are decided at once."""
         suspects = {}
+        over = self.screening.keys() - self.failed.keys() - set(self.to_screen())
         for workload, pairs in self.screening.items():
-            for metric in self._metrics(workload) if workload not in self.failed else ():
+            for metric in self._metrics(workload) if workload in over else ():
                 suspect = screen([p.differences[metric] for p in pairs], self.threshold(workload, metric, pairs))
                 if suspect:
                     suspects[workload, metric] = suspect
@@ -326,8 +320,9 @@ class Duet:
         if (workload, metric) in self._stage.verdicts:
             return self._stage.verdicts[workload, metric]
         fresh = [pair.differences[metric] for pair in self.confirmation[workload]]
-        if workload in self.to_screen() or (workload, metric) in self._stage.open:
-            return unfinished(fresh or screened)
+        # A run may end before a suspect's first fresh pair.
+        if workload in self.to_screen() or (workload, metric) in self.suspects():
+            return unfinished_verdict(fresh or screened)
         return cleared([*screened, *fresh], self.threshold(workload, metric, pairs))
 
     def _metrics(self, workload: Workload, exact: bool = False) -> list[str]:

@@ -18,7 +18,7 @@ A difference is the logarithm of head over base of a metric that is better when 
 
 import functools
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from statistics import NormalDist, fmean, variance
 from typing import Generic, Literal, TypeVar
@@ -309,6 +309,11 @@ class Confirmation(Generic[Name]):
     def __init__(self, suspects: Mapping[Name, Suspect]) -> None:
         self.verdicts: dict[Name, Verdict] = {}
         self._suspects = dict(suspects)
+
+    @property
+    def names(self) -> Set[Name]:
+        """Those of all suspects."""
+        return self._suspects.keys()
 
     @property
     def open(self) -> tuple[Name, ...]:

@@ -669,6 +669,31 @@ def test_what_is_no_suspect_and_scatters_is_played_on_until_it_is_cleared(later,
     assert (found.kind, len(found.screening), found.confirmation) == (kind, pairs, [])
 
 
+def test_what_more_pairs_make_a_suspect_is_confirmed():
+    """The first four scatter about 1 %, and all later ones say 5 %."""
+    found = decided([0.01, 0.05, -0.03, 0.01] + [0.05] * 30)
+    assert (found.kind, found.verdicts["latency"].ended) == ("regressed", "confirmed")
+    assert 4 < len(found.screening) <= 8
+
+
+def test_a_suspect_is_never_unchanged_when_the_run_ends_before_its_first_fresh_pair():
+    """It ends while another benchmark is still screened."""
+    duet = Duet({workload: {"latency": Threshold(0.02)} for workload in (ONE, TWO)})
+    scattered = iter([0.05, -0.05, 0.0])
+
+    def playing(asked, arrived):
+        if ONE not in asked:
+            raise KeyboardInterrupt
+        arrived(ONE, pair(0.1))
+        arrived(TWO, pair(next(scattered)))
+
+    with pytest.raises(KeyboardInterrupt):
+        duet.play(playing)
+    assert [len(each.pairs) for each in duet.comparisons().values()] == [3, 3]
+    assert {each.verdicts["latency"].ended for each in duet.comparisons().values()} == {"the time was over"}
+    assert {each.kind for each in duet.comparisons().values()} == {"inconclusive"}
+
+
 def test_a_suspect_is_not_cleared_by_pairs_that_scatter():
     """Four fresh pairs whose estimate is zero, between -9 and +9 %, do not say that nothing changed."""
     found = decided([0.03] * 3 + [0.09, -0.09] + [0.001, -0.001] * 9)
