@@ -23,7 +23,7 @@ from fwbench.compare.statistics import EQUAL
 from fwbench.machine import machine
 from fwbench.record.reading import read
 from fwbench.report.cases import cases, comparisons
-from fwbench.report.weighing import weigh
+from fwbench.report.weighing import BY_CHANCE, weigh
 
 HERE = Path(__file__).resolve().parent
 DATA, PAGE = HERE / "answers.jsonl", HERE / "answers.md"
@@ -32,6 +32,7 @@ SPIN = "while True: pass"
 
 # The share by which each other lane is slower.
 PLANTED = {"torch-again": 0.0, "torch-5": 0.05, "torch-10": 0.10}
+CONDITIONS = {False: "quiet", True: "a process computes for half of it"}
 MEASURED = {"cnn": "inference", "mlp": "train_step"}
 
 LANES = f"""
@@ -126,6 +127,7 @@ def verdicts(measurements) -> Iterable[dict]:
         for lane, slower in PLANTED.items():
             weighed = weigh(comparison.lanes["torch"], comparison.lanes[lane])
             in_turns = weighed.basis.endswith("rounds")
+            single, other = (comparison.lanes[name].value("throughput") for name in ("torch", lane))
             yield {
                 "model": comparison.workload.model,
                 "slower": slower,
@@ -133,6 +135,7 @@ def verdicts(measurements) -> Iterable[dict]:
                 "rounds": len(weighed.pairs) if in_turns else 0,
                 "ratio": weighed.ratio,
                 "ends": [weighed.reach.low, weighed.reach.high],
+                "single": single / other,
             }
 
 
@@ -150,12 +153,12 @@ def page(lines: list[dict]) -> str:
     """The tables as Markdown."""
     suites = len({line["suite"] for line in lines})
     rows = []
-    for loaded in (False, True):
+    for loaded, condition in CONDITIONS.items():
         for slower in sorted({line["slower"] for line in lines}):
             of = [line for line in lines if (line["loaded"], line["slower"]) == (loaded, slower)]
             counts = [sum(outcome(line) == kind for line in of) for kind in ("found", "equal", "bounded", "wrong")]
             name = f"{slower:.0%} slower" if slower else "the same lane"
-            rows.append(("a process computes for half of it" if loaded else "quiet", name, len(of), *counts))
+            rows.append((condition, name, len(of), *counts))
     widths = []
     for rounds in sorted({line["rounds"] for line in lines}):
         of = [line for line in lines if line["rounds"] == rounds]
@@ -163,6 +166,11 @@ def page(lines: list[dict]) -> str:
         decided = sum(line["verdict"] != "undecided" for line in of)
         shown = f"{100 * math.expm1(width / 2):.1f} %" if math.isfinite(width) else "unbounded"
         widths.append((rounds or "none that counts", len(of), decided, shown))
+    singles = []
+    for loaded, condition in CONDITIONS.items():
+        off = [_off(line) for line in lines if line["loaded"] == loaded and "single" in line]
+        beyond = (sum(factor > by for factor in off) for by in (1.28, 1.6, BY_CHANCE))
+        singles.append((condition, len(off), *beyond, f"{max(off, default=1.0):.2f}"))
     wrong = [
         f"- suite {line['suite']}, {line['model']}, a lane that is {line['slower']:.0%} slower: {line['verdict']}, "
         f"{line['ratio']:.2f} ({line['ends'][0]:.2f} to {line['ends'][1]:.2f}), after {line['rounds']} rounds"
@@ -188,7 +196,17 @@ What was wrong, with how many times as fast PyTorch was said to be:
 After no rounds that count, one process of each lane answers. Rounds do not count while the other process computes.
 
 {_table(("rounds", "comparisons", "decided", "half of the interval's width, median"), widths)}
+
+By how much one process of each lane was off, where that is recorded: the factor between the ratio of their throughputs
+and the truth. The report calls no such ratio likely unless it is beyond {BY_CHANCE:g}.
+
+{_table(("run", "comparisons", "beyond 1.28", "beyond 1.6", f"beyond {BY_CHANCE:g}", "largest"), singles)}
 """
+
+
+def _off(line: dict) -> float:
+    factor = line["single"] / (1 + line["slower"])
+    return max(factor, 1 / factor)
 
 
 def _width(low: float, high: float) -> float:

@@ -16,7 +16,7 @@ from fwbench.report.cases import Case, Comparison, comparisons, grouped, in_word
 from fwbench.report.columns import workload_columns
 from fwbench.report.evidence import WORDS, apart, evidence
 from fwbench.report.tables import Column, Table, tabulate
-from fwbench.report.weighing import UNCHANGED_CODE, Judged, Weighed, weigh, weigh_turns
+from fwbench.report.weighing import BY_CHANCE, Judged, Weighed, weigh, weigh_turns
 
 
 @dataclass(frozen=True)
@@ -255,12 +255,12 @@ def table(rows: Sequence[Answer]) -> Table:
         "where there are some: clear, or equal within 5 %, or undecided. Several runs, seeds or "
         "processes give an interval over pairs of processes: clear when one of at least 95 % excludes equality (6 "
         "pairs can), likely when one of at least 75 % does (3 pairs can). One process each cannot show how far "
-        f"processes differ: likely when the difference is beyond the {UNCHANGED_CODE - 1:.0%} by which unchanged code "
-        "has differed on a shared machine, else undecided. A multiple from one number to another was disturbed, as by"
-        " other load, and lies somewhere between them. Each row stands by itself. Least latency (p50) and memory "
-        "have an interval where lanes took turns. Where they took none, no lane has the least latency or energy if the "
-        f"difference is within {UNCHANGED_CODE - 1:.0%} or explained by what disturbed another lane. No lane has the "
-        "least memory where one's is only known to be at most so much (<=). A lane can have "
+        f"processes differ: likely when one lane is more than {BY_CHANCE:g} times as fast, as by chance such ratios "
+        "have been off by up to so much, else undecided. A multiple from one number to another was disturbed, as by "
+        "other load, and lies somewhere between them. Each row stands by itself. Least latency (p50) and memory "
+        "have an interval where lanes took turns. Where they took none, a lane has the least latency or energy only "
+        f"if the others need more than {BY_CHANCE:g} times as much, and more than what disturbed them can explain. "
+        "No lane has the least memory where one's is only known to be at most so much (<=). A lane can have "
         "the higher throughput and the longer call, where it runs calls side by side. Evidence that the two compute "
         f"the same: {WORDS}. A lane without evidence is left out.",
         (
@@ -331,8 +331,8 @@ def _least(comparison: Comparison, lanes: Sequence[str], question: Question) -> 
         return next(((lane, least) for lane, rivals in weighed.items() if (least := _nearest(rivals))), None)
     first, *others = sorted(values, key=lambda lane: values[lane])
     factors = {lane: lengthening(cases[lane].measurements) if question.timed else 1.0 for lane in values}
-    least_apart = values[first] * (UNCHANGED_CODE if question.timed else 1.0)
-    if any(values[lane] / factors[lane] < least_apart for lane in others):
+    least_apart = values[first] * (BY_CHANCE if question.timed else 1.0)
+    if any(values[lane] / factors[lane] <= least_apart for lane in others):
         return None
     multiple = values[others[0]] / values[first]
     return first, units.Within(multiple, multiple / factors[others[0]], multiple * factors[first])

@@ -13,7 +13,7 @@ from fwbench.report.cases import grouped, in_words, title
 from fwbench.report.figures import Drawing
 from fwbench.report.look import GRID, INK, PAPER, Style, legend, printable, styles
 from fwbench.report.ratios import Ratio
-from fwbench.report.weighing import CLEAR, UNCHANGED_CODE
+from fwbench.report.weighing import BY_CHANCE, CLEAR
 
 # Inches. So narrow it fits a phone with letters that can be read; so that the lines have all of its width, the names
 # and numbers stand above them.
@@ -61,7 +61,7 @@ def draw(ratios: Sequence[Ratio], baseline: str) -> Drawing | None:
         f"Right of the line at 1x a lane has the higher throughput, left of it {title(baseline)} has. What crosses it "
         f"is not decided; what lies within the grey band is equal within {100 * EQUAL:.0f} %. Solid: the interval over "
         "rounds of turns or pairs of processes (n), which are the small dots. Dotted: of fewer than six pairs, or the "
-        f"{UNCHANGED_CODE - 1:.0%} by which single processes of unchanged code have differed. Dashed and *: disturbed, "
+        f"factor of {BY_CHANCE:g} by which single processes can differ by chance. Dashed and *: disturbed, "
         "such as by other load.",
         f"A line for each of {count} ratios on a logarithmic axis. The numbers are in the table of the same name.",
         figure,

@@ -10,7 +10,7 @@ from fwbench.report.cases import Case, comparisons, grouped, in_words, title
 from fwbench.report.columns import workload_columns
 from fwbench.report.evidence import WORDS, apart, evidence
 from fwbench.report.tables import Column, Table, tabulate
-from fwbench.report.weighing import UNCHANGED_CODE, Judged, Weighed, weigh
+from fwbench.report.weighing import BY_CHANCE, Judged, Weighed, weigh
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def table(rows: Sequence[Ratio], baseline: str) -> Table:
         f"Every lane against {title(baseline)}",
         f"Throughput over that of {title(baseline)} on the same workload: above 1x the lane is faster. Three rounds of "
         "turns give an interval at 95 %; two pairs of processes give an interval, too, which six bring to 95 %. One "
-        f"process each has no interval: unchanged code has differed by up to {UNCHANGED_CODE - 1:.0%}. A ratio from "
+        f"process each has no interval: by chance it can be off by a factor of {BY_CHANCE:g}. A ratio from "
         f"one number to another was disturbed, and lies somewhere between them. Evidence: {WORDS}.",
         (
             *workload_columns(rows),

@@ -13,9 +13,9 @@ from fwbench.report.cases import Case, Comparison, throughputs
 from fwbench.report.replicates import unlike
 from fwbench.report.units import Within
 
-# Processes of unchanged code have differed by so much on a shared machine (docs/method.md): single processes show no
-# smaller difference.
-UNCHANGED_CODE = 1.28
+# Single processes of two lanes have been off by up to this factor from rounds of turns of the same lanes
+# (docs/method.md), so they show no smaller difference.
+BY_CHANCE = 2.0
 # The least level at which an interval says something (3 runs), and at which it is called clear (6 runs).
 _SAYS_SOMETHING = 0.75
 CLEAR = 0.95
@@ -53,7 +53,7 @@ class Weighed:
         pairs: the ratios of rounds of turns, or else of processes of one run, seed and number.
         basis: what the reach rests on, in words for after a verdict: `by one process each`, `after 6 rounds`.
         reach: where the ratio lies by the confidence's rule: an interval that includes what disturbed either lane; its
-            level is 0 if it only shows how far processes of unchanged code have differed.
+            level is 0 if it only shows by how much single processes can differ by chance.
         interval: over the pairs; None with fewer than two.
         disturbed: what disturbed either lane, in words; empty if nothing did.
     """
@@ -140,13 +140,13 @@ def weigh(first: Case, second: Case) -> Weighed:
             confidence = ("clear" if level >= CLEAR else "likely") if reach.apart else "undecided"
             return Weighed(shown, confidence, reason + among, ratios, basis, reach, interval, met)
         reason += f"; {doubt}" if doubt else ", which says too little"
-    reach = Interval(ratio / high_by / UNCHANGED_CODE, ratio * low_by * UNCHANGED_CODE, 0.0)
-    if max(ratio, 1 / ratio) <= UNCHANGED_CODE:
-        confidence, reason = "undecided", f"{reason}; within {UNCHANGED_CODE - 1:.0%}{among}"
+    reach = Interval(ratio / high_by / BY_CHANCE, ratio * low_by * BY_CHANCE, 0.0)
+    if max(ratio, 1 / ratio) <= BY_CHANCE:
+        confidence, reason = "undecided", f"{reason}; within {BY_CHANCE:g}x{among}"
     elif not reach.apart:
         confidence, reason = "undecided", f"{reason}{among}"
     else:
-        beyond = f"; beyond {UNCHANGED_CODE - 1:.0%}{f' and what comes of {met}' if met else ''}"
+        beyond = f"; beyond {BY_CHANCE:g}x{f' and what comes of {met}' if met else ''}"
         confidence, reason = "likely", f"{reason}{beyond}"
     return Weighed(shown, confidence, reason, ratios, basis, reach, interval, met)
 

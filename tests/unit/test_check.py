@@ -70,16 +70,17 @@ def test_another_arithmetic_than_asked_for_is_bad(found, expected, said):
 @pytest.mark.parametrize(
     ("medians", "load", "expected"),
     [
-        # The saved gate counts from 15 % on, and the report calls nothing below 28 % likely.
+        # The saved gate counts from 15 % on, and the report calls nothing below a factor of two likely.
         ([1.0, 1.0], 0.0, "good"),
         ([1.14, 1.0], 0.0, "good"),
         ([1.0, 1.2], 0.0, "better"),
-        ([1.3, 1.0], 0.0, "bad"),
+        ([1.0, 1.99], 0.0, "better"),
+        ([2.01, 1.0], 0.0, "bad"),
         # A third decides whether the second stood apart by accident.
-        ([1.0, 1.5, 1.1], 0.0, "better"),
-        ([1.5, 2.0, 1.0], 0.0, "bad"),
+        ([1.0, 2.5, 1.1], 0.0, "better"),
+        ([2.1, 4.5, 1.0], 0.0, "bad"),
         # Nobody can tell the machine from what others did to it.
-        ([1.0, 1.3], 0.5, "better"),
+        ([1.0, 2.1], 0.5, "better"),
         ([1.0, 1.0], 0.5, "good"),
     ],
 )

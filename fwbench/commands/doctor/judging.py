@@ -11,7 +11,7 @@ from fwbench.compare.statistics import THRESHOLD
 from fwbench.machine.disturbances import LOAD, disturbances, loaded
 from fwbench.record.measurement import Measurement
 from fwbench.report import limits, units
-from fwbench.report.weighing import UNCHANGED_CODE
+from fwbench.report.weighing import BY_CHANCE
 from fwbench.suite.profiles import PROFILES
 
 # What the clock and the harness may add to a round: half of the smallest change that a gate counts.
@@ -57,7 +57,7 @@ def agreement(lane: str, processes: Sequence[Measurement]) -> Advice:
     """Whether fresh processes find the same latency: two, and where these differ by more than is usual a third.
 
     A gate against a saved record counts no difference below its threshold, so one up to there does no harm. The report
-    calls no difference below `UNCHANGED_CODE` likely, so where no two processes are nearer to each other, unchanged
+    calls no difference below `BY_CHANCE` likely, so where no two processes are nearer to each other, unchanged
     code would look faster or slower. Where other processes took the CPUs, the machine cannot be told from them, and
     nothing is called bad.
     """
@@ -78,7 +78,7 @@ def agreement(lane: str, processes: Sequence[Measurement]) -> Advice:
     if any(map(loaded, processes)):
         load = max(process.value("other_load") or 0.0 for process in processes)
         return Advice(subject, "better", f"{sentence}, while others used {load:.1%} of the CPUs", _QUIET)
-    if nearest <= UNCHANGED_CODE:
+    if nearest <= BY_CHANCE:
         step = "trust several processes rather than one: --fwbench-set=processes=5, or compare by --fwbench-against"
         return Advice(subject, "better", sentence, step)
     step = "no single run can be trusted here: use another machine, or --fwbench-set=processes=5 and --fwbench-against"

@@ -35,10 +35,10 @@ def lanes(model, load=0.0, state="", **speeds):
 
 
 RUN = [
-    *lanes("sure", torch=100.0, jax=200.0),
+    *lanes("sure", torch=100.0, jax=201.0),
     *lanes("open", torch=100.0, jax=110.0),
     *lanes("other", torch=100.0, jax=300.0, state="failed"),
-    *lanes("busy", torch=100.0, torch_compile=150.0, jax=50.0, load=0.6),
+    *lanes("busy", torch=100.0, torch_compile=250.0, jax=40.0, load=0.6),
     *(measured(lane, "same", turns=turns(0.1)) for lane in ("torch", "jax")),
     *(measured(lane, "apart", turns=turns(call)) for lane, call in (("torch", 0.2), ("jax", 0.1))),
 ]

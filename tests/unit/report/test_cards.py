@@ -32,20 +32,20 @@ def in_turns(batch_size, ratio, scatter=0.002, rounds=6, model="vit_b_16"):
     ("speeds", "kind", "said"),
     [
         (
-            {"torch": 100.0, "jax": 200.0},
+            {"torch": 100.0, "jax": 300.0},
             "likely",
-            "JAX is likely 1.56 to 2.56 times as fast as PyTorch, by one process each",
+            "JAX is likely 1.50 to 6.00 times as fast as PyTorch, by one process each",
         ),
         (
             {"torch": 100.0, "jax": 110.0},
             "undecided",
-            "between JAX and PyTorch nothing is decided by one process each (JAX is 0.86 to 1.41 times as fast)",
+            "between JAX and PyTorch nothing is decided by one process each (JAX is 0.55 to 2.20 times as fast)",
         ),
         (
-            {"torch": 100.0, "torch_compile": 195.0, "jax": 200.0},
+            {"torch": 100.0, "torch_compile": 205.0, "jax": 210.0},
             "shared",
             "JAX and PyTorch (torch.compile) are likely ahead of all others; between them nothing is decided by one "
-            "process each (JAX is 0.80 to 1.31 times as fast)",
+            "process each (JAX is 0.51 to 2.05 times as fast)",
         ),
     ],
 )
@@ -116,7 +116,7 @@ def test_what_disturbed_an_answer_stands_on_its_card():
     _, found = card(measured("torch", metrics={"other_load": metric(0.2)}), measured("jax", throughput=110.0))
     assert found.disturbed == "other load (20%)"
     assert found.sentence.endswith(
-        ": between JAX and PyTorch nothing is decided by one process each (JAX is 0.28 to 1.41 times as fast)."
+        ": between JAX and PyTorch nothing is decided by one process each (JAX is 0.18 to 2.20 times as fast)."
     )
     busy = {"metrics": {"other_load": metric(1.0)}}
     _, found = card(measured("torch", **busy), measured("jax", throughput=110.0, **busy))
@@ -132,14 +132,14 @@ def test_who_is_the_best_by_another_metric_stands_there_too():
         return measured(name, metrics=values, batch_size=batch_size)
 
     first, second = (
-        [lane("torch", 0.1, 300.0), lane("jax", 0.2, 100.0)],
-        [lane("torch", 0.3, 400.0, 8), lane("jax", 0.2, 100.0, 8)],
+        [lane("torch", 0.1, 300.0), lane("jax", 0.25, 100.0)],
+        [lane("torch", 0.6, 400.0, 8), lane("jax", 0.2, 100.0, 8)],
     )
     _, found = card(*first)
-    assert found.others == ("least latency: PyTorch, 2.00x", "least memory: JAX, 3.00x")
+    assert found.others == ("least latency: PyTorch, 2.50x", "least memory: JAX, 3.00x")
     _, found = card(*first, *second)
     assert found.others == (
-        "least latency: PyTorch, 2.00x at batch 1; JAX, 1.50x at batch 8",
+        "least latency: PyTorch, 2.50x at batch 1; JAX, 3.00x at batch 8",
         "least memory: JAX, 3.00x to 4.00x",
     )
 

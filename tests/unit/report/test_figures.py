@@ -209,13 +209,13 @@ def test_the_figures_are_relative_to_the_lane_that_was_asked_for():
     assert "JAX (jit)" in drawn_["break-even"].caption
 
 
-@pytest.mark.parametrize(("speed", "decided"), [(120.0, False), (129.0, True), (70.0, True)])
+@pytest.mark.parametrize(("speed", "decided"), [(199.0, False), (201.0, True), (49.0, True)])
 def test_the_line_of_single_processes_crosses_1x_where_they_decide_nothing(speed, decided):
     given = runs((100.0, speed))
     axes = forest(given)
     _, line, mark = axes.get_lines()
     low, high = line.get_xdata()
-    assert (low, high) == pytest.approx((speed / 128, speed * 1.28 / 100))
+    assert (low, high) == pytest.approx((speed / 200, speed * 2 / 100))
     assert (low > 1 or high < 1) == decided == (answers(given)[0].confidence == "likely")
     assert (line.get_linestyle(), mark.get_fillstyle()) == ("--", "full")
     (band,) = axes.patches
