@@ -24,6 +24,7 @@ from typing import Any
 
 from fwbench.compare import duet, evidence
 from fwbench.compare.criteria import CRITERIA, thresholds
+from fwbench.compare.pair import Comparison, Pair
 from fwbench.compare.statistics import RULE
 from fwbench.errors import UserError
 from fwbench.machine import Machine, machine
@@ -122,13 +123,13 @@ def run(suite: Suite, benchmarks: Sequence[Workload], here: Machine) -> dict[str
     }
 
 
-def _line(comparison: duet.Comparison, planted: float) -> dict[str, Any]:
-    def rounds(pair: duet.Pair, side: str) -> list[float]:
+def _line(comparison: Comparison, planted: float) -> dict[str, Any]:
+    def rounds(pair: Pair, side: str) -> list[float]:
         every = pair.rounds[side]
         chosen = every[:: max(1, len(every) // _ROUNDS)][:_ROUNDS]
         return [float(f"{seconds:.4g}") for seconds in chosen]
 
-    def differences(pairs: Sequence[duet.Pair]) -> dict[str, list[float]]:
+    def differences(pairs: Sequence[Pair]) -> dict[str, list[float]]:
         metrics = pairs[0].differences if pairs else ()
         return {metric: [round(pair.differences[metric], 6) for pair in pairs] for metric in metrics}
 

@@ -7,127 +7,33 @@ are the replicates that `fwbench.compare.statistics` decides over.
 import functools
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from fwbench.compare.criteria import CRITERIA, Threshold
-from fwbench.compare.findings import ORDER, Decision, Kind, Verdict
+from fwbench.compare.findings import ORDER, Decision, Verdict
+from fwbench.compare.pair import Comparison, Fault, Pair, Stage, alike, remarks_on
 from fwbench.compare.programs import Remark, changes
-from fwbench.compare.programs import compare as compare_programs
-from fwbench.compare.statistics import MOST_UNSUSPECTED, Confirmation, Suspect, cleared, screen, screening_pairs
-from fwbench.compare.statistics import unfinished as unfinished_verdict
-from fwbench.record.decoding import Decoded
-from fwbench.record.fingerprint import Fingerprint
-from fwbench.record.measurement import Failure
+from fwbench.compare.statistics import (
+    MOST_UNSUSPECTED,
+    Confirmation,
+    Suspect,
+    cleared,
+    screen,
+    screening_pairs,
+    unfinished,
+)
 from fwbench.record.workload import Workload
 
-# A change of time from a placing's first block to its last that is told.
+# A larger change of time from a placing's first block to its last is reported; a logarithm.
 _DRIFT = 0.02
 
-# Fresh pairs that decide most suspects: with little time, only so many suspects get pairs as can have these.
+# This many fresh pairs decide most suspects. If time is short, suspects that can get as many come first.
 _DECIDING = 10
 
-# The confidence of an interval that decides over a changed program.
-_SURE = 0.95
-
-
-@dataclass(frozen=True)
-class Fault:
-    """Why a side has no numbers.
-
-    Attributes:
-        side: `base` or `head`.
-        title: of the side, for readers.
-        failure: of kind `unavailable` where the side cannot run the workload.
-        lost: of a head that cannot run or has no such model: whether base can.
-    """
-
-    side: str
-    title: str
-    failure: Failure
-    lost: bool = False
-
-
-@dataclass(frozen=True)
-class Pair(Decoded):
-    """What one pair of processes found.
-
-    Attributes:
-        differences: by metric, logarithm of head over base.
-        rounds: seconds of each round that counts, by side.
-        values: typical ones by metric, in its SI unit, by side.
-        described: settings and versions by side; of a workload's first pair the program's fingerprint and the digests
-            of the repository's modules by path, too.
-        drift: change of both sides' time from the first to the last block of a placing, as a logarithm.
-        seconds: that the pair took, its processes' start included.
-        flags: of the lane's fallback, that both sides ran with after crashes; empty: none.
-        unfit: batch sizes that did not fit into memory before, on either side.
-    """
-
-    differences: Mapping[str, float]
-    rounds: Mapping[str, Sequence[float]]
-    values: Mapping[str, Mapping[str, float]]
-    described: Mapping[str, Mapping[str, Any]]
-    drift: float
-    seconds: float
-    flags: str = ""
-    unfit: tuple[int, ...] = ()
-
-
-Stage = Literal["screening", "confirmation"]
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """What became of a benchmark.
-
-    Attributes:
-        workload: that was played: a smaller one than was asked for where that did not fit into memory.
-        kind: the gravest of its verdicts; `new`: base cannot build it; `missing`: head cannot run it, and base can;
-            `unavailable`: neither can; `incomparable`: something else was in the way; `failed`: head failed.
-        verdicts: by metric.
-        screening, confirmation: the pairs of both stages.
-        note: one sentence on what stands in the way of a verdict, or on what to know of it.
-        fault: of the side that failed, for a kind that is no verdict.
-    """
-
-    workload: Workload
-    kind: Kind | Literal["unavailable"]
-    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
-    screening: Sequence[Pair] = ()
-    confirmation: Sequence[Pair] = ()
-    note: str = ""
-    fault: Fault | None = None
-
-    @property
-    def described(self) -> Mapping[str, Mapping[str, Any]]:
-        """Settings, versions and the program's fingerprint, by side; empty without a pair."""
-        return self.pairs[0].described if self.pairs else {}
-
-    @property
-    def pairs(self) -> list[Pair]:
-        """Those of both stages with the flags and the batch of the last one: of others they are no replicates."""
-        return _alike([*self.screening, *self.confirmation])
-
-    @property
-    def remarks(self) -> tuple[Remark, ...]:
-        """What is to say of both sides' programs; nothing where a side does not tell its own."""
-        return _remarks(self.workload, self.described)
-
-    @property
-    def samples(self) -> list[float]:
-        """Seconds of head's rounds, of all such pairs."""
-        return [seconds for pair in self.pairs for seconds in pair.rounds["head"]]
-
-    @property
-    def seconds(self) -> tuple[float, float]:
-        """What screening and confirming it took."""
-        return sum(pair.seconds for pair in self.screening), sum(pair.seconds for pair in self.confirmation)
-
-
-def _alike(pairs: Sequence[Pair]) -> list[Pair]:
-    return [pair for pair in pairs if (pair.flags, pair.unfit) == (pairs[-1].flags, pairs[-1].unfit)]
+# The least confidence of an interval that decides on a changed program.
+_CHANGED_CONFIDENCE = 0.95
 
 
 # Plays one fresh pair of each of these workloads, and hands over each as soon as it is there.
@@ -201,7 +107,7 @@ class Duet:
     def take(self, stage: Stage, workload: Workload, pair: Pair) -> None:
         """Add a pair to its stage, and drop earlier ones with other flags or another batch."""
         pairs = self.screening[workload] if stage == "screening" else self.confirmation[workload]
-        pairs[:] = _alike([*pairs, pair])
+        pairs[:] = alike([*pairs, pair])
 
     def _played(self, stage: Stage, workload: Workload, played: Pair | Fault) -> None:
         """Take a fresh pair and have it kept, or note a fault."""
@@ -212,16 +118,16 @@ class Duet:
             self._keep(stage, workload, played)
 
     def _fitting(self, wanted: Sequence[Workload], seconds: float, enough: int = 1) -> list[Workload]:
-        """The workloads that get a pair now: first those that so many seconds bring to `enough` fresh pairs.
+        """Choose the workloads that get a pair now.
 
-        Then come those of which one pair fits, and a first pair always does. Changed programs go before unchanged ones,
-        and short pairs before long ones.
+        First come those that can reach `enough` fresh pairs in these seconds, then those with time for one pair. A
+        first pair is always played. Changed programs go before unchanged ones, and short pairs before long ones.
         """
         chosen: list[Workload] = []
         order = sorted(wanted, key=lambda workload: (not self._is_changed(workload), self._length(workload)))
-        for pairs in (enough, 1):
+        for target in (enough, 1):
             for workload in order:
-                needed = max(1, pairs - len(self.confirmation[workload])) * self._length(workload)
+                needed = max(1, target - len(self.confirmation[workload])) * self._length(workload)
                 if workload not in chosen and (needed <= seconds or not self.screening[workload]):
                     seconds -= needed
                     chosen.append(workload)
@@ -229,7 +135,7 @@ class Duet:
 
     def _is_changed(self, workload: Workload) -> bool:
         pairs = self.screening[workload]
-        return bool(pairs) and bool(changes(_remarks(workload, pairs[0].described)))
+        return bool(pairs) and bool(changes(remarks_on(workload, pairs[0].described)))
 
     def _length(self, workload: Workload) -> float:
         """How many seconds the workload's last pair took; 0 before the first one."""
@@ -248,12 +154,13 @@ class Duet:
 
     def to_clear(self) -> list[Workload]:
         """The workloads that are no suspects and whose pairs scatter too much to say that nothing changed."""
+        excluded = {*self.failed, *self.to_screen(), *(workload for workload, _ in self.suspects())}
         return [
             workload
             for workload, pairs in self.screening.items()
-            if pairs and workload not in self.failed and len(pairs) < MOST_UNSUSPECTED
-            if not any(workload == suspect for suspect, _ in self.suspects())
-            and any(self._verdict(workload, metric).kind == "inconclusive" for metric in self._metrics(workload))
+            if workload not in excluded
+            and len(pairs) < MOST_UNSUSPECTED
+            and any(self._cleared(workload, metric).kind == "inconclusive" for metric in self._metrics(workload))
         ]
 
     def threshold(self, workload: Workload, metric: str, pairs: Sequence[Pair]) -> float:
@@ -287,18 +194,19 @@ class Duet:
 
     def comparisons(self) -> dict[Workload, Comparison]:
         """What became of each workload that was played at all."""
-        comparisons = {}
+        comparisons, suspects = {}, self.suspects()
         for workload, pairs in self.screening.items():
             if fault := self.failed.get(workload):
                 comparisons[workload] = _failed(workload, fault, built=bool(pairs))
             elif pairs:
-                comparisons[workload] = self._compared(workload, pairs)
+                comparisons[workload] = self._compared(workload, suspects)
         return comparisons
 
-    def _compared(self, workload: Workload, pairs: Sequence[Pair]) -> Comparison:
-        verdicts = {metric: self._verdict(workload, metric) for metric in self._metrics(workload)}
+    def _compared(self, workload: Workload, suspects: Collection[tuple[Workload, str]]) -> Comparison:
+        pairs = self._pairs(workload)
+        verdicts = {metric: self._verdict((workload, metric), suspects) for metric in self._metrics(workload)}
         verdicts |= {metric: self._exact(workload, metric) for metric in self._metrics(workload, exact=True)}
-        remarks = _remarks(workload, pairs[0].described)
+        remarks = remarks_on(workload, pairs[0].described)
         if changes(remarks):
             verdicts = {
                 metric: _of_changed(verdict, self.threshold(workload, metric, pairs))
@@ -306,24 +214,31 @@ class Duet:
             }
         notes = _drift(statistics.median(pair.drift for pair in pairs)), _alike_sides(remarks, pairs[0].described)
         return Comparison(
-            workload.fitted([*pairs, *self.confirmation[workload]][-1].unfit),
+            workload.fitted(pairs[-1].unfit),
             min((verdict.kind for verdict in verdicts.values()), key=ORDER.index),
             verdicts,
-            pairs,
+            self.screening[workload],
             self.confirmation[workload],
             "; ".join(filter(None, notes)),
         )
 
-    def _verdict(self, workload: Workload, metric: str) -> Verdict:
-        pairs = self.screening[workload]
-        screened = [pair.differences[metric] for pair in pairs]
-        if (workload, metric) in self._stage.verdicts:
-            return self._stage.verdicts[workload, metric]
-        fresh = [pair.differences[metric] for pair in self.confirmation[workload]]
-        # A run may end before a suspect's first fresh pair.
-        if workload in self.to_screen() or (workload, metric) in self.suspects():
-            return unfinished_verdict(fresh or screened)
-        return cleared([*screened, *fresh], self.threshold(workload, metric, pairs))
+    def _verdict(self, of: tuple[Workload, str], suspects: Collection[tuple[Workload, str]]) -> Verdict:
+        workload, metric = of
+        if of in self._stage.verdicts:
+            return self._stage.verdicts[of]
+        if of in suspects or workload in self.to_screen():
+            # A run may end before a suspect's first fresh pair.
+            pairs = self.confirmation[workload] or self.screening[workload]
+            return unfinished([pair.differences[metric] for pair in pairs])
+        return self._cleared(workload, metric)
+
+    def _cleared(self, workload: Workload, metric: str) -> Verdict:
+        pairs = self._pairs(workload)
+        return cleared([pair.differences[metric] for pair in pairs], self.threshold(workload, metric, pairs))
+
+    def _pairs(self, workload: Workload) -> list[Pair]:
+        """The pairs of both stages that ran with the last pair's flags and batch."""
+        return alike([*self.screening[workload], *self.confirmation[workload]])
 
     def _metrics(self, workload: Workload, exact: bool = False) -> list[str]:
         """The metrics that every pair has and that no single pair decides, or, if `exact`, that each one does."""
@@ -336,27 +251,20 @@ class Duet:
         ]
 
     def _exact(self, workload: Workload, metric: str) -> Verdict:
-        pairs = _alike([*self.screening[workload], *self.confirmation[workload]])
+        pairs = self._pairs(workload)
         ratio = math.exp(statistics.median(pair.differences[metric] for pair in pairs))
         limit = 1 + self.threshold(workload, metric, pairs)
         kind: Decision = "regressed" if ratio > limit else "improved" if ratio < 1 / limit else "unchanged"
         return Verdict(kind, ratio, (ratio, ratio), 1.0, len(pairs))
 
 
-def _remarks(workload: Workload, described: Mapping[str, Mapping[str, Any]]) -> tuple[Remark, ...]:
-    base, head = (described.get(side, {}).get("program") for side in ("base", "head"))
-    if not base or not head:
-        return ()
-    return compare_programs(Fingerprint.from_json(base), Fingerprint.from_json(head), workload.device)
-
-
 def _of_changed(verdict: Verdict, threshold: float) -> Verdict:
-    """The verdict on a metric of a changed program: what is surely worse, and not surely by less than counts, is worse.
+    """The verdict on a metric of a changed program: regressed if its interval is above 1 and passes the threshold.
 
-    The rates of false alarms are those of unchanged code, whose program does not change.
+    This rule raises no false alarm on unchanged code, which makes the same program.
     """
     low, high = verdict.interval
-    worse = verdict.confidence >= _SURE and low > 1 and high > 1 + threshold
+    worse = verdict.confidence >= _CHANGED_CONFIDENCE and low > 1 and high > 1 + threshold
     if verdict.kind not in ("unchanged", "inconclusive") or not worse:
         return verdict
     return replace(verdict, kind="regressed", note="its program has changed, and the whole interval is worse")

@@ -4,8 +4,8 @@ import statistics
 from collections.abc import Iterable
 
 from fwbench.compare.differences import versions_that_differ
-from fwbench.compare.duet import Comparison
 from fwbench.compare.findings import Finding, Outcome
+from fwbench.compare.pair import Comparison
 from fwbench.compare.programs import changes
 from fwbench.record.measurement import fitting
 

@@ -54,7 +54,7 @@ _CHANGES, _SCATTERS = (grid.ravel() for grid in np.meshgrid(2.0 ** np.arange(5),
 _FINEST = 0.001
 
 # The share of the stake that no bet risks: on a shared machine the surest sign can be wrong.
-_KEPT = 0.1
+_NOT_RISKED = 0.1
 
 # Numbers of rounds after which a run looks whether lanes are told apart.
 LOOKS = (2, 3, 6, 12)
@@ -69,7 +69,7 @@ _MISSED = 0.05 / 20
 _TAUGHT = 6
 
 # The settings that decide a verdict.
-RULE = (SCREENING, THRESHOLD, ALPHA, CLEARING, MOST, _CHANGES.tolist(), _SCATTERS.tolist(), _FINEST, _KEPT)
+RULE = (SCREENING, THRESHOLD, ALPHA, CLEARING, MOST, _CHANGES.tolist(), _SCATTERS.tolist(), _FINEST, _NOT_RISKED)
 
 
 @dataclass(frozen=True)
@@ -106,12 +106,13 @@ def interval(differences: Sequence[float], confidence: float = 0.95) -> tuple[fl
 
 
 def evidence(differences: Sequence[float], before: Sequence[float], threshold: float = THRESHOLD) -> list[float]:
-    """What a stake of 1 has become after each pair, by bets against "nothing has changed".
+    """The stake after each fresh pair, if a stake of 1 is bet again and again against "nothing has changed".
 
-    Each bet is on the sign of a difference, given its size. Nine tenths of the stake are split between the two signs as
-    a mixture of changes and scatters would split the chances; the mixture gives most weight to those that foretold the
-    earlier pairs best. In it pairs scatter by Cauchy's law, as machines have heavy tails: a wild pair far outside the
-    others says little, and costs half of the stake or less, where a rank or a mean would give it the greatest weight.
+    Each bet is on the sign of a difference, given its size. A tenth of the stake is not at risk; the rest is split
+    between the two signs by their chances under a mixture of possible changes and scatters. The mixture gives most
+    weight to those that predicted the earlier pairs best. It takes pairs to scatter by Cauchy's law, as machines have
+    heavy tails: a pair far outside the others says little and costs at most half the stake, where a rank or a mean
+    would give it the greatest weight.
 
     If differences are symmetric about zero, no bet gains on average, and the stake ever comes to 1/alpha with a chance
     of at most alpha (Ville 1939; Ramdas et al. 2023, "Game-theoretic statistics and safe anytime-valid inference",
@@ -125,20 +126,20 @@ def evidence(differences: Sequence[float], before: Sequence[float], threshold: f
     pairs = np.array([*before, *differences])[:, np.newaxis] / math.log1p(max(threshold, _FINEST))
     # The sign of a pair beyond all known changes is as sure as the largest of them is.
     pairs = pairs.clip(-_CHANGES.max(), _CHANGES.max())
-    as_seen, mirrored = (1 / (_SCATTERS + (side - _CHANGES) ** 2 / _SCATTERS) for side in (pairs, -pairs))
-    learned = np.log(as_seen)
-    foretold = np.cumsum(learned, axis=0) - learned
-    trust = np.exp(foretold - foretold.max(axis=1, keepdims=True))
-    for_sign, against = ((trust * chance).sum(axis=1) for chance in (as_seen, mirrored))
-    gains = _KEPT + (1 - _KEPT) * 2 * for_sign / (for_sign + against)
+    likelihood, opposite = (1 / (_SCATTERS + (side - _CHANGES) ** 2 / _SCATTERS) for side in (pairs, -pairs))
+    logarithms = np.log(likelihood)
+    of_earlier = np.cumsum(logarithms, axis=0) - logarithms
+    weights = np.exp(of_earlier - of_earlier.max(axis=1, keepdims=True))
+    for_sign, against = ((weights * chance).sum(axis=1) for chance in (likelihood, opposite))
+    gains = _NOT_RISKED + (1 - _NOT_RISKED) * 2 * for_sign / (for_sign + against)
     wealth: list[float] = np.cumprod(gains[len(before) :]).tolist()
     return wealth
 
 
 def round_difference(own: Sequence[float], theirs: Sequence[float]) -> float:
-    """The logarithm of how many times as fast a lane was as another in a round, by the faster half of each one's turns.
+    """The logarithm of a lane's speed over another's in a round, from the faster half of each lane's turns.
 
-    What slows a turn down comes from outside: the slower half met a machine's other users.
+    Turns are slowed from outside: the slower half met the machine's other users.
 
     Args:
         own, theirs: seconds of a call, turn by turn.
@@ -164,7 +165,7 @@ class Scatter:
     counts: float = 2.0
 
 
-# If nothing is known of a run's other workloads.
+# The scatter to expect before any other workload of the run has rounds.
 _USUAL = Scatter()
 
 
@@ -189,8 +190,8 @@ def between(differences: Sequence[float], expected: Scatter = _USUAL) -> tuple[f
     """The interval of the logarithm of two lanes' ratio.
 
     Student's interval over rounds, with the scatter that was expected: a few rounds that happen to agree prove little.
-    It misses the truth in at most one of 400 comparisons, whichever look ended the rounds: one after `LOOKS` rounds, or
-    after the last round that there was time for. So all of 20 workloads' intervals hold in 95 % of runs.
+    In at most one of 400 comparisons does any look miss the truth: those after `LOOKS` rounds, and the last one, when
+    the time is over. So all of 20 workloads' intervals hold in 95 % of runs.
 
     Args:
         differences: one for each round.
@@ -235,7 +236,7 @@ def _reach(differences: Sequence[float], expected: Scatter, count: int) -> float
 
 
 def told_apart(low: float, high: float) -> Literal["faster", "equal", "undecided"]:
-    """What an interval of a ratio's logarithm says; `faster`: either of the two is."""
+    """What an interval of a ratio's logarithm says; `faster`: one of the two is, by the interval's side of zero."""
     if low > 0 or high < 0:
         return "faster"
     return "equal" if max(-low, high) <= math.log1p(EQUAL) else "undecided"
@@ -271,6 +272,9 @@ def cleared(differences: Sequence[float], threshold: float = THRESHOLD, ended: s
 
     If the change's standard error exceeds the threshold, a change of two and a half thresholds looks like none with a
     chance of one in fourteen or more.
+
+    Args:
+        ended: why no further pair was played, as in `Verdict.ended`.
     """
     if _error(differences) <= math.log1p(threshold):
         return _verdict("unchanged", differences, ended)
@@ -278,7 +282,7 @@ def cleared(differences: Sequence[float], threshold: float = THRESHOLD, ended: s
 
 
 def _error(differences: Sequence[float]) -> float:
-    """The standard error of the estimated change, from the interval, which wild pairs do not move."""
+    """The standard error of the estimated change, from its interval; one wild pair of 12 moves it little."""
     low, high, confidence = interval(differences)
     return (high - low) / 2 / NormalDist().inv_cdf((1 + confidence) / 2)
 

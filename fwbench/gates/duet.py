@@ -1,4 +1,4 @@
-"""`--fwbench-against`: all benchmarks of the run in one duet, told test by test."""
+"""`--fwbench-against`: all benchmarks of the run in one duet, each reported by its own test."""
 
 import contextlib
 import dataclasses
@@ -15,9 +15,9 @@ import pytest
 
 from fwbench.compare import duet
 from fwbench.compare.criteria import Threshold
-from fwbench.compare.duet import Comparison, Pair, Stage
 from fwbench.compare.duet_outcome import outcome
 from fwbench.compare.findings import Outcome
+from fwbench.compare.pair import Comparison, Pair, Stage
 from fwbench.errors import UserError
 from fwbench.gates.contract import Gate
 from fwbench.gates.options import thresholds
@@ -45,7 +45,7 @@ class DuetGate(Gate):
     """Runs the duet when the first test asks, over every workload that the run will ask for.
 
     Raises:
-        UserError: what to compare with is neither a revision nor an interpreter.
+        UserError: what to compare with is no revision, interpreter or release.
     """
 
     title = "fwbench: duet"
@@ -175,13 +175,13 @@ class DuetGate(Gate):
             if protocol.profile == "ci":
                 self._explain(tell)
         except KeyboardInterrupt:
-            # The run ends here: whatever is known is told.
+            # The run ends here: report what is known.
             self._asked = played.comparisons()
             raise
         except UserError as error:
             pytest.exit(str(error), pytest.ExitCode.USAGE_ERROR)
         except Exception as error:
-            # Minutes of pairs: the next test must not start them again.
+            # The pairs took minutes: the next test must not play them again.
             self._fault = type(error).__name__
             raise
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fwbench.compare.duet import Fault
+from fwbench.compare.pair import Fault
 from fwbench.compare.statistics import LOOKS, Scatter, between, round_difference, rounds_to_decide, taught, told_apart
 from fwbench.machine.load import busy
 from fwbench.record.measurement import Failure, Measurement
@@ -37,12 +37,13 @@ class Contest:
         workload: its own lane is empty.
         lanes: names.
         seconds: how long its next round will take.
-        turns: by lane, in a measurement's form.
+        turns: by lane, its rounds as a measurement stores them.
         programs: the digest of the measured program, by lane.
-        cpus: those on which they take turns.
+        cpus: the number of CPUs on which the lanes take turns.
         expected: how far its rounds were expected to scatter at the last look.
         looked: the number of rounds at the last look.
-        wanted: rounds that decide its lanes, if these go on as at the last look; at first, as they were measured.
+        wanted: how many rounds after the last look would decide its lanes, if they go on alike; before the first look,
+            estimated from the measured speeds.
         decided: whether its lanes were told apart or equal at the last look.
         over: whether its lanes are decided, it has had the most rounds, or a lane cannot take turns.
         disturbed: the number of rounds that do not count, as others used the CPUs meanwhile.
@@ -79,7 +80,7 @@ class Contest:
             return
         for lane, digest in result.programs.items():
             if digest and digest != self.programs.get(lane, digest):
-                failure = Failure("error", "in turns it runs another program than the one that was measured")
+                failure = Failure("error", "when it took turns it ran another program than the one that was measured")
                 self.fault, self.over = Fault("here", lane, failure), True
                 return
         self.seconds = result.seconds
@@ -124,11 +125,13 @@ def contests(measured: Sequence[Measurement], cpus: int) -> list[Contest]:
     comparable = []
     for comparison in comparisons(cases(usual)):
         speeds = [lane for lane, case in comparison.lanes.items() if case.value("throughput")]
-        lanes = tuple(together(comparison, speeds)) if speeds else ()
+        lanes = tuple(together(comparison, speeds))
+        if len(lanes) < 2:
+            continue
         by_seed = [{m.workload.seed: m for m in comparison.lanes[lane].measurements} for lane in lanes]
         # With several seeds, the lanes take turns with the first seed that all of them have.
-        seed = next((seed for seed in by_seed[0] if all(seed in seeds for seeds in by_seed)), None) if lanes else None
-        if len(lanes) < 2 or seed is None:
+        seed = next((seed for seed in by_seed[0] if all(seed in seeds for seeds in by_seed)), None)
+        if seed is None:
             continue
         own = {lane: seeds[seed] for lane, seeds in zip(lanes, by_seed, strict=True)}
         loading = 1.0 if own[lanes[0]].workload.device == "gpu" else _LOADING

@@ -33,7 +33,7 @@ class Made:
     """The measurement of a test that has passed.
 
     Attributes:
-        protocol: its amounts.
+        protocol: how much of it was measured.
         benchmark: pytest-benchmark's fixture, whose statistics are stored when the run ends.
     """
 
@@ -77,10 +77,10 @@ def go_on(
 
 
 def may_follow(selection: Selection, workloads: Iterable[Workload]) -> bool:
-    """Whether lanes may take turns when these are measured: in minutes of theirs, and where a workload has several."""
-    timed = {workload for workload in workloads if workload.mode != "fit" and not selection.protocol.programs}
+    """Whether lanes take turns after these are measured: the run has minutes, and a workload has several lanes."""
+    timed = {workload for workload in workloads if workload.mode != "fit"}
     rivals = len({dataclasses.replace(workload, lane="") for workload in timed}) < len(timed)
-    return selection.minutes > 0 and rivals
+    return selection.minutes > 0 and not selection.protocol.programs and rivals
 
 
 def turns(begun: float, minutes: float) -> tuple[float, float]:
@@ -178,10 +178,11 @@ def _keep_turns(contest: Contest, made: Sequence[Made], session: Session) -> Non
         first = each.measurement
         known = {turns["begun"] for turns in first.turns}
         new = [turns for turns in contest.turns.get(first.workload.lane, ()) if turns["begun"] not in known]
-        if dataclasses.replace(first.workload, lane="") == contest.workload and new:
-            expected = dataclasses.asdict(contest.expected)
-            turns = tuple({**turns, "expected": expected} for turns in (*first.turns, *new))
-            each.renew(session, dataclasses.replace(first, turns=turns))
+        expected = dataclasses.asdict(contest.expected)
+        stored = tuple({**turns, "expected": expected} for turns in (*first.turns, *new))
+        # A resumed run may expect another scatter than the part of the run whose rounds it has.
+        if dataclasses.replace(first.workload, lane="") == contest.workload and stored != first.turns:
+            each.renew(session, dataclasses.replace(first, turns=stored))
 
 
 @contextlib.contextmanager

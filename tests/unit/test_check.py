@@ -16,7 +16,7 @@ from fwbench.commands.doctor.advice import Advice, other_load
 from fwbench.commands.doctor.check import Check, _Here, play, smallest_step
 from fwbench.compare import duet
 from fwbench.compare.criteria import Threshold
-from fwbench.compare.duet import Fault, Pair
+from fwbench.compare.pair import Fault, Pair
 from fwbench.errors import Absent, UserError
 from fwbench.machine import machine
 from fwbench.meters.energy import NvmlCounter, moves

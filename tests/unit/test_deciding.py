@@ -9,12 +9,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from fwbench.compare.duet import Fault
-from fwbench.compare.statistics import LOOKS, between, told_apart
+from fwbench.compare.pair import Fault
+from fwbench.compare.statistics import LOOKS, Scatter, between, told_apart
 from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.plugin import later
-from fwbench.plugin.deciding import contests, decide
+from fwbench.plugin.deciding import Contest, contests, decide
 from fwbench.plugin.session import Session
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Failure, Metric
@@ -298,6 +298,19 @@ def test_turns_are_kept_on_the_record_and_in_the_journal(suite):
         expected = {"deviation": pytest.approx(0.02 * math.sqrt(2 / 3)), "counts": 3}
         assert [each["expected"] for each in turns] == [expected] * 2
         assert list(kept[Workload.from_json(benchmark["extra_info"]["workload"]).id]) == turns
+
+
+def test_the_scatter_that_a_resumed_run_expects_is_stored_though_it_plays_no_round():
+    """The report would else decide by another one than the run's last line."""
+    turns = {"begun": 1.0, "call": [1.0], "expected": {"deviation": 0.02, "counts": 2.0}}
+    first, renewed = measured("torch", turns=(turns,)), []
+    contest = Contest(dataclasses.replace(first.workload, lane=""), ("torch",), 1.0, {"torch": [turns]})
+    made = [SimpleNamespace(measurement=first, renew=lambda session, m: renewed.append(m))]
+    later._keep_turns(contest, made, None)
+    assert renewed == []
+    contest.expected = Scatter(0.05, 6.0)
+    later._keep_turns(contest, made, None)
+    assert [each["expected"] for each in renewed[0].turns] == [{"deviation": 0.05, "counts": 6.0}]
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from fwbench.compare.criteria import CRITERIA, Threshold
-from fwbench.compare.duet import Duet, Pair, compare
+from fwbench.compare.duet import Duet, compare
 from fwbench.compare.duet_outcome import outcome
+from fwbench.compare.pair import Pair
 from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.record.workload import Workload
@@ -277,6 +278,16 @@ def test_a_slower_head_is_confirmed_by_fresh_pairs_of_it_alone(play):
     assert verdict.ratio == pytest.approx(1.05)
     assert (len(found[TWO].screening), len(found[TWO].confirmation), verdict.pairs) == (3, 8, 8)
     assert not found[ONE].confirmation
+
+
+def test_a_metric_that_is_no_suspect_is_judged_by_pairs_with_the_last_flags_alone():
+    """Where compilers crash while another metric is confirmed: the flags make another program."""
+    duet = Duet({ONE: {name: THRESHOLDS[name] for name in ("latency", "cpu_time")}})
+    values = {side: {"latency": 1.0, "cpu_time": 1.0} for side in BOTH}
+    plain = Pair({"latency": 0.3, "cpu_time": 0.0}, {side: [1.0] for side in BOTH}, values, {}, 0.0, 1.0)
+    for stage, pair in [("screening", plain)] * 3 + [("confirmation", dataclasses.replace(plain, flags="--mild"))] * 4:
+        duet.take(stage, ONE, pair)
+    assert duet.comparisons()[ONE].verdicts["cpu_time"].pairs == 4
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import pytest
 
 from fwbench.compare import duet
 from fwbench.compare.causes import Explanation
-from fwbench.compare.duet import Comparison, Fault, Pair
 from fwbench.compare.findings import Verdict
+from fwbench.compare.pair import Comparison, Fault, Pair
 from fwbench.compare.steps import Search
 from fwbench.errors import UserError
 from fwbench.git import text

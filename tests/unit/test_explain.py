@@ -15,7 +15,7 @@ import pytest
 
 from fwbench.commands import searching
 from fwbench.commands.cli import main
-from fwbench.compare.duet import Fault, Pair
+from fwbench.compare.pair import Fault, Pair
 from fwbench.compare.steps import OverError
 from fwbench.models import Model
 from fwbench.models.inputs import normal

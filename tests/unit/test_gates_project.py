@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fwbench.compare.duet import Pair
+from fwbench.compare.pair import Pair
 from fwbench.record.lanes import LANES
 from fwbench.worker.turns.pairs import Pairs
 from tests.unit.plain.plain_lane import LANE

@@ -6,7 +6,8 @@ import re
 import pytest
 
 from fwbench.compare.criteria import CRITERIA
-from fwbench.compare.duet import Pair, compare
+from fwbench.compare.duet import compare
+from fwbench.compare.pair import Pair
 from fwbench.plugin.plan import Estimate, Plan
 from fwbench.plugin.progress import Progress
 from fwbench.record.measurement import WAITING

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from fwbench.commands.doctor.advice import Advice, Level
 from fwbench.compare.criteria import CRITERIA
-from fwbench.compare.duet import Comparison
+from fwbench.compare.pair import Comparison
 from fwbench.compare.statistics import THRESHOLD
 from fwbench.machine.disturbances import LOAD, disturbances, loaded
 from fwbench.record.measurement import Measurement

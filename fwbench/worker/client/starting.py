@@ -31,6 +31,10 @@ _STABLE_ALLOCATOR = {
 }
 
 
+# Forking a process that has loaded frameworks is safe only on Linux: elsewhere each job gets a new server.
+FORKS = sys.platform == "linux"
+
+
 def command(python: str, script: Path, *arguments: str, package: Path = PACKAGE) -> list[str]:
     """The command that runs a script under an interpreter, with this `fwbench` and that interpreter's packages."""
     return [python, "-P", str(_START), str(package), str(script), *arguments]
@@ -41,8 +45,7 @@ def configuration(lane: Lane, cpus: Sequence[int], scratch: str) -> dict[str, An
     return {
         "lane": lane.to_json(),
         "cpus": cpus,
-        # Forking a process that has loaded frameworks is safe only on Linux: elsewhere each job gets a new server.
-        "fork": sys.platform == "linux",
+        "fork": FORKS,
         "scratch": scratch,
     }
 

@@ -15,9 +15,11 @@ from fwbench.worker.turns.rounds import Rounds
 from fwbench.worker.turns.sides import Side
 from fwbench.worker.turns.taken import SLOW, Amounts, Taken, gated
 
-# What lanes are compared by: seconds of a synchronised call, and of one among calls back to back; peak memory in bytes.
+# Lanes are compared by the seconds of a call that is waited for, the seconds of a call among calls back to back, and
+# the peak memory in bytes.
 METRICS = ("latency", "call", "memory")
 
+# Asks for a turn of one call, without a call before it that refills the caches.
 _SINGLE = {"alone": 1, "together": 0}
 
 
@@ -26,11 +28,11 @@ class Round:
     """The result of a round.
 
     Attributes:
-        begun: when the round began, in seconds since 1970.
-        values: by lane and metric (`METRICS`) one number a turn; of memory, where it is known, one in all.
-        load: the share of the CPUs that others took during the turns.
+        begun: about when the round began, in seconds since 1970; all its lanes store the same number.
+        values: by lane and metric (`METRICS`), one number for each turn; for memory one in all, or none if unknown.
+        load: the share of the CPUs' time that other processes used during the turns.
         seconds: how long the round took.
-        programs: by lane the digest of its program; empty but in a workload's first round.
+        programs: by lane, the digest of its program; only a workload's first round has them.
     """
 
     begun: float
@@ -72,9 +74,9 @@ class Lanes(Rounds[Round]):
 
     def _turn(self, partner: Partner, taken: Taken, placing: int, block: int) -> None:
         name = partner.seat.name
-        # A lane's last turn says how many calls fill the next; the few calls of the warm-up may have been slow.
-        known = taken.turns_of("call", name)
-        together = max(taken.rounds - 1, math.ceil(self.amounts.turn / known[-1]) if known else 1)
+        # A call's time in the lane's last turn says how many calls fill the next: the warm-up's few may have been slow.
+        seconds = taken.turns_of("call", name)
+        together = max(taken.rounds - 1, math.ceil(self.amounts.turn / seconds[-1]) if seconds else 1)
         asked = _SINGLE if taken.rounds == 1 else {"alone": max(1, together // 2), "together": together}
         answer = partner.ask(asked, "latency")
         for metric in METRICS[:2]:

@@ -7,7 +7,7 @@ import dataclasses
 import os
 from collections.abc import Mapping
 
-from fwbench.compare.duet import Fault, Pair
+from fwbench.compare.pair import Fault, Pair
 from fwbench.machine import Machine
 from fwbench.models import Model
 from fwbench.models.importing import split
@@ -49,10 +49,11 @@ class Pairs(Rounds[Pair]):
         super().__init__(models, machine, device, deadline, planted, seed, profiled=profiled)
         self._sides = (base, head)
         self._fit_batch = fit_batch
-        # The fallback flags of each lane that base and head both know.
+        # By lane, the combinations of fallback flags that both interpreters accept, the shortest first.
         self._ladders: dict[str, list[Flags]] = {}
-        # Workloads on which the compilers of both sides failed, with the first such failure.
+        # By workload whose compilers failed on both sides: the flags that it runs with now.
         self._flags: dict[Workload, Flags] = {}
+        # By the same workloads: the message of the first such failure.
         self._crashes: dict[Workload, str] = {}
         self._modules: dict[str, list[str]] = {}
 
@@ -78,9 +79,9 @@ class Pairs(Rounds[Pair]):
     def _failed(self, workload: Workload, error: SideError) -> Fault | None:
         """Choose flags or a batch with which both sides may succeed, so that the round is played again.
 
-        Where the compilers of both sides fail on a GPU, both get ever more of the lane's fallback flags, in this and
-        all later pairs of the workload. Where that of one side fails, it is that side's fault. Where either side runs
-        out of memory and the batch may be halved, both get the smaller one from then on.
+        If both sides' compilers fail on a GPU, both sides get the lane's next longer combination of fallback flags, in
+        this pair and all later pairs of the workload. If only one side's compiler fails, the fault is that side's. If a
+        side runs out of memory and `fit_batch` is set, both sides get half the batch from then on.
         """
         if self._retreat(LANES[workload.lane], workload, error) or self._shrink(workload, error):
             return None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fwbench.compare.duet import Fault
+from fwbench.compare.pair import Fault
 from fwbench.errors import UserError
 from fwbench.machine import Machine, oom
 from fwbench.record.lanes import Lane

@@ -104,6 +104,7 @@ def serve(config: dict[str, Any]) -> None:
         if keeper is None:
             lifetime.end_when_closed(pipes.incoming)
             play()
+            pipes.send({"exited": 0})
             return
         pipes.send({"exited": keeper.run(play)})
 
@@ -300,8 +301,7 @@ class Player:
         first = next(timed)
         begun = time.process_time()
         later = list(timed)
-        cpu_time = (time.process_time() - begun) / len(later)
-        return {"rounds": [first, *later], "cpu_time": cpu_time}
+        return {"rounds": [first, *later], "cpu_time": (time.process_time() - begun) / len(later)}
 
     def alone_and_together(self, alone: int, together: int) -> dict[str, float]:
         """Time calls that each wait for their end, and calls back to back with one wait after the last.

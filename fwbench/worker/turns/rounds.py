@@ -18,12 +18,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Generic, TypeVar
 
-from fwbench.compare.duet import Fault
+from fwbench.compare.pair import Fault
 from fwbench.machine import Machine
 from fwbench.models import Model
 from fwbench.models.project import complete
 from fwbench.record.measurement import FALLBACK
 from fwbench.record.workload import Workload
+from fwbench.worker.client import starting
 from fwbench.worker.client.fallback import stated
 from fwbench.worker.turns.partner import Partner, Seat, SideError
 from fwbench.worker.turns.taken import Amounts, Taken
@@ -32,8 +33,8 @@ from fwbench.worker.turns.taken import Amounts, Taken
 PADDINGS = (1 << 18, 1 << 14, 1 << 10)
 ENVIRONMENT = 4096
 
-# Calls under the profiler: the fewest and the most, and how many seconds they take between these.
-_PROFILED = (5, 12, 1.0)
+# Calls under the profiler: as many as take these seconds, but no fewer and no more than these limits.
+_PROFILED_SECONDS, _FEWEST, _MOST = 1.0, 5, 12
 
 Played = TypeVar("Played")
 
@@ -45,12 +46,12 @@ class Rounds(ABC, Generic[Played]):
         models: by name.
         machine: gives the CPUs and the thread count, the same for all.
         deadline: seconds after which a process that does not answer has failed.
-        planted: shares by which a workload is slowed down on purpose, by real work; not at the seat `base`.
+        planted: by workload, the share of a call's time that is added as real work, at every seat but `base`.
         seed: for all random draws.
-        profiled: whether each seat's first process makes some calls under the framework's profiler at its end.
+        profiled: whether a workload's first round ends with some calls under each framework's profiler.
 
     Attributes:
-        amounts: of a round.
+        amounts: how much is played in a round.
     """
 
     amounts: Amounts
@@ -74,7 +75,7 @@ class Rounds(ABC, Generic[Played]):
         self._planted = planted or {}
         self._random = random.Random(seed)
         self._fingerprinted: set[Workload] = set()
-        # The batch sizes of each workload that did not fit into memory.
+        # By workload, the batch sizes that did not fit into memory.
         self._unfit: dict[Workload, tuple[int, ...]] = {}
 
     @abstractmethod
@@ -104,7 +105,7 @@ class Rounds(ABC, Generic[Played]):
     def play(
         self, workloads: Sequence[Workload], arrived: Callable[[Workload, Played | Fault], None] = lambda *_: None
     ) -> dict[Workload, Played | Fault]:
-        """Play a fresh round of each workload; workloads with the same seats share servers, which fork their processes.
+        """Play a fresh round of each workload; those with the same seats share servers where these can fork.
 
         Args:
             arrived: called with each result as soon as it is there.
@@ -113,7 +114,8 @@ class Rounds(ABC, Generic[Played]):
         played: dict[Workload, Played | Fault] = {}
         while left := [workload for workload in shuffled if workload not in played]:
             seats = self.seats(left[0])
-            self._share(seats, [each for each in left if self.seats(each) == seats], played, arrived)
+            together = [each for each in left if self.seats(each) == seats] if starting.FORKS else left[:1]
+            self._share(seats, together, played, arrived)
         return played
 
     def _share(
@@ -187,7 +189,7 @@ class Rounds(ABC, Generic[Played]):
         _all(partners, lambda partner: partner.ask({"modules": None}, "modules"))
         first = workload not in self._fingerprinted
         for name, partner in partners.items():
-            calls = max(_PROFILED[0], min(_PROFILED[1], int(_PROFILED[2] / taken.latency)))
+            calls = max(_FEWEST, min(_MOST, int(_PROFILED_SECONDS / taken.latency)))
             asked = {"program": first, "spans": calls if first and self._profiled else 0}
             finished = partner.ask({"finish": asked}, "finished")
             taken.memory[name] = finished.pop("finished")
@@ -200,7 +202,7 @@ class Rounds(ABC, Generic[Played]):
         return taken
 
     def _place(self, partners: Mapping[str, Partner], taken: Taken, placing: int, order: Sequence[str]) -> None:
-        # One after another, as each one's latency is that of a program that runs alone.
+        # One partner after another: each measures its latency while no other runs.
         latencies = _all(partners, lambda partner: partner.ask(self._padding(), "placed")["placed"])
         if not placing:
             taken.plan(max(latencies.values()), len(partners))
@@ -228,7 +230,7 @@ def _all(partners: Mapping[str, Partner], ask: Callable[[Partner], Any]) -> dict
     """The answers of all partners, asked in the given order.
 
     Raises:
-        SideError: a partner has no answer; if neither side of a pair has one, the error is head's.
+        SideError: a partner has no answer; if both sides of a pair fail, it is head's error.
     """
     answers: dict[str, Any] = {}
     errors: dict[str, SideError] = {}
@@ -239,12 +241,12 @@ def _all(partners: Mapping[str, Partner], ask: Callable[[Partner], Any]) -> dict
             errors[name] = error
     if not errors:
         return answers
-    told = errors.get("head") or next(iter(errors.values()))
-    told.shared = len(errors) == len(partners) and all(each.compilers for each in errors.values())
-    if told.lacking and "base" in answers:
+    raised = errors.get("head") or next(iter(errors.values()))
+    raised.shared = len(errors) == len(partners) and all(each.compilers for each in errors.values())
+    if raised.lacking and "base" in answers:
         # Base could do it, so head has lost something.
-        told.fault = dataclasses.replace(told.fault, lost=True)
-    raise told
+        raised.fault = dataclasses.replace(raised.fault, lost=True)
+    raise raised
 
 
 def _fields(workload: Workload) -> dict[str, Any]:

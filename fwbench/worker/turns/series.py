@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fwbench.compare.duet import Fault
+from fwbench.compare.pair import Fault
 from fwbench.compare.steps import OverError, UnmeasurableError
 from fwbench.machine import Machine
 from fwbench.models import Model

@@ -177,34 +177,34 @@ class Between:
         self._folder = folder
         self._edits: dict[str, Edits] = {}
 
-    def title(self, number: int) -> str:
-        """For readers: head, base, or head with the part that was put back last."""
-        if number in (0, len(self.suspects)):
-            return (self._base if number else self._head).text
-        return f"{self._head.text} with {self.suspects[number - 1].title} as in {self._base.text}"
+    def title(self, restored: int) -> str:
+        """A state's title: head, base, or head with the part that was put back last (earlier parts are not named)."""
+        if restored in (0, len(self.suspects)):
+            return (self._base if restored else self._head).text
+        return f"{self._head.text} with {self.suspects[restored - 1].title} as in {self._base.text}"
 
-    def side(self, name: str, number: int) -> Side:
-        """Head with the first `number` parts put back; with all of them it is base itself."""
-        is_base = number == len(self.suspects) and number > 0
-        return self._base_side(name) if is_base else self._head_side(name, number)
+    def side(self, name: str, restored: int) -> Side:
+        """Head with the first `restored` parts put back; with all of them it is base itself."""
+        is_base = restored == len(self.suspects) and restored > 0
+        return self._base_side(name) if is_base else self._head_side(name, restored)
 
     def ends(self, name: str, number: int) -> Side:
-        """Head as number 0, and base as number 1, before the suspects are known."""
-        return self._base_side(name) if number else self._head_side(name, number)
+        """Head for state 0, base for state 1, before `find` has found the suspects."""
+        return self._base_side(name) if number else self._head_side(name, 0)
 
     def _base_side(self, name: str) -> Side:
         return self._made(name, "base", self._base, self._base.variables, self._base.python)
 
-    def _head_side(self, name: str, number: int) -> Side:
+    def _head_side(self, name: str, restored: int) -> Side:
         draft = Draft(dict(self._head.variables))
-        for suspect in self.suspects[:number]:
+        for suspect in self.suspects[:restored]:
             suspect.undo(draft)
         variables, python = draft.variables, draft.python or self._head.python
         if draft.distributions and draft.python is None:
-            path = self._linked(number, draft.distributions)
+            path = self._linked(restored, draft.distributions)
             given = variables.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
             variables["PYTHONPATH"] = os.pathsep.join(filter(None, (path, given)))
-        side = self._made(name, f"{number:04}", self._head, variables, python)
+        side = self._made(name, f"{restored:04}", self._head, variables, python)
         for path, undone in draft.lines.items():
             (side.root / path).write_text(
                 self._edits[path].undone(undone), encoding="utf-8", errors="surrogateescape", newline=""
@@ -213,20 +213,20 @@ class Between:
             self._put_back(side.root, path)
         return side
 
-    def _made(self, name: str, state: str, of: Stated, variables: Mapping[str, str], python: str | None) -> Side:
-        # All states' names are of one length, as `Side` asks of paths.
-        place = f"state-{state}"
-        root = self._folder / place
+    def _made(self, name: str, label: str, stated: Stated, variables: Mapping[str, str], python: str | None) -> Side:
+        # All folder names have one length: a path's length moves what lies behind it in memory.
+        folder_name = f"state-{label}"
+        root = self._folder / folder_name
         tree = None
-        if of.revision is None:
+        if stated.revision is None:
             if not root.exists():
                 root.symlink_to(self._top, target_is_directory=True)
         else:
             tree = self._top
             if not root.exists():
-                check_out(self._top, of.revision, root, of.text)
+                check_out(self._top, stated.revision, root, stated.text)
         return placed(
-            *(self._top, own(self._top), self._folder, self._project, name, place, of.text),
+            *(self._top, own(self._top), self._folder, self._project, name, folder_name, stated.text),
             python=python or self._python,
             variables=variables,
             tree=tree,
@@ -241,9 +241,9 @@ class Between:
         if done is None:
             raise UserError(f"git could not put {path} back in {root}: look at its disk's free space.")
 
-    def _linked(self, number: int, names: Iterable[str]) -> str:
+    def _linked(self, restored: int, names: Iterable[str]) -> str:
         """A folder of links to base's distributions."""
-        folder = self._folder / f"links-{number:04}"
+        folder = self._folder / f"links-{restored:04}"
         _, installed = listed(self._base.python or self._python)
         for name in names if not folder.exists() else ():
             for path in installed[name].paths:

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fwbench.compare.duet import Pair
+from fwbench.compare.pair import Pair
 
-# Rounds of a turn that count: at least two, or one if a call takes longer than these seconds.
+# After its first call a turn times at least two more, or one if a call takes longer than this many seconds.
 SLOW = 0.1
-# Rounds of a turn that a record stores.
-_KEPT = 20
+# The most calls of a turn whose times a pair stores.
+_STORED_CALLS = 20
 
 
 @dataclass(frozen=True)
@@ -20,11 +20,11 @@ class Amounts:
     """How much is played in a round.
 
     Attributes:
-        placings: how often the programs are laid into fresh memory.
-        blocks: of turns at a placing, at most.
-        turn: seconds of a turn, at least.
-        seconds: of all turns together, at most: a slow program has fewer blocks.
-        single: from calls of so many seconds on, a turn is one call: what others left in the caches costs it nothing.
+        placings: how many times the programs are placed in fresh memory.
+        blocks: the most blocks of turns after one placing.
+        turn: the fewest seconds that a turn's calls after the first take.
+        seconds: the most seconds that all turns take together, unless one block after each placing takes longer.
+        single: a turn is one call if a call takes this many seconds: refilling the caches adds little to it.
     """
 
     placings: int
@@ -34,9 +34,9 @@ class Amounts:
     single: float = math.inf
 
     def of(self, latency: float, seats: int) -> tuple[int, int]:
-        """The calls in a turn, the first one included, and the blocks in a placing, for calls of so many seconds."""
-        later = max(1 if latency > SLOW else 2, math.ceil(self.turn / latency))
-        rounds = 1 if latency >= self.single else 1 + later
+        """How many calls make a turn, the first one included, and how many blocks follow a placing."""
+        timed = max(1 if latency > SLOW else 2, math.ceil(self.turn / latency))
+        rounds = 1 if latency >= self.single else 1 + timed
         block = self.placings * 2 * seats * rounds * latency
         return rounds, min(self.blocks, max(1, int(self.seconds / block)))
 
@@ -58,7 +58,7 @@ class Taken:
         flags: the fallback flags with which all ran.
         latency: seconds of a call, of the slowest program.
         rounds, blocks: calls of a turn, the first one included, and blocks of a placing.
-        cpu, others: CPU seconds that there were during the turns of lanes, and those that others took.
+        cpu, others: CPU seconds available during lanes' turns, and those that other processes used.
     """
 
     def __init__(self, amounts: Amounts, described: dict[str, Any], unfit: tuple[int, ...] = ()) -> None:
@@ -70,9 +70,9 @@ class Taken:
         self.rounds = self.blocks = 0
         self.latency = 0.0
         self.memory: dict[str, Mapping[str, float]] = {}
-        self._kept: dict[str, list[float]] = defaultdict(list)
-        # Logarithms of each turn by metric, placing and block, then by the seat's name.
-        self._turns: dict[tuple[str, int, int], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        self._call_seconds: dict[str, list[float]] = defaultdict(list)
+        # Logarithms of turns' values: by metric, placing and block, then by the seat's name.
+        self._logarithms: dict[tuple[str, int, int], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
 
     def plan(self, latency: float, seats: int) -> None:
         """Choose the calls in a turn and the blocks in a placing for calls of so many seconds."""
@@ -80,22 +80,22 @@ class Taken:
         self.rounds, self.blocks = self._amounts.of(latency, seats)
 
     def turn(self, placing: int, block: int, name: str, rounds: Sequence[float], cpu_time: float) -> None:
-        """Note a turn of the seat of this name: seconds of its rounds, and mean CPU seconds of a round."""
-        self._kept[name].extend(rounds[:_KEPT])
+        """Note a turn of the seat of this name: seconds of its calls, and mean CPU seconds of a call."""
+        self._call_seconds[name].extend(rounds[:_STORED_CALLS])
         for metric, value in (("latency", min(rounds)), ("cpu_time", cpu_time)):
             self.keep(metric, placing, block, name, value)
 
     def keep(self, metric: str, placing: int, block: int, name: str, value: float) -> None:
         """Note a turn's value of a metric."""
-        self._turns[metric, placing, block][name].append(math.log(max(value, 1e-9)))
+        self._logarithms[metric, placing, block][name].append(math.log(max(value, 1e-9)))
 
     def turns_of(self, metric: str, name: str) -> tuple[float, ...]:
-        """A metric of a seat's turns, in their order."""
+        """A seat's values of a metric, in the order of its turns."""
         return tuple(
             math.exp(value)
-            for (of, *_), seats in sorted(self._turns.items())
-            if of == metric
-            for value in seats.get(name, ())
+            for (kept_metric, *_), by_seat in sorted(self._logarithms.items())
+            if kept_metric == metric
+            for value in by_seat.get(name, ())
         )
 
     def pair(self, device: str, seconds: float) -> Pair:
@@ -103,8 +103,8 @@ class Taken:
         differences = {
             metric: statistics.median(
                 statistics.mean(sides["head"]) - statistics.mean(sides["base"])
-                for (of, _, _), sides in self._turns.items()
-                if of == metric
+                for (kept_metric, _, _), sides in self._logarithms.items()
+                if kept_metric == metric
             )
             for metric in ("latency", "cpu_time")
         }
@@ -112,16 +112,22 @@ class Taken:
         for metric in memory["base"].keys() & memory["head"].keys():
             differences[metric] = math.log(memory["head"][metric] / memory["base"][metric])
         values = {name: self._times(name) | peaks for name, peaks in memory.items()}
-        return Pair(differences, self._kept, values, self.described, self._drift(), seconds, self.flags, self._unfit)
+        return Pair(
+            differences, self._call_seconds, values, self.described, self._drift(), seconds, self.flags, self._unfit
+        )
 
     def _times(self, name: str) -> dict[str, float]:
         """The side's median round, and its median turn's CPU time, in seconds."""
-        turns = [side for (of, _, _), sides in self._turns.items() if of == "cpu_time" for side in sides[name]]
-        return {"latency": statistics.median(self._kept[name]), "cpu_time": math.exp(statistics.median(turns))}
+        turns = [
+            side for (metric, _, _), sides in self._logarithms.items() if metric == "cpu_time" for side in sides[name]
+        ]
+        return {"latency": statistics.median(self._call_seconds[name]), "cpu_time": math.exp(statistics.median(turns))}
 
     def _drift(self) -> float:
         def level(placing: int, block: int) -> float:
-            return statistics.mean(value for side in self._turns["latency", placing, block].values() for value in side)
+            return statistics.mean(
+                value for side in self._logarithms["latency", placing, block].values() for value in side
+            )
 
         return statistics.median(
             level(placing, self.blocks - 1) - level(placing, 0) for placing in range(self._amounts.placings)

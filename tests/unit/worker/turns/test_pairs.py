@@ -18,6 +18,7 @@ from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.record.lanes import LANES
 from fwbench.record.workload import Workload
+from fwbench.worker.client import starting
 from fwbench.worker.client.starting import PACKAGE
 from fwbench.worker.turns import partner
 from fwbench.worker.turns.lanes import Lanes
@@ -107,6 +108,14 @@ def test_real_processes_play(tmp_path):
     assert all(1e-5 < seconds < 10 for pair in played for rounds in pair.rounds.values() for seconds in rounds)
     assert played[0].values["head"]["peak_memory"] > 1 << 20
     assert found.described["head"]["versions"]["numpy"]
+
+
+@linux
+def test_each_workload_has_servers_of_its_own_where_these_cannot_fork(tmp_path, monkeypatch):
+    monkeypatch.setattr(starting, "FORKS", False)
+    workloads = [FIXED, Workload("noop", "noop")]
+    played = Pairs(*real(tmp_path), CATALOG, machine(), "cpu", 60.0, seed=0).play(workloads)
+    assert [sorted(played[workload].rounds) for workload in workloads] == [sorted(BOTH)] * 2
 
 
 @linux

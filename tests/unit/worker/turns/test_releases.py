@@ -12,7 +12,7 @@ import pytest
 
 from fwbench.commands import searching
 from fwbench.commands.cli import main
-from fwbench.compare.duet import Pair
+from fwbench.compare.pair import Pair
 from fwbench.errors import UserError
 from fwbench.models import Model
 from fwbench.models.inputs import normal

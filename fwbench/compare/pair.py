@@ -1,0 +1,120 @@
+"""A pair of processes, one of base and one of head, and what became of a workload's pairs in a duet."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from fwbench.compare.findings import Kind, Verdict
+from fwbench.compare.programs import Remark
+from fwbench.compare.programs import compare as compare_programs
+from fwbench.record.decoding import Decoded
+from fwbench.record.fingerprint import Fingerprint
+from fwbench.record.measurement import Failure
+from fwbench.record.workload import Workload
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why a side has no numbers.
+
+    Attributes:
+        side: `base` or `head`; `here` if lanes take turns.
+        title: of the side, for readers.
+        failure: of kind `unavailable` where the side cannot run the workload.
+        lost: of a head that cannot run or has no such model: whether base can.
+    """
+
+    side: str
+    title: str
+    failure: Failure
+    lost: bool = False
+
+
+@dataclass(frozen=True)
+class Pair(Decoded):
+    """What the turns of a pair of processes yield.
+
+    Attributes:
+        differences: by metric, logarithm of head over base.
+        rounds: by side, the seconds of each stored call.
+        values: by side and metric, the typical value in the metric's SI unit.
+        described: by side, `settings` and `versions`; in a workload's first pair also the program's fingerprint
+            (`program`) and the digests of the repository's modules by path (`sources`).
+        drift: change of both sides' time from the first to the last block of a placing, as a logarithm.
+        seconds: that the pair took, its processes' start included.
+        flags: of the lane's fallback, that both sides ran with after crashes; empty: none.
+        unfit: batch sizes that did not fit into memory before, on either side.
+    """
+
+    differences: Mapping[str, float]
+    rounds: Mapping[str, Sequence[float]]
+    values: Mapping[str, Mapping[str, float]]
+    described: Mapping[str, Mapping[str, Any]]
+    drift: float
+    seconds: float
+    flags: str = ""
+    unfit: tuple[int, ...] = ()
+
+
+Stage = Literal["screening", "confirmation"]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What became of a benchmark.
+
+    Attributes:
+        workload: that was played: a smaller one than was asked for where that did not fit into memory.
+        kind: the gravest of its verdicts; `new`: base cannot build it; `missing`: head cannot run it, and base can;
+            `unavailable`: neither can; `incomparable`: something else was in the way; `failed`: head failed.
+        verdicts: by metric.
+        screening, confirmation: the pairs of both stages.
+        note: one sentence on what stands in the way of a verdict, or on what to know of it.
+        fault: of the side that failed, for a kind that is no verdict.
+    """
+
+    workload: Workload
+    kind: Kind | Literal["unavailable"]
+    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
+    screening: Sequence[Pair] = ()
+    confirmation: Sequence[Pair] = ()
+    note: str = ""
+    fault: Fault | None = None
+
+    @property
+    def described(self) -> Mapping[str, Mapping[str, Any]]:
+        """Settings, versions and the program's fingerprint, by side; empty without a pair."""
+        return self.pairs[0].described if self.pairs else {}
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """The pairs of both stages that ran with the last pair's flags and batch: only these are replicates."""
+        return alike([*self.screening, *self.confirmation])
+
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        """What is to say of both sides' programs; nothing where a side does not tell its own."""
+        return remarks_on(self.workload, self.described)
+
+    @property
+    def samples(self) -> list[float]:
+        """The seconds of head's calls in `pairs`."""
+        return [seconds for pair in self.pairs for seconds in pair.rounds["head"]]
+
+    @property
+    def seconds(self) -> tuple[float, float]:
+        """What screening and confirming it took."""
+        return sum(pair.seconds for pair in self.screening), sum(pair.seconds for pair in self.confirmation)
+
+
+def alike(pairs: Sequence[Pair]) -> list[Pair]:
+    """The pairs that ran with the last pair's flags and batch."""
+    return [pair for pair in pairs if (pair.flags, pair.unfit) == (pairs[-1].flags, pairs[-1].unfit)]
+
+
+def remarks_on(workload: Workload, described: Mapping[str, Mapping[str, Any]]) -> tuple[Remark, ...]:
+    """What is to say of both sides' programs, as `Pair.described` has them; nothing if a side does not tell its own."""
+    base, head = (described.get(side, {}).get("program") for side in ("base", "head"))
+    if not base or not head:
+        return ()
+    return compare_programs(Fingerprint.from_json(base), Fingerprint.from_json(head), workload.device)
