@@ -8,6 +8,7 @@ exact interval over these (`fwbench.compare.statistics`).
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 
 from fwbench.compare.statistics import EQUAL
 from fwbench.machine.disturbances import lengthening
@@ -94,7 +95,8 @@ def answers(cases: Sequence[Case]) -> list[Answer]:
         if marked:
             reason = f"{reason}; {' and '.join(marked)} with fallback flags, as it crashed without"
         if left_out:
-            why = apart(comparison.lanes[left_out[0]], comparison.lanes[fastest])
+            without = comparison.lanes[left_out[0]]
+            why = next(filter(None, (apart(without, comparison.lanes[lane]) for lane in (fastest, *comparable))))
             reason = f"{reason}; without {', '.join(map(title, left_out))} ({why})"
         least = {each.name: best for each in QUESTIONS if (best := _least(comparison, comparable, each))}
         shared, ahead = _shared(fastest, second, rivals)
@@ -255,8 +257,8 @@ def table(rows: Sequence[Answer]) -> Table:
         "where there are some: clear, or equal within 5 %, or undecided. Several runs, seeds or "
         "processes give an interval over pairs of processes: clear when one of at least 95 % excludes equality (6 "
         "pairs can), likely when one of at least 75 % does (3 pairs can). One process each cannot show how far "
-        f"processes differ: likely when one lane is more than {BY_CHANCE:g} times as fast, as by chance such ratios "
-        "have been off by up to so much, else undecided. A multiple from one number to another was disturbed, as by "
+        f"processes differ: likely when one lane is more than {BY_CHANCE:g} times as fast, as by chance few such "
+        "ratios are off by more, else undecided. A multiple from one number to another was disturbed, as by "
         "other load, and lies somewhere between them. Each row stands by itself. Least latency (p50) and memory "
         "have an interval where lanes took turns. Where they took none, a lane has the least latency or energy only "
         f"if the others need more than {BY_CHANCE:g} times as much, and more than what disturbed them can explain. "
@@ -311,9 +313,11 @@ def _shared(fastest: str, second: str, rivals: Mapping[str, Weighed]) -> tuple[t
 
 
 def together(comparison: Comparison, lanes: Sequence[str]) -> list[str]:
-    """The largest set of lanes that may be compared with one of them; of two as large, the first."""
+    """The largest set of lanes of which each may be compared with each other; of two as large, the first."""
     cases = comparison.lanes
-    return max(([lane for lane in lanes if not apart(cases[lane], cases[other])] for other in lanes), key=len)
+    refused = {pair for pair in combinations(lanes, 2) if apart(*(cases[lane] for lane in pair))}
+    sets = (chosen for size in range(len(lanes), 0, -1) for chosen in combinations(lanes, size))
+    return list(next((chosen for chosen in sets if refused.isdisjoint(combinations(chosen, 2))), ()))
 
 
 def _least(comparison: Comparison, lanes: Sequence[str], question: Question) -> tuple[str, float] | None:

@@ -13,8 +13,7 @@ from fwbench.report.cases import Case, Comparison, throughputs
 from fwbench.report.replicates import unlike
 from fwbench.report.units import Within
 
-# Single processes of two lanes have been off by up to this factor from rounds of turns of the same lanes
-# (docs/method.md), so they show no smaller difference.
+# A ratio of single processes shows no smaller difference: by chance few are off by more (docs/evidence/answers.md).
 BY_CHANCE = 2.0
 # The least level at which an interval says something (3 runs), and at which it is called clear (6 runs).
 _SAYS_SOMETHING = 0.75
@@ -45,12 +44,12 @@ class Weighed:
     """What two lanes' processes say of their throughputs.
 
     Attributes:
-        shown: the first lane's throughput over the second's, within its ends if what disturbed either lane explains as
-            much as it can.
+        shown: the first lane's throughput over the second's; if a lane was disturbed, with the bounds between which the
+            undisturbed ratio lies.
         confidence: in which lane is faster: `clear` (an interval of at least 95 % excludes equality), `likely`,
             `undecided`; `equal` if rounds of turns show that the two differ by 5 % or less.
         reason: what the confidence rests on.
-        pairs: the ratios of rounds of turns, or else of processes of one run, seed and number.
+        pairs: a ratio for each round of turns, or else for each two processes of the same run, seed and number.
         basis: what the reach rests on, in words for after a verdict: `by one process each`, `after 6 rounds`.
         reach: where the ratio lies by the confidence's rule: an interval that includes what disturbed either lane; its
             level is 0 if it only shows by how much single processes can differ by chance.
@@ -104,7 +103,7 @@ class Judged:
 
 
 def weigh(first: Case, second: Case) -> Weighed:
-    """Weigh two lanes that may be compared (`fwbench.report.cases.apart`) and have a throughput each.
+    """Weigh two lanes that may be compared (`fwbench.report.evidence.apart`) and have a throughput each.
 
     Two or more rounds of turns that both played decide, unless their runs are no replicates. Otherwise the lanes' own
     processes decide.
@@ -121,7 +120,9 @@ def weigh(first: Case, second: Case) -> Weighed:
     # By how much what disturbed the second lane can make the ratio too high, and what disturbed the first one too low.
     high_by, low_by = lengthening(second.measurements), lengthening(first.measurements)
     if len(shared) < 2:
-        ratio = (first.value("throughput") or 0.0) / (second.value("throughput") or math.inf)
+        speed, other_speed = first.value("throughput"), second.value("throughput")
+        assert speed and other_speed
+        ratio = speed / other_speed
         shown = Within(ratio, ratio / high_by, ratio * low_by) if causes else ratio
         interval, basis = None, "by one process each"
         reason = "one process each" if shared else "processes of different runs"

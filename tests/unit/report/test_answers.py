@@ -130,6 +130,18 @@ def test_processes_of_one_run_are_pairs_too():
     assert (answer.confidence, answer.reason) == ("clear", "6 pairs of processes: 1.04x to 1.09x at 97%")
 
 
+def test_the_lanes_of_an_answer_may_all_be_compared_with_each_other(monkeypatch):
+    """JAX and compiled PyTorch are both near enough to PyTorch, but not to each other."""
+    far = {"jax", "torch-compile"}
+    apart = lambda *cases: "different" if {case.workload.lane for case in cases} == far else ""  # noqa: E731
+    monkeypatch.setattr("fwbench.report.answers.apart", apart)
+    speeds = {"torch": 100.0, "jax": 300.0, "torch-compile": 250.0}
+    given = [measured(lane, metrics={"throughput": metric(speed)}) for lane, speed in speeds.items()]
+    (answer,) = answers(cases(given))
+    assert {answer.fastest, answer.second} in ({"torch", "jax"}, {"torch", "torch-compile"})
+    assert answer.reason.endswith("(different)")
+
+
 def test_lanes_of_different_runs_make_no_pair():
     given = [record(measurement("torch", throughput=100.0)), record(measurement("jax", throughput=201.0))]
     (answer,) = answers(settings(given)[0].cases)
