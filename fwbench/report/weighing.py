@@ -121,7 +121,8 @@ def weigh(first: Case, second: Case) -> Weighed:
     high_by, low_by = lengthening(second.measurements), lengthening(first.measurements)
     if len(shared) < 2:
         speed, other_speed = first.value("throughput"), second.value("throughput")
-        assert speed and other_speed
+        assert speed
+        assert other_speed
         ratio = speed / other_speed
         shown = Within(ratio, ratio / high_by, ratio * low_by) if causes else ratio
         interval, basis = None, "by one process each"
