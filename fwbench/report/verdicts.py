@@ -83,15 +83,17 @@ def _notes(outcome: Outcome) -> list[str]:
 
 
 def _told(findings: Sequence[Finding]) -> list[str]:
-    """A line for each note, with all benchmarks that share it."""
-    names: dict[tuple[str, str], dict[str, None]] = {}
+    """A line for each note, with all benchmarks that share it, and the metrics that it is about."""
+    names: dict[tuple[str, str], dict[str, list[str]]] = {}
     for finding in findings:
         if finding.note or not finding.metric:
-            names.setdefault((_SAYS.get(finding.kind, finding.kind), finding.note), {})[finding.benchmark] = None
+            alike = names.setdefault((_SAYS.get(finding.kind, finding.kind), finding.note), {})
+            alike.setdefault(finding.benchmark, []).extend(filter(None, [finding.metric]))
     notes = []
-    for (says, note), of in names.items():
-        more = f" and {len(of) - _NAMED} more" if len(of) > _NAMED else ""
-        notes.append(f"{', '.join([*of][:_NAMED])}{more}: {says}{f': {note}' if note else ''}")
+    for (says, note), metrics in names.items():
+        named = [f"{name} ({', '.join(of)})" if of else name for name, of in metrics.items()]
+        more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+        notes.append(f"{', '.join(named[:_NAMED])}{more}: {says}{f': {note}' if note else ''}")
     return notes
 
 

@@ -120,6 +120,15 @@ def test_a_note_that_many_share_is_told_once():
     assert "it-0, it-1, it-2, it-3, it-4, it-5 and 2 more: missing: why" in shown
 
 
+def test_a_note_names_the_metric_that_it_is_about():
+    """The benchmark itself may have regressed."""
+    why = {"note": "two pairs do not decide"}
+    found = outcome(
+        finding("regressed"), *(finding("inconclusive", metric=name, **why) for name in ("cpu_time", "peak_memory"))
+    )
+    assert "torch-mlp-inference-b1 (cpu_time, peak_memory): inconclusive: two pairs do not decide" in lines(found)
+
+
 def test_a_refusal_is_of_no_benchmark():
     refused = outcome(finding("incomparable", name="all", metric="", note="cpu differs"))
     assert lines(refused) == ["b.json, against a.json", "all: not comparable: cpu differs", "nothing was compared"]
