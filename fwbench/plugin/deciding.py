@@ -19,8 +19,8 @@ from fwbench.worker.turns.lanes import Lanes, Round
 
 Play = Callable[[Sequence[Workload], Callable[[Workload, Round | Fault], None]], object]
 
-# Guesses at the length of a workload's first round: a lane's calls beside its turns; seconds for the servers to start;
-# the time to load a program, as a share of its compile time.
+# To guess how long a first round takes: the calls of each lane outside its turns; the seconds in which servers start;
+# and on a CPU the time to load a cached program, as a share of its compile time. On a GPU each round compiles anew.
 _CALLS, _START, _LOADING = 6, 3.0, 0.25
 
 
@@ -209,6 +209,6 @@ def _outcome(contests: Sequence[Contest]) -> str:
     rounds = sum(contest.played for contest in contests)
     disturbed = sum(contest.disturbed for contest in contests)
     open_ = len(contests) - decided - len(faults)
-    others = f"{disturbed} more do not count, as other processes used the CPUs" if disturbed else ""
+    others = f"{disturbed} further rounds do not count, as other processes used the CPUs" if disturbed else ""
     parts = [f"{decided} of {len(contests)} workloads decided", f"{open_} open" if open_ else "", others, *faults]
-    return f"after {rounds} rounds of turns {'; '.join(filter(None, parts))}"
+    return f"{rounds} rounds of turns: {'; '.join(filter(None, parts))}"

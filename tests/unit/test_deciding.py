@@ -86,14 +86,14 @@ def test_lanes_that_are_far_apart_are_decided_at_the_first_look_and_near_ones_la
     found, played = of([1, 2, 3]), Played({1: 1.5, 2: 1.0, 3: 1.045}, scatter=0.001)
     last = run(found, played)[-1]
     assert [contest.played for contest in found] == [LOOKS[0], LOOKS[1], LOOKS[1]]
-    assert last == "after 8 rounds of turns 3 of 3 workloads decided"
+    assert last == "8 rounds of turns: 3 of 3 workloads decided"
 
 
 def test_what_scatters_is_left_open_when_the_last_look_has_been_taken():
     found = of([1])
     last = run(found, Played({1: 1.02}, scatter=0.2))[-1]
     assert found[0].played == LOOKS[-1]
-    assert last == f"after {LOOKS[-1]} rounds of turns 0 of 1 workloads decided; 1 open"
+    assert last == f"{LOOKS[-1]} rounds of turns: 0 of 1 workloads decided; 1 open"
 
 
 def test_no_round_is_begun_that_does_not_fit_and_all_time_is_used():
@@ -102,7 +102,7 @@ def test_no_round_is_begun_that_does_not_fit_and_all_time_is_used():
     assert played.asked[0] == [1, 2, 3]
     assert 0 <= played.left < 10
     nothing = Played({1: 1.0}, left=5)
-    assert run(of([1]), nothing) == ["after 0 rounds of turns 0 of 1 workloads decided; 1 open"]
+    assert run(of([1]), nothing) == ["0 rounds of turns: 0 of 1 workloads decided; 1 open"]
     assert not nothing.asked
 
 
@@ -144,7 +144,7 @@ def test_lanes_that_share_no_seed_take_no_turns():
 def test_a_round_beside_other_load_does_not_count():
     found, played = of([1]), Played({1: 2.0})
     played.load = [0.3, 0.09, 0.11]
-    assert "2 more do not count, as other processes used the CPUs" in run(found, played)[-1]
+    assert "2 further rounds do not count, as other processes used the CPUs" in run(found, played)[-1]
     assert (found[0].played, len(played.asked)) == (2, 4)
 
 
@@ -283,7 +283,7 @@ def test_turns_are_kept_on_the_record_and_in_the_journal(suite):
         [
             "fwbench: 4 benchmarks, about *",
             "fwbench: lanes take turns in what is left of 5 min, 2 min at least",
-            "[[]after 4 rounds of turns 2 of 2 workloads decided]",
+            "[[]4 rounds of turns: 2 of 2 workloads decided]",
             "Inference: JAX is 1.80 to 2.22 times as fast as PyTorch, in 2 of 2 workloads (mlp b1 b2).",
         ]
     )
