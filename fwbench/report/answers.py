@@ -216,7 +216,7 @@ def _best(question: Question, mode: str, answered: Sequence[Answer]) -> str:
     parts = []
     for lane, of in sorted(least(question, answered).items(), key=lambda item: -len(item[1])):
         surely = max(low for low, _ in multiples(question, of))
-        parts.append(f"{lane} in {len(of)} of {len(answered)}, by up to {units.ratio(surely)}")
+        parts.append(f"{lane} in {len(of)} of {len(answered)}, in one by {units.ratio(surely)} or more")
     return f"{question.headline}, {in_words(mode)}: {'; '.join(parts)}." if parts else ""
 
 

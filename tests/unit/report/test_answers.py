@@ -222,8 +222,8 @@ def test_each_question_has_its_own_sentence():
 
     (answer,) = answers(cases([lane("torch", 0.1, 300.0), lane("jax", 0.25, 100.0)]))
     assert headline([answer])[1:] == [
-        "Lowest latency (p50), inference: PyTorch in 1 of 1, by up to 2.50x.",
-        "Least memory, inference: JAX in 1 of 1, by up to 3.00x.",
+        "Lowest latency (p50), inference: PyTorch in 1 of 1, in one by 2.50x or more.",
+        "Least memory, inference: JAX in 1 of 1, in one by 3.00x or more.",
     ]
 
 
