@@ -236,7 +236,7 @@ def _reach(differences: Sequence[float], expected: Scatter, count: int) -> float
 
 
 def told_apart(low: float, high: float) -> Literal["faster", "equal", "undecided"]:
-    """What an interval of a ratio's logarithm says; `faster`: one of the two is, by the interval's side of zero."""
+    """What an interval of a ratio's logarithm says; `faster`: one lane is, the first if the logarithm is above zero."""
     if low > 0 or high < 0:
         return "faster"
     return "equal" if max(-low, high) <= math.log1p(EQUAL) else "undecided"

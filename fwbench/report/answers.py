@@ -96,7 +96,7 @@ def answers(cases: Sequence[Case]) -> list[Answer]:
             reason = f"{reason}; {' and '.join(marked)} with fallback flags, as it crashed without"
         if left_out:
             without = comparison.lanes[left_out[0]]
-            why = next(filter(None, (apart(without, comparison.lanes[lane]) for lane in (fastest, *comparable))))
+            why = next(filter(None, (apart(without, comparison.lanes[lane]) for lane in (fastest, *comparable))), "")
             reason = f"{reason}; without {', '.join(map(title, left_out))} ({why})"
         least = {each.name: best for each in QUESTIONS if (best := _least(comparison, comparable, each))}
         shared, ahead = _shared(fastest, second, rivals)
