@@ -17,18 +17,21 @@ from numpy.typing import NDArray
 from fwbench.record.measurement import Measurement
 from fwbench.record.sketch import STEPS, UNIT, Sketch
 
-QUANTITIES = ("output", "losses", "gradients", "statistics")
+QUANTITIES = ("output", "loss", "gradients", "updates", "statistics")
 
 # Two right programs may be apart by as many times as one rounding unit of the weights moves them, and where they hardly
 # move by as many rounding units. `docs/evidence/checks.py` measures the distances of right lanes and of wrong ones.
 MOVEMENTS = 8.0
 UNITS = 16.0
 # A gradient jumps where a unit passes the kink of a ReLU or of a maximum, and rounding may carry one program past it
-# and the other not. So two gradients, and the losses after a step along them, may be twice as far apart as the whole
+# and the other not. So two gradients, and the updates that follow from them, may be twice as far apart as the whole
 # movement carries them, as that passes many kinks. In bf16 frameworks sum gradients in different formats: there they
 # may differ by half their length.
 KINKS = 2.0
 COARSE = 0.5
+# All of a right update may be too long or too short: some frameworks round Adam's corrections to float32. In bf16 the
+# sign of a small gradient is noise, which Adam makes a whole step of, so that updates are not compared.
+CORRECTED = 2.0**-12
 # A quantity that may differ by a larger share than `_BLUNT` shows nothing by agreeing. One that may differ by its whole
 # length, as noise does, shows nothing by differing either, unless it is no number.
 _BLUNT, _BLIND = 0.25, 1.0
@@ -70,9 +73,10 @@ class Agreement:
 
 _WORDS = {
     "output": "outputs",
-    "losses": "losses",
+    "loss": "losses",
     "draws": "mean losses over several random draws",
     "gradients": "gradients",
+    "updates": "updates",
     "statistics": "running statistics",
 }
 
@@ -101,7 +105,7 @@ def _judged(one: Measurement, other: Measurement, first: Mapping[str, Any], seco
     if all(random):
         judged.append(_draws(first["draws"], second["draws"], UNIT[precision]))
     for quantity in QUANTITIES:
-        if quantity in first and quantity in second and not (quantity == "losses" and all(random)):
+        if quantity in first and quantity in second and not (quantity == "loss" and all(random)):
             pair = Sketch.from_json(first[quantity]), Sketch.from_json(second[quantity])
             judged += _groups(quantity, *pair, precision, random=all(random))
     if not judged:
@@ -124,21 +128,20 @@ def _groups(quantity: str, one: Sketch, other: Sketch, precision: str, *, random
     if one.names != other.names or one.slots.shape != other.slots.shape:
         raise ValueError(f"{_WORDS[quantity]} have other names or shapes")
     sizes = np.maximum(one.norms, other.norms).astype(np.float64)
-    if quantity == "losses":
-        # A step may bring a loss close to zero, and a loss is no more exact than the outputs that it is made of.
-        sizes = np.full(len(sizes), np.max(sizes))
     with np.errstate(divide="ignore", invalid="ignore"):
         differences = np.linalg.norm(one.slots.astype(np.float64) - other.slots, axis=1) / sizes
         typical, larger = (np.nan_to_num(moved / sizes, posinf=np.inf) for moved in _moved(one, other))
     unit = UNIT[precision]
-    least, share = UNITS * unit, np.full(len(sizes), MOVEMENTS / STEPS[precision])
+    least, share = UNITS * unit, MOVEMENTS / STEPS[precision]
+    coarse = STEPS[precision] == 1
     if quantity == "gradients":
-        least, share = (COARSE if STEPS[precision] == 1 else least), np.full(len(sizes), KINKS)
-    if quantity == "losses":
-        # The second step: in bf16 one rounding unit is the whole movement.
-        share[1:] = max(KINKS, share[0])
+        least, share = COARSE if coarse else least, KINKS
+    elif quantity == "updates":
+        least, share = math.inf if coarse else max(least, CORRECTED), KINKS
     # A single number, or a gradient that vanishes but for rounding, may by chance move little in one program.
-    moved = larger if random or quantity in ("gradients", "losses") else typical
+    moved = larger if random or quantity in ("loss", "gradients", "updates") else typical
+    # An update may be noise, as its weight rounds it, and three slots tell the length of noise to a factor of two.
+    blind = _BLUNT if quantity == "updates" else _BLIND
     bounds = np.maximum(least, share * moved)
     names = ("" if name == quantity else name for name in one.names)
     groups = zip(names, sizes, differences.tolist(), bounds.tolist(), moved, strict=True)
@@ -147,7 +150,7 @@ def _groups(quantity: str, one: Sketch, other: Sketch, precision: str, *, random
         for name, size, difference, bound, movement in groups
         if size != 0
         and not (random and movement > _REACHED * STEPS[precision] * unit)
-        and (bound <= _BLUNT or not difference <= (bound if bound < _BLIND else math.inf))
+        and (bound <= _BLUNT or not difference <= (bound if bound < blind else math.inf))
     ]
 
 

@@ -118,14 +118,15 @@ class Program(ABC):
         Called between sessions. What has been compiled stays.
         """
 
-    def restart(self, weights: Weights, draw: int = 0) -> None:
+    def restart(self, weights: Mapping[str, NDArray[Any]], draw: int = 0) -> None:
         """Begin again at these weights, as right after the build, with what has been compiled.
 
         An optimizer's state is zero and the next step is its first one. Called within a session, when all timing is
         over.
 
         Args:
-            weights: in canonical form; those of the build or others of their shapes.
+            weights: in canonical form; those of the build or others of their shapes. An array may be made at the
+                moment it is asked for.
             draw: which random numbers random layers get in the next steps; 0: those after the build.
 
         Raises:

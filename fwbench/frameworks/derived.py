@@ -109,7 +109,7 @@ class Exported(Program):
         self.settings: Mapping[str, Any] = {}
         self._export(weights)
 
-    def _export(self, weights: Weights) -> None:
+    def _export(self, weights: Mapping[str, NDArray[Any]]) -> None:
         self.folder = _folder()
         np.savez(self.folder / "weights.npz", **weights)  # type: ignore[arg-type, unused-ignore]
         request = {
@@ -149,7 +149,7 @@ class Exported(Program):
         with np.load(self.folder / "weights.npz") as weights:
             return dict(weights)
 
-    def restart(self, weights: Weights, draw: int = 0) -> None:
+    def restart(self, weights: Mapping[str, NDArray[Any]], draw: int = 0) -> None:
         self._export(weights)
         self._load()
 

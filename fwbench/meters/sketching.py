@@ -1,15 +1,16 @@
 """What the program that was timed computes: read back when all timing is over, and folded into sketches.
 
-    inference    output of the last call                        then restart with moved weights: output
-    training     restart: loss, gradients, statistics, loss     then restart with moved weights: the same
+    inference    output of the last call                                then restart with moved weights: output
+    training     restart and step: loss, gradients, updates, statistics; then restart with moved weights: the same
 
-The second run shows how far rounding can carry a right program: every weight moves by some rounding units, and random
-layers draw other numbers. What moves far by that cannot be compared closely; what hardly moves must agree closely.
+An update is what a step adds to a weight. The second run shows how far rounding can carry a right program: every weight
+moves by some rounding units, and random layers draw other numbers. What moves far by that cannot be compared closely;
+what hardly moves must agree closely.
 """
 
 import functools
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,10 +23,10 @@ from fwbench.record.sketch import STEPS, UNIT, Sketch
 
 Array = NDArray[Any]
 
-# Slots of an output, and of each group of losses, gradients or statistics; and the largest number of groups of each
+# Slots of an output, and of each group of gradients, updates or statistics; and the largest number of groups of each
 # quantity. A record grows by less than 8 KiB with these.
 _WIDE, _NARROW = 256, 3
-_GROUPS = {"output": 1, "losses": 2, "gradients": 192, "statistics": 48}
+_GROUPS = {"output": 1, "loss": 1, "gradients": 160, "updates": 40, "statistics": 48}
 # Slots in which movements are measured before they are folded to fewer slots: a multiple of both counts.
 _FINE = 768
 # Numbers that get their signs at once.
@@ -47,20 +48,19 @@ def of_inference(program: Program, precision: str) -> dict[str, Any]:
     Returns:
         `output`, a sketch as JSON.
     """
-    output = {"output": program.output()}
+    output = _all_folded({"output": program.output()})
     try:
         program.restart(_moved(program.weights(), precision), draw=1)
     except NotImplementedError:
         return _sketches(output, [])
-    program.step()
-    program.wait()
+    program.call_and_wait()
     return _sketches(output, [_all_folded({"output": program.output()})])
 
 
 def of_training(
     program: Program, weights: Weights, precision: str, mean: Callable[[float], float] = float
 ) -> dict[str, Any]:
-    """Sketch the first two training steps from these weights.
+    """Sketch the first training step from these weights.
 
     Args:
         program: compiled; its state is another one afterwards.
@@ -69,65 +69,87 @@ def of_training(
         mean: of a value over all ranks.
 
     Returns:
-        `losses`, and where there are any `gradients` and `statistics`: sketches as JSON. Where the first loss is
+        `loss`, `updates`, and where there are any `gradients` and `statistics`: sketches as JSON. Where the loss is
         random, `draws`: that of several draws at the same weights.
 
     Raises:
         NotImplementedError: the lane cannot start again.
     """
 
-    def first_loss(weights: Weights, draw: int) -> float:
+    def step(weights: Mapping[str, Array], draw: int) -> float:
+        """The loss of the first step."""
         program.restart(weights, draw=draw)
-        program.step()
-        program.wait()
+        program.call_and_wait()
         return mean(program.output().item())
 
-    def reached() -> dict[str, Any]:
-        """What the first step has computed besides its loss."""
-        running = any(map(is_statistic, weights))
-        after = {name: array for name, array in program.weights().items() if is_statistic(name)} if running else {}
-        return {"gradients": program.gradients(), "statistics": after}
+    def told(loss: float, weights: Mapping[str, Array]) -> dict[str, _Folded]:
+        """What that step has computed, folded before the next one changes it."""
+        after = program.weights()
+        trained, running = ({name for name in weights if is_statistic(name) is kind} for kind in (False, True))
+        updates = _Made(trained, lambda name: after[name] - weights[name])
+        statistics = {name: after[name] for name in running}
+        results = {"gradients": program.gradients(), "updates": updates, "statistics": statistics}
+        return _all_folded({"loss": np.array([loss]), **results})
 
-    def run(weights: Weights, draw: int) -> dict[str, Any]:
-        losses = {"the first step": np.array([first_loss(weights, draw)])}
-        results = reached()
-        program.step()
-        program.wait()
-        losses["the second step"] = np.array([mean(program.output().item())])
-        return {"losses": losses, **results}
-
-    steps = run(weights, 0)
-    moved = run(_moved(weights, precision), 1)
-    elsewhere, draws = [_all_folded(moved)], []
-    first = float(steps["losses"]["the first step"][0])
-    if any(abs(moved["losses"][name] - loss) > _SUSPICIOUS * abs(first) for name, loss in steps["losses"].items()):
-        draws = [first, first_loss(weights, 1)]
-        if abs(draws[1] - first) <= 4 * UNIT["fp32"] * abs(first):
-            draws = []
+    first = step(weights, 0)
+    steps = told(first, weights)
+    moved = _moved(weights, precision)
+    second = step(moved, 1)
+    elsewhere, draws = [told(second, moved)], []
+    if abs(second - first) > _SUSPICIOUS * abs(first):
+        again = step(weights, 1)
+        draws = [first, again] if abs(again - first) > 4 * UNIT["fp32"] * abs(first) else []
     for draw in range(2, DRAWS) if draws else ():
-        draws.append(first_loss(weights, draw))
+        draws.append(step(weights, draw))
         # Two draws may leave a layer unchanged by chance; six more hardly ever do.
-        elsewhere.append(_all_folded(reached()))
+        elsewhere.append(told(draws[-1], weights))
     return _sketches(steps, elsewhere) | ({"draws": draws} if draws else {})
 
 
-def _moved(weights: Mapping[str, Array], precision: str) -> Weights:
+class _Made(Mapping[str, Array]):
+    """Arrays that are made one by one as they are asked for, as fresh memory for all of them takes a second.
+
+    Args:
+        make: an array by its name.
+    """
+
+    def __init__(self, names: Collection[str], make: Callable[[str], Array]) -> None:
+        self._names, self._make = names, make
+
+    def __getitem__(self, name: str) -> Array:
+        return self._make(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def _moved(weights: Mapping[str, Array], precision: str) -> Mapping[str, Array]:
     """Make each weight some rounding units larger or smaller, by the same choice in every lane."""
     factors = 1 + np.float32(STEPS[precision] * UNIT[precision]) * _signs()[:_CHUNK]
-    moved = {}
-    for name, array in weights.items():
+
+    def moved(name: str) -> Array:
+        array = weights[name]
         repeated = np.resize(factors, array.size) if array.size > len(factors) else factors[: array.size]
-        moved[name] = array * repeated.reshape(array.shape)
-    return moved
+        return array * repeated.reshape(array.shape)
+
+    return _Made(weights, moved)
 
 
 @dataclass(frozen=True)
 class _Folded:
-    """Groups of arrays, each in `_FINE` slots."""
+    """Groups of arrays, each in `_FINE` slots.
+
+    Attributes:
+        size: how many numbers a single array has; None if there are arrays by name.
+    """
 
     names: tuple[str, ...]
     slots: NDArray[np.float64]
     norms: NDArray[np.float64]
+    size: int | None
 
 
 # A wrong program may have computed infinities.
@@ -138,34 +160,35 @@ def _all_folded(results: Mapping[str, Any]) -> dict[str, _Folded]:
 
 
 @np.errstate(invalid="ignore")
-def _sketches(results: Mapping[str, Any], elsewhere: Sequence[Mapping[str, _Folded]]) -> dict[str, Any]:
+def _sketches(results: Mapping[str, _Folded], elsewhere: Sequence[Mapping[str, _Folded]]) -> dict[str, Any]:
     """A sketch of each result, as JSON.
 
     Args:
         elsewhere: the same of other runs, of which the furthest says how far each group moves.
     """
     sketches = {}
-    for name, folded in _all_folded(results).items():
+    for name, folded in results.items():
         distances = [np.linalg.norm(folded.slots - moved[name].slots, axis=1) for moved in elsewhere if name in moved]
         distance = np.max(distances, axis=0) if distances else np.full(len(folded.names), np.nan)
-        width = _NARROW if isinstance(results[name], Mapping) else _WIDE
-        slots = folded.slots.reshape(len(folded.names), -1, width).sum(1)
-        if not isinstance(results[name], Mapping):
-            # Further slots are empty.
-            slots = slots[:, : results[name].size]
-        short = (array.astype(np.float32) for array in (slots, folded.norms, distance))
+        slots = folded.slots.reshape(len(folded.names), -1, _NARROW if folded.size is None else _WIDE).sum(1)
+        # A single array may have fewer numbers than slots.
+        short = (array.astype(np.float32) for array in (slots[:, : folded.size], folded.norms, distance))
         sketches[name] = Sketch(folded.names, *short).to_json()
     return sketches
 
 
 def _folded(quantity: str, result: Mapping[str, Array] | Array) -> _Folded:
-    arrays = result if isinstance(result, Mapping) else {quantity: result}
+    arrays, size = (result, None) if isinstance(result, Mapping) else ({quantity: result}, result.size)
     parts = [list(group) for group in np.array_split(sorted(arrays), min(len(arrays), _GROUPS[quantity]))]
     names = tuple(group[0] if len(group) == 1 else f"{group[0]} ... {group[-1]}" for group in parts)
-    # Slots add up: the sum of two groups' slots is that of both groups together.
-    slots = np.array([sum(_slots(name, arrays[name]) for name in group) for group in parts])
-    squares = [sum(_square(arrays[name].ravel()) for name in group) for group in parts]
-    return _Folded(names, slots, np.sqrt(squares))
+    # Slots and squares add up: those of two groups together are the sum of each one's.
+    slots, squares = np.zeros((len(parts), _FINE)), np.zeros(len(parts))
+    for number, group in enumerate(parts):
+        for name in group:
+            array = arrays[name].ravel()
+            slots[number] += _slots(name, array)
+            squares[number] += _square(array)
+    return _Folded(names, slots, np.sqrt(squares), size)
 
 
 def _square(flat: Array) -> float:
@@ -173,9 +196,8 @@ def _square(flat: Array) -> float:
     return float(np.einsum("i,i->", flat, flat, dtype=np.float64))
 
 
-def _slots(name: str, array: Array) -> NDArray[np.float64]:
-    """One array's numbers with random signs, summed slot by slot."""
-    flat = array.ravel()
+def _slots(name: str, flat: Array) -> NDArray[np.float64]:
+    """An array's numbers with random signs, summed slot by slot."""
     slots = np.zeros(_FINE)
     # Each chunk of each array has another section of the signs.
     sections = np.random.default_rng([zlib.crc32(name.encode()), flat.size])

@@ -120,8 +120,8 @@ def test_training_steps_are_told_from_these_weights_on():
     for _ in range(7):
         called(program)
     found = of_training(program, WEIGHTS, "fp32")
-    assert found.keys() == {"losses", "gradients", "statistics"}
-    run = ["step", "wait", "output", "gradients", "step", "wait", "output"]
+    assert found.keys() == {"loss", "gradients", "updates", "statistics"}
+    run = ["step", "wait", "output", "gradients"]
     assert program.log == ["restart 0", *run, "restart 1", *run]
     assert program.given[0] is WEIGHTS
 
@@ -130,19 +130,20 @@ def test_training_steps_are_told_from_these_weights_on():
     fresh.step()
     first, gradient = fresh.result[0], fresh.gradient
     mean = fresh.held["norm.running_mean"]
-    fresh.step()
-    losses, gradients, statistics = (Sketch.from_json(found[name]) for name in ("losses", "gradients", "statistics"))
-    np.testing.assert_allclose(np.abs(losses.slots).max(axis=1), [first, fresh.result[0]], rtol=1e-6)
-    assert (gradients.names, statistics.names) == (("w",), ("norm.running_mean",))
+    loss, gradients, updates, statistics = map(Sketch.from_json, found.values())
+    np.testing.assert_allclose(np.abs(loss.slots), [[first]], rtol=1e-6)
+    assert (gradients.names, updates.names, statistics.names) == (("w",), ("w",), ("norm.running_mean",))
     assert gradients.norms == pytest.approx(np.linalg.norm(gradient), rel=2**-7)
-    # After the first step.
+    assert updates.norms == pytest.approx(0.1 * np.linalg.norm(gradient), rel=2**-7)
+    # Those after the step, not what it has added.
     assert statistics.norms == pytest.approx(np.linalg.norm(mean), rel=2**-7)
     assert (gradients.moved > 0).all()
+    assert (updates.moved > 0).all()
 
 
 def test_what_a_lane_does_not_tell_is_left_out():
     without = {"w": WEIGHTS["w"], "norm.running_mean": WEIGHTS["norm.running_mean"]}
-    assert of_training(Regression(told=False), without, "fp32").keys() == {"losses", "statistics"}
+    assert of_training(Regression(told=False), without, "fp32").keys() == {"loss", "updates", "statistics"}
 
     class Plain(Regression):
         def step(self):
@@ -150,7 +151,7 @@ def test_what_a_lane_does_not_tell_is_left_out():
             super().step()
 
     found = of_training(Plain(), {"w": WEIGHTS["w"]}, "fp32")
-    assert found.keys() == {"losses", "gradients"}
+    assert found.keys() == {"loss", "gradients", "updates"}
 
 
 def test_a_random_step_tells_the_losses_of_several_draws_at_the_same_weights():
@@ -195,5 +196,5 @@ def test_a_step_that_only_moves_far_is_not_random():
 
 def test_losses_are_means_over_all_ranks():
     whole, half = (of_training(Regression(), WEIGHTS, "fp32", mean) for mean in (float, lambda loss: loss / 2))
-    slots = [Sketch.from_json(found["losses"]).slots for found in (whole, half)]
+    slots = [Sketch.from_json(found["loss"]).slots for found in (whole, half)]
     np.testing.assert_allclose(slots[1], slots[0] / 2, rtol=1e-6)

@@ -1,7 +1,7 @@
 """A model's network in JAX as a function of flat leaves, whatever the library it is written in."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -68,17 +68,15 @@ class Network(ABC):
             ModelError: a weight is missing, unknown or of another shape.
         """
         check(self.model, self.shapes, {name: array.shape for name, array in weights.items()})
-        own, others = iter(self._layout.own(weights)), iter(self._others())
+        own, others = self._layout.own(weights), iter(self._others())
         return [next(own) if leaf.is_weight else next(others) for leaf in self.leaves]
 
-    def replaced_weights(self, leaves: Sequence[Any], weights: Mapping[str, Any]) -> list[Any]:
-        """All leaves, with these canonical weights in the place of their own, in their number formats."""
-        replacements = iter(self._layout.own(weights))
-        # NumPy casts, as JAX would compile a conversion for each shape.
-        return [
-            next(replacements).astype(array.dtype, copy=False) if leaf.is_weight else array
-            for leaf, array in zip(self.leaves, leaves, strict=True)
-        ]
+    def replaced_weights(self, leaves: Sequence[Any], weights: Mapping[str, Any]) -> Iterator[Any]:
+        """Each leaf, with these canonical weights in the place of their own, in their number formats."""
+        replacements = self._layout.own(weights)
+        for leaf, array in zip(self.leaves, leaves, strict=True):
+            # NumPy casts, as JAX would compile a conversion for each shape.
+            yield next(replacements).astype(array.dtype, copy=False) if leaf.is_weight else array
 
     def canonical(self, leaves: Sequence[Any]) -> dict[str, Any]:
         """The weights among all leaves under canonical names, in canonical layouts."""
@@ -89,7 +87,7 @@ class Network(ABC):
         """The same on the host: float32, or float64 where the leaves have that."""
         chosen = zip(self.leaves, leaves, strict=True)
         on_host = [_wide(np.asarray(array)) if leaf.is_weight else None for leaf, array in chosen]
-        return {name: np.ascontiguousarray(array) for name, array in self.canonical(on_host).items()}
+        return self.canonical(on_host)
 
     def place(self, inputs: Mapping[str, NDArray[Any]], dtype: Any, device: jax.Device) -> dict[str, jax.Array]:
         """A batch of inputs on a device, images in this network's layout, whole numbers as int32.

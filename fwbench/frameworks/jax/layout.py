@@ -4,7 +4,7 @@ import difflib
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,8 +56,8 @@ class Layout(ABC):
     shapes: dict[str, Shape]
 
     @abstractmethod
-    def own(self, weights: Mapping[str, Any]) -> list[Any]:
-        """Turn canonical weights, with the names and shapes in `shapes`, into the network's own."""
+    def own(self, weights: Mapping[str, Any]) -> Iterator[Any]:
+        """Turn canonical weights, with the names and shapes in `shapes`, into the network's own, one by one."""
 
     @abstractmethod
     def canonical(self, own: Sequence[Any]) -> dict[str, Any]:
@@ -118,11 +118,9 @@ class Renamed(Layout):
             self._tensors[name] = tensor, axes
             self.shapes[name] = shape or tuple(tensor.shape[axis] for axis in axes)
 
-    def own(self, weights: Mapping[str, Any]) -> list[Any]:
-        return [
-            weights[name].reshape([tensor.shape[axis] for axis in axes]).transpose(np.argsort(axes))
-            for name, (tensor, axes) in self._tensors.items()
-        ]
+    def own(self, weights: Mapping[str, Any]) -> Iterator[Any]:
+        for name, (tensor, axes) in self._tensors.items():
+            yield weights[name].reshape([tensor.shape[axis] for axis in axes]).transpose(np.argsort(axes))
 
     def canonical(self, own: Sequence[Any]) -> dict[str, Any]:
         return {
@@ -177,8 +175,8 @@ class Rearranged(Layout):
         self._canonical = {name: _Gather(origin, own) for name, origin in origins.items()}
         self._names = list(own)
 
-    def own(self, weights: Mapping[str, Any]) -> list[Any]:
-        return [gather(weights) for gather in self._own]
+    def own(self, weights: Mapping[str, Any]) -> Iterator[Any]:
+        return (gather(weights) for gather in self._own)
 
     def canonical(self, own: Sequence[Any]) -> dict[str, Any]:
         given = dict(zip(self._names, own, strict=True))

@@ -147,7 +147,10 @@ class Devices(ABC):
 
     @abstractmethod
     def everywhere(self, tree: Any) -> Any:
-        """Copy arrays that are the same in all processes to every device."""
+        """Copy arrays that are the same in all processes to every device.
+
+        Each copy has a buffer of its own, as a program that is given two arrays in one could not donate them.
+        """
 
     @abstractmethod
     def divided(self, batch: Any, place: Callable[[Any, Any], Any]) -> Any:
@@ -208,7 +211,7 @@ class One(Devices):
         self.local = (device,)
 
     def everywhere(self, tree: Any) -> Any:
-        return jax.device_put(tree, self.local[0])
+        return jax.device_put(tree, self.local[0], may_alias=False)
 
     def divided(self, batch: Any, place: Callable[[Any, Any], Any]) -> Any:
         return place(batch, self.local[0])
@@ -257,7 +260,8 @@ class Several(Devices):
 
     def everywhere(self, tree: Any) -> Any:
         def put(array: Any) -> jax.Array:
-            return self._array(array.shape, _EVERYWHERE, [jax.device_put(array, device) for device in self.local])
+            copies = [jax.device_put(array, device, may_alias=False) for device in self.local]
+            return self._array(array.shape, _EVERYWHERE, copies)
 
         return jax.tree.map(put, tree)
 

@@ -198,9 +198,9 @@ class Forward(Compiled):
         self.pending: deque[Any] = deque(maxlen=None if self.device.platform == "cpu" else 1)
         self.out: Any = (jnp.zeros(()), [])
 
-    def restart(self, weights: Weights, draw: int = 0) -> None:
+    def restart(self, weights: Mapping[str, NDArray[Any]], draw: int = 0) -> None:
         present = [None if leaf is None else self.devices.own(leaf) for leaf in self.leaves]
-        self.leaves = self.devices.everywhere(self.network.replaced_weights(present, weights))
+        self.leaves = list(map(self.devices.everywhere, self.network.replaced_weights(present, weights)))
         self.arguments = (self.leaves, self.inputs)
 
     def step(self) -> None:

@@ -1,5 +1,6 @@
 """Training in JAX: one compiled program a step, from the gradients to the learning-rate schedule; and evaluation."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -12,7 +13,6 @@ from fwbench.data import Images, Labels
 from fwbench.frameworks.contract import Ranks, Scores, Trainer
 from fwbench.frameworks.jax.flops import counted
 from fwbench.frameworks.jax.losses import loss_of
-from fwbench.frameworks.jax.parallel import copied
 from fwbench.frameworks.jax.program import DTYPE, Compiled, Leaves
 from fwbench.frameworks.training import FIRST_MOMENT, MOMENTUM, classifies, learning_rate, targets
 from fwbench.models import Model
@@ -94,12 +94,13 @@ class TrainStep(Compiled, Trainer):
         parameters, rest, *_ = self._parts(self.state)
         return self.network.export(self._united(parameters, rest))
 
-    def restart(self, weights: Weights, draw: int = 0) -> None:
+    def restart(self, weights: Mapping[str, NDArray[Any]], draw: int = 0) -> None:
         parameters, rest, memory, _ = self._parts(self.devices.own(self.state))
-        leaves = self.network.replaced_weights(self._united(parameters, rest), weights)
+        leaves = list(self.network.replaced_weights(self._united(parameters, rest), weights))
         memory = jax.tree.map(lambda array: np.zeros(array.shape, array.dtype), memory)
         # Freed before the new state is placed, as a device may not hold both.
-        self.state = []
+        self.state, self.arguments = [], ()
+        del parameters, rest
         # The step's number seeds random layers, and hardly changes the learning rate.
         self._begin(*self._divided(leaves), memory, np.int32(draw))
         self.arguments = (self.state, self.inputs, self.targets)
@@ -111,7 +112,8 @@ class TrainStep(Compiled, Trainer):
         moment = state.mu if isinstance(state, optax.ScaleByAdamState) else state.trace
         exported = self.network.export(self._united(moment, rest))
         trained = {name: array for name, array in exported.items() if not is_statistic(name)}
-        return {name: array * np.float32(self.moment) for name, array in trained.items()}
+        scale = np.float32(self.moment)
+        return trained if scale == 1 else {name: array * scale for name, array in trained.items()}
 
     def forward_flops(self) -> float:
         def forward(state: Leaves, inputs: Any) -> jax.Array:
@@ -161,8 +163,7 @@ class TrainStep(Compiled, Trainer):
     def _begin(self, parameters: Leaves, rest: Leaves, memory: Any, number: Any) -> None:
         """Set the state: parameters, other state of the network, the optimizer's, and the number of steps made."""
         leaves, self.state_structure = jax.tree.flatten((parameters, rest, memory, number))
-        # Copies, as two leaves must not share a buffer that is donated.
-        self.state = self.devices.everywhere(copied(leaves))
+        self.state = self.devices.everywhere(leaves)
 
     def _divided(self, leaves: Leaves) -> tuple[Leaves, Leaves]:
         """Parameters, and the other state of the network."""

@@ -1,7 +1,7 @@
 """TensorFlow programs: a network's variables and a batch on the device, and a `tf.function` over them."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from numpy.typing import NDArray
@@ -113,7 +113,7 @@ class Traced(Program):
     def weights(self) -> Weights:
         return self.network.export()
 
-    def restart(self, weights: Weights, draw: int = 0) -> None:
+    def restart(self, weights: Mapping[str, NDArray[Any]], draw: int = 0) -> None:
         with tf.device(self.device):
             self.network.load(weights)
 

@@ -1,7 +1,7 @@
 """Training in TensorFlow: one traced function a step, from the gradients to the learning rate; and evaluation."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,8 @@ class TrainStep(Traced, Trainer):
             self.optimizer: Optimizer = Adam(parameters) if workload.optimizer == "adam" else Sgd(parameters, MOMENTUM)
             # int64, as a GPU keeps int32 variables on the host.
             self.steps = tf.Variable(0, trainable=False, dtype=tf.int64)
+            # What random layers draw in a step depends on the sum of the two.
+            self.draw = tf.Variable(0, trainable=False, dtype=tf.int64)
             # Targets that the model declares, and a loss without targets, do not depend on the shape of the output.
             known = classifies(model) or bool(model.targets) or isinstance(model.loss, dict)
             shape = (model.classes,) if known else self._output_shape()
@@ -92,13 +94,13 @@ class TrainStep(Traced, Trainer):
     def output(self) -> NDArray[Any]:
         return self.out[0].numpy().reshape(1)
 
-    def restart(self, weights: Weights, draw: int = 0) -> None:
+    def restart(self, weights: Mapping[str, NDArray[Any]], draw: int = 0) -> None:
         super().restart(weights, draw)
         with tf.device(self.device):
             for variable in self.optimizer.held:
                 variable.assign(tf.zeros_like(variable))
-            # The step's number seeds random layers, and hardly changes the learning rate.
-            self.steps.assign(draw)
+            self.steps.assign(0)
+            self.draw.assign(draw)
         self._in_step = True
 
     def gradients(self) -> Weights:
@@ -113,7 +115,7 @@ class TrainStep(Traced, Trainer):
             self.targets = tuple(tf.raw_ops.DeepCopy(x=tensor) for tensor in self.targets)
 
     def _held(self) -> list[Any]:
-        return [*super()._held(), *self.optimizer.held, self.steps]
+        return [*super()._held(), *self.optimizer.held, self.steps, self.draw]
 
     def feed(self, images: Images, labels: Labels) -> None:
         with tf.device(self.device):
@@ -175,7 +177,7 @@ class TrainStep(Traced, Trainer):
         return tuple(traced.structured_outputs.shape[1:])
 
     def _step(self, inputs: dict[str, Tensor], wanted: tuple[Tensor, ...]) -> tuple[Tensor, Tensor | None]:
-        seed = tf.stack([tf.constant(self.seed, tf.int32), tf.cast(self.steps, tf.int32)])
+        seed = tf.stack([tf.constant(self.seed, tf.int32), tf.cast(self.steps + self.draw, tf.int32)])
         if self.parts == 1:
             loss, hits, gradients = self._part(inputs, wanted, seed)
         else:

@@ -142,7 +142,7 @@ class Placed(Program):
     def weights(self) -> Weights:
         return export_weights(self.module)
 
-    def restart(self, weights: Weights, draw: int = 0) -> None:
+    def restart(self, weights: Mapping[str, NDArray[Any]], draw: int = 0) -> None:
         tensors = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
         for name, array in weights.items():
             # In place, as CUDA graphs read and write this memory.

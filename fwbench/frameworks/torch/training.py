@@ -1,6 +1,6 @@
 """Training in PyTorch: forward, loss, backward, optimizer, learning-rate schedule; and evaluation."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -126,7 +126,7 @@ class TrainStep(Placed, Trainer):
     def output(self) -> NDArray[Any]:
         return np.array([self.loss.item()])
 
-    def restart(self, weights: Weights, draw: int = 0) -> None:
+    def restart(self, weights: Mapping[str, NDArray[Any]], draw: int = 0) -> None:
         self._switch(train=True)
         super().restart(weights, draw)
         for state in self.optimizer.state.values():
