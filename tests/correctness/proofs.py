@@ -26,8 +26,8 @@ def over(cases):
     return pytest.mark.parametrize("proof", parameters, indirect=True)
 
 
-# What every run proves again, proofs on record or not. The others' gradients take gigabytes in float64.
-SMALL = [name for name in MODELS if CATALOG[name].parameters < 10e6]
+# What every run proves again, proofs on record or not. The others' gradients take gigabytes or a minute in float64.
+SMALL = [name for name in MODELS if CATALOG[name].parameters < 4e6]
 
 FRAMEWORKS = ("jax", "tensorflow")
 EVERY = [(name, framework, mode) for name in MODELS for framework in FRAMEWORKS for mode in modes_apart(CATALOG[name])]

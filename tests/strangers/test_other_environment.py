@@ -132,7 +132,7 @@ def test_an_interpreter_without_the_other_framework_is_named_with_what_it_lacks(
 def test_the_three_framework_study_in_two_environments(measured, request):
     """One session and one table, in which no peak is below what there was before; the same batches everywhere."""
     lanes = ["tensorflow-xla", "torch", "jax"]
-    asked = (f"--fwbench-frameworks={','.join(lanes)}", "--fwbench-set=epochs=2")
+    asked = (f"--fwbench-frameworks={','.join(lanes)}", "--fwbench-set=epochs=2", "--fwbench-set=patience=0")
     outcome, records = measured("--fwbench-study=simple-cnn", *asked)
     outcome.assert_outcomes(passed=3)
     assert [lane for lane, _, _ in records] == lanes

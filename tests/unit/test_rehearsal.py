@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(
 
 
 # All of them take minutes; `python -m tests.rehearsal` runs them.
-WHOLE = ("RTX 4090 with a screen", "container with the host's process numbers", "H100 shared with somebody who trains")
+WHOLE = ("RTX 4090 with a screen", "H100 shared with somebody who trains")
 
 
 @pytest.mark.parametrize("name", WHOLE)
