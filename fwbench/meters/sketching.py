@@ -34,8 +34,9 @@ _CHUNK = _FINE << 12
 
 # Draws whose first losses are averaged if a training step is random.
 DRAWS = 8
-# A training step may be random if a loss moves by a larger share than this.
-_SUSPICIOUS = 2.0**-16
+# A training step may be random if its loss, or any of its gradients, moves by a larger share than this. By chance two
+# draws may have almost the same loss, and a random layer moves some gradient by a tenth and more.
+_SUSPICIOUS, _SHAKEN = 2.0**-16, 2.0**-6
 
 
 def of_inference(program: Program, precision: str) -> dict[str, Any]:
@@ -96,7 +97,8 @@ def of_training(
     moved = _moved(weights, precision)
     second = step(moved, 1)
     elsewhere, draws = [told(second, moved)], []
-    if abs(second - first) > _SUSPICIOUS * abs(first):
+    shaken = "gradients" in steps and _distances(steps, elsewhere[0], "gradients") > _SHAKEN * steps["gradients"].norms
+    if np.any(shaken) or abs(second - first) > _SUSPICIOUS * abs(first):
         again = step(weights, 1)
         draws = [first, again] if abs(again - first) > 4 * UNIT["fp32"] * abs(first) else []
     for draw in range(2, DRAWS) if draws else ():
@@ -168,13 +170,19 @@ def _sketches(results: Mapping[str, _Folded], elsewhere: Sequence[Mapping[str, _
     """
     sketches = {}
     for name, folded in results.items():
-        distances = [np.linalg.norm(folded.slots - moved[name].slots, axis=1) for moved in elsewhere if name in moved]
+        distances = [_distances(results, moved, name) for moved in elsewhere if name in moved]
         distance = np.max(distances, axis=0) if distances else np.full(len(folded.names), np.nan)
         slots = folded.slots.reshape(len(folded.names), -1, _NARROW if folded.size is None else _WIDE).sum(1)
         # A single array may have fewer numbers than slots.
         short = (array.astype(np.float32) for array in (slots[:, : folded.size], folded.norms, distance))
         sketches[name] = Sketch(folded.names, *short).to_json()
     return sketches
+
+
+def _distances(one: Mapping[str, _Folded], other: Mapping[str, _Folded], quantity: str) -> NDArray[np.float64]:
+    """How far each group of a quantity is from the same group of another run."""
+    distances: NDArray[np.float64] = np.linalg.norm(one[quantity].slots - other[quantity].slots, axis=1)
+    return distances
 
 
 def _folded(quantity: str, result: Mapping[str, Array] | Array) -> _Folded:
