@@ -1,12 +1,11 @@
 """Whether the programs that two lanes were timed with computed the same, by the sketches on their records.
 
 A right twin differs by rounding alone. How much that can be, each program shows by itself: `moved` is how far its
-result moves when every weight moves by some rounding units. Two lanes agree where their results are no further apart
-than a stated number of such movements or, where a program hardly moves, than a stated number of rounding units.
+result moves when every weight moves by `STEPS` rounding units. Two lanes agree where their results are no further apart
+than a stated multiple of the movement for one unit or, where a program hardly moves, than a stated number of units.
 """
 
 import math
-import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,23 +18,23 @@ from fwbench.record.sketch import STEPS, UNIT, Sketch
 
 QUANTITIES = ("output", "loss", "gradients", "updates", "statistics")
 
-# Two right programs may be apart by as many times as one rounding unit of the weights moves them, and where they hardly
-# move by as many rounding units. `docs/evidence/checks.py` measures the distances of right lanes and of wrong ones.
+# Two results may differ by `MOVEMENTS` times the movement for one rounding unit of the weights, and by `UNITS` rounding
+# units in any case. `docs/evidence/checks.py` measures the distances of right lanes and of wrong ones.
 MOVEMENTS = 8.0
 UNITS = 16.0
 # A gradient jumps where a unit passes the kink of a ReLU or of a maximum, and rounding may carry one program past it
-# and the other not. So two gradients, and the updates that follow from them, may be twice as far apart as the whole
-# movement carries them, as that passes many kinks. In bf16 frameworks sum gradients in different formats: there they
-# may differ by half their length.
+# and the other not. So two gradients, and two updates, may differ by `KINKS` times the whole movement, in which units
+# pass many kinks. In bf16 frameworks sum gradients in different formats: there they may differ by half their length.
 KINKS = 2.0
 COARSE = 0.5
-# All of a right update may be too long or too short: some frameworks round Adam's corrections to float32. In bf16 the
-# sign of a small gradient is noise, which Adam makes a whole step of, so that updates are not compared.
+# Two right updates may differ by a common factor, as some frameworks round Adam's corrections to float32. In bf16
+# updates are not compared: there the sign of a small gradient is noise, and Adam's first step is as long for a small
+# gradient as for a large one.
 CORRECTED = 2.0**-12
-# A quantity that may differ by a larger share than `_BLUNT` shows nothing by agreeing. One that may differ by its whole
-# length, as noise does, shows nothing by differing either, unless it is no number.
+# If the bound is above `_BLUNT`, agreement is no evidence. If it reaches `_BLIND`, as that of noise does, only NaN is a
+# difference.
 _BLUNT, _BLIND = 0.25, 1.0
-# In a random training step, what moves by more rounding units than this is taken to depend on random layers.
+# In a random training step, what moves by more times the move of the weights than this depends on random layers.
 _REACHED = 64.0
 # Standard errors by which the mean losses of two random training steps may differ: with 8 draws each, Student's t
 # exceeds it once in 5,000 pairs.
@@ -116,15 +115,17 @@ def _judged(one: Measurement, other: Measurement, first: Mapping[str, Any], seco
 
 def _draws(first: list[float], second: list[float], unit: float) -> Agreement:
     """Mean losses of random training steps."""
-    means = [statistics.fmean(draws) for draws in (first, second)]
-    error = math.sqrt(sum(statistics.variance(draws) / len(draws) for draws in (first, second)))
+    # A wrong program's loss may be infinite.
+    with np.errstate(invalid="ignore"):
+        means = [float(np.mean(draws)) for draws in (first, second)]
+        error = math.sqrt(sum(float(np.var(draws, ddof=1)) / len(draws) for draws in (first, second)))
     size = max(map(abs, means)) or 1.0
     difference, bound = abs(means[0] - means[1]) / size, max(UNITS * unit, _ERRORS * error / size)
     return Agreement(difference <= bound, "draws", "", difference, bound)
 
 
 def _groups(quantity: str, one: Sketch, other: Sketch, precision: str, *, random: bool) -> list[Agreement]:
-    """One agreement for each group that can be compared closely, and for each other group that differs by more."""
+    """One agreement for each group with a narrow bound, and for each other group whose difference exceeds its bound."""
     if one.names != other.names or one.slots.shape != other.slots.shape:
         raise ValueError(f"{_WORDS[quantity]} have other names or shapes")
     sizes = np.maximum(one.norms, other.norms).astype(np.float64)
@@ -138,9 +139,13 @@ def _groups(quantity: str, one: Sketch, other: Sketch, precision: str, *, random
         least, share = COARSE if coarse else least, KINKS
     elif quantity == "updates":
         least, share = math.inf if coarse else max(least, CORRECTED), KINKS
-    # A single number, or a gradient that vanishes but for rounding, may by chance move little in one program.
+    if random:
+        # What other draws have moved is no multiple of a rounding unit.
+        share = max(share, KINKS)
+    # By chance a single number, or a gradient that is zero but for rounding, may move little in one program alone.
     moved = larger if random or quantity in ("loss", "gradients", "updates") else typical
-    # An update may be noise, as its weight rounds it, and three slots tell the length of noise to a factor of two.
+    # An update may be noise, as it is rounded to its weight's format. Of noise, three slots estimate the length to a
+    # factor of two alone.
     blind = _BLUNT if quantity == "updates" else _BLIND
     bounds = np.maximum(least, share * moved)
     names = ("" if name == quantity else name for name in one.names)
@@ -157,8 +162,8 @@ def _groups(quantity: str, one: Sketch, other: Sketch, precision: str, *, random
 def _moved(one: Sketch, other: Sketch) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """How far each group moves: the geometric mean of both programs' movements, and the larger one.
 
-    The larger movement lets a wrong program that moves a thousand times as far hide a thousand times as much; the mean
-    lets it hide thirty times as much.
+    If a wrong program moves a thousand times as far as a right one, the larger movement makes the bound a thousand
+    times as wide, and the mean thirty times.
     """
     first, second = (np.asarray(sketch.moved, np.float64) for sketch in (one, other))
     both, larger = np.sqrt(first * second), np.fmax(first, second)

@@ -2,10 +2,11 @@
 
     inference    output of the last call                                then restart with moved weights: output
     training     restart and step: loss, gradients, updates, statistics; then restart with moved weights: the same
+                 if a random layer may have caused the differences: up to seven more draws at the first weights
 
 An update is what a step adds to a weight. The second run shows how far rounding can carry a right program: every weight
-moves by some rounding units, and random layers draw other numbers. What moves far by that cannot be compared closely;
-what hardly moves must agree closely.
+moves by some rounding units, and random layers draw other numbers. A result that changes much in it gets a wide bound,
+and one that changes little a narrow one.
 """
 
 import functools
@@ -23,27 +24,27 @@ from fwbench.record.sketch import STEPS, UNIT, Sketch
 
 Array = NDArray[Any]
 
-# Slots of an output, and of each group of gradients, updates or statistics; and the largest number of groups of each
-# quantity. A record grows by less than 8 KiB with these.
+# Slots of an output or a loss, and of each group of gradients, updates or statistics; and the largest number of groups
+# of each quantity. A record grows by less than 8 KiB with these.
 _WIDE, _NARROW = 256, 3
 _GROUPS = {"output": 1, "loss": 1, "gradients": 160, "updates": 40, "statistics": 48}
-# Slots in which movements are measured before they are folded to fewer slots: a multiple of both counts.
+# Slots by which two runs are compared; a sketch sums these to as few as above, so that both counts divide it.
 _FINE = 768
 # Numbers that get their signs at once.
 _CHUNK = _FINE << 12
 
 # Draws whose first losses are averaged if a training step is random.
 DRAWS = 8
-# A training step may be random if its loss, or any of its gradients, moves by a larger share than this. By chance two
-# draws may have almost the same loss, and a random layer moves some gradient by a tenth and more.
-_SUSPICIOUS, _SHAKEN = 2.0**-16, 2.0**-6
+# A training step may be random if its loss or one of its gradients changes by a larger share than this. Two draws may
+# have almost the same loss by chance; but a random layer changes some gradient by a tenth and more.
+_LOSS_CHANGE, _GRADIENT_CHANGE = 2.0**-16, 2.0**-6
 
 
 def of_inference(program: Program, precision: str) -> dict[str, Any]:
     """Sketch the output of the last call.
 
     Args:
-        program: after a call; its weights are others afterwards.
+        program: after a call. This changes its weights.
         precision: of the workload.
 
     Returns:
@@ -64,7 +65,7 @@ def of_training(
     """Sketch the first training step from these weights.
 
     Args:
-        program: compiled; its state is another one afterwards.
+        program: compiled. This changes its state.
         weights: that it was built with.
         precision: of the workload.
         mean: of a value over all ranks.
@@ -83,36 +84,38 @@ def of_training(
         program.call_and_wait()
         return mean(program.output().item())
 
-    def told(loss: float, weights: Mapping[str, Array]) -> dict[str, _Folded]:
-        """What that step has computed, folded before the next one changes it."""
+    def results(loss: float, weights: Mapping[str, Array]) -> dict[str, _Folded]:
+        """Fold the loss, gradients, updates and statistics of the step just made."""
         after = program.weights()
         trained, running = ({name for name in weights if is_statistic(name) is kind} for kind in (False, True))
-        updates = _Made(trained, lambda name: after[name] - weights[name])
+        updates = _Lazy(trained, lambda name: after[name] - weights[name])
         statistics = {name: after[name] for name in running}
-        results = {"gradients": program.gradients(), "updates": updates, "statistics": statistics}
-        return _all_folded({"loss": np.array([loss]), **results})
+        arrays = {"gradients": program.gradients(), "updates": updates, "statistics": statistics}
+        return _all_folded({"loss": np.array([loss]), **arrays})
 
     first = step(weights, 0)
-    steps = told(first, weights)
+    start = results(first, weights)
     moved = _moved(weights, precision)
     second = step(moved, 1)
-    elsewhere, draws = [told(second, moved)], []
-    shaken = "gradients" in steps and _distances(steps, elsewhere[0], "gradients") > _SHAKEN * steps["gradients"].norms
-    if np.any(shaken) or abs(second - first) > _SUSPICIOUS * abs(first):
+    others, draws = [results(second, moved)], []
+    changes = [abs(second - first) > _LOSS_CHANGE * abs(first)]
+    if "gradients" in start:
+        changes.extend(_distances(start, others[0], "gradients") > _GRADIENT_CHANGE * start["gradients"].norms)
+    if any(changes):
         again = step(weights, 1)
         draws = [first, again] if abs(again - first) > 4 * UNIT["fp32"] * abs(first) else []
     for draw in range(2, DRAWS) if draws else ():
         draws.append(step(weights, draw))
         # Two draws may leave a layer unchanged by chance; six more hardly ever do.
-        elsewhere.append(told(draws[-1], weights))
-    return _sketches(steps, elsewhere) | ({"draws": draws} if draws else {})
+        others.append(results(draws[-1], weights))
+    return _sketches(start, others) | ({"draws": draws} if draws else {})
 
 
-class _Made(Mapping[str, Array]):
-    """Arrays that are made one by one as they are asked for, as fresh memory for all of them takes a second.
+class _Lazy(Mapping[str, Array]):
+    """Arrays that are computed one by one when they are asked for: to get memory for all of them takes a second.
 
     Args:
-        make: an array by its name.
+        make: computes an array by its name.
     """
 
     def __init__(self, names: Collection[str], make: Callable[[str], Array]) -> None:
@@ -137,7 +140,7 @@ def _moved(weights: Mapping[str, Array], precision: str) -> Mapping[str, Array]:
         repeated = np.resize(factors, array.size) if array.size > len(factors) else factors[: array.size]
         return array * repeated.reshape(array.shape)
 
-    return _Made(weights, moved)
+    return _Lazy(weights, moved)
 
 
 @dataclass(frozen=True)
@@ -161,16 +164,16 @@ def _all_folded(results: Mapping[str, Any]) -> dict[str, _Folded]:
     return {name: _folded(name, result) for name, result in results.items() if result is not None and len(result)}
 
 
-@np.errstate(invalid="ignore")
-def _sketches(results: Mapping[str, _Folded], elsewhere: Sequence[Mapping[str, _Folded]]) -> dict[str, Any]:
+@np.errstate(invalid="ignore", over="ignore")
+def _sketches(results: Mapping[str, _Folded], others: Sequence[Mapping[str, _Folded]]) -> dict[str, Any]:
     """A sketch of each result, as JSON.
 
     Args:
-        elsewhere: the same of other runs, of which the furthest says how far each group moves.
+        others: results of other runs; a group's movement is its largest distance to any of them.
     """
     sketches = {}
     for name, folded in results.items():
-        distances = [_distances(results, moved, name) for moved in elsewhere if name in moved]
+        distances = [_distances(results, other, name) for other in others if name in other]
         distance = np.max(distances, axis=0) if distances else np.full(len(folded.names), np.nan)
         slots = folded.slots.reshape(len(folded.names), -1, _NARROW if folded.size is None else _WIDE).sum(1)
         # A single array may have fewer numbers than slots.
@@ -179,6 +182,7 @@ def _sketches(results: Mapping[str, _Folded], elsewhere: Sequence[Mapping[str, _
     return sketches
 
 
+@np.errstate(invalid="ignore")
 def _distances(one: Mapping[str, _Folded], other: Mapping[str, _Folded], quantity: str) -> NDArray[np.float64]:
     """How far each group of a quantity is from the same group of another run."""
     distances: NDArray[np.float64] = np.linalg.norm(one[quantity].slots - other[quantity].slots, axis=1)

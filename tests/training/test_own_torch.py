@@ -12,10 +12,12 @@ from fwbench import frameworks
 from fwbench.frameworks.torch.networks import load_weights, network, shapes
 from fwbench.frameworks.torch.program import Placed
 from fwbench.frameworks.training import targets
+from fwbench.meters.sketching import of_inference, of_training
 from fwbench.models import CATALOG, Model, inputs
 from fwbench.models.importing import ModelError
 from fwbench.models.weights import draw
 from fwbench.record.lanes import OWN
+from fwbench.record.sketch import Sketch
 from fwbench.record.workload import Workload
 
 BATCH = 4
@@ -262,6 +264,19 @@ def test_the_search_for_the_outputs_shape_leaves_running_statistics_alone():
     weights = draw(row, shapes(network(row, {})), 0)
     found = built(row, "train_step").weights()
     assert all(np.array_equal(found[name], weights[name]) for name in weights)
+
+
+@pytest.mark.parametrize("mode", ["inference", "train_step"])
+def test_a_parameter_without_axes_is_checked(mode):
+    """NumPy makes a number of it as soon as it is moved."""
+    row = model("Tempered", VECTOR)
+    weights = draw(row, shapes(network(row, {})), 0)
+    program = built(row, mode)
+    with program.session():
+        program.call_and_wait()
+        check = of_inference(program, "fp32") if mode == "inference" else of_training(program, weights, "fp32")
+    for packed in check.values():
+        assert np.isfinite(Sketch.from_json(packed).moved).all()
 
 
 @named([row for row in TRAINED if row.name in ("bert", "Named")])

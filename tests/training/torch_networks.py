@@ -249,3 +249,15 @@ class Decay(nn.Module):
 
     def forward(self, x):
         return self.fc(x * torch.exp(-torch.exp(self.log_rates)) * self.gain + self.shift)
+
+
+class Tempered(nn.Module):
+    """Divides by a temperature, a parameter without axes."""
+
+    def __init__(self):
+        super().__init__()
+        self.temperature = nn.Parameter(torch.tensor(2.0))
+        self.fc = nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.fc(x) / self.temperature

@@ -337,6 +337,23 @@ def test_what_a_random_layer_reaches_in_one_lane_s_draws_alone_is_not_compared()
     assert agreement(random("torch", DRAWS), lane("jax", other, moved, draws=DRAWS)).agrees is not False
 
 
+def test_what_draws_move_a_little_may_differ_by_as_much():
+    """As a running mean behind dropout, of which a step keeps a tenth: it is too near to be taken for random."""
+    shift = changed("statistics", "norm2.running_mean", lambda array: array * (1 + 5e-4))
+    apart = changed("statistics", "norm2.running_mean", lambda array: array * (1 - 5e-4))
+    lanes = [
+        lane(name, {**results, "loss": np.array([DRAWS[0]])}, shift(results), draws=DRAWS)
+        for name, results in (("torch", drawn()), ("jax", apart(drawn())))
+    ]
+    assert agreement(*lanes).agrees is True
+    assert agreement(random("torch", DRAWS), random("jax", DRAWS, apart(drawn()))).agrees is False
+
+
+def test_an_infinite_loss_among_the_draws_is_a_difference():
+    found = agreement(random("torch", DRAWS), random("jax", [-math.inf, *DRAWS[1:]]))
+    assert (found.agrees, found.quantity) == (False, "draws")
+
+
 def test_losses_that_are_zero_in_every_draw_agree():
     assert agreement(random("torch", [0.0] * 8), random("jax", [0.0] * 8)).agrees is True
 

@@ -113,6 +113,7 @@ class TrainStep(Compiled, Trainer):
         exported = self.network.export(self._united(moment, rest))
         trained = {name: array for name, array in exported.items() if not is_statistic(name)}
         scale = np.float32(self.moment)
+        # SGD's first moment is the gradient itself.
         return trained if scale == 1 else {name: array * scale for name, array in trained.items()}
 
     def forward_flops(self) -> float:

@@ -146,7 +146,7 @@ class Placed(Program):
         tensors = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
         for name, array in weights.items():
             # In place, as CUDA graphs read and write this memory.
-            tensors[name].data.copy_(torch.from_numpy(array))
+            tensors[name].data.copy_(torch.as_tensor(array))
 
     def relocate(self) -> None:
         tensors = self._held()
