@@ -10,13 +10,13 @@ from fwbench.compare.agreement import agreement
 from fwbench.frameworks import load
 from fwbench.frameworks.torch.networks import load_weights, network
 from fwbench.frameworks.training import targets
-from fwbench.meters.sketching import of_inference, of_training
 from fwbench.models import CATALOG, inputs
 from fwbench.models.weights import draw, is_statistic
 from fwbench.record.lanes import OWN
 from fwbench.record.measurement import Measurement
 from fwbench.record.sketch import Sketch
 from fwbench.record.workload import Workload
+from tests.sketching import of_inference, of_training
 from tests.tensorflow import TENSORFLOW
 
 FRAMEWORKS = ("torch", "jax", TENSORFLOW)

@@ -200,6 +200,8 @@ class Forward(Compiled):
 
     def restart(self, weights: Mapping[str, NDArray[Any]], draw: int = 0) -> None:
         present = [None if leaf is None else self.devices.own(leaf) for leaf in self.leaves]
+        # Freed before the new leaves are placed, as a device may not hold both.
+        self.leaves, self.arguments = [], ()
         self.leaves = list(map(self.devices.everywhere, self.network.replaced_weights(present, weights)))
         self.arguments = (self.leaves, self.inputs)
 

@@ -1,6 +1,7 @@
 """After the passes: what the program computed, and which program it was."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from fwbench.frameworks.contract import Program
@@ -13,28 +14,42 @@ from fwbench.worker.process.building import starting_weights
 from fwbench.worker.process.job import Job
 
 
-def sketch(job: Job, program: Program, feed: Callable[[], None] = lambda: None) -> None:
-    """Sketch what the program computes. A failure here must not lose what has been timed.
+@contextlib.contextmanager
+def sketched(job: Job, program: Program, feed: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Sketch what the program computes, around one step more that the caller makes in this context.
+
+    A failure here must not lose what has been timed.
 
     Args:
         feed: gives the program the batch with which every lane begins, if it does not hold that already.
     """
     if job.workload.mode in HARNESS_MODES or job.lane.internal:
+        yield
         return
-    with job.stage("check"):
+
+    def sketching() -> Iterator[dict[str, Any]]:
+        feed()
         precision = job.workload.precision
-        sketches: dict[str, Any]
-        try:
-            feed()
-            if job.workload.mode == "inference":
-                sketches = of_inference(program, precision)
-            else:
-                sketches = of_training(program, starting_weights(job), precision, job.mean)
-        except NotImplementedError:
-            sketches = {"reason": f"the lane {job.lane.name} cannot start its training steps again"}
-        except Exception as error:
-            sketches = {"reason": f"reading back what it computes failed: {type(error).__name__}: {first_line(error)}"}
-        job.parity["check"] = sketches
+        if job.workload.mode == "inference":
+            yield from of_inference(program, precision)
+        else:
+            yield from of_training(program, lambda: starting_weights(job), precision, job.mean)
+
+    def next_part() -> dict[str, Any]:
+        with job.stage("check"):
+            try:
+                return next(parts)
+            except NotImplementedError:
+                return {"reason": f"the lane {job.lane.name} cannot start its training steps again"}
+            except Exception as error:
+                what = f"{type(error).__name__}: {first_line(error)}"
+                return {"reason": f"reading back what it computes failed: {what}"}
+
+    parts = sketching()
+    job.parity["check"] = next_part()
+    yield
+    if not job.parity["check"]:
+        job.parity["check"] = next_part()
 
 
 def fingerprint(job: Job, program: Program) -> None:

@@ -1,4 +1,4 @@
-"""The timed passes of a program: compile, warm up, latency, throughput, memory and energy."""
+"""The timed passes of a program: compile, warm up, latency, throughput, energy and memory."""
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from fwbench.meters.throughput import queue_depth, throughput
 from fwbench.models import ModelError
 from fwbench.models.inputs import too_large
 from fwbench.record.measurement import CEILING, Metric, unavailable
-from fwbench.worker.process.checks import fingerprint, sketch
+from fwbench.worker.process.checks import fingerprint, sketched
 from fwbench.worker.process.job import Job
 
 # Calls after the warm-up, where only programs are examined; they show whether steady calls compile anything.
@@ -50,8 +50,6 @@ def measure_program(job: Job, framework: Framework, program: Program) -> None:
                 one_step(program)
         else:
             _time(job, program, begun)
-    if not protocol.programs:
-        sketch(job, program)
     fingerprint(job, program)
     if protocol.programs:
         return
@@ -85,16 +83,16 @@ def _time(job: Job, program: Program, begun: Start) -> None:
         job.metrics["throughput"] = noted(job.metrics["throughput"], made)
     job.metrics["other_load"] = load.read()
     job.note("after the throughput pass")
-    with job.stage("memory"):
-        job.metrics.update(memory(program, workload.device, lambda: one_step(program), number=job.gpu, count=job.gpus))
     with job.stage("energy"):
         meter = job.counter()
         job.metrics.update(energy(program, meter, workload.batch_size, depth, protocol.energy_time, job.clock))
-        _of_each(job, program, meter)
     job.note("after the energy window")
     if workload.devices > 1:
         with job.stage("communication"):
             job.metrics["communication_time"] = program.communication()
+    with sketched(job, program), job.stage("memory"):
+        job.metrics.update(memory(program, workload.device, lambda: one_step(program), number=job.gpu, count=job.gpus))
+    _of_each(job, program, meter)
 
 
 def _throughput(job: Job, program: Program, depth: int) -> None:

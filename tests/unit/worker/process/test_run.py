@@ -47,17 +47,19 @@ def run(monkeypatch, clock, protocol):
 
 # Of the harness' own lanes, whose programs compute nothing.
 # The stages of inference and of single training steps.
-STAGES = ("build", "compile", "probe", "warm-up", "latency", "throughput", "memory", "energy", "check", "program")
-UNCHECKED = tuple(stage for stage in STAGES if stage != "check")
+TIMED = ("build", "compile", "probe", "warm-up", "latency", "throughput", "energy")
+# The check begins before the step whose memory is measured, and goes on after it.
+STAGES = (*TIMED, "check", "memory", "check", "program")
+UNCHECKED = (*TIMED, "memory", "program")
 
 
 @pytest.mark.parametrize(("lane", "expected"), [("torch", STAGES), ("noop", UNCHECKED)])
 def test_stages_come_in_order_and_are_all_timed(run, clock, lane, expected):
     measurement, stages = run(FakeFramework(FakeProgram(clock)), lane)
     assert measurement.failure is None
-    assert tuple(stages) == expected == tuple(measurement.stages)
+    assert tuple(stages) == expected
+    assert list(measurement.stages) == list(dict.fromkeys(expected))
     assert ("check" in measurement.parity) is (lane == "torch")
-    assert STAGES.index("energy") < STAGES.index("check") < STAGES.index("program")
 
 
 class Restarting(FakeTrainer):
@@ -73,6 +75,9 @@ class Restarting(FakeTrainer):
             raise self.fault
         self.losses = iter(range(1, 10**6))
 
+    def reset_peak_memory(self):
+        self.log.append("reset")
+
     def output(self):
         self.log.append("output")
         return np.array([self.made[-1][0] if self.made else 0.0])
@@ -87,9 +92,11 @@ def test_what_the_timed_program_computes_is_read_back_when_all_is_timed(monkeypa
     if mode != "inference":
         loss = Sketch.from_json(found.parity["check"]["loss"])
         assert np.abs(loss.slots).tolist() == [[1.0]]
-    # Nothing is timed after the first restart: of calls there are the check's alone.
+    # Nothing is timed after the first restart. The memory is that of the check's last step, and of no other.
     after = program.log[program.log.index("restart") :]
     assert after.count("step") == after.count("wait") == (1 if mode == "inference" else 2)
+    if mode != "fit":
+        assert list(dict.fromkeys(after[after.index("reset") :])) == ["reset", "step", "wait", "output"]
     if mode == "fit":
         # Each lane's first batch, and no more of the training's.
         assert program.log[program.log.index("restart") - 1] == "feed"
@@ -111,6 +118,7 @@ def test_what_fails_while_it_is_read_back_loses_nothing_that_was_timed(monkeypat
     assert found.failure is None
     assert found.samples
     assert found.value("first_epoch_time" if mode == "fit" else "throughput") > 0
+    assert found.value("host_peak_memory") > 0
     assert found.parity["check"] == {"reason": "reading back what it computes failed: MemoryError: no room"}
 
 
