@@ -118,6 +118,27 @@ def test_another_draw_changes_nothing_without_random_layers(lane, optimizer):
         np.testing.assert_array_equal(after[1][name], array, err_msg=name)
 
 
+def test_the_first_step_after_a_restart_of_jax_needs_no_more_memory_than_others():
+    """It writes into the buffers that it is given, which XLA refuses if these are NumPy's."""
+
+    def aligned(array):
+        memory = np.zeros(array.nbytes + 64, np.uint8)
+        start = -memory.ctypes.data % 64
+        copy = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+        copy[:] = array
+        return copy
+
+    def buffers():
+        return [leaf.unsafe_buffer_pointer() for leaf in program.state]
+
+    program, weights = build(case("jax"))
+    program.compile()
+    program.restart({name: aligned(array) for name, array in weights.items()})
+    placed = buffers()
+    called(program, 1)
+    assert buffers() == placed
+
+
 def autograd(workload):
     """The gradients, by PyTorch's autograd alone."""
     _, model, weights = start(case("torch", workload.model))

@@ -149,7 +149,8 @@ class Devices(ABC):
     def everywhere(self, tree: Any) -> Any:
         """Copy arrays that are the same in all processes to every device.
 
-        Each copy has a buffer of its own, as a program that is given two arrays in one could not donate them.
+        Each copy has a buffer of its own. A program could not donate two arrays in one buffer, nor NumPy's memory: it
+        would then need more for its first step than for all others.
         """
 
     @abstractmethod
@@ -204,6 +205,15 @@ class Devices(ABC):
         """Leaves of a network's state, with random keys changed so that each device draws other numbers."""
 
 
+def _copied(array: Any, device: Any) -> jax.Array:
+    """Copy an array to a device, into a buffer of its own."""
+    if isinstance(array, np.ndarray) and array.flags.c_contiguous and array.ctypes.data % 64 == 0:
+        # A CPU's `device_put` takes memory with such an address as its buffer, even with `may_alias=False`. NumPy's own
+        # addresses are multiples of 16, and those one number further are not.
+        array = np.concatenate([array.ravel()[:1], array.ravel()])[1:].reshape(array.shape)
+    return jax.device_put(array, device, may_alias=False)
+
+
 class One(Devices):
     """A single device, whose programs know nothing of others."""
 
@@ -211,7 +221,7 @@ class One(Devices):
         self.local = (device,)
 
     def everywhere(self, tree: Any) -> Any:
-        return jax.device_put(tree, self.local[0], may_alias=False)
+        return jax.tree.map(lambda array: _copied(array, self.local[0]), tree)
 
     def divided(self, batch: Any, place: Callable[[Any, Any], Any]) -> Any:
         return place(batch, self.local[0])
@@ -260,7 +270,7 @@ class Several(Devices):
 
     def everywhere(self, tree: Any) -> Any:
         def put(array: Any) -> jax.Array:
-            copies = [jax.device_put(array, device, may_alias=False) for device in self.local]
+            copies = [_copied(array, device) for device in self.local]
             return self._array(array.shape, _EVERYWHERE, copies)
 
         return jax.tree.map(put, tree)

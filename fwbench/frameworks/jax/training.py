@@ -97,12 +97,12 @@ class TrainStep(Compiled, Trainer):
     def restart(self, weights: Mapping[str, NDArray[Any]], draw: int = 0) -> None:
         parameters, rest, memory, _ = self._parts(self.devices.own(self.state))
         leaves = list(self.network.replaced_weights(self._united(parameters, rest), weights))
-        memory = jax.tree.map(lambda array: np.zeros(array.shape, array.dtype), memory)
+        memory = jax.tree.map(lambda array: np.broadcast_to(array.dtype.type(0), array.shape), memory)
         # Freed before the new state is placed, as a device may not hold both.
         self.state, self.arguments = [], ()
         del parameters, rest
         # The step's number seeds random layers, and hardly changes the learning rate.
-        self._begin(*self._divided(leaves), memory, np.int32(draw))
+        self._begin(*self._divided(leaves), memory, np.array(draw, np.int32))
         self.arguments = (self.state, self.inputs, self.targets)
 
     def gradients(self) -> Weights | None:
