@@ -54,14 +54,14 @@ def of_inference(program: Program, precision: str) -> Iterator[dict[str, Any]]:
     Yields:
         Nothing yet: the caller makes a step. Then `output`, a sketch as JSON.
     """
-    output = _all_folded({"output": program.output()})
+    output = _all_folded({"output": program.output()}, lengths=True)
     others = []
     try:
         program.restart(_moved(program.weights(), precision), draw=1)
     except NotImplementedError:
         yield {}
     else:
-        _signs.cache_clear()
+        _all_signs.cache_clear()
         yield {}
         others.append(_all_folded({"output": program.output()}))
     yield _sketches(output, others)
@@ -94,7 +94,7 @@ def of_training(
         program.call_and_wait()
         return loss()
 
-    def results(loss: float, before: Mapping[str, Array]) -> dict[str, _Folded]:
+    def results(loss: float, before: Mapping[str, Array], *, lengths: bool = False) -> dict[str, _Folded]:
         """Fold the loss, gradients, updates and statistics of the step just made.
 
         Args:
@@ -104,18 +104,18 @@ def of_training(
         updates = _Lazy(trained, lambda name: after[name] - before[name] if before else after[name])
         statistics = {name: after[name] for name in running}
         arrays = {"gradients": program.gradients(), "updates": updates, "statistics": statistics}
-        return _all_folded({"loss": np.array([loss]), **arrays})
+        return _all_folded({"loss": np.array([loss]), **arrays}, lengths=lengths)
 
     given = weights()
     trained, running = ([name for name in given if is_statistic(name) is kind] for kind in (False, True))
     first = step(given, 0)
-    start = results(first, given)
+    start = results(first, given, lengths=True)
     moved = _moved(given, precision)
     program.restart(moved, draw=1)
     # What the moved weights fold to is kept in their place: they would count as memory of the step.
     before = _all_folded({"updates": _Lazy(trained, moved.__getitem__)})
     del given, moved
-    _signs.cache_clear()
+    _all_signs.cache_clear()
     yield {}
     second = loss()
     other = results(second, {})
@@ -157,7 +157,8 @@ class _Lazy(Mapping[str, Array]):
 
 def _moved(weights: Mapping[str, Array], precision: str) -> Mapping[str, Array]:
     """Make each weight some rounding units larger or smaller, by the same choice in every lane."""
-    factors = 1 + np.float32(STEPS[precision] * UNIT[precision]) * _signs()[:_CHUNK]
+    largest = max((array.size for array in weights.values()), default=0)
+    factors = 1 + np.float32(STEPS[precision] * UNIT[precision]) * _signs(0, min(largest, _CHUNK))
 
     def moved(name: str) -> Array:
         array = weights[name]
@@ -172,6 +173,7 @@ class _Folded:
     """Groups of arrays, each in `_FINE` slots.
 
     Attributes:
+        norms: length of each group, not a number where nobody asked for it.
         size: how many numbers a single array has; None if there are arrays by name.
     """
 
@@ -183,9 +185,10 @@ class _Folded:
 
 # A wrong program may have computed infinities.
 @np.errstate(invalid="ignore", over="ignore")
-def _all_folded(results: Mapping[str, Any]) -> dict[str, _Folded]:
+def _all_folded(results: Mapping[str, Any], *, lengths: bool = False) -> dict[str, _Folded]:
     """Fold each result that exists: an array, or arrays by name."""
-    return {name: _folded(name, result) for name, result in results.items() if result is not None and len(result)}
+    existing = {name: result for name, result in results.items() if result is not None and len(result)}
+    return {name: _folded(name, result, lengths) for name, result in existing.items()}
 
 
 @np.errstate(invalid="ignore")
@@ -219,7 +222,7 @@ def _distances(one: Mapping[str, _Folded], other: Mapping[str, _Folded], quantit
     return distances
 
 
-def _folded(quantity: str, result: Mapping[str, Array] | Array) -> _Folded:
+def _folded(quantity: str, result: Mapping[str, Array] | Array, lengths: bool) -> _Folded:
     arrays, size = (result, None) if isinstance(result, Mapping) else ({quantity: result}, result.size)
     parts = [list(group) for group in np.array_split(sorted(arrays), min(len(arrays), _GROUPS[quantity]))]
     names = tuple(group[0] if len(group) == 1 else f"{group[0]} ... {group[-1]}" for group in parts)
@@ -229,7 +232,7 @@ def _folded(quantity: str, result: Mapping[str, Array] | Array) -> _Folded:
         for name in group:
             array = arrays[name].ravel()
             slots[number] += _slots(name, array)
-            squares[number] += _square(array)
+            squares[number] += _square(array) if lengths else np.nan
     return _Folded(names, slots, np.sqrt(squares), size)
 
 
@@ -245,16 +248,27 @@ def _slots(name: str, flat: Array) -> NDArray[np.float64]:
     sections = np.random.default_rng([zlib.crc32(name.encode()), flat.size])
     for start in range(0, flat.size, _CHUNK):
         part = flat[start : start + _CHUNK]
-        first = sections.integers(_CHUNK)
-        signed = part * _signs()[first : first + part.size]
+        first = int(sections.integers(_CHUNK))
+        signed = part * _signs(first, part.size)
         whole = part.size // _FINE * _FINE
         slots += signed[:whole].reshape(-1, _FINE).sum(0, dtype=np.float64)
         slots[: part.size - whole] += signed[whole:]
     return slots
 
 
+def _signs(first: int, count: int) -> NDArray[np.float32]:
+    """So many random signs, from a place in a row of two chunks."""
+    if count >= _CHUNK >> 4:
+        return _all_signs()[first : first + count]
+    generator = np.random.PCG64(0).advance(first // 2)
+    return _signs_of(generator.random_raw(count // 2 + 1))[first % 2 :][:count]
+
+
 @functools.cache
-def _signs() -> NDArray[np.float32]:
-    """Random signs for two chunks."""
-    # As `default_rng(0).choice([-1, 1])` draws them, in a sixth of the time.
-    return -np.copysign(np.float32(1), np.random.PCG64(0).random_raw(_CHUNK).view(np.float32))
+def _all_signs() -> NDArray[np.float32]:
+    return _signs_of(np.random.PCG64(0).random_raw(_CHUNK))
+
+
+def _signs_of(numbers: NDArray[np.uint64]) -> NDArray[np.float32]:
+    """Two signs of each random number: those that `default_rng(0).choice([-1, 1])` draws, in a sixth of the time."""
+    return -np.copysign(np.float32(1), numbers.view(np.float32))

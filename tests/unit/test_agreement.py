@@ -32,7 +32,7 @@ def rounded(result, unit, seed):
 
 def lane(name, results, moved=None, precision="fp32", mode="train_step", **others):
     """A measurement with the sketches of these results, which moved so far."""
-    check = {**_sketches(_all_folded(results), [_all_folded(moved)] if moved else []), **others}
+    check = {**_sketches(_all_folded(results, lengths=True), [_all_folded(moved)] if moved else []), **others}
     return measured(name, mode=mode, precision=precision, parity={"weights": "abc", "check": check})
 
 

@@ -160,7 +160,13 @@ def test_the_memory_of_the_step_with_moved_weights_holds_nothing_of_the_check():
     program.given.clear()
     gc.collect()
     assert [reference() for reference in kept] == [None, None]
-    assert sketching._signs.cache_info().currsize == 0
+    assert sketching._all_signs.cache_info().currsize == 0
+
+
+def test_signs_are_the_same_whether_few_or_many_are_asked_for():
+    row = np.random.default_rng(0).choice(np.array([-1, 1], np.float32), 2 * sketching._CHUNK)
+    for first, count in ((0, 1), (1, 2), (2, 3), (999_999, 5000), (7, sketching._CHUNK)):
+        np.testing.assert_array_equal(sketching._signs(first, count), row[first : first + count])
 
 
 def test_what_a_lane_does_not_tell_is_left_out():
