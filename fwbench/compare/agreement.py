@@ -98,11 +98,10 @@ def _judged(one: Measurement, other: Measurement, first: Mapping[str, Any], seco
     precision = one.workload.precision
     random = ["draws" in check for check in (first, second)]
     if any(random) and not all(random):
-        which = (one, other)[random.index(True)].workload.lane
-        return Agreement(False, reason=f"the training step has random layers in {which} alone")
+        return _alone(*((one, other) if random[0] else (other, one)))
     judged = []
     if all(random):
-        judged.append(_draws(first["draws"], second["draws"], UNIT[precision]))
+        judged += _draws(first["draws"], second["draws"], UNIT[precision])
     for quantity in QUANTITIES:
         if quantity in first and quantity in second and not (quantity == "loss" and all(random)):
             pair = Sketch.from_json(first[quantity]), Sketch.from_json(second[quantity])
@@ -113,15 +112,31 @@ def _judged(one: Measurement, other: Measurement, first: Mapping[str, Any], seco
     return max(judged, key=lambda part: np.nan_to_num(part.difference / part.bound, nan=math.inf))
 
 
-def _draws(first: list[float], second: list[float], unit: float) -> Agreement:
-    """Mean losses of random training steps."""
+def _alone(random: Measurement, still: Measurement) -> Agreement:
+    """Judge a random training step against one that is not: it lacks the random layers, or has some that seldom act."""
+    check, precision = random.parity["check"], random.workload.precision
+    own, other = (Sketch.from_json(side.parity["check"].get("loss", {})) for side in (random, still))
+    # A slot is a loss with a sign, the same one in both.
+    loss = float(other.slots[0, 0]) * math.copysign(1, float(own.slots[0, 0]) * check["draws"][0])
+    bound = max(UNITS * UNIT[precision] * abs(loss), MOVEMENTS / STEPS[precision] * float(other.moved[0]))
+    lane = random.workload.lane
+    if min(abs(draw - loss) for draw in check["draws"]) <= bound:
+        return Agreement(
+            None, reason=f"random layers act in some draws of {lane}, and in none of {still.workload.lane}"
+        )
+    return Agreement(False, reason=f"the training step has random layers in {lane} alone")
+
+
+def _draws(first: list[float], second: list[float], unit: float) -> list[Agreement]:
+    """Mean losses of random training steps; none where they agree within a wide bound."""
     # A wrong program's loss may be infinite.
     with np.errstate(invalid="ignore"):
         means = [float(np.mean(draws)) for draws in (first, second)]
         error = math.sqrt(sum(float(np.var(draws, ddof=1)) / len(draws) for draws in (first, second)))
     size = max(map(abs, means)) or 1.0
     difference, bound = abs(means[0] - means[1]) / size, max(UNITS * unit, _ERRORS * error / size)
-    return Agreement(difference <= bound, "draws", "", difference, bound)
+    agrees = difference <= bound
+    return [] if agrees and bound > _BLUNT else [Agreement(agrees, "draws", "", difference, bound)]
 
 
 def _groups(quantity: str, one: Sketch, other: Sketch, precision: str, *, random: bool) -> list[Agreement]:

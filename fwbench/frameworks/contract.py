@@ -73,6 +73,8 @@ class Program(ABC):
     """
 
     settings: Mapping[str, Any]
+    # Whether the first step after `restart` needs as much memory as any other one; it is then measured in that step.
+    restarts_in_place = False
 
     def agree(self, value: float) -> float:
         """What the first rank of several has for this value; of a program in one process the value itself.
@@ -121,8 +123,8 @@ class Program(ABC):
     def restart(self, weights: Mapping[str, NDArray[Any]], draw: int = 0) -> None:
         """Begin again at these weights, as right after the build, with what has been compiled.
 
-        An optimizer's state is zero and the next step is its first one, which must need no more memory than others.
-        Called within a session, when all timing is over.
+        An optimizer's state is zero and the next step is its first one. Called within a session, when all timing is
+        over.
 
         Args:
             weights: in canonical form; those of the build or others of their shapes. An array may be made at the

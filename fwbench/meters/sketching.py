@@ -4,8 +4,8 @@
     training     restart; step: loss, gradients, updates, statistics;   restart with moved weights; step: the same
                  if a random layer may have caused the differences: up to seven more draws at the first weights
 
-The step with moved weights is the caller's, who measures its memory. To halve the steps matters: they are most of what
-this costs.
+The caller makes the step with moved weights, and may measure its memory. That saves a step, and steps are most of the
+cost.
 
 An update is what a step adds to a weight. The second run shows how far rounding can carry a right program: every weight
 moves by some rounding units, and random layers draw other numbers. A result that changes much in it gets a wide bound,
@@ -52,19 +52,16 @@ def of_inference(program: Program, precision: str) -> Iterator[dict[str, Any]]:
         precision: of the workload.
 
     Yields:
-        Nothing yet: the caller makes a step. Then `output`, a sketch as JSON.
+        First an empty dict, after which the caller makes a step. Then `output`, a sketch as JSON.
     """
     output = _all_folded({"output": program.output()}, lengths=True)
-    others = []
+    moves = True
     try:
         program.restart(_moved(program.weights(), precision), draw=1)
     except NotImplementedError:
-        yield {}
-    else:
-        _all_signs.cache_clear()
-        yield {}
-        others.append(_all_folded({"output": program.output()}))
-    yield _sketches(output, others)
+        moves = False
+    yield {}
+    yield _sketches(output, [_all_folded({"output": program.output()})] if moves else [])
 
 
 def of_training(
@@ -74,13 +71,14 @@ def of_training(
 
     Args:
         program: compiled. This changes its state.
-        weights: gives those that it was built with.
+        weights: returns the weights of the build.
         precision: of the workload.
         mean: of a value over all ranks.
 
     Yields:
-        Nothing yet: the caller makes a step. Then `loss`, `updates`, and where there are any `gradients` and
-        `statistics`: sketches as JSON. Where the loss is random, `draws`: that of several draws at the same weights.
+        First an empty dict, after which the caller makes a step. Then `loss`, `updates`, and where there are any
+        `gradients` and `statistics`: sketches as JSON. Where the loss is random, `draws`: that of several draws at the
+        same weights.
 
     Raises:
         NotImplementedError: the lane cannot start again.
@@ -98,7 +96,7 @@ def of_training(
         """Fold the loss, gradients, updates and statistics of the step just made.
 
         Args:
-            before: the weights before it. If it has none, updates are folded as if those had been zero.
+            before: the weights before the step. If empty, the weights after it are folded, not their change.
         """
         after = program.weights()
         updates = _Lazy(trained, lambda name: after[name] - before[name] if before else after[name])
@@ -112,10 +110,9 @@ def of_training(
     start = results(first, given, lengths=True)
     moved = _moved(given, precision)
     program.restart(moved, draw=1)
-    # What the moved weights fold to is kept in their place: they would count as memory of the step.
+    # Keep only the fold of the moved weights. The weights themselves would count as memory of the step.
     before = _all_folded({"updates": _Lazy(trained, moved.__getitem__)})
     del given, moved
-    _all_signs.cache_clear()
     yield {}
     second = loss()
     other = results(second, {})
@@ -173,7 +170,7 @@ class _Folded:
     """Groups of arrays, each in `_FINE` slots.
 
     Attributes:
-        norms: length of each group, not a number where nobody asked for it.
+        norms: length of each group; NaN if `lengths` was false.
         size: how many numbers a single array has; None if there are arrays by name.
     """
 
@@ -193,7 +190,7 @@ def _all_folded(results: Mapping[str, Any], *, lengths: bool = False) -> dict[st
 
 @np.errstate(invalid="ignore")
 def _difference(one: _Folded, other: _Folded) -> _Folded:
-    """The fold of the differences between two runs' numbers, as slots add up. It has the first one's lengths."""
+    """The fold of one run's numbers minus the other's, as folding is linear. It keeps the first one's lengths."""
     return dataclasses.replace(one, slots=one.slots - other.slots)
 
 
@@ -257,7 +254,7 @@ def _slots(name: str, flat: Array) -> NDArray[np.float64]:
 
 
 def _signs(first: int, count: int) -> NDArray[np.float32]:
-    """So many random signs, from a place in a row of two chunks."""
+    """Random signs: a number of them, from a position in a fixed sequence of two chunks."""
     if count >= _CHUNK >> 4:
         return _all_signs()[first : first + count]
     generator = np.random.PCG64(0).advance(first // 2)
@@ -269,6 +266,11 @@ def _all_signs() -> NDArray[np.float32]:
     return _signs_of(np.random.PCG64(0).random_raw(_CHUNK))
 
 
+def free_signs() -> None:
+    """Free the sequence of signs, which would count as memory of the next step. It is made again when it is needed."""
+    _all_signs.cache_clear()
+
+
 def _signs_of(numbers: NDArray[np.uint64]) -> NDArray[np.float32]:
-    """Two signs of each random number: those that `default_rng(0).choice([-1, 1])` draws, in a sixth of the time."""
+    """Two signs from each number: those of `default_rng(0).choice([-1, 1])`, in a sixth of the time."""
     return -np.copysign(np.float32(1), numbers.view(np.float32))

@@ -149,8 +149,8 @@ class Devices(ABC):
     def everywhere(self, tree: Any) -> Any:
         """Copy arrays that are the same in all processes to every device.
 
-        Each copy has a buffer of its own. A program could not donate two arrays in one buffer, nor NumPy's memory: it
-        would then need more for its first step than for all others.
+        Each copy has a buffer of its own: XLA cannot donate a shared buffer or NumPy's memory, and the first step would
+        then need more memory than later ones.
         """
 
     @abstractmethod
@@ -208,8 +208,8 @@ class Devices(ABC):
 def _copied(array: Any, device: Any) -> jax.Array:
     """Copy an array to a device, into a buffer of its own."""
     if isinstance(array, np.ndarray) and array.flags.c_contiguous and array.ctypes.data % 64 == 0:
-        # A CPU's `device_put` takes memory with such an address as its buffer, even with `may_alias=False`. NumPy's own
-        # addresses are multiples of 16, and those one number further are not.
+        # On a CPU `device_put` shares memory that is aligned to 64 bytes, even with `may_alias=False`. NumPy aligns to
+        # 16 bytes, so an array that begins at the second number is not aligned.
         array = np.concatenate([array.ravel()[:1], array.ravel()])[1:].reshape(array.shape)
     return jax.device_put(array, device, may_alias=False)
 

@@ -58,6 +58,7 @@ class Compiled(Program):
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
+    restarts_in_place = True
 
     def __init__(
         self, workload: Workload, model: Model, weights: Weights, dtype: Any, ranks: Ranks | None = None
@@ -200,8 +201,6 @@ class Forward(Compiled):
 
     def restart(self, weights: Mapping[str, NDArray[Any]], draw: int = 0) -> None:
         present = [None if leaf is None else self.devices.own(leaf) for leaf in self.leaves]
-        # Freed before the new leaves are placed, as a device may not hold both.
-        self.leaves, self.arguments = [], ()
         self.leaves = list(map(self.devices.everywhere, self.network.replaced_weights(present, weights)))
         self.arguments = (self.leaves, self.inputs)
 

@@ -54,6 +54,7 @@ class Placed(Program):
 
     # Whether a step exchanges anything between ranks.
     communicates = False
+    restarts_in_place = True
 
     def __init__(
         self, workload: Workload, model: Model, weights: Weights, dtype: torch.dtype, ranks: Ranks | None = None

@@ -1,12 +1,11 @@
 """After the passes: what the program computed, and which program it was."""
 
-import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from fwbench.frameworks.contract import Program
 from fwbench.frameworks.faults import first_line
-from fwbench.meters.sketching import of_inference, of_training
+from fwbench.meters.sketching import free_signs, of_inference, of_training
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Failure
 from fwbench.record.workload import HARNESS_MODES
@@ -14,17 +13,18 @@ from fwbench.worker.process.building import starting_weights
 from fwbench.worker.process.job import Job
 
 
-@contextlib.contextmanager
-def sketched(job: Job, program: Program, feed: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Sketch what the program computes, around one step more that the caller makes in this context.
-
-    A failure here must not lose what has been timed.
+def sketch(
+    job: Job, program: Program, measure: Callable[[], None] | None = None, feed: Callable[[], None] = lambda: None
+) -> None:
+    """Sketch what the program computes. A failure here must not lose what has been timed.
 
     Args:
-        feed: gives the program the batch with which every lane begins, if it does not hold that already.
+        measure: makes the last step, and measures it.
+        feed: loads the batch that every lane begins with, if the program holds another.
     """
     if job.workload.mode in HARNESS_MODES or job.lane.internal:
-        yield
+        if measure is not None:
+            measure()
         return
 
     def sketching() -> Iterator[dict[str, Any]]:
@@ -35,21 +35,32 @@ def sketched(job: Job, program: Program, feed: Callable[[], None] = lambda: None
         else:
             yield from of_training(program, lambda: starting_weights(job), precision, job.mean)
 
-    def next_part() -> dict[str, Any]:
+    def next_part(step: Callable[[], None] = lambda: None) -> dict[str, Any]:
         with job.stage("check"):
             try:
+                step()
                 return next(parts)
             except NotImplementedError:
                 return {"reason": f"the lane {job.lane.name} cannot start its training steps again"}
             except Exception as error:
                 what = f"{type(error).__name__}: {first_line(error)}"
                 return {"reason": f"reading back what it computes failed: {what}"}
+            finally:
+                free_signs()
 
     parts = sketching()
-    job.parity["check"] = next_part()
-    yield
-    if not job.parity["check"]:
-        job.parity["check"] = next_part()
+    # Empty if the first part has gone well.
+    result = next_part()
+    if measure is not None:
+        try:
+            measure()
+        except Exception:
+            if not result:
+                raise
+            # The failed check has left a program that no longer runs, and its memory stays unknown.
+    if not result:
+        result = next_part(program.call_and_wait if measure is None else lambda: None)
+    job.parity["check"] = result
 
 
 def fingerprint(job: Job, program: Program) -> None:

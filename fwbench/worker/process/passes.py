@@ -6,7 +6,7 @@ from fwbench.frameworks.contract import CompileTimes, Framework, Program
 from fwbench.frameworks.precision import check, operands
 from fwbench.machine.load import OtherLoad
 from fwbench.meters.ceilings import ceilings
-from fwbench.meters.energy import Counter, SummedCounter, energy
+from fwbench.meters.energy import SummedCounter, energy
 from fwbench.meters.flops import PASSES, model_flops
 from fwbench.meters.heap import noted, settle
 from fwbench.meters.latency import drift, latencies, percentiles
@@ -16,7 +16,7 @@ from fwbench.meters.throughput import queue_depth, throughput
 from fwbench.models import ModelError
 from fwbench.models.inputs import too_large
 from fwbench.record.measurement import CEILING, Metric, unavailable
-from fwbench.worker.process.checks import fingerprint, sketched
+from fwbench.worker.process.checks import fingerprint, sketch
 from fwbench.worker.process.job import Job
 
 # Calls after the warm-up, where only programs are examined; they show whether steady calls compile anything.
@@ -50,6 +50,8 @@ def measure_program(job: Job, framework: Framework, program: Program) -> None:
                 one_step(program)
         else:
             _time(job, program, begun)
+    if not protocol.programs:
+        _measure_memory_and_check(job, program)
     fingerprint(job, program)
     if protocol.programs:
         return
@@ -86,13 +88,10 @@ def _time(job: Job, program: Program, begun: Start) -> None:
     with job.stage("energy"):
         meter = job.counter()
         job.metrics.update(energy(program, meter, workload.batch_size, depth, protocol.energy_time, job.clock))
+        energy_of_all = job.metrics["energy_per_sample"].value
+        if isinstance(meter, SummedCounter) and energy_of_all is not None:
+            _of_each(job, {"energy_per_sample": [energy_of_all * share for share in meter.shares]})
     job.note("after the energy window")
-    if workload.devices > 1:
-        with job.stage("communication"):
-            job.metrics["communication_time"] = program.communication()
-    with sketched(job, program), job.stage("memory"):
-        job.metrics.update(memory(program, workload.device, lambda: one_step(program), number=job.gpu, count=job.gpus))
-    _of_each(job, program, meter)
 
 
 def _throughput(job: Job, program: Program, depth: int) -> None:
@@ -100,23 +99,39 @@ def _throughput(job: Job, program: Program, depth: int) -> None:
     job.metrics["throughput"] = throughput(program, job.workload.batch_size, depth, window, job.clock)
 
 
-def _of_each(job: Job, program: Program, meter: Counter | str) -> None:
-    """If there are several GPUs, keep the memory and energy of each."""
-    if job.gpus == 1:
+def _measure_memory_and_check(job: Job, program: Program) -> None:
+    """Measure the memory of one step, and read back what the program computes.
+
+    On a CPU, where steps are long, the measured step is one that the check makes anyway. On a GPU it is not, as the
+    peak of some allocators cannot be reset, and would include the check.
+    """
+    workload = job.workload
+
+    def measure() -> None:
+        with job.stage("memory"):
+            job.metrics.update(memory(program, workload.device, program.call_and_wait, number=job.gpu, count=job.gpus))
+            each = {
+                "device_peak_memory": program.peak_memories(),
+                "process_device_memory": process_device_memories("gpu", job.gpu, job.gpus),
+            }
+            _of_each(job, {name: [metric.value for metric in metrics] for name, metrics in each.items()})
+
+    if program.restarts_in_place and workload.device == "cpu" and workload.devices == 1:
+        sketch(job, program, measure)
         return
-    by_metric = {
-        "device_peak_memory": [metric.value for metric in program.peak_memories()],
-        "process_device_memory": [metric.value for metric in process_device_memories("gpu", job.gpu, job.gpus)],
-    }
-    energy = job.metrics["energy_per_sample"].value
-    if isinstance(meter, SummedCounter) and energy is not None:
-        by_metric["energy_per_sample"] = [energy * share for share in meter.shares]
-    # Only metrics that are known for every GPU.
-    job.of_devices = {
-        name: known
-        for name, values in by_metric.items()
-        if len(known := [value for value in values if value is not None]) == job.gpus
-    }
+    measure()
+    if workload.devices > 1:
+        with job.stage("communication"):
+            job.metrics["communication_time"] = program.communication()
+    sketch(job, program)
+
+
+def _of_each(job: Job, by_metric: dict[str, list[float | None]]) -> None:
+    """If there are several GPUs, keep the metrics that are known for each of them."""
+    for name, values in by_metric.items():
+        known = [value for value in values if value is not None]
+        if len(known) == job.gpus > 1:
+            job.of_devices[name] = known
 
 
 def _compile(job: Job, program: Program, begun: Start) -> None:

@@ -13,7 +13,7 @@ from fwbench.meters.epochs import Epochs, fitting
 from fwbench.meters.memory import memory
 from fwbench.record.measurement import Failure
 from fwbench.worker.process.building import build
-from fwbench.worker.process.checks import aim, fingerprint, sketched
+from fwbench.worker.process.checks import aim, fingerprint, sketch
 from fwbench.worker.process.job import Job
 from fwbench.worker.process.passes import measure_program, one_step, record_compilation
 
@@ -78,8 +78,8 @@ def _fit(job: Job, framework: Framework, program: Trainer, data: Data) -> None:
     job.samples = [epoch.seconds for epoch in training.epochs]
     job.metrics.update(fitting(training.epochs, tested, meter, moves))
     job.training |= dataclasses.asdict(training)
-    with sketched(job, program, lambda: program.feed(*next(iter(data.batches("train", workload.batch_size))))):
-        one_step(program)
+    first = data.batches("train", workload.batch_size)
+    sketch(job, program, feed=lambda: program.feed(*next(iter(first))))
     fingerprint(job, program)
 
 

@@ -14,7 +14,7 @@ from fwbench import frameworks
 from fwbench.frameworks.contract import Ranks
 from fwbench.frameworks.precision import Operands, Products, operands, reference
 from fwbench.machine import load, nvml
-from fwbench.meters import heap
+from fwbench.meters import heap, sketching
 from fwbench.models import CATALOG, ModelError
 from fwbench.models.weights import digest
 from fwbench.parity.store import stamp
@@ -48,14 +48,16 @@ def run(monkeypatch, clock, protocol):
 # Of the harness' own lanes, whose programs compute nothing.
 # The stages of inference and of single training steps.
 TIMED = ("build", "compile", "probe", "warm-up", "latency", "throughput", "energy")
-# The check begins before the step whose memory is measured, and goes on after it.
-STAGES = (*TIMED, "check", "memory", "check", "program")
+STAGES = (*TIMED, "memory", "check", "check", "program")
 UNCHECKED = (*TIMED, "memory", "program")
 
 
 @pytest.mark.parametrize(("lane", "expected"), [("torch", STAGES), ("noop", UNCHECKED)])
 def test_stages_come_in_order_and_are_all_timed(run, clock, lane, expected):
-    measurement, stages = run(FakeFramework(FakeProgram(clock)), lane)
+    program = FakeProgram(clock)
+    # What is not checked has its memory measured all the same.
+    program.restarts_in_place = lane == "noop"
+    measurement, stages = run(FakeFramework(program), lane)
     assert measurement.failure is None
     assert tuple(stages) == expected
     assert list(measurement.stages) == list(dict.fromkeys(expected))
@@ -65,9 +67,14 @@ def test_stages_come_in_order_and_are_all_timed(run, clock, lane, expected):
 class Restarting(FakeTrainer):
     """Begins again; its losses rise from 1 on, and its output in inference is its call's number."""
 
-    def __init__(self, clock, fault=None):
+    def __init__(self, clock, fault=None, in_place=False, breaks=False):
         super().__init__(clock, losses=range(1, 10**6))
-        self.fault = fault
+        self.fault, self.restarts_in_place, self.breaks = fault, in_place, breaks
+
+    def step(self):
+        if self.breaks and "restart" in self.log:
+            raise RuntimeError("no state")
+        super().step()
 
     def restart(self, weights, draw=0):
         self.log.append("restart")
@@ -77,26 +84,35 @@ class Restarting(FakeTrainer):
 
     def reset_peak_memory(self):
         self.log.append("reset")
+        assert sketching._all_signs.cache_info().currsize == 0
+
+    def weights(self):
+        return {"w": np.zeros(sketching._CHUNK, np.float32)}
 
     def output(self):
         self.log.append("output")
         return np.array([self.made[-1][0] if self.made else 0.0])
 
 
+@pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("mode", ["inference", "train_step", "fit"])
-def test_what_the_timed_program_computes_is_read_back_when_all_is_timed(monkeypatch, clock, protocol, mode):
-    program = Restarting(clock)
+def test_what_the_timed_program_computes_is_read_back_when_all_is_timed(monkeypatch, clock, protocol, mode, in_place):
+    program = Restarting(clock, in_place=in_place)
     found = checked(monkeypatch, clock, protocol, program, mode)
     assert found.failure is None
     assert found.parity["check"].keys() == {"output" if mode == "inference" else "loss"}
     if mode != "inference":
         loss = Sketch.from_json(found.parity["check"]["loss"])
         assert np.abs(loss.slots).tolist() == [[1.0]]
-    # Nothing is timed after the first restart. The memory is that of the check's last step, and of no other.
+    # Nothing is timed after the first restart: the check's calls are the only ones.
     after = program.log[program.log.index("restart") :]
     assert after.count("step") == after.count("wait") == (1 if mode == "inference" else 2)
-    if mode != "fit":
+    # The memory is that of the check's last step, or was measured before the check.
+    assert program.log.count("reset") == 1
+    if in_place and mode != "fit":
         assert list(dict.fromkeys(after[after.index("reset") :])) == ["reset", "step", "wait", "output"]
+    else:
+        assert "reset" not in after
     if mode == "fit":
         # Each lane's first batch, and no more of the training's.
         assert program.log[program.log.index("restart") - 1] == "feed"
@@ -111,15 +127,31 @@ def checked(monkeypatch, clock, protocol, program, mode="inference", **changes):
     return Measuring(workload, LANES["torch"], CATALOG["noop"], amounts, lambda stage: None, clock).run()
 
 
+@pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("mode", ["inference", "train_step", "fit"])
-def test_what_fails_while_it_is_read_back_loses_nothing_that_was_timed(monkeypatch, clock, protocol, mode):
+def test_what_fails_while_it_is_read_back_loses_nothing_that_was_timed(monkeypatch, clock, protocol, mode, in_place):
     fault = MemoryError("no room\nfor two")
-    found = checked(monkeypatch, clock, protocol, Restarting(clock, fault), mode)
+    found = checked(monkeypatch, clock, protocol, Restarting(clock, fault, in_place), mode)
     assert found.failure is None
     assert found.samples
     assert found.value("first_epoch_time" if mode == "fit" else "throughput") > 0
     assert found.value("host_peak_memory") > 0
     assert found.parity["check"] == {"reason": "reading back what it computes failed: MemoryError: no room"}
+
+
+@pytest.mark.parametrize("fault", [None, MemoryError("no room")])
+@pytest.mark.parametrize(
+    ("mode", "in_place"), [("inference", True), ("train_step", True), ("inference", False), ("fit", False)]
+)
+def test_a_program_that_no_longer_runs_after_a_restart_loses_nothing_that_was_timed(
+    monkeypatch, clock, protocol, mode, in_place, fault
+):
+    found = checked(monkeypatch, clock, protocol, Restarting(clock, fault, in_place, breaks=True), mode)
+    assert (found.failure is None) is (fault is not None or mode != "inference" or not in_place)
+    if found.failure is None:
+        assert found.samples
+        assert found.parity["check"]["reason"].startswith("reading back what it computes failed: ")
+        assert ("host_peak_memory" in found.metrics) is not in_place
 
 
 def test_a_batch_that_cannot_be_had_again_loses_no_training(monkeypatch, clock, protocol):
