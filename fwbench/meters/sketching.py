@@ -44,24 +44,26 @@ DRAWS = 8
 _LOSS_CHANGE, _GRADIENT_CHANGE = 2.0**-16, 2.0**-6
 
 
-def of_inference(program: Program, precision: str) -> Iterator[dict[str, Any]]:
+def of_inference(program: Program, precision: str, samples: int | None = None) -> Iterator[dict[str, Any]]:
     """Sketch the output of the last call.
 
     Args:
         program: after a call. This changes its weights.
         precision: of the workload.
+        samples: how many of the output's first ones are sketched; None: all of it.
 
     Yields:
         First an empty dict, after which the caller makes a step. Then `output`, a sketch as JSON.
     """
-    output = _all_folded({"output": program.output()}, lengths=True)
+    part = ... if samples is None else slice(samples)
+    output = _all_folded({"output": program.output()[part]}, lengths=True)
     moves = True
     try:
         program.restart(_moved(program.weights(), precision), draw=1)
     except NotImplementedError:
         moves = False
     yield {}
-    yield _sketches(output, [_all_folded({"output": program.output()})] if moves else [])
+    yield _sketches(output, [_all_folded({"output": program.output()[part]})] if moves else [])
 
 
 def of_training(

@@ -29,9 +29,11 @@ def sketch(
 
     def sketching() -> Iterator[dict[str, Any]]:
         feed()
-        precision = job.workload.precision
+        precision, devices = job.workload.precision, job.workload.devices
         if job.workload.mode == "inference":
-            yield from of_inference(program, precision)
+            # A rank has the outputs of its own slice of the batch, and a process with several devices those of all.
+            samples = job.workload.batch_size // devices if devices > 1 else None
+            yield from of_inference(program, precision, samples)
         else:
             yield from of_training(program, lambda: starting_weights(job), precision, job.mean)
 

@@ -118,11 +118,11 @@ def test_what_the_timed_program_computes_is_read_back_when_all_is_timed(monkeypa
         assert program.log[program.log.index("restart") - 1] == "feed"
 
 
-def checked(monkeypatch, clock, protocol, program, mode="inference", **changes):
+def checked(monkeypatch, clock, protocol, program, mode="inference", devices=1, **changes):
     """Measure a program in a lane that is not the harness' own."""
     monkeypatch.setattr(frameworks, "load", lambda adapter: FakeFramework(program))
     monkeypatch.setattr(training, "open_data", lambda *given, **named: FakeData(clock, {"train": 12}))
-    workload = Workload("noop", "noop", mode, batch_size=4, epochs=1)
+    workload = Workload("noop", "noop", mode, batch_size=4, epochs=1, devices=devices)
     amounts = dataclasses.replace(protocol, **changes)
     return Measuring(workload, LANES["torch"], CATALOG["noop"], amounts, lambda stage: None, clock).run()
 
@@ -137,6 +137,16 @@ def test_what_fails_while_it_is_read_back_loses_nothing_that_was_timed(monkeypat
     assert found.value("first_epoch_time" if mode == "fit" else "throughput") > 0
     assert found.value("host_peak_memory") > 0
     assert found.parity["check"] == {"reason": "reading back what it computes failed: MemoryError: no room"}
+
+
+def test_the_check_of_several_devices_is_of_the_first_ones_slice(monkeypatch, clock, protocol):
+    """PyTorch's first rank has no other, and one process of JAX's has all of them."""
+    program = Restarting(clock)
+    program.output = lambda: np.arange(1.0, 5.0)[:, None]
+    found = checked(monkeypatch, clock, protocol, program, devices=2)
+    assert found.failure is None
+    slots = Sketch.from_json(found.parity["check"]["output"]).slots
+    assert np.abs(slots).tolist() == [[1.0, 2.0]]
 
 
 @pytest.mark.parametrize("fault", [None, MemoryError("no room")])
