@@ -16,7 +16,7 @@ RNG = np.random.default_rng(0)
 def sketch(quantity="gradients", moved=None, **arrays):
     """The sketch of these arrays, as it lies on a record."""
     elsewhere = [] if moved is None else [sketching._all_folded({quantity: moved})]
-    (packed,) = sketching._sketches(sketching._all_folded({quantity: arrays}), elsewhere).values()
+    (packed,) = sketching._sketches(sketching._all_folded({quantity: arrays}, lengths=True), elsewhere).values()
     return json.loads(json.dumps(packed))
 
 
@@ -103,7 +103,8 @@ def test_the_distance_of_sketches_is_about_that_of_the_arrays(shape, change):
     else:
         other = one * np.float32(1.003)
     (packed,), (beside,) = (
-        sketching._sketches(sketching._all_folded({"output": array}), []).values() for array in (one, other)
+        sketching._sketches(sketching._all_folded({"output": array}, lengths=True), []).values()
+        for array in (one, other)
     )
     slots = [Sketch.from_json(given).slots.astype(np.float64) for given in (packed, beside)]
     expected = np.linalg.norm(other.astype(np.float64) - one)

@@ -118,11 +118,14 @@ def recording(
     """
     recorder = Recorder(host)
     known: dict[int, Module] = {}
+    # Held, as Python may give a freed module's `id` to another object.
+    networks: list[Any] = []
 
     def watched(original: Any) -> Any:
         @functools.wraps(original)
         def call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-            if not known:
+            if not networks:
+                networks.append(self)
                 known.update(modules(self))
             run = original.__get__(self, type(self))
             module = known.get(id(self))

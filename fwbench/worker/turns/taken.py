@@ -112,9 +112,9 @@ class Taken:
         for metric in memory["base"].keys() & memory["head"].keys():
             differences[metric] = math.log(memory["head"][metric] / memory["base"][metric])
         values = {name: self._times(name) | peaks for name, peaks in memory.items()}
-        return Pair(
-            differences, self._call_seconds, values, self.described, self._drift(), seconds, self.flags, self._unfit
-        )
+        # A plain dict: Python 3.11's `dataclasses.asdict` cannot copy a `defaultdict`.
+        calls = dict(self._call_seconds)
+        return Pair(differences, calls, values, self.described, self._drift(), seconds, self.flags, self._unfit)
 
     def _times(self, name: str) -> dict[str, float]:
         """The side's median round, and its median turn's CPU time, in seconds."""

@@ -19,7 +19,7 @@ OUTPUT = np.linspace(1.0, 2.0, 8)
 
 def sketched(output):
     """What a lane with this output keeps, which moves by a millionth."""
-    return _sketches(_all_folded({"output": output}), [_all_folded({"output": output * (1 + 1e-6)})])
+    return _sketches(_all_folded({"output": output}, lengths=True), [_all_folded({"output": output * (1 + 1e-6)})])
 
 
 CHECKS = {
