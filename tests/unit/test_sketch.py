@@ -102,10 +102,8 @@ def test_the_distance_of_sketches_is_about_that_of_the_arrays(shape, change):
         other.flat[one.size // 2] += 7
     else:
         other = one * np.float32(1.003)
-    (packed,), (beside,) = (
-        sketching._sketches(sketching._all_folded({"output": array}, lengths=True), []).values()
-        for array in (one, other)
-    )
+    folds = (sketching._all_folded({"output": array}, lengths=True) for array in (one, other))
+    (packed,), (beside,) = (sketching._sketches(fold, []).values() for fold in folds)
     slots = [Sketch.from_json(given).slots.astype(np.float64) for given in (packed, beside)]
     expected = np.linalg.norm(other.astype(np.float64) - one)
     assert np.linalg.norm(slots[0] - slots[1]) == pytest.approx(expected, rel=0.25)
@@ -146,7 +144,7 @@ def test_what_a_large_network_adds_to_a_record_stays_small():
     gradients = {name: RNG.standard_normal(8) for name in names}
     running = {f"{name}.running_{what}": np.ones(8) for name in names[:200] for what in ("mean", "var")}
     given = {"loss": np.array([2.3]), "gradients": gradients, "updates": gradients, "statistics": running}
-    folded = sketching._all_folded(given)
+    folded = sketching._all_folded(given, lengths=True)
     packed = sketching._sketches(folded, [folded])
     assert packed.keys() == given.keys()
     assert len(json.dumps(packed)) < 8 * 1024

@@ -232,8 +232,8 @@ def _put_over(environment: Path, folders: Sequence[str], replaced: Sequence[Dist
     for number, folder in enumerate(folders):
         if os.path.isdir(folder):
             _link(Path(folder), _below(environment, number), files, parts)
-    # Unlike a plain path, `addsitedir` also reads that folder's own .pth files. A loop would not see `site`: Python 3.11
-    # runs it as a function of its own.
+    # Unlike a plain path, `addsitedir` also reads that folder's own .pth files. A comprehension would not see `site`:
+    # Python 3.11 runs it as a function of its own.
     added = "; ".join(f"site.addsitedir(f'{{sys.prefix}}/below-{number}')" for number in range(len(folders)))
     text = f"import site, sys; {added}\n"
     (_site_packages(environment) / "below.pth").write_text(text, encoding="utf-8")
