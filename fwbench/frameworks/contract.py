@@ -73,7 +73,8 @@ class Program(ABC):
     """
 
     settings: Mapping[str, Any]
-    # Whether the first step after `restart` needs as much memory as any other one; it is then measured in that step.
+    # Whether the first step after `restart` needs as much memory as later steps. If so, the worker may measure its
+    # memory.
     restarts_in_place = False
 
     def agree(self, value: float) -> float:

@@ -36,7 +36,7 @@ def memory(
     """Do some work and read the peaks.
 
     Args:
-        work: what to do, to its end: a step in a pass of its own, or a whole training.
+        work: what to do, to its end: a step, or a whole training.
         number: of the GPU among those that CUDA sees.
         count: of GPUs from there on, where several compute; a metric is then the largest of any of them.
         sleep: waits so many seconds, until threads of the program have freed what they hold.

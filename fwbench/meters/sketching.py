@@ -4,8 +4,7 @@
     training     restart; step: loss, gradients, updates, statistics;   restart with moved weights; step: the same
                  if a random layer may have caused the differences: up to seven more draws at the first weights
 
-The caller makes the step with moved weights, and may measure its memory. That saves a step, and steps are most of the
-cost.
+The caller makes the step with moved weights, and may measure its memory, which saves a step.
 
 An update is what a step adds to a weight. The second run shows how far rounding can carry a right program: every weight
 moves by some rounding units, and random layers draw other numbers. A result that changes much in it gets a wide bound,
@@ -192,7 +191,7 @@ def _all_folded(results: Mapping[str, Any], *, lengths: bool = False) -> dict[st
 
 @np.errstate(invalid="ignore")
 def _difference(one: _Folded, other: _Folded) -> _Folded:
-    """The fold of one run's numbers minus the other's, as folding is linear. It keeps the first one's lengths."""
+    """The fold of the difference, as folding is linear. It keeps the first fold's lengths."""
     return dataclasses.replace(one, slots=one.slots - other.slots)
 
 

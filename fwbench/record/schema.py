@@ -183,8 +183,9 @@ class Check(msgspec.Struct):
 
     reason: TEXT | UnsetType = UNSET
     output: Sketch | UnsetType = UNSET
-    losses: Sketch | UnsetType = UNSET
+    loss: Sketch | UnsetType = UNSET
     gradients: Sketch | UnsetType = UNSET
+    updates: Sketch | UnsetType = UNSET
     statistics: Sketch | UnsetType = UNSET
     draws: (
         Annotated[

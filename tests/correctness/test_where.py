@@ -292,7 +292,7 @@ def twins(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def write(source, *, torch=TORCH, framework="jax", replacing=(), **fields):
-        for right, wrong in itertools.batched(replacing, 2) if replacing else ():
+        for right, wrong in zip(replacing[::2], replacing[1::2], strict=True):
             assert right in source
             source = source.replace(right, wrong)
         networks = {}

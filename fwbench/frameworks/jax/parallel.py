@@ -208,8 +208,8 @@ class Devices(ABC):
 def _copied(array: Any, device: Any) -> jax.Array:
     """Copy an array to a device, into a buffer of its own."""
     if isinstance(array, np.ndarray) and array.flags.c_contiguous and array.ctypes.data % 64 == 0:
-        # On a CPU `device_put` shares memory that is aligned to 64 bytes, even with `may_alias=False`. NumPy aligns to
-        # 16 bytes, so an array that begins at the second number is not aligned.
+        # On a CPU `device_put` shares memory that is aligned to 64 bytes, even with `may_alias=False`. This copy begins
+        # one number after an aligned address, so that JAX has to copy it.
         array = np.concatenate([array.ravel()[:1], array.ravel()])[1:].reshape(array.shape)
     return jax.device_put(array, device, may_alias=False)
 

@@ -1,4 +1,4 @@
-"""After the passes: what the program computed, and which program it was."""
+"""After the timed passes: what the program computed, and which program it was."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -7,7 +7,7 @@ from fwbench.frameworks.contract import Program
 from fwbench.frameworks.faults import first_line
 from fwbench.meters.sketching import free_signs, of_inference, of_training
 from fwbench.record.fingerprint import Fingerprint
-from fwbench.record.measurement import Failure
+from fwbench.record.measurement import Failure, unavailable
 from fwbench.record.workload import HARNESS_MODES
 from fwbench.worker.process.building import starting_weights
 from fwbench.worker.process.job import Job
@@ -19,7 +19,7 @@ def sketch(
     """Sketch what the program computes. A failure here must not lose what has been timed.
 
     Args:
-        measure: makes the last step, and measures it.
+        measure: makes the step with moved weights, and measures its memory. None: the step is only made.
         feed: loads the batch that every lane begins with, if the program holds another.
     """
     if job.workload.mode in HARNESS_MODES or job.lane.internal:
@@ -31,7 +31,7 @@ def sketch(
         feed()
         precision, devices = job.workload.precision, job.workload.devices
         if job.workload.mode == "inference":
-            # A rank has the outputs of its own slice of the batch, and a process with several devices those of all.
+            # A rank has only its slice's outputs. A process with several devices has all outputs.
             samples = job.workload.batch_size // devices if devices > 1 else None
             yield from of_inference(program, precision, samples)
         else:
@@ -45,8 +45,7 @@ def sketch(
             except NotImplementedError:
                 return {"reason": f"the lane {job.lane.name} cannot start its training steps again"}
             except Exception as error:
-                what = f"{type(error).__name__}: {first_line(error)}"
-                return {"reason": f"reading back what it computes failed: {what}"}
+                return _failed(error)
             finally:
                 free_signs()
 
@@ -56,13 +55,18 @@ def sketch(
     if measure is not None:
         try:
             measure()
-        except Exception:
-            if not result:
-                raise
-            # The failed check has left a program that no longer runs, and its memory stays unknown.
+        except ArithmeticError:
+            raise  # the meter's own error
+        except Exception as error:
+            result = result or _failed(error)
+            job.metrics["host_peak_memory"] = unavailable("VmHWM", result["reason"])
     if not result:
         result = next_part(program.call_and_wait if measure is None else lambda: None)
     job.parity["check"] = result
+
+
+def _failed(error: Exception) -> dict[str, Any]:
+    return {"reason": f"reading back what it computes failed: {type(error).__name__}: {first_line(error)}"}
 
 
 def fingerprint(job: Job, program: Program) -> None:

@@ -1,5 +1,7 @@
 """The timed passes of a program: compile, warm up, latency, throughput, energy and memory."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fwbench.frameworks.contract import CompileTimes, Framework, Program
@@ -90,7 +92,7 @@ def _time(job: Job, program: Program, begun: Start) -> None:
         job.metrics.update(energy(program, meter, workload.batch_size, depth, protocol.energy_time, job.clock))
         energy_of_all = job.metrics["energy_per_sample"].value
         if isinstance(meter, SummedCounter) and energy_of_all is not None:
-            _of_each(job, {"energy_per_sample": [energy_of_all * share for share in meter.shares]})
+            _of_each(job, "energy_per_sample", [energy_of_all * share for share in meter.shares])
     job.note("after the energy window")
 
 
@@ -102,19 +104,18 @@ def _throughput(job: Job, program: Program, depth: int) -> None:
 def _measure_memory_and_check(job: Job, program: Program) -> None:
     """Measure the memory of one step, and read back what the program computes.
 
-    On a CPU, where steps are long, the measured step is one that the check makes anyway. On a GPU it is not, as the
-    peak of some allocators cannot be reset, and would include the check.
+    On one CPU, where steps are long, this measures a step that the check makes anyway, if the lane allows it. On a GPU
+    it measures a step before the check: some allocators cannot reset their peak, and it would include the check.
     """
     workload = job.workload
 
     def measure() -> None:
         with job.stage("memory"):
             job.metrics.update(memory(program, workload.device, program.call_and_wait, number=job.gpu, count=job.gpus))
-            each = {
-                "device_peak_memory": program.peak_memories(),
-                "process_device_memory": process_device_memories("gpu", job.gpu, job.gpus),
-            }
-            _of_each(job, {name: [metric.value for metric in metrics] for name, metrics in each.items()})
+            if job.gpus > 1:
+                counted = process_device_memories("gpu", job.gpu, job.gpus)
+                _of_each(job, "device_peak_memory", [metric.value for metric in program.peak_memories()])
+                _of_each(job, "process_device_memory", [metric.value for metric in counted])
 
     if program.restarts_in_place and workload.device == "cpu" and workload.devices == 1:
         sketch(job, program, measure)
@@ -126,12 +127,11 @@ def _measure_memory_and_check(job: Job, program: Program) -> None:
     sketch(job, program)
 
 
-def _of_each(job: Job, by_metric: dict[str, list[float | None]]) -> None:
-    """If there are several GPUs, keep the metrics that are known for each of them."""
-    for name, values in by_metric.items():
-        known = [value for value in values if value is not None]
-        if len(known) == job.gpus > 1:
-            job.of_devices[name] = known
+def _of_each(job: Job, name: str, values: Sequence[float | None]) -> None:
+    """Keep a metric of each of several GPUs, if it is known for all of them."""
+    known = [value for value in values if value is not None]
+    if len(known) == job.gpus:
+        job.of_devices[name] = known
 
 
 def _compile(job: Job, program: Program, begun: Start) -> None:

@@ -78,8 +78,7 @@ def _fit(job: Job, framework: Framework, program: Trainer, data: Data) -> None:
     job.samples = [epoch.seconds for epoch in training.epochs]
     job.metrics.update(fitting(training.epochs, tested, meter, moves))
     job.training |= dataclasses.asdict(training)
-    first = data.batches("train", workload.batch_size)
-    sketch(job, program, feed=lambda: program.feed(*next(iter(first))))
+    sketch(job, program, feed=lambda: program.feed(*next(iter(data.batches("train", workload.batch_size)))))
     fingerprint(job, program)
 
 

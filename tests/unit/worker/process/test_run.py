@@ -23,7 +23,7 @@ from fwbench.record.lanes import LANES, OWN
 from fwbench.record.measurement import WAITING
 from fwbench.record.sketch import Sketch
 from fwbench.record.workload import Workload
-from fwbench.worker.process import training
+from fwbench.worker.process import passes, training
 from fwbench.worker.process.building import environment, versions_of
 from fwbench.worker.process.run import Measuring, prepare
 from fwbench.worker.process.run import run as whole_run
@@ -157,11 +157,17 @@ def test_a_program_that_no_longer_runs_after_a_restart_loses_nothing_that_was_ti
     monkeypatch, clock, protocol, mode, in_place, fault
 ):
     found = checked(monkeypatch, clock, protocol, Restarting(clock, fault, in_place, breaks=True), mode)
-    assert (found.failure is None) is (fault is not None or mode != "inference" or not in_place)
-    if found.failure is None:
-        assert found.samples
-        assert found.parity["check"]["reason"].startswith("reading back what it computes failed: ")
-        assert ("host_peak_memory" in found.metrics) is not in_place
+    assert found.failure is None
+    assert found.samples
+    assert found.parity["check"]["reason"].startswith("reading back what it computes failed: ")
+    memory = found.metrics["host_peak_memory"]
+    assert (memory.value is None) is in_place
+    assert not in_place or memory.reason == found.parity["check"]["reason"]
+
+
+def test_a_meter_that_is_wrong_is_an_error_in_the_checks_step_too(monkeypatch, clock, protocol):
+    monkeypatch.setattr(passes, "memory", lambda *_, **__: 1 / 0)
+    assert checked(monkeypatch, clock, protocol, Restarting(clock, in_place=True)).failure is not None
 
 
 def test_a_batch_that_cannot_be_had_again_loses_no_training(monkeypatch, clock, protocol):
