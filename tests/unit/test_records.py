@@ -259,7 +259,7 @@ def test_what_is_no_record_is_refused_in_one_sentence(tmp_path, record, fault):
         (("extra_info", "training"), {"epochs": [{"seconds": "long"}]}, "training.epochs[0].seconds: expected `float`"),
         (("extra_info", "training"), {"epochs": [{"seconds": 1.0}]}, "missing required field `train_loss`"),
         (("extra_info", "training"), {"epochs": [3]}, "training.epochs[0]: expected `object`, got `int`"),
-        (("extra_info", "training"), {"loss": [0.1, "low"]}, "training.losses[1]: expected `float`, got `str`"),
+        (("extra_info", "training"), {"losses": [0.1, "low"]}, "training.losses[1]: expected `float`, got `str`"),
         (("extra_info", "accelerator"), [{"when": "early"}], "missing required field `state`"),
         (("extra_info", "accelerator"), [{"when": 1, "state": {}}], "accelerator[0].when: expected `str`, got `int`"),
         (("extra_info", "processes"), [3], "processes[0]: expected `object`, got `int`"),
