@@ -196,6 +196,8 @@ _JAX = Lane(
         "JAX_ENABLE_COMPILATION_CACHE": "true",
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+        # JAX 0.10 counts the folder of XLA's own caches into the key, and each process has another one.
+        "JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES": "none",
     },
     parity="fwbench.parity.jax:JaxSide",
     processes={"cpu": "device", "gpu": "host"},
