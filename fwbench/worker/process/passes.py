@@ -49,7 +49,7 @@ def measure_program(job: Job, framework: Framework, program: Program) -> None:
     with job.compiling(program, "steady"):
         if protocol.programs:
             for _ in range(_STEADY_CALLS):
-                one_step(program)
+                program.call_and_wait()
         else:
             _time(job, program, begun)
     if not protocol.programs:
@@ -162,9 +162,3 @@ def _warm_up(job: Job, program: Program, begun: Start, calls: int) -> None:
             break
     while calls and program.agree(job.clock() < start + job.protocol.least_warmup_time):
         begun.call()
-
-
-def one_step(program: Program) -> None:
-    """Make one step and wait for its end."""
-    program.step()
-    program.wait()

@@ -15,7 +15,7 @@ from fwbench.record.measurement import Failure
 from fwbench.worker.process.building import build
 from fwbench.worker.process.checks import aim, fingerprint, sketch
 from fwbench.worker.process.job import Job
-from fwbench.worker.process.passes import measure_program, one_step, record_compilation
+from fwbench.worker.process.passes import measure_program, record_compilation
 
 # Training batches whose digest is recorded, which proves that two lanes saw the same data.
 _DIGESTED = 2
@@ -51,7 +51,7 @@ def _fit(job: Job, framework: Framework, program: Trainer, data: Data) -> None:
     if job.protocol.smoke:
         with job.stage("training"):
             program.compile()
-            one_step(program)
+            program.call_and_wait()
         return
     meter = job.counter()
     with job.stage("energy"):
