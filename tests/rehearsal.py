@@ -619,7 +619,7 @@ def _on(name: str, commands: Sequence[str]) -> dict[str, Outcome]:
     cuda.builds = lambda: {"torch": (12, 8), "jax": (12,)}
     cpuinfo.get_cpu_info = functools.cache(cpuinfo.get_cpu_info)
     # In a rehearsal there is nothing to wait for.
-    check._POLLS, doctor._WATCHED, pairs._PLACINGS = 300, 0.05, 1
+    check._COUNTED, doctor._WATCHED, pairs._PLACINGS = 0.3, 0.05, 1
     rehearsal, outcomes = Rehearsal(machine, folder), {}
     for command in COMMANDS:
         if command in commands:

@@ -1,13 +1,15 @@
 """Energy: joules per sample, with and without what the device draws when idle.
 
     |<- settle, poll ->|<-- idle -->|<-- steps, as many in the queue as for throughput -->|
-                       e0           e1                                                    e2
+                       e0           e1                                                 e2 | e3
 
-A counter moves in steps, and a window is off by at most one at either end. How long a step lasts is found by polling,
-and a window of too few of them is refused.
+A counter moves in steps (on an H200 every 100 ms), so that a reading is up to a step old. Windows therefore begin when
+the counter has just moved, and the loaded one ends, for its power, when the counter last moved before the last call
+ended: a step before it moved next. How long a step lasts is found by polling, and a window of few steps is refused.
 """
 
 import itertools
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -26,9 +28,9 @@ from fwbench.record.measurement import Metric, unavailable
 _STEPS = 10
 # However small the steps: a device takes tenths of a second to reach the power of its load.
 SHORTEST_WINDOW = 1.0
-# Polls before the idle window, and seconds between them and in all, in which the device settles.
-_POLLS, _BETWEEN = 1000, 0.001
-POLLING = _POLLS * _BETWEEN
+# Seconds for which the counter is polled before the idle window, while the device settles, and between two polls, to
+# which an NVIDIA driver in a virtual machine added 3.5 ms.
+POLLING, _BETWEEN = 1.0, 0.001
 
 
 class Counter(TypingProtocol):
@@ -167,24 +169,26 @@ def period(meter: Counter | str, clock: Clock, sleep: Callable[[float], None] = 
     if isinstance(meter, str):
         return unavailable("energy counter", meter)
     source = f"{meter.name}, polled every {_BETWEEN * 1e3:g} ms"
-    steps = [later - earlier for (earlier, _), (later, _) in itertools.pairwise(moves(meter, _POLLS, clock, sleep))]
+    steps = [later - earlier for (earlier, _), (later, _) in itertools.pairwise(moves(meter, POLLING, clock, sleep))]
     if meter.fault:
         return unavailable(source, meter.fault)
     if not steps:
-        return unavailable(source, f"the energy counter moved less than twice in {_POLLS} polls")
+        return unavailable(source, f"the energy counter moved less than twice in {POLLING:g} s")
     return Metric(statistics.median(steps), source)
 
 
 def moves(
-    meter: Counter, polls: int, clock: Clock, sleep: Callable[[float], None] = time.sleep
+    meter: Counter, seconds: float, clock: Clock, sleep: Callable[[float], None] = time.sleep, most: float = math.inf
 ) -> list[tuple[float, float]]:
     """When polls saw the counter move, in seconds, and the joules that it then showed.
 
     Args:
-        polls: a millisecond apart, at least.
+        seconds: to poll for.
+        most: moves after which polling ends early.
     """
-    last, moved = meter.read(), []
-    for _ in range(polls):
+    last, begun = meter.read(), clock()
+    moved: list[tuple[float, float]] = []
+    while clock() - begun < seconds and len(moved) < most:
         sleep(_BETWEEN)
         now = meter.read()
         if now != last:
@@ -230,39 +234,48 @@ def energy(
         `energy_per_sample` and `energy_per_sample_net` (without the idle share) in joules, `power_idle` and
         `power_load` in watts, and the counter's `energy_period` in seconds.
     """
-    moves = period(meter, clock, sleep)
-    reason = too_short(window, moves)
+    step = period(meter, clock, sleep)
+    reason = too_short(window, step)
     # The first of several ranks decides; the others make the same calls whatever their own counters say.
     measured = bool(program.agree(not reason))
     if isinstance(meter, str) or reason:
         if measured:
             queued(program, depth, window, clock)
-        return _untold(reason, moves)
+        return _untold(reason, step)
     if not measured:
-        return _untold("the first rank has no energy counter, so no rank makes the calls", moves)
-    before, start = meter.read(), clock()
+        return _untold("the first rank has no energy counter, so no rank makes the calls", step)
+    started, before = _next_move(meter, clock, sleep)
     sleep(window)
-    idle_power = (meter.read() - before) / (clock() - start)
+    loaded, idle = _next_move(meter, clock, sleep)
+    idle_power = (idle - before) / (loaded - started)
 
-    before = meter.read()
     calls, _, seconds = queued(program, depth, window, clock)
-    joules = meter.read() - before
+    end, joules = clock(), meter.read() - idle
+    # A sum's parts move at other moments, and `shares` needs the readings before and after the calls to be its last.
+    if not isinstance(meter, SummedCounter):
+        end = _next_move(meter, clock, sleep)[0] - (step.value or 0.0)
+    power = joules / (end - loaded)
     if meter.fault:
-        return _untold(meter.fault, moves)
+        return _untold(meter.fault, step)
     if joules <= 0 or idle_power < 0:
-        return _untold("the energy counter went back, or stood still while the program ran", moves)
-    samples = calls * batch_size
+        return _untold("the energy counter went back, or stood still while the program ran", step)
+    per_sample = seconds / (calls * batch_size)
     source = f"{meter.name}; {seconds:.1f} s, {calls} calls, one wait every {depth}"
-    net = joules - idle_power * seconds
     return {
-        "energy_per_sample": Metric(joules / samples, source),
-        "energy_per_sample_net": Metric(net / samples, f"{source}; idle share taken off"),
+        "energy_per_sample": Metric(power * per_sample, source),
+        "energy_per_sample_net": Metric((power - idle_power) * per_sample, f"{source}; idle share taken off"),
         "power_idle": Metric(idle_power, f"{meter.name}; {window:.1f} s, program loaded, no calls"),
-        "power_load": Metric(joules / seconds, source),
-        "energy_period": moves,
+        "power_load": Metric(power, source),
+        "energy_period": step,
     }
 
 
-def _untold(reason: str, moves: Metric) -> dict[str, Metric]:
+def _next_move(meter: Counter, clock: Clock, sleep: Callable[[float], None]) -> tuple[float, float]:
+    """When the counter moves next, and the joules that it then shows; the present, if it does not within `POLLING`."""
+    moved = moves(meter, POLLING, clock, sleep, most=1)
+    return moved[0] if moved else (clock(), meter.read())
+
+
+def _untold(reason: str, step: Metric) -> dict[str, Metric]:
     names = ("energy_per_sample", "energy_per_sample_net", "power_idle", "power_load")
-    return {name: unavailable("energy counter", reason) for name in names} | {"energy_period": moves}
+    return {name: unavailable("energy counter", reason) for name in names} | {"energy_period": step}

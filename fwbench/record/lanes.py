@@ -152,7 +152,12 @@ _TORCH = Lane(
     distributions=("torch", "torchvision"),
     libraries=("triton", *_NVIDIA),
     baseline=True,
-    environment={"MKL_NUM_THREADS": "{threads}"},
+    environment={
+        "MKL_NUM_THREADS": "{threads}",
+        # PyTorch 2.11 asks for a GPU when Inductor is imported. CUDA has to begin for its answer, and no process that
+        # is forked afterwards can use it; NVML only looks.
+        "PYTORCH_NVML_BASED_CUDA_CHECK": {"gpu": "1"},
+    },
     recorded=(
         *("MKL_", "PYTORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "TRITON_"),
         *("TORCH_ALLOW_TF32_", "TORCH_BLAS_", "TORCH_COMPILE_", "TORCH_CUDNN_", "TORCH_LINALG_", "TORCH_LOGS"),

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -100,6 +101,14 @@ def test_a_copy_reads_and_writes(found):
     assert metrics.keys() == {"memory_bandwidth"}
     assert metrics["memory_bandwidth"].value == pytest.approx(1e10)
     assert f"{tried['copy'][0] / 2**21:.0f} MiB" in metrics["memory_bandwidth"].source
+
+
+@pytest.mark.parametrize(("memory", "mebibytes"), [(143 * GIB, 4096), (16 * GIB, 1024)])
+def test_a_gpu_copies_for_longer_than_a_call_costs(found, monkeypatch, memory, mebibytes):
+    monkeypatch.setattr(meter.nvml, "find", lambda: SimpleNamespace(memory=memory))
+    metrics, tried = found(device="gpu", copy=4e12)
+    assert tried["copy"][0] == 2 * mebibytes * 2**20
+    assert f"copy of {mebibytes} MiB" in metrics["memory_bandwidth"].source
 
 
 @pytest.mark.parametrize(

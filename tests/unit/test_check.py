@@ -205,21 +205,21 @@ class Steps:
 @pytest.mark.parametrize(
     ("period", "expected", "said"),
     [
-        # Of a window of 5 s, 4 % and 20 %; the saved gate counts 10 %.
-        (0.1, "good", "every 100 ms, so that a window of 5 s is up to 4.0% off; 100.0 W idle"),
-        (0.5, "better", "every 500 ms, so that a window of 5 s is up to 20.0% off; 100.0 W idle"),
+        # The shortest windows last 2 s, and need ten steps.
+        (0.1, "good", "every 100 ms, 20 times in a window of 2 s; 100.0 W idle"),
+        (0.5, "better", "every 500 ms, 4 times in a window of 2 s; 100.0 W idle; 2 s are too short"),
         (2.0, "bad", "no more than once"),
         (None, "bad", "no more than once"),
     ],
 )
 def test_an_energy_counter_is_watched(clock, period, expected, said):
-    seen = moves(Steps(clock, period), 3000, clock, clock.sleep)
+    seen = moves(Steps(clock, period), 3.0, clock, clock.sleep)
     finding = judging.energy_counter("counter", seen)
     assert (level(finding), said in finding.found) == (expected, True), finding
 
 
 def test_an_energy_counter_that_cannot_be_read_costs_energy_alone(monkeypatch):
-    monkeypatch.setattr(check, "_POLLS", 3)
+    monkeypatch.setattr(check, "_COUNTED", 0.003)
     with contextlib.closing(_Here(MACHINE, 0.0)) as here:
         (finding,) = here._energy(NvmlCounter(FakeGpu()))
     said = "the GPU's energy counter could not be read (not supported)"

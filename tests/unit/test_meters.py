@@ -288,6 +288,31 @@ def test_the_counters_period_is_measured(clock, step):
     assert "stepping, polled" in found.source
 
 
+@pytest.mark.parametrize("duration", [0.01, 0.013, 0.0171])
+def test_a_reading_that_is_a_step_old_moves_no_power(clock, duration):
+    """A window of 2 s has twenty steps of the counter, and readings at its ends would be off by a twentieth."""
+    program = FakeProgram(clock, duration=duration)
+
+    class Late(SteppingCounter):
+        """20 W idle and 5 J a call, told every 0.1 s alone, with calls that are under way counted in part."""
+
+        told = (0.0, 0.0)
+
+        def read(self):
+            moved = self.step * (self.clock.now // self.step)
+            if moved != self.told[0]:
+                since = self.clock.now - moved
+                calls = program.calls - min(program.calls, since / duration)
+                self.told = (moved, 20.0 * moved + 5.0 * calls)
+            return self.told[1]
+
+    clock.advance(0.037)
+    found = energy(program, Late(clock, 0.1), 10, 4, window=2.0, clock=clock, sleep=clock.sleep)
+    assert found["power_idle"].value == pytest.approx(20.0, rel=0.005)
+    assert found["power_load"].value == pytest.approx(20.0 + 5.0 / duration, rel=0.005)
+    assert found["energy_per_sample"].value == pytest.approx((20.0 * duration + 5.0) / 10, rel=0.005)
+
+
 @pytest.mark.parametrize(
     ("step", "window", "reason"),
     [
@@ -314,7 +339,7 @@ def test_a_counter_that_starts_again_meanwhile_tells_no_energy(clock):
     assert "went back" in found["energy_per_sample"].reason
 
 
-@pytest.mark.parametrize("reads", [1, 500, 1002, 1003])
+@pytest.mark.parametrize("reads", [1, 500, 1003, 1006])
 def test_a_counter_that_fails_in_any_window_tells_no_energy_and_its_reason(clock, reads):
     class Lost(FakeGpu):
         left = reads

@@ -39,8 +39,8 @@ _TIMED = dataclasses.replace(
     PROFILES["quick"], profile="check", warmup_time=0.5, max_time=0.5, throughput_time=0.1, energy_time=0.0
 )
 
-# How often the energy counter is looked at, a millisecond apart. NVML's moves every 20 to 100 ms.
-_POLLS = 3000
+# Seconds for which the energy counter is polled. NVML's moves every 20 to 100 ms.
+_COUNTED = 3.0
 # Steps of the clock that are looked at.
 _STEPS = 1000
 
@@ -126,7 +126,7 @@ class _Here:
         checks = []
         # Where there is no counter, doctor has said why.
         if not isinstance(meter, str):
-            checks.append(Check("energy", _POLLS / 1000, partial(self._energy, meter)))
+            checks.append(Check("energy", _COUNTED, partial(self._energy, meter)))
         checks += [Check(lane.name, 15.0, partial(self._lane, lane)) for lane in lanes]
         checks.append(Check("lanes", 0.0, lambda: judging.measurable(self._latencies)))
         checks.append(Check("matrix products", 0.0, lambda: judging.matrix_products(self.measured)))
@@ -144,7 +144,7 @@ class _Here:
         return findings
 
     def _energy(self, meter: Counter) -> list[Advice]:
-        changes = moves(meter, _POLLS, time.perf_counter)
+        changes = moves(meter, _COUNTED, time.perf_counter)
         return [judging.energy_counter(meter.name, changes, meter.fault)]
 
     def _lane(self, lane: Lane) -> list[Advice]:

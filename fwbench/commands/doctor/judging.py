@@ -9,7 +9,8 @@ from fwbench.compare.criteria import CRITERIA
 from fwbench.compare.pair import Comparison
 from fwbench.compare.statistics import THRESHOLD
 from fwbench.machine.disturbances import LOAD, disturbances, loaded
-from fwbench.record.measurement import Measurement
+from fwbench.meters.energy import too_short
+from fwbench.record.measurement import Measurement, Metric
 from fwbench.report import limits, units
 from fwbench.report.weighing import BY_CHANCE
 from fwbench.suite.profiles import PROFILES
@@ -140,9 +141,7 @@ def clock(resolution: float, empty_round: float, shortest: float) -> Advice:
 
 
 def energy_counter(name: str, changes: Sequence[tuple[float, float]], fault: str = "") -> Advice:
-    """Whether an energy counter moves, and often enough for the windows that it is read over.
-
-    At either end of a window it lags by up to a period. Both may be half of what a gate against a saved record counts.
+    """Whether an energy counter moves, and often enough for the shortest window that it is read over.
 
     Args:
         name: of the counter.
@@ -157,17 +156,14 @@ def energy_counter(name: str, changes: Sequence[tuple[float, float]], fault: str
         return Advice("energy", "bad", f"{name}: moved no more than once within seconds", step)
     (begun, least), (ended, most) = changes[0], changes[-1]
     period = statistics.median(later - earlier for (earlier, _), (later, _) in pairwise(changes))
-    window = PROFILES["ci"].energy_time
-    share = 2 * period / window
+    window = min(protocol.energy_time for protocol in PROFILES.values())
     sentence = (
-        f"{name}: moves every {units.seconds(period)}, so that a window of {window:g} s is up to {share:.1%} off; "
+        f"{name}: moves every {units.seconds(period)}, {window / period:.0f} times in a window of {window:g} s; "
         f"{(most - least) / (ended - begun):.1f} W idle"
     )
-    counts = CRITERIA["energy"].saved
-    assert counts is not None
-    if share <= counts.share / 2:
+    if not (reason := too_short(window, Metric(period, name))):
         return Advice("energy", "good", sentence)
-    return Advice("energy", "better", sentence, f"believe no difference in energy of less than {2 * share:.0%}")
+    return Advice("energy", "better", f"{sentence}; {reason}", "energy stays absent from the records, with this reason")
 
 
 def matrix_products(measured: Sequence[Measurement]) -> list[Advice]:

@@ -84,8 +84,7 @@ class Jax(Framework):
 
     def copy(self, workload: Workload, numbers: int) -> Offered:
         # XLA's own copy on a CPU takes one thread.
-        ones = jax.device_put(np.ones(numbers, np.float32), _device(workload))
-        return _compiled(workload, jnp.negative, ones), "XLA"
+        return _compiled(workload, jnp.negative, jnp.ones(numbers, jnp.float32, device=_device(workload))), "XLA"
 
     def preload(self, lane: str) -> None:
         plugins.registered()

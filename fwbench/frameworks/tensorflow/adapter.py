@@ -98,16 +98,16 @@ class TensorFlow(Framework):
         return _offered(workload, "cuDNN", convolve, images, kernel.transpose(2, 3, 1, 0))
 
     def copy(self, workload: Workload, numbers: int) -> Offered:
-        return _offered(workload, "TensorFlow", tf.negative, np.ones(numbers, np.float32), dtype=tf.float32)
+        with tf.device(device_of(workload)):
+            ones = tf.ones(numbers)
+        return _offered(workload, "TensorFlow", tf.negative, ones, dtype=tf.float32)
 
     def said(self, error: BaseException) -> str:
         # An exception names the node of the graph before its sentence; that name may be as long.
         return _NODE.sub("", super().said(error))
 
 
-def _offered(
-    workload: Workload, on_gpu: str, function: Callable[..., Any], *arrays: NDArray[Any], dtype: Any = None
-) -> Offered:
+def _offered(workload: Workload, on_gpu: str, function: Callable[..., Any], *arrays: Any, dtype: Any = None) -> Offered:
     """A call of a function of arrays, run in the workload's precision as the lane runs programs; and its library.
 
     Args:
