@@ -9,7 +9,7 @@ for data is time in which the device had nothing to do. Loaders that read ahead 
 import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fwbench.data import Batch, Data
@@ -36,7 +36,7 @@ class Epoch:
         samples: trained on.
         train_loss, train_top1: mean over the epoch's steps, each of them before its update.
         validation: loss and accuracy after the epoch; None where the data has no such split.
-        energy: joules of the device, None without a counter.
+        energy: joules of the device; None without a counter, and in a record also where the epoch was too short for it.
     """
 
     seconds: float
@@ -213,6 +213,11 @@ def fitting(
                 else Metric(getattr(scores, name), "whole split, after training")
             )
     return metrics
+
+
+def resolved(epoch: Epoch, period: Metric) -> Epoch:
+    """An epoch without its energy, if a counter of this `energy_period` moves too seldom to tell that."""
+    return replace(epoch, energy=None) if too_short(epoch.seconds, period) else epoch
 
 
 def _energy(steady: Sequence[Epoch], counter: Counter, period: Metric, only_one: str) -> Metric:

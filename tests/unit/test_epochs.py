@@ -5,7 +5,7 @@ import pytest
 from fwbench import frameworks
 from fwbench.frameworks.contract import Scores
 from fwbench.meters.energy import counter
-from fwbench.meters.epochs import Epoch, Epochs, fitting
+from fwbench.meters.epochs import Epoch, Epochs, fitting, resolved
 from fwbench.models import CATALOG
 from fwbench.record.lanes import OWN
 from fwbench.record.measurement import Metric, unavailable
@@ -170,6 +170,13 @@ def test_epochs_too_short_for_the_counter_have_no_energy():
     assert "every 200 ms: at least 2 s" in slow.reason
     epochs = epochs[:1]
     assert "one epoch" in fitting(epochs[:1], None, Joules(), PERIOD)["epoch_energy"].reason
+
+
+@pytest.mark.parametrize(("seconds", "energy"), [(0.06, None), (0.9, None), (1.5, 12.5)])
+def test_a_record_has_the_energy_of_an_epoch_only_if_the_counter_resolves_it(seconds, energy):
+    """Epochs of 60 ms had 0 J or 12.5 J on an H200, as its counter had moved meanwhile or not."""
+    epoch = dataclasses.replace(EPOCH, seconds=seconds, energy=12.5)
+    assert resolved(epoch, PERIOD) == dataclasses.replace(epoch, energy=energy)
 
 
 def test_a_single_epoch_has_no_steady_ones():

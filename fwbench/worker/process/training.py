@@ -9,7 +9,7 @@ from fwbench.frameworks.contract import Framework, Trainer
 from fwbench.frameworks.precision import check, operands
 from fwbench.machine.load import OtherLoad
 from fwbench.meters.energy import period
-from fwbench.meters.epochs import Epochs, fitting
+from fwbench.meters.epochs import Epochs, fitting, resolved
 from fwbench.meters.memory import memory
 from fwbench.record.measurement import Failure
 from fwbench.worker.process.building import build
@@ -77,6 +77,7 @@ def _fit(job: Job, framework: Framework, program: Trainer, data: Data) -> None:
     training = epochs.training
     job.samples = [epoch.seconds for epoch in training.epochs]
     job.metrics.update(fitting(training.epochs, tested, meter, moves))
+    training.epochs = [resolved(epoch, moves) for epoch in training.epochs]
     job.training |= dataclasses.asdict(training)
     sketch(job, program, feed=lambda: program.feed(*next(iter(data.batches("train", workload.batch_size)))))
     fingerprint(job, program)
