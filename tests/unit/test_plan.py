@@ -16,7 +16,8 @@ from fwbench.plugin import plan as plan_module
 from fwbench.plugin.plan import Estimate, Known, Plan, known, plan, windows
 from fwbench.plugin.selecting import select
 from fwbench.record.lanes import LANES, OWN
-from fwbench.record.measurement import Failure, Measurement
+from fwbench.record.measurement import CEILING, Failure, Measurement
+from fwbench.record.reading import read
 from fwbench.record.workload import MODES, Workload
 from fwbench.report import units
 from fwbench.suite.costs import Cost, cost, start
@@ -165,11 +166,18 @@ def test_every_own_lane_and_model_has_a_row_in_the_table():
     assert not missing
 
 
-def test_calls_on_an_h100_take_what_was_published():
-    published = files("fwbench.report.published").joinpath("paper_inference_h100.csv").read_text()
-    for row in csv.DictReader(published.splitlines()):
-        workload = Workload(row["framework"], row["model"], "inference", int(row["batch_size"]), device="gpu")
-        assert cost(workload, 1).call == pytest.approx(float(row["p50_ms"]) / 1e3, rel=0.4)
+def test_calls_and_starts_on_a_gpu_take_what_an_h200_took():
+    baselines = Path(__file__).parents[2] / ".benchmarks" / "baselines"
+    for path in sorted(baselines.glob("nvidia-h200*.json")):
+        for measurement in read(path).measurements:
+            if measurement.workload.mode == "fit":
+                continue
+            assumed = cost(measurement.workload, 1)
+            assert assumed.call == pytest.approx(measurement.value("latency_p50"), rel=0.1)
+            spent = sum(
+                seconds for stage, seconds in measurement.stages.items() if stage not in (*plan_module._TIMED, CEILING)
+            )
+            assert assumed.ready == pytest.approx(spent, rel=0.1)
 
 
 def test_a_sample_takes_less_with_more_threads_and_more_with_a_larger_batch():

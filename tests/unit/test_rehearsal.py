@@ -37,7 +37,7 @@ PLANTED = [
     ("power read late", "T4", "bench", " W, and it drew 300.0 W"),
     ("wrong card", "screen on a GT 710, RTX 4090 in the second slot", "bench", "another GPU has computed"),
     ("a screen taken for a neighbour", "RTX 4090 with a screen", "bench", "disturbed by"),
-    ("idle power read while it computes", "T4", "bench", "power_idle 300.0 W, and it drew 60.0 W"),
+    ("idle power read while it computes", "T4", "bench", " W, and it drew 60.0 W"),
     ("power limit in milliwatts", "T4", "bench", "a limit of 70000.0 W, and it is 70 W"),
     ("energy of another card", "two H100", "ranks", "W, and each drew 300.0 W"),
     ("load of another card", "screen on a GT 710, RTX 4090 in the second slot", "doctor", "it computes 40% of the"),
@@ -48,7 +48,7 @@ PLANTED = [
 def test_a_false_reading_that_is_planted_is_found(fault, name, command, said, tmp_path):
     """Each is put into fwbench as it runs."""
     ((_, wrong),) = rehearse(name, tmp_path, fault, [command]).values()
-    assert any(said in sentence for sentence in wrong)
+    assert any(said in sentence for sentence in wrong), wrong
 
 
 def test_every_fault_that_can_be_planted_is():
