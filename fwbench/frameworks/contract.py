@@ -137,7 +137,7 @@ class Program(ABC):
         """
         raise NotImplementedError
 
-    def gradients(self) -> Weights | None:
+    def gradients(self) -> Mapping[str, NDArray[Any]] | None:
         """The gradient of each trained parameter in the first step since `restart`, in canonical form.
 
         Called right after that step, on a program that trains. The optimizer's first moment tells it.

@@ -14,7 +14,7 @@ and one that changes little a narrow one.
 import dataclasses
 import functools
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fwbench.frameworks.contract import Program
-from fwbench.models.weights import Weights, is_statistic
+from fwbench.models.weights import Lazy, Weights, is_statistic
 from fwbench.record.sketch import STEPS, UNIT, Sketch
 
 Array = NDArray[Any]
@@ -100,19 +100,23 @@ def of_training(
             before: the weights before the step. If empty, the weights after it are folded, not their change.
         """
         after = program.weights()
-        updates = _Lazy(trained, lambda name: after[name] - before[name] if before else after[name])
+        updates = Lazy(trained, lambda name: after[name] - before[name] if before else after[name])
         statistics = {name: after[name] for name in running}
         arrays = {"gradients": program.gradients(), "updates": updates, "statistics": statistics}
         return _all_folded({"loss": np.array([loss]), **arrays}, lengths=lengths)
 
     given = weights()
     trained, running = ([name for name in given if is_statistic(name) is kind] for kind in (False, True))
-    first = step(given, 0)
+    program.restart(given)
+    # Freed during the step, which would else have to get other memory for its temporaries.
+    del given
+    program.call_and_wait()
+    first, given = loss(), weights()
     start = results(first, given, lengths=True)
     moved = _moved(given, precision)
     program.restart(moved, draw=1)
     # Keep only the fold of the moved weights. The weights themselves would count as memory of the step.
-    before = _all_folded({"updates": _Lazy(trained, moved.__getitem__)})
+    before = _all_folded({"updates": Lazy(trained, moved.__getitem__)})
     del given, moved
     yield {}
     second = loss()
@@ -133,26 +137,6 @@ def of_training(
     yield _sketches(start, others) | ({"draws": draws} if draws else {})
 
 
-class _Lazy(Mapping[str, Array]):
-    """Arrays that are computed one by one when they are asked for: to get memory for all of them takes a second.
-
-    Args:
-        make: computes an array by its name.
-    """
-
-    def __init__(self, names: Collection[str], make: Callable[[str], Array]) -> None:
-        self._names, self._make = names, make
-
-    def __getitem__(self, name: str) -> Array:
-        return self._make(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-
 def _moved(weights: Mapping[str, Array], precision: str) -> Mapping[str, Array]:
     """Make each weight some rounding units larger or smaller, by the same choice in every lane."""
     largest = max((array.size for array in weights.values()), default=0)
@@ -163,7 +147,7 @@ def _moved(weights: Mapping[str, Array], precision: str) -> Mapping[str, Array]:
         repeated = np.resize(factors, array.size) if array.size > len(factors) else factors[: array.size]
         return array * repeated.reshape(array.shape)
 
-    return _Lazy(weights, moved)
+    return Lazy(weights, moved)
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,9 @@ import hashlib
 import json
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from importlib.resources import files
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,26 @@ from fwbench.models.model import Model
 
 Shape = tuple[int, ...]
 Weights = dict[str, NDArray[np.float32]]
+
+
+class Lazy(Mapping[str, NDArray[Any]]):
+    """Arrays that are computed one by one when they are asked for: to get memory for all of them takes a second.
+
+    Args:
+        make: computes an array by its name.
+    """
+
+    def __init__(self, names: Collection[str], make: Callable[[str], NDArray[Any]]) -> None:
+        self._names, self._make = names, make
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self._make(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 def draw(

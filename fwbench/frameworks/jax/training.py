@@ -16,7 +16,7 @@ from fwbench.frameworks.jax.losses import loss_of
 from fwbench.frameworks.jax.program import DTYPE, Compiled, Leaves
 from fwbench.frameworks.training import FIRST_MOMENT, MOMENTUM, classifies, learning_rate, targets
 from fwbench.models import Model
-from fwbench.models.weights import Weights, is_statistic
+from fwbench.models.weights import Lazy, Weights, is_statistic
 from fwbench.record.workload import Workload
 
 # The states of optax in which it keeps a first moment.
@@ -97,7 +97,7 @@ class TrainStep(Compiled, Trainer):
     def restart(self, weights: Mapping[str, NDArray[Any]], draw: int = 0) -> None:
         parameters, rest, memory, _ = self._parts(self.devices.own(self.state))
         leaves = list(self.network.replaced_weights(self._united(parameters, rest), weights))
-        memory = jax.tree.map(lambda array: np.broadcast_to(array.dtype.type(0), array.shape), memory)
+        memory = _zeros(memory)
         # Freed before the new state is placed, as a device may not hold both.
         self.state, self.arguments = [], ()
         del parameters, rest
@@ -105,16 +105,14 @@ class TrainStep(Compiled, Trainer):
         self._begin(*self._divided(leaves), memory, np.array(draw, np.int32))
         self.arguments = (self.state, self.inputs, self.targets)
 
-    def gradients(self) -> Weights | None:
+    def gradients(self) -> Mapping[str, NDArray[Any]]:
         _, rest, memory, _ = self._parts(self.devices.own(self.state))
         states = jax.tree.leaves(memory, is_leaf=lambda part: isinstance(part, _MOMENTS))
         state = next(part for part in states if isinstance(part, _MOMENTS))
         moment = state.mu if isinstance(state, optax.ScaleByAdamState) else state.trace
         exported = self.network.export(self._united(moment, rest))
-        trained = {name: array for name, array in exported.items() if not is_statistic(name)}
-        scale = np.float32(self.moment)
-        # SGD's first moment is the gradient itself.
-        return trained if scale == 1 else {name: array * scale for name, array in trained.items()}
+        trained = [name for name in exported if not is_statistic(name)]
+        return Lazy(trained, lambda name: exported[name] * np.float32(self.moment))
 
     def forward_flops(self) -> float:
         def forward(state: Leaves, inputs: Any) -> jax.Array:
@@ -237,6 +235,16 @@ class TrainStep(Compiled, Trainer):
         rank = _rank(logits, wanted)
         sums = [jnp.where(counted, losses, 0.0).sum(), *(((rank < k) & counted).sum() for k in (1, 5)), counted.sum()]
         return self.devices.sum(jnp.stack([part.astype(jnp.float32) for part in sums]))
+
+
+def _zeros(tree: Any) -> Any:
+    """Arrays of zeros like those of a tree, all in the memory of the largest: only a device shall hold them in full."""
+    sizes: dict[Any, int] = {}
+    for array in jax.tree.leaves(tree):
+        sizes[array.dtype] = max(array.size, sizes.get(array.dtype, 0))
+    zeros = {dtype: np.zeros(1 + size, dtype) for dtype, size in sizes.items()}
+    # From the second number on, as JAX would share aligned memory.
+    return jax.tree.map(lambda array: zeros[array.dtype][1 : 1 + array.size].reshape(array.shape), tree)
 
 
 def _rank(logits: jax.Array, labels: jax.Array) -> jax.Array:

@@ -20,7 +20,7 @@ from fwbench.frameworks.torch.rematerialise import rematerialise
 from fwbench.frameworks.training import FIRST_MOMENT, MOMENTUM, classifies, cosine, learning_rate, targets
 from fwbench.models import Model
 from fwbench.models.importing import ModelError, load
-from fwbench.models.weights import Weights
+from fwbench.models.weights import Lazy, Weights
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.workload import Workload
 
@@ -135,17 +135,20 @@ class TrainStep(Placed, Trainer):
         self._schedule()
         torch.manual_seed(self.seed + (draw << 16))
 
-    def gradients(self) -> Weights:
-        def moment(parameter: Tensor) -> Tensor:
+    def gradients(self) -> Mapping[str, NDArray[Any]]:
+        parameters = {
+            name: parameter for name, parameter in self.module.named_parameters() if parameter.is_floating_point()
+        }
+
+        def gradient(name: str) -> NDArray[Any]:
+            parameter = parameters[name]
             state = self.optimizer.state.get(parameter, {})
             # A frozen parameter has no gradient.
-            return state.get("exp_avg", state.get("momentum_buffer", torch.zeros_like(parameter)))
+            moment = state.get("exp_avg", state.get("momentum_buffer", torch.zeros_like(parameter)))
+            array: NDArray[Any] = (moment.float() * self.moment).cpu().contiguous().numpy()
+            return array
 
-        return {
-            name: (moment(parameter).float() * self.moment).cpu().contiguous().numpy()
-            for name, parameter in self.module.named_parameters()
-            if parameter.is_floating_point()
-        }
+        return Lazy(parameters, gradient)
 
     def _schedule(self) -> None:
         """Start the learning rate's schedule."""
