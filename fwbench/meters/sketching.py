@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from fwbench.frameworks.contract import Program
 from fwbench.models.weights import Lazy, Weights, is_statistic
 from fwbench.record.sketch import STEPS, UNIT, Sketch
+from fwbench.threads import on_all_cpus
 
 Array = NDArray[Any]
 
@@ -208,13 +209,20 @@ def _folded(quantity: str, result: Mapping[str, Array] | Array, lengths: bool) -
     arrays, size = (result, None) if isinstance(result, Mapping) else ({quantity: result}, result.size)
     parts = [list(group) for group in np.array_split(sorted(arrays), min(len(arrays), _GROUPS[quantity]))]
     names = tuple(group[0] if len(group) == 1 else f"{group[0]} ... {group[-1]}" for group in parts)
+
+    # A thread has NumPy's own answer to infinities, not its caller's.
+    @np.errstate(invalid="ignore", over="ignore")
+    def folded(name: str) -> tuple[NDArray[np.float64], float]:
+        array = arrays[name].ravel()
+        return _slots(name, array), _square(array) if lengths else np.nan
+
     # Slots and squares add up: those of two groups together are the sum of each one's.
     slots, squares = np.zeros((len(parts), _FINE)), np.zeros(len(parts))
+    by_name = dict(zip(arrays, on_all_cpus(folded, arrays), strict=True))
     for number, group in enumerate(parts):
         for name in group:
-            array = arrays[name].ravel()
-            slots[number] += _slots(name, array)
-            squares[number] += _square(array) if lengths else np.nan
+            slots[number] += by_name[name][0]
+            squares[number] += by_name[name][1]
     return _Folded(names, slots, np.sqrt(squares), size)
 
 

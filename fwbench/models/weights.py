@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from fwbench.models import pretrained
 from fwbench.models.model import Model
+from fwbench.threads import on_all_cpus
 
 Shape = tuple[int, ...]
 Weights = dict[str, NDArray[np.float32]]
@@ -73,7 +74,8 @@ def draw(
         The float32 array of each name.
     """
     scale = _calibrated().get(model.name, {}) if batch_norm_scale is None else batch_norm_scale
-    return {name: _tensor(model, name, tuple(shape), seed, scale) for name, shape in shapes.items()}
+    tensors = on_all_cpus(lambda name: _tensor(model, name, tuple(shapes[name]), seed, scale), shapes)
+    return dict(zip(shapes, tensors, strict=True))
 
 
 def draw_unit(model: Model, shapes: Mapping[str, Shape], seed: int) -> Weights:
