@@ -4,8 +4,8 @@
                        e0           e1                                                 e2 | e3
 
 A counter moves in steps (on an H200 every 100 ms), so that a reading is up to a step old. Windows therefore begin when
-the counter has just moved, and the loaded one ends, for its power, when the counter last moved before the last call
-ended: a step before it moved next. How long a step lasts is found by polling, and a window of few steps is refused.
+the counter has just moved. The loaded window ends at the counter's last move before the calls end (e2). Nobody sees
+that move: it is the next one (e3) less one step. Polling tells how long a step lasts; a window of few steps is refused.
 """
 
 import itertools
@@ -24,13 +24,15 @@ from fwbench.meters.throughput import queued
 from fwbench.record.files import content
 from fwbench.record.measurement import Metric, unavailable
 
-# Steps of the counter that a window needs: with fewer it could be off by more than a tenth at either end.
+# Steps of the counter that a window needs: with fewer, a window over several devices could be off by more than a tenth
+# at either end.
 _STEPS = 10
 # However small the steps: a device takes tenths of a second to reach the power of its load.
 SHORTEST_WINDOW = 1.0
-# Seconds for which the counter is polled before the idle window, while the device settles, and between two polls, to
-# which an NVIDIA driver in a virtual machine added 3.5 ms.
-POLLING, _BETWEEN = 1.0, 0.001
+# Seconds of polling before the idle window, while the device settles.
+POLLING = 1.0
+# Seconds of sleep between two polls. On an H200 in a virtual machine, a reading takes 3.5 ms on top.
+_BETWEEN = 0.001
 
 
 class Counter(TypingProtocol):
@@ -168,7 +170,7 @@ def period(meter: Counter | str, clock: Clock, sleep: Callable[[float], None] = 
     """
     if isinstance(meter, str):
         return unavailable("energy counter", meter)
-    source = f"{meter.name}, polled every {_BETWEEN * 1e3:g} ms"
+    source = f"{meter.name}, polled with {_BETWEEN * 1e3:g} ms in between"
     steps = [later - earlier for (earlier, _), (later, _) in itertools.pairwise(moves(meter, POLLING, clock, sleep))]
     if meter.fault:
         return unavailable(source, meter.fault)
@@ -178,23 +180,31 @@ def period(meter: Counter | str, clock: Clock, sleep: Callable[[float], None] = 
 
 
 def moves(
-    meter: Counter, seconds: float, clock: Clock, sleep: Callable[[float], None] = time.sleep, most: float = math.inf
+    meter: Counter, seconds: float, clock: Clock, sleep: Callable[[float], None] = time.sleep
 ) -> list[tuple[float, float]]:
     """When polls saw the counter move, in seconds, and the joules that it then showed.
 
     Args:
         seconds: to poll for.
-        most: moves after which polling ends early.
     """
-    last, begun = meter.read(), clock()
-    moved: list[tuple[float, float]] = []
-    while clock() - begun < seconds and len(moved) < most:
+    end, moved = clock() + seconds, []
+    move = _next_move(meter, meter.read(), end, clock, sleep)
+    while move:
+        moved.append(move)
+        move = _next_move(meter, move[1], end, clock, sleep)
+    return moved
+
+
+def _next_move(
+    meter: Counter, last: float, end: float, clock: Clock, sleep: Callable[[float], None]
+) -> tuple[float, float] | None:
+    """When polls see the counter leave its last reading, and the joules that it then shows; None if not until `end`."""
+    while clock() < end:
         sleep(_BETWEEN)
         now = meter.read()
         if now != last:
-            last = now
-            moved.append((clock(), now))
-    return moved
+            return clock(), now
+    return None
 
 
 def too_short(seconds: float, period: Metric) -> str:
@@ -218,6 +228,7 @@ def energy(
     window: float,
     clock: Clock,
     sleep: Callable[[float], None] = time.sleep,
+    devices: int = 1,
 ) -> dict[str, Metric]:
     """Read a counter around an idle and a loaded window.
 
@@ -229,6 +240,7 @@ def energy(
         window: seconds of load, at least; the idle window is as long.
         clock: seconds.
         sleep: lets seconds pass.
+        devices: of the workload. Of several, whose counters move at different moments, windows are read as they are.
 
     Returns:
         `energy_per_sample` and `energy_per_sample_net` (without the idle share) in joules, `power_idle` and
@@ -244,21 +256,24 @@ def energy(
         return _untold(reason, step)
     if not measured:
         return _untold("the first rank has no energy counter, so no rank makes the calls", step)
-    started, before = _next_move(meter, clock, sleep)
-    sleep(window)
-    loaded, idle = _next_move(meter, clock, sleep)
-    idle_power = (idle - before) / (loaded - started)
 
+    def moved(reading: float) -> tuple[float, float]:
+        if devices > 1:
+            return clock(), reading
+        return _next_move(meter, reading, clock() + POLLING, clock, sleep) or (math.nan, math.nan)
+
+    started, before = moved(meter.read())
+    sleep(window)
+    loaded, idle = moved(meter.read())
     calls, _, seconds = queued(program, depth, window, clock)
-    end, joules = clock(), meter.read() - idle
-    # A sum's parts move at other moments, and `shares` needs the readings before and after the calls to be its last.
-    if not isinstance(meter, SummedCounter):
-        end = _next_move(meter, clock, sleep)[0] - (step.value or 0.0)
-    power = joules / (end - loaded)
+    joules = (reading := meter.read()) - idle
+    end = moved(reading)[0] - ((step.value or 0.0) if devices == 1 else 0.0)
     if meter.fault:
         return _untold(meter.fault, step)
-    if joules <= 0 or idle_power < 0:
+    # A counter that no longer moves has made some of these NaN.
+    if not (idle >= before and joules > 0 and end > loaded):
         return _untold("the energy counter went back, or stood still while the program ran", step)
+    idle_power, power = (idle - before) / (loaded - started), joules / (end - loaded)
     per_sample = seconds / (calls * batch_size)
     source = f"{meter.name}; {seconds:.1f} s, {calls} calls, one wait every {depth}"
     return {
@@ -268,12 +283,6 @@ def energy(
         "power_load": Metric(power, source),
         "energy_period": step,
     }
-
-
-def _next_move(meter: Counter, clock: Clock, sleep: Callable[[float], None]) -> tuple[float, float]:
-    """When the counter moves next, and the joules that it then shows; the present, if it does not within `POLLING`."""
-    moved = moves(meter, POLLING, clock, sleep, most=1)
-    return moved[0] if moved else (clock(), meter.read())
 
 
 def _untold(reason: str, step: Metric) -> dict[str, Metric]:

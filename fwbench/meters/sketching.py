@@ -13,6 +13,7 @@ and one that changes little a narrow one.
 
 import dataclasses
 import functools
+import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -109,7 +110,7 @@ def of_training(
     given = weights()
     trained, running = ([name for name in given if is_statistic(name) is kind] for kind in (False, True))
     program.restart(given)
-    # Freed during the step, which would else have to get other memory for its temporaries.
+    # The step's temporaries can then take the memory of the weights.
     del given
     program.call_and_wait()
     first, given = loss(), weights()
@@ -210,7 +211,7 @@ def _folded(quantity: str, result: Mapping[str, Array] | Array, lengths: bool) -
     parts = [list(group) for group in np.array_split(sorted(arrays), min(len(arrays), _GROUPS[quantity]))]
     names = tuple(group[0] if len(group) == 1 else f"{group[0]} ... {group[-1]}" for group in parts)
 
-    # A thread has NumPy's own answer to infinities, not its caller's.
+    # `np.errstate` holds for one thread.
     @np.errstate(invalid="ignore", over="ignore")
     def folded(name: str) -> tuple[NDArray[np.float64], float]:
         array = arrays[name].ravel()
@@ -249,9 +250,14 @@ def _slots(name: str, flat: Array) -> NDArray[np.float64]:
 def _signs(first: int, count: int) -> NDArray[np.float32]:
     """Random signs: a number of them, from a position in a fixed sequence of two chunks."""
     if count >= _CHUNK >> 4:
-        return _all_signs()[first : first + count]
+        with _MAKING_SIGNS:
+            return _all_signs()[first : first + count]
     generator = np.random.PCG64(0).advance(first // 2)
     return _signs_of(generator.random_raw(count // 2 + 1))[first % 2 :][:count]
+
+
+# Only one thread makes the sequence, of tens of megabytes.
+_MAKING_SIGNS = threading.Lock()
 
 
 @functools.cache

@@ -40,7 +40,7 @@ Weights = dict[str, NDArray[np.float32]]
 
 
 class Lazy(Mapping[str, NDArray[Any]]):
-    """Arrays that are computed one by one when they are asked for: to get memory for all of them takes a second.
+    """Arrays that are computed one by one when they are asked for: to allocate all of them at once takes a second.
 
     Args:
         make: computes an array by its name.

@@ -154,8 +154,8 @@ _TORCH = Lane(
     baseline=True,
     environment={
         "MKL_NUM_THREADS": "{threads}",
-        # PyTorch 2.11 asks for a GPU when Inductor is imported. CUDA has to begin for its answer, and no process that
-        # is forked afterwards can use it; NVML only looks.
+        # When Inductor of PyTorch 2.11 is imported, it asks whether there is a GPU. To ask CUDA initialises it, after
+        # which no forked process can use it. To ask NVML does not.
         "PYTORCH_NVML_BASED_CUDA_CHECK": {"gpu": "1"},
     },
     recorded=(

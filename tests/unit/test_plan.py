@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import functools
 import math
 from datetime import UTC, datetime
 from importlib.resources import files
@@ -70,7 +71,7 @@ class Meter:
 def test_a_plan_has_the_time_that_a_worker_spends(monkeypatch, clock, protocol, seconds, metered):
     monkeypatch.setattr(frameworks, "load", lambda adapter: FakeFramework(FakeProgram(clock, seconds)))
     monkeypatch.setattr(job, "counter", lambda device, **_: Meter(clock) if metered else "no counter")
-    monkeypatch.setattr(passes, "energy", lambda *arguments: energy(*arguments, sleep=clock.sleep))
+    monkeypatch.setattr(passes, "energy", functools.partial(energy, sleep=clock.sleep))
     measurement = Measuring(
         Workload("noop", "noop"), LANES["noop"], CATALOG["noop"], protocol, lambda stage: None, clock
     ).run()

@@ -163,7 +163,7 @@ def energy_counter(name: str, changes: Sequence[tuple[float, float]], fault: str
     )
     if not (reason := too_short(window, Metric(period, name))):
         return Advice("energy", "good", sentence)
-    return Advice("energy", "better", f"{sentence}; {reason}", "energy stays absent from the records, with this reason")
+    return Advice("energy", "better", f"{sentence}; {reason}", "records of profile `quick` have no energy")
 
 
 def matrix_products(measured: Sequence[Measurement]) -> list[Advice]:

@@ -238,12 +238,12 @@ class TrainStep(Compiled, Trainer):
 
 
 def _zeros(tree: Any) -> Any:
-    """Arrays of zeros like those of a tree, all in the memory of the largest: only a device shall hold them in full."""
+    """Zeros shaped like the arrays of a tree: views of one buffer, as the host need not hold as many as a device."""
     sizes: dict[Any, int] = {}
     for array in jax.tree.leaves(tree):
         sizes[array.dtype] = max(array.size, sizes.get(array.dtype, 0))
     zeros = {dtype: np.zeros(1 + size, dtype) for dtype, size in sizes.items()}
-    # From the second number on, as JAX would share aligned memory.
+    # Views begin at the second number: JAX would share an aligned buffer instead of copying it.
     return jax.tree.map(lambda array: zeros[array.dtype][1 : 1 + array.size].reshape(array.shape), tree)
 
 

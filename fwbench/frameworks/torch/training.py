@@ -143,8 +143,10 @@ class TrainStep(Placed, Trainer):
         def gradient(name: str) -> NDArray[Any]:
             parameter = parameters[name]
             state = self.optimizer.state.get(parameter, {})
-            # A frozen parameter has no gradient.
-            moment = state.get("exp_avg", state.get("momentum_buffer", torch.zeros_like(parameter)))
+            # Of a frozen parameter there is none.
+            moment = state.get("exp_avg", state.get("momentum_buffer"))
+            if moment is None:
+                return np.zeros(parameter.shape, np.float32)
             array: NDArray[Any] = (moment.float() * self.moment).cpu().contiguous().numpy()
             return array
 

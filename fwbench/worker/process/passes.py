@@ -89,7 +89,8 @@ def _time(job: Job, program: Program, begun: Start) -> None:
     job.note("after the throughput pass")
     with job.stage("energy"):
         meter = job.counter()
-        job.metrics.update(energy(program, meter, workload.batch_size, depth, protocol.energy_time, job.clock))
+        window, devices = protocol.energy_time, workload.devices
+        job.metrics.update(energy(program, meter, workload.batch_size, depth, window, job.clock, devices=devices))
         energy_of_all = job.metrics["energy_per_sample"].value
         if isinstance(meter, SummedCounter) and energy_of_all is not None:
             _of_each(job, "energy_per_sample", [energy_of_all * share for share in meter.shares])
