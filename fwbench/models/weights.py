@@ -74,8 +74,10 @@ def draw(
         The float32 array of each name.
     """
     scale = _calibrated().get(model.name, {}) if batch_norm_scale is None else batch_norm_scale
-    tensors = on_all_cpus(lambda name: _tensor(model, name, tuple(shapes[name]), seed, scale), shapes)
-    return dict(zip(shapes, tensors, strict=True))
+    # Threads keep what memory they got, so they get none.
+    weights = {name: np.empty(shape, np.float32) for name, shape in shapes.items()}
+    on_all_cpus(lambda name: _draw_into(weights[name], model, name, seed, scale), weights)
+    return weights
 
 
 def draw_unit(model: Model, shapes: Mapping[str, Shape], seed: int) -> Weights:
@@ -175,50 +177,51 @@ def digest(weights: Mapping[str, NDArray[np.float32]]) -> str:
     return sha.hexdigest()[:16]
 
 
-def _tensor(
-    model: Model, name: str, shape: Shape, seed: int, batch_norm_scale: Mapping[str, float]
-) -> NDArray[np.float32]:
+def _draw_into(
+    array: NDArray[np.float32], model: Model, name: str, seed: int, batch_norm_scale: Mapping[str, float]
+) -> None:
     rng = np.random.default_rng([seed, zlib.crc32(f"{model.name}/{name}".encode())])
     layer, _, leaf = name.rpartition(".")
+    shape = array.shape
 
-    def normal(mean: float, std: float) -> NDArray[np.float32]:
-        array = rng.standard_normal(shape, dtype=np.float32)
-        array *= np.float32(std)
-        array += np.float32(mean)
-        return array
+    def normal(mean: float, std: float) -> None:
+        rng.standard_normal(out=array, dtype=np.float32)
+        array[...] *= np.float32(std)
+        array[...] += np.float32(mean)
 
-    def uniform(bound: float) -> NDArray[np.float32]:
-        array = rng.random(shape, dtype=np.float32)
-        array -= np.float32(0.5)
-        array *= np.float32(2 * bound)
-        return array
+    def uniform(bound: float) -> None:
+        rng.random(out=array, dtype=np.float32)
+        array[...] -= np.float32(0.5)
+        array[...] *= np.float32(2 * bound)
 
-    if leaf in ("running_mean", "running_var"):
-        scale = batch_norm_scale.get(layer, 1.0)
-        if leaf == "running_mean":
-            return normal(0.0, 0.1 * math.sqrt(scale))
-        return np.float32(scale) * (1 + uniform(0.2))
-    if len(shape) == 4:
-        receptive = shape[2] * shape[3]
-        if (
-            model.conv == "kaiming_normal_fan_out"
-        ):  # He et al., arXiv:1502.01852; torchvision's fan_out counts no groups
-            return normal(0.0, math.sqrt(2 / (shape[0] * receptive)))
+    if leaf == "running_mean":
+        normal(0.0, 0.1 * math.sqrt(batch_norm_scale.get(layer, 1.0)))
+    elif leaf == "running_var":
+        uniform(0.2)
+        array[...] += np.float32(1)
+        array[...] *= np.float32(batch_norm_scale.get(layer, 1.0))
+    elif len(shape) == 4 and model.conv == "kaiming_normal_fan_out":
+        # He et al., arXiv:1502.01852; torchvision's fan_out counts no groups.
+        normal(0.0, math.sqrt(2 / (shape[0] * shape[2] * shape[3])))
+    elif len(shape) == 4:
         # Truncated at two standard deviations, as torchvision's truncation at +-2 hardly ever binds.
-        return np.clip(normal(0.0, 1.0), -2, 2) * np.float32(math.sqrt(1 / (shape[1] * receptive)))
-    if len(shape) == 2:
+        normal(0.0, 1.0)
+        np.clip(array, -2, 2, out=array)
+        array[...] *= np.float32(math.sqrt(1 / (shape[1] * shape[2] * shape[3])))
+    elif len(shape) == 2 and model.linear == "normal_0.01":
+        normal(0.0, 0.01)
+    elif len(shape) == 2:
         out, fan_in = shape
-        if model.linear == "normal_0.01":
-            return normal(0.0, 0.01)
         bounds = {
             "uniform_fan_in": 1 / math.sqrt(fan_in),
             "uniform_fan_out": 1 / math.sqrt(out),
             "xavier_uniform": math.sqrt(6 / (fan_in + out)),  # Glorot and Bengio, AISTATS 2010
         }
-        return uniform(bounds[model.linear])
-    if len(shape) == 1 and leaf == "weight":
-        return normal(1.0, 0.1)
-    return normal(0.0, 0.02)
+        uniform(bounds[model.linear])
+    elif len(shape) == 1 and leaf == "weight":
+        normal(1.0, 0.1)
+    else:
+        normal(0.0, 0.02)
 
 
 @functools.cache
