@@ -288,6 +288,16 @@ def test_the_counters_period_is_measured(clock, step):
     assert "stepping, polled" in found.source
 
 
+def test_polling_ends_by_the_clock_however_long_a_reading_takes(clock):
+    class Slow(SteppingCounter):
+        def read(self):
+            clock.advance(0.0035)
+            return super().read()
+
+    period(Slow(clock, 0.1), clock, clock.sleep)
+    assert 1.0 <= clock.now < 1.02
+
+
 @pytest.mark.parametrize("duration", [0.01, 0.0171, 0.0249])
 def test_a_reading_that_is_a_step_old_moves_no_power(clock, duration):
     """A window of 2 s has twenty steps of the counter, and readings at its ends would be off by a twentieth."""

@@ -169,7 +169,9 @@ def test_every_own_lane_and_model_has_a_row_in_the_table():
 
 def test_calls_and_starts_on_a_gpu_take_what_an_h200_took():
     baselines = Path(__file__).parents[2] / ".benchmarks" / "baselines"
-    for path in sorted(baselines.glob("nvidia-h200*.json")):
+    paths = sorted(baselines.glob("nvidia-h200*.json"))
+    assert paths
+    for path in paths:
         for measurement in read(path).measurements:
             if measurement.workload.mode == "fit":
                 continue

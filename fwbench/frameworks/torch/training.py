@@ -143,7 +143,7 @@ class TrainStep(Placed, Trainer):
         def gradient(name: str) -> NDArray[Any]:
             parameter = parameters[name]
             state = self.optimizer.state.get(parameter, {})
-            # Of a frozen parameter there is none.
+            # A frozen parameter has no moment.
             moment = state.get("exp_avg", state.get("momentum_buffer"))
             if moment is None:
                 return np.zeros(parameter.shape, np.float32)
