@@ -17,13 +17,14 @@ from fwbench.record.workload import TRAINING, Workload
 # Seconds after which they are measured again: firmware and settings of a machine change.
 _VALID = 30 * 86400.0
 
-# Lane, precision, whether it trains, whether it is plain: XLA's options differ.
+# Lane, precision, and on a CPU whether it trains and whether it is plain, as XLA's options differ there.
 CeilingKey = tuple[str, str, bool, bool]
 
 
 def ceiling_key(workload: Workload) -> CeilingKey:
     """What workloads must have in common for ceilings to hold for both."""
-    return workload.lane, workload.precision, workload.mode in TRAINING, workload.plain
+    on_cpu = workload.device == "cpu"
+    return workload.lane, workload.precision, on_cpu and workload.mode in TRAINING, on_cpu and workload.plain
 
 
 class Kept:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fwbench.machine import last_cache
-from fwbench.machine.ceilings import Kept
+from fwbench.machine.ceilings import Kept, ceiling_key
 from fwbench.meters import ceilings as meter
 from fwbench.meters.ceilings import ceilings, copied
 from fwbench.meters.flops import model_flops
@@ -227,6 +227,15 @@ def test_a_run_measures_what_no_earlier_one_has_kept(tmp_path, monkeypatch):
         *(False, False, False),
     ]
     assert seen == [[True, False, False], [True, False, False], [False, True, False], [True, False, False]]
+
+
+@pytest.mark.parametrize(("device", "hold"), [("gpu", True), ("cpu", False)])
+def test_ceilings_of_inference_hold_for_training_on_a_gpu(device, hold):
+    inference = dataclasses.replace(MLP, device=device)
+    for other in ({"mode": "train_step"}, {"plain": True}):
+        assert (ceiling_key(inference) == ceiling_key(dataclasses.replace(inference, **other))) is hold
+    assert ceiling_key(inference) != ceiling_key(dataclasses.replace(inference, precision="bf16"))
+    assert ceiling_key(inference) != ceiling_key(dataclasses.replace(inference, lane="jax"))
 
 
 class Counted(FakeProgram):

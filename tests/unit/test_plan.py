@@ -167,20 +167,30 @@ def test_every_own_lane_and_model_has_a_row_in_the_table():
     assert not missing
 
 
-def test_calls_and_starts_on_a_gpu_take_what_an_h200_took():
+@pytest.mark.parametrize("gpu", ["H100", "H200"])
+def test_calls_and_starts_on_a_gpu_take_what_it_took(gpu):
+    rows = csv.DictReader(files("fwbench.suite").joinpath("costs.csv").read_text().splitlines())
+    measured_there = {
+        (row["lane"], row["model"], row["mode"])
+        for row in rows
+        if row["device"] == "gpu" and row["source"].startswith(f"an {gpu} at batch 32")
+    }
     baselines = Path(__file__).parents[2] / ".benchmarks" / "baselines"
-    paths = sorted(baselines.glob("nvidia-h200*.json"))
-    assert paths
-    for path in paths:
-        for measurement in read(path).measurements:
-            if measurement.workload.mode == "fit":
-                continue
-            assumed = cost(measurement.workload, 1)
-            assert assumed.call == pytest.approx(measurement.value("latency_p50"), rel=0.1)
-            spent = sum(
-                seconds for stage, seconds in measurement.stages.items() if stage not in (*plan_module._TIMED, CEILING)
-            )
-            assert assumed.ready == pytest.approx(spent, rel=0.1)
+    recorded = {
+        (m.workload.lane, m.workload.model, m.workload.mode): m
+        for path in baselines.glob(f"nvidia-{gpu.lower()}*.json")
+        for m in read(path).measurements
+    }
+    assert measured_there
+    assert measured_there <= recorded.keys()
+    for benchmark in measured_there:
+        measurement = recorded[benchmark]
+        assumed = cost(measurement.workload, 1)
+        assert assumed.call == pytest.approx(measurement.value("latency_p50"), rel=0.1)
+        spent = sum(
+            seconds for stage, seconds in measurement.stages.items() if stage not in (*plan_module._TIMED, CEILING)
+        )
+        assert assumed.ready == pytest.approx(spent, rel=0.1)
 
 
 def test_a_sample_takes_less_with_more_threads_and_more_with_a_larger_batch():
