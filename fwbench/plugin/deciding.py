@@ -16,6 +16,7 @@ from fwbench.report import units
 from fwbench.report.answers import together
 from fwbench.report.cases import cases, comparisons
 from fwbench.worker.turns.lanes import Lanes, Round
+from fwbench.worker.turns.taken import SLOW
 
 Play = Callable[[Sequence[Workload], Callable[[Workload, Round | Fault], None]], object]
 
@@ -135,10 +136,10 @@ def contests(measured: Sequence[Measurement], cpus: int) -> list[Contest]:
             continue
         own = {lane: seeds[seed] for lane, seeds in zip(lanes, by_seed, strict=True)}
         loading = 1.0 if own[lanes[0]].workload.device == "gpu" else _LOADING
-        seconds = sum(
-            m.stages.get("build", 0.0) + loading * m.stages.get("compile", 0.0) + _CALLS * (m.value("latency_p50") or 0)
-            for m in own.values()
-        )
+        # Too few calls for a median are slow ones.
+        latencies = [m.value("latency_p50") or SLOW for m in own.values()]
+        seconds = _START + _CALLS * sum(latencies) + Lanes.amounts.turns(max(latencies), len(lanes))
+        seconds += sum(m.stages.get("build", 0.0) + loading * m.stages.get("compile", 0.0) for m in own.values())
         # Rounds from an earlier part of the run, if all lanes played them.
         shared = set.intersection(*({turns["begun"] for turns in m.turns} for m in own.values()))
         turns = {lane: [each for each in m.turns if each["begun"] in shared] for lane, m in own.items()}
@@ -147,7 +148,6 @@ def contests(measured: Sequence[Measurement], cpus: int) -> list[Contest]:
         # The speeds as they were measured only choose which workload begins.
         logarithms = [math.log(comparison.lanes[lane].value("throughput") or 1) for lane in lanes]
         wanted = max(rounds_to_decide(one - other, ()) for one, other in itertools.combinations(logarithms, 2))
-        seconds += _START + Lanes.amounts.seconds
         comparable.append(Contest(workload, lanes, seconds, turns, programs, cpus, wanted=wanted))
     return comparable
 

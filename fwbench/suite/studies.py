@@ -47,21 +47,13 @@ def _suites(device: str) -> dict[str, tuple[Part, ...]]:
     def lanes(profile: str) -> tuple[str, ...]:
         return tuple(lane.name for lane in OWN.values() if lane.is_measured(profile, device) and not lane.optional)
 
-    # Sized by the minutes that a run takes. On a GPU with the compiled lane, compiling takes most of them, above all
-    # for training steps: so one batch size, and the training steps of one large and one small model.
-    calls = {
-        "cpu": (
-            Part("inference", lanes("quick"), _MODELS, (1, 8)),
-            Part("train_step", lanes("quick"), _MODELS, (2,)),
-        ),
-        "gpu": (
-            Part("inference", lanes("quick"), _MODELS, (32,)),
-            Part("train_step", lanes("quick"), ("resnet50", "mlp"), (32,)),
-        ),
-    }
+    # Sized by the minutes that a run takes. Compiling takes most of them, above all for training steps: so those of one
+    # large and one small model alone, and on a GPU, where the compiled lane is measured too, one batch size.
+    inference, training = {"cpu": ((1, 8), (2,)), "gpu": ((32,), (32,))}[device]
     return {
         "quick": (
-            *calls[device],
+            Part("inference", lanes("quick"), _MODELS, inference),
+            Part("train_step", lanes("quick"), ("resnet50", "mlp"), training),
             Part("fit", lanes("quick"), ("mlp",), (64,), {**_DIGITS, "epochs": (5,)}),
         ),
         # Small models, so that a gate can afford several processes a side.

@@ -52,8 +52,9 @@ class Lanes(Rounds[Round]):
     """
 
     # One placing, as rounds are the replicates, and each has new memory. Many short turns: neighbours of a virtual
-    # machine make it slow for tenths of seconds to minutes, and both lanes must meet each slow time.
-    amounts = Amounts(placings=1, blocks=24, turn=0.02, seconds=3.0, single=SLOW)
+    # machine make it slow for tenths of seconds to minutes, and both lanes must meet each slow time. With twice as many
+    # blocks rounds would scatter hardly less.
+    amounts = Amounts(placings=1, blocks=12, turn=0.02, seconds=3.0, single=SLOW)
 
     def __init__(
         self,
