@@ -97,7 +97,7 @@ def test_what_scatters_is_left_open_when_the_last_look_has_been_taken():
 
 
 def test_no_round_is_begun_that_does_not_fit_and_all_time_is_used():
-    found, played = of([1, 2, 3]), Played({1: 1.0, 2: 1.0, 3: 1.0}, left=97, scatter=0.05)
+    found, played = of([1, 2, 3]), Played({1: 1.0, 2: 1.0, 3: 1.0}, left=107, scatter=0.05)
     run(found, played)
     assert played.asked[0] == [1, 2, 3]
     assert 0 <= played.left < 10
