@@ -169,7 +169,7 @@ class Scatter:
 _USUAL = Scatter()
 
 
-def taught(others: Iterable[Sequence[float]]) -> Scatter:
+def pooled_scatter(others: Iterable[Sequence[float]]) -> Scatter:
     """The scatter to expect of a workload's rounds, from the rounds of a run's other workloads.
 
     Rounds scatter above all by the machine, which is the same for all workloads: a moderated variance (Smyth 2004,
@@ -186,7 +186,7 @@ def taught(others: Iterable[Sequence[float]]) -> Scatter:
     return Scatter(math.sqrt(squares / counts), min(counts, _TAUGHT))
 
 
-def between(differences: Sequence[float], expected: Scatter = _USUAL) -> tuple[float, float, float]:
+def ratio_interval(differences: Sequence[float], expected: Scatter = _USUAL) -> tuple[float, float, float]:
     """The interval of the logarithm of two lanes' ratio.
 
     Student's interval over rounds, with the scatter that was expected: a few rounds that happen to agree prove little.
@@ -210,7 +210,7 @@ def rounds_to_decide(mean: float, differences: Sequence[float], expected: Scatte
 
     Args:
         mean: of the rounds so far, or another estimate where there are none.
-        differences, expected: as `between` has them.
+        differences, expected: as `ratio_interval` has them.
 
     Returns:
         The number of rounds, at most so many as there may be.
@@ -218,7 +218,7 @@ def rounds_to_decide(mean: float, differences: Sequence[float], expected: Scatte
     played, most = len(differences), LOOKS[-1]
     for count in range(max(played + 1, LOOKS[0]), most):
         reach = _reach(differences, expected, count)
-        if told_apart(mean - reach, mean + reach) != "undecided":
+        if ratio_verdict(mean - reach, mean + reach) != "undecided":
             return count - played
     return most - played
 
@@ -235,7 +235,7 @@ def _reach(differences: Sequence[float], expected: Scatter, count: int) -> float
     return float(stdtrit(freedom, 1 - _MISSED / (len(LOOKS) + 1) / 2)) * deviation / math.sqrt(count)
 
 
-def told_apart(low: float, high: float) -> Literal["faster", "equal", "undecided"]:
+def ratio_verdict(low: float, high: float) -> Literal["faster", "equal", "undecided"]:
     """What an interval of a ratio's logarithm says; `faster`: one lane is, the first if the logarithm is above zero."""
     if low > 0 or high < 0:
         return "faster"

@@ -8,12 +8,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fwbench.compare.pair import Fault
-from fwbench.compare.statistics import LOOKS, Scatter, between, round_difference, rounds_to_decide, taught, told_apart
+from fwbench.compare.statistics import (
+    LOOKS,
+    Scatter,
+    pooled_scatter,
+    ratio_interval,
+    ratio_verdict,
+    round_difference,
+    rounds_to_decide,
+)
 from fwbench.machine.load import busy
 from fwbench.record.measurement import Failure, Measurement
 from fwbench.record.workload import Workload
 from fwbench.report import units
-from fwbench.report.answers import together
+from fwbench.report.answers import comparable_lanes
 from fwbench.report.cases import cases, comparisons
 from fwbench.worker.turns.lanes import Lanes, Round
 from fwbench.worker.turns.taken import SLOW
@@ -70,7 +78,7 @@ class Contest:
         return len(next(iter(self.turns.values())))
 
     @property
-    def missing(self) -> int:
+    def rounds_left(self) -> int:
         """The rounds that are still to be played until its lanes are decided, as far as can be foreseen."""
         return max(1, self.wanted - (self.played - self.looked))
 
@@ -94,20 +102,20 @@ class Contest:
 
     def look(self, others: Sequence["Contest"]) -> None:
         """See whether the lanes are decided, given the scatter of other workloads' rounds."""
-        self.expected = taught(rounds for other in others for rounds in other.scattered)
+        self.expected = pooled_scatter(rounds for other in others for rounds in other.differences)
         self.looked = self.played
         if self.played >= LOOKS[0]:
             undecided = []
             for lanes in itertools.combinations(self.lanes, 2):
                 rounds = self._differences(*lanes)
-                mean, low, high = between(rounds, self.expected)
-                if told_apart(low, high) == "undecided":
+                mean, low, high = ratio_interval(rounds, self.expected)
+                if ratio_verdict(low, high) == "undecided":
                     undecided.append(rounds_to_decide(mean, rounds, self.expected))
             self.wanted, self.decided = max(undecided, default=0), not undecided
         self.over = self.played >= LOOKS[-1] or self.decided
 
     @property
-    def scattered(self) -> Iterator[list[float]]:
+    def differences(self) -> Iterator[list[float]]:
         """Each other lane's differences from the first lane, round by round."""
         return (self._differences(self.lanes[0], lane) for lane in self.lanes[1:])
 
@@ -126,7 +134,7 @@ def contests(measured: Sequence[Measurement], cpus: int) -> list[Contest]:
     comparable = []
     for comparison in comparisons(cases(usual)):
         speeds = [lane for lane, case in comparison.lanes.items() if case.value("throughput")]
-        lanes = tuple(together(comparison, speeds))
+        lanes = tuple(comparable_lanes(comparison, speeds))
         if len(lanes) < 2:
             continue
         by_seed = [{m.workload.seed: m for m in comparison.lanes[lane].measurements} for lane in lanes]
@@ -165,7 +173,7 @@ def decide(contests: Sequence[Contest], play: Play, left: Callable[[], float], t
     of = {contest.workload: contest for contest in contests}
     _look([contest for contest in contests if contest.played in LOOKS], contests)
     while waiting := [contest for contest in contests if not contest.over]:
-        chosen = _fitting(sorted(waiting, key=lambda contest: contest.missing * contest.seconds), left())
+        chosen = _fitting(sorted(waiting, key=lambda contest: contest.rounds_left * contest.seconds), left())
         if not chosen:
             break
         tell(
@@ -189,7 +197,7 @@ def _look(at: Sequence[Contest], contests: Sequence[Contest]) -> None:
 def _fitting(waiting: Sequence[Contest], seconds: float) -> list[Contest]:
     """Choose contests in order: first those that the time decides, then those that it brings to a first look."""
     chosen: list[Contest] = []
-    until_decided = [(contest, contest.missing) for contest in waiting]
+    until_decided = [(contest, contest.rounds_left) for contest in waiting]
     until_looked = [(contest, max(1, LOOKS[0] - contest.played)) for contest in waiting]
     for contest, rounds in (*until_decided, *until_looked):
         if contest not in chosen and rounds * contest.seconds <= seconds:

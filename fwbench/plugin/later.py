@@ -29,7 +29,7 @@ from fwbench.worker.turns.sides import Side
 
 
 @dataclass
-class Made:
+class MeasuredTest:
     """The measurement of a test that has passed.
 
     Attributes:
@@ -61,7 +61,12 @@ class Made:
 
 
 def go_on(
-    made: Sequence[Made], session: Session, gate: Gate | None, project: Project, progress: Progress, begun: float
+    made: Sequence[MeasuredTest],
+    session: Session,
+    gate: Gate | None,
+    project: Project,
+    progress: Progress,
+    begun: float,
 ) -> None:
     """Measure disturbed workloads again and let lanes take turns, after every test has its measurement.
 
@@ -71,7 +76,7 @@ def go_on(
     if session.caches is None:
         measure_again(made, session, gate, progress, math.inf)
         return
-    last, end = turns(begun, session.selection.minutes)
+    last, end = turning_time(begun, session.selection.minutes)
     measure_again(made, session, gate, progress, last)
     take_turns(made, session, project, progress, end)
 
@@ -83,7 +88,7 @@ def may_follow(selection: Selection, workloads: Iterable[Workload]) -> bool:
     return selection.minutes > 0 and not selection.protocol.programs and rivals
 
 
-def turns(begun: float, minutes: float) -> tuple[float, float]:
+def turning_time(begun: float, minutes: float) -> tuple[float, float]:
     """When lanes begin to take turns at the latest, and when they end, as moments of `time.monotonic`.
 
     Turns get their share of the minutes however long measuring took: without turns most comparisons stay undecided.
@@ -92,21 +97,23 @@ def turns(begun: float, minutes: float) -> tuple[float, float]:
         begun: when the run began.
         minutes: of the run.
     """
-    end = time.monotonic() + left(begun, minutes, 0.0)
+    end = time.monotonic() + seconds_left(begun, minutes, 0.0)
     return end - TURNS * 60 * minutes, end
 
 
-def left(begun: float, minutes: float, measuring: float) -> float:
+def seconds_left(begun: float, minutes: float, measuring: float) -> float:
     """The seconds until lanes end their turns at the latest.
 
     Args:
-        begun, minutes: as `turns` has them.
+        begun, minutes: as `turning_time` has them.
         measuring: seconds until all is measured.
     """
     return max(begun + 60 * minutes - time.monotonic(), measuring + TURNS * 60 * minutes)
 
 
-def measure_again(made: Sequence[Made], session: Session, gate: Gate | None, progress: Progress, end: float) -> None:
+def measure_again(
+    made: Sequence[MeasuredTest], session: Session, gate: Gate | None, progress: Progress, end: float
+) -> None:
     """Measure disturbed workloads a second time after all others, once the machine is quiet.
 
     Args:
@@ -148,7 +155,9 @@ def better(first: Measurement, second: Measurement) -> Measurement:
     return first.beside(second) if worse else second.beside(first)
 
 
-def take_turns(made: Sequence[Made], session: Session, project: Project, progress: Progress, end: float) -> None:
+def take_turns(
+    made: Sequence[MeasuredTest], session: Session, project: Project, progress: Progress, end: float
+) -> None:
     """Let lanes take turns until a moment of `time.monotonic`; rounds that were played are stored, however this ends.
 
     Raises:
@@ -173,7 +182,7 @@ def _lanes(open_: Sequence[Contest], session: Session, project: Project) -> Lane
     return Lanes(here, names, project.models, session.machine, asked.device, asked.protocol.deadline)
 
 
-def _keep_turns(contest: Contest, made: Sequence[Made], session: Session) -> None:
+def _keep_turns(contest: Contest, made: Sequence[MeasuredTest], session: Session) -> None:
     for each in made:
         first = each.measurement
         known = {turns["begun"] for turns in first.turns}

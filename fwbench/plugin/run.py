@@ -75,7 +75,7 @@ class Run:
         self._measures = False  # whether any selected test does
         self._turning = False  # whether lanes take turns after all measurements
         self._spent: dict[str, float] = {}  # seconds that a pool took for a test's measurement
-        self._made: list[later.Made] = []
+        self._made: list[later.MeasuredTest] = []
         self._begun = time.monotonic()
 
     @functools.cached_property
@@ -235,7 +235,7 @@ class Run:
             processes=self.selection.processes,
             duet=self._is_duet,
             at_once=len(self._pool) if self._pool else 1,
-            turns=functools.partial(later.left, self._begun, self.selection.minutes) if self._turning else None,
+            turns=functools.partial(later.seconds_left, self._begun, self.selection.minutes) if self._turning else None,
         )
 
     def pytest_report_collectionfinish(self) -> list[str]:
@@ -289,7 +289,7 @@ class Run:
             timed = self.gate is None or self.gate.timed
             if not benchmark.disabled and not measurement.failure and timed:
                 replaying.replay(measurement, benchmark)
-                self._made.append(later.Made(item, protocol, benchmark, measurement))
+                self._made.append(later.MeasuredTest(item, protocol, benchmark, measurement))
             if self.gate:
                 self.gate.judge(measurement, item.nodeid)
             if measurement.failure:

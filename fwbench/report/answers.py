@@ -81,7 +81,7 @@ def answers(cases: Sequence[Case]) -> list[Answer]:
         speeds = {lane: speed for lane, case in comparison.lanes.items() if (speed := case.value("throughput"))}
         if len(speeds) < 2:
             continue
-        comparable = together(comparison, list(speeds))
+        comparable = comparable_lanes(comparison, list(speeds))
         left_out = [lane for lane in speeds if lane not in comparable]
         if len(comparable) < 2:
             fastest, second = sorted(speeds, key=lambda lane: -speeds[lane])[:2]
@@ -140,26 +140,26 @@ def _unanswered(given: Sequence[Answer]) -> list[str]:
 
 # Confidences that call no lane faster, and all confidences, the surest first.
 _NOT_APART = ("equal", "undecided")
-_SURE = ("clear", "likely", *_NOT_APART)
+_BY_CERTAINTY = ("clear", "likely", *_NOT_APART)
 
 
 def _fastest(mode: str, answered: Sequence[Answer]) -> list[str]:
     """Say which lanes have the highest throughput: surest sentences first, then those on more workloads."""
-    groups = sorted(alike(answered), key=lambda of: (_SURE.index(of[0].confidence), -len(of)))
+    groups = sorted(alike_groups(answered), key=lambda of: (_BY_CERTAINTY.index(of[0].confidence), -len(of)))
     what = in_words(mode).capitalize()
-    return [f"{what}: {said(of)}, in {len(of)} of {len(answered)} workloads ({_named(of)})." for of in groups]
+    return [f"{what}: {verdict_on(of)}, in {len(of)} of {len(answered)} workloads ({_named(of)})." for of in groups]
 
 
-def alike(given: Iterable[Answer]) -> list[list[Answer]]:
+def alike_groups(given: Iterable[Answer]) -> list[list[Answer]]:
     """The answers that one sentence can say together: those with the same confidence and the same lanes."""
 
-    def alike(answer: Answer) -> tuple[object, ...]:
+    def key(answer: Answer) -> tuple[object, ...]:
         lanes = answer.shared or (answer.fastest, answer.second)
         # Where nothing tells lanes apart, each may be named first.
         named = lanes if answer.confidence in ("clear", "likely") else tuple(sorted(lanes))
         return answer.confidence, answer.ahead, named, _is_bounded(answer)
 
-    return list(grouped(given, alike).values())
+    return list(grouped(given, key).values())
 
 
 def _is_bounded(answer: Answer) -> bool:
@@ -169,7 +169,7 @@ def _is_bounded(answer: Answer) -> bool:
     return answer.weighed.reach.low > 0 and answer.weighed.reach.high < math.inf
 
 
-def said(given: Sequence[Answer]) -> str:
+def verdict_on(given: Sequence[Answer]) -> str:
     """What answers that are alike say about the fastest lane, without a full stop."""
     answer = given[0]
     lanes = [short(lane, answer.comparison.lanes) for lane in answer.shared or (answer.fastest, answer.second)]
@@ -294,7 +294,9 @@ def _first_two(comparison: Comparison, lanes: Sequence[str]) -> tuple[str, str, 
     fastest = min(order, key=lambda lane: _losses(weighed[lane]))
     rivals = weighed[fastest]
     # Whether a slower lane is clearly or likely slower makes no difference.
-    doubts = {lane: max(_SURE.index("likely"), _SURE.index(pair.confidence)) for lane, pair in rivals.items()}
+    doubts = {
+        lane: max(_BY_CERTAINTY.index("likely"), _BY_CERTAINTY.index(pair.confidence)) for lane, pair in rivals.items()
+    }
     rival = max(rivals, key=lambda lane: (doubts[lane], -rivals[lane].ratio))
     return fastest, rival, rivals
 
@@ -309,10 +311,10 @@ def _shared(fastest: str, second: str, rivals: Mapping[str, Weighed]) -> tuple[t
     """The lanes that may be the fastest, and the confidence that all others are slower; both empty if only one may."""
     beside = sorted((lane for lane in rivals if rivals[lane].confidence in _NOT_APART), key=lambda lane: lane != second)
     slower = [pair.confidence for pair in rivals.values() if pair.confidence not in _NOT_APART]
-    return ((fastest, *beside), max(slower, key=_SURE.index, default="")) if beside else ((), "")
+    return ((fastest, *beside), max(slower, key=_BY_CERTAINTY.index, default="")) if beside else ((), "")
 
 
-def together(comparison: Comparison, lanes: Sequence[str]) -> list[str]:
+def comparable_lanes(comparison: Comparison, lanes: Sequence[str]) -> list[str]:
     """The largest set of lanes of which each may be compared with each other; of two as large, the first."""
     cases = comparison.lanes
     refused = {pair for pair in combinations(lanes, 2) if apart(*(cases[lane] for lane in pair))}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fwbench.models import CATALOG
 from fwbench.record.workload import Workload
 from fwbench.report import units
-from fwbench.report.answers import QUESTIONS, Answer, Question, alike, least, multiples, said
+from fwbench.report.answers import QUESTIONS, Answer, Question, alike_groups, least, multiples, verdict_on
 from fwbench.report.cases import grouped, in_words
 
 
@@ -36,7 +36,7 @@ def cards(answers: Sequence[Answer]) -> dict[str, list[Card]]:
     """The cards of each workload but its batch size, by mode in words."""
     by_mode = grouped(answers, lambda answer: in_words(answer.workload.mode))
     return {
-        mode: [_card(of, len(given)) for given in grouped(of_mode, _any_batch).values() for of in alike(given)]
+        mode: [_card(of, len(given)) for given in grouped(of_mode, _any_batch).values() for of in alike_groups(given)]
         for mode, of_mode in by_mode.items()
     }
 
@@ -53,7 +53,9 @@ def _card(given: Sequence[Answer], sizes: int) -> Card:
     of_all = f", at {'both' if sizes == 2 else f'all {sizes}'} batch sizes" if len(given) == sizes > 1 else ""
     title = CATALOG[workload.model].title if workload.model in CATALOG else workload.model
     subject = workload.subject.replace(workload.model, title, 1)
-    sentence = f"{in_words(workload.mode).capitalize()} of {subject}{'' if of_all else f' at {batches}'}: {said(given)}"
+    sentence = (
+        f"{in_words(workload.mode).capitalize()} of {subject}{'' if of_all else f' at {batches}'}: {verdict_on(given)}"
+    )
     shared = answer.ahead or answer.confidence == "equal"
     kind = "apart" if not answer.weighed else "shared" if shared else answer.confidence
     rests = dict.fromkeys((*(each.reason for each in given), f"{answer.evidence} to compute the same"))

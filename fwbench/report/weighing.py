@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fwbench.compare.statistics import EQUAL, LOOKS, Scatter, between, estimate, round_difference, told_apart
+from fwbench.compare.statistics import EQUAL, LOOKS, Scatter, estimate, ratio_interval, ratio_verdict, round_difference
 from fwbench.compare.statistics import interval as interval_of
 from fwbench.machine.disturbances import disturbances, lengthening
 from fwbench.record.workload import Workload
@@ -164,9 +164,9 @@ def weigh_turns(first: Case, second: Case, metric: str) -> Weighed | None:
     if len(rounds) < LOOKS[0] or unlike((first, second), [run for run, _ in rounds], list(rounds.values())):
         return None
     # Other load does not scatter memory. It has met both lanes alike, and its scatter of time is in the interval.
-    mean, low, high = between(list(rounds.values()), Scatter() if metric == "memory" else _expected(first))
+    mean, low, high = ratio_interval(list(rounds.values()), Scatter() if metric == "memory" else _expected(first))
     interval = Interval(math.exp(low), math.exp(high), CLEAR)
-    verdict = told_apart(low, high)
+    verdict = ratio_verdict(low, high)
     confidence = "clear" if verdict == "faster" else verdict
     reason = f"{len(rounds)} rounds of turns: {interval.low:.2f}x to {interval.high:.2f}x"
     if confidence == "equal":

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from fwbench.compare.pair import Fault
-from fwbench.compare.statistics import LOOKS, Scatter, between, told_apart
+from fwbench.compare.statistics import LOOKS, Scatter, ratio_interval, ratio_verdict
 from fwbench.machine import machine
 from fwbench.models import CATALOG
 from fwbench.plugin import later
@@ -192,9 +192,9 @@ def looked(truth, scatter, seed, wild=0.0):
     while len(rounds) < LOOKS[-1]:
         rounds.append(truth + rng.gauss(0, scatter) + (rng.uniform(-0.3, 0.3) if rng.random() < wild else 0.0))
         if len(rounds) in LOOKS:
-            _, low, high = between(rounds)
-            if told_apart(low, high) != "undecided":
-                return told_apart(low, high), low <= truth <= high
+            _, low, high = ratio_interval(rounds)
+            if ratio_verdict(low, high) != "undecided":
+                return ratio_verdict(low, high), low <= truth <= high
     return "undecided", True
 
 
@@ -231,8 +231,8 @@ def test_what_other_workloads_teach_makes_at_most_one_in_400_comparisons_wrong(s
 
 
 def faster(contest):
-    _, low, high = between(next(contest.scattered), contest.expected)
-    return told_apart(low, high) == "faster"
+    _, low, high = ratio_interval(next(contest.differences), contest.expected)
+    return ratio_verdict(low, high) == "faster"
 
 
 def test_on_a_quiet_machine_two_rounds_of_each_workload_are_enough():
@@ -246,7 +246,7 @@ def test_a_tenth_is_found_and_no_difference_is_bounded_where_rounds_agree_within
 
 
 def test_two_rounds_that_agree_prove_little():
-    mean, low, high = between([math.log(1.1)] * 2)
+    mean, low, high = ratio_interval([math.log(1.1)] * 2)
     assert mean == pytest.approx(math.log(1.1))
     assert low < 0 < high
 
@@ -331,8 +331,8 @@ def test_profiles_set_the_minutes(suite, options, turns):
 @pytest.mark.parametrize(("measured", "turns"), [(60, (240, 360)), (240, (240, 360)), (500, (500, 620))])
 def test_turns_have_a_third_of_the_minutes_however_long_measuring_took(measured, turns, monkeypatch):
     monkeypatch.setattr(later.time, "monotonic", lambda: 1000.0 + measured)
-    assert later.turns(1000.0, 6.0) == pytest.approx([1000.0 + seconds for seconds in turns])
-    assert later.left(1000.0, 6.0, 0.0) == pytest.approx(turns[1] - measured)
+    assert later.turning_time(1000.0, 6.0) == pytest.approx([1000.0 + seconds for seconds in turns])
+    assert later.seconds_left(1000.0, 6.0, 0.0) == pytest.approx(turns[1] - measured)
 
 
 @pytest.mark.parametrize(
