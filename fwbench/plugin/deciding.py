@@ -144,7 +144,7 @@ def contests(measured: Sequence[Measurement], cpus: int) -> list[Contest]:
             continue
         own = {lane: seeds[seed] for lane, seeds in zip(lanes, by_seed, strict=True)}
         loading = 1.0 if own[lanes[0]].workload.device == "gpu" else _LOADING
-        # Too few calls for a median are slow ones.
+        # A lane without a median latency made few calls, so its calls are taken to be slow.
         latencies = [m.value("latency_p50") or SLOW for m in own.values()]
         seconds = _START + _CALLS * sum(latencies) + Lanes.amounts.turns(max(latencies), len(lanes))
         seconds += sum(m.stages.get("build", 0.0) + loading * m.stages.get("compile", 0.0) for m in own.values())

@@ -47,8 +47,8 @@ def _suites(device: str) -> dict[str, tuple[Part, ...]]:
     def lanes(profile: str) -> tuple[str, ...]:
         return tuple(lane.name for lane in OWN.values() if lane.is_measured(profile, device) and not lane.optional)
 
-    # Sized by the minutes that a run takes. Compiling takes most of them, above all for training steps: so those of one
-    # large and one small model alone, and on a GPU, where the compiled lane is measured too, one batch size.
+    # Sized by the minutes that a run takes. Compiling training steps takes long, so `quick` has those of one large and
+    # one small model alone. On a GPU, where it measures the compiled PyTorch lane too, inference has one batch size.
     inference, training = {"cpu": ((1, 8), (2,)), "gpu": ((32,), (32,))}[device]
     return {
         "quick": (

@@ -168,7 +168,7 @@ def test_every_own_lane_and_model_has_a_row_in_the_table():
 
 
 @pytest.mark.parametrize("gpu", ["H100", "H200"])
-def test_calls_and_starts_on_a_gpu_take_what_it_took(gpu):
+def test_a_plan_for_a_gpu_agrees_with_its_baseline(gpu):
     rows = csv.DictReader(files("fwbench.suite").joinpath("costs.csv").read_text().splitlines())
     measured_there = {
         (row["lane"], row["model"], row["mode"])

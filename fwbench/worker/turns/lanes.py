@@ -52,8 +52,8 @@ class Lanes(Rounds[Round]):
     """
 
     # One placing, as rounds are the replicates, and each has new memory. Many short turns: neighbours of a virtual
-    # machine make it slow for tenths of seconds to minutes, and both lanes must meet each slow time. With twice as many
-    # blocks rounds would scatter hardly less.
+    # machine make it slow for tenths of seconds to minutes, and both lanes must meet each slow time. Twice as many
+    # blocks would hardly reduce the scatter of rounds.
     amounts = Amounts(placings=1, blocks=12, turn=0.02, seconds=3.0, single=SLOW)
 
     def __init__(
