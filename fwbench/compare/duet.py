@@ -138,9 +138,16 @@ class Duet:
         return bool(pairs) and bool(changes(remarks_on(workload, pairs[0].described)))
 
     def _length(self, workload: Workload) -> float:
-        """How many seconds the workload's last pair took; 0 before the first one."""
-        pairs = self.confirmation[workload] or self.screening[workload]
-        return pairs[-1].seconds if pairs else 0.0
+        """About how many seconds the workload's next pair takes; 0 before the first one.
+
+        As many as its last one, but a first pair also reads files and compiles: the second is shorter, by as much as
+        other workloads' second pairs were.
+        """
+        pairs = [*self.screening[workload], *self.confirmation[workload]]
+        if len(pairs) != 1:
+            return pairs[-1].seconds if pairs else 0.0
+        shares = [others[1].seconds / others[0].seconds for others in self.screening.values() if len(others) > 1]
+        return pairs[0].seconds * min(1.0, statistics.median(shares or [1.0]))
 
     def to_screen(self) -> list[Workload]:
         """The workloads that screening needs another pair of."""

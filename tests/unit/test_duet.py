@@ -726,6 +726,21 @@ def test_with_little_time_a_changed_program_is_confirmed_first():
     assert len(duet.confirmation[TWO]) > 6 > len(duet.confirmation[ONE])
 
 
+def test_a_first_pair_that_took_long_does_not_end_a_workload():
+    """Files are cold and nothing is compiled: the first pairs take 25 s and 10 s, and all others 2 s."""
+    clock = [0]
+
+    def playing(asked, arrived):
+        for workload in asked:
+            seconds = 2 if duet.screening[workload] else {ONE: 25, TWO: 10}[workload]
+            clock[0] += seconds
+            arrived(workload, dataclasses.replace(pair(0.0, "one"), seconds=seconds))
+
+    duet = Duet({workload: {"latency": Threshold(0.02)} for workload in (ONE, TWO)})
+    duet.play(playing, left=lambda: 50 - clock[0])
+    assert [len(pairs) for pairs in duet.screening.values()] == [3, 3]
+
+
 @pytest.mark.parametrize(("digest", "kind"), [("one", "unchanged"), ("another", "regressed")])
 def test_a_changed_program_fails_where_its_interval_leaves_out_zero_and_holds_the_threshold(digest, kind):
     """Unchanged code, whose false alarms are bounded, has the same program."""
