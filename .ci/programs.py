@@ -13,14 +13,16 @@ import tempfile
 from pathlib import Path
 
 from fwbench.machine import machine, versions
+from fwbench.models import CATALOG
 from fwbench.record.reading import read
 
 ROOT = Path(__file__).parents[1]
 BASELINE = ROOT / ".benchmarks" / "baselines" / "programs.jsonl"
-# One batch size is enough, as another one changes no more than shapes. Epochs have the program of a training step, and
-# what measures the harness has none.
+# Models that are named have training steps, too. One batch size is enough, as another one changes no more than shapes.
+# Epochs have the program of a training step, and what measures the harness has none.
+MODELS = ",".join(name for name in CATALOG if name != "noop")
 SUITE = (
-    *("tests/benchmarks", "--fwbench-programs-only", "--fwbench-batch-sizes=2"),
+    *("tests/benchmarks", "--fwbench-programs-only", f"--fwbench-models={MODELS}", "--fwbench-batch-sizes=2"),
     *("-k", "not fit and not noop and not dispatch"),
 )
 
