@@ -110,7 +110,7 @@ def test_without_patience_nothing_is_measured_again(suite, found, quiet):
 
 def test_what_is_measured_again_takes_nothing_from_the_turns(suite, found, quiet, monkeypatch):
     found.append((8.0, 0.4))
-    monkeypatch.setattr(later, "turns", lambda begun, minutes: (time.monotonic(), time.monotonic()))
+    monkeypatch.setattr(later, "turning_time", lambda begun, minutes: (time.monotonic(), time.monotonic()))
     result, _, kept = measured(suite, "--fwbench-minutes=5")
     assert not any(line.startswith("[again") for line in result.outlines)
     assert kept.attempts == ()
