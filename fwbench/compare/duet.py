@@ -146,7 +146,8 @@ class Duet:
         pairs = [*self.screening[workload], *self.confirmation[workload]]
         if len(pairs) != 1:
             return pairs[-1].seconds if pairs else 0.0
-        shares = [others[1].seconds / others[0].seconds for others in self.screening.values() if len(others) > 1]
+        several = [each for each in self.screening.values() if len(each) > 1 and each[0].seconds]
+        shares = [second.seconds / first.seconds for first, second, *_ in several]
         return pairs[0].seconds * min(1.0, statistics.median(shares or [1.0]))
 
     def to_screen(self) -> list[Workload]:

@@ -66,7 +66,7 @@ EQUAL = 0.05
 _MISSED = 0.05 / 20
 
 # The scatter of a run's other workloads counts for at most so many rounds: each workload has its own.
-_TAUGHT = 6
+_MOST_POOLED = 6
 
 # The settings that decide a verdict.
 RULE = (SCREENING, THRESHOLD, ALPHA, CLEARING, MOST, _CHANGES.tolist(), _SCATTERS.tolist(), _FINEST, _NOT_RISKED)
@@ -183,7 +183,7 @@ def pooled_scatter(others: Iterable[Sequence[float]]) -> Scatter:
         if len(differences) > 1:
             squares += variance(differences) * (len(differences) - 1)
             counts += len(differences) - 1
-    return Scatter(math.sqrt(squares / counts), min(counts, _TAUGHT))
+    return Scatter(math.sqrt(squares / counts), min(counts, _MOST_POOLED))
 
 
 def ratio_interval(differences: Sequence[float], expected: Scatter = _USUAL) -> tuple[float, float, float]:

@@ -741,6 +741,14 @@ def test_a_first_pair_that_took_long_does_not_end_a_workload():
     assert [len(pairs) for pairs in duet.screening.values()] == [3, 3]
 
 
+def test_pairs_of_a_journal_may_say_that_they_took_no_time():
+    duet = Duet({workload: {"latency": Threshold(0.02)} for workload in (ONE, TWO)})
+    for workload in (ONE, ONE, TWO):
+        duet.take("screening", workload, dataclasses.replace(pair(0.0, "one"), seconds=0.0))
+    duet.play(lambda asked, arrived: [arrived(workload, pair(0.0, "one")) for workload in asked], left=lambda: 1.0)
+    assert [len(pairs) for pairs in duet.screening.values()] == [3, 3]
+
+
 @pytest.mark.parametrize(("digest", "kind"), [("one", "unchanged"), ("another", "regressed")])
 def test_a_changed_program_fails_where_its_interval_leaves_out_zero_and_holds_the_threshold(digest, kind):
     """Unchanged code, whose false alarms are bounded, has the same program."""
