@@ -1,4 +1,5 @@
-# `make bench` runs the suite in minutes and says how many, `make test` its tests; each sets up .venv when needed.
+# `make bench` runs the suite in minutes and says how many, `make test` its tests, `make test-all` the long ones, too; each
+# sets up .venv when needed.
 # ARGS goes to pytest: ARGS=--fwbench-profile=paper measures by the paper's protocol, for over an hour on a GPU.
 # FRAMEWORKS names the lanes that are measured, as --fwbench-frameworks does: FRAMEWORKS=torch,jax,tensorflow installs
 # TensorFlow, too, which otherwise only `make test` needs.
@@ -24,7 +25,7 @@ endif
 LANES := $(patsubst lanes/%/pyproject.toml,%,$(wildcard lanes/*/pyproject.toml))
 CHOSEN := $(foreach lane,$(LANES),$(if $(filter $(lane) $(lane)-%,$(subst $(comma), ,$(FRAMEWORKS))),$(lane)))
 
-.PHONY: bench test check clean
+.PHONY: bench test test-all check clean
 
 bench: $(VENV)/.installed $(TENSORFLOW) $(CHOSEN:%=$(VENV)/.lane-%)
 	$(RUN) pytest tests/benchmarks --benchmark-only --benchmark-autosave --benchmark-save-data --benchmark-quiet $(SELECTED) $(ARGS)
@@ -34,6 +35,11 @@ test: $(VENV)/.tensorflow $(LANES:%=$(VENV)/.lane-%)
 	$(RUN) pytest lanes -n 2 $(ARGS)
 	$(RUN) pytest tests/training -n 2 $(ARGS)
 	$(RUN) pytest tests/correctness -n 2 $(ARGS)
+
+# The long tests, too: every injected fault, with its table docs/evidence/faults.md, and ten thousand damaged records.
+test-all: test
+	$(VENV)/bin/python docs/evidence/faults.py -n 2
+	$(RUN) pytest tests/unit -n 2 -m "fuzz or slow" --ignore=tests/unit/faults
 
 check: $(VENV)/.installed
 	$(RUN) ruff check .

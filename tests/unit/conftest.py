@@ -71,8 +71,13 @@ def nvml_stub(tmp_path_factory):
     nvml.close()
 
 
+# Tests that take minutes. They run where `-m` names their marker.
+LONG = ("fuzz", "slow")
+
+
 def pytest_collection_modifyitems(config, items):
-    """What takes minutes runs where somebody asks for it alone."""
-    if "fuzz" not in config.option.markexpr:
-        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("fuzz")])
-        items[:] = [item for item in items if not item.get_closest_marker("fuzz")]
+    left_out = [marker for marker in LONG if marker not in config.option.markexpr]
+    long = [item for item in items if any(map(item.get_closest_marker, left_out))]
+    if long:
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]

@@ -1,0 +1,54 @@
+"""Faults injected from outside, and what was lost and said: runs their tests and writes faults.md.
+
+    python docs/evidence/faults.py [PYTEST OPTIONS]
+
+A test that fails leaves the page as it is.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = Path(__file__).with_suffix(".md")
+TESTS = "tests/unit/faults"
+HEAD = """# Faults injected from outside
+
+Each row is a fault that a test of `tests/unit/faults` brings about, what was lost, and what the user was told. `...` stands for a
+folder. Made by `python docs/evidence/faults.py`, which runs these tests, the slow ones included.
+"""
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        results = Path(folder) / "results.xml"
+        command = [sys.executable, "-m", "pytest", TESTS, "-m", "slow or not slow", f"--junitxml={results}"]
+        code = subprocess.run([*command, *sys.argv[1:]], cwd=ROOT).returncode
+        if code:
+            return code
+        told = [
+            json.loads(each.attrib["value"])
+            for each in ElementTree.parse(results).iter("property")
+            if each.attrib["name"] == "fault"
+        ]
+    kinds: dict[str, list[dict[str, str]]] = {}
+    for row in sorted(told, key=lambda row: (row["kind"], row["tried"])):
+        kinds.setdefault(row["kind"], []).append(row)
+    lines = [HEAD, f"{len(told)} faults of {len(kinds)} kinds.\n"]
+    for kind, rows in kinds.items():
+        lines += [f"## {kind[:1].upper()}{kind[1:]}\n", "| tried | lost | said |", "| --- | --- | --- |"]
+        lines += [f"| {_cell(row['tried'])} | {_cell(row['lost'])} | {_cell(row['said'])} |" for row in rows]
+        lines.append("")
+    PAGE.write_text("\n".join(lines), encoding="utf-8")
+    return 0
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", r"\|") or "-"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

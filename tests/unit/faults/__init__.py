@@ -1,0 +1,1 @@
+"""Faults injected from outside. Each test adds the rows of docs/evidence/faults.md that it has shown."""
