@@ -17,8 +17,8 @@ PAGE = Path(__file__).with_suffix(".md")
 TESTS = "tests/unit/faults"
 HEAD = """# Faults injected from outside
 
-Each row is a fault that a test of `tests/unit/faults` brings about, what was lost, and what the user was told. `...` stands for a
-folder. Made by `python docs/evidence/faults.py`, which runs these tests, the slow ones included.
+Each row is a fault that a test of `tests/unit/faults` brings about, what was lost, and what the user was told. `...`
+stands for a folder. Made by `python docs/evidence/faults.py`, which runs these tests, the slow ones included.
 """
 
 
