@@ -1,37 +1,168 @@
-"""Runs git for the other modules of the package."""
+"""Runs git for the other modules of the package; in the user's repository it reads, and runs no hook."""
 
+import functools
 import os
+import re
+import signal
 import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
+from fwbench.errors import Absent, UserError
+from fwbench.text import line
 
-def run(folder: str | Path, *arguments: str, index: Path | None = None) -> "subprocess.CompletedProcess[bytes]":
+# Seconds. The slowest call that makes progress fetches the whole history of a large repository, or large files for a
+# checkout. A call that waits for longer waits for a filter, a server or a lock that will never answer.
+DEADLINE = 1200.0
+
+# Files of these kinds are code even if git neither tracks nor ignores them. Other such files are outputs, data or
+# secrets.
+_CODE = (b".py", b".so", b".cfg", b".ini", b".toml", b".yaml", b".yml")
+
+# Besides what git lists itself: a push's objects, and what `git --literal-pathspecs` hands down to its hooks.
+_BINDING = frozenset({"GIT_QUARANTINE_PATH", *(f"GIT_{how}_PATHSPECS" for how in "LITERAL GLOB NOGLOB ICASE".split())})
+
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+
+
+def unbound(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment without the variables by which git tells a hook its repository, index and objects.
+
+    With them, git and whatever calls git would take that repository for the one of every other folder.
+    """
+    bound = _BINDING | _local_variables()
+    return {name: value for name, value in environment.items() if name not in bound}
+
+
+def run(
+    folder: str | Path, *arguments: str, variables: Mapping[str, str] | None = None, given: bytes = b""
+) -> "subprocess.CompletedProcess[bytes]":
     """Run git in a folder.
 
     Args:
-        index: the index to work with; None: the repository's own.
+        variables: of its environment, besides this process's.
+        given: its standard input.
 
     Raises:
-        OSError: it cannot be run.
+        UserError: it cannot be run, or does not end.
     """
     # Looking at a repository must not rewrite its index.
-    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
-    environment |= {"GIT_INDEX_FILE": str(index)} if index else {}
-    # In a session of its own, so that a second Ctrl-C does not end it halfway.
-    command = ["git", "-C", str(folder), *arguments]
-    return subprocess.run(command, capture_output=True, env=environment, start_new_session=True)
+    environment = {**unbound(os.environ), "GIT_OPTIONAL_LOCKS": "0", **(variables or {})}
+    return _run(["git", "-c", f"core.hooksPath={os.devnull}", "-C", str(folder), *arguments], environment, given)
 
 
-def output(folder: str | Path, *arguments: str, index: Path | None = None) -> bytes | None:
-    """What git says; None if it fails or is not installed."""
-    try:
-        done = run(folder, *arguments, index=index)
-    except OSError:
+def answer(
+    folder: str | Path, *arguments: str, variables: Mapping[str, str] | None = None, given: bytes = b""
+) -> bytes:
+    """What git says.
+
+    Raises:
+        UserError: it fails; the sentence quotes it.
+    """
+    done = run(folder, *arguments, variables=variables, given=given)
+    if done.returncode:
+        raise _failed(folder, arguments, done)
+    return done.stdout
+
+
+def ask(folder: str | Path, *arguments: str) -> str | None:
+    """What git says, without the last line's end; None if it says no, by exit code 1.
+
+    Raises:
+        UserError: it fails.
+    """
+    done = run(folder, *arguments)
+    if done.returncode == 1:
         return None
-    return None if done.returncode else done.stdout
+    if done.returncode:
+        raise _failed(folder, arguments, done)
+    # A path may begin or end with spaces, and hold line feeds.
+    return os.fsdecode(done.stdout).removesuffix("\n")
 
 
-def text(folder: str | Path, *arguments: str, index: Path | None = None) -> str | None:
-    """What git says, as text without the space around it; None if it fails or is not installed."""
-    said = output(folder, *arguments, index=index)
-    return None if said is None else os.fsdecode(said).strip()
+def top(folder: Path) -> Path | Absent:
+    """The root of the working tree that contains a folder, or what git says why there is none."""
+    try:
+        return Path(os.fsdecode(answer(folder, "rev-parse", "--show-toplevel")).removesuffix("\n"))
+    except UserError as error:
+        return Absent(str(error))
+
+
+def commit(folder: str | Path, word: str) -> str | None:
+    """The hash of the one commit that a word names; None if it names none.
+
+    Raises:
+        UserError: git fails.
+    """
+    found = ask(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{word}^{{commit}}")
+    # `^main` names all commits that main does not have.
+    return found if found and _COMMIT.fullmatch(found) else None
+
+
+def untracked(folder: Path, *where: str) -> tuple[list[bytes], list[bytes]]:
+    """The paths that git neither tracks nor ignores: those of code, and the others.
+
+    Args:
+        where: pathspecs; none: everywhere.
+
+    Raises:
+        UserError: git fails.
+    """
+    listed = answer(folder, "ls-files", "-z", "--others", "--exclude-standard", "--", *where).split(b"\0")
+    code = sorted(path for path in listed if path.endswith(_CODE))
+    return code, sorted(path for path in listed if path and not path.endswith(_CODE))
+
+
+@functools.cache
+def _local_variables() -> frozenset[str]:
+    try:
+        done = _run(["git", "-C", os.curdir, "rev-parse", "--local-env-vars"], os.environ, b"")
+    except UserError:
+        # Without git there is no hook either.
+        return frozenset()
+    return frozenset(os.fsdecode(done.stdout).split())
+
+
+def _run(command: list[str], environment: Mapping[str, str], given: bytes) -> "subprocess.CompletedProcess[bytes]":
+    pipe = subprocess.PIPE
+    try:
+        # In a session of its own: it can ask nobody for a password, and the filters that it starts end with it.
+        process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment, start_new_session=True
+        )
+    except OSError as error:
+        raise UserError(f"git cannot be run ({error.strerror}): install it, or put it on the PATH.") from None
+    with process:
+        try:
+            out, err = process.communicate(given, timeout=DEADLINE)
+        except BaseException as error:
+            _kill(process)
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            what = line(" ".join(command[command.index("-C") + 2 :]), 80)
+            raise UserError(
+                f"`git {what}` did not end within {DEADLINE:g} s and was killed: see what it waits for, such as a "
+                "filter of .gitattributes, a server or a lock."
+            ) from None
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    """End git and what it has started, which may live on when git itself has ended."""
+    if sys.platform == "win32":
+        process.kill()
+    else:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _failed(folder: str | Path, arguments: tuple[str, ...], done: "subprocess.CompletedProcess[bytes]") -> UserError:
+    """The error that quotes git, from the first line that it calls an error, or else its last line."""
+    said = os.fsdecode(done.stderr).strip()
+    errors = re.search(r"^(?:fatal|error): .*", said, re.MULTILINE | re.DOTALL)
+    quoted = line(errors[0] if errors else said.rpartition("\n")[2], 300) or f"exit code {done.returncode}"
+    # Settings (`-c NAME=VALUE`) come before the command's name.
+    command = next(each for each in arguments if each != "-c" and "=" not in each)
+    return UserError(f"git {command} failed in {line(str(folder))}: {quoted}")

@@ -150,7 +150,7 @@ def _of_pull_request(told: Mapping[str, Any]) -> str:
     _fetched(tip)
     if _is_shallow():
         _git("fetch", "--quiet", "--no-tags", "--unshallow", "origin")
-    merge_base = _asked("merge-base", "HEAD", tip)
+    merge_base = git.ask(Path.cwd(), "merge-base", "HEAD", tip)
     if merge_base is None:
         raise UserError(f"HEAD and the base {tip} have no commit in common: give the one to compare with by --base")
     return merge_base
@@ -158,18 +158,22 @@ def _of_pull_request(told: Mapping[str, Any]) -> str:
 
 def _named(revision: str) -> str:
     """A revision of the clone, or else of its origin."""
-    commit = _asked("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+    commit = git.commit(Path.cwd(), revision)
     if commit is None:
         depth = ["--depth=1"] if _is_shallow() else []
-        if _asked("fetch", "--quiet", "--no-tags", *depth, "origin", "--", revision) is None:
-            raise UserError(f"--base {revision!r} is no revision of this repository, nor of its origin")
+        try:
+            _git("fetch", "--quiet", "--no-tags", *depth, "origin", "--", revision)
+        except UserError as error:
+            raise UserError(
+                f"--base {revision!r} is no revision of this repository, nor of its origin: {error}"
+            ) from None
         commit = _git("rev-parse", "FETCH_HEAD^{commit}")
     return commit
 
 
 def _fetched(commit: str) -> str:
     """A commit, after it was fetched where the clone has it not: actions/checkout brings one commit alone."""
-    if _asked("cat-file", "-e", f"{commit}^{{commit}}") is None:
+    if git.commit(Path.cwd(), commit) is None:
         # Into a whole clone no depth: it would cut off the history that is there.
         depth = ["--depth=1"] if _is_shallow() else []
         _git("fetch", "--quiet", "--no-tags", *depth, "origin", commit)
@@ -187,17 +191,6 @@ def _git(*arguments: str) -> str:
         UserError: it fails.
     """
     try:
-        done = git.run(Path.cwd(), *arguments)
-    except OSError as error:
-        raise UserError(f"git cannot be run ({error.strerror})") from None
-    if done.returncode:
-        said = os.fsdecode(done.stderr).strip().rpartition("\n")[2]
-        raise UserError(
-            f"git {arguments[0]} failed ({said}): is this a clone of the repository, made by actions/checkout?"
-        )
-    return os.fsdecode(done.stdout).strip()
-
-
-def _asked(*arguments: str) -> str | None:
-    """What git says; None where it says no."""
-    return git.text(Path.cwd(), *arguments)
+        return os.fsdecode(git.answer(Path.cwd(), *arguments)).strip()
+    except UserError as error:
+        raise UserError(f"{error}: is this a clone of the repository, made by actions/checkout?") from None

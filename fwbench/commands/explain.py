@@ -38,10 +38,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     asked = searching.asked(options)
     workload, project = asked.workload, asked.project
-    repository = git.text(project.root, "rev-parse", "--show-toplevel")
+    repository = git.top(project.root)
     python = asked.python(LANES[workload.lane].framework)
-    stated = resolve(options.base, options.head, Path(repository) if repository else None, python)
-    top = Path(repository) if repository else project.root.resolve()
+    stated = resolve(options.base, options.head, repository, python)
+    top = repository if isinstance(repository, Path) else project.root.resolve()
     if stated[0].revision != stated[1].revision:
         searching.refuse_own(workload, top, own(top))
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import fwbench
 from fwbench import git
+from fwbench.errors import UserError
 from fwbench.machine import Machine
 from fwbench.models import CATALOG
 from fwbench.models.model import Model
@@ -37,9 +38,6 @@ _TOLD = frozenset(
         *("threads", "patience", "minutes", "devices", "scaling"),
     }
 )
-
-# Files of these kinds count even if git neither tracks nor ignores them. Other such files are outputs or logs.
-_CODE = (b".py", b".so", b".cfg", b".ini", b".toml", b".yaml", b".yml")
 
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 
@@ -70,7 +68,7 @@ def conditions(
     pythons = {framework: selection.pythons.get(framework, sys.executable) for framework in frameworks}
     models = [project.models[name] for name in dict.fromkeys(workload.model for workload in asked)]
     modules, imported = _followed(models, project)
-    top, commit = _repository(project.root)
+    top, commit, changes = _repository(project.root, storage)
     noted = {
         "profile": selection.protocol.profile,
         "machine": machine.to_json(),
@@ -81,7 +79,7 @@ def conditions(
         },
         "code": {
             "commit": commit,
-            "changes": _changes(top, storage) if top else None,
+            "changes": changes,
             "modules": modules | _loaded(project.root, top, plugins),
             "fwbench": f"{fwbench.__version__} ({_package()})",
         },
@@ -152,29 +150,39 @@ def _told(value: object) -> str:
 # Code
 
 
-def _repository(folder: Path) -> tuple[Path, str] | tuple[None, None]:
-    """The top of the repository that contains a folder, and its commit; None where there is none."""
-    said = git.text(folder, "rev-parse", "--show-toplevel", "HEAD")
-    if said is None:
-        return None, None
-    top, commit = said.splitlines()
-    return Path(top), commit
+def _repository(folder: Path, storage: Path) -> tuple[Path | None, str | None, str | None]:
+    """The top of the repository that contains a folder, its commit, and a digest of its changes.
+
+    All are None where git does not answer: then what tests have loaded is noted file by file.
+    """
+    try:
+        top = git.top(folder)
+        if isinstance(top, Path):
+            commit = git.commit(top, "HEAD")
+            return top, commit, _changes(top, commit, storage)
+    except UserError:
+        pass
+    return None, None, None
 
 
-def _changes(top: Path, storage: Path) -> str:
+def _changes(top: Path, commit: str | None, storage: Path) -> str:
     """Digest of what a repository's commit does not hold; empty if the commit holds everything.
 
     Args:
+        commit: None: a branch without a commit.
         storage: the folder of records, which are not code.
+
+    Raises:
+        UserError: git fails.
     """
-    where = ["--", "."]
+    where = ["."]
     within = storage.resolve()
     if within.is_relative_to(top) and within != top:
         where.append(f":(exclude,literal){within.relative_to(top).as_posix()}")
     plain = ("--binary", "--no-color", "--no-ext-diff", "--no-textconv", "--submodule=diff")
-    changed = git.output(top, "diff", "HEAD", *plain, *where) or b""
-    others = git.output(top, "ls-files", "-z", "--others", "--exclude-standard", *where) or b""
-    names = sorted(name for name in others.split(b"\0") if name.endswith(_CODE))
+    held = commit or os.fsdecode(git.answer(top, "hash-object", "-t", "tree", "--stdin")).strip()
+    changed = git.answer(top, "diff", held, *plain, "--", *where)
+    names, _ = git.untracked(top, *where)
     digest = hashlib.sha256(changed)
     for name in names:
         digest.update(b"\0" + name + b"\0" + _contents(top / os.fsdecode(name)))

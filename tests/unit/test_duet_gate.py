@@ -10,18 +10,18 @@ import subprocess
 
 import pytest
 
+import fwbench.git
 from fwbench.compare import duet
 from fwbench.compare.causes import Explanation
 from fwbench.compare.findings import Verdict
 from fwbench.compare.pair import Comparison, Fault, Pair
 from fwbench.compare.steps import Search
 from fwbench.errors import UserError
-from fwbench.git import text
 from fwbench.plugin.session import Session
 from fwbench.record.measurement import Failure, Measurement, Metric
 from fwbench.worker.client import interrupts
 from fwbench.worker.client.starting import PACKAGE
-from fwbench.worker.turns import sides
+from fwbench.worker.turns.checkouts import WORKING_TREE
 from fwbench.worker.turns.pairs import Pairs
 from tests.unit.shared import ONE_PAIR
 from tests.unit.suites import benchmarks, in_process
@@ -194,8 +194,7 @@ def test_in_cis_profile_the_part_that_made_the_regression_is_named_first(run, pr
     assert result.ret == 1
     ((base, head, batch_size),) = explaining
     assert batch_size == 2
-    assert base == text(project.path, "rev-parse", "HEAD")
-    assert text(project.path, "show", f"{head}:b.py") == "changed = 1"
+    assert (base, head) == (fwbench.git.commit(project.path, "HEAD"), WORKING_TREE)
     result.stdout.fnmatch_lines(
         [
             "torch-mlp-inference-b2: HEAD's latency differs from BASE's by +5.1% * +5.1% * comes from b.py, line 2: "
@@ -495,15 +494,15 @@ def test_a_duet_without_a_journal_begins_anew_and_says_so(project, playing):
     assert playing.played == 9
 
 
-def test_a_base_that_cannot_be_had_ends_the_run_in_one_sentence(run, given, monkeypatch):
-    """A disk that is full."""
-    git = sides.git
-    monkeypatch.setattr(
-        sides, "git", lambda folder, *arguments: None if "add" in arguments else git(folder, *arguments)
-    )
+def test_a_base_that_cannot_be_had_ends_the_run_in_one_sentence(run, given, project):
+    """A filter of large files that is not installed."""
+    git(project, "config", "filter.large.required", "true")
+    git(project, "config", "filter.large.smudge", "no-such-program")
+    (project.path / ".gitattributes").write_text("test_suite.py filter=large\n")
+    commit(project, ".gitattributes")
     result = run({})
     assert result.ret == 4
-    result.stdout.fnmatch_lines(["*git could not make a worktree of HEAD (*look at its disk's free space.*"])
+    result.stdout.fnmatch_lines(["*HEAD (*) could not be checked out in *: *smudge filter large failed*"])
     result.stdout.no_fnmatch_line("*Traceback*")
     assert not given.asked
 
@@ -562,7 +561,4 @@ def test_a_real_duet_with_a_revision(without_gpu, with_fwbench):
     assert len(told["screening"]) >= 3
     # Two turns at each of the four placings; how many rounds a turn has depends on the machine's speed.
     assert benchmark["stats"]["rounds"] >= 2 * 4
-    listed = subprocess.run(
-        ["git", "-C", str(with_fwbench.path), "worktree", "list"], capture_output=True, text=True, check=True
-    )
-    assert len(listed.stdout.splitlines()) == 1
+    assert not (with_fwbench.path / ".git" / "worktrees").exists()

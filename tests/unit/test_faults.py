@@ -673,53 +673,36 @@ def test_a_side_of_a_duet_that_hangs_is_told_with_where_it_was(suite, folder):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_duet_that_is_interrupted_leaves_neither_process_nor_worktree(suite, folder, number):
+def test_a_duet_that_is_interrupted_leaves_neither_process_nor_checkout(suite, folder, number):
     suite.commit()
     with suite.running(*FAST, "--fwbench-against=HEAD", "-k", "test_2") as (process, pids):
         os.killpg(process.pid, number)
         process.communicate(timeout=30)
         assert gone(pids)
     assert process.returncode == 2
-    assert len(suite.git("worktree", "list").splitlines()) == 1
+    assert not (suite.path / ".git" / "worktrees").exists()
     assert list(folder.iterdir()) == []
 
 
-def test_the_worktree_of_a_killed_duet_goes_with_the_next_run(suite, folder):
+def test_the_checkout_of_a_killed_duet_goes_with_the_next_run(suite, folder):
+    """The repository never knew it."""
     suite.commit()
     with suite.running(*FAST, "--fwbench-against=HEAD", "-k", "test_2") as (process, pids):
         process.kill()
         process.wait()
         assert gone(pids)
-    assert len(suite.git("worktree", "list").splitlines()) == 2
+    assert len(list(folder.glob("fwbench-*/base/.git"))) == 1
+    assert not (suite.path / ".git" / "worktrees").exists()
     scratch.clear()
-    assert len(suite.git("worktree", "list").splitlines()) == 1
     assert list(folder.iterdir()) == []
-
-
-def test_a_worktree_that_was_being_made_goes_too(suite, folder):
-    """Git locks it for as long as it is not whole."""
-    suite.commit()
-    own = suite.path.parent / "own"
-    suite.git("worktree", "add", "--detach", str(own))
-    owner = subprocess.Popen([sys.executable, "-c", OWNS, suite.path], stdout=subprocess.PIPE, text=True)
-    made = Path(owner.stdout.readline().strip())
-    suite.git("worktree", "add", "--detach", str(made / "base"))
-    (suite.path / ".git" / "worktrees" / "base" / "locked").write_text("initializing")
-    (made / "base" / ".git").unlink()
-    owner.kill()
-    owner.communicate()
-    scratch.clear()
-    assert not made.exists()
-    assert [line.split()[0] for line in suite.git("worktree", "list").splitlines()] == [str(suite.path), str(own)]
 
 
 # Folders for temporary files
 
 OWNS = """
-import sys, time
-from pathlib import Path
+import time
 from fwbench.worker.client.scratch import Scratch
-mine = Scratch(Path(sys.argv[1]) if len(sys.argv) > 1 else None)
+mine = Scratch()
 print(mine.path, flush=True)
 time.sleep(3600)
 """
@@ -737,7 +720,7 @@ def owner():
 def test_only_folders_of_dead_processes_of_ours_are_removed(folder, tmp_path):
     precious = tmp_path / "precious"
     precious.mkdir()
-    (precious / "fwbench-owner.json").write_text('{"pid": 1, "repository": null}')
+    (precious / "fwbench-owner.json").write_text('{"pid": 1}')
     (folder / "fwbench-link").symlink_to(precious, target_is_directory=True)
     for name in ("fwbench-results", "fwbench-odd", "another"):
         (folder / name).mkdir()

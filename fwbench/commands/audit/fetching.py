@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fwbench import git
 from fwbench.commands.audit.pairs import Pair, Source, requirement
+from fwbench.errors import UserError
 from fwbench.machine import versions
 
 
@@ -112,13 +113,9 @@ def _is_met(need: str) -> bool:
 
 def _git(source: Source, folder: Path, *arguments: str) -> bytes:
     try:
-        done = git.run(folder, *arguments)
-    except OSError as error:
-        raise NotRunnable(f"git cannot be run ({error.strerror})") from None
-    if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        raise NotRunnable(f"{source.repository} at {source.commit[:12]} cannot be fetched: {said}")
-    return done.stdout
+        return git.answer(folder, *arguments)
+    except UserError as error:
+        raise NotRunnable(f"{source.repository} at {source.commit[:12]} cannot be fetched: {error}") from None
 
 
 def _call(*command: str) -> None:

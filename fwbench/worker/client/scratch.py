@@ -9,16 +9,14 @@ import weakref
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
-from fwbench.git import text as git
 from fwbench.worker.process import lifetime
 
 if sys.platform != "win32":
     import fcntl
 
 _PREFIX = "fwbench-"
-# A note in each folder: the process that made it, and the repository that must forget the folder's worktrees.
+# A note in each folder: the process that made it.
 _OWNER = "fwbench-owner.json"
 
 
@@ -28,19 +26,15 @@ class Scratch:
     While the process lives it holds a lock on the folder. So a folder of fwbench's without a lock belonged to a dead
     process, and whoever makes another folder removes it.
 
-    Args:
-        repository: the one whose git worktrees the folder holds; their registration ends with the folder.
-
     Attributes:
         path: the folder's path, without symbolic links.
     """
 
-    def __init__(self, repository: Path | None = None) -> None:
+    def __init__(self) -> None:
         clear()
         self.path, lock = _made()
-        owner = {"pid": os.getpid(), "repository": str(repository) if repository else None}
-        (self.path / _OWNER).write_text(json.dumps(owner), encoding="utf-8")
-        self._close = weakref.finalize(self, _close, self.path, owner, lock)
+        (self.path / _OWNER).write_text(json.dumps({"pid": os.getpid()}), encoding="utf-8")
+        self._close = weakref.finalize(self, _close, self.path, os.getpid(), lock)
 
     def close(self) -> None:
         """Remove the folder; a second call does nothing."""
@@ -67,7 +61,8 @@ def clear() -> None:
             try:
                 if os.fstat(lock).st_uid == os.getuid():
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    _remove(path, _owner(lock))
+                    _check_owner(lock)
+                    _remove(path)
             finally:
                 os.close(lock)
 
@@ -85,8 +80,8 @@ def _made() -> tuple[Path, int]:
     return path, lock
 
 
-def _owner(folder: int) -> dict[str, Any]:
-    """The note that a folder's owner has left.
+def _check_owner(folder: int) -> None:
+    """Look for the note that a folder's owner has left.
 
     Raises:
         OSError, ValueError: the folder is not fwbench's.
@@ -95,33 +90,24 @@ def _owner(folder: int) -> dict[str, Any]:
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             raise ValueError(_OWNER)
-        owner: dict[str, Any] = json.loads(os.read(file, 1 << 16))
+        json.loads(os.read(file, 1 << 16))
     finally:
         os.close(file)
-    return owner
 
 
-def _close(path: Path, owner: dict[str, Any], lock: int) -> None:
+def _close(path: Path, owner: int, lock: int) -> None:
     # A forked child does not own the folder, so its end removes nothing.
-    if os.getpid() == owner["pid"]:
+    if os.getpid() == owner:
         with suppress(FileNotFoundError):
-            _remove(path, owner)
+            _remove(path)
     if lock >= 0:
         os.close(lock)
 
 
-def _remove(path: Path, owner: dict[str, Any]) -> None:
+def _remove(path: Path) -> None:
     for name in os.listdir(path):
         if name != _OWNER:
             lifetime.remove(str(path / name))
     # The note goes last: if something could not be removed, the next process tries again.
     if os.listdir(path) == [_OWNER]:
         lifetime.remove(str(path))
-    if not owner["repository"]:
-        return
-    listed = git(owner["repository"], "worktree", "list", "--porcelain") or ""
-    for line in listed.splitlines():
-        worktree = Path(line.removeprefix("worktree "))
-        if line.startswith("worktree ") and worktree.parent == path:
-            # Forced twice over, as git locks a worktree that was being made when its owner died.
-            git(owner["repository"], "worktree", "remove", "--force", "--force", str(worktree))

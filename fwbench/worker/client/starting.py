@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fwbench import git
 from fwbench.machine import nvml
 from fwbench.record.lanes import Lane
 
@@ -59,7 +60,8 @@ def environment(
         threads: the number that all processes of a workload share.
         devices: how many of this host's devices the workload uses; None: a launcher has shown this process its own.
     """
-    variables = dict(base)
+    # A hook's variables would show code that asks git, on every side, the repository of the hook.
+    variables = git.unbound(base)
     if not any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in base):
         variables |= _STABLE_ALLOCATOR
     if devices and lane.in_ranks(devices, device):

@@ -45,10 +45,10 @@ def explain(
     Raises:
         UserError: a side cannot be measured, or nothing that the workload uses differs.
     """
-    with Scratch(top if stated[0].revision else None) as made:
+    with Scratch() as made:
         between = Between(stated, top, project, python, made.path)
         ends = Series(between.ends, between.title, workload, project.models, here, end, profiled=profiled)
-        _play_first(ends)
+        _play_first(ends, between.checkouts.left_out if between.checkouts else [])
         not_restorable = between.find([ends.described[number].get("sources", {}) for number in (0, 1)])
         titles = [suspect.title for suspect in between.suspects]
         on_parts(titles, not_restorable)
@@ -72,8 +72,11 @@ def _spans(described: Mapping[str, Any]) -> Sequence[Span] | str:
     return spans if isinstance(spans, str) else [Span(*each) for each in spans]
 
 
-def _play_first(ends: Series) -> None:
+def _play_first(ends: Series, left_out: list[str]) -> None:
     """Play the first pair of HEAD and BASE, whose processes report which modules they have loaded.
+
+    Args:
+        left_out: untracked files that the sides do not have; filled when a side is made.
 
     Raises:
         UserError: one of them cannot be measured.
@@ -83,6 +86,7 @@ def _play_first(ends: Series) -> None:
     except UnmeasurableError as error:
         # State 0 is HEAD, and state 1 is BASE.
         side = "BASE" if error.state else "HEAD"
-        raise UserError(f"{side} cannot be measured ({line(error.reason)}): name another.") from None
+        untracked = f", or `git add` what it needs of {line(', '.join(left_out), 80)}" if left_out else ""
+        raise UserError(f"{side} cannot be measured ({line(error.reason)}): name another{untracked}.") from None
     except OverError as error:
         raise UserError(f"{error}.") from None

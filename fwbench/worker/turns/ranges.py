@@ -1,5 +1,6 @@
 """The states of a range that `fwbench bisect` searches: commits of git, or releases of a distribution."""
 
+import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -8,14 +9,15 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
+from fwbench import git
 from fwbench.compare.steps import Stretch, UnmeasurableError
-from fwbench.errors import UserError
-from fwbench.git import text as git
+from fwbench.errors import Absent, UserError
 from fwbench.models.project import Project
 from fwbench.text import line
 from fwbench.worker.client.scratch import Scratch
+from fwbench.worker.turns.checkouts import Checkouts
 from fwbench.worker.turns.releases import NAME, Environment, between, environment
-from fwbench.worker.turns.sides import Side, check_out, own, placed
+from fwbench.worker.turns.sides import Side, own, placed
 
 # Makes the side of a state from its name, `base` or `head`, and the state's number.
 Make = Callable[[str, int], Side]
@@ -88,19 +90,17 @@ class Commits(Range):
                 f"{asked!r} is no range: name two commits, such as main~60..main, or two releases, such as "
                 "jax==0.10.0..0.12.0."
             )
-        top = git(folder, "rev-parse", "--show-toplevel")
-        if top is None:
-            raise UserError(f"{folder} is in no git repository, so it has no commits: start in a folder of one.")
-        for name in (base, head):
-            if git(folder, "rev-parse", "--verify", f"{name}^{{commit}}") is None:
-                raise UserError(f"{asked!r}: {top} has no revision {name!r}: name another, or fetch it.")
-        self.top = Path(top)
+        top = git.top(folder)
+        if isinstance(top, Absent):
+            raise UserError(f"no commits can be had: {top}; start in a folder of a repository.")
+        self.top = top
+        first, last = (self._commit(asked, name) for name in (base, head))
         self.revisions: list[str] = []
         self.titles = []
         listing = ("--no-show-signature", "--first-parent", "--reverse", "-z", "--format=%H %P%n%s")
-        later = git(folder, "log", *listing, f"{base}..{head}") or ""
-        earliest = git(folder, "log", *listing, "--max-count=1", base) or ""
-        for entry in filter(None, f"{earliest}\0{later}".split("\0")):
+        later = git.answer(folder, "log", *listing, f"{first}..{last}")
+        earliest = git.answer(folder, "log", *listing, "--max-count=1", first)
+        for entry in filter(None, os.fsdecode(earliest + b"\0" + later).split("\0")):
             hashes, _, subject = entry.partition("\n")
             revision, *parents = hashes.split()
             if self.revisions and self.revisions[-1] not in parents[:1]:
@@ -113,14 +113,23 @@ class Commits(Range):
             raise UserError(f"{asked!r} holds no second commit: name the older one first, as in main~60..main.")
         self.names = [revision[:12] for revision in self.revisions]
 
+    def _commit(self, asked: str, name: str) -> str:
+        found = git.commit(self.top, name)
+        if found is None:
+            raise UserError(f"{asked!r}: {self.top} has no revision {name!r}: name another, or fetch it.")
+        return found
+
     @contextmanager
     def sides(self, project: Project, pythons: Mapping[str, str]) -> Iterator[Make]:
-        with Scratch(self.top) as made:
+        with Scratch() as made:
+            checkouts = Checkouts(self.top, made.path)
 
             def side(name: str, number: int) -> Side:
                 place = self.names[number]
-                if not (made.path / place).exists():
-                    check_out(self.top, self.revisions[number], made.path / place, place)
+                try:
+                    checkouts.make(self.revisions[number], place, place)
+                except UserError as error:
+                    raise UnmeasurableError(number, str(error)) from None
                 return placed(
                     *(self.top, own(self.top), made.path, project, name, place, place),
                     pythons=pythons,
@@ -157,7 +166,8 @@ class Releases(Range):
     @contextmanager
     def sides(self, project: Project, pythons: Mapping[str, str]) -> Iterator[Make]:
         del pythons
-        top = Path(git(project.root, "rev-parse", "--show-toplevel") or project.root).resolve()
+        known = git.top(project.root)
+        top = (project.root if isinstance(known, Absent) else known).resolve()
         with Scratch() as made:
 
             def side(name: str, number: int) -> Side:

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,12 +11,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fwbench.errors import UserError
-from fwbench.git import text as git
+from fwbench import git
+from fwbench.errors import Absent, UserError
 from fwbench.models.project import Project
+from fwbench.text import line
 from fwbench.worker.client.scratch import Scratch
 from fwbench.worker.client.starting import PACKAGE
 from fwbench.worker.turns import releases
+from fwbench.worker.turns.checkouts import Checkouts
+
+# An interpreter that is named by its version is looked up on the PATH.
+_VERSION = re.compile(r"python\d+\.\d+t?")
 
 
 @dataclass(frozen=True)
@@ -57,9 +63,9 @@ class Side:
         """Whether this side's repository has a module of this dotted name, in any folder."""
         path = module.replace(".", "/")
         files = (f":(glob)**/{path}.py", f":(glob)**/{path}/__init__.py")
-        listed = git(self.root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *files) or ""
+        listed = git.answer(self.root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *files)
         # Git lists deleted files until the deletion is staged.
-        return any((self.root / file).is_file() for file in listed.split("\0") if file)
+        return any((self.root / os.fsdecode(file)).is_file() for file in listed.split(b"\0") if file)
 
 
 @dataclass(frozen=True)
@@ -79,8 +85,40 @@ class Against:
     package: Path | None
 
 
+@dataclass(frozen=True)
+class Named:
+    """What a word names: a revision's hash, or an interpreter's path; the other is None."""
+
+    revision: str | None = None
+    python: str | None = None
+
+
+def named(word: str, top: Path | Absent, here: str) -> Named | Absent:
+    """Resolve a word by its form: a release, a path of an interpreter, an interpreter's version, or else a revision.
+
+    A word of another form never names a program: it would be run although the user meant a revision.
+
+    Args:
+        top: of the user's repository.
+        here: the interpreter that a release is put over.
+
+    Raises:
+        UserError: the release cannot be had, or git fails.
+    """
+    if release := releases.stated(word, here):
+        return Named(python=release.python)
+    if (os.path.dirname(word) or _VERSION.fullmatch(word)) and (path := shutil.which(word)):
+        return Named(python=os.path.abspath(path))
+    if isinstance(top, Absent):
+        return Absent(f"{word!r} is no interpreter, and {top}")
+    if revision := git.commit(top, word):
+        return Named(revision=revision)
+    apart = " yet, as git keeps a push apart until pre-receive has ended" if "GIT_QUARANTINE_PATH" in os.environ else ""
+    return Absent(f"{word!r} is no interpreter, and no revision of {line(str(top))}{apart}")
+
+
 def find(against: str, folder: Path) -> Against:
-    """Resolve a revision, an interpreter or a release. If it could be both of the first, only a path is an interpreter.
+    """Resolve a revision, an interpreter or a release.
 
     Args:
         folder: of the user's project.
@@ -88,37 +126,33 @@ def find(against: str, folder: Path) -> Against:
     Raises:
         UserError: it is none of them, or a revision that lacks the `fwbench` that is part of this repository.
     """
-    told = git(folder, "rev-parse", "--show-toplevel")
-    top = Path(told) if told else folder.resolve()
-    if release := releases.stated(against, sys.executable):
-        return Against(release.python, None, top, own(top))
-    revision = told and git(folder, "rev-parse", "--verify", f"{against}^{{commit}}")
-    interpreter = shutil.which(against)
-    if interpreter and (not revision or os.path.dirname(against)):
-        return Against(os.path.abspath(interpreter), None, top, own(top))
-    if not revision:
-        where = f"no revision of {top}" if told else f"{folder} is in no git repository"
+    known = git.top(folder)
+    top = known if isinstance(known, Path) else folder.resolve()
+    meant = named(against, known, sys.executable)
+    if isinstance(meant, Absent):
         raise UserError(
-            f"--fwbench-against {against!r} is no interpreter, and {where}: give a revision, an interpreter's path, or "
-            "a release such as jax==0.10.0."
+            f"--fwbench-against {meant}: give a revision, an interpreter's path, a version such as python3.12, or a "
+            "release such as jax==0.10.0."
         )
     package = own(top)
-    if package and git(top, "cat-file", "-e", f"{revision}:{package.as_posix()}/__init__.py") is None:
-        raise UserError(
-            f"--fwbench-against {against!r}: fwbench is part of this repository, so each side is measured with its "
-            f"own, and that revision of {top} has none in {package}: give a later one."
-        )
-    return Against(None, revision, top, package)
+    if meant.revision and package:
+        file = f"{package.as_posix()}/__init__.py"
+        if not git.answer(top, "--literal-pathspecs", "ls-tree", meant.revision, "--", file):
+            raise UserError(
+                f"--fwbench-against {against!r}: fwbench is part of this repository, so each side is measured with its "
+                f"own, and that revision of {top} has none in {package}: give a later one."
+            )
+    return Against(meant.python, meant.revision, top, package)
 
 
 def own(top: Path) -> Path | None:
     """The folder of this fwbench in the repository that contains it; None if it is installed."""
-    if not PACKAGE.is_relative_to(top):
+    if not PACKAGE.is_relative_to(top) or isinstance(git.top(top), Absent):
         return None
     package = PACKAGE.relative_to(top)
     # A virtual environment may lie in the repository, but does not belong to it.
-    tracked = git(top, "ls-files", "--error-unmatch", f"{package.as_posix()}/__init__.py")
-    return None if tracked is None else package
+    tracked = git.answer(top, "--literal-pathspecs", "ls-files", "--", f"{package.as_posix()}/__init__.py")
+    return package if tracked else None
 
 
 @contextmanager
@@ -133,7 +167,7 @@ def sides(against: str, project: Project, pythons: Mapping[str, str]) -> Iterato
         UserError: there is no such revision or interpreter.
     """
     base = find(against, project.root)
-    with Scratch(base.top if base.revision else None) as made:
+    with Scratch() as made:
         side = functools.partial(placed, base.top, base.package, made.path, project)
         (made.path / "head").symlink_to(base.top, target_is_directory=True)
         tree = base.top if base.revision else None
@@ -144,7 +178,7 @@ def sides(against: str, project: Project, pythons: Mapping[str, str]) -> Iterato
             return
         assert base.revision is not None
         title = f"{against} ({base.revision[:12]})"
-        check_out(base.top, base.revision, made.path / "base", title)
+        Checkouts(base.top, made.path).make(base.revision, "base", title)
         yield side("base", "base", title, pythons=pythons, tree=tree), head
 
 
@@ -164,16 +198,6 @@ def placed(
     )
 
 
-def check_out(top: Path, revision: str, folder: Path, title: str) -> None:
-    """Make a worktree of the repository in a folder.
-
-    Raises:
-        UserError: git cannot.
-    """
-    if git(top, "worktree", "add", "--detach", "--force", str(folder), revision) is None:
-        raise UserError(f"git could not make a worktree of {title} in {folder}: look at its disk's free space.")
-
-
 def _within(root: Path, top: Path, folder: Path) -> Path:
     """The place of a folder on the side with its repository in `root`; a folder outside of the repository is shared."""
     folder = folder.resolve()
@@ -181,6 +205,9 @@ def _within(root: Path, top: Path, folder: Path) -> Path:
 
 
 def _describe(root: Path) -> str:
-    revision = git(root, "rev-parse", "--short=12", "HEAD")
-    changed = "" if not git(root, "status", "--porcelain") else " with uncommitted changes"
+    try:
+        revision = git.ask(root, "rev-parse", "--verify", "--quiet", "--short=12", "HEAD")
+        changed = " with uncommitted changes" if git.answer(root, "status", "--porcelain") else ""
+    except UserError:
+        return str(root)
     return f"working tree at {revision}{changed}" if revision else str(root)

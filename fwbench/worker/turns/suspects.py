@@ -2,30 +2,25 @@
 
 A part is what can be put back by machine: lines of a changed file, other changed files, an environment variable, an
 installed distribution, the interpreter. Each is put back without touching the user's repository or environments: files
-in worktrees, distributions by a folder of links that comes first in the import path.
+in checkouts, distributions by a folder of links that comes first in the import path.
 """
 
 import functools
 import os
 import re
 import shlex
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from fwbench import git
-from fwbench.errors import UserError
+from fwbench.errors import Absent, UserError
 from fwbench.models.project import Project
-from fwbench.worker.turns import releases
+from fwbench.worker.turns.checkouts import WORKING_TREE, Checkouts
 from fwbench.worker.turns.edits import Edits
 from fwbench.worker.turns.installed import listed
-from fwbench.worker.turns.sides import Side, check_out, own, placed
+from fwbench.worker.turns.sides import Side, named, own, placed
 
 _VARIABLE = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-
-# Git asks who writes a commit; this one belongs to no branch.
-_AUTHOR = ("-c", "user.name=fwbench", "-c", "user.email=fwbench@localhost")
 
 
 @dataclass(frozen=True)
@@ -34,7 +29,7 @@ class Stated:
 
     Attributes:
         text: what the user gave.
-        revision: the hash of the commit that holds its files; None: files are not compared.
+        revision: the hash of the commit that holds its files, or WORKING_TREE; None: files are not compared.
         python: its interpreter; None: the one that the framework has here.
         variables: of its processes' environment, besides those that all have.
     """
@@ -77,29 +72,29 @@ class Suspect:
     undo: Callable[[Draft], None]
 
 
-def resolve(base: str, head: str, top: Path | None, here: str) -> tuple[Stated, Stated]:
+def resolve(base: str, head: str, top: Path | Absent, here: str) -> tuple[Stated, Stated]:
     """Resolve what the user gave for the two sides.
 
     Args:
         base, head: each is split into words as a shell does. A word is a revision, `.` for the working tree, an
             interpreter, a release (`NAME==VERSION`) or a variable (`NAME=VALUE`). A side may have one revision, one
             interpreter or release, and any number of variables.
-        top: of the user's repository; None: there is none.
+        top: of the user's repository.
         here: the interpreter that a release is put over.
 
     Raises:
         UserError: a word is none of these, or the sides cannot differ.
     """
     sides = [_stated(text, top, here) for text in (base, head)]
-    if top and any(side.revision for side in sides):
-        # A side that names no revision has the working tree's files.
-        sides = [replace(side, revision=side.revision or _snapshot(top)) for side in sides]
+    # A side that names no revision has the working tree's files. If both have them, they are not compared.
+    compared = any(side.revision not in (None, WORKING_TREE) for side in sides)
+    sides = [replace(side, revision=(side.revision or WORKING_TREE) if compared else None) for side in sides]
     if len({(side.revision, side.python, tuple(sorted(side.variables.items()))) for side in sides}) == 1:
         raise UserError(f"{base!r} and {head!r} are the same: give two that differ in files, interpreter or variables.")
     return sides[0], sides[1]
 
 
-def _stated(text: str, top: Path | None, here: str) -> Stated:
+def _stated(text: str, top: Path | Absent, here: str) -> Stated:
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -107,52 +102,31 @@ def _stated(text: str, top: Path | None, here: str) -> Stated:
     revision = python = None
     variables: dict[str, str] = {}
     for word in words:
-        if release := releases.stated(word, here):
-            _refuse_second(python, text, "interpreters or releases")
-            python = release.python
-        elif match := _VARIABLE.fullmatch(word):
+        if match := _VARIABLE.fullmatch(word):
             variables[match[1]] = match[2]
-        elif word == ".":
+            continue
+        if word == WORKING_TREE:
             _refuse_second(revision, text, "revisions")
-            revision = _snapshot(top) if top else None
-        elif top and (commit := git.text(top, "rev-parse", "--verify", f"{word}^{{commit}}")):
-            _refuse_second(revision, text, "revisions")
-            revision = commit
-        elif path := shutil.which(word):
-            _refuse_second(python, text, "interpreters or releases")
-            python = os.path.abspath(path)
-        else:
-            where = f"{top} has no such revision" if top else "there is no git repository here"
+            revision = word
+            continue
+        meant = named(word, top, here)
+        if isinstance(meant, Absent):
             raise UserError(
-                f"{word!r} is no interpreter, and {where}: name a revision, `.` for the working tree, an interpreter's "
-                "path, a release such as jax==0.10.0, or NAME=VALUE."
+                f"{meant}: name a revision, `.` for the working tree, an interpreter's path, a version such as "
+                "python3.12, a release such as jax==0.10.0, or NAME=VALUE."
             )
+        if meant.revision:
+            _refuse_second(revision, text, "revisions")
+            revision = meant.revision
+        else:
+            _refuse_second(python, text, "interpreters or releases")
+            python = meant.python
     return Stated(text or "the working tree", revision, python, variables)
 
 
 def _refuse_second(known: str | None, text: str, what: str) -> None:
     if known is not None:
         raise UserError(f"{text!r} names two {what}: name one.")
-
-
-@functools.cache
-def _snapshot(top: Path) -> str:
-    """Commit the working tree, with untracked files but without ignored ones; branches and index stay as they are."""
-    index = Path(git.text(top, "rev-parse", "--absolute-git-dir") or top) / f"fwbench-index-{os.getpid()}"
-    try:
-        # With its time, or git would miss a file that was edited in the moment in which the index was written.
-        shutil.copy2(index.with_name("index"), index)
-        tree = parent = None
-        if git.text(top, "add", "--all", index=index) is not None:
-            tree, parent = git.text(top, "write-tree", index=index), git.text(top, "rev-parse", "HEAD")
-        commit = tree and git.text(top, *_AUTHOR, "commit-tree", "-p", str(parent), "-m", "working tree", tree)
-    except OSError:
-        commit = None
-    finally:
-        index.unlink(missing_ok=True)
-    if not commit:
-        raise UserError(f"git could not copy the working tree of {top}: commit your changes, and name the commit.")
-    return commit
 
 
 class Between:
@@ -162,15 +136,17 @@ class Between:
         stated: base and head.
         top: of the user's repository, or its project's root folder.
         python: the interpreter of a side that names none.
-        folder: for worktrees and links; whoever calls removes it.
+        folder: for checkouts and links; whoever calls removes it.
 
     Attributes:
+        checkouts: of revisions; None: files are not compared.
         suspects: the parts, in the order in which they are put back; none until `find` has found them.
     """
 
     def __init__(self, stated: tuple[Stated, Stated], top: Path, project: Project, python: str, folder: Path) -> None:
         self.suspects: list[Suspect] = []
         self._base, self._head = stated
+        self.checkouts = Checkouts(top, folder) if self._base.revision else None
         self._top = top
         self._project = project
         self._python = python
@@ -210,7 +186,8 @@ class Between:
                 self._edits[path].undone(undone), encoding="utf-8", errors="surrogateescape", newline=""
             )
         for path in draft.files:
-            self._put_back(side.root, path)
+            assert self.checkouts
+            self.checkouts.restore(side.root.name, str(self._base.revision), path)
         return side
 
     def _made(self, name: str, label: str, stated: Stated, variables: Mapping[str, str], python: str | None) -> Side:
@@ -218,28 +195,17 @@ class Between:
         folder_name = f"state-{label}"
         root = self._folder / folder_name
         tree = None
-        if stated.revision is None:
-            if not root.exists():
-                root.symlink_to(self._top, target_is_directory=True)
-        else:
+        if self.checkouts and stated.revision:
             tree = self._top
-            if not root.exists():
-                check_out(self._top, stated.revision, root, stated.text)
+            self.checkouts.make(stated.revision, folder_name, stated.text)
+        elif not root.exists():
+            root.symlink_to(self._top, target_is_directory=True)
         return placed(
             *(self._top, own(self._top), self._folder, self._project, name, folder_name, stated.text),
             python=python or self._python,
             variables=variables,
             tree=tree,
         )
-
-    def _put_back(self, root: Path, path: str) -> None:
-        """Give a worktree base's file, link or submodule; by git, which follows no links out of the worktree."""
-        if git.text(self._top, "ls-tree", str(self._base.revision), "--", path):
-            done = git.output(root, "checkout", str(self._base.revision), "--", path)
-        else:
-            done = git.output(root, "rm", "-r", "--force", "--quiet", "--ignore-unmatch", "--", path)
-        if done is None:
-            raise UserError(f"git could not put {path} back in {root}: look at its disk's free space.")
 
     def _linked(self, restored: int, names: Iterable[str]) -> str:
         """A folder of links to base's distributions."""
@@ -268,12 +234,11 @@ class Between:
 
     def _files(self, loaded: set[str]) -> Iterator[Suspect]:
         base, head = self._base.revision, self._head.revision
-        if base is None or head is None or base == head:
+        if self.checkouts is None or base is None or head is None or base == head:
             return
-        listed = git.text(self._top, "diff", "--no-renames", "--name-only", "-z", base, head) or ""
-        changed = [path for path in listed.split("\0") if path]
+        changed = self.checkouts.changed(base, head)
         for path in sorted(loaded.intersection(changed)):
-            before, after = (_text(self._top, revision, path) for revision in (base, head))
+            before, after = (self.checkouts.text(revision, path) for revision in (base, head))
             if before is None or after is None:
                 what = "the new file" if before is None else "the file"
                 yield Suspect(f"{what} {path}", functools.partial(_whole, paths=[path]))
@@ -337,10 +302,3 @@ def _python(draft: Draft, python: str) -> None:
 
 def _value(value: str | None) -> str:
     return "unset" if value is None else repr(value)
-
-
-def _text(top: Path, revision: str, path: str) -> str | None:
-    """A file's text in a revision; None where it has no regular file there."""
-    mode = git.text(top, "ls-tree", revision, "--", path) or ""
-    content = git.output(top, "show", f"{revision}:{path}") if mode.startswith("100") else None
-    return None if content is None else content.decode("utf-8", "surrogateescape")
