@@ -22,7 +22,8 @@ DEADLINE = 1200.0
 _CODE = (b".py", b".so", b".cfg", b".ini", b".toml", b".yaml", b".yml")
 
 # Besides what git lists itself: a push's objects, and what `git --literal-pathspecs` hands down to its hooks.
-_BINDING = frozenset({"GIT_QUARANTINE_PATH", *(f"GIT_{how}_PATHSPECS" for how in "LITERAL GLOB NOGLOB ICASE".split())})
+_PATHSPECS = frozenset(f"GIT_{how}_PATHSPECS" for how in ("LITERAL", "GLOB", "NOGLOB", "ICASE"))
+_BINDING = _PATHSPECS | {"GIT_QUARANTINE_PATH"}
 
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 

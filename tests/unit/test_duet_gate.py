@@ -497,6 +497,7 @@ def test_a_duet_without_a_journal_begins_anew_and_says_so(project, playing):
 def test_a_base_that_cannot_be_had_ends_the_run_in_one_sentence(run, given, project):
     """A filter of large files that is not installed."""
     git(project, "config", "filter.large.required", "true")
+    git(project, "config", "filter.large.clean", "cat")
     git(project, "config", "filter.large.smudge", "no-such-program")
     (project.path / ".gitattributes").write_text("test_suite.py filter=large\n")
     commit(project, ".gitattributes")

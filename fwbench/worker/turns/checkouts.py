@@ -74,10 +74,9 @@ class Checkouts:
             (own / "commondir").write_bytes(os.fsencode(self._common))
             (root / ".git").write_bytes(b"gitdir: " + os.fsencode(own))
             self._in(place, *self._sparse(own), "read-tree", "--reset", "-u", self.tree(revision))
-            if revision != WORKING_TREE:
-                shutil.copy2(own / "ours", own / "index")
-            elif head:
-                git.answer(root, "read-tree", head)
+            shutil.copy2(own / "ours", own / "index")
+            if head and head != revision:
+                git.answer(root, "read-tree", "--reset", head)
         except (OSError, UserError) as error:
             for folder in (root, own):
                 shutil.rmtree(folder, ignore_errors=True)
@@ -125,7 +124,7 @@ class Checkouts:
             shutil.copy2(self._path("index"), index)
         variables = {**self._variables, "GIT_INDEX_FILE": str(index)}
         code, others = git.untracked(self._top)
-        self.left_out = [os.fsdecode(path) for path in others]
+        self.left_out.extend(map(os.fsdecode, others))
         git.answer(self._top, *_COPYING, "add", "--update", variables=variables)
         adding = (*_COPYING, "update-index", "--add", "-z", "--stdin")
         git.answer(self._top, *adding, variables=variables, given=b"\0".join(code))
