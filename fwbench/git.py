@@ -33,7 +33,11 @@ def unbound(environment: Mapping[str, str]) -> dict[str, str]:
 
     With them, git and whatever calls git would take that repository for the one of every other folder.
     """
-    bound = _BINDING | _local_variables()
+    try:
+        bound = _BINDING | _local_variables()
+    except UserError:
+        # Without git there is no hook either.
+        bound = _BINDING
     return {name: value for name, value in environment.items() if name not in bound}
 
 
@@ -118,11 +122,7 @@ def untracked(folder: Path, *where: str) -> tuple[list[bytes], list[bytes]]:
 
 @functools.cache
 def _local_variables() -> frozenset[str]:
-    try:
-        done = _run(["git", "-C", os.curdir, "rev-parse", "--local-env-vars"], os.environ, b"")
-    except UserError:
-        # Without git there is no hook either.
-        return frozenset()
+    done = _run(["git", "-C", os.curdir, "rev-parse", "--local-env-vars"], os.environ, b"")
     return frozenset(os.fsdecode(done.stdout).split())
 
 

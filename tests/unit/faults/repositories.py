@@ -26,10 +26,20 @@ from fwbench.worker.turns.pairs import Pairs
 
 def seen(side):
     variables = environment(os.environ, 1, "cpu", LANES["torch"])
-    asked = ["git", "-C", str(side.root), "rev-parse", "HEAD"]
-    commit = subprocess.run(asked, capture_output=True, text=True, env=variables, check=True).stdout.strip()
-    files = sorted(path.name for path in side.root.iterdir())
-    return {"text": (side.root / "net.py").read_text(), "has": side.has("net"), "commit": commit, "files": files}
+
+    def told(*asked):
+        done = subprocess.run(
+            ["git", "-C", str(side.root), *asked], capture_output=True, text=True, env=variables, check=True
+        )
+        return done.stdout.strip()
+
+    return {
+        "text": (side.root / "net.py").read_text(),
+        "has": side.has("net"),
+        "commit": told("rev-parse", "HEAD"),
+        "staged": told("diff", "--cached", "--name-only"),
+        "files": sorted(path.name for path in side.root.iterdir()),
+    }
 
 
 def play(self, workloads, arrived=lambda *_: None):

@@ -110,6 +110,8 @@ def test_a_split_index_and_a_conflict_are_copied(repository, fault, folder):
     repository.commit(7)
     subprocess.run(["git", "merge", "main"], cwd=repository.top, env=repository.environment, capture_output=True)
     repository.git("config", "core.splitIndex", "true")
+    for number in range(20):
+        (repository.top / f"new{number}.py").write_text("")
     before = repository.state(repository.top)
     assert "UU net.py" in before["status"]
     Checkouts(repository.top, folder).make(WORKING_TREE, "one", "the working tree")

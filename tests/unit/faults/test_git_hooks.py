@@ -1,5 +1,6 @@
 """fwbench within Git's hooks: what Git then has is what it has without the hook."""
 
+import ast
 import itertools
 import shutil
 import subprocess
@@ -8,6 +9,7 @@ import pytest
 
 from fwbench import git as module
 from tests.unit.faults.repositories import GATES, NET, make
+from tests.unit.shared import ONE_PAIR
 
 
 @pytest.fixture
@@ -89,7 +91,8 @@ def test_a_hook_changes_nothing(repository, fault, operation, gate):
         assert all(side["has"] for sides in noted for side in sides.values())
         if gate == "duet":
             # HEAD is still the commit before, as the hook runs first.
-            assert (noted[0]["base"]["text"], noted[0]["base"]["commit"]) == (NET.format(1), base)
+            told = noted[0]["base"]
+            assert (told["text"], told["commit"], told["staged"]) == (NET.format(1), base, "")
             version = 2 if "commit" in operation else 1
             assert noted[0]["head"]["text"] == NET.format(version)
     fault("a gate within a Git hook", f"`git {operation}` with {gate} in {' and '.join(names)}", repository.told)
@@ -159,3 +162,32 @@ def test_what_git_calls_local_is_in_no_environment(monkeypatch):
     names = [*listed.stdout.split(), "GIT_QUARANTINE_PATH", "GIT_LITERAL_PATHSPECS"]
     assert "GIT_INDEX_FILE" in names
     assert module.unbound({**dict.fromkeys(names, "x"), "GIT_SSH": "kept"}) == {"GIT_SSH": "kept"}
+
+
+@pytest.mark.slow
+def test_real_processes_of_both_sides_ask_git_about_their_own_tree(repository, fault):
+    """Networks that ask for their commit when they are imported, measured by a hook of `git commit --all`."""
+    asking = (
+        "import os, subprocess\n\n"
+        "told = [\n"
+        "    subprocess.run(['git', *asked], cwd=os.path.dirname(__file__), capture_output=True, text=True).stdout\n"
+        "    for asked in (('rev-parse', 'HEAD'), ('status', '--porcelain', '-uno'))\n"
+        "]\n"
+        "open(os.environ['SEEN'], 'a').write(repr([__file__.split(os.sep)[-2], *told]) + '\\n')\n"
+    )
+    (repository.folder / "driver.py").write_text("import sys\n\nimport pytest\n\nsys.exit(pytest.main(sys.argv[2:]))\n")
+    conftest = repository.top / "conftest.py"
+    conftest.write_text(f"{ONE_PAIR}\n{conftest.read_text()}")
+    (repository.top / "net.py").write_text(asking + NET.format(2))
+    repository.git("commit", "--all", "--quiet", "--message", "Asking")
+    base = repository.git("rev-parse", "HEAD")
+    repository.hook(["pre-commit"], "duet")
+    (repository.top / "net.py").write_text(asking + NET.format(3))
+    repository.git("commit", "--all", "--quiet", "--message", "Changed")
+    assert repository.git("show", "HEAD:net.py") == asking + NET.format(3)
+    seen = {
+        ast.literal_eval(line)[0]: ast.literal_eval(line)[1:]
+        for line in (repository.folder / "seen").read_text().splitlines()
+    }
+    assert seen == {"base": [base, ""], "head": [base, " M net.py\n"]}
+    fault("a gate within a Git hook", "networks that call `git` on import, in `git commit --all`", repository.told)
