@@ -56,17 +56,28 @@ _FINEST = 0.001
 # The share of the stake that no bet risks: on a shared machine the surest sign can be wrong.
 _NOT_RISKED = 0.1
 
-# Numbers of rounds after which a run looks whether lanes are told apart.
-LOOKS = (2, 3, 6, 12)
+# Rounds of a workload: its own scatter shows from two on, and 12 are the most.
+FEWEST_ROUNDS, MOST_ROUNDS = 2, 12
 
 # Lanes are equal if their ratio surely differs from 1 by no more than this share.
 EQUAL = 0.05
+# Lanes of which it is not known which is faster are near each other if they surely differ by no more than this share.
+NEAR = 0.10
 
-# The share of comparisons whose interval may miss the truth.
-_MISSED = 0.05 / 20
+# The confidence of a ratio's interval, each by itself: of 14 workloads one is missed in every seventh run.
+LEVEL = 0.99
+
+# Half the width of an interval, as a share of the ratio, from which on a workload plays no further rounds.
+PRECISE = 0.015
+
+# Two fastest turns of a round's 24 find the same speed of a program most often (docs/evidence/turns.md).
+_FASTEST_TURNS = 2
 
 # The scatter of a run's other workloads counts for at most so many rounds: each workload has its own.
 _MOST_POOLED = 6
+
+# Programs of like duration scatter alike: a call of the one lasts at most so many times as long as of the other.
+_LIKE = 8.0
 
 # The settings that decide a verdict.
 RULE = (SCREENING, THRESHOLD, ALPHA, CLEARING, MOST, _CHANGES.tolist(), _SCATTERS.tolist(), _FINEST, _NOT_RISKED)
@@ -137,19 +148,20 @@ def evidence(differences: Sequence[float], before: Sequence[float], threshold: f
 
 
 def round_difference(own: Sequence[float], theirs: Sequence[float]) -> float:
-    """The logarithm of a lane's speed over another's in a round, from the faster half of each lane's turns.
+    """The logarithm of a lane's speed over another's in a round, from the two fastest turns of each lane.
 
-    Turns are slowed from outside: the slower half met the machine's other users.
+    Turns are slowed from outside, by a neighbour on the core's other thread or by memory that the kernel has yet to
+    give: the fastest of many short turns met neither.
 
     Args:
         own, theirs: seconds of a call, turn by turn.
     """
-    return _faster_half(theirs) - _faster_half(own)
+    return _fastest(theirs) - _fastest(own)
 
 
-def _faster_half(turns: Sequence[float]) -> float:
-    """The mean logarithm of the faster half."""
-    return fmean(map(math.log, sorted(turns)[: (len(turns) + 1) // 2]))
+def _fastest(turns: Sequence[float]) -> float:
+    """The mean logarithm of the fastest turns."""
+    return fmean(map(math.log, sorted(turns)[:_FASTEST_TURNS]))
 
 
 @dataclass(frozen=True)
@@ -169,18 +181,19 @@ class Scatter:
 _USUAL = Scatter()
 
 
-def pooled_scatter(others: Iterable[Sequence[float]]) -> Scatter:
-    """The scatter to expect of a workload's rounds, from the rounds of a run's other workloads.
+def pooled_scatter(others: Iterable[tuple[float, Sequence[float]]], seconds: float) -> Scatter:
+    """The scatter to expect of a workload's rounds, from the rounds of a run's other workloads of like duration.
 
-    Rounds scatter above all by the machine, which is the same for all workloads: a moderated variance (Smyth 2004,
-    Statistical Applications in Genetics and Molecular Biology 3, article 3).
+    Rounds scatter by the machine, which is the same for all workloads, and short programs by more than long ones: a
+    moderated variance (Smyth 2004, Statistical Applications in Genetics and Molecular Biology 3, article 3).
 
     Args:
-        others: the differences of each other workload's rounds.
+        others: of each other workload the seconds of a call, and the differences of its rounds.
+        seconds: of a call of this workload.
     """
     squares, counts = _USUAL.counts * _USUAL.deviation**2, _USUAL.counts
-    for differences in others:
-        if len(differences) > 1:
+    for call, differences in others:
+        if len(differences) > 1 and max(call, seconds) <= _LIKE * min(call, seconds):
             squares += variance(differences) * (len(differences) - 1)
             counts += len(differences) - 1
     return Scatter(math.sqrt(squares / counts), min(counts, _MOST_POOLED))
@@ -190,8 +203,8 @@ def ratio_interval(differences: Sequence[float], expected: Scatter = _USUAL) -> 
     """The interval of the logarithm of two lanes' ratio.
 
     Student's interval over rounds, with the scatter that was expected: a few rounds that happen to agree prove little.
-    In at most one of 400 comparisons does any look miss the truth: those after `LOOKS` rounds, and the last one, when
-    the time is over. So all of 20 workloads' intervals hold in 95 % of runs.
+    It misses the truth in one of 100 comparisons. More rounds are played where it is wide, whatever it says of the
+    lanes: so no look at the answer has to be paid for.
 
     Args:
         differences: one for each round.
@@ -200,46 +213,25 @@ def ratio_interval(differences: Sequence[float], expected: Scatter = _USUAL) -> 
     Returns:
         The mean, and the two ends.
     """
-    mean = fmean(differences)
-    reach = _reach(differences, expected, len(differences))
+    from scipy.special import stdtrit
+
+    mean, freedom = fmean(differences), expected.counts + len(differences) - 1
+    squares = variance(differences) * (len(differences) - 1) if len(differences) > 1 else 0.0
+    deviation = math.sqrt((expected.counts * expected.deviation**2 + squares) / freedom)
+    reach = float(stdtrit(freedom, (1 + LEVEL) / 2)) * deviation / math.sqrt(len(differences))
     return mean, mean - reach, mean + reach
 
 
-def rounds_to_decide(mean: float, differences: Sequence[float], expected: Scatter = _USUAL) -> int:
-    """How many more rounds tell two lanes apart, or show them equal, if these go on as the rounds so far.
+def ratio_verdict(low: float, high: float) -> Literal["faster", "equal", "near", "undecided"]:
+    """What an interval of a ratio's logarithm says.
 
-    Args:
-        mean: of the rounds so far, or another estimate where there are none.
-        differences, expected: as `ratio_interval` has them.
-
-    Returns:
-        The number of rounds, at most so many as there may be.
+    `faster`: one lane is, the first if the logarithm is above zero; `equal`: within `EQUAL`; `near`: it is not known
+    which is faster, and they are at most `NEAR` apart.
     """
-    played, most = len(differences), LOOKS[-1]
-    for count in range(max(played + 1, LOOKS[0]), most):
-        reach = _reach(differences, expected, count)
-        if ratio_verdict(mean - reach, mean + reach) != "undecided":
-            return count - played
-    return most - played
-
-
-def _reach(differences: Sequence[float], expected: Scatter, count: int) -> float:
-    """Half the width of the interval after so many rounds, if the later ones scatter as these do."""
-    from scipy.special import stdtrit
-
-    known = len(differences)
-    freedom = expected.counts + max(known, 1) - 1
-    squares = variance(differences) * (known - 1) if known > 1 else 0.0
-    deviation = math.sqrt((expected.counts * expected.deviation**2 + squares) / freedom)
-    freedom += count - max(known, 1)
-    return float(stdtrit(freedom, 1 - _MISSED / (len(LOOKS) + 1) / 2)) * deviation / math.sqrt(count)
-
-
-def ratio_verdict(low: float, high: float) -> Literal["faster", "equal", "undecided"]:
-    """What an interval of a ratio's logarithm says; `faster`: one lane is, the first if the logarithm is above zero."""
     if low > 0 or high < 0:
         return "faster"
-    return "equal" if max(-low, high) <= math.log1p(EQUAL) else "undecided"
+    farther = max(-low, high)
+    return "equal" if farther <= math.log1p(EQUAL) else "near" if farther <= math.log1p(NEAR) else "undecided"
 
 
 def holm(p_values: Mapping[Name, float], alpha: float = ALPHA) -> set[Name]:

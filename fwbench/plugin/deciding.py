@@ -1,4 +1,4 @@
-"""After all measurements, lanes take turns in rounds until all workloads are decided or the minutes are over."""
+"""After all measurements, lanes take turns in rounds until all ratios are precise or the minutes are over."""
 
 import dataclasses
 import itertools
@@ -9,13 +9,14 @@ from typing import Any
 
 from fwbench.compare.pair import Fault
 from fwbench.compare.statistics import (
-    LOOKS,
+    EQUAL,
+    FEWEST_ROUNDS,
+    MOST_ROUNDS,
+    PRECISE,
     Scatter,
     pooled_scatter,
     ratio_interval,
-    ratio_verdict,
     round_difference,
-    rounds_to_decide,
 )
 from fwbench.machine.load import busy
 from fwbench.record.measurement import Failure, Measurement
@@ -49,13 +50,9 @@ class Contest:
         turns: by lane, its rounds as a measurement stores them.
         programs: the digest of the measured program, by lane.
         cpus: the number of CPUs on which the lanes take turns.
-        expected: how far its rounds were expected to scatter at the last look.
-        looked: the number of rounds at the last look.
-        wanted: how many rounds after the last look would decide its lanes, if they go on alike; before the first look,
-            estimated from the measured speeds.
-        decided: whether its lanes were told apart or equal at the last look.
-        over: whether its lanes are decided, it has had the most rounds, or a lane cannot take turns.
+        expected: how far its rounds are expected to scatter, given the rounds of the other workloads.
         disturbed: the number of rounds that do not count, as others used the CPUs meanwhile.
+        fault: why a lane cannot take turns.
     """
 
     workload: Workload
@@ -65,10 +62,6 @@ class Contest:
     programs: Mapping[str, str | None] = field(default_factory=dict)
     cpus: int = 1
     expected: Scatter = field(default_factory=Scatter)
-    looked: int = 0
-    wanted: int = LOOKS[0]
-    decided: bool = False
-    over: bool = False
     disturbed: int = 0
     fault: Fault | None = field(default=None, repr=False)
 
@@ -78,19 +71,33 @@ class Contest:
         return len(next(iter(self.turns.values())))
 
     @property
-    def rounds_left(self) -> int:
-        """The rounds that are still to be played until its lanes are decided, as far as can be foreseen."""
-        return max(1, self.wanted - (self.played - self.looked))
+    def width(self) -> float:
+        """Half the width of the widest interval of two lanes' ratio, as a share of it; infinite with too few rounds."""
+        if self.played < FEWEST_ROUNDS:
+            return math.inf
+        pairs = (self._differences(*lanes) for lanes in itertools.combinations(self.lanes, 2))
+        ends = (ratio_interval(rounds, self.expected) for rounds in pairs)
+        return max(math.expm1((high - low) / 2) for _, low, high in ends)
+
+    @property
+    def over(self) -> bool:
+        """Whether it plays no further rounds: it is precise, has had the most rounds, or a lane cannot take turns."""
+        return self.fault is not None or self.played >= MOST_ROUNDS or self.width <= PRECISE
+
+    @property
+    def missing(self) -> int:
+        """The rounds that it needs for an interval, or for a narrower one."""
+        return max(1, FEWEST_ROUNDS - self.played)
 
     def add(self, result: Round | Fault) -> None:
         """Add a round."""
         if isinstance(result, Fault):
-            self.fault, self.over = result, True
+            self.fault = result
             return
         for lane, digest in result.programs.items():
             if digest and digest != self.programs.get(lane, digest):
                 failure = Failure("error", "when it took turns it ran another program than the one that was measured")
-                self.fault, self.over = Fault("here", lane, failure), True
+                self.fault = Fault("here", lane, failure)
                 return
         self.seconds = result.seconds
         if result.load > _SHARED * busy(self.cpus):
@@ -100,19 +107,15 @@ class Contest:
             values = {metric: list(numbers) for metric, numbers in result.values[lane].items()}
             turns.append({"begun": result.begun, **values})
 
-    def look(self, others: Sequence["Contest"]) -> None:
-        """See whether the lanes are decided, given the scatter of other workloads' rounds."""
-        self.expected = pooled_scatter(rounds for other in others for rounds in other.differences)
-        self.looked = self.played
-        if self.played >= LOOKS[0]:
-            undecided = []
-            for lanes in itertools.combinations(self.lanes, 2):
-                rounds = self._differences(*lanes)
-                mean, low, high = ratio_interval(rounds, self.expected)
-                if ratio_verdict(low, high) == "undecided":
-                    undecided.append(rounds_to_decide(mean, rounds, self.expected))
-            self.wanted, self.decided = max(undecided, default=0), not undecided
-        self.over = self.played >= LOOKS[-1] or self.decided
+    def expect(self, others: Sequence["Contest"]) -> None:
+        """Learn from the rounds of other workloads how far rounds of this one will scatter."""
+        known = [(each.call, rounds) for each in others if each.played for rounds in each.differences]
+        self.expected = pooled_scatter(known, self.call) if self.played else Scatter()
+
+    @property
+    def call(self) -> float:
+        """Seconds of the slowest lane's call."""
+        return max(float(min(each["call"])) for turns in self.turns.values() for each in turns)
 
     @property
     def differences(self) -> Iterator[list[float]]:
@@ -153,17 +156,15 @@ def contests(measured: Sequence[Measurement], cpus: int) -> list[Contest]:
         turns = {lane: [each for each in m.turns if each["begun"] in shared] for lane, m in own.items()}
         workload = dataclasses.replace(own[lanes[0]].workload, lane="")
         programs = {lane: m.program.digest for lane, m in own.items() if m.program}
-        # The speeds as they were measured only choose which workload begins.
-        logarithms = [math.log(comparison.lanes[lane].value("throughput") or 1) for lane in lanes]
-        wanted = max(rounds_to_decide(one - other, ()) for one, other in itertools.combinations(logarithms, 2))
-        comparable.append(Contest(workload, lanes, seconds, turns, programs, cpus, wanted=wanted))
+        comparable.append(Contest(workload, lanes, seconds, turns, programs, cpus))
     return comparable
 
 
 def decide(contests: Sequence[Contest], play: Play, left: Callable[[], float], tell: Callable[[str], None]) -> None:
     """Play rounds of the contests until all are over or none fits into the time left.
 
-    Those that will be decided soonest come first, so that the time decides as many as possible.
+    First each gets the fewest rounds that have an interval, the shortest rounds first. Then those get more whose
+    intervals are at least half as wide as the widest.
 
     Args:
         play: plays a round of each workload; hands over each result as soon as it is there.
@@ -171,9 +172,11 @@ def decide(contests: Sequence[Contest], play: Play, left: Callable[[], float], t
         tell: called with a line before each batch of rounds, and with the outcome.
     """
     of = {contest.workload: contest for contest in contests}
-    _look([contest for contest in contests if contest.played in LOOKS], contests)
+    _expect(contests)
     while waiting := [contest for contest in contests if not contest.over]:
-        chosen = _fitting(sorted(waiting, key=lambda contest: contest.rounds_left * contest.seconds), left())
+        waiting.sort(key=lambda contest: (-contest.width, contest.seconds))
+        wide = [contest for contest in waiting if contest.width >= waiting[0].width / 2]
+        chosen = _fitting(wide, left()) or _fitting(waiting, left())
         if not chosen:
             break
         tell(
@@ -181,33 +184,27 @@ def decide(contests: Sequence[Contest], play: Play, left: Callable[[], float], t
             f"{units.duration(sum(contest.seconds for contest in chosen))}, {units.duration(left())} left"
         )
         play([contest.workload for contest in chosen], lambda workload, result: of[workload].add(result))
-        _look([contest for contest in chosen if contest.played in LOOKS], contests)
-    # The last look, after as many rounds as there was time for.
-    _look(contests, contests)
+        _expect(contests)
     tell(_outcome(contests))
 
 
-def _look(at: Sequence[Contest], contests: Sequence[Contest]) -> None:
-    """Look at contests that are not over and have new rounds since their last look."""
-    for contest in at:
-        if not contest.over and contest.looked < contest.played:
-            contest.look([other for other in contests if other is not contest])
+def _expect(contests: Sequence[Contest]) -> None:
+    for contest in contests:
+        contest.expect([other for other in contests if other is not contest])
 
 
 def _fitting(waiting: Sequence[Contest], seconds: float) -> list[Contest]:
-    """Choose contests in order: first those that the time decides, then those that it brings to a first look."""
+    """Choose contests in order, whose missing rounds fit into the time."""
     chosen: list[Contest] = []
-    until_decided = [(contest, contest.rounds_left) for contest in waiting]
-    until_looked = [(contest, max(1, LOOKS[0] - contest.played)) for contest in waiting]
-    for contest, rounds in (*until_decided, *until_looked):
-        if contest not in chosen and rounds * contest.seconds <= seconds:
-            seconds -= rounds * contest.seconds
+    for contest in waiting:
+        if contest.missing * contest.seconds <= seconds:
+            seconds -= contest.missing * contest.seconds
             chosen.append(contest)
     return chosen
 
 
 def _outcome(contests: Sequence[Contest]) -> str:
-    decided = sum(contest.fault is None and contest.decided for contest in contests)
+    known = sum(contest.width <= EQUAL for contest in contests if contest.fault is None)
     faults = [
         f"{contest.workload.model} {contest.workload.mode} b{contest.workload.batch_size}, {contest.fault.title}: "
         f"{contest.fault.failure.message}"
@@ -216,7 +213,6 @@ def _outcome(contests: Sequence[Contest]) -> str:
     ]
     rounds = sum(contest.played for contest in contests)
     disturbed = sum(contest.disturbed for contest in contests)
-    open_ = len(contests) - decided - len(faults)
     others = f"{disturbed} further rounds do not count, as other processes used the CPUs" if disturbed else ""
-    parts = [f"{decided} of {len(contests)} workloads decided", f"{open_} open" if open_ else "", others, *faults]
+    parts = [f"{known} of {len(contests)} workloads known within {EQUAL:.0%}", others, *faults]
     return f"{rounds} rounds of turns: {'; '.join(filter(None, parts))}"

@@ -59,11 +59,12 @@ def _write_summary(terminal: Any, session: Session) -> None:
     where = here.accelerator if here.device == "gpu" else f"{here.cpu}, {here.threads} threads"
     terminal.section(f"fwbench: {session.selection.protocol.profile} profile on {where}")
     tables = (
+        summary.answered(measurements),
         summary.table(measurements),
         summary.epochs(measurements, session.selection.study),
         summary.devices(measurements),
     )
-    for line in (*summary.sentences(measurements), *(line for table in tables if table for line in (*table, ""))):
+    for line in (line for table in tables if table for line in (*table, "")):
         terminal.write_line(line)
     for note in summary.notes(measurements):
         terminal.write_line(f"note: {note}")

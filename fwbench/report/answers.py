@@ -71,7 +71,7 @@ class Answer(Judged):
         if self.weighed is None:
             return None
         lanes = self.shared or (self.fastest,)
-        return _listed(map(title, lanes), "and" if self.confidence == "equal" else "or")
+        return _listed(map(title, lanes), "and" if self.confidence in ("equal", "near") else "or")
 
 
 def answers(cases: Sequence[Case]) -> list[Answer]:
@@ -118,9 +118,50 @@ def headline(given: Sequence[Answer]) -> list[str]:
     return [*lines, *_unanswered(given)]
 
 
-def fastest(given: Sequence[Answer]) -> list[list[str]]:
-    """For each mode, the headline's sentences that say which lanes are faster, the surest first."""
-    return [_fastest(mode, answered) for mode, answered in _by_mode(given).items()]
+def brief(answer: Answer) -> str:
+    """An answer in the words of a table's cell: `jax 1.21 to 1.27 times as fast`."""
+    if answer.weighed is None:
+        return answer.evidence
+    reach, lane = answer.weighed.reach, answer.fastest
+    slower = any(known not in (lane, answer.second) for known in answer.shared)
+    beside = f" ({', '.join(answer.shared)})" if slower else ""
+    if answer.confidence == "equal":
+        return f"equal within {100 * EQUAL:.0f} %{beside}"
+    if answer.confidence == "near":
+        return f"at most {math.ceil(100 * reach.farthest)} % apart{beside}"
+    times = units.times((reach.low, reach.high))
+    if answer.confidence == "undecided":
+        return f"open{beside}{f': {lane} {times}' if times else ''}"
+    likely = "likely " if answer.confidence == "likely" else ""
+    return f"{lane} {likely}{times} times as fast"
+
+
+def told(rows: Sequence[Answer]) -> Table:
+    """The answers in short, for the end of a run: one row a workload."""
+
+    def best(name: str) -> Column[Answer]:
+        def cell(answer: Answer) -> str | None:
+            if name not in answer.least:
+                return None
+            lane, multiple = answer.least[name]
+            return f"{lane}, {units.ratio(multiple)}"
+
+        return Column(f"least {name}", cell)
+
+    answered = {question.name for question in QUESTIONS for answer in rows if question.name in answer.least}
+    return tabulate(
+        "told",
+        "Which lane is faster",
+        "",
+        (
+            *workload_columns(rows),
+            Column("answer", brief),
+            Column("against", lambda answer: answer.second if answer.weighed else None),
+            *(best(question.name) for question in QUESTIONS if question.name in answered),
+            Column("evidence", lambda answer: answer.evidence),
+        ),
+        rows,
+    )
 
 
 def _by_mode(given: Sequence[Answer]) -> dict[str, list[Answer]]:
@@ -139,7 +180,7 @@ def _unanswered(given: Sequence[Answer]) -> list[str]:
 
 
 # Confidences that call no lane faster, and all confidences, the surest first.
-_NOT_APART = ("equal", "undecided")
+_NOT_APART = ("equal", "near", "undecided")
 _BY_CERTAINTY = ("clear", "likely", *_NOT_APART)
 
 
@@ -151,7 +192,7 @@ def _fastest(mode: str, answered: Sequence[Answer]) -> list[str]:
 
 
 def alike_groups(given: Iterable[Answer]) -> list[list[Answer]]:
-    """The answers that one sentence can say together: those with the same confidence and the same lanes."""
+    """The answers that one sentence can say together: of one confidence and the same lanes, with a ratio in common."""
 
     def key(answer: Answer) -> tuple[object, ...]:
         lanes = answer.shared or (answer.fastest, answer.second)
@@ -159,7 +200,24 @@ def alike_groups(given: Iterable[Answer]) -> list[list[Answer]]:
         named = lanes if answer.confidence in ("clear", "likely") else tuple(sorted(lanes))
         return answer.confidence, answer.ahead, named, _is_bounded(answer)
 
-    return list(grouped(given, key).values())
+    return [agreeing for of in grouped(given, key).values() for agreeing in _agreeing(of)]
+
+
+def _agreeing(given: Sequence[Answer]) -> list[list[Answer]]:
+    """Groups of answers whose intervals share a ratio, if it is their ends that a sentence tells."""
+    if given[0].confidence not in ("clear", "likely", "undecided") or not given[0].weighed:
+        return [list(given)]
+    groups: list[list[Answer]] = []
+    first, high = given[0].fastest, 0.0
+    for answer in sorted(given, key=lambda answer: _reach(answer, first)):
+        low, own = _reach(answer, first)
+        if groups and low <= high:
+            groups[-1].append(answer)
+            high = min(high, own)
+        else:
+            groups.append([answer])
+            high = own
+    return [sorted(group, key=given.index) for group in groups]
 
 
 def _is_bounded(answer: Answer) -> bool:
@@ -179,6 +237,9 @@ def verdict_on(given: Sequence[Answer]) -> str:
     ahead = f"{'likely ' if answer.ahead == 'likely' else ''}ahead of all others" if answer.ahead else ""
     if answer.confidence == "equal":
         return f"{names} are equal within {100 * EQUAL:.0f} %{f', and {ahead}' if ahead else ''}"
+    if answer.confidence == "near":
+        most = max(each.weighed.reach.farthest for each in given if each.weighed)
+        return f"{names} are at most {math.ceil(100 * most)} % apart{f', and {ahead}' if ahead else ''}"
     times = units.times(end for each in given for end in _reach(each, answer.fastest))
     # The table has each workload's own, where they differ.
     bases = {each.weighed.basis for each in given if each.weighed}

@@ -56,7 +56,7 @@ def _card(given: Sequence[Answer], sizes: int) -> Card:
     sentence = (
         f"{in_words(workload.mode).capitalize()} of {subject}{'' if of_all else f' at {batches}'}: {verdict_on(given)}"
     )
-    shared = answer.ahead or answer.confidence == "equal"
+    shared = answer.ahead or answer.confidence in ("equal", "near")
     kind = "apart" if not answer.weighed else "shared" if shared else answer.confidence
     rests = dict.fromkeys((*(each.reason for each in given), f"{answer.evidence} to compute the same"))
     disturbed = dict.fromkeys(each.weighed.disturbed for each in given if each.weighed and each.weighed.disturbed)

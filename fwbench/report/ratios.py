@@ -49,8 +49,8 @@ def sentences(rows: Sequence[Ratio], baseline: str) -> list[str]:
 
 def _tally(rows: Sequence[Ratio]) -> str:
     known = [ratio.weighed for ratio in rows if ratio.weighed]
-    decided = [weighed for weighed in known if weighed.confidence not in ("undecided", "equal")]
-    equal = sum(weighed.confidence == "equal" for weighed in known)
+    decided = [weighed for weighed in known if weighed.confidence in ("clear", "likely")]
+    near = {kind: sum(weighed.confidence == kind for weighed in known) for kind in ("equal", "near")}
     higher = [units.bounds(weighed.shown) for weighed in decided if weighed.ratio > 1]
     below = [units.bounds(weighed.shown) for weighed in decided if weighed.ratio <= 1]
     lower = [(1 / high, 1 / low if low else math.inf) for low, high in below]
@@ -60,8 +60,9 @@ def _tally(rows: Sequence[Ratio]) -> str:
             for word, of in (("higher", higher), ("lower", lower))
             if of
         ),
-        ("equal", equal, ""),
-        ("undecided", len(known) - len(decided) - equal, ""),
+        ("equal", near["equal"], ""),
+        ("at most 10 % apart", near["near"], ""),
+        ("undecided", len(known) - len(decided) - sum(near.values()), ""),
         ("not comparable", len(rows) - len(known), ""),
     ]
     return ", ".join(f"{word} in {count} of {len(rows)}{span}" for word, count, span in counts if count)

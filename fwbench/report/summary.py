@@ -7,7 +7,7 @@ from fwbench.machine.disturbances import CAUSES, LOAD, disturbances
 from fwbench.record.lanes import BASELINE
 from fwbench.record.measurement import ALSO_IMPORTED, WAITING, Measurement, fitting
 from fwbench.report import calls, fits, ratios, scaling, units
-from fwbench.report.answers import answers, fastest
+from fwbench.report.answers import answers, told
 from fwbench.report.cases import baseline, cases, grouped, reasons, title
 from fwbench.report.evidence import doubts
 from fwbench.report.limits import above, matrix_products
@@ -19,21 +19,16 @@ from fwbench.text import line
 _OF_STUDIES = {"simple-cnn": fits.training_times}
 
 _NAMED = 6  # benchmarks in a note
-# Sentences and notes at the end of a run, and characters of a note; the report has the rest.
-_SENTENCES, _MOST, _LONGEST = 10, 5, 200
+# Notes at the end of a run, and characters of a note; the report has the rest.
+_MOST, _LONGEST = 5, 200
 
 _LEFT = 4  # columns of text; numbers after them are set flush right
 
 
-def sentences(measurements: Sequence[Measurement]) -> list[str]:
-    """Which lanes are faster, the surest of each mode, and an empty line; nothing if no two measured the same."""
-    modes = fastest(answers(cases(m for m in measurements if m.workload.mode != "fit")))
-    ranked = sorted((rank, mode) for mode, lines in enumerate(modes) for rank in range(len(lines)))
-    kept = ranked if len(ranked) <= _SENTENCES else ranked[: _SENTENCES - 1]
-    lines = [modes[mode][rank] for mode, rank in sorted((mode, rank) for rank, mode in kept)]
-    if left_out := len(ranked) - len(kept):
-        lines.append(f"{left_out} more answers are in the report.")
-    return [*lines, ""] if lines else []
+def answered(measurements: Sequence[Measurement]) -> list[str]:
+    """The lines of the table of answers: which lane is faster in each workload; none if no two lanes measured one."""
+    found = answers(cases(m for m in measurements if m.workload.mode != "fit"))
+    return for_terminal(told(found))
 
 
 def table(measurements: Sequence[Measurement]) -> list[str]:

@@ -5,7 +5,16 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fwbench.compare.statistics import EQUAL, LOOKS, Scatter, estimate, ratio_interval, ratio_verdict, round_difference
+from fwbench.compare.statistics import (
+    EQUAL,
+    FEWEST_ROUNDS,
+    LEVEL,
+    Scatter,
+    estimate,
+    ratio_interval,
+    ratio_verdict,
+    round_difference,
+)
 from fwbench.compare.statistics import interval as interval_of
 from fwbench.machine.disturbances import disturbances, lengthening
 from fwbench.record.workload import Workload
@@ -38,6 +47,11 @@ class Interval:
         """Whether it leaves out equality."""
         return self.low > 1 or self.high < 1
 
+    @property
+    def farthest(self) -> float:
+        """By which share one of the two is faster at most."""
+        return max(self.high, 1 / self.low) - 1
+
 
 @dataclass(frozen=True)
 class Weighed:
@@ -47,7 +61,7 @@ class Weighed:
         shown: the first lane's throughput over the second's; if a lane was disturbed, with the bounds between which the
             undisturbed ratio lies.
         confidence: in which lane is faster: `clear` (an interval of at least 95 % excludes equality), `likely`,
-            `undecided`; `equal` if rounds of turns show that the two differ by 5 % or less.
+            `undecided`; `equal` if rounds of turns show that the two differ by 5 % or less, `near` if by 10 % or less.
         reason: what the confidence rests on.
         pairs: a ratio for each round of turns, or else for each two processes of the same run, seed and number.
         basis: what the reach rests on, in words for after a verdict: `by one process each`, `after 6 rounds`.
@@ -161,14 +175,14 @@ def weigh_turns(first: Case, second: Case, metric: str) -> Weighed | None:
             takes more.
     """
     rounds = _rounds(first, second, metric)
-    if len(rounds) < LOOKS[0] or unlike((first, second), [run for run, _ in rounds], list(rounds.values())):
+    if len(rounds) < FEWEST_ROUNDS or unlike((first, second), [run for run, _ in rounds], list(rounds.values())):
         return None
     # Other load does not scatter memory. It has met both lanes alike, and its scatter of time is in the interval.
     mean, low, high = ratio_interval(list(rounds.values()), Scatter() if metric == "memory" else _expected(first))
-    interval = Interval(math.exp(low), math.exp(high), CLEAR)
+    interval = Interval(math.exp(low), math.exp(high), LEVEL)
     verdict = ratio_verdict(low, high)
     confidence = "clear" if verdict == "faster" else verdict
-    reason = f"{len(rounds)} rounds of turns: {interval.low:.2f}x to {interval.high:.2f}x"
+    reason = f"{len(rounds)} rounds of turns: {interval.low:.2f}x to {interval.high:.2f}x at {LEVEL:.0%}"
     if confidence == "equal":
         reason += f", equal within {EQUAL:.0%}"
     ratios = tuple(map(math.exp, rounds.values()))

@@ -94,20 +94,25 @@ def test_a_run_ends_with_five_notes_of_one_line_each_and_the_report_has_the_rest
     assert (len(note), note[-3:]) == (200, "...")
 
 
-def test_a_run_ends_with_ten_sentences_the_surest_of_each_mode():
-    """Each model has another fastest lane, and so a sentence of its own."""
-    given = [
-        (mode, f"model{n}", lane, speed)
-        for mode, count in (("inference", 9), ("train_step", 3))
-        for n in range(count)
-        for lane, speed in (("torch", 100.0), (f"lane{n}", 200.0 + n))
-    ]
-    every = [recorded.measured(lane, model, mode, throughput=speed) for mode, model, lane, speed in given]
-    *shown, last, empty = summary.sentences(every)
-    assert [sentence.partition(":")[0] for sentence in shown] == ["Inference"] * 6 + ["Training steps"] * 3
-    assert (last, empty) == ("3 more answers are in the report.", "")
-    *shown, last, empty = summary.sentences([m for m in every if m.workload.model not in ("model7", "model8")])
-    assert (len(shown), last[:15]) == (9, "Training steps:")
+def test_a_run_ends_with_an_answer_for_each_workload():
+    rounds = {"torch": [0.02] * 4, "jax": [0.01, 0.0101, 0.0099, 0.01]}
+
+    def lanes(model, batch, factor, played=True):
+        for lane, seconds in rounds.items():
+            slower = factor if lane == "jax" else 1.0
+            turns = tuple({"begun": float(n), "call": [call * slower]} for n, call in enumerate(seconds))
+            yield recorded.measured(lane, model, batch_size=batch, turns=turns if played else ())
+
+    given = [*lanes("mlp", 1, 1.0), *lanes("mlp", 8, 2.0), *lanes("cnn", 1, 2.05), *lanes("cnn", 8, 1.0, False)]
+    names, *rows = (re.split(r"  +", line) for line in summary.answered(given))
+    assert names == ["model", "mode", "batch", "answer", "against", "evidence"]
+    answers = {(model, int(batch)): answer for model, _, batch, answer, *_ in rows}
+    low, high = map(float, re.fullmatch(r"jax (1\.9\d) to (2\.0\d) times as fast", answers["mlp", 1]).groups())
+    assert low < 2 < high
+    assert answers["mlp", 8] == "equal within 5 %"
+    assert answers["cnn", 1] == "at most 6 % apart"
+    assert answers["cnn", 8].startswith("open: ")
+    assert summary.answered(given[:1]) == []
 
 
 def test_notes_say_why_a_column_is_empty():

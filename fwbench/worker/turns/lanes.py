@@ -51,10 +51,10 @@ class Lanes(Rounds[Round]):
         models, machine, device, deadline: as `Rounds` has them.
     """
 
-    # One placing, as rounds are the replicates, and each has new memory. Many short turns: neighbours of a virtual
-    # machine make it slow for tenths of seconds to minutes, and both lanes must meet each slow time. Twice as many
-    # blocks would hardly reduce the scatter of rounds.
-    amounts = Amounts(placings=1, blocks=12, turn=0.02, seconds=3.0, single=SLOW)
+    # One placing, as rounds are the replicates, and each has new memory. 24 short turns of each lane, of slow programs
+    # as of fast ones: neighbours of a virtual machine make it slow for tenths of seconds to minutes, and of so many
+    # turns some are not slowed in either lane. Rounds of 8 turns scatter three times as far (docs/evidence/turns.md).
+    amounts = Amounts(placings=1, blocks=12, turn=0.02, seconds=30.0, single=0.02)
 
     def __init__(
         self,
@@ -66,6 +66,9 @@ class Lanes(Rounds[Round]):
         deadline: float,
     ) -> None:
         super().__init__(models, machine, device, deadline)
+        if device == "gpu":
+            # There a call that is waited for shows less than one of many whose queue is full.
+            self.amounts = dataclasses.replace(self.amounts, single=SLOW)
         self._side = side
         self._lanes = lanes
 

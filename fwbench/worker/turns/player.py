@@ -48,15 +48,22 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
 Send = Callable[[dict[str, Any]], None]
 Receive = Callable[[], dict[str, Any] | None]
 
 # This side's fwbench.
 _USED = ("fwbench.frameworks", "fwbench.machine", "fwbench.models", "fwbench.models.weights", "fwbench.record.workload")
 
-# At each placing a program is warm after so much time and three calls, or two once `_LONG` seconds have passed.
-_WARM_SECONDS, _LONG = 0.05, 1.0
+# At each placing a program is warm after so much time and three calls, or two once `_LONG` seconds have passed, if the
+# kernel has given its last two calls no more fresh memory than a few pages; at the latest after `_LATEST` seconds.
+_WARM_SECONDS, _LONG, _LATEST = 0.05, 1.0, 8.0
 _WARM_CALLS = (3, 2)
+_FEW_PAGES = 64
 
 # Seconds for another lane's threads to stop spinning after its turn: at first they wait for work busily.
 _SPUN = 0.005
@@ -284,8 +291,14 @@ class Player:
         self._units = 0
         begun = time.perf_counter()
         calls: list[float] = []
-        while (passed := time.perf_counter() - begun) < _WARM_SECONDS or len(calls) < _WARM_CALLS[passed > _LONG]:
+        pages = [_pages()]
+        while (
+            (passed := time.perf_counter() - begun) < _WARM_SECONDS
+            or len(calls) < _WARM_CALLS[passed > _LONG]
+            or (pages[-1] - pages[-3] > _FEW_PAGES and passed < _LATEST)
+        ):
             calls.append(next(self._timed(1)))
+            pages.append(_pages())
         if self._extra:
             unit = min(_time_of_units() for _ in range(_UNITS))
             self._units = max(1, round(self._extra * min(calls) / unit))
@@ -379,6 +392,11 @@ class Player:
             for _ in range(units):
                 _unit()
             yield clock() - start
+
+
+def _pages() -> int:
+    """Pages of fresh memory that the kernel has given this process; 0 where that is unknown."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt if resource else 0
 
 
 def _unit() -> None:

@@ -59,8 +59,15 @@ def test_a_slow_program_has_fewer_rounds_and_blocks():
 
 def test_a_lane_with_long_calls_takes_turns_of_one_call():
     """The call that pays for the caches would take as long as the one that counts."""
-    amounts = [Lanes.amounts.of(latency, 2) for latency in (0.001, 0.09, 0.1, 0.3, 2.0)]
-    assert amounts == [(21, 12), (3, 2), (1, 7), (1, 2), (1, 1)]
+    amounts = [Lanes.amounts.of(latency, 2) for latency in (0.001, 0.015, 0.02, 0.6, 2.0)]
+    assert amounts == [(21, 12), (3, 12), (1, 12), (1, 12), (1, 3)]
+
+
+def test_a_gpus_call_of_less_than_a_tenth_of_a_second_is_no_turn(tmp_path):
+    """Its queue would be empty, so a call would take longer than among others."""
+    side = Side("here", "this run", tmp_path, tmp_path, tmp_path)
+    amounts = Lanes(side, {}, {}, machine(), "gpu", 60.0).amounts
+    assert [amounts.of(latency, 2)[0] for latency in (0.02, 0.09, 0.1)] == [3, 3, 1]
 
 
 @pytest.mark.parametrize(("device", "shared"), [("cpu", True), ("gpu", False)])
