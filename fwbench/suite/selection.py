@@ -146,6 +146,8 @@ class Selection:
         changes: dict[str, Any] = {**self.asked, "settings": {**part.settings, **self.settings}}
         if fixed and "models" in changes:
             changes["models"] = tuple(model for model in part.models if model in changes["models"])
+        if "batch_sizes" in changes:
+            changes["smaller"] = {}
         if "variant" in part.settings:
             changes["settings"]["optimizer"] = part.settings["optimizer"]
             changes["lanes"] = tuple(lane for lane in part.lanes if lane in changes.get("lanes", part.lanes))
@@ -177,7 +179,7 @@ class Selection:
                 **dict(zip(settings, values, strict=True)),
             )
             for axes in model.sweep()
-            for batch_size in part.batch_sizes
+            for batch_size in part.smaller.get(model.name, part.batch_sizes)
             for values in itertools.product(*settings.values())
             for devices in numbers
             for lane in lanes

@@ -20,6 +20,7 @@ class Part:
 
     Attributes:
         settings: the values of other fields of `fwbench.record.workload.Workload`, by name.
+        smaller: the batch sizes of models whose calls would take too long with the others, by name.
     """
 
     mode: str
@@ -27,6 +28,7 @@ class Part:
     models: tuple[str, ...]
     batch_sizes: tuple[int, ...]
     settings: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    smaller: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -50,9 +52,11 @@ def _suites(device: str) -> dict[str, tuple[Part, ...]]:
     # Sized by the minutes that a run takes. Compiling training steps takes long, so `quick` has those of one large and
     # one small model alone. On a GPU, where it measures the compiled PyTorch lane too, inference has one batch size.
     inference, training = {"cpu": ((1, 8), (2,)), "gpu": ((32,), (32,))}[device]
+    # A call of a second leaves no time for turns.
+    smaller = {"vit_b_16": (1, 2)} if device == "cpu" else {}
     return {
         "quick": (
-            Part("inference", lanes("quick"), _MODELS, inference),
+            Part("inference", lanes("quick"), _MODELS, inference, smaller=smaller),
             Part("train_step", lanes("quick"), ("resnet50", "mlp"), training),
             Part("fit", lanes("quick"), ("mlp",), (64,), {**_DIGITS, "epochs": (5,)}),
         ),

@@ -253,3 +253,12 @@ def test_a_lane_that_says_nothing_of_several_devices_runs_on_one(chosen, monkeyp
     assert ids(chosen("--fwbench-frameworks=jax"))
     with pytest.raises(ValueError, match="the lane jax runs on one device alone; choose other lanes"):
         ids(chosen("--fwbench-frameworks=jax", "--fwbench-devices=1,2"))
+
+
+def test_on_a_cpu_the_largest_model_has_smaller_batches_unless_others_are_asked_for(chosen):
+    def sizes(*options):
+        workloads = chosen("--fwbench-profile=quick", *options).workloads("inference", CATALOG)
+        return {w.batch_size for w in workloads if w.model == "vit_b_16"}, {w.batch_size for w in workloads}
+
+    assert sizes() == ({1, 2}, {1, 2, 8})
+    assert sizes("--fwbench-batch-sizes=4") == ({4}, {4})
