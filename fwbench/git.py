@@ -61,7 +61,7 @@ def run(
 def answer(
     folder: str | Path, *arguments: str, variables: Mapping[str, str] | None = None, given: bytes = b""
 ) -> bytes:
-    """What git says.
+    """Run git in a folder and return its output.
 
     Raises:
         UserError: it fails; the sentence quotes it.
@@ -73,7 +73,7 @@ def answer(
 
 
 def ask(folder: str | Path, *arguments: str) -> str | None:
-    """What git says, without the last line's end; None if it says no, by exit code 1.
+    """Ask git a question: its output without the last line's end, or None for the exit code 1, which says no.
 
     Raises:
         UserError: it fails.

@@ -185,7 +185,7 @@ def _is_shallow() -> bool:
 
 
 def _git(*arguments: str) -> str:
-    """What git says.
+    """Run git in the clone and return its output.
 
     Raises:
         UserError: it fails.

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from fwbench import git
 from fwbench.errors import UserError
+from fwbench.text import line
 
 # Stands for a revision: the working tree with what is not committed.
 WORKING_TREE = "."
@@ -49,7 +50,7 @@ class Checkouts:
         (store / "info" / "alternates").write_text(f'"{quoted}"\n', encoding="ascii")
 
     def tree(self, revision: str) -> str:
-        """What git knows a revision by; for the working tree, its copy.
+        """The revision under a name that git knows; for the working tree, the hash of its copy.
 
         Raises:
             UserError: git cannot copy the working tree.
@@ -81,7 +82,7 @@ class Checkouts:
             for folder in (root, own):
                 shutil.rmtree(folder, ignore_errors=True)
             why = error.strerror if isinstance(error, OSError) else error
-            raise UserError(f"{title} could not be checked out in {self._folder}: {why}") from None
+            raise UserError(f"{title} could not be checked out in {line(str(self._folder))}: {why}") from None
 
     def restore(self, place: str, revision: str, path: str) -> None:
         """Give a checkout a revision's file, link or submodule; by git, which follows no links out of the checkout.

@@ -116,7 +116,7 @@ class Commits(Range):
     def _commit(self, asked: str, name: str) -> str:
         found = git.commit(self.top, name)
         if found is None:
-            raise UserError(f"{asked!r}: {self.top} has no revision {name!r}: name another, or fetch it.")
+            raise UserError(f"{asked!r}: {line(str(self.top))} has no revision {name!r}: name another, or fetch it.")
         return found
 
     @contextmanager

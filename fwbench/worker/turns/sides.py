@@ -87,7 +87,7 @@ class Against:
 
 @dataclass(frozen=True)
 class Named:
-    """What a word names: a revision's hash, or an interpreter's path; the other is None."""
+    """The meaning of a word: a revision's hash, or an interpreter's path; the other is None."""
 
     revision: str | None = None
     python: str | None = None
@@ -96,7 +96,7 @@ class Named:
 def named(word: str, top: Path | Absent, here: str) -> Named | Absent:
     """Resolve a word by its form: a release, a path of an interpreter, an interpreter's version, or else a revision.
 
-    A word of another form never names a program: it would be run although the user meant a revision.
+    A word of another form is never looked up as a program, which would be run where the user meant a revision.
 
     Args:
         top: of the user's repository.
@@ -140,7 +140,7 @@ def find(against: str, folder: Path) -> Against:
         if not git.answer(top, "--literal-pathspecs", "ls-tree", meant.revision, "--", file):
             raise UserError(
                 f"--fwbench-against {against!r}: fwbench is part of this repository, so each side is measured with its "
-                f"own, and that revision of {top} has none in {package}: give a later one."
+                f"own, and that revision of {line(str(top))} has none in {package}: give a later one."
             )
     return Against(meant.python, meant.revision, top, package)
 

@@ -20,7 +20,8 @@ from fwbench.worker.turns.edits import Edits
 from fwbench.worker.turns.installed import listed
 from fwbench.worker.turns.sides import Side, named, own, placed
 
-_VARIABLE = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+# Not a release, NAME==VERSION.
+_VARIABLE = re.compile(r"([A-Za-z_]\w*)=(?!=[\w.!+]+\Z)(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)

@@ -136,6 +136,13 @@ def linked(repository):
     return repository.folder / "linked"
 
 
+def bare(repository):
+    """Of which the user has a worktree alone."""
+    repository.git("clone", "--quiet", "--bare", str(repository.top), str(repository.folder / "bare"))
+    repository.git("worktree", "add", "--quiet", str(repository.folder / "linked"), top=repository.folder / "bare")
+    return repository.folder / "linked"
+
+
 def shallow(repository):
     address = f"file://{repository.top}"
     repository.git("clone", "--quiet", "--depth=1", address, str(repository.folder / "shallow"))
@@ -175,7 +182,7 @@ def lines(repository):
     return repository.top
 
 
-@pytest.mark.parametrize("kind", [odd, sha256, linked, shallow, partial, shared, sparse, separate, lines])
+@pytest.mark.parametrize("kind", [odd, sha256, linked, bare, shallow, partial, shared, sparse, separate, lines])
 def test_a_checkout_of_each_kind_of_repository_is_whole_and_apart(repository, folder, kind):
     """To code in it, it is a clean repository at its commit; base's files are put back into head's."""
     top = kind(repository)
