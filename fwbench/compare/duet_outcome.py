@@ -7,7 +7,7 @@ from fwbench.compare.differences import versions_that_differ
 from fwbench.compare.findings import Finding, Outcome
 from fwbench.compare.pair import Comparison
 from fwbench.compare.programs import changes
-from fwbench.record.measurement import fitting
+from fwbench.record.measurement import CHANGED, fitting
 
 
 def outcome(base: str, head: str, comparisons: Iterable[Comparison], seconds: float) -> Outcome:
@@ -44,12 +44,14 @@ def _findings(comparison: Comparison) -> list[Finding]:
 
 
 def _conditions(comparison: Comparison) -> list[str]:
-    """Notes on fallback flags and smaller batches, with which both sides ran unasked."""
+    """Notes on fallback flags and smaller batches, with which both sides ran unasked, and on changed settings."""
     name, after_crash = comparison.workload.id, comparison.described.get("head", {}).get("after_crash")
     unfit = comparison.pairs[-1].unfit if comparison.pairs else ()
     crashed = [f"{name}: {after_crash}, on both sides"] if after_crash else []
     batch = comparison.workload.batch_size
-    return [*crashed, *([f"{name}: {fitting(unfit)}, so both sides had {batch}"] if unfit else [])]
+    settings = {side: described.get("settings", {}) for side, described in comparison.described.items()}
+    changed = [f"{name}, {side}: {of['caution']}" for side, of in sorted(settings.items()) if of.get(CHANGED)]
+    return [*crashed, *changed, *([f"{name}: {fitting(unfit)}, so both sides had {batch}"] if unfit else [])]
 
 
 def _versions(comparison: Comparison) -> list[str]:

@@ -307,6 +307,14 @@ class Framework(ABC):
                 another shape.
         """
 
+    def in_force(self, workload: Workload) -> Mapping[str, Any]:
+        """The framework's settings in this process now that change how long a call takes, by the names of its API."""
+        return {}
+
+    def chosen(self, workload: Workload) -> Mapping[str, Any]:
+        """Those of `in_force` that `build` chooses, whatever they were before."""
+        return {}
+
     @abstractmethod
     def probe(self, workload: Workload, operands: Operands) -> Products:
         """Compute the precision probe as the workload's lane computes, after a build has set its precision."""

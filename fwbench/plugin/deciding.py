@@ -49,6 +49,7 @@ class Contest:
         seconds: how long its next round will take.
         turns: by lane, its rounds as a measurement stores them.
         programs: the digest of the measured program, by lane.
+        sources: the digests of the user's files that the measured process had read, by lane and name.
         cpus: the number of CPUs on which the lanes take turns.
         expected: how far its rounds are expected to scatter, given the rounds of the other workloads.
         disturbed: the number of rounds that do not count, as others used the CPUs meanwhile.
@@ -61,6 +62,7 @@ class Contest:
     turns: Mapping[str, list[Mapping[str, Any]]]
     programs: Mapping[str, str | None] = field(default_factory=dict)
     cpus: int = 1
+    sources: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     expected: Scatter = field(default_factory=Scatter)
     disturbed: int = 0
     fault: Fault | None = field(default=None, repr=False)
@@ -94,9 +96,9 @@ class Contest:
         if isinstance(result, Fault):
             self.fault = result
             return
-        for lane, digest in result.programs.items():
-            if digest and digest != self.programs.get(lane, digest):
-                failure = Failure("error", "when it took turns it ran another program than the one that was measured")
+        for lane in self.lanes:
+            if why := self._unlike(lane, result):
+                failure = Failure("error", f"when it took turns {why} than the one that was measured")
                 self.fault = Fault("here", lane, failure)
                 return
         self.seconds = result.seconds
@@ -106,6 +108,15 @@ class Contest:
         for lane, turns in self.turns.items():
             values = {metric: list(numbers) for metric, numbers in result.values[lane].items()}
             turns.append({"begun": result.begun, **values})
+
+    def _unlike(self, lane: str, result: Round) -> str:
+        """What a lane ran in a round that it had not run when it was measured; empty if it ran the same."""
+        measured, read = self.sources.get(lane, {}), result.sources.get(lane, {})
+        for name in measured.keys() & read.keys():
+            if measured[name] != read[name]:
+                return f"{name} was another text"
+        digest = result.programs.get(lane)
+        return "it ran another program" if digest and digest != self.programs.get(lane, digest) else ""
 
     def expect(self, others: Sequence["Contest"]) -> None:
         """Learn from the rounds of other workloads how far rounds of this one will scatter."""
@@ -156,7 +167,8 @@ def contests(measured: Sequence[Measurement], cpus: int) -> list[Contest]:
         turns = {lane: [each for each in m.turns if each["begun"] in shared] for lane, m in own.items()}
         workload = dataclasses.replace(own[lanes[0]].workload, lane="")
         programs = {lane: m.program.digest for lane, m in own.items() if m.program}
-        comparable.append(Contest(workload, lanes, seconds, turns, programs, cpus))
+        sources = {lane: m.sources for lane, m in own.items()}
+        comparable.append(Contest(workload, lanes, seconds, turns, programs, cpus, sources))
     return comparable
 
 

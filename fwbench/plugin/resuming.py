@@ -1,8 +1,9 @@
 """`--fwbench-resume`: which measurements a run takes from the journal of an unfinished run, and why not the others."""
 
+import functools
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from fwbench.record.reading import read
 from fwbench.record.storage import DUETS
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
+from fwbench.worker.texts import present
 
 OPTION = "--fwbench-resume"
 
@@ -136,12 +138,13 @@ def _pairs(path: Path, now: Mapping[str, Any], asked: Asked) -> tuple[list[dict[
     return [] if differences else [json.loads(text) for text in lines[1:]], list(dict.fromkeys(differences))
 
 
-def resume(named: str | bool, storage: Path, now: Mapping[str, Any], asked: Asked) -> Resumed:
+def resume(named: str | bool, storage: Path, now: Mapping[str, Any], asked: Asked, root: Path) -> Resumed:
     """Find the measurements that a run may take.
 
     Args:
         named: a journal's path; True: the newest one in the storage.
         now: this run's conditions.
+        root: the project's folder.
         asked: what it is to measure, in its order.
 
     Raises:
@@ -151,7 +154,7 @@ def resume(named: str | bool, storage: Path, now: Mapping[str, Any], asked: Aske
     if path is None:
         return Resumed(None, asked)
     try:
-        resumed = _taken(path, now, asked)
+        resumed = _taken(path, now, asked, root)
     except OSError as error:
         raise pytest.UsageError(
             f"{OPTION}: {path} cannot be read ({error.strerror}): name one of {storage / 'journal'}, or none for the "
@@ -165,7 +168,7 @@ def resume(named: str | bool, storage: Path, now: Mapping[str, Any], asked: Aske
     return resumed
 
 
-def _taken(path: Path, now: Mapping[str, Any], asked: Asked) -> Resumed:
+def _taken(path: Path, now: Mapping[str, Any], asked: Asked, root: Path) -> Resumed:
     """The measurements that a run may take from a journal.
 
     Raises:
@@ -179,13 +182,14 @@ def _taken(path: Path, now: Mapping[str, Any], asked: Asked) -> Resumed:
     unwritten = "it was made by an fwbench that did not yet write down the code and the versions"
     if differences := list(conditions.of_run(header, now)) if "code" in header else [unwritten]:
         return Resumed(path, asked, differences=differences, notes=record.notes)
+    here = functools.cache(functools.partial(present, root))
     taken: dict[str, Measurement] = {}
     left: Counter[str] = Counter()
     for test, measurement in _matched(record.measurements, asked):
         workload, protocol = asked[test]
         why = "not measured then"
         if measurement:
-            why = "; ".join(_unlike(measurement, protocol, header, now, workload))
+            why = "; ".join(_unlike(measurement, protocol, header, now, workload, here))
         if why:
             left[why] += 1
         elif measurement:
@@ -205,7 +209,12 @@ def _matched(measurements: Sequence[Measurement], asked: Asked) -> Iterator[tupl
 
 
 def _unlike(
-    earlier: Measurement, protocol: Protocol, then: Mapping[str, Any], now: Mapping[str, Any], workload: Workload
+    earlier: Measurement,
+    protocol: Protocol,
+    then: Mapping[str, Any],
+    now: Mapping[str, Any],
+    workload: Workload,
+    here: Callable[[str], str | None],
 ) -> Iterator[str]:
     """Why a measurement differs from what this run would make."""
     if earlier.failure:
@@ -216,6 +225,8 @@ def _unlike(
         return
     yield from conditions.differences(earlier.protocol, protocol.to_json())
     yield from conditions.of_workload(then, now, workload)
+    # What it has read may not be what was there when its run began.
+    yield from (f"{name} has changed" for name, read in earlier.sources.items() if here(name) != read)
 
 
 def _path(named: str | bool, folder: Path) -> Path | None:

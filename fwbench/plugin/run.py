@@ -222,7 +222,7 @@ class Run:
         if self.gate and self.gate.against and not self._config.option.collectonly:
             self._duet, self._resumed_duet = resuming.go_on(named, self._storage, self._conditions, asked, self.gate)
         elif named is not None:
-            self._resumed = resuming.resume(named, self._storage, self._conditions, asked)
+            self._resumed = resuming.resume(named, self._storage, self._conditions, asked, self.project.root)
 
     def _planned(self, left: resuming.Asked) -> plan.Plan:
         """The estimated duration of what is left to be measured."""

@@ -14,9 +14,10 @@ from fwbench.record.measurement import Measurement
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.suite.selection import Selection
-from fwbench.worker.chain import EqualWeights, Measure, Tell, resumed, several, then
+from fwbench.worker.chain import EqualWeights, Measure, Tell, resumed, same_texts, several, then
 from fwbench.worker.client.scratch import Scratch
 from fwbench.worker.client.workers import Workers
+from fwbench.worker.texts import Texts
 
 
 def unkept(error: OSError) -> str:
@@ -87,6 +88,7 @@ class Session:
             self.journal.begin(measurement.to_json() for measurement in self._written)
             for measurement in self._written:
                 self._workers.told(measurement)
+        self._texts = Texts(project.root)
         self._check = EqualWeights()
         self._again: Measure = self.run if pool else several(self.run, selection.processes)
         ordinary = gate.measuring(self._again) if gate else self._again
@@ -96,7 +98,7 @@ class Session:
         """Measure a workload without remembering it: in one process, or as often as usual in a pool."""
         # With a pool only there, as this machine may belong to the pool.
         measure = self._pool.take if self._pool else self._workers.measure
-        return measure(workload, protocol, tell)
+        return same_texts(self._texts, measure(workload, protocol, tell))
 
     def measure(self, workload: Workload, protocol: Protocol, tell: Tell) -> Measurement:
         """Measure a workload as the run asks for it and journal the measurement; `unkept` says if that failed.
@@ -111,8 +113,12 @@ class Session:
     def expect(self, asked: Iterable[tuple[Workload, Protocol]]) -> None:
         """Let a pool measure all of these as soon as it can, and store each measurement when it arrives."""
         if self._pool:
+
+            def arrived(measurement: Measurement) -> Measurement:
+                return self._write(self._check(same_texts(self._texts, measurement)))
+
             for workload, protocol in asked:
-                self._pool.submit(workload, protocol, lambda measurement: self._write(self._check(measurement)))
+                self._pool.submit(workload, protocol, arrived)
 
     def expect_again(self, asked: Iterable[tuple[Workload, Protocol]]) -> None:
         """Let a pool begin second measurements; without a pool they begin when they are asked for."""

@@ -102,6 +102,9 @@ STAGES = (
 )
 # The setting that states the fallback flags that a lane ran with after a crash, as a shell would set them.
 FALLBACK = "fallback_flags"
+# The setting that names those settings that the network's own code has changed; `fwbench.worker.process.witness`, which
+# imports nothing of fwbench, has the name too.
+CHANGED = "changed"
 # The setting that names the other lanes' frameworks that the process has imported besides its own.
 ALSO_IMPORTED = "also_imported"
 
@@ -187,7 +190,10 @@ class Measurement(Decoded):
         metrics: by name.
         protocol: the amounts it was measured with.
         settings: how the lane ran it (layout, compile mode, threads, ...). `caution` among them is a sentence that
-            every report shows.
+            every report shows; `changed` lists those that the network's own code has changed, which are as they were
+            after the last call.
+        sources: SHA-256 of each of the user's files as the process read it: the modules that it imported, and what
+            its network read while it was built; by path in the project.
         parity: why the number may be compared: digest of the weights, the proof of the model,
             what the precision probe found.
         training: of mode `fit`: `epochs`, one record each (`fwbench.meters.epochs.Epoch`), the curves `losses` and
@@ -224,6 +230,7 @@ class Measurement(Decoded):
     settings: Mapping[str, Any] = field(default_factory=dict)
     parity: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
     processes: tuple[Mapping[str, float], ...] = ()
     turns: tuple[Mapping[str, Any], ...] = ()
     duet: Mapping[str, Any] = field(default_factory=dict)

@@ -130,6 +130,7 @@ MEASUREMENT = _shape(
         "unfit": list[_Size],
         "stages": dict[_Name, _Amount],
         "versions": dict[_Name, _Name],
+        "sources": dict[_Name, _Name],
         **dict.fromkeys(("protocol", "settings", "parity", "training", "duet"), _Open),
     },
 )
@@ -147,6 +148,7 @@ class Settings(msgspec.Struct):
     cpus: list[_Count] = []
     caution: TEXT = ""
     also_imported: list[_Name] = []
+    changed: list[_Name] = []
 
 
 class Probe(msgspec.Struct):

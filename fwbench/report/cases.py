@@ -10,7 +10,7 @@ from typing import TypeVar
 from fwbench.compare.matching import distinct
 from fwbench.machine import Machine
 from fwbench.record.lanes import BASELINE, LANES, PLACES, RECORDED
-from fwbench.record.measurement import PEAK_MEMORY, Measurement
+from fwbench.record.measurement import CHANGED, PEAK_MEMORY, Measurement
 from fwbench.record.storage import Record
 from fwbench.record.workload import HARNESS_MODES, Workload
 from fwbench.report.units import AtMost
@@ -84,6 +84,8 @@ class Case:
     def surroundings(self, *, threads: bool = True) -> set[str]:
         """What surrounded each process that changes any framework's numbers: variables, and how many CPUs it had.
 
+        Settings that the network's own code has changed are among them.
+
         Args:
             threads: whether the number of threads and of CPUs counts.
         """
@@ -93,6 +95,7 @@ class Case:
                 {
                     **{n: v for n, v in m.settings.items() if n.startswith(RECORDED) and n not in left_out},
                     **({"cpus": len(m.settings.get("cpus", ()))} if threads else {}),
+                    **{name: m.settings.get(name) for name in m.settings.get(CHANGED, ())},
                 },
                 sort_keys=True,
             )

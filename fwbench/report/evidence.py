@@ -27,7 +27,7 @@ MIXED = "mixed flags"
 _WRONG = {
     OTHER_WEIGHTS: "began with different weights",
     OTHER_ARITHMETIC: "computed in another arithmetic than the one asked for, as the precision probe found,",
-    OTHER_SETTINGS: "ran on other numbers of CPUs or under other variables of the environment",
+    OTHER_SETTINGS: "ran on other numbers of CPUs, under other variables of the environment or with other settings",
     MIXED: "did not each run with the same fallback flags in all processes",
 }
 

@@ -2,7 +2,7 @@
 
 journal of an earlier run -> duet -> several processes -> workers here, or a pool of them
                                                             |
-the measurement  <-  kept in this run's journal  <-  weights checked
+the measurement  <-  kept in this run's journal  <-  weights checked  <-  texts checked
 """
 
 import dataclasses
@@ -14,6 +14,7 @@ from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Failure, Measurement, Metric
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
+from fwbench.worker.texts import Texts, unlike
 
 # Called with each stage as it begins.
 Tell = Callable[[str], None]
@@ -121,3 +122,9 @@ class EqualWeights:
             f"`fwbench prove {workload.model}` lists the names and shapes that differ"
         )
         return dataclasses.replace(measurement, samples=(), failure=Failure("error", sentence))
+
+
+def same_texts(texts: Texts, measurement: Measurement) -> Measurement:
+    """A step that fails a measurement whose process has read other texts than the run began with."""
+    differing = [] if measurement.failure else texts.unlike(measurement.sources)
+    return dataclasses.replace(measurement, samples=(), failure=unlike(differing)) if differing else measurement

@@ -89,7 +89,8 @@ class ScriptedPartner:
                     "finished": self.script.memory(self.side.name, self.size),
                     "program": None,
                     "settings": {},
-                    "sources": "",
+                    "edited": [],
+                    "sources": {},
                 },
                 {"exited": 0},
             ]

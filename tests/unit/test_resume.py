@@ -272,7 +272,7 @@ def resumed(tmp_path, then, now, *measurements, asked=ASKED):
     header = {"schema": 1, "started": "2026-11-21T09:05:35+00:00", **then}
     (tmp_path / "journal").mkdir()
     write(tmp_path / "journal" / "x.jsonl", [header, *(measurement.to_json() for measurement in measurements)])
-    return resuming.resume(True, tmp_path, now, asked)
+    return resuming.resume(True, tmp_path, now, asked, tmp_path)
 
 
 def both(**fields):

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,13 +13,20 @@ from fwbench.frameworks.contract import Framework, Offered, Program, Ranks
 from fwbench.frameworks.jax import parallel, plugins
 from fwbench.frameworks.jax.networks import initial, network
 from fwbench.frameworks.jax.options import chosen
-from fwbench.frameworks.jax.program import DTYPE, Dispatch, Forward
+from fwbench.frameworks.jax.program import DTYPE, Dispatch, Forward, precision
 from fwbench.frameworks.jax.training import TrainStep
 from fwbench.frameworks.precision import Operands, Products
 from fwbench.frameworks.training import HORIZON, classifies
 from fwbench.models import Model
 from fwbench.models.weights import Shape, Weights
 from fwbench.record.workload import TRAINING, Workload
+
+# JAX's settings that a network may change and that change programs or how they are called.
+_SETTINGS = (
+    *("jax_enable_x64", "jax_default_matmul_precision", "jax_numpy_dtype_promotion", "jax_default_device"),
+    *("jax_disable_jit", "jax_debug_nans", "jax_debug_infs", "jax_enable_checks", "jax_check_tracer_leaks"),
+    *("jax_default_prng_impl", "jax_threefry_partitionable", "jax_optimization_level", "jax_memory_fitting_level"),
+)
 
 _FORWARD = {"inference": Forward, "dispatch": Dispatch}
 
@@ -65,6 +73,17 @@ class Jax(Framework):
         if workload.mode in _FORWARD:
             return _FORWARD[workload.mode](workload, model, weights, self.ranks)
         return TrainStep(workload, model, weights, horizon, ranks=self.ranks)
+
+    def in_force(self, workload: Workload) -> Mapping[str, Any]:
+        # A device, say, is no JSON.
+        return {
+            name: value if isinstance(value, bool | int | str | None) else str(value)
+            for name in _SETTINGS
+            if (value := getattr(jax.config, name, None)) is not None
+        }
+
+    def chosen(self, workload: Workload) -> Mapping[str, Any]:
+        return precision(workload)
 
     def probe(self, workload: Workload, operands: Operands) -> Products:
         device = _device(workload)

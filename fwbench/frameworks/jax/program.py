@@ -35,6 +35,14 @@ DTYPE = {"fp64": jnp.float64, "fp32": jnp.float32, "tf32": jnp.float32, "bf16": 
 # Triton's kernels compute in IEEE float32.
 _MATMUL_PRECISION = {"fp64": "highest", "fp32": "highest", "tf32": "default", "bf16": "default"}
 
+
+def precision(workload: Workload) -> dict[str, Any]:
+    """JAX's settings by which a program computes in the workload's precision."""
+    # Without x64 JAX makes float32 of every float64. In other precisions it is left as the user has set it.
+    wide = {"jax_enable_x64": True} if workload.precision == "fp64" else {}
+    return {**wide, "jax_default_matmul_precision": _MATMUL_PRECISION[workload.precision]}
+
+
 Leaves = list[Any]  # of arrays, and None for what a program does without
 
 _COMPILED: list[float] = []  # seconds of each compilation in this process
@@ -73,10 +81,8 @@ class Compiled(Program):
         platform = "cuda" if workload.target else self.device.platform
         convolutions.choose(convolutions.Choice(platform, workload.plain))
         self.options = chosen(workload, platform)
-        if workload.precision == "fp64":
-            # Else JAX makes float32 of every float64. In other precisions it is left as the user has set it.
-            jax.config.update("jax_enable_x64", True)
-        jax.config.update("jax_default_matmul_precision", _MATMUL_PRECISION[workload.precision])
+        for name, value in precision(workload).items():
+            jax.config.update(name, value)
         self.settings: dict[str, Any] = {
             "precision_mode": workload.precision,
             "jax_default_matmul_precision": _MATMUL_PRECISION[workload.precision],

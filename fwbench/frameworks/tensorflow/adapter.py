@@ -19,6 +19,17 @@ from fwbench.models import Model
 from fwbench.models.weights import Shape, Weights
 from fwbench.record.workload import MODES, TRAINING, Workload
 
+# TensorFlow's settings that a network may change, by name.
+_SETTINGS: Mapping[str, Callable[[], Any]] = {
+    "intra_op_parallelism_threads": lambda: tf.config.threading.get_intra_op_parallelism_threads(),
+    "inter_op_parallelism_threads": lambda: tf.config.threading.get_inter_op_parallelism_threads(),
+    "tensor_float_32": lambda: tf.config.experimental.tensor_float_32_execution_enabled(),
+    "functions_run_eagerly": lambda: tf.config.functions_run_eagerly(),
+    "optimizer.jit": lambda: str(tf.config.optimizer.get_jit()),
+    "floatx": lambda: tf.keras.config.floatx(),
+    "dtype_policy of Keras": lambda: tf.keras.config.dtype_policy().name,
+}
+
 _NODE = re.compile(r"(?<=: )\{\{.*?\}\} ?")
 
 
@@ -74,6 +85,12 @@ class TensorFlow(Framework):
         if workload.mode == "inference":
             return Forward(workload, model, weights, self.replicas)
         return TrainStep(workload, model, weights, horizon, replicas=self.replicas)
+
+    def in_force(self, workload: Workload) -> Mapping[str, Any]:
+        return {name: reader() for name, reader in _SETTINGS.items()}
+
+    def chosen(self, workload: Workload) -> Mapping[str, Any]:
+        return {"tensor_float_32": workload.precision == "tf32"}
 
     def probe(self, workload: Workload, operands: Operands) -> Products:
         def products(left: Any, right: Any, images: Any, kernel: Any) -> tuple[Any, Any]:

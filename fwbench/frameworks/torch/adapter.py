@@ -4,6 +4,7 @@ import importlib
 import os
 import re
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -78,6 +79,19 @@ class Torch(Framework):
         staged = workload.mode == "fit" and workload.device == "gpu"
         return (StagedTraining if staged else TrainStep)(workload, model, weights, horizon, ranks=self.ranks)
 
+    def in_force(self, workload: Workload) -> Mapping[str, Any]:
+        readers = {**_SETTINGS, **(_OF_GPUS if workload.device == "gpu" else {})}
+        return {name: _read(reader) for name, reader in readers.items()}
+
+    def chosen(self, workload: Workload) -> Mapping[str, Any]:
+        threads = os.environ.get("OMP_NUM_THREADS")
+        return {
+            "float32_matmul_precision": "high" if workload.precision == "tf32" else "highest",
+            "backends.fp32_precision": "tf32" if workload.precision == "tf32" else "ieee",
+            **({"num_threads": int(threads)} if threads else {}),
+            **({"backends.cudnn.benchmark": True} if workload.device == "gpu" else {}),
+        }
+
     def probe(self, workload: Workload, operands: Operands) -> Products:
         device, dtype = device_of(workload, self.ranks), DTYPE[workload.precision]
 
@@ -122,6 +136,36 @@ class Torch(Framework):
         if self.is_compilers_fault(error):
             return f"torch.compile failed with {compiling.reason(error)}"
         return super().said(error)
+
+
+# PyTorch's settings that a network may change, by name.
+_SETTINGS: Mapping[str, Callable[[], Any]] = {
+    "num_threads": torch.get_num_threads,
+    "num_interop_threads": torch.get_num_interop_threads,
+    "default_dtype": lambda: str(torch.get_default_dtype()),
+    "float32_matmul_precision": torch.get_float32_matmul_precision,
+    "backends.fp32_precision": lambda: torch.backends.fp32_precision,  # type: ignore[attr-defined, unused-ignore]
+    "backends.mkldnn.enabled": lambda: torch.backends.mkldnn.enabled,  # type: ignore[attr-defined, unused-ignore]
+    "deterministic_algorithms": torch.are_deterministic_algorithms_enabled,
+    "anomaly_detection": torch.is_anomaly_enabled,
+    "autocast": lambda: torch.is_autocast_enabled("cpu"),
+}
+_OF_GPUS: Mapping[str, Callable[[], Any]] = {
+    "autocast": lambda: torch.is_autocast_enabled("cuda"),
+    "backends.cudnn.enabled": lambda: torch.backends.cudnn.enabled,
+    "backends.cudnn.benchmark": lambda: torch.backends.cudnn.benchmark,
+    "backends.cudnn.deterministic": lambda: torch.backends.cudnn.deterministic,
+    "backends.cuda.flash_sdp": torch.backends.cuda.flash_sdp_enabled,
+    "backends.cuda.mem_efficient_sdp": torch.backends.cuda.mem_efficient_sdp_enabled,
+}
+
+
+def _read(reader: Callable[[], Any]) -> Any:
+    """A setting; in PyTorch's own words where a network has set it in two ways that contradict each other."""
+    try:
+        return reader()
+    except RuntimeError as error:
+        return first_line(error)
 
 
 def _blas(workload: Workload) -> str:

@@ -279,6 +279,7 @@ class Workers:
             "workload": workload.to_json(),
             "model": complete(self._project.models[workload.model], workload.lane).to_json(),
             "path": [str(folder) for folder in self._project.path],
+            "root": str(self._project.root),
             "proofs": str(self._project.root / PROOFS),
             # The proof must run under the interpreter whose versions are measured.
             "python": self._pythons.get(LANES[workload.lane].framework),

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from fwbench.record.lanes import Lane
 from fwbench.record.measurement import WAITING, Metric
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
+from fwbench.worker.process.witness import Witness
 from fwbench.worker.ranks.together import ELSEWHERE
 
 
@@ -34,6 +35,7 @@ class Job:
         start: the file with the initial values of the reference's network; None: weights are drawn by rule.
 
     Attributes:
+        witness: notes which of the user's files this process reads; None: nobody does.
         agreed: whether a failure is known to all ranks.
     """
 
@@ -51,6 +53,7 @@ class Job:
 
     def __post_init__(self) -> None:
         self.agreed = self.ranks is None
+        self.witness: Witness | None = None
         self.before = OtherLoad() if self.patience > 0 else None
         self.stages: dict[str, float] = {}
         self.metrics: dict[str, Metric] = {}
@@ -83,6 +86,12 @@ class Job:
             yield
         finally:
             self.stages[name] = before + time.perf_counter() - start
+
+    @contextmanager
+    def building(self) -> Iterator[None]:
+        """The stage in which the program is built; what its network reads meanwhile is noted."""
+        with self.stage("build"), self.witness.building() if self.witness else nullcontext():
+            yield
 
     def note(self, when: str) -> None:
         """Note the state of this process's GPUs."""

@@ -22,10 +22,11 @@ from fwbench.meters.imported import also_imported, with_others
 from fwbench.models import CATALOG, Model, ModelError
 from fwbench.models.importing import described
 from fwbench.parity.store import stamp
-from fwbench.record.lanes import Lane
+from fwbench.record.lanes import Lane, recorded
 from fwbench.record.measurement import ALSO_IMPORTED, BEFORE, Failure, Measurement, Rank
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
+from fwbench.worker import texts
 from fwbench.worker.memory import told as memory_told
 from fwbench.worker.process.building import DisagreementError, ToldError, build, join, versions_of
 from fwbench.worker.process.checks import aim
@@ -33,6 +34,7 @@ from fwbench.worker.process.initial import save
 from fwbench.worker.process.job import Job
 from fwbench.worker.process.passes import measure_program
 from fwbench.worker.process.training import measure_epochs
+from fwbench.worker.process.witness import Witness, changed, in_force
 from fwbench.worker.ranks.star import LostError
 
 
@@ -94,7 +96,9 @@ def measure(
         # Empty compiler caches, as compile time means a cold compiler. The server may have provided them.
         if not job.get("caches"):
             os.environ.update(lane.cached(Path(folder)))
-        measurement = measuring.run()
+        apart = (tempfile.gettempdir(), *(os.environ.get(name, "") for name in lane.cached(Path())))
+        with Witness(job["root"], apart) as measuring.witness:
+            measurement = measuring.run()
     # Looked up here, as the proof must be of the sources and versions that this process sees.
     if lane.derived:
         reason = f"the lane {lane.name} runs the network in {lane.derived}: each run checks it"
@@ -129,6 +133,8 @@ class Measuring(Job):
             if others := also_imported(self.lane, before, sys.modules):
                 self.settings = {**self.settings, ALSO_IMPORTED: others}
                 self.metrics = with_others(self.metrics, others)
+            if failure is None and self.witness and (edited := self.witness.edited()):
+                failure = texts.edited(edited)
         return Measurement(
             workload=self.workload,
             samples=tuple(self.samples) if failure is None else (),
@@ -137,6 +143,7 @@ class Measuring(Job):
             settings=self.settings,
             parity=self.parity,
             training=self.training,
+            sources=self.witness.sources() if self.witness else {},
             program=self.program,
             accelerator=tuple(moment for watch in self.watches for moment in watch.moments),
             ranks=self._devices() if failure is None else (),
@@ -174,7 +181,8 @@ class Measuring(Job):
         if self.ranks:
             with self.stage("join"):
                 join(self, framework, self.ranks)
-        with self.stage("build"):
+        before = in_force(recorded([self.lane]), framework, workload, building=True)
+        with self.building():
             # Opens the device, and may build the network once.
             reason = framework.unavailable(workload, self.model)
             if self.ranks:
@@ -186,12 +194,16 @@ class Measuring(Job):
             if workload.mode != "fit":
                 program = build(self, framework, HORIZON)
         if workload.mode == "fit":
-            return measure_epochs(self, framework)
-        if workload.target:
-            return aim(self, program, workload.target)
-        with program.session():
-            measure_program(self, framework, program)
-        return None
+            failure = measure_epochs(self, framework)
+        elif workload.target:
+            failure = aim(self, program, workload.target)
+        else:
+            failure = None
+            with program.session():
+                measure_program(self, framework, program)
+        after = in_force(recorded([self.lane]), framework, workload)
+        self.settings |= changed(before, after, self.settings.get("caution", ""))
+        return failure
 
     def _devices(self) -> tuple[Rank, ...]:
         """Each GPU of a process that computes on several, with its metrics."""

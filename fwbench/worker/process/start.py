@@ -4,8 +4,8 @@
 lie the frameworks of its own environment. A process that the script spawns runs this file too (as `__mp_main__`), and
 so has the same fwbench.
 
-How such a process ends and how it talks is decided by `lifetime` and `pipes` beside this file, whichever fwbench the
-script has.
+How such a process ends, how it talks and what it says of itself is decided by `lifetime`, `pipes` and `witness` beside
+this file, whichever fwbench the script has.
 """
 
 import gc
@@ -57,6 +57,7 @@ def _load(name: str) -> ModuleType:
 if __name__ == "__main__":
     _load("lifetime").begin()
     _load("pipes")
+    _load("witness")
     _, os.environ[_PACKAGE], *sys.argv = sys.argv
 if __name__ in ("__main__", "__mp_main__"):
     sys.meta_path.insert(0, Finder(os.environ[_PACKAGE]))

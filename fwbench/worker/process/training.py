@@ -30,7 +30,7 @@ def measure_epochs(job: Job, framework: Framework) -> Failure | None:
         with job.stage("data"):
             job.training["batches"] = batches_digest(islice(data.batches("train", workload.batch_size), _DIGESTED))
         steps = data.sizes["train"] // workload.batch_size
-        with job.stage("build"):
+        with job.building():
             program = build(job, framework, steps * workload.epochs)
         assert isinstance(program, Trainer)
         if workload.target:

@@ -32,6 +32,7 @@ class Round:
         values: by lane and metric (`METRICS`), one number for each turn; for memory one in all, or none if unknown.
         load: the share of the CPUs' time that other processes used during the turns.
         seconds: how long the round took.
+        sources: by lane, the digests of the user's files that it has read, by name.
         programs: by lane, the digest of its program; only a workload's first round has them.
     """
 
@@ -40,6 +41,7 @@ class Round:
     load: float
     seconds: float
     programs: Mapping[str, str | None] = field(default_factory=dict)
+    sources: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 class Lanes(Rounds[Round]):
@@ -99,4 +101,4 @@ class Lanes(Rounds[Round]):
         programs = {
             name: (told["program"] or {}).get("digest") for name, told in taken.described.items() if "program" in told
         }
-        return Round(time.time() - seconds, values, taken.others / taken.cpu, seconds, programs)
+        return Round(time.time() - seconds, values, taken.others / taken.cpu, seconds, programs, taken.sources)

@@ -15,12 +15,12 @@ From the measured fwbench it uses only what builds and steps a program.
       | -- {"modules"} ----------------------------------------> |
       | <-- {"modules"} ---------------------------------------- |  all the user's are this side's
       | -- {"finish": {"program", "spans": of n calls}} ------> |
-      | <-- {"finished": memory, "program", "spans", ...} ----- | exits
+      | <-- {"finished": memory, "sources", "edited", ...} ---- | exits
       | <-- {"exited": status} --------- |
 
 A job holds the `workload`, its `model` and the share of `extra` work; and for the user's modules the `path` to look in,
 the name of this `side`, the `root` of its repository, the user's working `tree` if that is compared with a revision,
-and the names of the repository's `own` modules.
+the names of the repository's `own` modules, and the prefixes of the variables that are `recorded`.
 
 The reason why there is no answer may replace it: {"refused"} (the interpreter cannot import fwbench), {"undriven"}
 (this side's fwbench is too old or too new for these lines), {"unavailable"}, {"unbuildable"} (the model as described),
@@ -36,7 +36,6 @@ import dataclasses
 import faulthandler
 import functools
 import gc
-import hashlib
 import importlib
 import json
 import os
@@ -119,17 +118,19 @@ def serve(config: dict[str, Any]) -> None:
 def _play(lane: dict[str, Any], job: dict[str, Any], send: Send, receive: Receive) -> None:
     # The user's modules lie in their own project.
     sys.path[:0] = job["path"]
-    player, answer = _build(lane, job)
-    send(_stray(job) or answer)
-    if player is None:
-        return
-    try:
-        _take_turns(player, job, send, receive)
-    except Exception as error:
-        send(_fault(error, player.framework))
+    caches = (os.environ.get(name, "") for name in ("TMPDIR", *lane["caches"]))
+    with sys.modules["fwbench_witness"].Witness(job["root"], caches, own_package=True) as witness:
+        player, answer = _build(lane, job, witness)
+        send(_stray(job) or answer)
+        if player is None:
+            return
+        try:
+            _take_turns(player, job, witness, send, receive)
+        except Exception as error:
+            send(_fault(error, player.framework))
 
 
-def _build(lane: dict[str, Any], job: dict[str, Any]) -> tuple["Player | None", dict[str, Any]]:
+def _build(lane: dict[str, Any], job: dict[str, Any], witness: Any) -> tuple["Player | None", dict[str, Any]]:
     """Build the player if possible; return it with the answer."""
     from fwbench import frameworks
 
@@ -141,7 +142,7 @@ def _build(lane: dict[str, Any], job: dict[str, Any]) -> tuple["Player | None", 
     except Exception as error:
         return None, _fault(error, framework)
     try:
-        player = Player(framework, job["workload"], job["model"], job["extra"])
+        player = Player(framework, job, witness)
     except Exception as error:
         return None, _fault(error, framework)
     if player.reason:
@@ -149,7 +150,7 @@ def _build(lane: dict[str, Any], job: dict[str, Any]) -> tuple["Player | None", 
     return player, {"built": player.described(lane["distributions"])}
 
 
-def _take_turns(player: "Player", job: dict[str, Any], send: Send, receive: Receive) -> None:
+def _take_turns(player: "Player", job: dict[str, Any], witness: Any, send: Send, receive: Receive) -> None:
     message = receive()
     while message is not None:
         player.place(message["place"])
@@ -168,8 +169,8 @@ def _take_turns(player: "Player", job: dict[str, Any], send: Send, receive: Rece
                 finished |= {"spans": player.spans(calls, job["root"])} if calls else {}
                 if message["finish"]["program"]:
                     finished["program"] = player.fingerprint()
-                    finished |= {"settings": dict(player.program.settings), "sources": _sources(job["root"])}
-                send(finished)
+                    finished["settings"] = player.settings()
+                send({**finished, "edited": witness.edited(), "sources": witness.sources()})
                 return
 
 
@@ -213,7 +214,7 @@ def _stray(job: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(file, str) or not os.path.isabs(file) or file.startswith(job["root"] + os.sep):
             continue
         # `start` has decided which fwbench this is.
-        if name.partition(".")[0] in ("fwbench", "fwbench_lifetime", "fwbench_pipes", "__main__", "__mp_main__"):
+        if name.partition(".")[0] == "fwbench" or name in sys.modules["fwbench_witness"].HARNESS:
             continue
         folder = resolved(os.path.dirname(file)) + os.sep
         in_tree = folder.startswith(tree + os.sep) and not folder.startswith(environments)
@@ -224,49 +225,41 @@ def _stray(job: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _sources(root: str) -> dict[str, str]:
-    """SHA-256 of each module that came from this side's repository, by its path in it."""
-    files = {str(getattr(module, "__file__", None)) for module in list(sys.modules.values())}
-    # A virtual environment may lie in the repository, but does not belong to it.
-    installed = (sys.prefix + os.sep, sys.base_prefix + os.sep)
-    digests = {}
-    for file in sorted(file for file in files if file.startswith(root + os.sep) and not file.startswith(installed)):
-        with contextlib.suppress(OSError):
-            digests[file.removeprefix(root + os.sep)] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
-    return digests
-
-
 class Player:
     """A workload's program.
 
     Args:
         framework: of this side.
-        fields: of the workload.
-        model: as JSON.
-        extra: a share of a step's latency to be spent on real work besides: a slowdown that is planted.
+        job: of the client's: the `workload`, the `model`, what is `recorded`, and `extra`: a share of a step's latency
+            to be spent on real work besides, a slowdown that is planted.
+        witness: notes what the network reads while it is built.
 
     Attributes:
         framework: as above.
         reason: why it cannot run here; then there is no program.
     """
 
-    def __init__(self, framework: Any, fields: dict[str, Any], model: dict[str, Any], extra: float) -> None:
+    def __init__(self, framework: Any, job: dict[str, Any], witness: Any) -> None:
         from fwbench.models import Model
         from fwbench.models.weights import canonical
         from fwbench.record.workload import Workload
 
         self.framework = framework
-        described, workload = Model.from_json(model), Workload.from_json(fields)
-        self.reason: str | None = framework.unavailable(workload, described)
-        if self.reason:
-            return
-        shapes = framework.weight_shapes(described, described.sizes(workload.axes))
-        weights = canonical(workload.weights, described, shapes, workload.seed)
-        self.program = framework.build(workload, described, weights)
+        described, workload = Model.from_json(job["model"]), Workload.from_json(job["workload"])
+        in_force = sys.modules["fwbench_witness"].in_force
+        self._in_force = functools.partial(in_force, job["recorded"], framework, workload)
+        self._before = self._in_force(building=True)
+        with witness.building():
+            self.reason: str | None = framework.unavailable(workload, described)
+            if self.reason:
+                return
+            shapes = framework.weight_shapes(described, described.sizes(workload.axes))
+            weights = canonical(workload.weights, described, shapes, workload.seed)
+            self.program = framework.build(workload, described, weights)
         del weights
         with self.program.session():
             self.program.compile()
-        self._extra = extra
+        self._extra = job["extra"]
         self._units = 0
         self._padding: list[bytes] = []
 
@@ -275,6 +268,12 @@ class Player:
         from fwbench.machine import versions
 
         return {"settings": dict(self.program.settings), "versions": versions((*distributions, "numpy"))}
+
+    def settings(self) -> dict[str, Any]:
+        """How this side has run, with those settings that its network has changed."""
+        stated = dict(self.program.settings)
+        changed = sys.modules["fwbench_witness"].changed
+        return {**stated, **changed(self._before, self._in_force(), stated.get("caution", ""))}
 
     def place(self, padding: list[int]) -> None:
         """Place the program in fresh memory, behind blocks of these many bytes."""

@@ -16,17 +16,21 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from fwbench.compare.pair import Fault
 from fwbench.machine import Machine
 from fwbench.models import Model
 from fwbench.models.project import complete
+from fwbench.record.lanes import recorded
 from fwbench.record.measurement import FALLBACK
 from fwbench.record.workload import Workload
 from fwbench.worker.client import starting
 from fwbench.worker.client.fallback import stated
+from fwbench.worker.texts import Texts, edited, unlike
 from fwbench.worker.turns.partner import Partner, Seat, SideError
+from fwbench.worker.turns.sides import Side
 from fwbench.worker.turns.taken import Amounts, Taken
 
 # Most bytes of each block of random size before a program, and most characters added to the environment.
@@ -75,6 +79,8 @@ class Rounds(ABC, Generic[Played]):
         self._planted = planted or {}
         self._random = random.Random(seed)
         self._fingerprinted: set[Workload] = set()
+        # By the folder of the user's repository.
+        self._texts: dict[Path, Texts] = {}
         # By workload, the batch sizes that did not fit into memory.
         self._unfit: dict[Workload, tuple[int, ...]] = {}
 
@@ -153,6 +159,8 @@ class Rounds(ABC, Generic[Played]):
                 self._fingerprinted.discard(workload)
 
     def _partners(self, seats: Sequence[Seat], stack: ExitStack) -> dict[str, Partner]:
+        for root in {seat.side.root.resolve() for seat in seats} - self._texts.keys():
+            self._texts[root] = Texts(root)
         noise = {
             "PYTHONHASHSEED": str(self._random.randrange(1 << 32)),
             "FWBENCH_PADDING": "x" * self._random.randrange(ENVIRONMENT),
@@ -179,6 +187,7 @@ class Rounds(ABC, Generic[Played]):
                 "root": str(side.root),
                 "tree": str(side.tree) if side.tree else None,
                 "own": self._own(workload.model),
+                "recorded": recorded([partner.seat.lane]),
                 "extra": self._planted.get(played, 0.0) if name != "base" else 0.0,
             }
         taken = Taken(self.amounts, self._build(partners, jobs), unfit)
@@ -192,7 +201,8 @@ class Rounds(ABC, Generic[Played]):
             calls = max(_FEWEST, min(_MOST, int(_PROFILED_SECONDS / taken.latency)))
             asked = {"program": first, "spans": calls if first and self._profiled else 0}
             finished = partner.ask({"finish": asked}, "finished")
-            taken.memory[name] = finished.pop("finished")
+            self._same_texts(partner.side, finished.pop("edited"), finished["sources"])
+            taken.memory[name], taken.sources[name] = finished.pop("finished"), finished["sources"]
             if first:
                 taken.described[name] |= finished
             if flags := partner.seat.flags:
@@ -200,6 +210,17 @@ class Rounds(ABC, Generic[Played]):
             partner.receive("exited")
         self._fingerprinted.add(workload)
         return taken
+
+    def _same_texts(self, side: Side, changed: Sequence[str], sources: Mapping[str, str]) -> None:
+        """See that a process has read the texts with which the rounds began, to its end.
+
+        Raises:
+            SideError: it has not, so that its round is void.
+        """
+        differing = self._texts[side.root.resolve()].unlike(sources)
+        if changed or differing:
+            failure = edited(changed) if changed else unlike(differing)
+            raise SideError(side, failure.kind, failure.message)
 
     def _place(self, partners: Mapping[str, Partner], taken: Taken, placing: int, order: Sequence[str]) -> None:
         # One partner after another: each measures its latency while no other runs.

@@ -58,6 +58,7 @@ class Taken:
         flags: the fallback flags with which all ran.
         latency: seconds of a call, of the slowest program.
         rounds, blocks: calls of a turn, the first one included, and blocks of a placing.
+        memory, sources: what each seat's process reports of its memory, and of the files that it has read.
         cpu, others: CPU seconds available during lanes' turns, and those that other processes used.
     """
 
@@ -70,6 +71,7 @@ class Taken:
         self.rounds = self.blocks = 0
         self.latency = 0.0
         self.memory: dict[str, Mapping[str, float]] = {}
+        self.sources: dict[str, Mapping[str, str]] = {}
         self._call_seconds: dict[str, list[float]] = defaultdict(list)
         # Logarithms of turns' values: by metric, placing and block, then by the seat's name.
         self._logarithms: dict[tuple[str, int, int], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))

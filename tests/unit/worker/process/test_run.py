@@ -683,6 +683,7 @@ def test_a_folder_that_cannot_be_removed_does_not_lose_the_measurement(monkeypat
         "protocol": dataclasses.replace(protocol, smoke=True).to_json(),
         "model": CATALOG["noop"].to_json(),
         "path": [],
+        "root": str(tmp_path),
         "proofs": str(tmp_path),
         "machine": True,
         "patience": 0.0,

@@ -1,7 +1,6 @@
 """A side's player over fake programs and a fake clock, and its server in a real process."""
 
 import contextlib
-import importlib
 import json
 import sys
 import time
@@ -17,13 +16,24 @@ from fwbench.record.measurement import Metric
 from fwbench.record.spans import Span
 from fwbench.worker.client.channel import Channel
 from fwbench.worker.client.starting import command, configuration, environment
+from fwbench.worker.process import witness
+from fwbench.worker.process.witness import Witness
 from fwbench.worker.turns import player as players
 from tests.unit.fakes import FakeClock, FakeFramework, FakeProgram
 
 NOOP = {"lane": "noop", "model": "noop", "mode": "fixed"}
 MODEL = CATALOG["noop"].to_json()
-JOB = {"workload": NOOP, "model": MODEL, "path": [], "side": "base", "root": "/", "tree": None, "own": [], "extra": 0.0}
+JOB = {
+    **{"workload": NOOP, "model": MODEL, "path": [], "side": "base", "root": "/elsewhere", "tree": None, "own": []},
+    **{"recorded": [], "extra": 0.0},
+}
 CONFIGURATION = configuration(LANES["noop"], [], scratch="of a server that forks")
+
+
+@pytest.fixture(autouse=True)
+def started(monkeypatch):
+    """What `start` loads before it runs a player."""
+    monkeypatch.setitem(sys.modules, "fwbench_witness", witness)
 
 
 @pytest.fixture
@@ -51,7 +61,7 @@ def test_a_program_is_compiled_for_the_context_in_which_it_steps(clock):
         program.log.append("leave")
 
     program.session = session
-    players.Player(FakeFramework(program), NOOP, MODEL, 0.0)
+    players.Player(FakeFramework(program), JOB, Witness("/"))
     assert program.log == ["enter", "compile", "leave"]
 
 
@@ -210,18 +220,3 @@ def test_what_starts_a_process_is_no_module_of_the_users(tmp_path, monkeypatch):
     assert players._stray(job) == {}
     monkeypatch.setitem(sys.modules, "theirs", module)
     assert players._stray(job) == {"stray": ["theirs", module.__file__]}
-
-
-def test_the_digest_of_a_sides_sources_is_of_its_own_imported_modules(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
-    digests = []
-    for text in ("x = 1", "x = 2", "x = 1"):
-        (tmp_path / "a_model_of_mine.py").write_text(text)
-        monkeypatch.delitem(sys.modules, "a_model_of_mine", raising=False)
-        importlib.import_module("a_model_of_mine")
-        digests.append(players._sources(str(tmp_path)))
-    (tmp_path / "of_nobody.py").write_text("x = 1")
-    assert digests[0] != digests[1]
-    assert digests[0] == digests[2] == players._sources(str(tmp_path))
-    assert players._sources(str(tmp_path / "elsewhere")) not in digests
-    monkeypatch.delitem(sys.modules, "a_model_of_mine")

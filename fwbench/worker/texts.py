@@ -1,0 +1,82 @@
+"""Whether all processes of a run have read the same text of each of the user's files."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fwbench import git
+from fwbench.record.measurement import Failure
+from fwbench.worker.process.witness import CODE, digest
+
+_AGAIN = "so the numbers are of no text that the record could name: measure again, and leave the project's files alone"
+
+
+def edited(names: Sequence[str]) -> Failure:
+    """The failure of a process whose files changed while it measured."""
+    return Failure("error", f"{_listed(names)} changed while this was measured, {_AGAIN}")
+
+
+def unlike(names: Sequence[str]) -> Failure:
+    """The failure of a process that read other texts than the run began with."""
+    return Failure("error", f"{_listed(names)} changed after the run had begun, {_AGAIN}")
+
+
+class Texts:
+    """The text of each file, by digest, as it was when the run began.
+
+    In a git repository that is known of every file: of those that differ from the commit now, and of all others, as git
+    tells whether they do later. Elsewhere the text that the first process has read of a module is taken for it.
+
+    Args:
+        root: the folder that the files' names are relative to.
+        known: digests by name, which stand however the files are now.
+    """
+
+    def __init__(self, root: Path, known: Mapping[str, str] | None = None) -> None:
+        self._root = root
+        self._commit = git.text(root, "rev-parse", "--verify", "HEAD") or ""
+        self._known = {name: found for name in self._differing() if (found := present(root, name))}
+        self._known |= known or {}
+
+    def unlike(self, sources: Mapping[str, str]) -> list[str]:
+        """The names of those files of which a process has read another text.
+
+        Args:
+            sources: what it has read, digests by name.
+        """
+        known = {name: read for name, read in sources.items() if name in self._known}
+        new = {name: read for name, read in sources.items() if name not in known}
+        differing = {name for name, read in known.items() if self._known[name] != read}
+        within = [name for name in new if not os.path.isabs(name)]
+        differing |= set(self._differing(*within)) if within else set()
+        # Not those of another kind, which a test may write anew for each benchmark.
+        self._known |= {name: read for name, read in new.items() if name not in differing and name.endswith(CODE)}
+        return sorted(differing)
+
+    def _differing(self, *names: str) -> list[str]:
+        """Those of these files that differ from the commit which holds them; without names, untracked modules, too."""
+        if not self._commit:
+            return []
+        where = ["--", *(f":(literal){name}" for name in names)] if names else ["--", "."]
+        found = git.output(self._root, "diff", "--name-only", "-z", "--relative", "--no-renames", self._commit, *where)
+        if not names:
+            others = git.output(self._root, "ls-files", "-z", "--others", "--exclude-standard", *where) or b""
+            found = (found or b"") + b"".join(name + b"\0" for name in others.split(b"\0") if _is_code(name))
+        return [os.fsdecode(name) for name in (found or b"").split(b"\0") if name]
+
+
+def present(root: Path, name: str) -> str | None:
+    """The digest of a file as it is now; None if it cannot be read."""
+    try:
+        return digest(str(root / name))
+    except OSError:
+        return None
+
+
+def _is_code(name: bytes) -> bool:
+    return os.fsdecode(name).endswith(CODE)
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:3])
+    return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown

@@ -1,0 +1,218 @@
+"""Settings that a network's own code changes: the record says what was in force after the last call."""
+
+import dataclasses
+import sys
+
+import pytest
+
+import fwbench
+from fwbench.machine import machine
+from fwbench.models.project import Project
+from fwbench.record.lanes import LANES
+from fwbench.record.measurement import CHANGED
+from fwbench.record.workload import Workload
+from fwbench.report.answers import comparable_lanes
+from fwbench.report.cases import cases, comparisons
+from fwbench.report.evidence import OTHER_SETTINGS, apart
+from fwbench.report.summary import cautions
+from fwbench.suite.profiles import PROFILES
+from fwbench.worker.client.workers import Workers
+from fwbench.worker.process import witness
+from tests.unit.faults.projects import PACKAGE, mine
+from tests.unit.plain.plain_lane import LANE
+from tests.unit.recorded import measured
+
+KIND = "settings that the network changes"
+
+__all__ = ["mine"]
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks")
+
+FAST = dataclasses.replace(
+    PROFILES["quick"],
+    warmup_iterations=1,
+    warmup_time=0.0,
+    least_warmup_time=0.0,
+    min_rounds=5,
+    max_time=0.0,
+    percentile_time=0.0,
+    throughput_time=0.0,
+    energy_time=0.0,
+)
+HERE = dataclasses.replace(machine(), device="cpu")
+# The second of two CPUs, or the only one.
+LAST = HERE.cpus[-1]
+
+
+def measure(folder, network, lane=LANE.name, **threads):
+    project = Project(folder, (folder,))
+    project.add([fwbench.Model("mine", **{LANES[lane].framework: network}, inputs=fwbench.normal(4))])
+    workers = Workers(dataclasses.replace(HERE, **threads), "cpu", {}, project)
+    try:
+        found = workers.measure(Workload(lane, "mine", batch_size=2), FAST, lambda stage: None)
+    finally:
+        workers.close()
+    assert found.failure is None, found.failure
+    return found
+
+
+@pytest.mark.parametrize(
+    ("statement", "name", "value"),
+    [
+        ("os.environ['OMP_NUM_THREADS'] = '1'", "OMP_NUM_THREADS", "1"),
+        ("os.environ.pop('OMP_NUM_THREADS')", "OMP_NUM_THREADS", None),
+        (f"os.sched_setaffinity(0, [{LAST}])", "cpus", [LAST]),
+        ("os.nice(3)", "niceness", 3),
+        ("__import__('torch').set_flush_denormal(True)", "denormal numbers", "flushed to zero"),
+    ],
+)
+@pytest.mark.parametrize("place", ["constructor", "call"])
+def test_what_surrounds_a_process_is_read_after_its_last_call(mine, monkeypatch, fault, place, statement, name, value):
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    if "setaffinity" in statement and len(HERE.cpus) < 2:
+        pytest.skip("there is one CPU, so a process can have no fewer")
+    mine.edits(statement, more="import os")
+    if place == "constructor":
+        mine.edits(more=f"import os\n{statement}")
+    found = measure(mine.path, "net:Net", threads=2)
+    assert found.settings[name] == value
+    assert found.settings[CHANGED] == [name]
+    said = found.settings["caution"]
+    assert name in said
+    fault(KIND, f"{statement} in the network's {place}", said)
+
+
+def test_a_network_that_changes_nothing_is_cautioned_against_by_nothing(mine):
+    found = measure(mine.path, "net:Net")
+    assert not {CHANGED, "caution"} & found.settings.keys()
+
+
+# What is made of it
+
+
+def test_a_lane_whose_threads_have_changed_is_compared_with_no_other(fault):
+    """Its record says so in the settings, and the report in a sentence."""
+    before, after = {"num_threads": 2}, {"num_threads": 1}
+    own = witness.changed(before, after, "the caution that it had anyhow")
+    assert own["num_threads"] == 1
+    assert own["caution"].startswith("the caution that it had anyhow; ")
+    assert witness.changed(before, before, "a caution") == {}
+    given = [measured("torch", settings=own), measured("jax", throughput=90.0)]
+    (comparison,) = comparisons(cases(given))
+    assert apart(*comparison.lanes.values()) == OTHER_SETTINGS
+    assert comparable_lanes(comparison, ["torch", "jax"]) == ["torch"]
+    said = next(line for line in cautions(given) if "num_threads" in line)
+    alike = [measured("torch", settings=own), measured("jax", throughput=90.0, settings=own)]
+    (comparison,) = comparisons(cases(alike))
+    assert comparable_lanes(comparison, ["torch", "jax"]) == ["torch", "jax"]
+    fault(KIND, "a lane whose network has changed its threads stands beside one that has not", said)
+
+
+def test_a_duet_says_which_side_has_changed_settings(mine, fault):
+    mine.commit()
+    mine.edits(more="import os\nos.environ['OMP_NUM_THREADS'] = '1'")
+    result = mine.run("--fwbench-against=HEAD", "--fwbench-threads=2", "-k", "b1")
+    said = next(line for line in result.outlines if "has changed OMP_NUM_THREADS" in line)
+    assert said.startswith("plain-mine-inference-b1, head: ")
+    assert not any("base: the network" in line for line in result.outlines)
+    fault(KIND, "the head of a duet sets OMP_NUM_THREADS where it is imported, and base does not", said)
+
+
+# Frameworks
+
+TORCH = """
+import os
+import torch
+
+class Net(torch.nn.Linear):
+    def __init__(self):
+        super().__init__(4, 4)
+        CONSTRUCTOR
+
+    def forward(self, x):
+        FORWARD
+        return super().forward(x)
+"""
+JAX = """
+import os
+import jax
+from flax import nnx
+
+class Net(nnx.Linear):
+    def __init__(self, rngs):
+        super().__init__(4, 4, rngs=rngs)
+        CONSTRUCTOR
+
+    def __call__(self, x):
+        FORWARD
+        return super().__call__(x)
+"""
+KERAS = """
+import os
+import keras
+import tensorflow as tf
+
+def net():
+    CONSTRUCTOR
+    return keras.Sequential([keras.Input((4,)), keras.layers.Dense(4)])
+"""
+
+
+def network(folder, lane, constructor="pass", forward="pass"):
+    source, name = {"torch": (TORCH, "Net"), "jax": (JAX, "Net"), "tensorflow": (KERAS, "net")}[LANES[lane].framework]
+    (folder / "own.py").write_text(source.replace("CONSTRUCTOR", constructor).replace("FORWARD", forward))
+    return f"own:{name}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("lane", "constructor", "forward", "changed"),
+    [
+        ("torch", "torch.set_num_threads(1)", "pass", {"num_threads": 1}),
+        ("torch", "pass", "torch.set_num_threads(1)", {"num_threads": 1}),
+        (
+            "torch",
+            "torch.get_num_interop_threads() == 3 or torch.set_num_interop_threads(3)",
+            "pass",
+            {"num_interop_threads": 3},
+        ),
+        ("torch", "torch.backends.mkldnn.enabled = False", "pass", {"backends.mkldnn.enabled": False}),
+        ("torch", "pass", "torch.set_float32_matmul_precision('high')", {"float32_matmul_precision": "high"}),
+        ("torch", "torch.use_deterministic_algorithms(True)", "pass", {"deterministic_algorithms": True}),
+        ("torch", "torch.autograd.set_detect_anomaly(True)", "pass", {"anomaly_detection": True}),
+        ("torch", "pass", "torch.set_default_dtype(torch.float64)", {"default_dtype": "torch.float64"}),
+        ("torch-compile", "torch.set_num_threads(1)", "pass", {"num_threads": 1}),
+        ("jax", "jax.config.update('jax_enable_x64', True)", "pass", {"jax_enable_x64": True}),
+        (
+            "jax",
+            "pass",
+            "jax.config.update('jax_default_matmul_precision', 'bfloat16')",
+            {"jax_default_matmul_precision": "bfloat16"},
+        ),
+        ("jax", "os.environ['XLA_FLAGS'] = '--xla_cpu_multi_thread_eigen=false'", "pass", None),
+        ("tensorflow", "tf.config.optimizer.set_jit(True)", "pass", {"optimizer.jit": "autoclustering"}),
+        ("tensorflow", "tf.config.threading.set_intra_op_parallelism_threads(1)", "pass", None),
+        ("tensorflow", "keras.config.set_floatx('float64')", "pass", {"floatx": "float64"}),
+    ],
+)
+def test_what_a_framework_is_set_to_is_read_after_the_last_call(tmp_path, fault, lane, constructor, forward, changed):
+    found = measure(tmp_path, network(tmp_path, lane, constructor, forward), lane, threads=2)
+    changed = changed or {name: found.settings[name] for name in found.settings[CHANGED]}
+    assert set(changed) <= set(found.settings[CHANGED])
+    assert {name: found.settings[name] for name in changed} == changed
+    said = found.settings["caution"]
+    fault(KIND, f"{constructor if forward == 'pass' else forward} in a network of {lane}'s", said)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lane", ["torch", "torch-compile", "jax", "tensorflow", "tensorflow-xla"])
+@pytest.mark.parametrize("mode", ["inference", "train_step"])
+@pytest.mark.parametrize("precision", ["fp64", "fp32", "bf16"])
+def test_a_lane_itself_changes_no_setting_that_it_does_not_state(lane, mode, precision):
+    workers = Workers(HERE, "cpu", {}, Project(PACKAGE.parent, ()))
+    try:
+        found = workers.measure(Workload(lane, "mlp", mode, 2, precision=precision), FAST, lambda stage: None)
+    finally:
+        workers.close()
+    assert found.failure is None or found.failure.kind == "unavailable"
+    assert CHANGED not in found.settings
