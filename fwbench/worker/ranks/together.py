@@ -4,7 +4,8 @@ import dataclasses
 from collections.abc import Sequence
 
 from fwbench.meters.latency import drift, percentiles
-from fwbench.record.measurement import NO_SCALING, Measurement, Metric, Rank, unavailable
+from fwbench.record.measurement import CHANGED, NO_SCALING, Measurement, Metric, Rank, unavailable
+from fwbench.worker.texts import unlike
 
 # The reason on ranks that share their host's counter and so read none.
 ELSEWHERE = "the first rank of the host reads its counter"
@@ -51,10 +52,16 @@ def combined(measurements: Sequence[Measurement], places: Sequence[Rank]) -> Mea
     if all("cpus" in one.settings for one in measurements):
         settings["cpus"] = sorted({cpu for one in measurements for cpu in one.settings["cpus"]})
     if first.workload.device == "cpu":
-        settings["caution"] = NO_SCALING
+        settings["caution"] = f"{settings['caution']}; {NO_SCALING}" if CHANGED in settings else NO_SCALING
+    sources = {name: read for one in reversed(measurements) for name, read in one.sources.items()}
+    differing = [
+        name for name, read in sources.items() if any(one.sources.get(name, read) != read for one in measurements)
+    ]
     return dataclasses.replace(
         first,
-        samples=samples,
+        samples=() if differing else samples,
+        failure=unlike(differing) if differing else None,
+        sources=sources,
         metrics=metrics,
         settings=settings,
         accelerator=tuple(moment for one in measurements for moment in one.accelerator),

@@ -15,9 +15,11 @@ import pytest
 import fwbench
 from fwbench.machine import machine
 from fwbench.plugin.deciding import Contest
+from fwbench.record.measurement import Measurement, Rank
 from fwbench.record.workload import Workload
 from fwbench.worker.client.starting import PACKAGE
 from fwbench.worker.process.witness import Witness
+from fwbench.worker.ranks.together import combined
 from fwbench.worker.texts import Texts
 from fwbench.worker.turns.lanes import Lanes
 from fwbench.worker.turns.pairs import Pairs
@@ -194,6 +196,18 @@ def test_a_round_in_which_a_source_is_edited_does_not_count(mine, here, fault):
     said = contest.fault.failure.message
     assert said.startswith("part.py changed while")
     fault(KIND, "a module is edited during a round of turns", said)
+
+
+def test_ranks_that_read_other_texts_measure_nothing(fault):
+    """A rank may import a module later than another one, so that only the whole shows it."""
+    ranks = [Measurement(Workload("torch", "mine"), (1.0,), sources={"a.py": text, "b.py": "b"}) for text in "xy"]
+    ranks[0].sources["of_the_first.py"] = "z"
+    found = combined(ranks, [Rank(0, "", ""), Rank(1, "", "")])
+    assert (found.failure.kind, found.samples) == ("error", ())
+    said = found.failure.message
+    assert said.startswith("a.py changed")
+    assert combined(ranks[:1] * 2, [Rank(0, "", ""), Rank(1, "", "")]).failure is None
+    fault(KIND, "a module is edited between its import by one rank and by another", said)
 
 
 # What is seen

@@ -317,6 +317,8 @@ def test_a_call_is_done_when_its_slowest_rank_is():
     assert found.settings["cpus"] == [0, 1]
     assert found.settings["caution"] == NO_SCALING
     assert Measurement.from_json(found.to_json()) == found
+    changed = combined([one([1.0], changed=["threads"], caution="its threads")] * 2, ranks)
+    assert changed.settings["caution"] == f"its threads; {NO_SCALING}"
 
 
 def test_energy_is_summed_over_devices_and_absent_where_one_is_not_known():
