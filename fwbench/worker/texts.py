@@ -34,7 +34,7 @@ class Texts:
 
     def __init__(self, root: Path, known: Mapping[str, str] | None = None) -> None:
         self._root = root
-        self._commit = git.text(root, "rev-parse", "--verify", "HEAD") or ""
+        self._commit = git.commit(root, "HEAD") if isinstance(git.top(root), Path) else None
         self._known = {name: found for name in self._differing() if (found := present(root, name))}
         self._known |= known or {}
 
@@ -57,12 +57,11 @@ class Texts:
         """Those of these files that differ from the commit which holds them; without names, untracked modules, too."""
         if not self._commit:
             return []
-        where = ["--", *(f":(literal){name}" for name in names)] if names else ["--", "."]
-        found = git.output(self._root, "diff", "--name-only", "-z", "--relative", "--no-renames", self._commit, *where)
-        if not names:
-            others = git.output(self._root, "ls-files", "-z", "--others", "--exclude-standard", *where) or b""
-            found = (found or b"") + b"".join(name + b"\0" for name in others.split(b"\0") if _is_code(name))
-        return [os.fsdecode(name) for name in (found or b"").split(b"\0") if name]
+        where = [f":(literal){name}" for name in names] or ["."]
+        compared = ("diff", "--name-only", "-z", "--relative", "--no-renames", self._commit, "--", *where)
+        found = git.answer(self._root, *compared).split(b"\0")
+        code = [] if names else [name for name in git.untracked(self._root)[0] if _is_code(name)]
+        return [os.fsdecode(name) for name in (*found, *code) if name]
 
 
 def present(root: Path, name: str) -> str | None:
