@@ -5,7 +5,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,13 @@ from fwbench.worker.client.interrupts import Ended
 
 # What a run leaves in its folder.
 _SUMMARY = "summary.json"
+
+# Where an event names the commit to compare with.
+_BASES = {
+    "pull_request": ("pull_request", "base", "sha"),
+    "push": ("before",),
+    "merge_group": ("merge_group", "base_sha"),
+}
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -48,9 +55,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def _duet(options: argparse.Namespace) -> int:
     base = _named(options.base) if options.base else _of_event(*github.event())
-    options.out.mkdir(parents=True, exist_ok=True)
     summary = options.out / _SUMMARY
-    summary.unlink(missing_ok=True)
+    with files.writing("choose another folder with --out"):
+        options.out.mkdir(parents=True, exist_ok=True)
+        summary.unlink(missing_ok=True)
     command = [
         *(sys.executable, "-m", "pytest", "--benchmark-only", "--fwbench-profile=ci", f"--fwbench-against={base}"),
         *(f"--fwbench-summary={summary}", f"--junit-xml={options.out / 'junit.xml'}"),
@@ -59,21 +67,36 @@ def _duet(options: argparse.Namespace) -> int:
     ]
     print(f"base is {base}\n{shlex.join(command)}", flush=True)
     code = _run(command)
-    text = _told(summary, f"pytest ended with exit code {code}.")
     try:
-        files.write(options.out / "summary.md", text)
-    except OSError as error:
-        print(f"fwbench: {error.filename} cannot be written ({error.strerror})", file=sys.stderr)
+        text = _told(summary, f"pytest ended with exit code {code}.")
+    except UserError as error:
+        print(f"fwbench: {error}", file=sys.stderr)
+        text = _nothing(f"pytest ended with exit code {code}, and its summary cannot be read.")
+    # Without this file the next workflow would take the folder for whole; GitHub's page is for readers alone.
+    if not _leave(files.write, options.out / "summary.md", text):
         code = code or UserError.EXIT_CODE
     if shown := os.environ.get("GITHUB_STEP_SUMMARY"):
-        with open(shown, "a", encoding="utf-8") as file:
-            file.write(text)
+        _leave(files.append, Path(shown), text)
     return code
 
 
+def _leave(write: Callable[[Path, str], None], path: Path, text: str) -> bool:
+    """Write a file, or say why not; pytest's exit code is not to be lost over it."""
+    try:
+        write(path, text)
+    except OSError as error:
+        print(f"fwbench: {error.filename} cannot be written ({error.strerror})", file=sys.stderr)
+        return False
+    return True
+
+
 def _run(command: Sequence[str]) -> int:
-    """pytest's exit code. What ends this process is for pytest to end by, in order."""
-    with subprocess.Popen(command) as process:
+    """pytest's exit code, however long it takes. What ends this process is for pytest to end by, in order."""
+    try:
+        started = subprocess.Popen(command)
+    except OSError as error:
+        raise UserError(f"pytest cannot be started with {command[0]} ({error.strerror})") from None
+    with started as process:
         while True:
             try:
                 return process.wait()
@@ -86,9 +109,10 @@ def _run(command: Sequence[str]) -> int:
 
 def _comment(options: argparse.Namespace) -> int:
     name, data = github.event()
-    run = data.get("workflow_run", {})
     text = _told(options.out / _SUMMARY, "The run says why.")
-    commit = github.sha(run.get("head_sha") or data.get("pull_request", {}).get("head", {}).get("sha"))
+    commit = github.sha(
+        github.within(data, "workflow_run", "head_sha") or github.within(data, "pull_request", "head", "sha")
+    )
     text += f"\nOf {commit}.\n" if commit else ""
     try:
         numbers = github.pull_requests(name, data)
@@ -110,7 +134,11 @@ def _told(summary: Path, otherwise: str) -> str:
     # pytest makes an empty one before it measures, to see that it can.
     if summary.exists() and summary.stat().st_size:
         return verdicts.markdown(outcome_file.read(summary))
-    return f"**fwbench: nothing was compared.** {otherwise}\n"
+    return _nothing(otherwise)
+
+
+def _nothing(why: str) -> str:
+    return f"**fwbench: nothing was compared.** {why}\n"
 
 
 def _split(arguments: str) -> list[str]:
@@ -127,19 +155,16 @@ def _of_event(name: str, data: Mapping[str, Any]) -> str:
             "pull_request_target would run a stranger's code with a token that may write: use on: pull_request, and "
             "the second workflow in docs/ci.md for comments"
         )
-    if name == "pull_request":
-        return _of_pull_request(data["pull_request"])
-    base = {"push": data.get("before"), "merge_group": data.get("merge_group", {}).get("base_sha")}.get(name)
-    commit = github.sha(base)
+    commit = github.sha(github.within(data, *_BASES.get(name, ())))
     if commit is None:
         raise UserError(f"the event {name or '(none)'} names no commit to compare with: give one by --base")
+    if name == "pull_request":
+        return _of_pull_request(commit, github.sha(github.within(data, "pull_request", "head", "sha")))
     return _fetched(commit)
 
 
-def _of_pull_request(told: Mapping[str, Any]) -> str:
+def _of_pull_request(tip: str, head: str | None) -> str:
     """What its branch began from, so that what else has happened to the base's branch since is on both sides."""
-    tip, head = github.sha(told["base"]["sha"]), github.sha(told["head"]["sha"])
-    assert tip is not None
     # As the object has them: in a shallow clone `git log` knows no parents.
     parents = [
         line.removeprefix("parent ") for line in _git("cat-file", "-p", "HEAD").splitlines() if line[:7] == "parent "

@@ -6,14 +6,17 @@ Whatever a stranger could choose of an event, such as the name of a branch, is d
 import json
 import os
 import re
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping
+from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Any
 
 from fwbench.errors import UserError
+from fwbench.record import files
 
 # By it our own comment is found again; nobody sees it.
 MARKER = "<!-- fwbench -->"
@@ -21,6 +24,11 @@ MARKER = "<!-- fwbench -->"
 _LONGEST = 60_000
 _SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _A_PAGE = 100
+# Far more pages of comments than anybody reads; a server that repeats itself has no last one.
+_PAGES = 100
+# Seconds for an answer, and bytes of it. GitHub's events and answers have some hundred kilobytes.
+_DEADLINE = 60.0
+_LARGEST = 32 * 2**20
 
 
 class RefusedError(Exception):
@@ -37,10 +45,20 @@ def event() -> tuple[str, Mapping[str, Any]]:
     if not name or not path:
         return "", {}
     try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        raise UserError(f"GITHUB_EVENT_PATH names {path}, which is no event of GitHub") from None
-    return name, data if isinstance(data, dict) else {}
+        data = json.loads(files.read(Path(path), _LARGEST))
+        if not isinstance(data, dict):
+            raise ValueError(f"it holds a {type(data).__name__}")
+    except (OSError, ValueError, RecursionError) as error:
+        why = f" ({error.strerror})" if isinstance(error, OSError) else ""
+        raise UserError(f"GITHUB_EVENT_PATH names {path}, which is no event of GitHub{why}") from None
+    return name, data
+
+
+def within(data: object, *keys: str) -> Any:
+    """What GitHub says under these keys, one in the other; None where it says nothing of that kind."""
+    for key in keys:
+        data = data.get(key) if isinstance(data, dict) else None
+    return data
 
 
 def sha(value: object) -> str | None:
@@ -59,17 +77,18 @@ def pull_requests(name: str, data: Mapping[str, Any]) -> list[int]:
         UserError: the event is about none.
     """
     if name == "pull_request":
-        return [int(data["pull_request"]["number"])]
+        return [_number(within(data, "pull_request", "number"))]
     if name != "workflow_run":
         raise UserError(
             f"`fwbench ci comment` runs on the events pull_request and workflow_run, not on {name or 'no event at all'}"
         )
-    run = data["workflow_run"]
-    owner, branch = ((run.get("head_repository") or {}).get("owner") or {}).get("login"), run.get("head_branch")
-    if not owner or not branch:
+    commit = sha(within(data, "workflow_run", "head_sha"))
+    branch = within(data, "workflow_run", "head_branch")
+    owner = within(data, "workflow_run", "head_repository", "owner", "login")
+    if not commit or not owner or not branch:
         return []
     asked = urllib.parse.urlencode({"state": "open", "head": f"{owner}:{branch}"})
-    return [int(pull["number"]) for pull in _all(f"pulls?{asked}") if pull["head"]["sha"] == run["head_sha"]]
+    return [_number(within(pull, "number")) for pull in _all(f"pulls?{asked}") if within(pull, "head", "sha") == commit]
 
 
 def comment(number: int, text: str) -> str:
@@ -86,37 +105,77 @@ def comment(number: int, text: str) -> str:
     body = {"body": f"{MARKER}\n{text}"}
     for candidate in _all(f"issues/{number}/comments?"):
         # Anybody can write the marker, and nobody's comment but our own must be lost.
-        if str(candidate["body"]).startswith(MARKER) and candidate["user"]["type"] == "Bot":
-            return str(_ask("PATCH", f"issues/comments/{int(candidate['id'])}", body)["html_url"])
-    return str(_ask("POST", f"issues/{number}/comments", body)["html_url"])
+        if str(within(candidate, "body")).startswith(MARKER) and within(candidate, "user", "type") == "Bot":
+            return _address(_ask("PATCH", f"issues/comments/{_number(within(candidate, 'id'))}", body))
+    return _address(_ask("POST", f"issues/{number}/comments", body))
+
+
+def _number(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise UserError("GitHub names no number where a pull request or a comment should have one")
+    return value
+
+
+def _address(answer: object) -> str:
+    return str(within(answer, "html_url") or "commented")
 
 
 def _all(path: str) -> Iterator[Any]:
-    page = 1
-    while entries := _ask("GET", f"{path}&per_page={_A_PAGE}&page={page}"):
+    for page in range(1, _PAGES + 1):
+        entries = _ask("GET", f"{path}&per_page={_A_PAGE}&page={page}")
+        if not isinstance(entries, list):
+            raise UserError(f"GitHub's answer to GET {path.partition('?')[0]} is no list")
         yield from entries
         if len(entries) < _A_PAGE:
             return
-        page += 1
+
+
+class _Unled(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect, as the token would go wherever it leads."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
 
 
 def _ask(method: str, path: str, body: Mapping[str, str] | None = None) -> Any:
     api, repository = os.environ.get("GITHUB_API_URL", "https://api.github.com"), os.environ.get("GITHUB_REPOSITORY")
-    token = os.environ.get("GITHUB_TOKEN")
+    token = os.environ.get("GITHUB_TOKEN", "").strip()
     if not repository or not token:
         raise UserError("`fwbench ci comment` needs GITHUB_REPOSITORY, and GITHUB_TOKEN: ${{ github.token }}")
-    request = urllib.request.Request(
-        f"{api}/repos/{repository}/{path}",
-        None if body is None else json.dumps(body).encode(),
-        {"Authorization": f"Bearer {token}", "Accept": "application/vnd.github+json", "User-Agent": "fwbench"},
-        method=method,
-    )
+    asked = f"{method} {path.partition('?')[0]}"
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return json.load(answer)
+        request = urllib.request.Request(
+            f"{api}/repos/{repository}/{path}",
+            None if body is None else json.dumps(body).encode(),
+            {"Authorization": f"Bearer {token}", "Accept": "application/vnd.github+json", "User-Agent": "fwbench"},
+            method=method,
+        )
+        with urllib.request.build_opener(_Unled).open(request, timeout=_DEADLINE) as answer:
+            return json.loads(_whole(answer))
     except urllib.error.HTTPError as error:
+        error.close()
         if error.code in (401, 403):
             raise RefusedError from None
-        raise UserError(f"GitHub answered {error.code} to {method} {path.partition('?')[0]}") from None
-    except (OSError, ValueError) as error:
+        led = ": it leads elsewhere, and the token goes to no other address" if 300 <= error.code < 400 else ""
+        raise UserError(f"GitHub answered {error.code} to {asked}{led}") from None
+    except OSError as error:
         raise UserError(f"GitHub cannot be asked at {api} ({error})") from None
+    except (ValueError, HTTPException, RecursionError) as error:
+        # Not in its own words, which may quote the token.
+        raise UserError(f"GitHub cannot be asked at {api}: {asked} ended with {type(error).__name__}") from None
+
+
+def _whole(answer: HTTPResponse) -> bytes:
+    """An answer's body.
+
+    Raises:
+        OSError: it comes too slowly, does not end, or ends too early.
+    """
+    body, end = bytearray(), time.monotonic() + _DEADLINE
+    while chunk := answer.read1(1 << 16):
+        body += chunk
+        if len(body) > _LARGEST or time.monotonic() > end:
+            raise OSError(f"its answer has no end within {_DEADLINE:g} s and {_LARGEST >> 20} MiB")
+    if answer.length:
+        raise OSError(f"its answer lacks {answer.length} bytes")
+    return bytes(body)

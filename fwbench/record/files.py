@@ -1,19 +1,62 @@
-"""Files that are there whole or not at all, whatever ends the process that writes them."""
+"""Files that are written whole or not at all, and read without waiting for what is no file."""
 
 import contextlib
 import errno
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from fwbench.errors import UserError
+
+# Opening a pipe waits for its other end, unless this is asked for; Windows has no such pipes.
+_NO_WAIT = getattr(os, "O_NONBLOCK", 0)
+# Bytes of the largest file that is read as a whole.
+_LARGEST = 256 * 2**20
+# By the type in a file's mode.
+_KINDS = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def opened(path: Path) -> BinaryIO:
+    """Open a file to read it, and nothing else: a pipe may have no writer, and a device no end.
+
+    Raises:
+        OSError: it cannot be read, or is no file, as its `filename` and `strerror` tell.
+    """
+    with _named(path):
+        descriptor = os.open(path, os.O_RDONLY | _NO_WAIT | getattr(os, "O_BINARY", 0))
+        kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
+        if kind != stat.S_IFREG:
+            os.close(descriptor)
+            raise OSError(errno.EINVAL, f"it is {_KINDS.get(kind, 'something else')}, not a file")
+        return os.fdopen(descriptor, "rb")
+
+
+def read(path: Path, most: int = _LARGEST) -> bytes:
+    """The contents of a file of at most so many bytes.
+
+    Raises:
+        OSError: it cannot be read, is no file, or is larger, as its `filename` and `strerror` tell.
+    """
+    with opened(path) as file, _named(path):
+        data = file.read(most + 1)
+        if len(data) > most:
+            raise OSError(errno.EFBIG, f"it has more than {most >> 20} MiB")
+        return data
 
 
 def write(path: Path, content: str | bytes) -> None:
     """Write a file, in the place of an older one in one go: readers find the old one or the new one, never a part.
 
-    What is no file (a pipe, `/dev/stdout`) is written to as it is; of a link, what it leads to is replaced. So is a
-    file in a folder that takes no other one.
+    What is no file (a pipe that somebody reads, `/dev/stdout`) is written to as it is; of a link, what it leads to is
+    replaced. So is a file in a folder that takes no other one.
 
     Raises:
         OSError: it could not be written, as its `filename` and `strerror` tell; an older one is as it was.
@@ -63,6 +106,16 @@ def create(path: Path, content: str | bytes) -> None:
         finally:
             made.unlink(missing_ok=True)
         _sync(path.parent)
+
+
+def append(path: Path, content: str | bytes) -> None:
+    """Write at the end of a file, which is made where there is none.
+
+    Raises:
+        OSError: it could not be written, as its `filename` and `strerror` tell.
+    """
+    with _named(path):
+        _fill(path, _bytes(content), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
 
 @contextlib.contextmanager
@@ -116,7 +169,10 @@ def _beside(path: Path, data: bytes) -> Path:
 
 
 def _fill(path: Path, data: bytes, flags: int) -> None:
-    with open(path, "wb", buffering=0, opener=lambda name, _: os.open(name, flags, 0o666)) as file:
+    with open(path, "wb", buffering=0, opener=lambda name, _: os.open(name, flags | _NO_WAIT, 0o666)) as file:
+        if _NO_WAIT:
+            # A reader may be slower than we write.
+            os.set_blocking(file.fileno(), True)
         left = memoryview(data)
         while left:
             left = left[file.write(left) :]

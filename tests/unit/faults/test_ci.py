@@ -1,0 +1,307 @@
+"""`fwbench ci` where the workflow's files, GitHub's events or GitHub itself are broken."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from fwbench.commands import github
+from fwbench.commands.cli import main
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="stubs an interpreter by a script")
+
+BROKEN = "fwbench ci in a broken environment"
+EVENTS = "malformed GitHub events"
+REDIRECTS = "redirects"
+
+
+@pytest.fixture(autouse=True)
+def repository(tmp_path, monkeypatch):
+    """A repository with one commit, in which a workflow runs that GitHub has told nothing."""
+    for name in list(os.environ):
+        if name.startswith("GITHUB_"):
+            monkeypatch.delenv(name)
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    for command in (["init", "--quiet"], ["commit", "--quiet", "--allow-empty", "--message=first"]):
+        identity = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.org")
+        subprocess.run(["git", *identity, "-C", str(folder), *command], check=True)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def ends(tmp_path, monkeypatch):
+    """Let pytest end with a code, after a line of shell."""
+
+    def stub(code, script=""):
+        path = tmp_path / "python-stub"
+        path.write_text(f"#!/bin/sh\n{script}\nexit {code}\n")
+        path.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(path))
+
+    return stub
+
+
+def duet(*arguments):
+    return main(["ci", "duet", "--base=HEAD", *arguments])
+
+
+def sentence(capsys):
+    """The last line on standard error."""
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    return said.splitlines()[-1]
+
+
+# The files that it writes
+
+
+@pytest.mark.parametrize("code", [0, 1, 4])
+@pytest.mark.parametrize(
+    "page", ["a folder", "a file in no folder", "a pipe that nobody reads", "a full device", "a path with a file in it"]
+)
+def test_pytests_exit_code_survives_a_page_that_cannot_be_written(
+    tmp_path, ends, monkeypatch, capsys, fault, page, code
+):
+    ends(code)
+    path = tmp_path / "page"
+    if page == "a folder":
+        path.mkdir()
+    elif page == "a file in no folder":
+        path = tmp_path / "none" / "page"
+    elif page == "a pipe that nobody reads":
+        os.mkfifo(path)
+    elif page == "a full device":
+        path.symlink_to("/dev/full")
+    else:
+        path.touch()
+        path = path / "page"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(path))
+    assert duet() == code
+    said = sentence(capsys)
+    assert str(path) in said
+    assert (tmp_path / "repository" / "fwbench-ci" / "summary.md").stat().st_size
+    fault(BROKEN, f"GITHUB_STEP_SUMMARY names {page}, and pytest ends with {code}", said)
+
+
+@pytest.mark.parametrize("out", ["a file", "below a file", "its summary is a folder"])
+def test_an_out_that_cannot_be_used_is_told_before_anything_is_measured(tmp_path, ends, capsys, fault, out):
+    ends(0, f"touch {tmp_path}/measured")
+    path = tmp_path / "out"
+    if out == "its summary is a folder":
+        (path / "summary.json").mkdir(parents=True)
+    else:
+        path.touch()
+    assert duet(f"--out={path / 'below' if out == 'below a file' else path}") == 4
+    assert not (tmp_path / "measured").exists()
+    said = sentence(capsys)
+    assert str(path) in said
+    fault(BROKEN, f"--out: {out}", said)
+
+
+@pytest.mark.parametrize("left", ["{", "[]", "a pipe"])
+def test_a_summary_that_cannot_be_read_costs_no_exit_code(tmp_path, ends, capsys, fault, left):
+    out = tmp_path / "out"
+    script = f"mkfifo {out}/summary.json" if left == "a pipe" else f"echo '{left}' > {out}/summary.json"
+    ends(1, script)
+    assert duet(f"--out={out}") == 1
+    said = capsys.readouterr().err
+    assert "nothing was compared" in (out / "summary.md").read_text()
+    fault(BROKEN, f"pytest left {left} as its summary, and ended with 1", said)
+
+
+def test_a_summary_that_cannot_be_kept_fails_a_run_that_would_pass(tmp_path, ends, capsys, fault):
+    out = tmp_path / "out"
+    for code, becomes in ((0, 4), (1, 1)):
+        ends(code, f"rm -rf {out}; touch {out}")
+        assert duet(f"--out={out}") == becomes
+        out.unlink()
+    fault(BROKEN, "--out is gone when pytest ends", sentence(capsys))
+
+
+def test_an_interpreter_that_is_gone_is_one_sentence(tmp_path, monkeypatch, capsys, fault):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
+    assert duet() == 4
+    fault(BROKEN, "the interpreter is gone", sentence(capsys))
+
+
+# The event
+
+
+def told(tmp_path, monkeypatch, name, content):
+    path = tmp_path / "event.json"
+    if content is None:
+        os.mkfifo(path)
+    else:
+        path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+    monkeypatch.setenv("GITHUB_EVENT_NAME", name)
+    monkeypatch.setenv("GITHUB_EVENT_PATH", str(path))
+
+
+MALFORMED = {
+    "a list": [1],
+    "null": b"null",
+    "text": b'"push"',
+    "no JSON": b"{",
+    "no UTF-8": b'{"before": "\xff"}',
+    "nested too deeply": b"[" * 200_000,
+    "empty": b"",
+    "a pipe that nobody writes to": None,
+    "33 MiB": b" " * (33 << 20),
+    "nothing in it": {},
+    "pull_request is a list": {"pull_request": []},
+    "base is null": {"pull_request": {"base": None, "head": None}},
+    "sha is a number": {"pull_request": {"base": {"sha": 7}, "head": {"sha": 7}}},
+    "sha has a line feed": {"pull_request": {"base": {"sha": "a" * 40 + "\n"}, "head": {}}},
+}
+
+
+@pytest.mark.parametrize("kind", MALFORMED)
+def test_a_malformed_event_is_one_sentence(tmp_path, monkeypatch, ends, capsys, fault, kind):
+    ends(0)
+    for command in ("duet", "comment"):
+        for name in ("pull_request", "push", "merge_group", "workflow_run"):
+            told(tmp_path, monkeypatch, name, MALFORMED[kind])
+            code = main(["ci", command, f"--out={tmp_path / 'out'}"])
+            # Of a run whose pull request GitHub does not name there is nothing to comment on.
+            unnamed = (command, name) == ("comment", "workflow_run") and isinstance(MALFORMED[kind], dict)
+            assert code == (0 if unnamed else 4)
+            said = capsys.readouterr().err
+            assert said.count("\n") == (0 if unnamed else 1)
+            (tmp_path / "event.json").unlink()
+            if (command, name) == ("duet", "pull_request"):
+                shown = said
+    fault(EVENTS, kind, shown)
+
+
+@pytest.mark.parametrize("number", [None, "7", True, [7]])
+def test_a_pull_request_without_a_number_is_one_sentence(tmp_path, monkeypatch, capsys, fault, number):
+    told(tmp_path, monkeypatch, "pull_request", {"pull_request": {"number": number}})
+    assert main(["ci", "comment", f"--out={tmp_path}"]) == 4
+    fault(EVENTS, f"the number is {json.dumps(number)}", sentence(capsys))
+
+
+# GitHub
+
+
+class Server(ThreadingHTTPServer):
+    """Answers every request in the same way, and keeps what it was sent."""
+
+    def __init__(self, code=200, headers=(), body=b"[]"):
+        super().__init__(("127.0.0.1", 0), Answer)
+        self.code, self.headers, self.body, self.got = code, dict(headers), body, []
+        self.address = f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Answer(BaseHTTPRequestHandler):
+    def answer(self):
+        self.rfile.read(int(self.headers["Content-Length"] or 0))
+        self.server.got.append((self.command, self.headers["Authorization"]))
+        self.send_response(self.server.code)
+        for name, value in {"Content-Length": len(self.server.body), **self.server.headers}.items():
+            self.send_header(name, str(value))
+        self.end_headers()
+        self.wfile.write(self.server.body)
+
+    do_GET = do_POST = do_PATCH = answer
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def serving(monkeypatch):
+    """Start servers; the first is GitHub."""
+    running = []
+
+    def start(*arguments, **options):
+        server = Server(*arguments, **options)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        running.append((server, thread))
+        return server
+
+    monkeypatch.setenv("GITHUB_REPOSITORY", "me/mine")
+    monkeypatch.setenv("GITHUB_TOKEN", "secret")
+    yield start
+    for server, thread in running:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize(("method", "path"), [("GET", "pulls"), ("POST", "issues/7/comments"), ("PATCH", "issues/1")])
+def test_no_redirect_gets_the_token(serving, monkeypatch, capsys, fault, code, method, path):
+    other = serving()
+    hub = serving(code, {"Location": f"{other.address}/elsewhere"})
+    monkeypatch.setenv("GITHUB_API_URL", hub.address)
+    with pytest.raises(github.UserError) as refused:
+        github._ask(method, path, None if method == "GET" else {"body": "text"})
+    assert [got for got, _ in hub.got] == [method]
+    assert other.got == []
+    assert f"answered {code}" in str(refused.value)
+    fault(REDIRECTS, f"{method} is answered by {code} to another host", str(refused.value))
+
+
+def test_a_redirect_is_one_sentence_of_the_command(tmp_path, serving, monkeypatch, capsys, fault):
+    hub = serving(302, {"Location": "/again"})
+    monkeypatch.setenv("GITHUB_API_URL", hub.address)
+    told(tmp_path, monkeypatch, "pull_request", {"pull_request": {"number": 7}})
+    assert main(["ci", "comment", f"--out={tmp_path}"]) == 4
+    assert len(hub.got) == 1
+    fault(REDIRECTS, "to another path of the same host", sentence(capsys))
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer"),
+    [
+        ("no list", {"body": b"{}"}),
+        ("no JSON", {"body": b"<html>"}),
+        ("nested too deeply", {"body": b"[" * 200_000}),
+        ("shorter than it says", {"headers": {"Content-Length": 100}}),
+        ("a number where an object should be", {"body": b"[7]"}),
+        ("nobody's comment", {"body": b'[{"body": "<!-- fwbench -->", "user": null}]'}),
+    ],
+)
+def test_an_answer_that_makes_no_sense_is_one_sentence(tmp_path, serving, monkeypatch, capsys, fault, kind, answer):
+    monkeypatch.setenv("GITHUB_API_URL", serving(**answer).address)
+    told(tmp_path, monkeypatch, "pull_request", {"pull_request": {"number": 7}})
+    code = main(["ci", "comment", f"--out={tmp_path}"])
+    said = capsys.readouterr()
+    assert "Traceback" not in said.err
+    assert code == (0 if kind.startswith(("a number", "nobody")) else 4)
+    fault(EVENTS, f"GitHub's answer: {kind}", said.err or said.out)
+
+
+def test_an_answer_that_never_ends_ends(tmp_path, serving, monkeypatch, capsys, fault):
+    monkeypatch.setattr(github, "_LARGEST", 1 << 20)
+    monkeypatch.setenv("GITHUB_API_URL", serving(body=bytes(4 << 20)).address)
+    told(tmp_path, monkeypatch, "pull_request", {"pull_request": {"number": 7}})
+    assert main(["ci", "comment", f"--out={tmp_path}"]) == 4
+    fault(EVENTS, "GitHub's answer: without an end", sentence(capsys))
+
+
+def test_pages_that_never_end_end(serving, monkeypatch):
+    page = json.dumps([{"body": "x", "user": {}}] * 100).encode()
+    hub = serving(body=page)
+    monkeypatch.setenv("GITHUB_API_URL", hub.address)
+    assert len(list(github._all("issues/7/comments?"))) == 100 * github._PAGES
+
+
+@pytest.mark.parametrize(("name", "value"), [("GITHUB_TOKEN", "sec\nret"), ("GITHUB_API_URL", "nowhere")])
+def test_a_malformed_variable_is_one_sentence_that_tells_no_token(
+    tmp_path, serving, monkeypatch, capsys, fault, name, value
+):
+    monkeypatch.setenv("GITHUB_API_URL", serving().address)
+    monkeypatch.setenv(name, value)
+    told(tmp_path, monkeypatch, "pull_request", {"pull_request": {"number": 7}})
+    assert main(["ci", "comment", f"--out={tmp_path}"]) == 4
+    said = sentence(capsys)
+    assert "sec" not in said
+    fault(BROKEN, f"{name} is malformed", said)
