@@ -15,7 +15,7 @@ from fwbench.compare.testing import UNTESTED
 from fwbench.errors import UserError
 from fwbench.machine import Machine
 from fwbench.machine.load import busy
-from fwbench.record import journal
+from fwbench.record import files, journal
 from fwbench.record.storage import SELFTEST
 from fwbench.text import row
 
@@ -42,7 +42,7 @@ def read(path: Path) -> Evidence:
         UserError: it is no such file.
     """
     try:
-        whole, _ = journal.lines(path.read_text(encoding="utf-8"))
+        whole, _ = journal.lines(files.read(path).decode())
         header, *suites = [json.loads(line) for line in whole] or [None]
         if not isinstance(header, dict) or not {"definition", "machine"} <= header.keys():
             raise ValueError("its first line has no definition and machine")

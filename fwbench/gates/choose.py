@@ -9,6 +9,7 @@ from fwbench.gates.contract import Gate
 from fwbench.gates.options import ALLOW_MISMATCH, DIFFERENT, refuse_idle
 from fwbench.machine import Machine, targets
 from fwbench.models.project import Project
+from fwbench.record import files
 from fwbench.suite.selection import Selection
 
 # Module and class; imported when asked for, as statistics load SciPy, which every other run of pytest would wait for.
@@ -51,7 +52,7 @@ def choose(config: pytest.Config, selection: Selection, machine: Machine, projec
     if summary:
         try:
             # Now, not after hours of measuring.
-            summary.open("a").close()
+            files.append(summary, "")
         except OSError as error:
             raise pytest.UsageError(f"--fwbench-summary {summary} cannot be written ({error.strerror}).") from None
     refuse_idle(config, asked[0], "gate")

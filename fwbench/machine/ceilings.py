@@ -75,7 +75,7 @@ class Kept:
         try:
             if time.time() - path.stat().st_mtime > _VALID:
                 return None
-            stored = json.loads(path.read_text(encoding="utf-8"))
+            stored = json.loads(files.read(path))
             metrics = {name: Metric.from_json(name, metric) for name, metric in stored["metrics"].items()}
             return dict(stored["versions"]), {name: metrics[name] for name in CEILINGS}
         except (OSError, ValueError, TypeError, LookupError, AttributeError):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fwbench.models.importing import ModelError
 from fwbench.models.model import Model
+from fwbench.record import files
 
 # The format's names of numbers of floating point. bfloat16 is the upper half of a float32.
 _TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
@@ -42,7 +43,7 @@ def load(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArr
     """
     place = find(model)
     try:
-        stored = dict(_read(place.read_bytes()))
+        stored = dict(_read(files.read(place)))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(
             f"the checkpoint {model.checkpoint!r} cannot be read as safetensors ({error}): write it with "

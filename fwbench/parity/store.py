@@ -242,7 +242,7 @@ def _files(by_framework: Mapping[str, Sources]) -> dict[str, str]:
 def _checkpoint(model: Model) -> dict[str, str]:
     """Digest of the model's file of weights, by its path; empty if there is no such file here."""
     try:
-        with checkpoint.find(model).open("rb") as file:
+        with files.opened(checkpoint.find(model)) as file:
             return {str(model.checkpoint): hashlib.file_digest(file, "sha256").hexdigest()[:16]}
     except (OSError, ModelError):
         return {}
@@ -260,6 +260,6 @@ def _file(folder: Path, model: str) -> Path:
 def _read(folder: Path, model: str) -> list[Proved]:
     """The proofs of a model; none if the file is damaged or from another version of fwbench."""
     try:
-        return [Proved.from_json(one) for one in json.loads(_file(folder, model).read_text(encoding="utf-8"))]
+        return [Proved.from_json(one) for one in json.loads(files.read(_file(folder, model)))]
     except (OSError, ValueError, TypeError, KeyError):
         return []

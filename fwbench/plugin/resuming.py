@@ -15,7 +15,7 @@ from fwbench.gates import Gate
 from fwbench.gates.options import refuse_idle
 from fwbench.plugin import conditions
 from fwbench.plugin.session import unkept
-from fwbench.record import journal
+from fwbench.record import files, journal
 from fwbench.record.journal import Journal
 from fwbench.record.measurement import Measurement
 from fwbench.record.reading import read
@@ -134,7 +134,7 @@ def _pairs(path: Path, now: Mapping[str, Any], asked: Asked) -> tuple[list[dict[
     differences += [why for workload, _ in asked.values() for why in conditions.of_workload(then, now, workload)]
     if then["against"] != now["against"]:
         differences.append("compared with something else then")
-    lines, _ = journal.lines(path.read_text(encoding="utf-8"))
+    lines, _ = journal.lines(files.read(path).decode())
     return [] if differences else [json.loads(text) for text in lines[1:]], list(dict.fromkeys(differences))
 
 

@@ -2,18 +2,16 @@
 
 import contextlib
 import errno
+import io
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
 
 from fwbench.errors import UserError
 
 # Opening a pipe waits for its other end, unless this is asked for; Windows has no such pipes.
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)
-# Bytes of the largest file that is read as a whole.
-_LARGEST = 256 * 2**20
 # By the type in a file's mode.
 _KINDS = {
     stat.S_IFIFO: "a pipe",
@@ -24,7 +22,7 @@ _KINDS = {
 }
 
 
-def opened(path: Path) -> BinaryIO:
+def opened(path: Path) -> io.BufferedReader:
     """Open a file to read it, and nothing else: a pipe may have no writer, and a device no end.
 
     Raises:
@@ -39,17 +37,19 @@ def opened(path: Path) -> BinaryIO:
         return os.fdopen(descriptor, "rb")
 
 
-def read(path: Path, most: int = _LARGEST) -> bytes:
-    """The contents of a file of at most so many bytes.
+def read(path: Path, most: int | None = None) -> bytes:
+    """The contents of a file.
+
+    Args:
+        most: bytes that it may have; None: any number.
 
     Raises:
-        OSError: it cannot be read, is no file, or is larger, as its `filename` and `strerror` tell.
+        OSError: it cannot be read, is no file, or is too large, as its `filename` and `strerror` tell.
     """
     with opened(path) as file, _named(path):
-        data = file.read(most + 1)
-        if len(data) > most:
+        if most is not None and os.fstat(file.fileno()).st_size > most:
             raise OSError(errno.EFBIG, f"it has more than {most >> 20} MiB")
-        return data
+        return file.read()
 
 
 def write(path: Path, content: str | bytes) -> None:

@@ -120,7 +120,7 @@ def header(path: Path) -> dict[str, Any]:
     Raises:
         OSError: it cannot be read.
     """
-    with path.open("rb") as file:
+    with files.opened(path) as file:
         first = file.readline(_LONGEST)
     try:
         first_line = json.loads(first)

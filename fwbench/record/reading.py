@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fwbench.errors import UserError
-from fwbench.record import schema
+from fwbench.record import files, schema
 from fwbench.record.journal import SCHEMA, lines
 from fwbench.record.machine import Machine
 from fwbench.record.measurement import Measurement
@@ -28,7 +28,6 @@ _FIELDS = frozenset(field.name for field in dataclasses.fields(Measurement))
 
 # Bytes of a file; ten thousand rounds of each of a thousand benchmarks are fewer.
 LARGEST = 256 * 2**20
-_CHUNK = 2**24
 # Digits of a whole number that counts as one: with more it is as good as a float, and cannot take hours to be shown.
 _DIGITS = 18
 # As many of our keys can be in somebody else's `extra_info` by chance.
@@ -127,19 +126,11 @@ def series(folder: Path, journals: bool = False) -> tuple[list[Record], list[str
 
 def _bytes(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
-            # A pipe has no size, and a device no end.
-            chunks, size = [], 0
-            while size <= LARGEST and (chunk := file.read(_CHUNK)):
-                chunks.append(chunk)
-                size += len(chunk)
+        return files.read(path, LARGEST)
     except FileNotFoundError:
         raise _refused(f"{path} does not exist: name a record or a storage folder such as {STORAGE}") from None
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from None
-    if size > LARGEST:
-        raise _refused(f"{path} has more than {LARGEST // 2**20} MiB, so it is no record that fwbench reads")
-    return b"".join(chunks)
 
 
 def _text(path: Path) -> str:

@@ -522,7 +522,7 @@ def test_a_file_that_is_no_summary_is_refused(tmp_path, text):
 
 def test_a_file_larger_than_any_summary_is_not_read(tmp_path):
     (tmp_path / "x.json").write_bytes(b" " * (8 * 2**20 + 1))
-    with pytest.raises(UserError, match="larger than any"):
+    with pytest.raises(UserError, match="more than 8 MiB"):
         outcome_file.read(tmp_path / "x.json")
 
 

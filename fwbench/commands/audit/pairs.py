@@ -10,6 +10,7 @@ from typing import Any
 from fwbench.errors import UserError, hint
 from fwbench.models import Model, inputs
 from fwbench.models.inputs import Input
+from fwbench.record import files
 from fwbench.record.lanes import LANES
 
 # The functions of fwbench that describe an input; a table in the list names one of them and gives its arguments.
@@ -82,7 +83,7 @@ def read(path: Path) -> list[Pair]:
         UserError: it cannot be read, or a pair makes no sense; the sentence says which and why.
     """
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8")).get("pair")
+        tables = tomllib.loads(files.read(path).decode()).get("pair")
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None
     except ValueError as error:

@@ -84,7 +84,7 @@ class Workplace:
     def known(self, pair: Pair) -> Verdict | None:
         """The verdict of an earlier run on the same pair with the same versions."""
         try:
-            stored = json.loads(self._file(pair).read_text(encoding="utf-8"))
+            stored = json.loads(files.read(self._file(pair)))
             if stored["key"] != _key(pair):
                 return None
             return Verdict.from_json(stored["verdict"])
