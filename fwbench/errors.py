@@ -1,6 +1,7 @@
 """What the user must correct: one sentence, never a traceback."""
 
 import difflib
+import errno
 from collections.abc import Iterable
 
 
@@ -30,6 +31,20 @@ class Absent(str):
         self = super().__new__(cls, reason)
         self.next_step = next_step
         return self
+
+
+# What to do where the system has none left of something, by the error's number.
+_EXHAUSTED = {
+    errno.EMFILE: "let this process open more files, as by `ulimit -n 1024`",
+    errno.ENFILE: "end other processes, which have opened all the files that this machine can",
+    errno.EAGAIN: "end other processes, or allow more of them, as by `ulimit -u 4096`",
+    errno.ENOMEM: "end other processes, which have taken all of this machine's memory",
+}
+
+
+def exhausted(error: OSError) -> str:
+    """What to do about a system that has no files, processes or memory left; empty where the error says otherwise."""
+    return _EXHAUSTED.get(error.errno or 0, "")
 
 
 def hint(name: str, known: Iterable[str]) -> str:

@@ -1,8 +1,6 @@
 """`fwbench prove`: that the networks of a model's frameworks compute the same thing."""
 
 import argparse
-import json
-import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,10 +12,14 @@ from fwbench.models.project import Project, complete, provable
 from fwbench.parity.store import Proved, of_suite
 from fwbench.record.lanes import LANES
 from fwbench.suite.selection import pythons
+from fwbench.worker.client.asking import answer
 from fwbench.worker.client.prove import interpreter, prove
 from fwbench.worker.client.starting import PACKAGE, command
 
 _COLLECT = PACKAGE / "plugin" / "collect.py"
+
+# Seconds to import all that the tests import.
+_COLLECTING = 600.0
 
 # Exit code where a proof found a difference.
 _NOT_THE_SAME = 1
@@ -82,12 +84,10 @@ def collected(*, collecting: bool = True) -> tuple[Project, list[Model], list[st
     In a process of its own, for tests may import anything.
     """
     arguments = [] if collecting else ["--ignore-glob=*"]
-    done = subprocess.run(command(sys.executable, _COLLECT, *arguments), capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise UserError(
-            "the project's tests could not be collected, so its models are not known: `pytest --collect-only` says why."
-        )
-    collection = json.loads(done.stdout)
+    unknown = (
+        "the project's tests could not be collected, so its models are not known: `pytest --collect-only` says why"
+    )
+    collection = answer(command(sys.executable, _COLLECT, *arguments), "root", _COLLECTING, unknown)
     project = Project(Path(collection["root"]), tuple(map(Path, collection["path"])))
     models = [Model.from_json(model) for model in collection["models"]]
     try:

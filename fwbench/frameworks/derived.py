@@ -199,7 +199,8 @@ def _answer(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     # The worker has put the user's modules onto its path.
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, "-m", "fwbench.frameworks.torch.exporting", str(folder)]
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    # It has the deadline of this worker, with which it ends.
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode:
         last = done.stderr.strip().rpartition("\n")[2]
         raise RuntimeError(f"the exporting process ended with code {done.returncode}: {last}")

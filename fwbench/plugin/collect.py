@@ -45,7 +45,8 @@ def collect(arguments: list[str]) -> dict[str, Any]:
         SystemExit: pytest could not collect them; it has said why.
     """
     collector = Collector()
-    code = pytest.main(["--collect-only", "-q", *arguments], plugins=[collector])
+    # Without capturing, so that the stacks of tests that hang are told.
+    code = pytest.main(["--collect-only", "-q", "--capture=no", *arguments], plugins=[collector])
     if collector.config is None or code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         raise SystemExit(int(code) or 1)
     config = collector.config

@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import re
-import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,6 +27,7 @@ from fwbench.parity.sources import sources
 from fwbench.record.lanes import LANES, recorded
 from fwbench.record.workload import Workload
 from fwbench.suite.selection import Selection
+from fwbench.worker.client import asking
 from fwbench.worker.client.starting import PACKAGE
 
 # Fields of a selection that change no number, or that workload, protocol, machine or interpreters already hold; all
@@ -253,15 +253,22 @@ def _variables(lanes: Iterable[str]) -> dict[str, str]:
 
 @functools.cache
 def interpreter(python: str) -> dict[str, Any]:
-    """An interpreter's `version` and its `distributions`: versions by normalised name."""
-    asked = "import json, platform, sys; print(json.dumps([platform.python_version(), sys.path]))"
-    if python == sys.executable:
-        version, path = sys.version.split()[0], sys.path
-    else:
-        done = subprocess.run([python, "-c", asked], capture_output=True, text=True)
-        # If the interpreter does not run, the worker reports it.
-        # Other code may print something before.
-        version, path = json.loads(done.stdout.splitlines()[-1]) if not done.returncode else (None, [])
+    """An interpreter's `version` and its `distributions`: versions by normalised name.
+
+    Raises:
+        SilentError: it does not answer.
+    """
+    version: str | None = sys.version.split()[0]
+    path = sys.path
+    if python != sys.executable:
+        try:
+            version, path = asking.ask(python, "import platform, sys; answer = [platform.python_version(), sys.path]")
+        except asking.SilentError:
+            # Each of its benchmarks would wait for it, too.
+            raise
+        except UserError:
+            # The worker reports it.
+            version, path = None, []
     versions: dict[str, str] = {}
     for folder in path:
         try:

@@ -37,7 +37,7 @@ from fwbench.report import units
 from fwbench.report.cases import cases
 from fwbench.report.evidence import differ
 from fwbench.suite.profiles import TURNS, Protocol
-from fwbench.worker.client import interrupts
+from fwbench.worker.client import interrupts, starting
 
 
 class Run:
@@ -55,6 +55,7 @@ class Run:
         if config.getoption("dist", "no") != "no" and (option := gate_options.needs_rounds(config, "compare")):
             raise pytest.UsageError(f"{option} {gate_options.NOT_PARALLEL}")
         resuming.refuse(config)
+        starting.require_files()
         self._pool = pooling.pool(config)
         here = self._pool.machine if self._pool else machine()
         self.selection = select(config, here)
@@ -186,7 +187,10 @@ class Run:
             for item, workload in measured.items()
             if not is_kept_from_running(item)
         }
-        self._begin_journal(asked)
+        try:
+            self._begin_journal(asked)
+        except UserError as error:
+            raise pytest.UsageError(str(error)) from None
         taken = self._resumed.taken if self._resumed else {}
         left = {test: both for test, both in asked.items() if test not in taken}
         if not self._config.option.collectonly:
@@ -194,6 +198,8 @@ class Run:
                 self.session.expect(left.values())
             except OSError as error:
                 raise pytest.UsageError(unkept(error)) from None
+            except UserError as error:
+                raise pytest.UsageError(str(error)) from None
         terminal = self._config.pluginmanager.getplugin("terminalreporter")
         if terminal is None or self._config.get_verbosity() < 0:
             return
@@ -280,12 +286,15 @@ class Run:
             pytest.fail(f"{option} {gate_options.NOT_PARALLEL}", pytrace=False)
 
         def measure() -> Measurement:
-            if benchmark.disabled:
-                smoke = dataclasses.replace(protocol, smoke=True)
-                tell = self._progress.stage
-                measurement: Measurement = benchmark.pedantic(self.session.run, args=(workload, smoke, tell))
-            else:
-                measurement = self._measured(item, benchmark, workload, protocol)
+            try:
+                if benchmark.disabled:
+                    smoke = dataclasses.replace(protocol, smoke=True)
+                    tell = self._progress.stage
+                    measurement: Measurement = benchmark.pedantic(self.session.run, args=(workload, smoke, tell))
+                else:
+                    measurement = self._measured(item, benchmark, workload, protocol)
+            except UserError as error:
+                pytest.exit(str(error), pytest.ExitCode.INTERRUPTED)
             timed = self.gate is None or self.gate.timed
             if not benchmark.disabled and not measurement.failure and timed:
                 replaying.replay(measurement, benchmark)
@@ -308,10 +317,7 @@ class Run:
     def _measured(self, item: pytest.Item, benchmark: Any, workload: Workload, protocol: Protocol) -> Measurement:
         benchmark.skipped = True  # else pytest-benchmark warns that it was not used, if this is ended
         self._progress.begin(workload.id, item.nodeid)
-        try:
-            measurement = self.session.measure(workload, protocol, self._progress.stage)
-        except UserError as error:
-            pytest.exit(str(error), pytest.ExitCode.INTERRUPTED)
+        measurement = self.session.measure(workload, protocol, self._progress.stage)
         self._progress.end(measurement)
         if self._pool:
             self._spent[item.nodeid] = sum(measurement.stages.values()) + (measurement.overhead_s or 0.0)

@@ -4,7 +4,6 @@ import dataclasses
 import math
 import os
 import shlex
-import subprocess
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -19,6 +18,7 @@ from fwbench.record.workload import FIELDS
 from fwbench.suite.profiles import MINUTES, PROFILES, Protocol
 from fwbench.suite.selection import SETTINGS, Selection, pythons
 from fwbench.suite.studies import STUDIES, SUITES
+from fwbench.worker.client.asking import DOWNLOAD_DEADLINE, SilentError, run
 from fwbench.worker.client.starting import PACKAGE, allocated, command
 
 
@@ -205,7 +205,10 @@ def fetch_weights(models: Iterable[Model], python: str) -> None:
     missing = [model.name for model in models if not pretrained.path(model).is_file()]
     if missing:
         fetch = PACKAGE / "frameworks" / "torch" / "pretrained.py"
-        done = subprocess.run(command(python, fetch, *missing), capture_output=True, text=True)
+        try:
+            done = run(command(python, fetch, *missing), DOWNLOAD_DEADLINE)
+        except (SilentError, OSError) as error:
+            raise pytest.UsageError(f"--fwbench-set weights=pretrained: {error}.") from None
         if done.returncode:
             reason = done.stderr.strip().rpartition("\n")[2]
             raise pytest.UsageError(f"--fwbench-set weights=pretrained: {reason}.")

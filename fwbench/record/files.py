@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from fwbench.errors import UserError
+from fwbench.errors import UserError, exhausted
 
 # Opening a pipe waits for its other end, unless this is asked for; Windows has no such pipes.
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)
@@ -131,7 +131,22 @@ def writing(advice: str) -> Iterator[None]:
     except BlockingIOError:
         raise
     except OSError as error:
-        raise UserError(f"{error.filename} cannot be written ({error.strerror}): {advice}") from None
+        raise UserError(f"{error.filename or 'a file'} cannot be written ({error.strerror}): {advice}") from None
+
+
+@contextlib.contextmanager
+def temporary() -> Iterator[None]:
+    """What cannot be written meanwhile are temporary files, for which the user must make room.
+
+    Raises:
+        UserError: one of them cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        where = error.filename or os.environ.get("TMPDIR") or "the system's folder for them"
+        advice = exhausted(error) or "free space there, or name another folder by TMPDIR"
+        raise UserError(f"temporary files cannot be written to {where} ({error.strerror}): {advice}") from None
 
 
 def content(path: Path) -> str:

@@ -16,6 +16,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 from fwbench.compare.criteria import CRITERIA
 from fwbench.compare.differences import in_words, versions_that_differ
 from fwbench.compare.history import History, Point, Run, Series, Shift, smallest
+from fwbench.record import files
 from fwbench.record.workload import FIELDS, Workload
 from fwbench.report import units
 from fwbench.report.cases import grouped
@@ -204,7 +205,7 @@ def drawings(history: History) -> list[tuple[Drawing, bool]]:
 def _part(history: History, number: int) -> dict[str, Any]:
     """One machine's part of the page, by the names that the template has for it."""
     figures: dict[bool, list[tuple[Drawing, Markup]]] = {True: [], False: []}
-    with TemporaryDirectory() as folder:
+    with files.temporary(), TemporaryDirectory() as folder:
         for drawing, has_changed in drawings(history):
             svg = inline(save(drawing, Path(folder) / "trend.svg"), f"machine-{number}-{drawing.key}", drawing)
             figures[has_changed].append((drawing, svg))

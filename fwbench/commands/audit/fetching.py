@@ -2,8 +2,9 @@
 
 import hashlib
 import io
+import posixpath
+import re
 import shutil
-import subprocess
 import sys
 import sysconfig
 import tarfile
@@ -11,9 +12,11 @@ import tempfile
 from pathlib import Path
 
 from fwbench import git
-from fwbench.commands.audit.pairs import Pair, Source, requirement
+from fwbench.commands.audit.pairs import PORT, Pair, Source, requirement
 from fwbench.errors import UserError
 from fwbench.machine import versions
+from fwbench.record import files
+from fwbench.worker.client.asking import DOWNLOAD_DEADLINE, run
 
 
 class NotRunnable(Exception):  # noqa: N818 - a verdict, not a fault
@@ -31,7 +34,9 @@ def checkout(source: Source, cache: Path, clones: str) -> Path:
         NotRunnable: git cannot bring it.
     """
     owner, _, name = source.title.rpartition("/")
-    target = cache / "sources" / f"{owner or 'local'}+{Path(name).name}-{source.commit[:12]}"
+    # An address may hold anything, and the folder lies in the cache.
+    title = re.sub(r"[^\w.+-]", "_", f"{owner or 'local'}+{name}")[-100:]
+    target = cache / "sources" / f"{title}-{source.commit[:12]}"
     if target.is_dir():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -44,13 +49,29 @@ def checkout(source: Source, cache: Path, clones: str) -> Path:
             _git(source, clone, "fetch", "--quiet", "--depth", "1", "--", source.repository, source.commit)
         # A stored clone may lack large files, so no others are read.
         archive = _git(source, clone, "archive", "--format=tar", source.commit, "--", ":(glob)**/*.py")
-        files = Path(folder) / "files"
-        with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
-            # Python 3.11.3 and older do not know the filter.
-            packed.extraction_filter = getattr(tarfile, "data_filter", None)
-            packed.extractall(files)
-        files.rename(target)
+        unpacked = Path(folder) / "files"
+        try:
+            with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
+                _refuse_links_outside(packed)
+                # Python 3.11.3 and older do not know the filter.
+                packed.extraction_filter = getattr(tarfile, "data_filter", None)
+                packed.extractall(unpacked)
+        except tarfile.TarError as error:
+            raise NotRunnable(f"{source.repository} at {source.commit[:12]} cannot be unpacked: {error}") from None
+        unpacked.rename(target)
     return target
+
+
+def _refuse_links_outside(packed: tarfile.TarFile) -> None:
+    """A link that leaves the repository would import a file of this machine's as the repository's.
+
+    Raises:
+        tarfile.TarError: there is one.
+    """
+    for member in packed:
+        leads = posixpath.normpath(posixpath.join(posixpath.dirname(member.name), member.linkname))
+        if member.issym() and (leads == ".." or leads.startswith(("/", "../"))):
+            raise tarfile.TarError(f"its {member.name} is a link to {member.linkname}, outside of the repository")
 
 
 def interpreter(pair: Pair, cache: Path, *, install: bool) -> str:
@@ -92,15 +113,14 @@ def lay_out(pair: Pair, cache: Path, clones: str) -> tuple[Path, tuple[Path, ...
     """
     folder = cache / "pairs" / pair.name
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "port.py").write_text(pair.code, encoding="utf-8")
     for link in folder.iterdir():
         if link.is_symlink():
             link.unlink()
+    files.write(folder / f"{PORT}.py", pair.code)
     path = [folder]
     for source in dict.fromkeys(each for each in pair.sources.values() if each.repository):
-        files = checkout(source, cache, clones)
         link = folder / source.module
-        link.symlink_to(files.resolve(), target_is_directory=True)
+        link.symlink_to(checkout(source, cache, clones).resolve(), target_is_directory=True)
         if source.folder:
             path.append(link / source.folder)
     return folder, tuple(path)
@@ -119,7 +139,7 @@ def _git(source: Source, folder: Path, *arguments: str) -> bytes:
 
 
 def _call(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run(command, DOWNLOAD_DEADLINE)
     if done.returncode:
         said = (done.stderr or done.stdout).strip().rpartition("\n")[2]
         raise NotRunnable(f"`{' '.join(command[1:])}` failed: {said}")

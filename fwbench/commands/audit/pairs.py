@@ -1,10 +1,11 @@
 """The list of an audit: pairs of public networks, read from TOML."""
 
+import keyword
 import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from fwbench.errors import UserError, hint
@@ -18,8 +19,12 @@ _INPUTS = ("image", "tokens", "integers", "normal", "uniform", "ones")
 # Arguments of fwbench.Model that a pair may give. Networks and inputs are written in another way here.
 _ARGUMENTS = ("axes", "output", "loss", "weights", "tolerance", "conv", "linear", "proof_axes", "proof_batch")
 _KEYS = ("name", "kind", "input", "inputs", "targets", "needs", "code", "fix", "note", *_ARGUMENTS)
+# Those that are text, besides the ones that every pair must have.
+_TEXTS = ("kind", "code", "note")
 _SIDE_KEYS = ("network", "repository", "commit", "folder", "module", "package")
 _NEED = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)(?:==(?P<version>[\w.+!-]+))?")
+# The module that a pair's `code` becomes.
+PORT = "port"
 _ADDRESS = re.compile(r"(?P<owner>[\w.-]+)/(?P<name>[\w.-]+?)(?:\.git)?/?$")
 
 
@@ -86,7 +91,7 @@ def read(path: Path) -> list[Pair]:
         tables = tomllib.loads(files.read(path).decode()).get("pair")
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is no TOML: {error}.") from None
     if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
         raise UserError(f"{path} has no pairs: each is a table [[pair]] (docs/your-model.md shows one).")
@@ -94,7 +99,7 @@ def read(path: Path) -> list[Pair]:
     for number, table in enumerate(tables, 1):
         try:
             pairs.append(_pair(table))
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, AttributeError) as error:
             raise UserError(f"{path}: pair {table.get('name', number)!r}: {error}.") from None
     names = [pair.name for pair in pairs]
     if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -116,6 +121,8 @@ def _pair(table: Mapping[str, Any]) -> Pair:
     sides = {name: table[name] for name in table if name in frameworks}
     if len(sides) != 2:
         raise ValueError(f"a pair has two frameworks, and this one has {len(sides)}: {', '.join(sides) or 'none'}")
+    for key in _TEXTS:
+        _text(table, key)
     networks: dict[str, Any] = {framework: _required(side, "network", framework) for framework, side in sides.items()}
     if ("input" in table) == ("inputs" in table):
         raise ValueError("give either input, the only one, or inputs by name")
@@ -130,11 +137,15 @@ def _pair(table: Mapping[str, Any]) -> Pair:
     needs = (*table.get("needs", ()), *(side["package"] for side in sides.values() if "package" in side))
     for need in needs:
         requirement(need)
+    sources = {framework: _source(side, framework) for framework, side in sides.items()}
+    modules = [source.module for source in dict.fromkeys(sources.values()) if source.module]
+    if len(set(modules)) < len(modules):
+        raise ValueError(f"two repositories are called {modules[0]!r}: give one of them another name by module")
     return Pair(
         name,
         table.get("kind", ""),
         Model(name, inputs=one, **given, **networks),
-        {framework: _source(side, framework) for framework, side in sides.items()},
+        sources,
         tuple(dict.fromkeys(needs)),
         table.get("code", ""),
         Model(f"{name}-fixed", inputs=one, **given, **networks | paths) if paths else None,
@@ -150,13 +161,22 @@ def _source(side: Mapping[str, Any], framework: str) -> Source:
         raise ValueError(f"{framework} names either a package or a repository")
     if "package" in side:
         return Source(package=requirement(side["package"])[0])
-    repository = side["repository"]
+    repository = _text(side, "repository")
     commit = _required(side, "commit", framework)
     if not re.fullmatch("[0-9a-f]{40}", commit):
         raise ValueError(f"the commit {commit!r} of {framework} is not written in full, as 40 digits")
     address = _ADDRESS.search(repository)
-    module = side.get("module") or re.sub(r"\W", "_", address["name"] if address else Path(repository).stem)
-    return Source(repository, commit, side.get("folder", ""), module)
+    module = _text(side, "module") or re.sub(r"\W", "_", address["name"] if address else Path(repository).stem)
+    # A folder of this name, with a repository in it, lies beside the pair's own code.
+    if not module.isidentifier() or keyword.iskeyword(module) or module == PORT:
+        raise ValueError(
+            f"{module!r} of {framework} can be imported as no module of its own: give it a name by module, such as "
+            "'theirs'"
+        )
+    folder = PurePosixPath(_text(side, "folder"))
+    if folder.is_absolute() or ".." in folder.parts:
+        raise ValueError(f"the folder {str(folder)!r} of {framework} lies outside of its repository")
+    return Source(repository, commit, str(folder) if side.get("folder") else "", module)
 
 
 def _input(table: Mapping[str, Any]) -> Input:
@@ -167,6 +187,13 @@ def _input(table: Mapping[str, Any]) -> Input:
     arguments = {name: value for name, value in table.items() if name != kinds[0]}
     described: Input = getattr(inputs, kinds[0])(*table[kinds[0]], **arguments)
     return described
+
+
+def _text(table: Mapping[str, Any], key: str) -> str:
+    value = table.get(key, "")
+    if not isinstance(value, str) or "\0" in value:
+        raise ValueError(f"{key} = {value!r} is no text")
+    return value
 
 
 def _required(table: Mapping[str, Any], key: str, where: str) -> str:

@@ -26,6 +26,9 @@ from fwbench.worker.client.prove import prove
 # Seconds for one proof.
 _DEADLINE = 900.0
 
+# What to do where the cache cannot be written.
+_CACHE = "free space there, or choose another folder with --cache"
+
 State = Literal["same", "different", "not runnable"]
 
 # The folders before an installed package's own.
@@ -94,14 +97,18 @@ class Workplace:
     def judge(self, pair: Pair) -> Verdict:
         """Prove a pair, and keep the verdict at once, as a later pair may end the run."""
         verdict = self._judged(pair)
-        files.write(self._file(pair), json.dumps({"key": _key(pair), "verdict": verdict.to_json()}, indent=1) + "\n")
+        with files.writing(_CACHE):
+            files.write(
+                self._file(pair), json.dumps({"key": _key(pair), "verdict": verdict.to_json()}, indent=1) + "\n"
+            )
         return verdict
 
     def _judged(self, pair: Pair) -> Verdict:
         begun = time.monotonic()
         try:
-            folder, path = lay_out(pair, self.cache, self.clones)
-            python = interpreter(pair, self.cache, install=self.install)
+            with files.writing(_CACHE):
+                folder, path = lay_out(pair, self.cache, self.clones)
+                python = interpreter(pair, self.cache, install=self.install)
             project = Project(folder.resolve(), tuple(one.absolute() for one in path))
             proved = self._prove(pair.model, project, python)
         except (NotRunnable, UserError) as error:

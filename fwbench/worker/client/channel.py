@@ -14,6 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from fwbench.errors import UserError, exhausted
+
 # Standard error: the characters that a failure quotes, and the bytes that are kept.
 _DETAIL = 2000
 _KEPT = 1 << 18
@@ -53,27 +55,35 @@ class Channel:
 
     Raises:
         OSError: the command cannot be started.
+        UserError: nor can any other, as the system has no files, processes or memory left.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         # All that the process starts inherits this variable, in whatever session.
         self._mark = f"{_MARK}={uuid.uuid4().hex}"
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            # A pipe, as a file would grow for as long as the process writes.
-            stderr=subprocess.PIPE,
-            env={**environment, _MARK: self._mark.partition("=")[2]},
-            # Ctrl-C in a terminal goes to every process of the group; the client decides what ends.
-            start_new_session=True,
-        )
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                # A pipe, as a file would grow for as long as the process writes.
+                stderr=subprocess.PIPE,
+                env={**environment, _MARK: self._mark.partition("=")[2]},
+                # Ctrl-C in a terminal goes to every process of the group; the client decides what ends.
+                start_new_session=True,
+            )
+        except OSError as error:
+            if advice := exhausted(error):
+                raise UserError(f"no process can be started ({error.strerror}): {advice}") from None
+            raise
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         self._stdout = self._process.stdout.fileno()
         self._stderr: int | None = self._process.stderr.fileno()
         os.set_blocking(self._stderr, False)
         self._buffer = bytearray()
+        # Whether this process was ended by us, so that its exit code says nothing of it.
+        self.killed = False
         # The end of standard error, and how many bytes there were in all.
         self._said = b""
         self._length = 0
@@ -192,6 +202,7 @@ class Channel:
 
     def kill(self) -> None:
         """End the process and all that it has started, at once."""
+        self.killed = self.killed or self.alive
         self._process.kill()
         for pid in _marked(self._mark):
             with suppress(ProcessLookupError):

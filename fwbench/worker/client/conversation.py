@@ -62,7 +62,8 @@ class Conversation:
                 sentence = f"what {self._who} sent is no message: {error}; it was killed"
                 return Failure("crashed", sentence, self.stage, self.said())
             if message is None:
-                return self.died(self._channel.wait())
+                self.code = self._channel.wait()
+                return ended(self._channel, self._who, self.stage, self.said())
             if "stage" not in message:
                 return message
             self.stage = message["stage"]
@@ -97,6 +98,14 @@ class Conversation:
         overhead = waited + time.monotonic() - self.asked - sum(measurement.stages.values())
         start = None if self.started is None else self.started - self.asked
         return dataclasses.replace(measurement, overhead_s=overhead, start_s=start)
+
+
+def ended(channel: Channel, who: str, stage: str | None = None, detail: str = "") -> Failure:
+    """The failure of a process that has closed its end of the pipe before it had a result."""
+    code = channel.wait()
+    if channel.killed:
+        return Failure("crashed", f"{who} closed its output before it had a result, and was killed", stage, detail)
+    return crashed(code, stage, detail, who)
 
 
 def crashed(code: int, stage: str | None = None, detail: str = "", who: str = "the worker") -> Failure:

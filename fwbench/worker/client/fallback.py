@@ -1,10 +1,10 @@
 """A lane's fallback flags: the combinations that its framework knows, and how messages state them."""
 
-import subprocess
 from collections.abc import Iterator, Mapping
 
 from fwbench.record.lanes import Lane
 from fwbench.record.measurement import Failure
+from fwbench.worker.client.asking import SilentError, run
 from fwbench.worker.client.starting import START_DEADLINE
 
 # The stages before a lane's compiler gets its first program; None stands for a process that has begun no stage.
@@ -55,9 +55,6 @@ def again(flags: Flags) -> str:
 
 def _known(lane: Lane, python: str, variables: Mapping[str, str]) -> bool:
     try:
-        done = subprocess.run(
-            [python, "-P", "-c", lane.trial], env=dict(variables), capture_output=True, timeout=START_DEADLINE
-        )
-    except subprocess.TimeoutExpired:
+        return run([python, "-P", "-c", lane.trial], START_DEADLINE, environment=variables).returncode == 0
+    except (SilentError, OSError):
         return False
-    return done.returncode == 0

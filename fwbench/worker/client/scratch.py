@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
+from fwbench.record import files
 from fwbench.worker.process import lifetime
 
 if sys.platform != "win32":
@@ -28,12 +29,15 @@ class Scratch:
 
     Attributes:
         path: the folder's path, without symbolic links.
+
+    Raises:
+        UserError: it cannot be made.
     """
 
     def __init__(self) -> None:
-        clear()
-        self.path, lock = _made()
-        (self.path / _OWNER).write_text(json.dumps({"pid": os.getpid()}), encoding="utf-8")
+        with files.temporary():
+            clear()
+            self.path, lock = _made(json.dumps({"pid": os.getpid()}))
         self._close = weakref.finalize(self, _close, self.path, os.getpid(), lock)
 
     def close(self) -> None:
@@ -67,16 +71,29 @@ def clear() -> None:
                 os.close(lock)
 
 
-def _made() -> tuple[Path, int]:
-    """Make a folder; return it with the descriptor that locks it, or -1 if the system has no such locks."""
+def _made(owner: str) -> tuple[Path, int]:
+    """Make a folder with this note, or nothing; return it with the descriptor that locks it.
+
+    Where the system has no such locks, this is -1.
+    """
     path = Path(tempfile.mkdtemp(prefix=_PREFIX)).resolve()
-    if sys.platform == "win32":
-        return path, -1
-    lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    # Another process may examine the folder before it is locked, and leaves it alone, as it holds no note yet. On a
-    # disk without locks no process takes the folder for a dead process's.
-    with suppress(OSError):
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    lock = -1
+    try:
+        if sys.platform != "win32":
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+            # Another process may examine the folder before it is locked, and leaves it alone, as it holds no note yet.
+            # On a disk without locks no process takes the folder for a dead process's.
+            with suppress(OSError):
+                fcntl.flock(lock, fcntl.LOCK_EX)
+        (path / _OWNER).write_text(owner, encoding="utf-8")
+    except OSError:
+        # The folder goes without being listed: there may be no descriptor left.
+        for remove in ((path / _OWNER).unlink, path.rmdir):
+            with suppress(OSError):
+                remove()
+        if lock >= 0:
+            os.close(lock)
+        raise
     return path, lock
 
 
@@ -98,7 +115,8 @@ def _check_owner(folder: int) -> None:
 def _close(path: Path, owner: int, lock: int) -> None:
     # A forked child does not own the folder, so its end removes nothing.
     if os.getpid() == owner:
-        with suppress(FileNotFoundError):
+        # It may be gone; whatever is left of it is for the next process.
+        with suppress(OSError):
             _remove(path)
     if lock >= 0:
         os.close(lock)

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from fwbench.errors import UserError
 from fwbench.record.lanes import Lane
 from fwbench.record.measurement import Failure, Measurement
 from fwbench.record.workload import Workload
@@ -32,6 +33,7 @@ class Server:
 
     Raises:
         OSError: the interpreter cannot be started.
+        UserError: no interpreter can, or there is no room for temporary files.
     """
 
     def __init__(
@@ -52,7 +54,7 @@ class Server:
         config = json.dumps(configuration(lane, cpus, folder))
         try:
             self._channel = Channel(command(python, SERVER, config), {**environment, "TMPDIR": folder})
-        except OSError:
+        except (OSError, UserError):
             self._remove()
             raise
         self._python = python

@@ -1,11 +1,13 @@
 """How pytest's side starts a process: its command, its configuration and its environment."""
 
+import errno
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fwbench import git
+from fwbench.errors import UserError, exhausted
 from fwbench.machine import nvml
 from fwbench.record.lanes import Lane
 
@@ -34,6 +36,25 @@ _STABLE_ALLOCATOR = {
 
 # Forking a process that has loaded frameworks is safe only on Linux: elsewhere each job gets a new server.
 FORKS = sys.platform == "linux"
+
+
+# Files that a run's own process needs: those of pytest, and up to six for the server of each of its lanes.
+_FILES = 64
+
+
+def require_files() -> None:
+    """See that a run's process may open its files.
+
+    Raises:
+        UserError: it may not.
+    """
+    if sys.platform != "win32":
+        import resource
+
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        if most != resource.RLIM_INFINITY and most < _FILES:
+            advice = exhausted(OSError(errno.EMFILE, ""))
+            raise UserError(f"this process may open {most} files, and a run needs {_FILES}: {advice}")
 
 
 def command(python: str, script: Path, *arguments: str, package: Path = PACKAGE) -> list[str]:

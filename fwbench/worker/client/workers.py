@@ -163,8 +163,7 @@ class Workers:
         waited = time.monotonic() - begun
         if lane.in_ranks(workload.devices, self._device):
             return self._together(lane, job, workload, tell)
-        server = self._server(lane, workload.devices)
-        measurement = watched(functools.partial(server.measure, job, workload, tell, waited))
+        measurement = watched(functools.partial(self._served, lane, job, workload, tell, waited))
         measurement = self._with_ceilings(measurement)
         self.told(measurement)
         return measurement
@@ -183,6 +182,17 @@ class Workers:
             server = Server(self._python(lane), lane, self._machine.cpus, variables, self._compiled)
             self._servers[name] = server
         return server
+
+    def _served(
+        self, lane: Lane, job: dict[str, Any], workload: Workload, tell: Callable[[str], None], waited: float = 0.0
+    ) -> Measurement:
+        """Measure a workload in its lane's server."""
+        try:
+            server = self._server(lane, workload.devices)
+        except OSError as error:
+            sentence = f"no worker could be started with {self._python(lane)}: {error.strerror}"
+            return Measurement(workload, failure=Failure("crashed", sentence))
+        return server.measure(job, workload, tell, waited)
 
     def _start(self, workload: Workload, job: Mapping[str, Any]) -> str | None:
         """The file with the initial values of a user's network, from which every lane starts; None if there is none.
@@ -211,7 +221,7 @@ class Workers:
         own = {**job, "workload": workload.to_json()}
         # A worker that hangs while it ends would keep this job waiting until its deadline.
         self._settle()
-        return self._server(lane).measure(own, workload, lambda stage: None).failure is None
+        return self._served(lane, own, workload, lambda stage: None).failure is None
 
     def _together(
         self, lane: Lane, job: dict[str, Any], workload: Workload, tell: Callable[[str], None]

@@ -91,8 +91,13 @@ def measure(
         began=began,
         start=job.get("start"),
     )
-    # A compiler's helper process may still write to this folder, which then cannot be removed; the measurement is done.
-    with tempfile.TemporaryDirectory(prefix="fwbench-", ignore_cleanup_errors=True) as folder:
+    try:
+        # A compiler's helper may still write to this folder, which then cannot be removed; the measurement is done.
+        temporary = tempfile.TemporaryDirectory(prefix="fwbench-", ignore_cleanup_errors=True)
+    except OSError as error:
+        sentence = f"temporary files cannot be written ({error.strerror}): free space, or name a folder by TMPDIR"
+        return Measurement(workload, failure=Failure("error", sentence)), ranks is None
+    with temporary as folder:
         # Empty compiler caches, as compile time means a cold compiler. The server may have provided them.
         if not job.get("caches"):
             os.environ.update(lane.cached(Path(folder)))

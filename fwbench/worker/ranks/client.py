@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from fwbench.errors import UserError
 from fwbench.record.measurement import Failure, Measurement
 from fwbench.record.workload import Workload
 from fwbench.worker.client.channel import Channel
@@ -38,7 +39,7 @@ class Launched:
         self._scratch = Scratch()
         try:
             self._channel = Channel(command, {**environment, "TMPDIR": str(self._scratch.path)})
-        except OSError:
+        except (OSError, UserError):
             self._scratch.close()
             raise
 

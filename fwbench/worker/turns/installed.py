@@ -1,19 +1,17 @@
 """What an interpreter has installed, and what a folder of links can stand for, which comes first in the import path."""
 
 import functools
-import json
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from fwbench.errors import UserError
+from fwbench.worker.client.asking import ask
 
-# Prints the interpreter's version and, by the name of each distribution, its version, its folder and the paths to link.
+# Asks for the interpreter's version and, by the name of each distribution, its version, folder and paths to link.
 # A folder that belongs to one distribution is linked as a whole; the entries of a shared one are linked one by one.
 # There are no paths where links cannot stand for the distribution: it lists no files, installs a .pth file, which
 # Python reads in site-packages alone, or has a file or a package that another distribution has, too.
 _LISTING = """
-import importlib.metadata, json, pathlib, re, sys
+import importlib.metadata, pathlib, re, sys
 def folders(file):
     return [str(folder) for folder in pathlib.PurePosixPath(file).parents][:-1]
 found, owners, packages = {}, {}, set()
@@ -39,7 +37,7 @@ for listed in found.values():
         own = [folder for folder in folders(file) if len(owners[folder]) == 1]
         paths[own[-1] if own else file] = None
     listed[2] = list(paths)
-print(json.dumps([list(sys.version_info[:3]), found]))
+answer = [list(sys.version_info[:3]), found]
 """
 
 
@@ -72,13 +70,9 @@ def listed(python: str) -> tuple[list[int], dict[str, Installed]]:
     """An interpreter's version, and its distributions by name.
 
     Raises:
-        UserError: it does not run.
+        UserError: it does not run, or does not answer.
     """
-    done = subprocess.run([python, "-P", "-c", _LISTING], capture_output=True, text=True, check=False)
-    if done.returncode:
-        last = done.stderr.strip().rpartition("\n")[2]
-        raise UserError(f"{python} cannot list what is installed ({last}): name a Python interpreter.")
-    version, distributions = json.loads(done.stdout.splitlines()[-1])
+    version, distributions = ask(python, _LISTING)
     return version, {
         name: Installed(of, Path(folder), tuple(paths)) for name, (of, folder, paths) in distributions.items()
     }

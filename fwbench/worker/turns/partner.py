@@ -13,6 +13,7 @@ from typing import Any
 from fwbench.compare.pair import Fault
 from fwbench.errors import UserError
 from fwbench.machine import Machine, oom
+from fwbench.record import files
 from fwbench.record.lanes import Lane
 from fwbench.record.measurement import Failure, FailureKind
 from fwbench.worker.client.channel import Channel
@@ -79,10 +80,11 @@ class Partner:
         self.side = side = seat.side
         lane = seat.lane
         self._deadline = deadline
-        side.caches.mkdir(exist_ok=True)
-        self._own = Path(tempfile.mkdtemp(dir=side.caches))
-        scratch = self._own / "tmp"
-        scratch.mkdir()
+        with files.temporary():
+            side.caches.mkdir(exist_ok=True)
+            self._own = Path(tempfile.mkdtemp(dir=side.caches))
+            scratch = self._own / "tmp"
+            scratch.mkdir()
         # A duet does not compare compiling. On a CPU its result is always the same, so caches are shared. On a GPU
         # compilers choose kernels by timing them, and each pair must draw its own choice.
         caches = side.caches if device == "cpu" else self._own

@@ -24,18 +24,20 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from fwbench.errors import UserError
+from fwbench.record import files
 from fwbench.text import line
+from fwbench.worker.client.asking import DOWNLOAD_DEADLINE, ask, run
 
 # A distribution's name.
 NAME = r"[A-Za-z0-9][\w.-]*"
 _STATED = re.compile(rf"({NAME})==([\w.!+]+)")
 
-# Prints an interpreter's folders of packages, and what markers of requirements ask of its version.
+# Asks for an interpreter's folders of packages, and what markers of requirements ask of its version.
 _LISTING = """
-import json, platform, sys
+import platform, sys
 folders = [each for each in sys.path if each.endswith("-packages")]
 version = platform.python_version()
-print(json.dumps([folders, {"python_version": ".".join(version.split(".")[:2]), "python_full_version": version}]))
+answer = [folders, {"python_version": ".".join(version.split(".")[:2]), "python_full_version": version}]
 """
 # The exit code with which uv says that no release fits; any other is an error.
 _UNSATISFIABLE = 1
@@ -164,12 +166,7 @@ def environment(name: str, version: str, python: str) -> Environment:
     Raises:
         UserError: uv is not installed, or cannot install the release.
     """
-    done = _run([python, "-P", "-c", _LISTING])
-    if done.returncode:
-        last = line(done.stderr.strip().rpartition("\n")[2])
-        raise UserError(f"{python} does not run ({last}): name a Python interpreter.")
-    # Whatever else it has installed may print at its start.
-    folders, markers = json.loads(done.stdout.splitlines()[-1])
+    folders, markers = ask(python, _LISTING)
     installed: dict[str, Distribution] = {}
     for each in distributions(path=folders):
         if each.metadata["Name"]:
@@ -185,7 +182,8 @@ def environment(name: str, version: str, python: str) -> Environment:
     listed = {each: sorted(os.listdir(each)) for each in folders if os.path.isdir(each)}
     made = cache / hashlib.sha256(json.dumps([python, pins, listed]).encode()).hexdigest()[:16]
     if not made.exists():
-        cache.mkdir(parents=True, exist_ok=True)
+        with files.writing("free space there, or name another folder by XDG_CACHE_HOME"):
+            cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache) as temporary:
             folder = Path(temporary) / "environment"
             _install(folder, python, pins)
@@ -199,7 +197,7 @@ def environment(name: str, version: str, python: str) -> Environment:
 def _resolved(name: str, version: str, python: str, below: _Below) -> dict[str, str]:
     """The versions of a release, of what it requires and of what depends on it, by name; as installed if they fit."""
     asked = [f"{name}{below.extras(name)}=={version}", *below.dependents(name)]
-    with tempfile.NamedTemporaryFile("w+", suffix=".txt", encoding="utf-8") as pins:
+    with files.temporary(), tempfile.NamedTemporaryFile("w+", suffix=".txt", encoding="utf-8") as pins:
         # uv first reads the file that it is to write, and keeps the versions in it where they fit.
         pins.write("".join(f"{each}=={known.version}\n" for each, known in below.distributions.items()))
         pins.flush()
@@ -265,17 +263,16 @@ def _uv(*arguments: str, given: str = "") -> "subprocess.CompletedProcess[str]":
         given: its standard input.
 
     Raises:
-        UserError: it is not installed.
+        UserError: it is not installed, or does not end.
     """
     folders = (os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath))
     uv = shutil.which("uv", path=os.pathsep.join(folders))
     if uv is None:
         raise UserError("uv, which installs releases, is not installed: pip install uv.")
-    return _run([uv, *arguments], given)
-
-
-def _run(command: list[str], given: str = "") -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(command, input=given, capture_output=True, text=True, check=False)
+    try:
+        return run([uv, *arguments], DOWNLOAD_DEADLINE, given=given)
+    except OSError as error:
+        raise UserError(f"{uv} cannot be started ({error.strerror})") from None
 
 
 def _reason(done: "subprocess.CompletedProcess[str]") -> str:
