@@ -68,7 +68,7 @@ def _answer(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     start = perf_counter()
     try:
         load(request["exporter"])(positional, by_name, target, workload)
-    except Exception as error:
+    except BaseException as error:
         if is_out_of_memory(error):
             raise
         # Exporters colour their messages.

@@ -90,7 +90,7 @@ class Placed(Program):
     def _placed(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
         return place_inputs(self.model, arrays, self.device, self.dtype)
 
-    def _blame(self, error: Exception, call: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> None:
+    def _blame(self, error: BaseException, call: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> None:
         """Find out whether the network or its compiler failed, after a call with these arguments raised an error.
 
         Says nothing if memory ran out or CUDA failed: every later call reports a failure of CUDA too.
@@ -267,7 +267,7 @@ class Inference(Placed):
     def step(self) -> None:
         try:
             self.returned = self.call(*self.positional, **self.named)
-        except Exception as error:
+        except BaseException as error:
             self._blame(error, self.call, *self.positional, **self.named)
             raise
 

@@ -44,7 +44,7 @@ def sketch(
                 return next(parts)
             except NotImplementedError:
                 return {"reason": f"the lane {job.lane.name} cannot start its training steps again"}
-            except Exception as error:
+            except BaseException as error:
                 return _failed(error)
             finally:
                 free_signs()
@@ -57,7 +57,7 @@ def sketch(
             measure()
         except ArithmeticError:
             raise  # the meter's own error
-        except Exception as error:
+        except BaseException as error:
             result = result or _failed(error)
             job.metrics["host_peak_memory"] = unavailable("VmHWM", result["reason"])
     if not result:
@@ -65,7 +65,7 @@ def sketch(
     job.parity["check"] = result
 
 
-def _failed(error: Exception) -> dict[str, Any]:
+def _failed(error: BaseException) -> dict[str, Any]:
     return {"reason": f"reading back what it computes failed: {type(error).__name__}: {first_line(error)}"}
 
 
@@ -78,7 +78,7 @@ def fingerprint(job: Job, program: Program) -> None:
             return
         try:
             description = program.fingerprint()
-        except Exception as error:
+        except BaseException as error:
             if job.protocol.programs:
                 raise
             description = Fingerprint.untold(f"{type(error).__name__}: {first_line(error)}")

@@ -29,6 +29,6 @@ def save(lane: Lane, job: Mapping[str, Any]) -> Measurement:
         np.savez(job["save"], **values)  # type: ignore[arg-type, unused-ignore]
     except (ImportError, ModelError, NotImplementedError, OSError) as error:
         return Measurement(workload, failure=Failure("unavailable", str(error)))
-    except Exception as error:
+    except BaseException as error:
         return Measurement(workload, failure=Failure("error", str(error), detail=traceback.format_exc()))
     return Measurement(workload)

@@ -23,8 +23,11 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def begin() -> None:
-    """End with the parent; at SIGUSR1 write all threads' stacks to standard error, even from within native code."""
+    """End with the parent and at SIGINT; at SIGUSR1 write all threads' stacks to standard error, in native code too."""
     _tell_stacks()
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # So that a KeyboardInterrupt here comes from the measured code.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     if sys.platform != "win32":
         _end_with_parent(signal.SIGKILL)
 

@@ -45,7 +45,7 @@ def run(job: Mapping[str, Any], send: Send) -> None:
         send({"proved": asdict(prove(model, candidate, send, patient=job["patient"]))})
     except ModelError as error:
         send({"unavailable": str(error)})
-    except Exception as error:
+    except BaseException as error:
         no_row = too_large(model.inputs) if isinstance(error, IndexError) else ""
         send({"unavailable": f"{model.name} cannot be proved: {described(error)}{no_row}"})
 

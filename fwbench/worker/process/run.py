@@ -129,7 +129,7 @@ class Measuring(Job):
             failure: Failure | None = Failure(
                 "unavailable", f"{self.lane.name} cannot be imported ({error}); install it there"
             )
-        except Exception as error:
+        except BaseException as error:
             sentence = f"the adapter of {self.lane.name} cannot be loaded: {described(error)}"
             failure = Failure("error", sentence, detail=traceback.format_exc())
         else:
@@ -169,8 +169,10 @@ class Measuring(Job):
         except LostError:
             # A lost rank has reported the reason, or its launcher will.
             raise
-        except Exception as error:
-            lacking, said = framework.is_out_of_memory(error), framework.said(error)
+        # Also what the network raises to end the process.
+        except BaseException as error:
+            lacking = framework.is_out_of_memory(error)
+            said = framework.said(error) if isinstance(error, Exception) else f"the network raised {described(error)}"
             return Failure(
                 "out_of_memory" if lacking else "error",
                 memory_told(said, memory_asked(error)) if lacking else said,

@@ -45,7 +45,7 @@ def serve(config: Mapping[str, Any]) -> None:
         os.sched_setaffinity(0, config["cpus"])
     lane = Lane.from_json(config["lane"])
     # The job itself will report what is wrong with the import.
-    with suppress(Exception):
+    with suppress(BaseException):
         frameworks.load(lane.adapter).preload(lane.name)
     prepare(lane)
     # Imported modules stay: a worker's garbage collector need not visit them, which would copy their pages.

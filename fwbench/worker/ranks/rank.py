@@ -85,7 +85,7 @@ def _run(lane: Lane, job: Mapping[str, Any], star: Star, send: Send, began: floa
         if star.rank == 0:
             send({"stage": stage})
 
-    with suppress(Exception):
+    with suppress(BaseException):
         # The job itself will report what is wrong with the import.
         frameworks.load(lane.adapter).preload(lane.name)
     gc.collect()

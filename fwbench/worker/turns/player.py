@@ -99,7 +99,7 @@ def serve(config: dict[str, Any]) -> None:
     from fwbench import frameworks
 
     # A base may be too old for the lane, or lack its framework.
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(BaseException):
         frameworks.load(config["lane"]["adapter"]).preload(config["lane"]["name"])
     gc.collect()
     gc.freeze()
@@ -126,7 +126,7 @@ def _play(lane: dict[str, Any], job: dict[str, Any], send: Send, receive: Receiv
             return
         try:
             _take_turns(player, job, witness, send, receive)
-        except Exception as error:
+        except BaseException as error:
             send(_fault(error, player.framework))
 
 
@@ -139,11 +139,11 @@ def _build(lane: dict[str, Any], job: dict[str, Any], witness: Any) -> tuple["Pl
         framework = frameworks.load(lane["adapter"])
     except ImportError as error:
         return None, {"unavailable": f"{lane['name']} cannot be imported ({error})"}
-    except Exception as error:
+    except BaseException as error:
         return None, _fault(error, framework)
     try:
         player = Player(framework, job, witness)
-    except Exception as error:
+    except BaseException as error:
         return None, _fault(error, framework)
     if player.reason:
         return None, {"unavailable": player.reason}
@@ -174,10 +174,10 @@ def _take_turns(player: "Player", job: dict[str, Any], witness: Any, send: Send,
                 return
 
 
-def _fault(error: Exception, framework: Any) -> dict[str, Any]:
-    """The answer to send for this exception."""
+def _fault(error: BaseException, framework: Any) -> dict[str, Any]:
+    """The answer to send for this exception, which may be one that would end the process."""
     frames = list(traceback.walk_tb(error.__traceback__))
-    sentence = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:300]}"
+    sentence = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:300]}".removesuffix(": ")
     detail = traceback.format_exc()
     if isinstance(error, (ImportError, TypeError, AttributeError)) and frames[-1][0].f_globals is globals():
         # An error that a call or a look-up in this module raised.
@@ -185,7 +185,8 @@ def _fault(error: Exception, framework: Any) -> dict[str, Any]:
     if isinstance(error, importlib.import_module("fwbench.models").ModelError):
         return {"unbuildable": str(error), "detail": detail}
     # An older side cannot report what its framework says, or whether its compiler failed.
-    sentence = getattr(framework, "said", lambda error: sentence)(error)
+    said = getattr(framework, "said", lambda error: sentence)
+    sentence = said(error) if isinstance(error, Exception) else f"the network raised {sentence}"
     if framework is not None and framework.is_out_of_memory(error):
         asked = getattr(sys.modules.get("fwbench.frameworks.faults"), "memory_asked", lambda error: None)
         return {"out_of_memory": sentence, "asked": asked(error), "detail": detail}

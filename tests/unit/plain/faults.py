@@ -2,6 +2,7 @@
 far: by a file that the environment names.
 """
 
+import asyncio
 import ctypes
 import fcntl
 import os
@@ -219,3 +220,43 @@ class SecondRankExits(Net):
     def __call__(self):
         if of_the_second_rank():
             os._exit(3)
+
+
+class Raises(Net):
+    """Raises what ends a process, where the environment says: as it is built, at its first call, or at its tenth."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+        self._raise("built")
+
+    def __call__(self):
+        self.calls += 1
+        self._raise("called" if self.calls == 1 else "called again" if self.calls == 3 else "")
+        return 1.0
+
+    def _raise(self, when):
+        if os.environ["FAULT_WHEN"] == when:
+            raise RAISED[os.environ["FAULT_RAISES"]]
+
+
+class Leave(BaseException):
+    """One of the user's own."""
+
+
+RAISED = {
+    "KeyboardInterrupt": KeyboardInterrupt(),
+    "SystemExit: 0": SystemExit(0),
+    "SystemExit: done": SystemExit("done"),
+    "GeneratorExit": GeneratorExit(),
+    "CancelledError": asyncio.CancelledError(),
+    "Leave: now": Leave("now"),
+}
+
+
+class Interrupted(Net):
+    """A true SIGINT to its own process."""
+
+    def __call__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        hang()

@@ -1,0 +1,168 @@
+"""Networks that raise what ends processes: each costs its own benchmark, and is told as what it is."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import fwbench
+from fwbench.frameworks.faults import faults
+from fwbench.machine import machine
+from fwbench.models import ModelError
+from fwbench.models.importing import load
+from fwbench.models.project import Project
+from fwbench.record.lanes import LANES
+from fwbench.record.workload import Workload
+from fwbench.suite.profiles import PROFILES
+from fwbench.worker.client.starting import PACKAGE
+from fwbench.worker.client.workers import Workers
+from fwbench.worker.turns.pairs import Pairs
+from fwbench.worker.turns.sides import sides
+from tests.unit.plain.plain_lane import LANE
+from tests.unit.shared import ALONE
+
+KIND = "exceptions that end processes"
+PLAIN = Path(__file__).parents[1] / "plain"
+RAISED = ("KeyboardInterrupt", "SystemExit: 0", "SystemExit: done", "GeneratorExit", "CancelledError", "Leave: now")
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks")
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (PLAIN, PACKAGE.parent))))
+    monkeypatch.setenv("FAULT_COMES", str(tmp_path / "comes"))
+    monkeypatch.setitem(LANES._all, LANE.name, LANE)
+    made = Project(tmp_path, ())
+    made.add(
+        [
+            fwbench.Model(name, plain=f"faults:{name}", inputs=fwbench.normal(2))
+            for name in ("Raises", "Interrupted", "Net")
+        ]
+    )
+    return made
+
+
+def measure(workers, name):
+    return workers.measure(Workload(LANE.name, name), PROFILES["quick"], lambda stage: None)
+
+
+@pytest.mark.parametrize("when", ["built", "called", "called again"])
+@pytest.mark.parametrize("raised", RAISED)
+def test_what_a_network_raises_is_one_failure(project, monkeypatch, fault, raised, when):
+    monkeypatch.setenv("FAULT_WHEN", when)
+    monkeypatch.setenv("FAULT_RAISES", raised)
+    workers = Workers(machine(), "cpu", {}, project)
+    try:
+        failure = measure(workers, "Raises").failure
+        assert failure.kind == "error"
+        assert f"the network raised {raised}" in failure.message
+        assert "faults.py" in failure.message
+        assert measure(workers, "Net").failure is None
+    finally:
+        workers.close()
+    fault(KIND, f"{raised} when {when}", failure.message)
+
+
+def test_a_true_sigint_to_a_worker_is_told_as_that(project, fault):
+    workers = Workers(machine(), "cpu", {}, project)
+    try:
+        failure = measure(workers, "Interrupted").failure
+    finally:
+        workers.close()
+    assert (failure.kind, failure.signal) == ("crashed", signal.SIGINT)
+    fault(KIND, "SIGINT is sent to a worker", failure.message)
+
+
+@pytest.mark.parametrize("when", ["built", "called", "called again"])
+@pytest.mark.parametrize("raised", ["KeyboardInterrupt", "SystemExit: 0"])
+def test_the_sides_of_a_duet_tell_it_too(project, monkeypatch, fault, raised, when):
+    monkeypatch.setenv("FAULT_WHEN", when)
+    monkeypatch.setenv("FAULT_RAISES", raised)
+    workload = Workload(LANE.name, "Raises")
+    with sides(sys.executable, project, {}) as both:
+        played = Pairs(*both, project.models, machine(), "cpu", 60.0, seed=0).play([workload])
+    failure = played[workload].failure
+    assert failure.kind in ("error", "crashed")
+    assert failure.message.endswith(f"the network raised {raised}")
+    fault(KIND, f"{raised} in a duet, when {when}", failure.message)
+
+
+@pytest.mark.parametrize("raised", ["KeyboardInterrupt", "SystemExit(0)", "GeneratorExit", "SystemExit('bye')"])
+def test_a_module_that_ends_its_process_is_one_sentence(tmp_path, monkeypatch, fault, raised):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "ends_here.py").write_text(f"raise {raised}\n")
+    with pytest.raises(ModelError, match="importing 'ends_here' failed: ") as refused:
+        load("ends_here:Net")
+    with pytest.raises(ModelError, match="'mine' raised "), faults("'mine'"):
+        raise eval(raised)
+    fault(KIND, f"{raised} when the network's module is imported", str(refused.value))
+
+
+SUITE = """
+import fwbench
+
+mine = fwbench.Model("mine", torch="mine:Net", jax="mine:jax_net", inputs=fwbench.normal(2))
+
+
+@fwbench.benchmark(mine, lanes=["torch"], modes=["inference"])
+def test_speed(fwbench_measure):
+    fwbench_measure()
+"""
+NETWORK = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(2, 2)
+        {built}
+
+    def forward(self, x):
+        {called}
+        return self.linear(x)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["built", "called"])
+@pytest.mark.parametrize("raised", ["KeyboardInterrupt", "SystemExit(0)"])
+def test_a_run_and_a_proof_tell_it(tmp_path, fault, raised, when):
+    (tmp_path / "conftest.py").touch()
+    (tmp_path / "test_mine.py").write_text(SUITE)
+    code = {name: f"raise {raised}" if name == when else "pass" for name in ("built", "called")}
+    (tmp_path / "mine.py").write_text(NETWORK.format(**code) + "\n\ndef jax_net(x):\n    return x\n")
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent), "PYTEST_PLUGINS": "fwbench.plugin"}
+    for command in (["pytest", *ALONE, "--benchmark-only"], ["fwbench", "prove", "mine"]):
+        done = subprocess.run(
+            [sys.executable, "-m", *command], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=500
+        )
+        output = done.stdout + done.stderr
+        assert done.returncode == (1 if command[0] == "pytest" else 4), output
+        told = next(line for line in output.splitlines() if f"raised {raised.partition('(')[0]}" in line)
+        assert "mine.py" in told
+        fault(KIND, f"{raised} when {when}, by `{command[0]}`", told)
+
+
+@pytest.mark.slow
+def test_ctrl_c_still_ends_a_run(tmp_path):
+    (tmp_path / "conftest.py").touch()
+    (tmp_path / "test_mine.py").write_text(SUITE)
+    called = "open('comes', 'w'); import time; time.sleep(3600)"
+    (tmp_path / "mine.py").write_text(NETWORK.format(built="pass", called=called))
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent), "PYTEST_PLUGINS": "fwbench.plugin"}
+    command = [sys.executable, "-m", "pytest", *ALONE, "--benchmark-only"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, start_new_session=True, text=True
+    ) as run:
+        while not (tmp_path / "comes").exists():
+            assert run.poll() is None
+            time.sleep(0.1)
+        os.killpg(run.pid, signal.SIGINT)
+        output = run.communicate(timeout=120)[0]
+    assert run.returncode == 2
+    assert "KeyboardInterrupt" in output
