@@ -108,6 +108,7 @@ def test_a_lane_whose_threads_have_changed_is_compared_with_no_other(fault):
     fault(KIND, "a lane whose network has changed its threads stands beside one that has not", said)
 
 
+@pytest.mark.slow
 def test_a_duet_says_which_side_has_changed_settings(mine, fault):
     mine.commit()
     mine.edits(more="import os\nos.environ['OMP_NUM_THREADS'] = '1'")

@@ -136,6 +136,7 @@ def test_a_resumed_run_takes_nothing_that_read_another_text_than_is_there_now(mi
 # Duets and turns
 
 
+@pytest.mark.slow
 def test_a_duet_whose_side_is_edited_between_two_pairs_is_no_comparison(mine, monkeypatch, fault):
     """From the second pair on it would measure another head, and be called slower than base."""
     mine.write(
@@ -215,9 +216,14 @@ def test_ranks_that_read_other_texts_measure_nothing(fault):
 
 @pytest.fixture
 def read(tmp_path, monkeypatch):
-    """What a process that imports modules of a project says that it has read."""
+    """A project of which this process imports modules; those that it has imported before are not seen."""
     monkeypatch.syspath_prepend(tmp_path)
     before = set(sys.modules)
+    with Witness(str(tmp_path), APART) as witness:
+        others = witness.sources()
+    sources, edited = Witness.sources, Witness.edited
+    monkeypatch.setattr(Witness, "sources", lambda self: {n: d for n, d in sources(self).items() if n not in others})
+    monkeypatch.setattr(Witness, "edited", lambda self: [name for name in edited(self) if name not in others])
     yield tmp_path
     for name in sys.modules.keys() - before:
         del sys.modules[name]
