@@ -119,12 +119,11 @@ import torch
 class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.linear = torch.nn.Linear(2, 2)
         {built}
 
     def forward(self, x):
         {called}
-        return self.linear(x)
+        return 2 * x
 """
 
 
@@ -135,7 +134,7 @@ def test_a_run_and_a_proof_tell_it(tmp_path, fault, raised, when):
     (tmp_path / "conftest.py").touch()
     (tmp_path / "test_mine.py").write_text(SUITE)
     code = {name: f"raise {raised}" if name == when else "pass" for name in ("built", "called")}
-    (tmp_path / "mine.py").write_text(NETWORK.format(**code) + "\n\ndef jax_net(x):\n    return x\n")
+    (tmp_path / "mine.py").write_text(NETWORK.format(**code) + "\n\ndef jax_net(x):\n    return 2 * x\n")
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent), "PYTEST_PLUGINS": "fwbench.plugin"}
     for command in (["pytest", *ALONE, "--benchmark-only"], ["fwbench", "prove", "mine"]):
         done = subprocess.run(
