@@ -7,6 +7,7 @@ than a stated multiple of the movement for one unit or, where a program hardly m
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,9 +90,63 @@ def agreement(one: Measurement, other: Measurement) -> Agreement:
         if "reason" in check:
             return Agreement(None, reason=f"{measurement.workload.lane}: {check['reason']}")
     try:
-        return _judged(one, other, first, second)
+        for measurement in (one, other):
+            if said := wrong(measurement):
+                return Agreement(False, reason=f"{measurement.workload.lane}: {said}")
+        found = _judged(one, other, first, second)
+        return found if found.agrees is False else _idle(one, other, found)
     except ValueError as error:
         return Agreement(None, reason=str(error))
+
+
+def wrong(measurement: Measurement) -> str:
+    """What one lane's own check shows to be wrong, so that its times are none of its network; empty: nothing."""
+    check, precision = measurement.parity.get("check") or {}, measurement.workload.precision
+    if "remembers" in check:
+        unseen, seen = check["remembers"]
+        times = unseen / max(seen, 1e-9)
+        return f"it remembers outputs: a call on new inputs takes {times:.0f} times as long as on those that it has met"
+    # Two lanes' comparison says that a sketch is damaged.
+    with suppress(ValueError):
+        if "before" in check:
+            first, last = (Sketch.from_json(check[name]) for name in ("before", "output"))
+            for change in _groups("output", first, last, precision, random=False):
+                if not change.agrees:
+                    return f"its output for the same inputs has changed by {change.difference:.1e} while it was timed"
+    return ""
+
+
+def idle(measurement: Measurement) -> list[str]:
+    """What a lane's output does not depend on, bit for bit, although it was moved: `inputs`, `weights`.
+
+    A right network can be so, as one that is constant or saturated.
+    """
+    check = measurement.parity.get("check") or {}
+    found = ["inputs"] if check.get("follows") is False else []
+    with suppress(ValueError):
+        if "output" in check and not Sketch.from_json(check["output"]).moved.any():
+            found.append("weights")
+    return found
+
+
+def _idle(one: Measurement, other: Measurement, found: Agreement) -> Agreement:
+    """What is left of the agreement of two lanes if one's output does not depend on its inputs or its weights."""
+    follow = [measurement.parity["check"].get("follows") for measurement in (one, other)]
+    for still, beside, follows in ((one, other, follow[1]), (other, one, follow[0])):
+        for what in idle(still):
+            if follows if what == "inputs" else _moves(beside):
+                mine, its = still.workload.lane, beside.workload.lane
+                return Agreement(False, reason=f"the outputs of {mine} do not follow its {what}, and those of {its} do")
+    shared = [what for what in idle(one) if what in idle(other)]
+    if found.agrees and shared and not all(follow):
+        return Agreement(None, reason=f"the outputs follow the {shared[0]} in neither lane")
+    return found
+
+
+def _moves(measurement: Measurement) -> bool:
+    """Whether the output moves with the weights by more than rounding can."""
+    output = Sketch.from_json(measurement.parity["check"]["output"])
+    return bool((output.moved > UNIT[measurement.workload.precision] * output.norms).any())
 
 
 def _judged(one: Measurement, other: Measurement, first: Mapping[str, Any], second: Mapping[str, Any]) -> Agreement:

@@ -220,7 +220,14 @@ class Duet:
                 metric: _of_changed(verdict, self.threshold(workload, metric, pairs))
                 for metric, verdict in verdicts.items()
             }
-        notes = _drift(statistics.median(pair.drift for pair in pairs)), _alike_sides(remarks, pairs[0].described)
+        held = sum(pair.held for pair in pairs)
+        notes = (
+            _drift(statistics.median(pair.drift for pair in pairs)),
+            _alike_sides(remarks, pairs[0].described),
+            f"in {held} of {len(pairs)} pairs processes were stopped, or a quota of CPUs held them back"
+            if held
+            else "",
+        )
         return Comparison(
             workload.fitted(pairs[-1].unfit),
             min((verdict.kind for verdict in verdicts.values()), key=ORDER.index),

@@ -44,6 +44,7 @@ class Pair(Decoded):
         seconds: that the pair took, its processes' start included.
         flags: of the lane's fallback, that both sides ran with after crashes; empty: none.
         unfit: batch sizes that did not fit into memory before, on either side.
+        held: whether a process was stopped, or held back by a quota, in each try of a turn.
     """
 
     differences: Mapping[str, float]
@@ -54,6 +55,7 @@ class Pair(Decoded):
     seconds: float
     flags: str = ""
     unfit: tuple[int, ...] = ()
+    held: bool = False
 
 
 Stage = Literal["screening", "confirmation"]

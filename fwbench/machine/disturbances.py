@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from fwbench.machine.load import busy, lengthened
 from fwbench.record.machine import AcceleratorState
-from fwbench.record.measurement import BEFORE, Measurement, Moment
+from fwbench.record.measurement import BEFORE, Measurement, Moment, Pass
 
 # Bytes in use beyond which somebody computes, where the driver names nobody, as in a container; and where nothing
 # computes meanwhile, for a desktop's programs, which a container does not see either, hold as much as that.
@@ -22,6 +22,9 @@ IDLE = 0.1
 # By so much the calls of an idle machine do not become slower or faster while they are timed: on two shared virtual
 # cores the last third of calls was at most 11 % off the first in 102 of 103 benchmarks.
 DRIFTED = 0.12
+
+# A quota that held a pass back for less than this share of its time changes no number.
+_THROTTLED = 0.01
 
 # A GPU that computes as much as its power limit allows is held back all the time. That is no accident: the limit is on
 # the machine's record, and a gate refuses another one.
@@ -36,11 +39,13 @@ class Cause:
         name: for tables.
         happened: for sentences.
         next_step: what to do about it before measuring again.
+        lasts: whether a measurement that is made again meets it, too.
     """
 
     name: str
     happened: str
     next_step: str
+    lasts: bool = False
 
 
 LOAD = Cause("other load", "other processes used the CPUs", "Stop the other load")
@@ -59,7 +64,18 @@ DRIFT = Cause(
     "calls became slower or faster",
     "See to the machine's cooling and clock rates, or warm up for longer (--benchmark-warmup-iterations)",
 )
-CAUSES = (LOAD, NEIGHBOUR, THROTTLING, DRIFT)
+GAP = Cause(
+    "a process that stood still",
+    "the process was stopped, frozen or waited for something else than a CPU",
+    "Look for what stops processes (SIGSTOP, a suspended container or virtual machine), or for calls that wait",
+)
+QUOTA = Cause(
+    "a quota of CPUs",
+    "a quota of the control group held the process back",
+    "Raise the quota (cpu.max, `docker --cpus`, `limits.cpu`) or use fewer threads (--fwbench-threads)",
+    lasts=True,
+)
+CAUSES = (LOAD, NEIGHBOUR, THROTTLING, GAP, QUOTA, DRIFT)
 
 
 @dataclass(frozen=True)
@@ -80,7 +96,7 @@ class Disturbance:
 
 def disturbances(measurements: Iterable[Measurement]) -> list[Disturbance]:
     """What disturbed any of these measurements: of each cause the worst."""
-    every = [each for m in measurements for each in (*_load(m), *_on_the_gpu(m.accelerator), *_drift(m))]
+    every = [each for m in measurements for each in (*_load(m), *_on_the_gpu(m.accelerator), *_still(m), *_drift(m))]
     alike = ([each for each in every if each.cause == cause] for cause in CAUSES)
     return [max(ones, key=lambda each: each.degree) for ones in alike if ones]
 
@@ -110,6 +126,19 @@ def _cpus(measurement: Measurement) -> int:
     """On how many CPUs other load is in the way."""
     # A GPU's program is fed by one thread, for which the others are there, too.
     return max(1, len(measurement.settings.get("cpus", ()))) if measurement.workload.device == "cpu" else 1
+
+
+def _still(measurement: Measurement) -> Iterator[Disturbance]:
+    for each in measurement.passes:
+        for cause, still in ((GAP, each.gap), (QUOTA, _held(each, len(measurement.settings.get("cpus", ())) or 1))):
+            if still > 0:
+                factor = each.seconds / left if (left := each.seconds - still) > 0 else math.inf
+                yield Disturbance(cause, factor, f"{still:.2g} of {each.seconds:.2g} s, {each.name}", factor)
+
+
+def _held(each: Pass, cpus: int) -> float:
+    """For how many of its seconds a quota can have held a pass back: the kernel sums over CPUs."""
+    return min(each.throttled, each.seconds - each.cpu / cpus) if each.throttled > _THROTTLED * each.seconds else 0.0
 
 
 def _drift(measurement: Measurement) -> Iterator[Disturbance]:

@@ -8,7 +8,7 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-from fwbench.machine import nvml
+from fwbench.machine import holes, nvml
 from fwbench.record.files import content
 from fwbench.record.machine import Machine
 
@@ -19,6 +19,7 @@ def machine() -> Machine:
     gpu = nvml.find()
     cpus = physical_cores(affinity())
     of_gpu = gpu if isinstance(gpu, nvml.Gpu) else None
+    quota = holes.quota()
     return Machine(
         device="gpu" if of_gpu else "cpu",
         accelerator=of_gpu.name if of_gpu else str(gpu),
@@ -30,6 +31,8 @@ def machine() -> Machine:
         memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0,
         kernel=f"{platform.system()} {platform.release()}",
         power_limit=of_gpu.state().power_limit if of_gpu else None,
+        # A quota that all of its CPUs together do not reach is none.
+        quota=quota if quota is not None and quota < len(affinity()) else None,
     )
 
 

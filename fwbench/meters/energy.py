@@ -19,7 +19,7 @@ from typing import Protocol as TypingProtocol
 from fwbench.errors import Absent
 from fwbench.frameworks.contract import Program
 from fwbench.machine import nvml
-from fwbench.meters.latency import Clock
+from fwbench.meters.latency import Clock, Lap
 from fwbench.meters.throughput import queued
 from fwbench.record.files import content
 from fwbench.record.measurement import Metric, unavailable
@@ -229,6 +229,7 @@ def energy(
     clock: Clock,
     sleep: Callable[[float], None] = time.sleep,
     devices: int = 1,
+    lap: Lap = lambda calls: None,
 ) -> dict[str, Metric]:
     """Read a counter around an idle and a loaded window.
 
@@ -241,6 +242,7 @@ def energy(
         clock: seconds.
         sleep: lets seconds pass.
         devices: of the workload. Of several, whose counters move at different moments, windows are read as they are.
+        lap: called after each wait.
 
     Returns:
         `energy_per_sample` and `energy_per_sample_net` (without the idle share) in joules, `power_idle` and
@@ -252,7 +254,7 @@ def energy(
     measured = bool(program.agree(not reason))
     if isinstance(meter, str) or reason:
         if measured:
-            queued(program, depth, window, clock)
+            queued(program, depth, window, clock, lap)
         return _untold(reason, step)
     if not measured:
         return _untold("the first rank has no energy counter, so no rank makes the calls", step)
@@ -265,7 +267,7 @@ def energy(
     started, before = moved(meter.read())
     sleep(window)
     loaded, idle = moved(meter.read())
-    calls, _, seconds = queued(program, depth, window, clock)
+    calls, _, seconds = queued(program, depth, window, clock, lap)
     joules = (reading := meter.read()) - idle
     end = moved(reading)[0] - ((step.value or 0.0) if devices == 1 else 0.0)
     if meter.fault:

@@ -1,9 +1,8 @@
-"""A heap that still grows: measurements made meanwhile show no steady state."""
+"""Passes that are made again: the heap still grew meanwhile, or the process got no CPU for a while."""
 
 import dataclasses
 import resource
 from collections.abc import Callable
-from typing import Any
 
 from fwbench.frameworks.contract import Program
 from fwbench.meters.latency import Clock
@@ -11,6 +10,7 @@ from fwbench.record.measurement import Metric
 
 # Most repeats of a pass: a program that maps fresh memory at every call never settles.
 PASSES = 4
+_REASONS = ("", "memory grew", "the process got no CPU for a while")
 
 # Page faults that may be ignored, per second and in all: 20 MiB of fresh memory, and 1 MiB. A page took 6 us on a
 # virtual machine, so 5,000 of them take 3 % of a second.
@@ -22,8 +22,8 @@ def page_faults() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
-def settle(program: Program, measure: Callable[[], Any], clock: Clock, faults: Callable[[], int] = page_faults) -> int:
-    """Measure, and measure again if the process grew meanwhile.
+def settle(program: Program, measure: Callable[[], bool], clock: Clock, faults: Callable[[], int] = page_faults) -> str:
+    """Measure, and measure again if the process grew or stood still meanwhile.
 
     XLA takes a call's buffer on a CPU when the call is enqueued, and gives it back some time after its result is ready,
     so that a process holds several. glibc may not find the next one's place in what the last one left, either: it cuts
@@ -33,25 +33,25 @@ def settle(program: Program, measure: Callable[[], Any], clock: Clock, faults: C
 
     Args:
         program: compiled and warm.
-        measure: a pass, of which the last one counts.
+        measure: a pass, of which the last one counts; returns whether the process stood still in it.
         clock: seconds.
         faults: page faults of this process so far.
 
     Returns:
-        How many passes were made.
+        How many passes were made, and why, if there was more than one; else nothing.
     """
-    passes = 0
-    grown = True
-    while grown and passes < PASSES:
+    passes, said = 0, ""
+    while True:
         before, begun = faults(), clock()
-        measure()
+        stood = measure()
         passes += 1
-        grown = bool(program.agree(faults() - before > max(_FEW, _FAULTS * (clock() - begun))))
-    return passes
+        grown = faults() - before > max(_FEW, _FAULTS * (clock() - begun))
+        reason = _REASONS[int(program.agree(1 if grown else 2 if stood else 0))]
+        if not reason or passes == PASSES:
+            return said
+        said = f"pass {passes + 1}, as {reason} before"
 
 
-def noted(metric: Metric, passes: int) -> Metric:
-    """The metric; its source says how many passes were made if there was more than one."""
-    if passes == 1:
-        return metric
-    return dataclasses.replace(metric, source=f"{metric.source}, pass {passes}, as memory grew before")
+def noted(metric: Metric, said: str) -> Metric:
+    """The metric; its source says so if `settle` made more than one pass."""
+    return dataclasses.replace(metric, source=f"{metric.source}, {said}") if said else metric

@@ -11,6 +11,8 @@ from fwbench.record.measurement import Metric, unavailable
 from fwbench.suite.profiles import Protocol
 
 Clock = Callable[[], float]
+# Called when a pass begins, with 0, and after calls whose end was waited for, with their number; nothing is timed then.
+Lap = Callable[[int], None]
 
 # A program of microseconds would otherwise fill the record; more rounds than this add nothing about one process.
 MAX_ROUNDS = 10_000
@@ -20,7 +22,7 @@ MAX_ROUNDS = 10_000
 SAMPLES_NEEDED = {p: math.ceil(math.log(0.05) / math.log(p / 100)) for p in (50, 95, 99)}
 
 
-def latencies(program: Program, protocol: Protocol, clock: Clock) -> list[float]:
+def latencies(program: Program, protocol: Protocol, clock: Clock, lap: Lap = lambda calls: None) -> list[float]:
     """Time calls one by one until the protocol has enough of them.
 
     Stops after `min_rounds` once `max_time` has passed or, where a `precision` is asked for, once the margin of error
@@ -33,6 +35,7 @@ def latencies(program: Program, protocol: Protocol, clock: Clock) -> list[float]
     step, wait = program.step, program.wait
     enough = _Enough(protocol)
     samples: list[float] = []
+    lap(0)
     begun = clock()
     while True:
         start = clock()
@@ -40,6 +43,7 @@ def latencies(program: Program, protocol: Protocol, clock: Clock) -> list[float]
         wait()
         end = clock()
         samples.append(end - start)
+        lap(1)
         if program.agree(enough(samples[-1], end - begun)):
             return samples
 

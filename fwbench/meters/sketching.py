@@ -1,6 +1,6 @@
 """What the program that was timed computes: read back when all timing is over, and folded into sketches.
 
-    inference    output of the last call;                               restart with moved weights; step: output
+    inference    output before and after all timing, of one batch;      restart with moved weights; step: output
     training     restart; step: loss, gradients, updates, statistics;   restart with moved weights; step: the same
                  if a random layer may have caused the differences: up to seven more draws at the first weights
 
@@ -45,26 +45,45 @@ DRAWS = 8
 _LOSS_CHANGE, _GRADIENT_CHANGE = 2.0**-16, 2.0**-6
 
 
-def of_inference(program: Program, precision: str, samples: int | None = None) -> Iterator[dict[str, Any]]:
+def folded_output(program: Program, samples: int | None = None) -> dict[str, "_Folded"]:
+    """Fold the output of the last call.
+
+    Args:
+        samples: how many of the output's first ones are folded; None: all of it.
+    """
+    return _all_folded({"output": program.output()[... if samples is None else slice(samples)]}, lengths=True)
+
+
+def of_inference(
+    program: Program, precision: str, samples: int | None = None, before: dict[str, "_Folded"] | None = None
+) -> Iterator[dict[str, Any]]:
     """Sketch the output of the last call.
 
     Args:
         program: after a call. This changes its weights.
         precision: of the workload.
-        samples: how many of the output's first ones are sketched; None: all of it.
+        samples: as in `folded_output`.
+        before: the output of the same batch before anything was timed.
 
     Yields:
-        First an empty dict, after which the caller makes a step. Then `output`, a sketch as JSON.
+        First an empty dict, after which the caller makes a step. Then `output`, a sketch as JSON; and `before`, another
+        one, if the output has changed since then.
     """
-    part = ... if samples is None else slice(samples)
-    output = _all_folded({"output": program.output()[part]}, lengths=True)
-    moves = True
+    output = folded_output(program, samples)
+    weights = program.weights()
+    # Nothing says whether outputs follow weights that there are not.
+    moves = bool(weights)
     try:
-        program.restart(_moved(program.weights(), precision), draw=1)
+        program.restart(_moved(weights, precision), draw=1)
     except NotImplementedError:
         moves = False
+    del weights
     yield {}
-    yield _sketches(output, [_all_folded({"output": program.output()[part]})] if moves else [])
+    others = [folded_output(program, samples)] if moves else []
+    told = _sketches(output, others)
+    if before and not np.array_equal(before["output"].slots, output["output"].slots):
+        told["before"] = _sketches(before, others)["output"]
+    yield told
 
 
 def of_training(

@@ -3,7 +3,7 @@
 import math
 
 from fwbench.frameworks.contract import Program
-from fwbench.meters.latency import Clock
+from fwbench.meters.latency import Clock, Lap
 from fwbench.record.measurement import Metric
 
 # Enough to fill any device's queue; more would only hold more outputs.
@@ -20,7 +20,9 @@ def queue_depth(latency: float, window: float) -> int:
     return min(_MOST_CALLS, max(2, math.ceil(window / max(latency, 1e-9))))
 
 
-def throughput(program: Program, batch_size: int, calls: int, window: float, clock: Clock) -> Metric:
+def throughput(
+    program: Program, batch_size: int, calls: int, window: float, clock: Clock, lap: Lap = lambda calls: None
+) -> Metric:
     """Pipeline calls and wait once, over and over until the window is full.
 
     Args:
@@ -29,15 +31,18 @@ def throughput(program: Program, batch_size: int, calls: int, window: float, clo
         calls: enqueued before each wait (`queue_depth`).
         window: seconds to measure for, at least; at least so many calls are made in any case.
         clock: seconds.
+        lap: called after each wait.
 
     Returns:
         Samples per second.
     """
-    done, elapsed, _ = queued(program, calls, window, clock)
+    done, elapsed, _ = queued(program, calls, window, clock, lap)
     return Metric(done * batch_size / elapsed, f"{done} calls, one wait every {calls}")
 
 
-def queued(program: Program, calls: int, window: float, clock: Clock) -> tuple[int, float, float]:
+def queued(
+    program: Program, calls: int, window: float, clock: Clock, lap: Lap = lambda calls: None
+) -> tuple[int, float, float]:
     """Make calls until the window is full, enqueueing so many before each wait.
 
     Returns:
@@ -46,6 +51,7 @@ def queued(program: Program, calls: int, window: float, clock: Clock) -> tuple[i
     """
     step, wait = program.step, program.wait
     done, elapsed = 0, 0.0
+    lap(0)
     begun = clock()
     while True:
         start = clock()
@@ -55,5 +61,6 @@ def queued(program: Program, calls: int, window: float, clock: Clock) -> tuple[i
         end = clock()
         elapsed += end - start
         done += calls
+        lap(calls)
         if program.agree(end - begun >= window):
             return done, elapsed, end - begun

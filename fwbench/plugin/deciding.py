@@ -52,7 +52,7 @@ class Contest:
         sources: the digests of the user's files that the measured process had read, by lane and name.
         cpus: the number of CPUs on which the lanes take turns.
         expected: how far its rounds are expected to scatter, given the rounds of the other workloads.
-        disturbed: the number of rounds that do not count, as others used the CPUs meanwhile.
+        disturbed: the number of rounds that do not count, as others used the CPUs or a process was stopped meanwhile.
         fault: why a lane cannot take turns.
     """
 
@@ -102,7 +102,7 @@ class Contest:
                 self.fault = Fault("here", lane, failure)
                 return
         self.seconds = result.seconds
-        if result.load > _SHARED * busy(self.cpus):
+        if result.held or result.load > _SHARED * busy(self.cpus):
             self.disturbed += 1
             return
         for lane, turns in self.turns.items():
@@ -225,6 +225,7 @@ def _outcome(contests: Sequence[Contest]) -> str:
     ]
     rounds = sum(contest.played for contest in contests)
     disturbed = sum(contest.disturbed for contest in contests)
-    others = f"{disturbed} further rounds do not count, as other processes used the CPUs" if disturbed else ""
+    why = "as other processes used the CPUs, or one that takes turns was stopped or held back by a quota"
+    others = f"{disturbed} further rounds do not count, {why}" if disturbed else ""
     parts = [f"{known} of {len(contests)} workloads known within {EQUAL:.0%}", others, *faults]
     return f"{rounds} rounds of turns: {'; '.join(filter(None, parts))}"

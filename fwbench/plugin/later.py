@@ -44,8 +44,9 @@ class MeasuredTest:
 
     @property
     def disturbed(self) -> bool:
-        """Whether it was disturbed, and not measured again yet."""
-        return bool(disturbances([self.measurement])) and not self.measurement.attempts
+        """Whether something disturbed it that may have ended, and it was not measured again yet."""
+        passing = [each for each in disturbances([self.measurement]) if not each.cause.lasts]
+        return bool(passing) and not self.measurement.attempts
 
     def renew(self, session: Session, measurement: Measurement) -> None:
         """Put this measurement in place of the first one in the journal and in pytest-benchmark.

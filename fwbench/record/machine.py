@@ -9,7 +9,7 @@ from fwbench.record.decoding import Decoded
 
 # The fields in which two machines differ. Kernel and driver may be what is compared; the CPUs that a run was given are
 # as good as others; and memory, of which a kernel keeps a little more or less for itself, is no matter of speed.
-_SAME = ("device", "accelerator", "cpu", "threads", "power_limit")
+_SAME = ("device", "accelerator", "cpu", "threads", "power_limit", "quota")
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Machine(Decoded):
         threads: for every lane alike: one a physical core that this process may use.
         memory: of the host, in bytes.
         power_limit: of the GPU, in watts; None without one, or where the driver does not tell.
+        quota: how many CPUs a control group lets this process use; None: all that it may run on.
     """
 
     device: str
@@ -38,6 +39,7 @@ class Machine(Decoded):
     memory: int
     kernel: str
     power_limit: float | None = None
+    quota: float | None = None
 
     @property
     def title(self) -> str:

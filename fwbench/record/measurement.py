@@ -89,7 +89,7 @@ def unavailable(source: str, reason: str) -> Metric:
 
 
 # The fields that are stored of a measurement that another one has replaced.
-_OF_ATTEMPTS = ("samples", "metrics", "processes", "accelerator", "stages", "failure")
+_OF_ATTEMPTS = ("samples", "metrics", "processes", "accelerator", "passes", "stages", "failure")
 
 # The stage before anything is timed, where other processes use the CPUs.
 WAITING = "waiting for quiet"
@@ -126,6 +126,28 @@ class Moment(Decoded):
 
     when: str
     state: AcceleratorState
+
+
+@dataclass(frozen=True)
+class Pass(Decoded):
+    """What the system did with the process while a pass was made (`fwbench.machine.holes.Watch`).
+
+    Attributes:
+        name: its stage.
+        seconds, cpu: of all its calls, and CPU seconds of all threads.
+        gap: seconds for which calls took longer than usual while the process neither computed nor waited for a CPU.
+        throttled: seconds for which a quota of the control group held it back, summed over CPUs.
+        suspended: seconds for which the machine slept, which no clock of ours counts.
+        switches: how often a thread was made to leave its CPU.
+    """
+
+    name: str
+    seconds: float
+    cpu: float
+    gap: float = 0.0
+    throttled: float = 0.0
+    suspended: float = 0.0
+    switches: float = 0.0
 
 
 # What every report says beside numbers of several devices that are parts of one CPU.
@@ -208,13 +230,14 @@ class Measurement(Decoded):
         ranks: of a workload over several devices, each of them in order; `metrics` are then of all together.
         program: what the program is made of; None where the run did not come so far.
         accelerator: how it stood meanwhile, in order, of several processes one after another; empty on a CPU.
+        passes: that count, and of those only; of several processes one after another.
         stages: seconds spent in each stage of the protocol.
         overhead_s: seconds between asking and having the record that no stage accounts for.
         start_s: of these, seconds until the worker's process ran.
         versions: of the distributions in the worker's interpreter, the libraries that they bring among them; and what
             a module says of itself where that is more, as `torch.__version__`, which names its CUDA.
         attempts: other measurements of the workload in the same run, which were disturbed more: of each `samples`,
-            `metrics`, `processes`, `accelerator`, `stages` and `failure`, as in a record.
+            `metrics`, `processes`, `accelerator`, `passes`, `stages` and `failure`, as in a record.
         after_crash: what an attempt before this one came to and what was changed, on a lane with fallback flags; the
             setting `fallback_flags` states them alone.
         unfit: batch sizes that did not fit into memory, the one that was asked for first; `workload` has the one that
@@ -237,6 +260,7 @@ class Measurement(Decoded):
     ranks: tuple[Rank, ...] = ()
     program: Fingerprint | None = None
     accelerator: tuple[Moment, ...] = ()
+    passes: tuple[Pass, ...] = ()
     stages: Mapping[str, float] = field(default_factory=dict)
     overhead_s: float | None = None
     start_s: float | None = None

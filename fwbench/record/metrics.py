@@ -59,6 +59,7 @@ METRICS = {
     ),
     "host_initial_memory": Description("B", "lower", "resident memory of the process before the step"),
     "host_peak_memory": Description("B", "lower", "peak resident memory of the process"),
+    "memory_growth": Description("B", "lower", "by which memory grows with each call, long after the first ones"),
     "energy_per_sample": Description("J", "lower", "energy of a sample, idle share included"),
     "energy_per_sample_net": Description("J", "lower", "energy of a sample, idle share taken off"),
     "power_idle": Description("W", "lower", "power with the program loaded and no calls"),

@@ -20,7 +20,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.machine import AcceleratorProcess, AcceleratorState, Machine, Node
-from fwbench.record.measurement import Failure, Measurement, Metric, Moment, Rank
+from fwbench.record.measurement import Failure, Measurement, Metric, Moment, Pass, Rank
 from fwbench.record.metrics import METRICS
 from fwbench.record.workload import FIELDS, Workload
 
@@ -86,11 +86,14 @@ def _one_of(names: tuple[str, ...]) -> Any:
 _BOUNDS[AcceleratorProcess] = _shape(AcceleratorProcess)
 _BOUNDS[AcceleratorState] = _shape(AcceleratorState)
 _BOUNDS[Moment] = _shape(Moment)
+_BOUNDS[Pass] = _shape(
+    Pass, {"name": _Name, **dict.fromkeys(("seconds", "cpu", "gap", "throttled", "suspended", "switches"), _Amount)}
+)
 _BOUNDS[Rank] = _shape(Rank, {"host": _Name, "device": _Name, "metrics": dict[_Name, _Number], "settings": _Open})
 _BOUNDS[Node] = _shape(Node, {"machine": _Open})
 _BOUNDS[Failure] = _shape(Failure)
 _BOUNDS[Fingerprint] = _shape(Fingerprint)
-MACHINE = _shape(Machine, {"threads": _Size})
+MACHINE = _shape(Machine, {"threads": _Size, "quota": _Positive | None})
 WORKLOAD = _BOUNDS[Workload] = _shape(
     Workload,
     {
@@ -185,6 +188,17 @@ class Check(msgspec.Struct):
 
     reason: TEXT | UnsetType = UNSET
     output: Sketch | UnsetType = UNSET
+    before: Annotated[Sketch, Meta(description="the output before anything was timed, if it changed")] | UnsetType = (
+        UNSET
+    )
+    follows: Annotated[bool, Meta(description="whether outputs differ where inputs do")] | UnsetType = UNSET
+    remembers: (
+        Annotated[
+            list[_Amount],
+            Meta(min_length=2, max_length=2, description="seconds of a call on new inputs, and of the same call again"),
+        ]
+        | UnsetType
+    ) = UNSET
     loss: Sketch | UnsetType = UNSET
     gradients: Sketch | UnsetType = UNSET
     updates: Sketch | UnsetType = UNSET

@@ -1,8 +1,9 @@
 """The tables on the terminal when a run ends: calls, then epochs; frameworks of one model side by side."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from fwbench.compare.agreement import idle, wrong
 from fwbench.machine.disturbances import CAUSES, LOAD, disturbances
 from fwbench.record.lanes import BASELINE
 from fwbench.record.measurement import ALSO_IMPORTED, WAITING, Measurement, fitting
@@ -126,6 +127,11 @@ def cautions(measured: Sequence[Measurement]) -> list[str]:
                 f"{rates}. Networks that consist of them, such as ViT, are slow there for that reason "
                 '(docs/method.md, "Matrix products")'
             )
+    for m in measured:
+        lines += (f"{m.workload.id}: {said}" for said in _of_outputs(m))
+        if growth := m.value("memory_growth"):
+            what = m.metrics["memory_growth"].source
+            lines.append(f"{m.workload.id}: memory grows by {units.size(growth)} with each call ({what})")
     cautioned = grouped((m for m in measured if m.settings.get("caution")), lambda m: m.settings["caution"])
     lines += [f"{_ids(of)}: {caution}" for caution, of in cautioned.items()]
     beside = grouped(
@@ -161,6 +167,17 @@ def cautions(measured: Sequence[Measurement]) -> list[str]:
         if m.program and m.program.recompilations
     )
     return lines
+
+
+def _of_outputs(m: Measurement) -> Iterator[str]:
+    """What one lane's own outputs show to be wrong or unusual."""
+    if said := wrong(m):
+        yield f"error: {said}"
+    elif still := idle(m):
+        yield (
+            f"its output does not change with its {' or its '.join(still)}: the network is constant or rounds it away, "
+            "or the lane does not compute it at each call"
+        )
 
 
 def _disturbed(measured: Sequence[Measurement]) -> list[str]:

@@ -81,6 +81,7 @@ def pooled(made: Sequence[Measurement]) -> Measurement:
         },
         processes=tuple(map(values, made)),
         accelerator=tuple(moment for measurement in made for moment in measurement.accelerator),
+        passes=tuple(each for measurement in made for each in measurement.passes),
     )
 
 

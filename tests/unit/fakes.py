@@ -78,6 +78,9 @@ class FakeProgram(Program):
         output: what the last call computed.
     """
 
+    # Set by `FakeFramework`.
+    batch_size = 1
+
     def __init__(self, clock: FakeClock, duration: float | Callable[[int], float] = 1.0, output: float = 0.0) -> None:
         self.settings = {"fake": True}
         self.clock = clock
@@ -105,7 +108,7 @@ class FakeProgram(Program):
         self.pending.clear()
 
     def output(self):
-        return np.array([[self.value]])
+        return np.full((self.batch_size, 1), self.value)
 
     def weights(self):
         return {}
@@ -154,6 +157,8 @@ class FakeFramework(Framework):
     def build(self, workload, model, weights, horizon=0):
         if self.error:
             raise self.error
+        if workload.mode == "inference" and isinstance(self.program, FakeProgram):
+            self.program.batch_size = workload.batch_size
         return self.program
 
 

@@ -198,7 +198,7 @@ def test_in_bf16_only_what_is_grossly_wrong_of_a_gradient_is_found():
 
 def test_the_bound_is_a_few_units_where_nothing_moves():
     output = {"output": np.ones(4)}
-    still = lane("torch", output, output, mode="inference"), lane("jax", output, output, mode="inference")
+    still = (lane(name, output, output, mode="inference", follows=True) for name in ("torch", "jax"))
     assert agreement(*still).bound == UNITS * UNIT["fp32"]
 
 

@@ -188,6 +188,13 @@ def test_lanes_that_share_no_seed_take_no_turns():
     assert contest.workload.seed == 1
 
 
+def test_a_round_in_which_a_process_was_stopped_does_not_count():
+    (contest,) = of([1])
+    for held in (True, False):
+        contest.add(Round(1.0, calls(torch=(0.02,), jax=(0.01,)), 0.0, 10.0, held=held))
+    assert (contest.played, contest.disturbed) == (1, 1)
+
+
 def test_a_round_beside_other_load_does_not_count():
     found, played = of([1]), Played({1: 2.0})
     played.load = [0.3, 0.09, 0.11]

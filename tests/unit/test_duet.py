@@ -38,6 +38,7 @@ class Script:
         calm: builds that succeed before the first crash.
         room: by side, the largest batch that it has memory for.
         log: (side, message) in the order of sending.
+        held: seconds of each turn for which a side gets no CPU, in order.
         turns: (side, "asked" or the name of its answer) in order, of builds and placings.
     """
 
@@ -53,6 +54,7 @@ class Script:
         self.turns = []
         self.servers = Counter()
         self.noises = []
+        self.held = itertools.repeat(0.0)
 
     def partner(self, seat, machine, device, deadline, noise):
         return ScriptedPartner(self, seat, noise)
@@ -82,7 +84,8 @@ class ScriptedPartner:
             self.answers.append({"modules": "own"})
         elif "rounds" in message:
             rounds = [self.seconds] * message["rounds"]
-            self.answers.append({"rounds": rounds, "cpu_time": self.script.cpu(self.side.name, self.size)})
+            cpu_time = self.script.cpu(self.side.name, self.size)
+            self.answers.append({"rounds": rounds, "cpu_time": cpu_time, "held": next(self.script.held)})
         else:
             self.answers += [
                 {
@@ -488,6 +491,17 @@ def test_thresholds_are_a_benchmarks_own(play, monkeypatch):
     own = {ONE: THRESHOLDS, TWO: {**THRESHOLDS, "latency": Threshold(0.10)}}
     found = compare(own, Pairs(BASE, HEAD, CATALOG, machine(), "cpu", 60.0, seed=0).play)
     assert (found[ONE].kind, found[TWO].kind) == ("regressed", "unchanged")
+
+
+def test_a_turn_with_a_hole_is_taken_again_and_a_pair_with_nothing_else_says_so(play):
+    script = Script(same)
+    script.held = itertools.chain([1.0, 0.0], itertools.repeat(0.0))
+    assert "stopped" not in play(script, ONE)[ONE].note
+    script = Script(same)
+    script.held = itertools.repeat(1.0)
+    found = play(script, ONE)[ONE]
+    assert [pair.held for pair in found.screening] == [True] * 3
+    assert "in 3 of 3 pairs" in found.note
 
 
 @pytest.mark.parametrize("metric", ["latency", "cpu_time"])

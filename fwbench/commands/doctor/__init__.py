@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from fwbench.commands.doctor import accelerator, sending
-from fwbench.commands.doctor.advice import Advice, dotted, lines, other_load, sound
+from fwbench.commands.doctor.advice import Advice, Level, dotted, lines, other_load, sound
 from fwbench.errors import Absent
 from fwbench.machine import Machine, cpu_vendor, machine, nvml, versions
 from fwbench.machine.load import OtherLoad
@@ -160,7 +160,13 @@ def _energy(device: str, meter: Counter | Absent) -> Advice:
 
 def _cpus(here: Machine) -> Advice:
     sentence = f"{here.cpu} ({cpu_vendor()}), {here.threads} physical cores for every lane, {units.size(here.memory)}"
-    return Advice("CPU", "good", sentence)
+    if here.quota is None or here.quota >= here.threads:
+        return Advice("CPU", "good", sentence)
+    # A single thread that is held back has no true time at all.
+    level: Level = "better" if here.quota >= 1 else "bad"
+    fewer = f", or measure with --fwbench-threads={int(here.quota)}" if here.quota >= 1 else ""
+    step = f"raise it (cpu.max, `docker --cpus`, `limits.cpu`) to {here.threads} or more{fewer}"
+    return Advice("CPU", level, f"{sentence}; a quota of the control group allows {here.quota:g} CPUs", step)
 
 
 def _governor(system: Path) -> Advice:

@@ -4,7 +4,8 @@ import os
 import platform
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
 from typing import Any
 
 import jax
@@ -199,7 +200,7 @@ class Forward(Compiled):
             return self.network.everything(complete, inputs)
 
         self.function = jax.jit(self.devices.spread(forward, "own"))
-        self.arguments = (self.leaves, self.inputs)
+        self._take([self.inputs])
         # A CPU may run independent calls out of order, so all outputs are held. A GPU's come in order, and held outputs
         # would count as the program's memory.
         self.pending: deque[Any] = deque(maxlen=None if self.device.platform == "cpu" else 1)
@@ -210,8 +211,20 @@ class Forward(Compiled):
         self.leaves = list(map(self.devices.everywhere, self.network.replaced_weights(present, weights)))
         self.arguments = (self.leaves, self.inputs)
 
+    def _take(self, ring: list[dict[str, jax.Array]]) -> None:
+        self.ring, self.inputs = ring, ring[0]
+        self.arguments = (self.leaves, self.inputs)
+        self.batches = cycle(ring)
+
+    def rotate(self, batches: Sequence[Mapping[str, NDArray[Any]]]) -> None:
+        self._take(jax.block_until_ready([self._placed(batch, self.dtype) for batch in batches]))
+
+    def relocate(self) -> None:
+        self.leaves, ring = self.devices.copied((self.leaves, self.ring))
+        self._take(ring)
+
     def step(self) -> None:
-        self.out = self.compiled(self.leaves, self.inputs)
+        self.out = self.compiled(self.leaves, next(self.batches))
         self.pending.append(self.out)
 
     def wait(self) -> None:

@@ -1,7 +1,8 @@
 """TensorFlow programs: a network's variables and a batch on the device, and a `tf.function` over them."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
 from typing import Any
 
 from numpy.typing import NDArray
@@ -47,7 +48,7 @@ class Traced(Program):
         dtype: Any,
         replicas: Replicas | None = None,
     ) -> None:
-        self.replicas = replicas
+        self.dtype, self.replicas = dtype, replicas
         self.ranks = replicas.ranks if replicas else None
         set_precision(workload.precision)
         self.device = device_of(workload)
@@ -170,13 +171,29 @@ class Forward(Traced):
         # Everything that a network returns is computed, as an eager framework would do.
         self.function = self.traced(self._forward)
         self.returned: Any = ()
+        self._take([self.inputs])
+
+    def _take(self, ring: list[dict[str, Any]]) -> None:
+        self.ring, self.inputs = ring, ring[0]
+        self.batches = cycle(ring)
+
+    def rotate(self, batches: Sequence[Mapping[str, NDArray[Any]]]) -> None:
+        with tf.device(self.device):
+            self._take([self.network.place(shares(self.ranks, batch), self.dtype) for batch in batches])
+        self.wait()
+
+    def relocate(self) -> None:
+        super().relocate()
+        with tf.device(self.device):
+            further = [{name: _copied(tensor) for name, tensor in inputs.items()} for inputs in self.ring[1:]]
+        self._take([self.inputs, *further])
 
     def _forward(self, inputs: dict[str, Any]) -> Any:
         returned = self.network.returned(inputs)
         return self.network.output(returned, inputs), tf.nest.flatten(returned)
 
     def step(self) -> None:
-        self.returned = self.concrete(self.inputs)
+        self.returned = self.concrete(next(self.batches))
 
     def output(self) -> NDArray[Any]:
         output: NDArray[Any] = tf.cast(self.returned[0], tf.float32).numpy()

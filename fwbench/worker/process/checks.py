@@ -1,16 +1,75 @@
 """After the timed passes: what the program computed, and which program it was."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
+
+import numpy as np
 
 from fwbench.frameworks.contract import Program
 from fwbench.frameworks.faults import first_line
-from fwbench.meters.sketching import free_signs, of_inference, of_training
+from fwbench.meters.remembering import fix, probe, vary
+from fwbench.meters.sketching import folded_output, free_signs, of_inference, of_training
+from fwbench.models import ModelError
+from fwbench.models.inputs import too_large
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.measurement import Failure, unavailable
 from fwbench.record.workload import HARNESS_MODES
 from fwbench.worker.process.building import starting_weights
 from fwbench.worker.process.job import Job
+
+
+def sound(job: Job, program: Program) -> None:
+    """See that the last call's output is finite, and that of the whole batch.
+
+    Raises:
+        ModelError: it is not, so that its time would mean nothing.
+    """
+    output, workload = program.output(), job.workload
+    made = f" after {job.growth.calls} calls" if job.growth and job.growth.calls else ""
+    if not np.isfinite(output).all():
+        raise ModelError(
+            f"the network of {job.model.name} returns infinities or NaN{made}, so its time would mean nothing"
+            f"{too_large(job.model.inputs)}"
+        )
+    # One of several devices may have its slice's outputs alone.
+    sizes = {workload.batch_size, workload.batch_size // workload.devices}
+    if workload.mode == "inference" and checked(job) and not sizes & {*output.shape[:1]}:
+        raise ModelError(
+            f"the lane {workload.lane} returns an output of shape {output.shape}{made} for a batch of "
+            f"{workload.batch_size}, so its throughput would be wrong: the first axis must be the batch"
+        )
+
+
+def checked(job: Job) -> bool:
+    """Whether anything is to be said of what the program computes: not of what only prices the harness."""
+    return job.workload.mode not in HARNESS_MODES and not job.lane.internal
+
+
+def _samples(job: Job) -> int | None:
+    # A rank has only its slice's outputs. A process with several devices has all outputs.
+    return job.workload.batch_size // job.workload.devices if job.workload.devices > 1 else None
+
+
+def begin(job: Job, program: Program) -> None:
+    """Keep the output of the batch of the build, and let timed calls take several batches where that costs nothing."""
+    if job.workload.mode == "inference" and checked(job):
+        job.first_output = folded_output(program, _samples(job))
+        free_signs()
+        job.batches = vary(program, job.model, job.workload)
+
+
+def end(job: Job, program: Program) -> None:
+    """See that the program, now that all is timed, still computes; its last call is of the batch of the build.
+
+    Raises:
+        ModelError: as `sound` does.
+    """
+    if checked(job):
+        with job.stage("check"):
+            if job.batches > 1:
+                fix(program, job.model, job.workload)
+            sound(job, program)
 
 
 def sketch(
@@ -22,18 +81,16 @@ def sketch(
         measure: makes the step with moved weights, and measures its memory. None: the step is only made.
         feed: loads the batch that every lane begins with, if the program holds another.
     """
-    if job.workload.mode in HARNESS_MODES or job.lane.internal:
+    if not checked(job):
         if measure is not None:
             measure()
         return
 
     def sketching() -> Iterator[dict[str, Any]]:
         feed()
-        precision, devices = job.workload.precision, job.workload.devices
+        precision = job.workload.precision
         if job.workload.mode == "inference":
-            # A rank has only its slice's outputs. A process with several devices has all outputs.
-            samples = job.workload.batch_size // devices if devices > 1 else None
-            yield from of_inference(program, precision, samples)
+            yield from of_inference(program, precision, _samples(job), job.first_output)
         else:
             yield from of_training(program, lambda: starting_weights(job), precision, job.mean)
 
@@ -62,6 +119,11 @@ def sketch(
             job.metrics["host_peak_memory"] = unavailable("VmHWM", result["reason"])
     if not result:
         result = next_part(program.call_and_wait if measure is None else lambda: None)
+    if job.workload.mode == "inference" and job.samples and "reason" not in result:
+        # Memory that runs out in further batches says nothing of the program.
+        with job.stage("check"), suppress(Exception):
+            usual = sorted(job.samples)[len(job.samples) // 2]
+            result |= probe(program, job.model, job.workload, usual, job.clock)
     job.parity["check"] = result
 
 

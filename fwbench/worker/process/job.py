@@ -11,12 +11,13 @@ from fwbench.machine import nvml
 from fwbench.machine.load import OtherLoad, wait_for_quiet
 from fwbench.machine.watch import Watch
 from fwbench.meters.energy import Counter, counter
+from fwbench.meters.growth import Growth
 from fwbench.meters.latency import Clock
 from fwbench.models import Model
 from fwbench.models.weights import Shape
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.lanes import Lane
-from fwbench.record.measurement import WAITING, Metric
+from fwbench.record.measurement import WAITING, Metric, Pass
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
 from fwbench.worker.process.witness import Witness
@@ -58,6 +59,11 @@ class Job:
         self.stages: dict[str, float] = {}
         self.metrics: dict[str, Metric] = {}
         self.samples: list[float] = []
+        self.passes: dict[str, Pass] = {}
+        self.growth: Growth | None = None
+        # The output of the batch of the build, folded, before anything is timed; and how many batches calls take.
+        self.first_output: Any = None
+        self.batches = 1
         self.settings: dict[str, Any] = {}
         self.parity: dict[str, Any] = {}
         self.training: dict[str, Any] = {}

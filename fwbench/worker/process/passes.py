@@ -1,24 +1,22 @@
 """The timed passes of a program: compile, warm up, latency, throughput, energy and memory."""
 
-from collections.abc import Sequence
-
-import numpy as np
+from collections.abc import Callable, Sequence
 
 from fwbench.frameworks.contract import CompileTimes, Framework, Program
 from fwbench.frameworks.precision import check, operands
+from fwbench.machine.holes import Watch, stood_still
 from fwbench.machine.load import OtherLoad
 from fwbench.meters.ceilings import ceilings
 from fwbench.meters.energy import SummedCounter, energy
 from fwbench.meters.flops import PASSES, model_flops
+from fwbench.meters.growth import Growth
 from fwbench.meters.heap import noted, settle
-from fwbench.meters.latency import drift, latencies, percentiles
+from fwbench.meters.latency import Lap, drift, latencies, percentiles
 from fwbench.meters.memory import memory, process_device_memories
 from fwbench.meters.steady import Start
 from fwbench.meters.throughput import queue_depth, throughput
-from fwbench.models import ModelError
-from fwbench.models.inputs import too_large
-from fwbench.record.measurement import CEILING, Metric, unavailable
-from fwbench.worker.process.checks import fingerprint, sketch
+from fwbench.record.measurement import CEILING, Metric, Pass, unavailable
+from fwbench.worker.process.checks import begin, end, fingerprint, sketch, sound
 from fwbench.worker.process.job import Job
 
 # Calls after the warm-up, where only programs are examined; they show whether steady calls compile anything.
@@ -31,6 +29,9 @@ def measure_program(job: Job, framework: Framework, program: Program) -> None:
     begun = Start(program, job.clock)
     with job.stage("compile"), job.compiling(program, "warm-up"):
         _compile(job, program, begun)
+    if not (protocol.programs or protocol.smoke):
+        # The probe may reuse the memory of this output (CUDA graphs).
+        begin(job, program)
     if not protocol.programs:
         with job.stage("probe"):
             # The probe comes after the compile stage, so that it does not warm up the compiler.
@@ -39,11 +40,7 @@ def measure_program(job: Job, framework: Framework, program: Program) -> None:
     with job.stage("warm-up"):
         with job.compiling(program, "warm-up"):
             _warm_up(job, program, begun, 0 if protocol.smoke else protocol.warmup_iterations)
-        if not np.isfinite(program.output()).all():
-            raise ModelError(
-                f"the network of {job.model.name} returns infinities or NaN, so its time would mean nothing"
-                f"{too_large(job.model.inputs)}"
-            )
+        sound(job, program)
     if protocol.smoke:
         return
     with job.compiling(program, "steady"):
@@ -53,6 +50,7 @@ def measure_program(job: Job, framework: Framework, program: Program) -> None:
         else:
             _time(job, program, begun)
     if not protocol.programs:
+        end(job, program)
         _measure_memory_and_check(job, program)
     fingerprint(job, program)
     if protocol.programs:
@@ -70,12 +68,19 @@ def _time(job: Job, program: Program, begun: Start) -> None:
         _warm_up(job, program, begun, protocol.warmup_iterations)
     job.note("before the latency pass")
     load = OtherLoad()
+    watched = _Watched(job, program)
     passes: list[list[float]] = []
     with job.stage("latency"):
-        settle(program, lambda: passes.append(latencies(program, protocol, job.clock)), job.clock)
+        said = settle(
+            program,
+            lambda: watched.stood(
+                "latency", lambda lap: passes.append(latencies(program, protocol, job.clock, lap)), usual=True
+            ),
+            job.clock,
+        )
     job.samples = passes[-1]
     for name, metric in percentiles(job.samples).items():
-        job.metrics[name] = noted(metric, len(passes))
+        job.metrics[name] = noted(metric, said)
     job.metrics["latency_drift"] = drift(job.samples)
     job.metrics["time_to_steady"] = begun.time_to_steady(passes)
     job.note("after the latency pass")
@@ -83,23 +88,62 @@ def _time(job: Job, program: Program, begun: Start) -> None:
     depth = int(program.agree(queue_depth(typical, protocol.throughput_time)))
     load.lap()
     with job.stage("throughput"):
-        made = settle(program, lambda: _throughput(job, program, depth), job.clock)
-        job.metrics["throughput"] = noted(job.metrics["throughput"], made)
+        said = settle(
+            program,
+            lambda: watched.stood("throughput", lambda lap: _throughput(job, program, depth, lap)),
+            job.clock,
+        )
+        job.metrics["throughput"] = noted(job.metrics["throughput"], said)
+    job.metrics["memory_growth"] = watched.growth.read()
     job.metrics["other_load"] = load.read()
     job.note("after the throughput pass")
     with job.stage("energy"):
         meter = job.counter()
-        window, devices = protocol.energy_time, workload.devices
-        job.metrics.update(energy(program, meter, workload.batch_size, depth, window, job.clock, devices=devices))
+        batch, window, devices = workload.batch_size, protocol.energy_time, workload.devices
+        watched.stood(
+            "energy",
+            lambda lap: job.metrics.update(
+                energy(program, meter, batch, depth, window, job.clock, devices=devices, lap=lap)
+            ),
+        )
         energy_of_all = job.metrics["energy_per_sample"].value
         if isinstance(meter, SummedCounter) and energy_of_all is not None:
             _of_each(job, "energy_per_sample", [energy_of_all * share for share in meter.shares])
     job.note("after the energy window")
 
 
-def _throughput(job: Job, program: Program, depth: int) -> None:
+class _Watched:
+    """Watches passes, and the memory of the program meanwhile."""
+
+    def __init__(self, job: Job, program: Program) -> None:
+        self._job = job
+        self._usual: tuple[float, float] | None = None
+        self.growth = job.growth = Growth(lambda: program.memory_in_use().value, job.clock)
+
+    def stood(self, name: str, measure: Callable[[Lap], object], *, usual: bool = False) -> bool:
+        """Make a pass, note what happened in it, and return whether the process stood still.
+
+        Args:
+            usual: whether its calls show how long a call usually takes.
+        """
+        watch = Watch(None if usual else self._usual, self._job.clock)
+
+        def lap(calls: int) -> None:
+            watch.lap(calls)
+            self.growth.lap(calls)
+
+        measure(lap)
+        if usual:
+            self._usual = watch.usual()
+        told = watch.read()
+        if told["seconds"]:
+            self._job.passes[name] = Pass(name, **told)
+        return stood_still(told)
+
+
+def _throughput(job: Job, program: Program, depth: int, lap: Lap) -> None:
     window = job.protocol.throughput_time
-    job.metrics["throughput"] = throughput(program, job.workload.batch_size, depth, window, job.clock)
+    job.metrics["throughput"] = throughput(program, job.workload.batch_size, depth, window, job.clock, lap)
 
 
 def _measure_memory_and_check(job: Job, program: Program) -> None:

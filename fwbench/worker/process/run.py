@@ -151,6 +151,7 @@ class Measuring(Job):
             sources=self.witness.sources() if self.witness else {},
             program=self.program,
             accelerator=tuple(moment for watch in self.watches for moment in watch.moments),
+            passes=tuple(self.passes.values()),
             ranks=self._devices() if failure is None else (),
             stages=self.stages,
             versions=versions_of(self.lane),

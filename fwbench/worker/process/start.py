@@ -5,7 +5,7 @@ lie the frameworks of its own environment. A process that the script spawns runs
 so has the same fwbench.
 
 How such a process ends, how it talks and what it says of itself is decided by `lifetime`, `pipes` and `witness` beside
-this file, whichever fwbench the script has.
+this file, and when it got no CPU by `holes` of the same fwbench, whichever fwbench the script has.
 """
 
 import gc
@@ -42,10 +42,14 @@ class Finder:
         return spec
 
 
-def _load(name: str) -> ModuleType:
-    """Load a file beside this one, under a name by which scripts find it whatever fwbench they have."""
+def _load(name: str, folder: str = ".") -> ModuleType:
+    """Load a file of this fwbench, under a name by which scripts find it whatever fwbench they have.
+
+    Args:
+        folder: of the file, seen from this one's.
+    """
+    file = os.path.join(os.path.dirname(os.path.abspath(__file__)), folder, f"{name}.py")
     name = f"fwbench_{name}"
-    file = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name.removeprefix('fwbench_')}.py")
     spec = spec_from_file_location(name, file)
     assert spec is not None
     assert spec.loader is not None
@@ -58,6 +62,7 @@ if __name__ == "__main__":
     _load("lifetime").begin()
     _load("pipes")
     _load("witness")
+    _load("holes", os.path.join("..", "..", "machine"))
     _, os.environ[_PACKAGE], *sys.argv = sys.argv
 if __name__ in ("__main__", "__mp_main__"):
     sys.meta_path.insert(0, Finder(os.environ[_PACKAGE]))

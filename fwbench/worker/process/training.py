@@ -7,11 +7,12 @@ from fwbench.data import Data, open_data
 from fwbench.data import digest as batches_digest
 from fwbench.frameworks.contract import Framework, Trainer
 from fwbench.frameworks.precision import check, operands
+from fwbench.machine.holes import Watch
 from fwbench.machine.load import OtherLoad
 from fwbench.meters.energy import period
 from fwbench.meters.epochs import Epochs, fitting, resolved
 from fwbench.meters.memory import memory
-from fwbench.record.measurement import Failure
+from fwbench.record.measurement import Failure, Pass
 from fwbench.worker.process.building import build
 from fwbench.worker.process.checks import aim, fingerprint, sketch
 from fwbench.worker.process.job import Job
@@ -59,18 +60,19 @@ def _fit(job: Job, framework: Framework, program: Trainer, data: Data) -> None:
     epochs = Epochs(program, data, workload.batch_size, job.clock, None if isinstance(meter, str) else meter)
     job.waited()
     job.note("before training")
-    load = OtherLoad()
+    load, watch = OtherLoad(), Watch(clock=job.clock)
     with job.stage("training"):
         job.metrics.update(
             memory(
                 program,
                 workload.device,
-                lambda: _train(job, program, epochs),
+                lambda: _train(job, program, epochs, watch),
                 number=job.gpu,
                 count=job.gpus,
             )
         )
     job.metrics["other_load"] = load.read()
+    job.passes["training"] = Pass("training", **watch.read())
     job.note("after training")
     with job.stage("test"):
         tested = epochs.test()
@@ -83,7 +85,8 @@ def _fit(job: Job, framework: Framework, program: Trainer, data: Data) -> None:
     fingerprint(job, program)
 
 
-def _train(job: Job, program: Trainer, epochs: Epochs) -> None:
+def _train(job: Job, program: Trainer, epochs: Epochs, watch: Watch) -> None:
+    watch.lap(0)
     for number in range(job.workload.epochs):
         job.tell(f"training, epoch {number + 1}")
         with job.compiling(program, "steady" if number else "warm-up"):
@@ -91,3 +94,4 @@ def _train(job: Job, program: Trainer, epochs: Epochs) -> None:
                 epochs.run(lambda: record_compilation(job, program.compile()))
             else:
                 epochs.run()
+        watch.lap(1)

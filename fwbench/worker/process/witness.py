@@ -25,7 +25,9 @@ CHANGED = "changed"
 CODE = (".py", ".pyc", ".so", ".pyd", ".zip", ".egg", ".whl")
 
 # The modules that `start` has loaded, whichever fwbench the process runs.
-HARNESS = frozenset({"__main__", "__mp_main__", "fwbench_lifetime", "fwbench_pipes", "fwbench_witness"})
+HARNESS = frozenset(
+    {"__main__", "__mp_main__", "fwbench_lifetime", "fwbench_pipes", "fwbench_witness", "fwbench_holes"}
+)
 
 _BEGAN = time.time_ns()
 _INSTALLED = frozenset({"site-packages", "dist-packages"})

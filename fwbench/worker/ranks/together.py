@@ -65,6 +65,7 @@ def combined(measurements: Sequence[Measurement], places: Sequence[Rank]) -> Mea
         metrics=metrics,
         settings=settings,
         accelerator=tuple(moment for one in measurements for moment in one.accelerator),
+        passes=tuple(each for one in measurements for each in one.passes),
         ranks=tuple(_rank(one, place, first, size) for one, place in zip(measurements, places, strict=True)),
     )
 

@@ -11,7 +11,7 @@ from fwbench.models import Model
 from fwbench.record.lanes import LANES
 from fwbench.record.workload import Workload
 from fwbench.worker.turns.partner import Partner, Seat
-from fwbench.worker.turns.rounds import Rounds
+from fwbench.worker.turns.rounds import Rounds, take_turn
 from fwbench.worker.turns.sides import Side
 from fwbench.worker.turns.taken import SLOW, Amounts, Taken, gated
 
@@ -34,6 +34,7 @@ class Round:
         seconds: how long the round took.
         sources: by lane, the digests of the user's files that it has read, by name.
         programs: by lane, the digest of its program; only a workload's first round has them.
+        held: whether a process was stopped, or held back by a quota, in each try of a turn.
     """
 
     begun: float
@@ -42,6 +43,7 @@ class Round:
     seconds: float
     programs: Mapping[str, str | None] = field(default_factory=dict)
     sources: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    held: bool = False
 
 
 class Lanes(Rounds[Round]):
@@ -84,7 +86,7 @@ class Lanes(Rounds[Round]):
         seconds = taken.turns_of("call", name)
         together = max(taken.rounds - 1, math.ceil(self.amounts.turn / seconds[-1]) if seconds else 1)
         asked = _SINGLE if taken.rounds == 1 else {"alone": max(1, together // 2), "together": together}
-        answer = partner.ask(asked, "latency")
+        answer = take_turn(partner, taken, asked, "latency")
         for metric in METRICS[:2]:
             taken.keep(metric, placing, block, name, answer[metric])
         taken.cpu += answer["cpu"]
@@ -101,4 +103,5 @@ class Lanes(Rounds[Round]):
         programs = {
             name: (told["program"] or {}).get("digest") for name, told in taken.described.items() if "program" in told
         }
-        return Round(time.time() - seconds, values, taken.others / taken.cpu, seconds, programs, taken.sources)
+        load = taken.others / taken.cpu
+        return Round(time.time() - seconds, values, load, seconds, programs, taken.sources, taken.held)

@@ -17,7 +17,7 @@ from fwbench.worker.client.fallback import Flags, again, milder, stated
 from fwbench.worker.client.starting import environment
 from fwbench.worker.memory import advised, unfitting
 from fwbench.worker.turns.partner import Partner, Seat, SideError
-from fwbench.worker.turns.rounds import ENVIRONMENT, PADDINGS, Rounds
+from fwbench.worker.turns.rounds import ENVIRONMENT, PADDINGS, Rounds, take_turn
 from fwbench.worker.turns.sides import Side
 from fwbench.worker.turns.taken import SLOW, Amounts, Taken
 
@@ -62,7 +62,7 @@ class Pairs(Rounds[Pair]):
         return tuple(Seat(side.name, side, lane, flags) for side in self._sides)
 
     def _turn(self, partner: Partner, taken: Taken, placing: int, block: int) -> None:
-        answer = partner.ask({"rounds": taken.rounds}, "rounds")
+        answer = take_turn(partner, taken, {"rounds": taken.rounds}, "rounds")
         taken.turn(placing, block, partner.seat.name, answer["rounds"][1:], answer["cpu_time"])
 
     def _result(self, taken: Taken, seconds: float) -> Pair:

@@ -9,9 +9,9 @@ From the measured fwbench it uses only what builds and steps a program.
       | -- {"place": padding} ---------------------------------> |  the program in fresh memory, warm again
       | <-- {"placed": latency} -------------------------------- |
       | -- {"rounds": n} --------------------------------------> |  a turn
-      | <-- {"rounds": [...], "cpu_time"} ---------------------- |
+      | <-- {"rounds": [...], "cpu_time", "held"} -------------- |
       | -- {"alone": n, "together": m} ------------------------> |  a turn of calls one by one, and back to back
-      | <-- {"latency", "call", "cpu", "others"} --------------- |
+      | <-- {"latency", "call", "cpu", "others", "held"} ------- |
       | -- {"modules"} ----------------------------------------> |
       | <-- {"modules"} ---------------------------------------- |  all the user's are this side's
       | -- {"finish": {"program", "spans": of n calls}} ------> |
@@ -20,7 +20,8 @@ From the measured fwbench it uses only what builds and steps a program.
 
 A job holds the `workload`, its `model` and the share of `extra` work; and for the user's modules the `path` to look in,
 the name of this `side`, the `root` of its repository, the user's working `tree` if that is compared with a revision,
-the names of the repository's `own` modules, and the prefixes of the variables that are `recorded`.
+the names of the repository's `own` modules, and the prefixes of the variables that are `recorded`. `held` is how many
+seconds of a turn the process got no CPU for.
 
 The reason why there is no answer may replace it: {"refused"} (the interpreter cannot import fwbench), {"undriven"}
 (this side's fwbench is too old or too new for these lines), {"unavailable"}, {"unbuildable"} (the model as described),
@@ -42,6 +43,7 @@ import os
 import statistics
 import sys
 import time
+import timeit
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -152,15 +154,18 @@ def _build(lane: dict[str, Any], job: dict[str, Any], witness: Any) -> tuple["Pl
 
 def _take_turns(player: "Player", job: dict[str, Any], witness: Any, send: Send, receive: Receive) -> None:
     message = receive()
+    watched = sys.modules["fwbench_holes"].watched
     while message is not None:
         player.place(message["place"])
         with player.program.session():
             send({"placed": player.warm_up()})
             while (message := receive()) is not None and not message.keys() & {"place", "finish"}:
                 if "rounds" in message:
-                    send(player.turn(message["rounds"]))
+                    rounds = message["rounds"]
+                    send(watched(player.usual, rounds, player.turn, rounds))
                 elif "alone" in message:
-                    send(player.alone_and_together(message["alone"], message["together"]))
+                    calls = message["alone"], message["together"]
+                    send(watched(player.usual, sum(calls), player.alone_and_together, *calls))
                 else:
                     send(_stray(job) or {"modules": "own"})
             if message is not None and "finish" in message:
@@ -238,6 +243,7 @@ class Player:
     Attributes:
         framework: as above.
         reason: why it cannot run here; then there is no program.
+        usual: seconds and CPU seconds of a call.
     """
 
     def __init__(self, framework: Any, job: dict[str, Any], witness: Any) -> None:
@@ -258,6 +264,8 @@ class Player:
             weights = canonical(workload.weights, described, shapes, workload.seed)
             self.program = framework.build(workload, described, weights)
         del weights
+        with contextlib.suppress(ImportError):  # of an older side, whose programs have one batch alone
+            importlib.import_module("fwbench.meters.remembering").vary(self.program, described, workload)
         with self.program.session():
             self.program.compile()
         self._extra = job["extra"]
@@ -283,13 +291,9 @@ class Player:
         gc.collect()
 
     def warm_up(self) -> float:
-        """Run until the program is warm.
-
-        Returns:
-            The latency of its fastest call in seconds.
-        """
+        """Run until the program is warm; return the latency of its fastest call in seconds."""
         self._units = 0
-        begun = time.perf_counter()
+        begun, computing = time.perf_counter(), time.process_time()
         calls: list[float] = []
         pages = [_pages()]
         while (
@@ -299,9 +303,10 @@ class Player:
         ):
             calls.append(next(self._timed(1)))
             pages.append(_pages())
+        self.usual = (min(calls), (time.process_time() - computing) / len(calls))
         if self._extra:
-            unit = min(_time_of_units() for _ in range(_UNITS))
-            self._units = max(1, round(self._extra * min(calls) / unit))
+            units = min(timeit.repeat(_unit, timer=time.perf_counter, repeat=_UNITS, number=_UNITS))
+            self._units = max(1, round(self._extra * min(calls) / (units / _UNITS)))
         return min(calls)
 
     def turn(self, rounds: int) -> dict[str, Any]:
@@ -402,13 +407,6 @@ def _pages() -> int:
 def _unit() -> None:
     """Work for about a microsecond."""
     sum(range(30))
-
-
-def _time_of_units() -> float:
-    start = time.perf_counter()
-    for _ in range(_UNITS):
-        _unit()
-    return (time.perf_counter() - start) / _UNITS
 
 
 if __name__ == "__main__":

@@ -40,6 +40,9 @@ ENVIRONMENT = 4096
 # Calls under the profiler: as many as take these seconds, but no fewer and no more than these limits.
 _PROFILED_SECONDS, _FEWEST, _MOST = 1.0, 5, 12
 
+# A turn does not count if the process got no CPU for more than so many seconds of it. It is tried so often at most.
+_HELD, _TRIES = 0.001, 3
+
 Played = TypeVar("Played")
 
 
@@ -268,6 +271,16 @@ def _all(partners: Mapping[str, Partner], ask: Callable[[Partner], Any]) -> dict
         # Base could do it, so head has lost something.
         raised.fault = dataclasses.replace(raised.fault, lost=True)
     raise raised
+
+
+def take_turn(partner: Partner, taken: Taken, message: Mapping[str, Any], answer: str) -> dict[str, Any]:
+    """Ask a partner for a turn, again if its process was stopped or held back in it; note if it was in every try."""
+    for _ in range(_TRIES):
+        turn = partner.ask(message, answer)
+        if turn["held"] <= _HELD:
+            return turn
+    taken.held = True
+    return turn
 
 
 def _fields(workload: Workload) -> dict[str, Any]:

@@ -60,6 +60,7 @@ class Taken:
         rounds, blocks: calls of a turn, the first one included, and blocks of a placing.
         memory, sources: what each seat's process reports of its memory, and of the files that it has read.
         cpu, others: CPU seconds available during lanes' turns, and those that other processes used.
+        held: whether a process was held back in each try of a turn.
     """
 
     def __init__(self, amounts: Amounts, described: dict[str, Any], unfit: tuple[int, ...] = ()) -> None:
@@ -67,6 +68,7 @@ class Taken:
         self.described = described
         self.flags = ""
         self.cpu = self.others = 0.0
+        self.held = False
         self._unfit = unfit
         self.rounds = self.blocks = 0
         self.latency = 0.0
@@ -116,7 +118,8 @@ class Taken:
         values = {name: self._times(name) | peaks for name, peaks in memory.items()}
         # A plain dict: Python 3.11's `dataclasses.asdict` cannot copy a `defaultdict`.
         calls = dict(self._call_seconds)
-        return Pair(differences, calls, values, self.described, self._drift(), seconds, self.flags, self._unfit)
+        drift = self._drift()
+        return Pair(differences, calls, values, self.described, drift, seconds, self.flags, self._unfit, self.held)
 
     def _times(self, name: str) -> dict[str, float]:
         """The side's median round, and its median turn's CPU time, in seconds."""

@@ -1,9 +1,13 @@
 """The fixture that files what a test has shown."""
 
+import importlib
 import json
 import tempfile
 
 import pytest
+
+from fwbench.record.lanes import LANES
+from tests.unit.faults import seen
 
 
 @pytest.fixture
@@ -23,3 +27,16 @@ def fault(record_property, tmp_path):
         record_property("fault", json.dumps({"kind": kind, "tried": tried, "lost": lost, "said": said.strip()}))
 
     return file
+
+
+@pytest.fixture
+def small(monkeypatch, tmp_path):
+    """Workers that measure the networks of tests/unit/plain/small_lane.py."""
+    monkeypatch.syspath_prepend(seen.PLAIN)
+    lanes = importlib.import_module("small_lane")
+    monkeypatch.setenv("PYTHONPATH", seen.PATH)
+    for lane in (lanes.LANE, lanes.FIXED):
+        monkeypatch.setitem(LANES._all, lane.name, lane)
+    harness = seen.Harness(tmp_path)
+    yield harness
+    harness.workers.close()

@@ -48,7 +48,7 @@ def run(monkeypatch, clock, protocol):
 # Of the harness' own lanes, whose programs compute nothing.
 # The stages of inference and of single training steps.
 TIMED = ("build", "compile", "probe", "warm-up", "latency", "throughput", "energy")
-STAGES = (*TIMED, "memory", "check", "check", "program")
+STAGES = (*TIMED, "check", "memory", "check", "check", "check", "program")
 UNCHECKED = (*TIMED, "memory", "program")
 
 
@@ -91,7 +91,7 @@ class Restarting(FakeTrainer):
 
     def output(self):
         self.log.append("output")
-        return np.array([self.made[-1][0] if self.made else 0.0])
+        return np.full(self.batch_size, self.made[-1][0] if self.made else 0.0)
 
 
 @pytest.mark.parametrize("in_place", [False, True])
@@ -100,7 +100,8 @@ def test_what_the_timed_program_computes_is_read_back_when_all_is_timed(monkeypa
     program = Restarting(clock, in_place=in_place)
     found = checked(monkeypatch, clock, protocol, program, mode)
     assert found.failure is None
-    assert found.parity["check"].keys() == {"output" if mode == "inference" else "loss"}
+    # Its output in inference changes with each call.
+    assert found.parity["check"].keys() == ({"output", "before"} if mode == "inference" else {"loss"})
     if mode != "inference":
         loss = Sketch.from_json(found.parity["check"]["loss"])
         assert np.abs(loss.slots).tolist() == [[1.0]]
@@ -496,7 +497,7 @@ def test_the_start_ends_with_the_first_steady_call(run, clock, durations, compil
 def test_calls_of_a_pass_that_is_made_again_are_part_of_the_start(run, clock, monkeypatch):
     # Seven calls warm up, five are the first latency pass, in which the process grows.
     program = FakeProgram(clock, duration=lambda call: 9.0 if call < 12 else 1.0)
-    pages = lambda who: SimpleNamespace(ru_minflt=10**6 * (program.calls == 12))  # noqa: E731
+    pages = lambda who: SimpleNamespace(ru_minflt=10**6 * (program.calls == 12), ru_nivcsw=0)  # noqa: E731
     monkeypatch.setattr(heap.resource, "getrusage", pages)
     measurement, _ = run(FakeFramework(program), warmup_iterations=6, throughput_time=0.0)
     assert measurement.samples == (1.0,) * 5

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 import fwbench.machine.load  # noqa: F401 (before a test replaces the clock that this module takes as a default)
+from fwbench.machine import holes
 from fwbench.models import CATALOG
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Metric
@@ -34,6 +35,7 @@ CONFIGURATION = configuration(LANES["noop"], [], scratch="of a server that forks
 def started(monkeypatch):
     """What `start` loads before it runs a player."""
     monkeypatch.setitem(sys.modules, "fwbench_witness", witness)
+    monkeypatch.setitem(sys.modules, "fwbench_holes", holes)
 
 
 @pytest.fixture
@@ -215,7 +217,7 @@ def test_what_starts_a_process_is_no_module_of_the_users(tmp_path, monkeypatch):
     job = JOB | {"tree": str(tmp_path), "root": str(tmp_path / "base")}
     module = type(sys)("theirs")
     module.__file__ = str(tmp_path / "fwbench" / "worker" / "process" / "start.py")
-    for name in ("__mp_main__", "fwbench_lifetime", "fwbench_pipes"):
+    for name in ("__mp_main__", "fwbench_lifetime", "fwbench_pipes", "fwbench_holes"):
         monkeypatch.setitem(sys.modules, name, module)
     assert players._stray(job) == {}
     monkeypatch.setitem(sys.modules, "theirs", module)

@@ -1,0 +1,165 @@
+"""Times in which a process gets no CPU: it is stopped, frozen or suspended, or a quota of its control group holds it.
+
+`start` loads this file beside any fwbench, so it imports the standard library alone.
+"""
+
+import contextlib
+import os
+import resource
+import statistics
+import time
+from array import array
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+# Calls stood still if they took so many seconds longer than usual, and longer by this share of what they usually take.
+_LEAST, _SHARE = 0.1, 0.5
+
+
+def quota(root: Path = Path("/")) -> float | None:
+    """How many CPUs the control group of this process, or one around it, may use; None: as many as there are.
+
+    Args:
+        root: of the file system.
+    """
+    granted = []
+    for group in groups(root):
+        with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
+            if (group / "cpu.max").exists():
+                most, period = (group / "cpu.max").read_text().split()
+            else:
+                most, period = ((group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+            # "max" is no number.
+            if float(most) > 0:
+                granted.append(float(most) / float(period))
+    return min(granted, default=None)
+
+
+def throttled(root: Path = Path("/")) -> dict[Path, float]:
+    """Seconds for which each control group of this process has been held back by a quota, summed over CPUs."""
+    seconds = {}
+    for group in groups(root):
+        with contextlib.suppress(OSError, ValueError):
+            told = dict(line.split() for line in (group / "cpu.stat").read_text().splitlines())
+            # Microseconds in version 2 of control groups, nanoseconds in version 1.
+            if "throttled_usec" in told or "throttled_time" in told:
+                seconds[group] = int(told.get("throttled_usec", 0)) / 1e6 + int(told.get("throttled_time", 0)) / 1e9
+    return seconds
+
+
+def groups(root: Path = Path("/")) -> Iterator[Path]:
+    """The folders of this process's control group, and of those around it, that tell of CPUs."""
+    mounted = root / "sys/fs/cgroup"
+    with contextlib.suppress(OSError, ValueError):
+        for line in (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers and "cpu" not in controllers.split(","):
+                continue
+            tops = (controllers, "cpu") if controllers else (".", "unified")
+            for top in dict.fromkeys(mounted / name for name in tops):
+                # A container may see its own group as the root of all, and its path as the host's.
+                own = Path(path.lstrip("/"))
+                yield from (top / place for place in (own, *own.parents) if (top / place).is_dir())
+
+
+class Watch:
+    """Watches a pass from its construction until `read`.
+
+    Args:
+        usual: seconds and CPU seconds of a call; None: the medians of the pass itself.
+        clock: seconds.
+        cpu: CPU seconds of all threads of this process.
+        root: of the file system.
+    """
+
+    def __init__(
+        self,
+        usual: tuple[float, float] | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+        cpu: Callable[[], float] = time.process_time,
+        root: Path = Path("/"),
+    ) -> None:
+        self._usual, self._clock, self._cpu, self._root = usual, clock, cpu, root
+        # Calls, seconds and CPU seconds of each lap: small, so that memory hardly grows with them.
+        self._laps = array("d")
+        self._throttled, self._counters = throttled(root), self._count()
+        self._last = clock(), cpu()
+
+    def lap(self, calls: int) -> None:
+        """So many calls have been made since the last lap, and their end was waited for; 0: the first one begins."""
+        now = self._clock(), self._cpu()
+        if calls:
+            self._laps.extend((calls, now[0] - self._last[0], now[1] - self._last[1]))
+        self._last = now
+
+    def usual(self) -> tuple[float, float]:
+        """Seconds and CPU seconds of a call: medians."""
+        laps = self._by_lap() or [(1.0, 0.0, 0.0)]
+        return (
+            statistics.median(spent / calls for calls, spent, _ in laps),
+            statistics.median(computed / calls for calls, _, computed in laps),
+        )
+
+    def read(self) -> dict[str, float]:
+        """What happened in the pass.
+
+        Returns:
+            `seconds` and `cpu` seconds of all calls; `gap`: seconds for which calls took longer than usual while the
+            process neither computed nor waited for a CPU that others used; `throttled`: seconds for which a quota held
+            it back, summed over CPUs; `suspended`: seconds for which the machine slept, which `seconds` leaves out;
+            `switches`: how often a thread was made to leave its CPU.
+        """
+        laps, (usual, busy) = self._by_lap(), self._usual or self.usual()
+        gap = 0.0
+        for calls, spent, computed in laps:
+            longer = spent - calls * usual
+            if longer > max(_LEAST, _SHARE * calls * usual) and computed - calls * busy < longer / 2:
+                gap += longer
+        asleep, switches, waiting = (now - then for now, then in zip(self._count(), self._counters, strict=True))
+        # What a thread waits for a CPU is told as other load, or as throttled.
+        gap -= max(0.0, waiting)
+        now = throttled(self._root)
+        held = max((now[group] - then for group, then in self._throttled.items() if group in now), default=0.0)
+        return {
+            "seconds": sum(spent for _, spent, _ in laps),
+            "cpu": sum(computed for _, _, computed in laps),
+            "gap": gap if gap > _LEAST else 0.0,
+            "throttled": max(0.0, held),
+            "suspended": max(0.0, asleep),
+            "switches": switches,
+        }
+
+    def _by_lap(self) -> list[tuple[float, float, float]]:
+        return list(zip(*[iter(self._laps)] * 3, strict=True))
+
+    @staticmethod
+    def _count() -> tuple[float, float, float]:
+        """Seconds for which the machine slept; involuntary switches; seconds for which threads waited for a CPU."""
+        asleep = waiting = 0.0
+        if hasattr(time, "CLOCK_BOOTTIME"):
+            # It moves while the machine sleeps, and the other clock does not.
+            asleep = time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
+        with contextlib.suppress(OSError):
+            for thread in os.listdir("/proc/self/task"):
+                # It may have ended.
+                with contextlib.suppress(OSError, ValueError, IndexError):
+                    waiting += int(Path(f"/proc/self/task/{thread}/schedstat").read_text().split()[1]) / 1e9
+        return asleep, float(resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw), waiting
+
+
+def watched(
+    usual: tuple[float, float], calls: int, take: Callable[..., dict[str, Any]], *amounts: int
+) -> dict[str, Any]:
+    """What a turn of so many calls answers, and for how many of its seconds the process was `held`."""
+    watch = Watch(usual)
+    watch.lap(0)
+    answer = take(*amounts)
+    watch.lap(calls)
+    told = watch.read()
+    return {**answer, "held": told["gap"] + told["throttled"] + told["suspended"]}
+
+
+def stood_still(told: dict[str, float]) -> bool:
+    """Whether a pass that was told so should be made again. A quota holds back the next one, too."""
+    return told["gap"] > 0 or told["suspended"] > _LEAST
