@@ -268,7 +268,15 @@ def job(tmp_path):
 def test_a_turn_says_for_how_long_its_process_was_stopped(small, job, asked, fault):
     told = {"workload": {"lane": "small", "model": "net", "batch_size": 8}}
     told["model"] = seen.model("StopsInEachPass").to_json()
-    told |= {"path": [str(seen.PLAIN)], "side": "here", "root": "/nowhere", "tree": None, "own": [], "extra": 0.0}
+    told |= {
+        "path": [str(seen.PLAIN)],
+        "side": "here",
+        "root": "/nowhere",
+        "tree": None,
+        "own": [],
+        "recorded": [],
+        "extra": 0.0,
+    }
     assert "built" in job(told)
     assert job({"place": [0]})["placed"] > 0
     held = [job(asked)["held"] for _ in range(4)]
