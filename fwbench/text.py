@@ -7,7 +7,8 @@ formula, on GitHub call people, and anywhere turn the direction of what follows.
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 # What Markdown (GitHub's flavour) takes for markup, and what could be HTML or end a cell.
 _MARKUP = re.compile(r"[\\`*_~\[\]{}$!#&<>|]|^[-+=](?=\s|[-+=]|$)|^\d+(?=[.)](?:\s|$))")
@@ -43,6 +44,18 @@ def _seen(character: str) -> str:
     if character in "\n\t" or not unicodedata.category(character).startswith("C"):
         return character
     return "\N{REPLACEMENT CHARACTER}"
+
+
+def storable(value: Any) -> Any:
+    """For a record: JSON primitives whose texts are UTF-8.
+
+    A variable or a path that is not UTF-8 has half characters in Python. Their codes take their place.
+    """
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, Mapping):
+        return {storable(name): storable(each) for name, each in value.items()}
+    return [storable(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def cut(text: str, most: int | None) -> str:

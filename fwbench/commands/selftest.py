@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -197,8 +197,9 @@ def _selftest(options: argparse.Namespace) -> int:
     left = [suite for suite in schedule(options.suites) if (suite.slowdown, suite.number) not in done]
     if left and made != header:
         raise UserError(f"{options.out} holds suites of another machine or another procedure: give --out another file.")
+    journal = Journal(options.out.parent, header, options.out.name)
     if left:
-        with closing(Journal(options.out.parent, header, options.out.name)) as journal:
+        try:
             # Before the first suite, which takes a minute.
             with _writing():
                 journal.begin(())
@@ -207,7 +208,12 @@ def _selftest(options: argparse.Namespace) -> int:
                 record = run(suite, benchmarks, here)
                 with _writing():
                     journal.append(record)
-    print("\n".join(evidence.report(evidence.read(options.out))))
+        finally:
+            with _writing():
+                journal.close()
+    for loss in journal.losses:
+        print(f"fwbench: {loss}", file=sys.stderr)
+    print("\n".join(evidence.report(evidence.read(journal.path or options.out))))
     return 0
 
 

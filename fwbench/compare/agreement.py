@@ -8,7 +8,7 @@ than a stated multiple of the movement for one unit or, where a program hardly m
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -89,6 +89,8 @@ def agreement(one: Measurement, other: Measurement) -> Agreement:
     for measurement, check in ((one, first), (other, second)):
         if "reason" in check:
             return Agreement(None, reason=f"{measurement.workload.lane}: {check['reason']}")
+    if one.workload.precision not in UNIT:
+        return Agreement(None, reason=f"this fwbench does not know the precision {one.workload.precision}")
     try:
         for measurement in (one, other):
             if said := wrong(measurement):
@@ -164,7 +166,21 @@ def _judged(one: Measurement, other: Measurement, first: Mapping[str, Any], seco
     if not judged:
         return Agreement(None, reason="what they computed is zero everywhere, or moves too far to be compared")
     # One that is no number is the worst of all.
-    return max(judged, key=lambda part: np.nan_to_num(part.difference / part.bound, nan=math.inf))
+    worst = max(judged, key=lambda part: np.nan_to_num(part.difference / part.bound, nan=math.inf))
+    if math.isfinite(worst.difference):
+        return worst
+    lanes = [m.workload.lane for m, check in ((one, first), (other, second)) if not _finite(check, worst)]
+    what = f"{_WORDS[worst.quantity]}{f' of {worst.name}' if worst.name else ''}"
+    return replace(worst, reason=f"{what} are not finite (NaN or infinity) in {' and in '.join(lanes)}")
+
+
+def _finite(check: Mapping[str, Any], where: Agreement) -> bool:
+    """Whether all that a lane computed of what two lanes differ in is finite."""
+    if where.quantity == "draws":
+        return bool(np.isfinite(check["draws"]).all())
+    sketch = Sketch.from_json(check[where.quantity])
+    place = sketch.names.index(where.name or where.quantity)
+    return bool(np.isfinite([*sketch.slots[place], sketch.norms[place]]).all())
 
 
 def _alone(random: Measurement, still: Measurement) -> Agreement:

@@ -1,7 +1,6 @@
 """What a gate decides over: the metrics, which way is better, and how much of a change counts."""
 
 import re
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -9,6 +8,7 @@ from typing import Literal
 from fwbench.errors import UserError
 from fwbench.record.measurement import PEAK_MEMORY, Measurement
 from fwbench.record.metrics import METRICS, SCALES, Direction
+from fwbench.record.quantiles import quantile
 
 _SYNTAX = "METRIC:PERCENT%[+AMOUNT], as in latency:5% or peak_memory:2%+1MiB"
 
@@ -87,7 +87,7 @@ def values(measurement: Measurement) -> dict[str, float]:
     by_name = {name: measurement.value(criterion.metric) for name, criterion in CRITERIA.items()}
     # A file that was saved without its rounds has their median.
     if measurement.samples:
-        by_name["latency"] = statistics.median(measurement.samples)
+        by_name["latency"] = quantile(measurement.samples, 50)
     by_name["peak_memory"] = (
         None if hidden(measurement) else measurement.value(PEAK_MEMORY[measurement.workload.device])
     )

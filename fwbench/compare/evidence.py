@@ -1,13 +1,13 @@
 """What many suites of known truth say of the gate, and of the rules that others use, judged on the same data."""
 
-import json
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
 from scipy import stats
 
@@ -15,7 +15,7 @@ from fwbench.compare.testing import UNTESTED
 from fwbench.errors import UserError
 from fwbench.machine import Machine
 from fwbench.machine.load import busy
-from fwbench.record import files, journal
+from fwbench.record import journal, reading, schema
 from fwbench.record.storage import SELFTEST
 from fwbench.text import row
 
@@ -27,28 +27,69 @@ Suites = Sequence[Mapping[str, Any]]
 Judge = Callable[[Mapping[str, Any]], bool]
 
 
+class _Benchmark(msgspec.Struct):
+    id: str
+    planted: schema.Amount
+    kind: str
+    seconds: Annotated[list[schema.Amount], msgspec.Meta(min_length=2)]
+    rounds: list[dict[Literal["base", "head"], Annotated[list[schema.Positive], msgspec.Meta(min_length=1)]]]
+
+
+class _Suite(msgspec.Struct):
+    slowdown: schema.Amount
+    loaded: bool
+    number: int
+    benchmarks: list[_Benchmark]
+    other_load: schema.Amount | None = None
+
+
+class _Machine(msgspec.Struct):
+    device: str
+    cpu: str
+    threads: schema.Count
+
+
+class _Header(msgspec.Struct):
+    definition: str
+    machine: _Machine
+
+
 @dataclass(frozen=True)
 class Evidence:
-    """A file of suites: its first line, and the suites."""
+    """A file of suites.
+
+    Attributes:
+        header: its first line.
+        suites: each once.
+        faults: of the lines that are damaged, which are left out.
+    """
 
     header: Mapping[str, Any]
     suites: Suites
+    faults: Sequence[str] = ()
 
 
 def read(path: Path) -> Evidence:
-    """Read a file of suites; a last line that was cut off is left out.
+    """Read a file of suites; a line that is damaged or was cut off is left out.
 
     Raises:
         UserError: it is no such file.
     """
+
+    def suite(data: Any) -> Mapping[str, Any]:
+        schema.read(data, _Suite, "it")
+        made: Mapping[str, Any] = data
+        return made
+
     try:
-        whole, _ = journal.lines(files.read(path).decode())
-        header, *suites = [json.loads(line) for line in whole] or [None]
-        if not isinstance(header, dict) or not {"definition", "machine"} <= header.keys():
-            raise ValueError("its first line has no definition and machine")
+        whole, _ = journal.lines(journal.text(path))
+        header = reading.parsed(whole[0] if whole else "")
+        schema.read(header, _Header, "its first line")
     except (OSError, ValueError) as error:
         raise UserError(f"{path} holds no suites of `fwbench selftest` ({error}): give --out another file.") from None
-    return Evidence(header, suites)
+    suites, damaged = reading.each(whole[1:], suite)
+    once = {(suite["slowdown"], suite["number"]): suite for suite in suites}
+    return Evidence(header, list(once.values()), [each.fault for each in damaged])
 
 
 def _slower(statistic: Callable[[Seconds], float]) -> Callable[[Seconds, Seconds], bool]:
@@ -100,8 +141,9 @@ def rates(suites: Suites, fails: Judge) -> dict[float, tuple[int, int]]:
 def report(evidence: Evidence) -> list[str]:
     """Markdown: the gate's rates and other rules' on the same data, then what it cost."""
     suites = evidence.suites
+    faults = [f"Left out: {fault}" for fault in evidence.faults]
     if not suites:
-        return ["No suite is done yet."]
+        return ["No suite is done yet.", *faults]
     planted = sorted({suite["slowdown"] for suite in suites if suite["slowdown"]})
     kinds: dict[str, Suites] = {
         "all": suites,
@@ -128,6 +170,7 @@ def report(evidence: Evidence) -> list[str]:
         "intervals. Rules on rounds judge the two processes of a pair.",
         f"Screening took {statistics.mean(screening):.1f} s a benchmark (at most {max(screening):.1f}), "
         f"confirming {statistics.mean(confirming):.0f} s a suspect.",
+        *faults,
     ]
 
 
@@ -161,7 +204,7 @@ def state(machine: Machine, path: Path = SELFTEST) -> float:
     if any(known[name] != getattr(machine, name) for name in ("device", "cpu", "threads")):
         return UNTESTED
     limit = busy(known["threads"])
-    quiet = [suite for suite in evidence.suites if not suite["loaded"] and (suite["other_load"] or 0.0) <= limit]
+    quiet = [suite for suite in evidence.suites if not suite["loaded"] and (suite.get("other_load") or 0.0) <= limit]
     if len(quiet) < _QUIET:
         return UNTESTED
     levels: dict[str, list[float]] = {}

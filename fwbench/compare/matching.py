@@ -1,11 +1,11 @@
 """The benchmarks of two records, and which of them belong together."""
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fwbench.compare.criteria import by_metric, values
+from fwbench.compare.criteria import by_metric
+from fwbench.record.copies import Copies
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Measurement
 from fwbench.record.storage import Record
@@ -41,26 +41,33 @@ def without_harness(record: Record) -> Record:
 
 
 def distinct(records: Iterable[Record]) -> list[Record]:
-    """Records with what no other one holds, by their own times; what a saved run and its journal hold counts once.
+    """Records with what no other one holds, by their own times, whatever order they are given in.
 
-    One that has no measurements of its own is left out.
+    Of a measurement that several hold (a journal, the run that was saved, a run that went on with it, copies), the
+    fullest copy counts. It stands in the record that holds most beside it, so that a run's measurements stay together.
+    A record of which nothing is left is left out.
     """
-    seen: set[str] = set()
+    given = sorted(records, key=lambda record: (record.made, str(record.path)))
+    fullest = Copies(m for record in given for m in record.measurements)
+    commits = {number: record.commit for record in given if record.commit for number in _numbers(record, fullest)}
+    taken: set[int] = set()
     kept = []
-    in_time = sorted(records, key=lambda record: record.made)
-    # A run comes before its journal, as it knows the commit.
-    for record in sorted(in_time, key=lambda record: record.path.suffix == ".jsonl"):
-        new = {mark: m for m in record.measurements if (mark := _mark(m)) not in seen}
-        seen |= new.keys()
-        if new:
-            kept.append(replace(record, measurements=tuple(new.values())))
-    return sorted(kept, key=lambda record: record.made)
+    # A saved run comes before its journal.
+    for record in sorted(given, key=lambda record: (_measured(record), record.path.suffix == ".json"), reverse=True):
+        if new := [number for number in _numbers(record, fullest) if number not in taken]:
+            commit = record.commit or next((commits[number] for number in new if number in commits), {})
+            measurements = tuple(fullest.kept[number] for number in new)
+            kept.append(replace(record, measurements=measurements, commit=commit))
+            taken.update(new)
+    return sorted(kept, key=lambda record: (record.made, str(record.path)))
 
 
-def _mark(m: Measurement) -> str:
-    """What no two measurements share: stage times to the nanosecond, and the numbers that gates decide over."""
-    told = [m.workload.to_json(), m.stages, m.overhead_s, str(m.failure), values(m), m.processes]
-    return json.dumps(told, sort_keys=True)
+def _numbers(record: Record, fullest: Copies) -> list[int]:
+    return list(dict.fromkeys(map(fullest.number, record.measurements)))
+
+
+def _measured(record: Record) -> int:
+    return sum(not m.failure for m in record.measurements)
 
 
 def benchmarks(record: Record) -> dict[str, Benchmark]:

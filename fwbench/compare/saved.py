@@ -14,6 +14,7 @@ from fwbench.compare.findings import ALL, Finding, Outcome, Verdict
 from fwbench.compare.matching import (
     Benchmark,
     benchmarks,
+    distinct,
     matched,
     measured_twice,
     nothing_shared,
@@ -150,7 +151,7 @@ def _paired(
 def _by_workload(earlier: Sequence[Record], machine: Machine | None) -> dict[str, list[tuple[Measurement, str]]]:
     """What earlier runs on such a machine have measured, oldest first, each with its run for readers."""
     series: dict[str, list[tuple[Measurement, str]]] = {}
-    for record in sorted(earlier, key=lambda record: record.made):
+    for record in distinct(earlier):
         if not mismatches(record.machine, machine):
             twice, where = measured_twice(record), _told_of(record)
             for m in without_repeats(record):

@@ -1,6 +1,6 @@
 """What the plugin asks of a gate, and how what it found becomes the run's exit code."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -44,15 +44,19 @@ class Gate:
 
     @property
     def against(self) -> Mapping[str, Any] | None:
-        """What the run's numbers are compared with, as JSON, where records of `go_on` are to be kept; else None."""
+        """What the run's numbers are compared with, as JSON, where it makes records that are to be kept; else None."""
         return None
 
-    def go_on(self, records: Sequence[Mapping[str, Any]], keep: Callable[[Mapping[str, Any]], None]) -> None:
-        """Begin with the records that an earlier part of the run kept, and keep each further one as soon as it is made.
+    def keep(self, keep: Callable[[Mapping[str, Any]], None]) -> None:
+        """Keep each record as soon as it is made."""
+
+    def take(self, record: Any) -> bool:
+        """Begin with a record that an earlier part of the run kept; return whether it is another one than those before.
 
         Raises:
-            ValueError: the records are not such as it keeps.
+            ValueError: it is not such as it keeps.
         """
+        return False
 
     def deselect(self, workload: Workload) -> None:
         """Somebody left this one out on purpose, so it is not missing."""

@@ -5,10 +5,9 @@ import dataclasses
 import functools
 import math
 import shlex
-import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from fwbench.compare.duet_outcome import outcome
 from fwbench.compare.findings import Outcome
 from fwbench.compare.pair import Comparison, Pair, Stage
 from fwbench.errors import UserError
+from fwbench.gates import kept
 from fwbench.gates.contract import Gate
 from fwbench.gates.options import thresholds
 from fwbench.machine import Machine
@@ -26,6 +26,7 @@ from fwbench.models.project import Project
 from fwbench.record.fingerprint import Fingerprint
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Measurement, Metric
+from fwbench.record.quantiles import quantile
 from fwbench.record.workload import Workload
 from fwbench.report import causes
 from fwbench.suite.profiles import Protocol
@@ -83,15 +84,16 @@ class DuetGate(Gate):
     def against(self) -> Mapping[str, Any]:
         return {"revision": self._base.revision, "interpreter": self._base.interpreter}
 
-    def go_on(self, records: Sequence[Mapping[str, Any]], keep: Callable[[Mapping[str, Any]], None]) -> None:
+    def keep(self, keep: Callable[[Mapping[str, Any]], None]) -> None:
         self._keep = keep
-        try:
-            self._taken = [
-                (record["stage"], Workload.from_json(record["workload"]), Pair.from_json(record["pair"]))
-                for record in records
-            ]
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"it holds no pairs of a duet ({error})") from None
+
+    def take(self, record: Any) -> bool:
+        taken = kept.pair(record)
+        # No two pairs take the same times.
+        if taken in self._taken:
+            return False
+        self._taken.append(taken)
+        return True
 
     def measuring(self, measure: Measure) -> Measure:
         return functools.partial(self._measure, measure)
@@ -119,7 +121,7 @@ class DuetGate(Gate):
         return Measurement(
             comparison.workload,
             samples,
-            {"latency_p50": Metric(statistics.median(samples), source)},
+            {"latency_p50": Metric(quantile(samples, 50), source)},
             settings=head["settings"],
             program=Fingerprint.from_json(head["program"]) if head.get("program") else None,
             versions=head["versions"],

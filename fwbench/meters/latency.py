@@ -4,10 +4,9 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from fwbench.frameworks.contract import Program
 from fwbench.record.measurement import Metric, unavailable
+from fwbench.record.quantiles import quantile
 from fwbench.suite.profiles import Protocol
 
 Clock = Callable[[], float]
@@ -81,7 +80,7 @@ class _Enough:
 def percentiles(samples: Sequence[float]) -> dict[str, Metric]:
     """`latency_p50`, `latency_p95`, `latency_p99` in seconds, each only where the number of samples supports it.
 
-    Percentiles are interpolated linearly between order statistics (Hyndman and Fan's type 7).
+    Each is the time of one of the calls (`fwbench.record.quantiles`).
     """
     metrics = {}
     for p, needed in SAMPLES_NEEDED.items():
@@ -90,7 +89,7 @@ def percentiles(samples: Sequence[float]) -> dict[str, Metric]:
             reason = f"n/a (n={len(samples)}): p{p} needs {needed} samples"
             metrics[f"latency_p{p}"] = unavailable(source, reason)
         else:
-            metrics[f"latency_p{p}"] = Metric(float(np.percentile(samples, p)), source)
+            metrics[f"latency_p{p}"] = Metric(quantile(samples, p), source)
     return metrics
 
 

@@ -27,6 +27,7 @@ from fwbench.parity.sources import sources
 from fwbench.record.lanes import LANES, recorded
 from fwbench.record.workload import Workload
 from fwbench.suite.selection import Selection
+from fwbench.text import storable
 from fwbench.worker.client import asking
 from fwbench.worker.client.starting import PACKAGE
 
@@ -89,7 +90,7 @@ def conditions(
         "imported": imported,
     }
     # Through JSON, so that it equals what is read back.
-    copy: dict[str, Any] = json.loads(json.dumps(noted))
+    copy: dict[str, Any] = json.loads(json.dumps(storable(noted)))
     return copy
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from fwbench.gates import Gate
 from fwbench.plugin.resuming import OPTION, Resumed, shortest
 from fwbench.plugin.session import Session
+from fwbench.record.journal import Journal
 from fwbench.record.lanes import LANES
 from fwbench.record.measurement import Measurement
 from fwbench.report import summary
@@ -15,6 +16,7 @@ from fwbench.report import summary
 def write(
     terminal: Any,
     session: Session | None,
+    pairs: Journal | None,
     gate: Gate | None,
     resumed: Resumed | None,
     unwritten: Sequence[str],
@@ -24,6 +26,7 @@ def write(
 
     Args:
         session: None: nothing was measured.
+        pairs: the journal of a duet's pairs; None: there was no duet.
         gate: the gate that has judged the run; None: no gate has judged it.
         unwritten: for each file that the run could not write, a sentence that says so.
         ended: whether the run was ended before it had measured all.
@@ -34,6 +37,9 @@ def write(
         _write_summary(terminal, session)
     for line in resumed.lines() if resumed and measurements else ():
         terminal.write_line(f"resumed: {line}")
+    journals = [kept for kept in (session.journal if session else None, pairs) if kept]
+    for loss in (loss for kept in journals for loss in kept.losses):
+        terminal.write_line(f"note: {loss}")
     if gate:
         terminal.section(gate.title)
         for line in gate.lines(journal):

@@ -20,6 +20,7 @@ from fwbench.machine import Machine
 from fwbench.machine.disturbances import loaded
 from fwbench.meters.energy import POLLING, SHORTEST_WINDOW
 from fwbench.meters.latency import MAX_ROUNDS, SAMPLES_NEEDED
+from fwbench.record.journal import oldest_first
 from fwbench.record.measurement import Measurement
 from fwbench.record.reading import read
 from fwbench.record.workload import Workload
@@ -92,7 +93,7 @@ def known(
 
     missing, measured, made = set(workloads), dict[Workload, Measurement](), None
     budget = _BYTES
-    for path in sorted((storage / "journal").glob("*.jsonl"), reverse=True)[:_JOURNALS]:
+    for path in oldest_first(storage / "journal")[: -_JOURNALS - 1 : -1]:
         with contextlib.suppress(UserError, OSError):
             budget -= path.stat().st_size
             if budget < 0 or not missing:

@@ -1,7 +1,6 @@
 """`--fwbench-resume`: which measurements a run takes from the journal of an unfinished run, and why not the others."""
 
 import functools
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,13 +14,14 @@ from fwbench.gates import Gate
 from fwbench.gates.options import refuse_idle
 from fwbench.plugin import conditions
 from fwbench.plugin.session import unkept
-from fwbench.record import files, journal
+from fwbench.record import journal
 from fwbench.record.journal import Journal
 from fwbench.record.measurement import Measurement
-from fwbench.record.reading import read
-from fwbench.record.storage import DUETS
+from fwbench.record.reading import each, read
+from fwbench.record.storage import DUETS, Damaged
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import Protocol
+from fwbench.text import storable
 from fwbench.worker.texts import present
 
 OPTION = "--fwbench-resume"
@@ -101,7 +101,7 @@ def go_on(
     against = dict(gate.against or {})
     if python := against.get("interpreter"):
         against["installed"] = conditions.interpreter(python)
-    now = {**now, "against": against}
+    now = {**now, "against": storable(against)}
     pairs = Journal(storage / DUETS.name, now)
 
     def keep(record: Mapping[str, Any]) -> None:
@@ -110,32 +110,40 @@ def go_on(
         except OSError as error:
             raise UserError(unkept(error)) from None
 
+    gate.keep(keep)
     path = None if named is None else _path(named, storage / DUETS.name)
-    try:
-        records, differences = _pairs(path, now, asked) if path else ([], [])
-        gate.go_on(records, keep)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise pytest.UsageError(f"{OPTION}: {path} is no journal of a duet ({error}): leave the option out.") from None
+    records: list[Mapping[str, Any]] = []
+    differences, damaged = [], list[Damaged]()
+    if path:
+        try:
+            whole, _ = journal.lines(journal.text(path))
+            differences = _apart(journal.header(path), now, asked)
+        except (OSError, AttributeError, KeyError, TypeError) as error:
+            raise pytest.UsageError(
+                f"{OPTION}: {path} is no journal of a duet ({error}): leave the option out."
+            ) from None
+        if not differences:
+            read, damaged = each(whole[1:], lambda record: (record, gate.take(record)))
+            records = [record for record, is_another in read if is_another]
     _refuse_useless(named, path, differences)
     if records:
         pairs.begin(records)
     count = f"{len(records)} pair{'s' * (len(records) != 1)}"
-    return pairs, [] if named is None else [_line("journal of a duet", path, count, differences)]
+    told = [_line("journal of a duet", path, count, differences), *(f"left out: {each.fault}" for each in damaged)]
+    return pairs, [] if named is None else told
 
 
-def _pairs(path: Path, now: Mapping[str, Any], asked: Asked) -> tuple[list[dict[str, Any]], list[str]]:
-    """The records of a gate's journal, none if its conditions differ; and how they differ.
+def _apart(then: Mapping[str, Any], now: Mapping[str, Any], asked: Asked) -> list[str]:
+    """How the conditions of a duet's journal differ from this run's.
 
     Raises:
-        OSError, ValueError, KeyError, TypeError: it cannot be read, or is no such journal.
+        AttributeError, KeyError, TypeError: they are not those of such a journal.
     """
-    then = journal.header(path)
     differences = list(conditions.of_run(then, now))
     differences += [why for workload, _ in asked.values() for why in conditions.of_workload(then, now, workload)]
     if then["against"] != now["against"]:
         differences.append("compared with something else then")
-    lines, _ = journal.lines(files.read(path).decode())
-    return [] if differences else [json.loads(text) for text in lines[1:]], list(dict.fromkeys(differences))
+    return list(dict.fromkeys(differences))
 
 
 def resume(named: str | bool, storage: Path, now: Mapping[str, Any], asked: Asked, root: Path) -> Resumed:

@@ -76,6 +76,7 @@ class Run:
         self._measures = False  # whether any selected test does
         self._turning = False  # whether lanes take turns after all measurements
         self._spent: dict[str, float] = {}  # seconds that a pool took for a test's measurement
+        self._of_tests: dict[str, Measurement] = {}  # the last one of each
         self._made: list[later.MeasuredTest] = []
         self._begun = time.monotonic()
 
@@ -216,6 +217,7 @@ class Run:
                 f"{self._storage} cannot be written ({reason}), and each measurement is kept there as soon as it is "
                 "made: name another folder by --benchmark-storage=DIR."
             )
+        files.sweep(self._storage, below=True)
         self._conditions = conditions(
             self.selection,
             self.machine,
@@ -317,7 +319,10 @@ class Run:
     def _measured(self, item: pytest.Item, benchmark: Any, workload: Workload, protocol: Protocol) -> Measurement:
         benchmark.skipped = True  # else pytest-benchmark warns that it was not used, if this is ended
         self._progress.begin(workload.id, item.nodeid)
-        measurement = self.session.measure(workload, protocol, self._progress.stage)
+        before = self._of_tests.get(item.nodeid)
+        measurement = self.session.measure(workload, protocol, self._progress.stage, before)
+        self._of_tests[item.nodeid] = measurement
+        self._forget(item)
         self._progress.end(measurement)
         if self._pool:
             self._spent[item.nodeid] = sum(measurement.stages.values()) + (measurement.overhead_s or 0.0)
@@ -325,6 +330,12 @@ class Run:
             # This measurement is still shown and saved, but hours more must not be spent on what cannot be stored.
             item.session.shouldstop = self.session.unkept
         return measurement
+
+    def _forget(self, item: pytest.Item) -> None:
+        """Forget what pytest-benchmark would store of an earlier outcome of a test that has been run again."""
+        for made in [each for each in self._made if each.item is item]:
+            self._made.remove(made)
+            self._benchmarking.benchmarks.remove(made.benchmark.stats)
 
     # What pytest-benchmark stores
 
@@ -369,13 +380,15 @@ class Run:
         strict = gate_options.DIFFERENT in self._config.getoption("fwbench_fail")
         if strict and session.exitstatus == pytest.ExitCode.OK and differ(cases(self._measurements)):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        for end in (self._begun_session and self._begun_session.close, self._duet and self._duet.close):
+            try:
+                if end:
+                    end()
+            except OSError as error:
+                self._unwritten.append(unkept(error))
         fault = self._unwritten or ending.unmeasured(self._measurements)
         if fault and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             session.exitstatus = pytest.ExitCode.USAGE_ERROR
-        if self._begun_session:
-            self._begun_session.close()
-        if self._duet:
-            self._duet.close()
 
     def pytest_unconfigure(self, config: pytest.Config) -> None:
         """Release what the gate holds."""
@@ -389,5 +402,5 @@ class Run:
             return (yield)
         finally:
             gate = self.gate if self._ran else None
-            kept = bool(self._measurements or self._duet) and exitstatus == pytest.ExitCode.INTERRUPTED
-            ending.write(terminalreporter, self._begun_session, gate, self._resumed, self._unwritten, kept)
+            ended = bool(self._measurements or self._duet) and exitstatus == pytest.ExitCode.INTERRUPTED
+            ending.write(terminalreporter, self._begun_session, self._duet, gate, self._resumed, self._unwritten, ended)

@@ -14,6 +14,7 @@ from pytest_benchmark.storage.file import FileStorage
 from pytest_benchmark.utils import safe_dumps
 
 from fwbench.record import files
+from fwbench.text import storable
 
 
 def take_over(benchmarking: Any, failed: Callable[[str], None]) -> None:
@@ -50,7 +51,7 @@ def take_over(benchmarking: Any, failed: Callable[[str], None]) -> None:
 
 def _text(output_json: Mapping[str, Any]) -> str:
     dumps: Any = safe_dumps
-    return str(dumps(output_json, ensure_ascii=True, indent=4))
+    return str(dumps(storable(output_json), ensure_ascii=True, indent=4))
 
 
 @contextlib.contextmanager

@@ -92,7 +92,7 @@ class Session:
         self._check = EqualWeights()
         self._again: Measure = self.run if pool else several(self.run, selection.processes)
         ordinary = gate.measuring(self._again) if gate else self._again
-        self._chain = then(resumed(ordinary, taken), self._check, self._write)
+        self._chain = then(resumed(ordinary, taken), self._check)
 
     def run(self, workload: Workload, protocol: Protocol, tell: Tell = lambda _: None) -> Measurement:
         """Measure a workload without remembering it: in one process, or as often as usual in a pool."""
@@ -100,14 +100,23 @@ class Session:
         measure = self._pool.take if self._pool else self._workers.measure
         return same_texts(self._texts, measure(workload, protocol, tell))
 
-    def measure(self, workload: Workload, protocol: Protocol, tell: Tell) -> Measurement:
+    def measure(
+        self, workload: Workload, protocol: Protocol, tell: Tell, before: Measurement | None = None
+    ) -> Measurement:
         """Measure a workload as the run asks for it and journal the measurement; `unkept` says if that failed.
+
+        Args:
+            before: of the same test, which is run again; the new measurement takes its place.
 
         Raises:
             UserError: every other workload would fail too, and the user must act.
         """
         measurement = self._chain(workload, protocol, tell)
-        self.measurements.append(measurement)
+        if before is None:
+            self.measurements.append(measurement)
+            return self._write(measurement)
+        measurement = measurement.beside(before, rerun=True)
+        self.replace(before, measurement)
         return measurement
 
     def expect(self, asked: Iterable[tuple[Workload, Protocol]]) -> None:
@@ -146,7 +155,11 @@ class Session:
         self._write(again)
 
     def close(self) -> None:
-        """End the workers and close the journal."""
+        """End the workers and close the journal.
+
+        Raises:
+            OSError: the journal was lost, and could not be written again.
+        """
         self._workers.close()
         if self.caches:
             self.caches.close()

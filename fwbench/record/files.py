@@ -5,6 +5,7 @@ import errno
 import io
 import os
 import stat
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,6 +53,13 @@ def read(path: Path, most: int | None = None) -> bytes:
         return file.read()
 
 
+if sys.platform != "win32":
+    import fcntl
+
+# Of a file that is being written, and of what a killed process has left of one.
+_NEW = ".fwbench-{}.new"
+
+
 def write(path: Path, content: str | bytes) -> None:
     """Write a file, in the place of an older one in one go: readers find the old one or the new one, never a part.
 
@@ -69,19 +77,15 @@ def write(path: Path, content: str | bytes) -> None:
             _fill(target, data, os.O_WRONLY)
             return
         try:
-            made = _beside(target, data)
+            with _beside(target, data) as made:
+                if target.exists():
+                    made.chmod(target.stat().st_mode)
+                made.replace(target)
         except PermissionError:
             if not target.exists():
                 raise
             _fill(target, data, os.O_WRONLY | os.O_TRUNC)
             return
-        try:
-            if target.exists():
-                made.chmod(target.stat().st_mode)
-            made.replace(target)
-        except OSError:
-            made.unlink(missing_ok=True)
-            raise
         _sync(target.parent)
 
 
@@ -94,17 +98,15 @@ def create(path: Path, content: str | bytes) -> None:
     """
     data = _bytes(content)
     with _named(path):
-        made = _beside(path, data)
-        try:
-            # Unlike a rename a link replaces nothing.
-            os.link(made, path)
-        except FileExistsError:
-            raise
-        except OSError:
-            # Not every file system has links.
-            _fill(path, data, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        finally:
-            made.unlink(missing_ok=True)
+        with _beside(path, data) as made:
+            try:
+                # Unlike a rename a link replaces nothing.
+                os.link(made, path)
+            except FileExistsError:
+                raise
+            except OSError:
+                # Not every file system has links.
+                _fill(path, data, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         _sync(path.parent)
 
 
@@ -170,17 +172,58 @@ def unwritable(folder: Path) -> str:
     return os.strerror(errno.EROFS if is_read_only else errno.EACCES)
 
 
-def _beside(path: Path, data: bytes) -> Path:
-    """A new file in the same folder, hidden from whoever looks for records, with its contents on disk."""
-    # Not by the process's number, which a process in another container may have too.
-    made = path.with_name(f".fwbench-{os.urandom(8).hex()}.new")
+def sweep(folder: Path, *, below: bool = False) -> None:
+    """Remove what killed processes have left of files that they were writing.
+
+    Args:
+        below: whether the folders in it are swept, too.
+    """
+    if sys.platform == "win32":
+        return
+    for path in (folder.rglob if below else folder.glob)(_NEW.format("*")):
+        # One that is being written is locked, and not every file system has locks.
+        with contextlib.suppress(OSError):
+            left = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
+            finally:
+                os.close(left)
+
+
+@contextlib.contextmanager
+def _beside(path: Path, data: bytes) -> Iterator[Path]:
+    """A new file in the same folder, hidden from whoever looks for records, with its contents on disk.
+
+    It is locked meanwhile, so that a sweep leaves it alone, and removed if it still bears its name in the end.
+    """
+    sweep(path.parent)
+    made, lock = _locked(path.parent)
     try:
-        _fill(made, data, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-    except OSError:
+        _fill(made, data, os.O_WRONLY)
+        yield made
+    finally:
         with contextlib.suppress(OSError):
             made.unlink(missing_ok=True)
-        raise
-    return made
+        if lock >= 0:
+            os.close(lock)
+
+
+def _locked(folder: Path) -> tuple[Path, int]:
+    """An empty file, and the descriptor that locks it; -1 where the system has no such locks."""
+    while True:
+        # Not by the process's number, which a process in another container may have too.
+        made = folder / _NEW.format(os.urandom(8).hex())
+        lock = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        if sys.platform == "win32":
+            os.close(lock)
+            return made, -1
+        with contextlib.suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        # Another process may have swept it before it was locked.
+        if os.fstat(lock).st_nlink:
+            return made, lock
+        os.close(lock)
 
 
 def _fill(path: Path, data: bytes, flags: int) -> None:

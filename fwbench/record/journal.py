@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from fwbench.record import files
+from fwbench.record import dates, files
+from fwbench.text import storable
 
 if sys.platform != "win32":
     import fcntl
@@ -26,20 +27,29 @@ class Journal:
     """An append-only file of JSON lines, begun with the first record and fsynced after each.
 
     The first line is a header (`schema`, `started`, and what the caller gives); each further line is one record. What
-    a killed process has left of a last line is no record.
+    a killed process has left of a last line is no record. If somebody else removes or changes the file meanwhile, the
+    next record, or closing it, writes all lines again into a new file.
 
     Args:
         folder: in which the file lies.
         header: JSON primitives.
         name: of a file that is gone on with where it is there; None: a new file, named for the second and the process.
+
+    Attributes:
+        path: of the file; None: nothing was written yet.
+        losses: for each time that the file was lost, a sentence on what was done.
     """
 
     def __init__(self, folder: Path, header: Mapping[str, Any], name: str | None = None) -> None:
         self._folder = folder
+        # A test may change the current directory.
+        self._absolute = folder.absolute()
         self._header = header
         self._name = name
         self._file: BinaryIO | None = None
+        self._lines: list[bytes] = []  # all that the file holds
         self.path: Path | None = None
+        self.losses: list[str] = []
 
     def begin(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Begin with these records, which are all there as soon as the file is; a file that is gone on with has them.
@@ -48,7 +58,10 @@ class Journal:
             BlockingIOError: another process writes into the file.
             OSError: it could not be written.
         """
-        self._file = self._open(records)
+        started = datetime.now(UTC)
+        name = self._name or f"{started:%Y%m%dT%H%M%S}-{os.getpid()}.jsonl"
+        header = {"schema": SCHEMA, "started": started.isoformat(), **self._header}
+        self._open(name, [*map(_line, (header, *records))], bool(self._name))
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Write one record and return only when it is on disk.
@@ -57,9 +70,12 @@ class Journal:
             OSError: it could not be written, as `filename` and `strerror` tell; what was there before still is.
         """
         if self._file is None:
-            self._file = self._open()
+            self.begin(())
+        assert self._file is not None
+        self._restore()
+        line = _line(record)
         whole = self._file.seek(0, io.SEEK_END)
-        left = memoryview(_line(record))
+        left = memoryview(line)
         try:
             while left:
                 left = left[self._file.write(left) :]
@@ -69,43 +85,82 @@ class Journal:
             with contextlib.suppress(OSError):
                 self._file.truncate(whole)
             raise OSError(error.errno, error.strerror, str(self.path)) from error
+        self._lines.append(line)
 
     def close(self) -> None:
-        """Close the file, if any record opened it."""
-        if self._file is not None:
-            self._file.close()
+        """Close the file, if any record opened it.
 
-    def _open(self, records: Iterable[Mapping[str, Any]] = ()) -> BinaryIO:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        started = datetime.now(UTC)
-        header = {"schema": SCHEMA, "started": started.isoformat(), **self._header}
-        content = b"".join(map(_line, (header, *records)))
-        for path in self._names(started):
+        Raises:
+            OSError: it was lost, and could not be written again.
+        """
+        if self._file is not None:
             try:
-                files.create(path, content)
+                self._restore()
+            finally:
+                self._file.close()
+                self._file = None
+
+    def _restore(self) -> None:
+        """Write all lines again if the path no longer leads to them."""
+        assert self._file is not None
+        assert self.path is not None
+        lost, file = self.path, self._file
+        own = os.fstat(file.fileno())
+        with contextlib.suppress(OSError):
+            there = os.stat(self._absolute / lost.name)
+            if os.path.samestat(there, own) and own.st_size == sum(map(len, self._lines)):
+                return
+        self._open(lost.name, self._lines)
+        file.close()
+        self.losses.append(
+            f"{lost} was removed or changed by somebody else while the run wrote into it: all of its records were "
+            f"written again, into {self.path}"
+        )
+
+    def _open(self, name: str, lines: list[bytes], gone_on_with: bool = False) -> None:
+        """Open a new file with these lines.
+
+        Args:
+            name: of the file; where another one has it, a number makes the difference.
+            gone_on_with: whether that other one is opened, with its own lines.
+        """
+        self._absolute.mkdir(parents=True, exist_ok=True)
+        # Processes in two containers may have the same number.
+        for number in itertools.count(1):
+            numbered = Path(name) if number == 1 else Path(f"{Path(name).stem}-{number}{Path(name).suffix}")
+            path = self._absolute / numbered
+            try:
+                files.create(path, b"".join(lines))
             except FileExistsError:
-                if not self._name:
+                if not gone_on_with:
                     continue
             break
-        self.path = path
         # Unbuffered: what could not be written must not be tried again when the file is closed.
         file = path.open("rb+", buffering=0)
         try:
             if self._name:
                 # What looks like a line that was cut off may be one that another process is writing.
                 _lock(file)
-            file.truncate(file.read().rfind(b"\n") + 1)
+            content = file.read()
+            file.truncate(whole := content.rfind(b"\n") + 1)
         except OSError:
             file.close()
             raise
-        return file
+        self.path, self._file, self._lines = self._folder / numbered, file, [content[:whole]]
 
-    def _names(self, started: datetime) -> Iterable[Path]:
-        if self._name:
-            yield self._folder / self._name
-        # Processes in two containers may have the same number.
-        for number in itertools.count(1):
-            yield self._folder / f"{started:%Y%m%dT%H%M%S}-{os.getpid()}{f'-{number}' if number > 1 else ''}.jsonl"
+
+def text(path: Path) -> str:
+    """What a record's file holds. A byte that is not UTF-8 becomes half a character, which costs its own record alone.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    return decoded(files.read(path))
+
+
+def decoded(data: bytes) -> str:
+    """Bytes of a record's file as `text` has them."""
+    return data.decode("utf-8", "surrogateescape")
 
 
 def lines(text: str) -> tuple[list[str], bool]:
@@ -123,20 +178,25 @@ def header(path: Path) -> dict[str, Any]:
     with files.opened(path) as file:
         first = file.readline(_LONGEST)
     try:
-        first_line = json.loads(first)
+        first_line = json.loads(decoded(first))
     except (ValueError, RecursionError):
         return {}
     return first_line if isinstance(first_line, dict) and {"schema", "started"} <= first_line.keys() else {}
 
 
-def newest(folder: Path) -> Path | None:
-    """The journal in a folder that was begun last; None where there is none."""
-    starts = {}
+def oldest_first(folder: Path) -> list[Path]:
+    """The journals in a folder in the order in which they were begun; of copies of one, the longest comes last."""
+    begun: dict[Path, tuple[datetime, int, str]] = {}
     for path in folder.glob("*.jsonl"):
         with contextlib.suppress(OSError):
-            starts[path] = str(header(path).get("started", ""))
-    begun = {path: started for path, started in starts.items() if started}
-    return max(begun, key=lambda path: (begun[path], path.name), default=None)
+            if first := header(path):
+                begun[path] = dates.made(first["started"], path)[0], path.stat().st_size, path.name
+    return sorted(begun, key=lambda path: begun[path])
+
+
+def newest(folder: Path) -> Path | None:
+    """The journal in a folder that was begun last; None where there is none."""
+    return next(reversed(oldest_first(folder)), None)
 
 
 def _lock(file: BinaryIO) -> None:
@@ -156,4 +216,4 @@ def _lock(file: BinaryIO) -> None:
 
 
 def _line(record: Mapping[str, Any]) -> bytes:
-    return json.dumps(record, separators=(",", ":")).encode() + b"\n"
+    return json.dumps(storable(record), separators=(",", ":")).encode() + b"\n"

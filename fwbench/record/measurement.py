@@ -236,8 +236,9 @@ class Measurement(Decoded):
         start_s: of these, seconds until the worker's process ran.
         versions: of the distributions in the worker's interpreter, the libraries that they bring among them; and what
             a module says of itself where that is more, as `torch.__version__`, which names its CUDA.
-        attempts: other measurements of the workload in the same run, which were disturbed more: of each `samples`,
-            `metrics`, `processes`, `accelerator`, `passes`, `stages` and `failure`, as in a record.
+        attempts: other measurements of the workload in the same run, which were disturbed more, or whose test was run
+            again (`rerun`): of each `samples`, `metrics`, `processes`, `accelerator`, `passes`, `stages` and `failure`,
+            as in a record.
         after_crash: what an attempt before this one came to and what was changed, on a lane with fallback flags; the
             setting `fallback_flags` states them alone.
         unfit: batch sizes that did not fit into memory, the one that was asked for first; `workload` has the one that
@@ -292,10 +293,14 @@ class Measurement(Decoded):
         trace, compiled = self.value("trace_time"), self.value("compile_time")
         return compiled if trace is None or compiled is None else trace + compiled
 
-    def beside(self, other: "Measurement") -> "Measurement":
-        """This one, with another one of the same workload as an attempt that was disturbed more."""
+    def beside(self, other: "Measurement", rerun: bool = False) -> "Measurement":
+        """This one, with another one of the same workload as an attempt that was disturbed more.
+
+        Args:
+            rerun: whether its test was run again instead.
+        """
         record = other.to_json()
-        attempt = {name: record[name] for name in _OF_ATTEMPTS}
+        attempt = {**{name: record[name] for name in _OF_ATTEMPTS}, **({"rerun": True} if rerun else {})}
         return dataclasses.replace(self, attempts=(*other.attempts, *self.attempts, attempt))
 
     def to_json(self) -> dict[str, Any]:

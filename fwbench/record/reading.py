@@ -9,20 +9,22 @@ import contextlib
 import dataclasses
 import json
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fwbench.errors import UserError
-from fwbench.record import files, schema
-from fwbench.record.journal import SCHEMA, lines
+from fwbench.record import dates, files, schema
+from fwbench.record.copies import Copies
+from fwbench.record.journal import SCHEMA, decoded, lines
 from fwbench.record.machine import Machine
 from fwbench.record.measurement import Measurement
 from fwbench.record.storage import BASELINES, DUETS, PROOFS, SELFTEST, STORAGE, Damaged, Plain, Record
 from fwbench.record.workload import Workload
 from fwbench.text import line
+
+_Read = TypeVar("_Read")
 
 _FIELDS = frozenset(field.name for field in dataclasses.fields(Measurement))
 
@@ -61,8 +63,8 @@ def read(path: Path) -> Record:
         raise _refused(
             f"{path} holds no records: `pytest --benchmark-only --benchmark-autosave` makes one, or name a file"
         )
-    # Text and numbers of a large file need not be held together.
-    return _journal(path, _text(path)) if path.suffix == ".jsonl" else _saved(path, _object(path, _text(path)))
+    read_from = _journal if path.suffix == ".jsonl" else _saved
+    return read_from(path, decoded(_bytes(path)))
 
 
 def _unsaved(newer: Sequence[Path]) -> list[str]:
@@ -77,7 +79,8 @@ def _unsaved(newer: Sequence[Path]) -> list[str]:
 def runs(folder: Path) -> list[Path]:
     """The records in a storage folder and below it, oldest first by their own time, which a copy of a file keeps.
 
-    A run that was saved is also in a journal, which is older than the file, for that is written at the run's end.
+    A run that was saved is also in a journal, which is older than the file, for that is written at the run's end. Of
+    copies of one file, which have one time, the longest comes last, as it holds the most.
     """
     files = [
         path
@@ -87,7 +90,7 @@ def runs(folder: Path) -> list[Path]:
         and path.name != SELFTEST.name
         and path.relative_to(folder).parent.name not in (PROOFS.name, BASELINES.name, DUETS.name)
     ]
-    return sorted(files, key=lambda path: (_made(path), path.name))
+    return sorted(files, key=lambda path: (_made(path), path.stat().st_size, path.name))
 
 
 # As pytest-benchmark writes the time of a run; a journal begins with its own.
@@ -95,14 +98,15 @@ _TIMES = {".json": re.compile(rb'"datetime": ?"([^"]*)"'), ".jsonl": re.compile(
 
 
 def _made(path: Path) -> datetime:
-    """When a run was made, found without reading all of its numbers; the file's own date where it does not tell."""
+    """When a run was made, found without reading all of its numbers; by the file's date where it does not tell."""
     try:
         data = _bytes(path)
         times = set(_TIMES[path.suffix].findall(data))
         # A test may have put a time of its own beside the run's.
-        return _time(path, times.pop().decode() if len(times) == 1 else _object(path, data.decode())["datetime"])
+        text = decoded(times.pop()) if len(times) == 1 else _object(path, decoded(data))["datetime"]
     except (ValueError, KeyError, UserError):
-        return datetime.fromtimestamp(path.stat().st_mtime, UTC)
+        text = ""
+    return dates.made(text, path)[0]
 
 
 def series(folder: Path, journals: bool = False) -> tuple[list[Record], list[str]]:
@@ -133,13 +137,6 @@ def _bytes(path: Path) -> bytes:
         raise _unreadable(path, error) from None
 
 
-def _text(path: Path) -> str:
-    try:
-        return _bytes(path).decode("utf-8")
-    except UnicodeDecodeError:
-        raise _refused(f"{path} is not text, so it is no record: name a JSON file or a journal") from None
-
-
 def _refused(sentence: str) -> UserError:
     """On one line, whatever the file and its name hold."""
     return UserError(line(sentence, _LONGEST))
@@ -150,7 +147,10 @@ def _unreadable(path: Path, error: Exception) -> UserError:
     return _refused(f"{str(path)[:100]} cannot be read ({why}): check its name and its permissions")
 
 
-def _saved(path: Path, data: Mapping[str, Any]) -> Record:
+def _saved(path: Path, text: str) -> Record:
+    data = _object(path, text)
+    # Held no longer than it is needed, as a file may be large.
+    del text
     benchmarks, machine_info = data.get("benchmarks"), data.get("machine_info")
     if not isinstance(benchmarks, list) or not isinstance(machine_info, dict):
         raise _refused(f"{path} is JSON, but no record of pytest-benchmark: it has no `benchmarks` and `machine_info`")
@@ -162,7 +162,7 @@ def _saved(path: Path, data: Mapping[str, Any]) -> Record:
         _require_schema(path, ours["schema"])
     measurements: list[Measurement] = []
     names: dict[Workload, str] = {}
-    plain: list[Plain] = []
+    plain: dict[str, list[Plain]] = {}
     damaged: list[Damaged] = []
     for number, benchmark in enumerate(benchmarks, 1):
         extra = benchmark.get("extra_info") if isinstance(benchmark, dict) else None
@@ -170,7 +170,8 @@ def _saved(path: Path, data: Mapping[str, Any]) -> Record:
         try:
             name, stats = _of_benchmark(benchmark)
             if is_plain:
-                plain.append(_plain(benchmark, name))
+                of_name = plain.setdefault(name, [])
+                of_name += [one] if (one := _plain(benchmark, name)) not in of_name else []
             else:
                 measurements.append(_measured(extra, stats))
                 names[measurements[-1].workload] = name
@@ -181,24 +182,24 @@ def _saved(path: Path, data: Mapping[str, Any]) -> Record:
             measurements.append(_measurement(failure))
         except ValueError as error:
             damaged.append(_left_out(f"failure {number}", None, failure, error))
-    counts = Counter(benchmark.fullname for benchmark in plain)
-    twice = [name for name, count in counts.items() if count > 1]
+    twice = [name for name, of_name in plain.items() if len(of_name) > 1]
     damaged += [Damaged(name, "the file holds it more than once, so nobody can tell which counts") for name in twice]
     commit, notes = _commit(data.get("commit_info"))
     if measurements and "failures" not in ours:
         notes.append("saved before files kept failures: what failed stands in the run's journal")
+    made, wrong = dates.made(data.get("datetime"), path)
     return Record(
         path=path,
-        made=_time(path, data.get("datetime")),
+        made=made,
         commit=commit,
         machine=_machine(path, machine_info["fwbench"]) if "fwbench" in machine_info else None,
         machine_info=machine_info,
         profile=next((profile for m in measurements if (profile := m.protocol.get("profile"))), None),
-        measurements=tuple(measurements),
+        measurements=tuple(Copies(measurements).kept),
         names=names,
-        plain={benchmark.fullname: benchmark for benchmark in plain if counts[benchmark.fullname] == 1},
+        plain={name: of_name[0] for name, of_name in plain.items() if len(of_name) == 1},
         damaged=tuple(damaged),
-        notes=tuple(notes),
+        notes=tuple(filter(None, (wrong, *notes))),
     )
 
 
@@ -212,39 +213,38 @@ def _journal(path: Path, text: str) -> Record:
     _require_schema(path, header["schema"])
     whole, is_cut = lines(rest)
     lost = "the last line is cut off: the run was killed while writing it, and that measurement is lost"
-    measurements: list[Measurement] = []
+    made, wrong = dates.made(header["started"], path)
+    measurements, damaged = each(whole, _measurement)
+    return Record(
+        path=path,
+        made=made,
+        machine=_machine(path, header.get("machine")),
+        profile=header.get("profile") if isinstance(header.get("profile"), str) else None,
+        measurements=tuple(Copies(measurements).kept),
+        damaged=tuple(damaged),
+        notes=tuple(filter(None, (wrong, lost if is_cut else ""))),
+    )
+
+
+def each(whole: Iterable[str], read: Callable[[Any], _Read]) -> tuple[list[_Read], list[Damaged]]:
+    """What the lines of a journal after the first one hold, and the lines that are damaged, each of which costs itself.
+
+    Args:
+        read: makes something of a line's JSON, or raises a ValueError.
+    """
+    made: list[_Read] = []
     damaged: list[Damaged] = []
     for number, written in enumerate(whole, 2):
         data = None
         try:
-            data = _parsed(written)
-            measurements.append(_measurement(data))
+            data = parsed(written)
+            made.append(read(data))
         except ValueError as error:
             damaged.append(_left_out(f"line {number}", None, data, error))
-    return Record(
-        path=path,
-        made=_time(path, header["started"]),
-        machine=_machine(path, header.get("machine")),
-        profile=header.get("profile") if isinstance(header.get("profile"), str) else None,
-        measurements=_newest(measurements),
-        damaged=tuple(damaged),
-        notes=(lost,) if is_cut else (),
-    )
+    return made, damaged
 
 
-def _newest(measurements: Iterable[Measurement]) -> tuple[Measurement, ...]:
-    """A journal's measurements; one that was made again, or took turns, in the place of the first."""
-    newest: list[Measurement] = []
-    for m in measurements:
-        again = m.attempts or m.turns
-        attempts = [m.samples, *(tuple(attempt["samples"]) for attempt in m.attempts)] if again else []
-        earlier = (n for n, made in enumerate(newest) if made.workload == m.workload and made.samples in attempts)
-        place = next(earlier, len(newest))
-        newest[place : place + 1] = [m]
-    return tuple(newest)
-
-
-def _parsed(text: str) -> Any:
+def parsed(text: str) -> Any:
     """What JSON holds, with floats for whole numbers of many digits.
 
     Raises:
@@ -264,7 +264,7 @@ def _parsed(text: str) -> Any:
 
 def _object(path: Path, text: str) -> dict[str, Any]:
     try:
-        data = _parsed(text)
+        data = parsed(text)
     except ValueError as error:
         raise _refused(f"{path} {error}: it is damaged, or another kind of file") from None
     if not isinstance(data, dict):
@@ -360,12 +360,3 @@ def _machine(path: Path, data: object) -> Machine:
             f"{path} has no fingerprint of the machine that this fwbench knows ({error}): measure again"
         ) from None
     return Machine.from_json(fields)
-
-
-def _time(path: Path, text: object) -> datetime:
-    try:
-        made = datetime.fromisoformat(str(text))
-        # Older pytest-benchmarks leave out that it is UTC.
-        return (made if made.tzinfo else made.replace(tzinfo=UTC)).astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise _refused(f"{path} is damaged: its time {text!r:.60} is none") from None

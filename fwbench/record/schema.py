@@ -30,20 +30,20 @@ MOST, LEAST = 1e30, 1e-30
 DEEPEST = 20
 
 _FLOAT32 = 3.5e38  # a loss may be as large
-_Number = Annotated[float, Meta(ge=-_FLOAT32, le=_FLOAT32)]
-_Amount = Annotated[float, Meta(ge=0, le=MOST)]
-_Positive = Annotated[float, Meta(ge=LEAST, le=MOST)]
-_Count = Annotated[int, Meta(ge=0, le=2**53)]
+Number = Annotated[float, Meta(ge=-_FLOAT32, le=_FLOAT32)]
+Amount = Annotated[float, Meta(ge=0, le=MOST)]
+Positive = Annotated[float, Meta(ge=LEAST, le=MOST)]
+Count = Annotated[int, Meta(ge=0, le=2**53)]
 _Integer = Annotated[int, Meta(ge=-(2**53), le=2**53)]
 _Size = Annotated[int, Meta(ge=1, le=2**31)]
 _Name = Annotated[str, Meta(max_length=1_000)]
 TEXT = Annotated[str, Meta(max_length=1_000_000)]
 _Base64 = Annotated[str, Meta(max_length=100_000, pattern="^[A-Za-z0-9+/]*={0,2}$")]
-_Samples = Annotated[list[_Amount], Meta(max_length=10_000_000)]
+_Samples = Annotated[list[Amount], Meta(max_length=10_000_000)]
 _Open = dict[_Name, Any]
 
 # What stands for a Python type wherever nothing narrower is said.
-_BOUNDS: dict[Any, Any] = {float: _Number, int: _Count, str: TEXT}
+_BOUNDS: dict[Any, Any] = {float: Number, int: Count, str: TEXT}
 
 
 def _bounded(kind: Any) -> Any:
@@ -87,20 +87,20 @@ _BOUNDS[AcceleratorProcess] = _shape(AcceleratorProcess)
 _BOUNDS[AcceleratorState] = _shape(AcceleratorState)
 _BOUNDS[Moment] = _shape(Moment)
 _BOUNDS[Pass] = _shape(
-    Pass, {"name": _Name, **dict.fromkeys(("seconds", "cpu", "gap", "throttled", "suspended", "switches"), _Amount)}
+    Pass, {"name": _Name, **dict.fromkeys(("seconds", "cpu", "gap", "throttled", "suspended", "switches"), Amount)}
 )
-_BOUNDS[Rank] = _shape(Rank, {"host": _Name, "device": _Name, "metrics": dict[_Name, _Number], "settings": _Open})
+_BOUNDS[Rank] = _shape(Rank, {"host": _Name, "device": _Name, "metrics": dict[_Name, Number], "settings": _Open})
 _BOUNDS[Node] = _shape(Node, {"machine": _Open})
 _BOUNDS[Failure] = _shape(Failure)
-_BOUNDS[Fingerprint] = _shape(Fingerprint)
-MACHINE = _shape(Machine, {"threads": _Size, "quota": _Positive | None})
+FINGERPRINT = _BOUNDS[Fingerprint] = _shape(Fingerprint)
+MACHINE = _shape(Machine, {"threads": _Size, "quota": Positive | None})
 WORKLOAD = _BOUNDS[Workload] = _shape(
     Workload,
     {
         **dict.fromkeys(("lane", "model", "mode", "data", "variant"), _Name),
         **{name: _Size for name, field in FIELDS.items() if field.least == 1},
         **{name: _one_of(field.choices) for name, field in FIELDS.items() if field.choices and not field.open},
-        "learning_rate": _Positive | None,
+        "learning_rate": Positive | None,
         "axes": dict[_Name, _Integer],
         "target": _Name | None,
     },
@@ -108,17 +108,17 @@ WORKLOAD = _BOUNDS[Workload] = _shape(
 )
 
 
-_Blocks = Annotated[list[_Positive], Meta(min_length=1, max_length=1_000)]
+_Blocks = Annotated[list[Positive], Meta(min_length=1, max_length=1_000)]
 
 
 class _Turns(typing.TypedDict):
     """A round in which lanes took turns."""
 
-    begun: _Amount
+    begun: Amount
     call: _Blocks
     latency: typing.NotRequired[_Blocks]
     memory: typing.NotRequired[_Blocks]
-    expected: typing.NotRequired[dict[typing.Literal["deviation", "counts"], _Positive]]
+    expected: typing.NotRequired[dict[typing.Literal["deviation", "counts"], Positive]]
 
 
 MEASUREMENT = _shape(
@@ -127,11 +127,11 @@ MEASUREMENT = _shape(
         "samples": _Samples,
         # Each by its own shape.
         "metrics": _Open,
-        "processes": list[dict[_Name, _Positive]],
+        "processes": list[dict[_Name, Positive]],
         "turns": list[_Turns],
         "attempts": list[_Open],
         "unfit": list[_Size],
-        "stages": dict[_Name, _Amount],
+        "stages": dict[_Name, Amount],
         "versions": dict[_Name, _Name],
         "sources": dict[_Name, _Name],
         **dict.fromkeys(("protocol", "settings", "parity", "training", "duet"), _Open),
@@ -148,7 +148,7 @@ class Protocol(msgspec.Struct):
 class Settings(msgspec.Struct):
     """The settings of a lane that are read by name."""
 
-    cpus: list[_Count] = []
+    cpus: list[Count] = []
     caution: TEXT = ""
     also_imported: list[_Name] = []
     changed: list[_Name] = []
@@ -167,7 +167,7 @@ class Proof(msgspec.Struct):
     state: _Name | UnsetType = UNSET
     reason: TEXT | None = None
     python: TEXT | None = None
-    errors: dict[_Name, _Number | None] | UnsetType = UNSET
+    errors: dict[_Name, Number | None] | UnsetType = UNSET
     versions: dict[_Name, _Name] | UnsetType = UNSET
 
 
@@ -194,7 +194,7 @@ class Check(msgspec.Struct):
     follows: Annotated[bool, Meta(description="whether outputs differ where inputs do")] | UnsetType = UNSET
     remembers: (
         Annotated[
-            list[_Amount],
+            list[Amount],
             Meta(min_length=2, max_length=2, description="seconds of a call on new inputs, and of the same call again"),
         ]
         | UnsetType
@@ -205,7 +205,7 @@ class Check(msgspec.Struct):
     statistics: Sketch | UnsetType = UNSET
     draws: (
         Annotated[
-            list[_Number],
+            list[Number],
             Meta(min_length=2, description="first loss of a random training step, drawn several times"),
         ]
         | UnsetType
@@ -224,38 +224,38 @@ class Parity(msgspec.Struct):
 class Scores(msgspec.Struct):
     """Loss and accuracies on a split."""
 
-    top1: _Number
-    loss: _Number | None = None
-    top5: _Number | None = None
+    top1: Number
+    loss: Number | None = None
+    top5: Number | None = None
 
 
 class Epoch(msgspec.Struct):
     """One epoch of a training: seconds, joules, loss and accuracy."""
 
-    seconds: _Amount
-    train_loss: _Number
-    training: _Amount | None = None
-    waiting: _Amount | None = None
-    computing: _Amount | None = None
-    evaluating: _Amount | None = None
-    samples: _Count | None = None
-    train_top1: _Number | None = None
+    seconds: Amount
+    train_loss: Number
+    training: Amount | None = None
+    waiting: Amount | None = None
+    computing: Amount | None = None
+    evaluating: Amount | None = None
+    samples: Count | None = None
+    train_top1: Number | None = None
     validation: Scores | None = None
-    energy: _Number | None = None
+    energy: Number | None = None
 
 
 class Training(msgspec.Struct):
     """A training, epoch by epoch and step by step."""
 
     epochs: list[Epoch] = []
-    losses: list[_Number] = []
-    accuracies: list[_Number] = []
+    losses: list[Number] = []
+    accuracies: list[Number] = []
 
 
 class Screened(msgspec.Struct):
     """A pair of a duet's screening."""
 
-    seconds: _Amount
+    seconds: Amount
 
 
 class Duet(msgspec.Struct):
@@ -264,10 +264,26 @@ class Duet(msgspec.Struct):
     screening: list[Screened] = []
 
 
+class Value(msgspec.Struct):
+    """A metric of another attempt."""
+
+    value: Number | None = None
+
+
+class Reason(msgspec.Struct):
+    """The failure of another attempt."""
+
+    message: TEXT = ""
+
+
 class Attempt(msgspec.Struct):
     """The fields that are read by name of another measurement of the workload in the same run."""
 
     samples: _Samples
+    stages: dict[_Name, Amount] = {}
+    metrics: dict[_Name, Value] = {}
+    processes: list[dict[_Name, Positive]] = []
+    failure: Reason | None = None
 
 
 # What is in the objects of a measurement that lanes and meters may add to.
@@ -277,10 +293,10 @@ OPEN = {"protocol": Protocol, "settings": Settings, "parity": Parity, "training"
 class Stats(msgspec.Struct):
     """The statistics of pytest-benchmark that are read, in seconds."""
 
-    median: _Amount
-    mean: _Amount
-    stddev: _Amount
-    rounds: _Count
+    median: Amount
+    mean: Amount
+    stddev: Amount
+    rounds: Count
     data: _Samples = []
 
 
@@ -293,13 +309,13 @@ class Commit(msgspec.Struct, omit_defaults=True):
 
 
 # Energy less its idle share can be below zero, and so can a loss.
-_VALUES = {"s": _Amount, "B": _Amount, "1/s": _Amount, "FLOP/s": _Amount}
+_VALUES = {"s": Amount, "B": Amount, "1/s": Amount, "FLOP/s": Amount}
 
 
 def _metric(name: str) -> Any:
     """A metric by its name; of one that `METRICS` does not list unit and direction are any."""
     known = METRICS.get(name)
-    value = _Positive if name == "throughput" else _VALUES.get(known.unit, _Number) if known else _Number
+    value = Positive if name == "throughput" else _VALUES.get(known.unit, Number) if known else Number
     of_name = {"unit": _one_of((known.unit,)), "direction": _one_of((known.direction,))} if known else {}
     return _shape(Metric, {"value": value | None, "unit": _Name, "direction": _Name, **of_name}, strict=True)
 
@@ -370,7 +386,7 @@ def sound(value: object, place: str = "", depth: int = 0) -> None:
         raise ValueError(f"{place}: objects are more than {DEEPEST} deep in each other")
     if isinstance(value, str):
         if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
-            raise ValueError(f"{place}: a text holds half a character (a lone surrogate), which no file can")
+            raise ValueError(f"{place}: a text holds a byte that is not UTF-8, or half a character")
     elif isinstance(value, float):
         if not math.isfinite(value):
             raise ValueError(f"{place}: {value!r} is not a finite number")

@@ -50,13 +50,20 @@ class Workload(Decoded):
             "Arithmetic: `fp32` is IEEE everywhere, and never a framework's default.",
             "{}",
             choices=PRECISIONS,
+            open=True,
             source="--fwbench-precision",
         ),
     ] = "fp32"
     # It is no part of the id: the machine's fingerprint names the accelerator.
     device: Annotated[str, Field("Where it runs.", choices=DEVICES, source="the machine")] = "cpu"
     weights: Annotated[
-        str, Field("The models' weights: drawn with a seed, or torchvision's published ones.", "{}", choices=WEIGHTS)
+        str,
+        Field(
+            "The models' weights: drawn with a seed, or torchvision's published ones.",
+            "{}",
+            choices=WEIGHTS,
+            open=True,
+        ),
     ] = "drawn"
     data: Annotated[
         str, Field("The data that epochs are trained on.", "{}", choices=DATA, open=True, modes=("fit",), single=True)
@@ -72,7 +79,8 @@ class Workload(Decoded):
     ] = None
     epochs: Annotated[int, Field("Epochs of a training.", "e{}", least=1, modes=("fit",))] = 1
     optimizer: Annotated[
-        str, Field("The optimizer of training; `sgd` has momentum.", "{}", choices=OPTIMIZERS, modes=TRAINING)
+        str,
+        Field("The optimizer of training; `sgd` has momentum.", "{}", choices=OPTIMIZERS, open=True, modes=TRAINING),
     ] = "adam"
     learning_rate: Annotated[
         float | None,

@@ -1,7 +1,6 @@
 """The figures of inference and training steps: latency, trade-offs, and what compiling costs."""
 
 import itertools
-import statistics
 from collections.abc import Iterable, Sequence
 from functools import partial
 
@@ -9,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
 from fwbench.machine.disturbances import disturbances
+from fwbench.record.quantiles import quantile
 from fwbench.report import calls, units
 from fwbench.report.cases import Case, grouped, over_seeds, title
 from fwbench.report.columns import show
@@ -31,7 +31,7 @@ def _latencies(axes: Axes, cases: Sequence[Case], looks: Looks) -> None:
         shares = [place / len(times) for place in range(len(times) + 1)]
         axes.step(thin([times[0], *times]), thin(shares), where="post", color=look.colour, linestyle=look.line)
         filled = "none" if disturbances([m]) else "full"
-        axes.plot(statistics.median(times), 0.5, look.marker, color=look.colour, fillstyle=filled)
+        axes.plot(quantile(times, 50), 0.5, look.marker, color=look.colour, fillstyle=filled)
         every += times
     axes.set(xscale="log", ylim=(0, 1.02), xlabel="time of a call", ylabel="share of calls")
     logarithmic(axes, "x", every, units.seconds)

@@ -7,6 +7,7 @@ from fwbench.compare.agreement import idle, wrong
 from fwbench.machine.disturbances import CAUSES, LOAD, disturbances
 from fwbench.record.lanes import BASELINE
 from fwbench.record.measurement import ALSO_IMPORTED, WAITING, Measurement, fitting
+from fwbench.record.quantiles import quantile
 from fwbench.report import calls, fits, ratios, scaling, units
 from fwbench.report.answers import answers, told
 from fwbench.report.cases import baseline, cases, grouped, reasons, title
@@ -20,6 +21,8 @@ from fwbench.text import line
 _OF_STUDIES = {"simple-cnn": fits.training_times}
 
 _NAMED = 6  # benchmarks in a note
+# Between the 40th and the 60th percentile calls of one speed differ by less than this factor.
+_TWO_SPEEDS = 1.5
 # Notes at the end of a run, and characters of a note; the report has the rest.
 _MOST, _LONGEST = 5, 200
 
@@ -150,10 +153,17 @@ def cautions(measured: Sequence[Measurement]) -> list[str]:
                 f"{m.workload.id}: the mean latency lies above p95; a few calls were very slow. "
                 "Look for other load on the machine and measure again."
             )
+        if p95 is not None and m.samples:
+            low, high = quantile(m.samples, 40), quantile(m.samples, 60)
+            if high > _TWO_SPEEDS * low:
+                lines.append(
+                    f"{m.workload.id}: its calls have two speeds, and p50 is one of them: 40 % take at most "
+                    f"{units.seconds(low)}, and 40 % at least {units.seconds(high)}"
+                )
     lines += _disturbed(measured)
-    if again := [m for m in measured if m.attempts]:
+    for when, again in grouped((m for m in measured if m.attempts), _again).items():
         named = _ids(again[:_NAMED]) + (", ..." if len(again) > _NAMED else "")
-        lines.append(f"measured a second time at the end, as the first attempt was disturbed: {len(again)} ({named})")
+        lines.append(f"measured a second time {when}: {len(again)} ({named})")
     waited = sum(m.stages.get(WAITING, 0.0) for m in measured)
     if waited:
         lines.append(
@@ -178,6 +188,13 @@ def _of_outputs(m: Measurement) -> Iterator[str]:
             f"its output does not change with its {' or its '.join(still)}: the network is constant or rounds it away, "
             "or the lane does not compute it at each call"
         )
+
+
+def _again(m: Measurement) -> str:
+    """When a measurement with other attempts was made, and why."""
+    if any(attempt.get("rerun") for attempt in m.attempts):
+        return "when the test was run again"
+    return "at the end, as the first attempt was disturbed"
 
 
 def _disturbed(measured: Sequence[Measurement]) -> list[str]:

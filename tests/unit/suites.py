@@ -65,5 +65,5 @@ def in_process(suite, *arguments):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cpuinfo, "get_cpu_info", _CPU)
         # A journal's name is the second and the process, of which runs in one process have the same.
-        patch.setattr(journal, "os", SimpleNamespace(getpid=lambda: f"run{next(_RUNS)}", fsync=os.fsync))
+        patch.setattr(journal, "os", SimpleNamespace(**{**vars(os), "getpid": lambda: f"run{next(_RUNS)}"}))
         return suite.runpytest_inprocess(*ALONE, *arguments)

@@ -287,6 +287,7 @@ def test_no_number_agrees_with_nothing(value, quantity):
         found = twins(changed(quantity, name, lambda array: array * value))
         assert name in found.name
     assert (found.agrees, found.quantity) == (False, quantity)
+    assert "not finite (NaN or infinity) in" in str(found)
 
 
 def test_the_sentence_is_of_what_comes_nearest_to_its_bound():

@@ -54,7 +54,13 @@ def rich(lane, **fields):
         1200.0, temperature=40.0, throttle_reasons=("power cap",), used_memory=5, processes=(AcceleratorProcess(7, 9),)
     )
     program = Fingerprint(
-        form="HLO", digest="abc", operators={"add": 1}, dtypes={"float32": {"add": 1}}, flops=8.0, memory=10.0
+        form="HLO",
+        digest="abc",
+        operators={"add": 1},
+        dtypes={"float32": {"add": 1}},
+        flops=8.0,
+        memory=10.0,
+        bytes_accessed=1e6,
     )
     return measured(
         lane,
@@ -72,6 +78,9 @@ def rich(lane, **fields):
             "trace_time": metric(0.5),
             "other_load": metric(0.01),
             "matrix_product_rate": metric(1e11, "MKL; float32"),
+            "compute_ceiling": metric(1e11, "MKL; float32"),
+            "memory_bandwidth": metric(1e10),
+            "model_flops": metric(1e8),
         },
         accelerator=(Moment(BEFORE, state), Moment("after latency", state)),
         program=program,

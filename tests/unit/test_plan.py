@@ -278,7 +278,8 @@ def test_reading_ends_when_all_is_known_and_after_some_journals(keep, monkeypatc
     keep({"1": journal(recorded()), "2": journal(recorded(), recorded(lane="jax"))})
     assert opened == ["2"]
     opened.clear()
-    keep({str(number): journal(recorded(model="cnn")) for number in range(3, 9)})
+    started = "2026-11-22T09:00:0{}+00:00"
+    keep({str(n): journal(recorded(model="cnn"), started=started.format(n)) for n in range(3, 9)})
     assert opened == ["8", "7", "6", "5", "4"]
     opened.clear()
     monkeypatch.setattr(plan_module, "_BYTES", 100)

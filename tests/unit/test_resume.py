@@ -194,7 +194,11 @@ def test_of_two_tests_of_one_workload_each_has_its_own(suite, measuring, monkeyp
     suite.makepyfile(test_suite=source, test_twin=source)
     numbers = itertools.count(1)
     once = Session.run
-    twice = lambda *arguments: dataclasses.replace(once(*arguments), samples=(float(next(numbers)),) * 3)  # noqa: E731
+
+    def twice(*arguments):
+        number = float(next(numbers))
+        return dataclasses.replace(once(*arguments), samples=(number,) * 3, stages={"latency": number})
+
     monkeypatch.setattr(Session, "run", twice)
     run(suite, ONLY, "--benchmark-json=whole.json")
     run(suite, ONLY, "--benchmark-json=resumed.json", "--fwbench-resume")
@@ -533,7 +537,7 @@ def test_another_interpreters_versions_are_asked_for():
 
 
 def test_an_empty_option_names_no_journal_of_a_duet_either(tmp_path, now):
-    gate = SimpleNamespace(against={"revision": "1"}, go_on=lambda records, keep: None)
+    gate = SimpleNamespace(against={"revision": "1"}, keep=lambda keep: None)
     with pytest.raises(pytest.UsageError, match="--fwbench-resume names no journal"):
         resuming.go_on("", tmp_path, now, ASKED, gate)
     assert resuming.go_on(None, tmp_path, now, ASKED, gate)[1] == []

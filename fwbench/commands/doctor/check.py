@@ -22,6 +22,7 @@ from fwbench.models.importing import described
 from fwbench.models.project import Project, complete
 from fwbench.record.lanes import LANES, Lane
 from fwbench.record.measurement import Measurement
+from fwbench.record.quantiles import quantile
 from fwbench.record.workload import PRECISIONS, Workload
 from fwbench.suite.profiles import PROFILES
 from fwbench.worker.client.starting import PACKAGE
@@ -155,7 +156,7 @@ class _Here:
             by_precision |= {name: self._measure(lane.name, name) for name in PRECISIONS if name != "fp32"}
         findings = [judging.arithmetic(lane.name, by_precision)]
         if first.failure is None:
-            self._latencies[lane.name] = statistics.median(first.samples)
+            self._latencies[lane.name] = quantile(first.samples, 50)
             processes = [first, self._measure(lane.name)]
             agreement = judging.agreement(lane.name, processes)
             if agreement.level == "bad":

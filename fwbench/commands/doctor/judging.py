@@ -11,6 +11,7 @@ from fwbench.compare.statistics import THRESHOLD
 from fwbench.machine.disturbances import LOAD, disturbances, loaded
 from fwbench.meters.energy import too_short
 from fwbench.record.measurement import Measurement, Metric
+from fwbench.record.quantiles import quantile
 from fwbench.report import limits, units
 from fwbench.report.weighing import BY_CHANCE
 from fwbench.suite.profiles import PROFILES
@@ -68,7 +69,7 @@ def agreement(lane: str, processes: Sequence[Measurement]) -> Advice:
             return Advice(
                 subject, "bad", f"one of several fresh ones failed: {process.failure.message}", _after(lane, process)
             )
-    medians = sorted(statistics.median(process.samples) for process in processes)
+    medians = sorted(quantile(process.samples, 50) for process in processes)
     apart = medians[-1] / medians[0]
     nearest = min(larger / smaller for smaller, larger in pairwise(medians))
     saved = CRITERIA["latency"].saved

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fwbench.errors import UserError, exhausted
+from fwbench.text import storable
 
 # Standard error: the characters that a failure quotes, and the bytes that are kept.
 _DETAIL = 2000
@@ -283,7 +284,8 @@ def _message(line: bytes) -> dict[str, Any]:
     if not isinstance(message, dict):
         text = line.decode(errors="replace")
         raise GarbledError(repr(text if len(text) <= _QUOTED else f"{text[:_QUOTED]}..."))
-    return message
+    # A process tells of variables and paths as they are.
+    return storable(message) if b"\\ud" in line else message
 
 
 def _marked(mark: str) -> list[int]:

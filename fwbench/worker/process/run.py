@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fwbench import frameworks
 from fwbench.errors import UnavailableError
 from fwbench.frameworks.contract import Framework, Ranks
@@ -43,8 +41,6 @@ def prepare(lane: Lane) -> None:
 
     The server calls this once, and its workers inherit the result.
     """
-    # NumPy imports a package at its first percentile, which takes 20 ms.
-    np.percentile((0.0, 1.0), 50)
     versions_of(lane)
     for model in CATALOG.values():
         stamp(model, lane.framework, None)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fwbench.compare.pair import Pair
+from fwbench.record.quantiles import quantile
 
 # After its first call a turn times at least two more, or one if a call takes longer than this many seconds.
 SLOW = 0.1
@@ -122,11 +123,11 @@ class Taken:
         return Pair(differences, calls, values, self.described, drift, seconds, self.flags, self._unfit, self.held)
 
     def _times(self, name: str) -> dict[str, float]:
-        """The side's median round, and its median turn's CPU time, in seconds."""
+        """The side's median call, and its median turn's CPU time, in seconds."""
         turns = [
             side for (metric, _, _), sides in self._logarithms.items() if metric == "cpu_time" for side in sides[name]
         ]
-        return {"latency": statistics.median(self._call_seconds[name]), "cpu_time": math.exp(statistics.median(turns))}
+        return {"latency": quantile(self._call_seconds[name], 50), "cpu_time": math.exp(statistics.median(turns))}
 
     def _drift(self) -> float:
         def level(placing: int, block: int) -> float:

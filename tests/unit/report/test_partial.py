@@ -247,7 +247,9 @@ def test_a_mode_that_this_fwbench_does_not_know_is_no_price_of_the_harness(repor
 def test_workloads_that_a_file_holds_twice_are_processes_of_its_run_and_named(report):
     speeds = {"torch": (100.0, 100.0), "jax": (150.0, 200.0)}
     given = [
-        measured(lane, throughput=speed, overhead_s=n) for lane, of in speeds.items() for n, speed in enumerate(of)
+        measured(lane, throughput=speed, stages={"latency": 1.0 + n})
+        for lane, of in speeds.items()
+        for n, speed in enumerate(of)
     ]
     out = report(saved(*given))
     (row,) = tables(out)["ratios"].dicts()

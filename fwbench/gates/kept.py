@@ -1,0 +1,59 @@
+"""A pair of a duet as its journal holds it, checked before anything is made of it."""
+
+from typing import Annotated, Any, Generic, TypeVar
+
+import msgspec
+
+from fwbench.compare.pair import Pair, Stage
+from fwbench.record import schema
+from fwbench.record.workload import Workload
+
+_Of = TypeVar("_Of")
+
+# Of a ratio that is a number itself, and of products of such ratios.
+_Logarithm = Annotated[float, msgspec.Meta(ge=-100, le=100)]
+
+
+class _Sides(msgspec.Struct, Generic[_Of]):
+    base: _Of
+    head: _Of
+
+
+class _Described(msgspec.Struct):
+    settings: dict[str, Any]
+    versions: dict[str, str]
+    program: schema.FINGERPRINT | None = None
+    sources: dict[str, str] | None = None
+    after_crash: str | None = None
+
+
+class _Pair(msgspec.Struct):
+    differences: dict[str, _Logarithm]
+    rounds: _Sides[list[schema.Amount]]
+    values: _Sides[dict[str, schema.Positive]]
+    described: _Sides[_Described]
+    drift: _Logarithm
+    seconds: schema.Amount
+
+
+class _Kept(msgspec.Struct):
+    stage: Stage
+    workload: schema.WORKLOAD
+    pair: _Pair
+
+
+def pair(record: Any) -> tuple[Stage, Workload, Pair]:
+    """A line of a duet's journal: the stage, the workload and the pair.
+
+    Raises:
+        ValueError: it is no such line.
+    """
+    schema.read(record, _Kept, "it")
+    try:
+        made = Pair.from_json(record["pair"])
+        workload = Workload.from_json(record["workload"])
+    except TypeError as error:
+        raise ValueError(str(error)) from None
+    if not {"latency"} <= made.differences.keys() <= made.values["base"].keys() & made.values["head"].keys():
+        raise ValueError("its differences are not those of values that both sides have")
+    return record["stage"], workload, made
