@@ -34,6 +34,8 @@ class _Pair(msgspec.Struct):
     described: _Sides[_Described]
     drift: _Logarithm
     seconds: schema.Amount
+    flags: str = ""
+    unfit: list[schema.Size] = []
 
 
 class _Kept(msgspec.Struct):
@@ -48,12 +50,12 @@ def pair(record: Any) -> tuple[Stage, Workload, Pair]:
     Raises:
         ValueError: it is no such line.
     """
-    schema.read(record, _Kept, "it")
+    checked = schema.read(record, _Kept, "it")
     try:
-        made = Pair.from_json(record["pair"])
-        workload = Workload.from_json(record["workload"])
+        made = Pair.from_json(checked["pair"])
+        workload = Workload.from_json(checked["workload"])
     except TypeError as error:
         raise ValueError(str(error)) from None
     if not {"latency"} <= made.differences.keys() <= made.values["base"].keys() & made.values["head"].keys():
         raise ValueError("its differences are not those of values that both sides have")
-    return record["stage"], workload, made
+    return checked["stage"], workload, made

@@ -35,7 +35,7 @@ Amount = Annotated[float, Meta(ge=0, le=MOST)]
 Positive = Annotated[float, Meta(ge=LEAST, le=MOST)]
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 _Integer = Annotated[int, Meta(ge=-(2**53), le=2**53)]
-_Size = Annotated[int, Meta(ge=1, le=2**31)]
+Size = Annotated[int, Meta(ge=1, le=2**31)]
 _Name = Annotated[str, Meta(max_length=1_000)]
 TEXT = Annotated[str, Meta(max_length=1_000_000)]
 _Base64 = Annotated[str, Meta(max_length=100_000, pattern="^[A-Za-z0-9+/]*={0,2}$")]
@@ -93,12 +93,12 @@ _BOUNDS[Rank] = _shape(Rank, {"host": _Name, "device": _Name, "metrics": dict[_N
 _BOUNDS[Node] = _shape(Node, {"machine": _Open})
 _BOUNDS[Failure] = _shape(Failure)
 FINGERPRINT = _BOUNDS[Fingerprint] = _shape(Fingerprint)
-MACHINE = _shape(Machine, {"threads": _Size, "quota": Positive | None})
+MACHINE = _shape(Machine, {"threads": Size, "quota": Positive | None})
 WORKLOAD = _BOUNDS[Workload] = _shape(
     Workload,
     {
         **dict.fromkeys(("lane", "model", "mode", "data", "variant"), _Name),
-        **{name: _Size for name, field in FIELDS.items() if field.least == 1},
+        **{name: Size for name, field in FIELDS.items() if field.least == 1},
         **{name: _one_of(field.choices) for name, field in FIELDS.items() if field.choices and not field.open},
         "learning_rate": Positive | None,
         "axes": dict[_Name, _Integer],
@@ -130,7 +130,7 @@ MEASUREMENT = _shape(
         "processes": list[dict[_Name, Positive]],
         "turns": list[_Turns],
         "attempts": list[_Open],
-        "unfit": list[_Size],
+        "unfit": list[Size],
         "stages": dict[_Name, Amount],
         "versions": dict[_Name, _Name],
         "sources": dict[_Name, _Name],

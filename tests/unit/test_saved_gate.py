@@ -253,8 +253,12 @@ def test_a_baseline_that_was_made_beside_other_processes_makes_no_run_faster(bas
 def test_a_machine_whose_runs_differ_much_is_not_believed(suite, baseline, gate):
     path = baseline(2.0)
     machine = json.loads(path.read_text())["machine_info"]["fwbench"]
-    wild = [{"rounds": [{"base": [level], "head": [1.0]}], "id": "it"} for level in (1.0, 3.0) * 5]
-    suites = [{"benchmarks": [benchmark], "loaded": False, "other_load": 0.0} for benchmark in wild]
+    told = {"id": "it", "planted": 0.0, "kind": "unchanged", "seconds": [1.0, 0.0]}
+    wild = [{**told, "rounds": [{"base": [level], "head": [1.0]}]} for level in (1.0, 3.0) * 5]
+    suites = [
+        {"slowdown": 0.0, "loaded": False, "number": number, "other_load": 0.0, "benchmarks": [benchmark]}
+        for number, benchmark in enumerate(wild)
+    ]
     lines = [{"definition": "x", "machine": machine}, *suites]
     (suite.path / ".benchmarks").mkdir(exist_ok=True)
     (suite.path / ".benchmarks" / "selftest.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
