@@ -35,8 +35,8 @@ def write(path, *suites, header=HEADER):
 
 SUITES = [
     suite(benchmark(), benchmark("jax-mlp")),
-    suite(benchmark(), benchmark("jax-mlp", kind="regressed"), loaded=True),
-    suite(benchmark(kind="inconclusive"), benchmark("jax-mlp")),
+    suite(benchmark(), benchmark("jax-mlp", kind="regressed"), loaded=True, number=1),
+    suite(benchmark(kind="inconclusive"), benchmark("jax-mlp"), number=2),
     suite(
         benchmark(kind="regressed", planted=0.05, head=[1.06 * x for x in QUIET], seconds=(10.0, 50.0)),
         benchmark("jax-mlp", planted=0.05),
@@ -70,12 +70,11 @@ def test_a_self_test_goes_on_after_a_line_that_was_cut_off(tmp_path):
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("", "its first line has no definition"),
-        ("{}\n", "its first line has no definition and machine"),
-        ("3\n", "its first line has no definition"),
-        ("[]\n", "its first line has no definition"),
+        ("", "Expecting value"),
+        ("{}\n", "its first line: .*`definition`"),
+        ("3\n", "its first line: .*got `int`"),
+        ("[]\n", "its first line: .*got `array`"),
         ("hello\n", "Expecting value"),
-        (json.dumps(HEADER) + '\n{"a": \n{}\n', "Expecting value"),
         ("\x00\n", "Expecting value"),
     ],
 )
@@ -86,6 +85,14 @@ def test_any_other_file_is_refused_in_one_sentence(tmp_path, text, fault):
         read(path)
     assert str(path) in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_a_damaged_line_costs_its_own_suite_and_a_doubled_one_counts_once(tmp_path):
+    path = write(tmp_path / "x.jsonl", *SUITES, SUITES[0])
+    path.write_bytes(path.read_bytes().replace(b'"number": 1', b'"number": \xff1'))
+    found = read(path)
+    assert found.suites == [SUITES[0], *SUITES[2:]]
+    assert len(found.faults) == 1
 
 
 def test_no_file_is_refused_too(tmp_path):
