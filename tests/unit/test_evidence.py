@@ -1,6 +1,7 @@
 """What suites of known truth say: counted as they are, with exact intervals, and read whatever a kill has left."""
 
 import dataclasses
+import itertools
 import json
 import math
 import statistics
@@ -16,6 +17,8 @@ from fwbench.record.journal import Journal
 from tests.unit.recorded import MACHINE
 
 HEADER = {"definition": "abc", "machine": json.loads(json.dumps(MACHINE.to_json()))}
+# By which a suite that is written twice is told.
+NUMBERS = itertools.count()
 QUIET = [1.0, 1.001, 0.999, 1.0, 1.002, 0.998]
 
 
@@ -24,8 +27,8 @@ def benchmark(name="torch-mlp", kind="unchanged", planted=0.0, base=QUIET, head=
     return {"id": name, "kind": kind, "planted": planted, "rounds": rounds, "seconds": list(seconds)}
 
 
-def suite(*benchmarks, slowdown=0.0, loaded=False, number=0):
-    return {"slowdown": slowdown, "loaded": loaded, "number": number, "benchmarks": list(benchmarks)}
+def suite(*benchmarks, slowdown=0.0, loaded=False):
+    return {"slowdown": slowdown, "loaded": loaded, "number": next(NUMBERS), "benchmarks": list(benchmarks)}
 
 
 def write(path, *suites, header=HEADER):
@@ -35,8 +38,8 @@ def write(path, *suites, header=HEADER):
 
 SUITES = [
     suite(benchmark(), benchmark("jax-mlp")),
-    suite(benchmark(), benchmark("jax-mlp", kind="regressed"), loaded=True, number=1),
-    suite(benchmark(kind="inconclusive"), benchmark("jax-mlp"), number=2),
+    suite(benchmark(), benchmark("jax-mlp", kind="regressed"), loaded=True),
+    suite(benchmark(kind="inconclusive"), benchmark("jax-mlp")),
     suite(
         benchmark(kind="regressed", planted=0.05, head=[1.06 * x for x in QUIET], seconds=(10.0, 50.0)),
         benchmark("jax-mlp", planted=0.05),
