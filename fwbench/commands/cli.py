@@ -38,7 +38,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Its exit code; 4 with one sentence on standard error where the user must correct something. Where a signal ends
         it, 128 and the signal's number, as shells have it: 130 for Ctrl-C.
     """
-    for stream in (sys.stdout, sys.stderr):
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            # Whoever has closed it wants to see nothing.
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
         if isinstance(stream, io.TextIOWrapper):
             # A terminal that cannot show a name shows its code.
             stream.reconfigure(errors="backslashreplace")
@@ -63,6 +67,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Whoever read the output has seen enough; nothing is left to be flushed into the pipe.
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
         return 0
+    except OSError as error:
+        # No command expects it; most often what it prints cannot be written.
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+        print(line(f"fwbench: {error.filename or 'the output'} cannot be used ({error.strerror})"), file=sys.stderr)
+        return UserError.EXIT_CODE
     except UserError as error:
         print(line(f"fwbench: {error}"), file=sys.stderr)
         return UserError.EXIT_CODE

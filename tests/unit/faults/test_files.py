@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import threading
 
@@ -14,6 +15,7 @@ from fwbench.commands.cli import main
 from fwbench.parity import store
 from fwbench.record import files, journal
 from fwbench.report import outcome_file
+from fwbench.worker.client.starting import PACKAGE
 from tests.unit.suites import in_process
 from tests.unit.suites import suite as noops
 
@@ -188,3 +190,26 @@ def test_a_pipe_that_somebody_reads_takes_more_than_it_holds(tmp_path):
     thread.join()
     os.close(reader)
     assert bytes(got) == content
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="writes to /dev/full")
+@pytest.mark.parametrize(
+    ("redirected", "code"),
+    [(">&-", 0), ("<&- >&- 2>&-", 0), ("> /dev/full", 4), ("< pipe", 0)],
+)
+def test_standard_streams_may_be_closed_full_or_silent(tmp_path, fault, redirected, code):
+    os.mkfifo(tmp_path / "pipe")
+    # It has a writer, which writes nothing.
+    holder = os.open(tmp_path / "pipe", os.O_RDWR)
+    done = subprocess.run(
+        ["sh", "-c", f'"$0" -m fwbench list {redirected}', sys.executable],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    os.close(holder)
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+    fault("a descriptor that cannot be used", f"`fwbench list {redirected}`", done.stderr)

@@ -142,7 +142,7 @@ def test_a_run_and_a_proof_tell_it(tmp_path, fault, raised, when):
         )
         output = done.stdout + done.stderr
         assert done.returncode == (1 if command[0] == "pytest" else 4), output
-        told = next(line for line in output.splitlines() if f"raised {raised.partition('(')[0]}" in line)
+        told = next(line for line in output.splitlines() if raised.partition("(")[0] in line and "mine" in line)
         assert "mine.py" in told
         fault(KIND, f"{raised} when {when}, by `{command[0]}`", told)
 
