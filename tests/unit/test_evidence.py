@@ -179,7 +179,7 @@ def test_the_state_is_the_spread_between_quiet_suites_of_the_benchmark_that_it_m
 def test_a_suites_processes_count_as_one_run(tmp_path):
     suites = runs(LEVELS)
     for one in suites:
-        low, high = ({"base": [by * one["benchmarks"][0]["rounds"][0]["base"][1]], "head": []} for by in (0.5, 2.0))
+        low, high = ({"base": [by * one["benchmarks"][0]["rounds"][0]["base"][1]], "head": [1.0]} for by in (0.5, 2.0))
         one["benchmarks"][0]["rounds"] = [low, high]
     path = write(tmp_path / "x.jsonl", *suites)
     assert state(MACHINE, path) == pytest.approx(statistics.stdev(map(math.log, LEVELS)))
