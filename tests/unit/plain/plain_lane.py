@@ -22,8 +22,9 @@ LANE = Lane(
 class Call(Program):
     """Calls a network, which returns what it has computed and names the operators that it has run."""
 
-    def __init__(self, network, ranks=None):
+    def __init__(self, network, ranks=None, batch_size=1):
         self.settings = {}
+        self.batch_size = batch_size
         self.network = network
         self.ranks = ranks
 
@@ -40,7 +41,7 @@ class Call(Program):
         pass
 
     def output(self):
-        return np.array([[self.result]], np.float32)
+        return np.full((self.batch_size, 1), self.result, np.float32)
 
     def weights(self):
         return {}
@@ -69,7 +70,7 @@ class Plain(Framework):
         return {}
 
     def build(self, workload, model, weights, horizon=HORIZON):
-        return Call(load(model.networks["plain"])(), self.ranks)
+        return Call(load(model.networks["plain"])(), self.ranks, workload.batch_size)
 
     def probe(self, workload, operands):
         return reference(operands, np.float32)
