@@ -25,7 +25,7 @@ ODD = {
     "a tabulator": b"tab\tx",
     "words of a shell": b"$(touch pwned)`x`;#&<>|",
     "braces and signs of percent": b"%s{}{0}",
-    "codes of a terminal": b"\x1b[31mred",
+    "codes of a terminal": b"\x1b7\x07red",
     "two hundred letters": b"x" * 200,
 }
 PROOF = """
