@@ -118,52 +118,6 @@ def headline(given: Sequence[Answer]) -> list[str]:
     return [*lines, *_unanswered(given)]
 
 
-def brief(answer: Answer) -> str:
-    """An answer in the words of a table's cell: `jax 1.21 to 1.27 times as fast`."""
-    if answer.weighed is None:
-        return answer.evidence
-    reach, lane = answer.weighed.reach, answer.fastest
-    slower = any(known not in (lane, answer.second) for known in answer.shared)
-    beside = f" ({', '.join(answer.shared)})" if slower else ""
-    if answer.confidence == "equal":
-        return f"equal within {100 * EQUAL:.0f} %{beside}"
-    if answer.confidence == "near":
-        return f"at most {math.ceil(100 * reach.farthest)} % apart{beside}"
-    times = units.times((reach.low, reach.high))
-    if answer.confidence == "undecided":
-        return f"open{beside}{f': {lane} {times}' if times else ''}"
-    likely = "likely " if answer.confidence == "likely" else ""
-    return f"{lane} {likely}{times} times as fast"
-
-
-def told(rows: Sequence[Answer]) -> Table:
-    """The answers in short, for the end of a run: one row a workload."""
-
-    def best(name: str) -> Column[Answer]:
-        def cell(answer: Answer) -> str | None:
-            if name not in answer.least:
-                return None
-            lane, multiple = answer.least[name]
-            return f"{lane}, {units.ratio(multiple)}"
-
-        return Column(f"least {name}", cell)
-
-    answered = {question.name for question in QUESTIONS for answer in rows if question.name in answer.least}
-    return tabulate(
-        "told",
-        "Which lane is faster",
-        "",
-        (
-            *workload_columns(rows),
-            Column("answer", brief),
-            Column("against", lambda answer: answer.second if answer.weighed else None),
-            *(best(question.name) for question in QUESTIONS if question.name in answered),
-            Column("evidence", lambda answer: answer.evidence),
-        ),
-        rows,
-    )
-
-
 def _by_mode(given: Sequence[Answer]) -> dict[str, list[Answer]]:
     """The answers of each mode that have a ratio."""
     return grouped((answer for answer in given if answer.weighed), lambda answer: answer.workload.mode)

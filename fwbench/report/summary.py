@@ -9,7 +9,8 @@ from fwbench.record.lanes import BASELINE
 from fwbench.record.measurement import ALSO_IMPORTED, WAITING, Measurement, fitting
 from fwbench.record.quantiles import quantile
 from fwbench.report import calls, fits, ratios, scaling, units
-from fwbench.report.answers import answers, told
+from fwbench.report.answers import answers
+from fwbench.report.brief import told
 from fwbench.report.cases import baseline, cases, grouped, reasons, title
 from fwbench.report.evidence import doubts
 from fwbench.report.limits import above, matrix_products
