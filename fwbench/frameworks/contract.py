@@ -1,7 +1,7 @@
 """The contract between a framework's adapter and the worker: build a workload, and run the program that results."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -134,19 +134,6 @@ class Program(ABC):
 
         Raises:
             NotImplementedError: the lane cannot do it, so nothing shows what its training steps compute.
-        """
-        raise NotImplementedError
-
-    def rotate(self, batches: Sequence[Mapping[str, NDArray[Any]]]) -> None:
-        """Let the next calls of a forward pass take these batches in turn, the first one first, each in new memory.
-
-        Called between calls, within a session or before it. What has been compiled stays.
-
-        Args:
-            batches: of the shapes of the build, as `fwbench.models.inputs.draw` draws them.
-
-        Raises:
-            NotImplementedError: every call takes the batch of the build.
         """
         raise NotImplementedError
 
@@ -319,14 +306,6 @@ class Framework(ABC):
             ModelError: the network cannot be built or run as it is described; a weight is missing, unknown or of
                 another shape.
         """
-
-    def in_force(self, workload: Workload) -> Mapping[str, Any]:
-        """The framework's settings in this process now that change how long a call takes, by the names of its API."""
-        return {}
-
-    def chosen(self, workload: Workload) -> Mapping[str, Any]:
-        """Those of `in_force` that `build` chooses, whatever they were before."""
-        return {}
 
     @abstractmethod
     def probe(self, workload: Workload, operands: Operands) -> Products:

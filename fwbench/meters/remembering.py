@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fwbench.frameworks.contract import Program
+from fwbench.frameworks.optional import Rotating
 from fwbench.meters.latency import Clock
 from fwbench.models import Model
 from fwbench.models.inputs import draw
@@ -28,16 +29,16 @@ _FACTOR, _TRIALS = 5.0, 3
 def vary(program: Program, model: Model, workload: Workload) -> int:
     """Let the calls of a program take several batches in turn where that costs nothing; return how many they take."""
     batches = _drawn(model, workload, 0, _TURNING)
+    if not isinstance(program, Rotating):
+        return 1
     if len(batches) > 1:
-        try:
-            program.rotate(batches)
-        except NotImplementedError:
-            return 1
+        program.rotate(batches)
     return len(batches)
 
 
 def fix(program: Program, model: Model, workload: Workload) -> None:
     """Let all calls take the batch of the build again, and make one."""
+    assert isinstance(program, Rotating)
     program.rotate([draw(model.inputs, workload.batch_size, workload.seed, model.sizes(workload.axes))])
     program.call_and_wait()
 
@@ -55,12 +56,9 @@ def probe(program: Program, model: Model, workload: Workload, usual: float, cloc
     told: dict[str, Any] = {}
     for trial in range(1, _TRIALS + 1):
         batches = _drawn(model, workload, trial * _BATCHES, _UNSEEN)
-        if len(batches) == 1:
+        if len(batches) == 1 or not isinstance(program, Rotating):
             return {}
-        try:
-            program.rotate(batches)
-        except NotImplementedError:
-            return {}
+        program.rotate(batches)
         unseen, outputs = _called(program, batches, clock)
         varied = len({_digest(*batch.values()) for batch in batches}) > 1
         if varied and all(np.isfinite(output).all() for output in outputs):

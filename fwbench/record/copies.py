@@ -23,7 +23,8 @@ class Copies:
         self._numbers: dict[Hashable, int] = {}
         for m in measurements:
             marks = _marks(m)
-            number = next((self._numbers[mark] for mark in marks if mark in self._numbers), len(self.kept))
+            alike = (self._numbers[mark] for mark in marks if mark in self._numbers)
+            number = next((place for place in alike if _of_one_program(m, self.kept[place])), len(self.kept))
             if number == len(self.kept) or _fullness(m) >= _fullness(self.kept[number]):
                 self.kept[number : number + 1] = [m]
             self._numbers |= dict.fromkeys(marks, number)
@@ -49,6 +50,11 @@ def _mark(m: Measurement, attempt: Mapping[str, Any]) -> Hashable:
         tuple(map(_items, attempt.get("processes", ()))),
         (attempt.get("failure") or {}).get("message"),
     )
+
+
+def _of_one_program(m: Measurement, other: Measurement) -> bool:
+    """Whether two measurements can be copies: a program that somebody has changed is no copy of the other."""
+    return m.program is None or other.program is None or m.program.digest == other.program.digest
 
 
 def _items(of: Mapping[str, Any]) -> Hashable:

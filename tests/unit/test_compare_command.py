@@ -63,7 +63,10 @@ def test_a_damaged_benchmark_is_never_passed_over(folder, capsys, damaged):
 
 
 def test_a_plain_benchmark_that_comes_twice_is_never_passed_over(folder, capsys):
-    files = write(folder / "a.json", saved(benchmarks=[plain(), plain(), plain("y.py::b")])), folder / "b.json"
+    files = (
+        write(folder / "a.json", saved(benchmarks=[plain(), plain(mean=0.003), plain("y.py::b")])),
+        folder / "b.json",
+    )
     write(files[1], saved(benchmarks=[plain(), plain("y.py::b")]))
     assert compare(*files) == 4
     assert "2 benchmarks: 1 not comparable, 1 unchanged" in capsys.readouterr().out
@@ -103,11 +106,17 @@ def test_journals_and_folders_are_records_too(folder):
     assert compare("runs", "a.jsonl") == 0
 
 
+BENCHMARK = {"id": "it", "kind": "unchanged", "planted": 0.0, "seconds": [1.0, 0.0]}
+
+
 def test_this_machines_own_record_counts(folder):
     files = write(folder / "a.json", saved(several())), write(folder / "b.json", saved(several(1.3)))
     assert compare(*files) == 1
-    wild = [{"rounds": [{"base": [level], "head": [1.0]}], "id": "it"} for level in (1.0, 1.5) * 5]
-    suites = [{"benchmarks": [benchmark], "loaded": False, "other_load": 0.0} for benchmark in wild]
+    wild = [{"rounds": [{"base": [level], "head": [1.0]}], **BENCHMARK} for level in (1.0, 1.5) * 5]
+    suites = [
+        {"slowdown": 0.0, "number": number, "benchmarks": [benchmark], "loaded": False, "other_load": 0.0}
+        for number, benchmark in enumerate(wild)
+    ]
     (folder / ".benchmarks").mkdir()
     write(folder / ".benchmarks" / "selftest.jsonl", [{"definition": "x", "machine": MACHINE.to_json()}, *suites])
     assert compare(*files) == 0

@@ -128,7 +128,7 @@ def test_exporting_and_loading_are_timed_apart():
     ("network", "wanted", "error", "sentence"),
     [
         ("Net", "refuse", UnavailableError, "the network in PyTorch cannot be exported: no operator for it (it is)"),
-        ("Net", "die", RuntimeError, "the exporting process ended with code 1: gone"),
+        ("Net", "die", UnavailableError, "the network in PyTorch cannot be exported: gone"),
         ("Broken", "", ModelError, "no such thing"),
         ("Missing", "", ModelError, "Missing"),
     ],

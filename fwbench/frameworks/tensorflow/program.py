@@ -1,8 +1,7 @@
 """TensorFlow programs: a network's variables and a batch on the device, and a `tf.function` over them."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from itertools import cycle
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from numpy.typing import NDArray
@@ -48,7 +47,7 @@ class Traced(Program):
         dtype: Any,
         replicas: Replicas | None = None,
     ) -> None:
-        self.dtype, self.replicas = dtype, replicas
+        self.replicas = replicas
         self.ranks = replicas.ranks if replicas else None
         set_precision(workload.precision)
         self.device = device_of(workload)
@@ -171,29 +170,13 @@ class Forward(Traced):
         # Everything that a network returns is computed, as an eager framework would do.
         self.function = self.traced(self._forward)
         self.returned: Any = ()
-        self._take([self.inputs])
-
-    def _take(self, ring: list[dict[str, Any]]) -> None:
-        self.ring, self.inputs = ring, ring[0]
-        self.batches = cycle(ring)
-
-    def rotate(self, batches: Sequence[Mapping[str, NDArray[Any]]]) -> None:
-        with tf.device(self.device):
-            self._take([self.network.place(shares(self.ranks, batch), self.dtype) for batch in batches])
-        self.wait()
-
-    def relocate(self) -> None:
-        super().relocate()
-        with tf.device(self.device):
-            further = [{name: _copied(tensor) for name, tensor in inputs.items()} for inputs in self.ring[1:]]
-        self._take([self.inputs, *further])
 
     def _forward(self, inputs: dict[str, Any]) -> Any:
         returned = self.network.returned(inputs)
         return self.network.output(returned, inputs), tf.nest.flatten(returned)
 
     def step(self) -> None:
-        self.returned = self.concrete(next(self.batches))
+        self.returned = self.concrete(self.inputs)
 
     def output(self) -> NDArray[Any]:
         output: NDArray[Any] = tf.cast(self.returned[0], tf.float32).numpy()

@@ -17,7 +17,8 @@ from fwbench.frameworks.faults import first_line
 from fwbench.frameworks.precision import Operands, Products
 from fwbench.frameworks.torch import compiling, parallel, target
 from fwbench.frameworks.torch.networks import initial, network, shapes
-from fwbench.frameworks.torch.program import DTYPE, Inference, compile_mode, device_of
+from fwbench.frameworks.torch.program import DTYPE, compile_mode, device_of
+from fwbench.frameworks.torch.rotating import RotatingInference
 from fwbench.frameworks.torch.staging import StagedTraining
 from fwbench.frameworks.torch.training import TrainStep
 from fwbench.frameworks.training import HORIZON, classifies
@@ -75,7 +76,7 @@ class Torch(Framework):
         if threads:
             torch.set_num_threads(int(threads))
         if workload.mode == "inference":
-            return Inference(workload, model, weights, self.ranks)
+            return RotatingInference(workload, model, weights, self.ranks)
         staged = workload.mode == "fit" and workload.device == "gpu"
         return (StagedTraining if staged else TrainStep)(workload, model, weights, horizon, ranks=self.ranks)
 

@@ -2,9 +2,8 @@
 
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from itertools import cycle
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -91,7 +90,7 @@ class Placed(Program):
     def _placed(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
         return place_inputs(self.model, arrays, self.device, self.dtype)
 
-    def _blame(self, error: BaseException, call: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> None:
+    def _blame(self, error: Exception, call: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> None:
         """Find out whether the network or its compiler failed, after a call with these arguments raised an error.
 
         Says nothing if memory ran out or CUDA failed: every later call reports a failure of CUDA too.
@@ -259,31 +258,17 @@ class Inference(Placed):
         super().__init__(workload, model, weights, DTYPE[workload.precision], ranks)
         self.module.eval()
         self.call = self._compiled(self.module)
-        self._take([self.inputs])
+        self.positional, self.named = called_with(self.inputs)
         self.returned: Any = None
-
-    def _take(self, ring: list[dict[str, Tensor]]) -> None:
-        self.ring, self.inputs = ring, ring[0]
-        self.arguments = cycle([called_with(inputs) for inputs in ring])
-
-    def rotate(self, batches: Sequence[Mapping[str, NDArray[Any]]]) -> None:
-        # Outside of it, as the batch of the build: compiled code distinguishes tensors of an inference mode.
-        with torch.inference_mode(mode=False):
-            self._take([self._placed(shares(self.ranks, batch)) for batch in batches])
-        self.wait()
-
-    def _held(self) -> list[Tensor]:
-        return [*super()._held(), *(tensor for inputs in self.ring[1:] for tensor in inputs.values())]
 
     def session(self) -> AbstractContextManager[None]:
         return torch.inference_mode()
 
     def step(self) -> None:
-        positional, named = next(self.arguments)
         try:
-            self.returned = self.call(*positional, **named)
-        except BaseException as error:
-            self._blame(error, self.call, *positional, **named)
+            self.returned = self.call(*self.positional, **self.named)
+        except Exception as error:
+            self._blame(error, self.call, *self.positional, **self.named)
             raise
 
     def output(self) -> NDArray[Any]:

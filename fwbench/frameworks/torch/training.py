@@ -107,7 +107,7 @@ class TrainStep(Placed, Trainer):
                 else:
                     loss, hits = self.call(*part)
                     loss.backward()
-            except BaseException as error:
+            except Exception as error:
                 self._blame(error, self._gradients, *part)
                 raise
             if self.parts > 1 or self.fits:

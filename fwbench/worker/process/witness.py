@@ -203,7 +203,8 @@ def in_force(variables: Iterable[str], framework: Any, workload: Any, *, buildin
 
     Args:
         variables: prefixes of those of the environment.
-        framework: its own are added, unless it is of an fwbench that cannot tell them.
+        framework: its own are added, if it has methods of these names that tell them: `in_force`, those in force now,
+            and `chosen`, those that `build` chooses.
         building: whether those that the build is about to choose are to be as it will choose them.
     """
     smallest = 5e-324

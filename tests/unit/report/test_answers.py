@@ -507,7 +507,7 @@ def test_rounds_of_turns_decide_whatever_processes_of_their_own_found():
     assert answer.shown == pytest.approx(1.2)
     low, high = answer.weighed.interval.low, answer.weighed.interval.high
     assert 1.1 < low < 1.2 < high < 1.3
-    assert answer.reason == f"6 rounds of turns: {low:.2f}x to {high:.2f}x"
+    assert answer.reason == f"6 rounds of turns: {low:.2f}x to {high:.2f}x at 99%"
     (line,) = headline([answer])
     assert line == f"Inference: JAX is {low:.2f} to {high:.2f} times as fast as PyTorch, in 1 of 1 workloads (mlp b1)."
 
