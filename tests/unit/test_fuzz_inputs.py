@@ -280,6 +280,23 @@ def check_ceilings(data):
 NETWORK = Model("mine", torch="torch:nn.ReLU", jax="jax.nn:relu", inputs=normal(3), checkpoint="x.safetensors")
 
 
+LIST = """
+[[pair]]
+name = "mine"
+kind = "vision"
+input = { image = [3, 8, 8] }
+note = "a note"
+[pair.torch]
+network = "net:Net"
+package = "timm==1.0"
+[pair.jax]
+network = "net:Net"
+repository = "https://github.com/a/b"
+commit = "0123456789012345678901234567890123456789"
+"""
+
+
+@st.composite
 def lists(draw):
     """A list of ports: lines removed, doubled or with another value."""
     lines = []
