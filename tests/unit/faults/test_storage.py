@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -111,6 +112,19 @@ def test_the_current_directory_may_change(noops, fault):
     assert "was removed or changed" not in result.stdout.str()
     assert len(read(newest(noops.path / ".benchmarks" / "journal")).measurements) == 3
     fault(GONE, "tests change the current directory, and the storage is relative")
+
+
+def test_the_next_record_finds_that_the_file_is_gone(tmp_path, fault):
+    """A run may be killed before its end."""
+    journal = Journal(tmp_path / "journal", {})
+    journal.append({"number": 1})
+    shutil.rmtree(tmp_path / "journal")
+    journal.append({"number": 2})
+    whole, _ = lines(journal.path.read_text())
+    assert [json.loads(line).get("number") for line in whole] == [None, 1, 2]
+    journal.close()
+    assert len(journal.losses) == 1
+    fault(GONE, "its folder is deleted, and the run is killed after the next benchmark", journal.losses[0])
 
 
 def test_a_named_file_that_is_replaced_stays_as_somebody_made_it(tmp_path, fault):
