@@ -75,7 +75,7 @@ def agrees():
 
 @pytest.fixture
 def ran(tmp_path):
-    """Measure a file of benchmarks as a user does; return the table's rows, the saved records and what was printed."""
+    """Measure a file of benchmarks as a user does; return the rows of lanes, the saved records and what was printed."""
 
     def run(benchmarks, *options, path=()):
         project = tmp_path / "project"
@@ -88,7 +88,9 @@ def ran(tmp_path):
         command = [sys.executable, "-m", "pytest", *fast, *options]
         done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-        rows = [line.split() for line in done.stdout.splitlines()]
+        # The table of lanes comes after that of answers.
+        _, _, table = done.stdout.rpartition("throughput/s")
+        rows = [line.split() for line in table.splitlines()]
         (saved,) = project.glob(".benchmarks/*/*_base.json")
         records = [record["extra_info"] for record in json.loads(saved.read_text())["benchmarks"]]
         return [row for row in rows if row[1:2] == ["inference"]], records, done.stdout
