@@ -23,7 +23,8 @@ def brief(answer: Answer) -> str:
         return f"at most {math.ceil(100 * reach.farthest)} % apart{beside}"
     times = units.times((reach.low, reach.high))
     if answer.confidence == "undecided":
-        return f"open{beside}{f': {lane} {times}' if times else ''}"
+        known = reach.low > 0 and reach.high < math.inf
+        return f"open{beside}{f': {lane} {times}' if known else ''}"
     likely = "likely " if answer.confidence == "likely" else ""
     return f"{lane} {likely}{times} times as fast"
 
