@@ -6,6 +6,7 @@ A test that fails leaves the page as it is.
 """
 
 import json
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -18,7 +19,8 @@ TESTS = "tests/unit/faults"
 HEAD = """# Faults injected from outside
 
 Each row is a fault that a test of `tests/unit/faults` brings about, what was lost, and what the user was told. `...`
-stands for a folder. Made by `python docs/evidence/faults.py`, which runs these tests, the slow ones included.
+stands for a folder. Made by `python docs/evidence/faults.py`, which runs these tests, the slow ones included unless its
+options say otherwise.
 """
 
 
@@ -37,7 +39,8 @@ def main() -> int:
     kinds: dict[str, list[dict[str, str]]] = {}
     for row in sorted(told, key=lambda row: (row["kind"], row["tried"])):
         kinds.setdefault(row["kind"], []).append(row)
-    lines = [HEAD, f"{len(told)} faults of {len(kinds)} kinds.\n"]
+    options = f", with the options `{shlex.join(sys.argv[1:])}`" if sys.argv[1:] else ""
+    lines = [HEAD, f"{len(told)} faults of {len(kinds)} kinds{options}.\n"]
     for kind, rows in kinds.items():
         lines += [f"## {kind[:1].upper()}{kind[1:]}\n", "| tried | lost | said |", "| --- | --- | --- |"]
         lines += [f"| {_cell(row['tried'])} | {_cell(row['lost'])} | {_cell(row['said'])} |" for row in rows]

@@ -2,12 +2,16 @@
 
 import importlib
 import json
+import sys
 import tempfile
+from pathlib import Path
 
 import pytest
 
 from fwbench.record.lanes import LANES
 from tests.unit.faults import seen
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -22,7 +26,7 @@ def fault(record_property, tmp_path):
     """
 
     def file(kind: str, tried: str, said: str = "", lost: str = "nothing") -> None:
-        for folder in (str(tmp_path), tempfile.gettempdir()):
+        for folder in (str(tmp_path), tempfile.gettempdir(), str(ROOT), sys.base_prefix):
             said = said.replace(folder, "...")
         record_property("fault", json.dumps({"kind": kind, "tried": tried, "lost": lost, "said": said.strip()}))
 

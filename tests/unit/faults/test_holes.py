@@ -230,6 +230,7 @@ def narrow():
         time.sleep(0.05)
 
 
+@pytest.mark.slow  # beside other work a tenth of a CPU is not enough to build the network
 def test_a_quota_is_noticed_in_a_real_control_group(small, narrow, fault):
     def enter(stage):
         if stage == "build":

@@ -121,7 +121,8 @@ def test_a_run_and_a_proof_tell_it(tmp_path, fault, raised, when):
     (tmp_path / "test_mine.py").write_text(SUITE)
     code = {name: f"raise {raised}" if name == when else "pass" for name in ("built", "called")}
     (tmp_path / "mine.py").write_text(NETWORK.format(**code) + "\n\ndef jax_net(x):\n    return 2 * x\n")
-    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent), "PYTEST_PLUGINS": "fwbench.plugin"}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment |= {"PYTHONPATH": str(PACKAGE.parent), "PYTEST_PLUGINS": "fwbench.plugin"}
     for command in (["pytest", *ALONE, "--benchmark-only"], ["fwbench", "prove", "mine"]):
         done = subprocess.run(
             [sys.executable, "-m", *command], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=500
@@ -139,7 +140,8 @@ def test_ctrl_c_still_ends_a_run(tmp_path):
     (tmp_path / "test_mine.py").write_text(SUITE)
     called = "open('comes', 'w'); import time; time.sleep(3600)"
     (tmp_path / "mine.py").write_text(NETWORK.format(built="pass", called=called))
-    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent), "PYTEST_PLUGINS": "fwbench.plugin"}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment |= {"PYTHONPATH": str(PACKAGE.parent), "PYTEST_PLUGINS": "fwbench.plugin"}
     command = [sys.executable, "-m", "pytest", *ALONE, "--benchmark-only"]
     with subprocess.Popen(
         command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, start_new_session=True, text=True
