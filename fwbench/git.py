@@ -3,14 +3,12 @@
 import functools
 import os
 import re
-import signal
 import subprocess
-import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from fwbench.errors import Absent, UserError
+from fwbench.processes import finished
 from fwbench.text import line
 
 # Seconds. The slowest call that makes progress fetches the whole history of a large repository, or large files for a
@@ -127,36 +125,16 @@ def _local_variables() -> frozenset[str]:
 
 
 def _run(command: list[str], environment: Mapping[str, str], given: bytes) -> "subprocess.CompletedProcess[bytes]":
-    pipe = subprocess.PIPE
     try:
-        # In a session of its own: it can ask nobody for a password, and the filters that it starts end with it.
-        process = subprocess.Popen(
-            command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment, start_new_session=True
-        )
+        return finished(command, DEADLINE, given, environment)
     except OSError as error:
         raise UserError(f"git cannot be run ({error.strerror}): install it, or put it on the PATH.") from None
-    with process:
-        try:
-            out, err = process.communicate(given, timeout=DEADLINE)
-        except BaseException as error:
-            _kill(process)
-            if not isinstance(error, subprocess.TimeoutExpired):
-                raise
-            what = line(" ".join(command[command.index("-C") + 2 :]), 80)
-            raise UserError(
-                f"`git {what}` did not end within {DEADLINE:g} s and was killed: see what it waits for, such as a "
-                "filter of .gitattributes, a server or a lock."
-            ) from None
-    return subprocess.CompletedProcess(command, process.returncode, out, err)
-
-
-def _kill(process: "subprocess.Popen[bytes]") -> None:
-    """End git and what it has started, which may live on when git itself has ended."""
-    if sys.platform == "win32":
-        process.kill()
-    else:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+    except subprocess.TimeoutExpired:
+        what = line(" ".join(command[command.index("-C") + 2 :]), 80)
+        raise UserError(
+            f"`git {what}` did not end within {DEADLINE:g} s and was killed: see what it waits for, such as a "
+            "filter of .gitattributes, a server or a lock."
+        ) from None
 
 
 def _failed(folder: str | Path, arguments: tuple[str, ...], done: "subprocess.CompletedProcess[bytes]") -> UserError:

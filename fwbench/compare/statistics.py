@@ -20,7 +20,7 @@ import functools
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from statistics import NormalDist, fmean, variance
+from statistics import NormalDist, fmean, median, variance
 from typing import Generic, Literal, TypeVar
 
 import numpy as np
@@ -73,8 +73,8 @@ PRECISE = 0.015
 # Two fastest turns of a round's 24 find the same speed of a program most often (docs/evidence/turns.md).
 _FASTEST_TURNS = 2
 
-# The scatter of a run's other workloads counts for at most so many rounds: each workload has its own.
-_MOST_POOLED = 6
+# The scatter of a run's other workloads counts for so many rounds: each workload has its own.
+_POOLED = 3.0
 
 # Programs of like duration scatter alike: a call of the one lasts at most so many times as long as of the other.
 _LIKE = 8.0
@@ -185,18 +185,23 @@ def pooled_scatter(others: Iterable[tuple[float, Sequence[float]]], seconds: flo
     """The scatter to expect of a workload's rounds, from the rounds of a run's other workloads of like duration.
 
     Rounds scatter by the machine, which is the same for all workloads, and short programs by more than long ones: a
-    moderated variance (Smyth 2004, Statistical Applications in Genetics and Molecular Biology 3, article 3).
+    moderated variance (Smyth 2004, Statistical Applications in Genetics and Molecular Biology 3, article 3). It is the
+    median of the others' deviations, as a program with two speeds says nothing of the rest; each is corrected by the
+    median of its own distribution.
 
     Args:
         others: of each other workload the seconds of a call, and the differences of its rounds.
         seconds: of a call of this workload.
     """
-    squares, counts = _USUAL.counts * _USUAL.deviation**2, _USUAL.counts
+    from scipy.special import gammaincinv
+
+    deviations = []
     for call, differences in others:
-        if len(differences) > 1 and max(call, seconds) <= _LIKE * min(call, seconds):
-            squares += variance(differences) * (len(differences) - 1)
-            counts += len(differences) - 1
-    return Scatter(math.sqrt(squares / counts), min(counts, _MOST_POOLED))
+        if (freedom := len(differences) - 1) > 0 and max(call, seconds) <= _LIKE * min(call, seconds):
+            typical = 2 * float(gammaincinv(freedom / 2, 0.5)) / freedom
+            deviations.append(math.sqrt(variance(differences) / typical))
+    # What is usual counts as one of them, as two or three say little.
+    return Scatter(median([*deviations, _USUAL.deviation]), _POOLED) if deviations else _USUAL
 
 
 def ratio_interval(differences: Sequence[float], expected: Scatter = _USUAL) -> tuple[float, float, float]:

@@ -11,6 +11,9 @@ from pathlib import Path
 
 from fwbench.errors import UserError, exhausted
 
+if sys.platform != "win32":
+    import fcntl
+
 # Opening a pipe waits for its other end, unless this is asked for; Windows has no such pipes.
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 # By the type in a file's mode.
@@ -21,6 +24,8 @@ _KINDS = {
     stat.S_IFBLK: "a device",
     stat.S_IFSOCK: "a socket",
 }
+# Of a file that is being written, and of what a killed process has left of one.
+_NEW = ".fwbench-{}.new"
 
 
 def opened(path: Path) -> io.BufferedReader:
@@ -51,13 +56,6 @@ def read(path: Path, most: int | None = None) -> bytes:
         if most is not None and os.fstat(file.fileno()).st_size > most:
             raise OSError(errno.EFBIG, f"it has more than {most >> 20} MiB")
         return file.read()
-
-
-if sys.platform != "win32":
-    import fcntl
-
-# Of a file that is being written, and of what a killed process has left of one.
-_NEW = ".fwbench-{}.new"
 
 
 def write(path: Path, content: str | bytes) -> None:

@@ -269,9 +269,9 @@ def table(rows: Sequence[Answer]) -> Table:
         "Which framework, by how much, with which confidence",
         "Fastest by throughput, and its multiple of its nearest rival's. Each lane that may be the fastest is named; "
         "the multiple is then that of the first two. Rounds in which lanes took turns (--fwbench-minutes) decide "
-        "where there are some: clear, or equal within 5 %, or undecided. Several runs, seeds or "
-        "processes give an interval over pairs of processes: clear when one of at least 95 % excludes equality (6 "
-        "pairs can), likely when one of at least 75 % does (3 pairs can). One process each cannot show how far "
+        "where there are some: clear, or equal within 5 %, or near (at most 10 % apart), or undecided. Several runs, "
+        "seeds or processes give an interval over pairs of processes: clear when one of at least 95 % excludes "
+        "equality (6 pairs can), likely when one of at least 75 % does (3 pairs can). One process each cannot show how far "
         f"processes differ: likely when one lane is more than {BY_CHANCE:g} times as fast, as by chance few such "
         "ratios are off by more, else undecided. A multiple from one number to another was disturbed, as by "
         "other load, and lies somewhere between them. Each row stands by itself. Least latency (p50) and memory "

@@ -10,45 +10,45 @@ from fwbench.report.columns import workload_columns
 from fwbench.report.tables import Column, Table, tabulate
 
 
-def brief(answer: Answer) -> str:
+def cell(answer: Answer) -> str:
     """An answer in the words of a table's cell: `jax 1.21 to 1.27 times as fast`."""
     if answer.weighed is None:
         return answer.evidence
     reach, lane = answer.weighed.reach, answer.fastest
-    slower = any(known not in (lane, answer.second) for known in answer.shared)
-    beside = f" ({', '.join(answer.shared)})" if slower else ""
+    # Of three lanes or more the columns do not name all that may be the fastest.
+    several = f" ({', '.join(answer.shared)})" if len(answer.shared) > 2 else ""
     if answer.confidence == "equal":
-        return f"equal within {100 * EQUAL:.0f} %{beside}"
+        return f"equal within {100 * EQUAL:.0f} %{several}"
     if answer.confidence == "near":
-        return f"at most {math.ceil(100 * reach.farthest)} % apart{beside}"
+        return f"at most {math.ceil(100 * reach.farthest)} % apart{several}"
     times = units.times((reach.low, reach.high))
     if answer.confidence == "undecided":
         known = reach.low > 0 and reach.high < math.inf
-        return f"open{beside}{f': {lane} {times}' if known else ''}"
+        return f"open{several}{f': {lane} {times}' if known else ''}"
     likely = "likely " if answer.confidence == "likely" else ""
     return f"{lane} {likely}{times} times as fast"
 
 
-def told(rows: Sequence[Answer]) -> Table:
+def table(rows: Sequence[Answer]) -> Table:
     """The answers in short, for the end of a run: one row a workload."""
 
     def best(name: str) -> Column[Answer]:
-        def cell(answer: Answer) -> str | None:
+        def lane_and_multiple(answer: Answer) -> str | None:
             if name not in answer.least:
                 return None
             lane, multiple = answer.least[name]
             return f"{lane}, {units.ratio(multiple)}"
 
-        return Column(f"least {name}", cell)
+        return Column(f"least {name}", lane_and_multiple)
 
     answered = {question.name for question in QUESTIONS for answer in rows if question.name in answer.least}
     return tabulate(
-        "told",
+        "brief-answers",
         "Which lane is faster",
         "",
         (
             *workload_columns(rows),
-            Column("answer", brief),
+            Column("answer", cell),
             Column("against", lambda answer: answer.second if answer.weighed else None),
             *(best(question.name) for question in QUESTIONS if question.name in answered),
             Column("evidence", lambda answer: answer.evidence),

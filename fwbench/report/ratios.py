@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from fwbench.compare.statistics import NEAR
 from fwbench.report import units
 from fwbench.report.cases import Case, comparisons, grouped, in_words, title
 from fwbench.report.columns import workload_columns
@@ -61,7 +62,7 @@ def _tally(rows: Sequence[Ratio]) -> str:
             if of
         ),
         ("equal", near["equal"], ""),
-        ("at most 10 % apart", near["near"], ""),
+        (f"at most {100 * NEAR:.0f} % apart", near["near"], ""),
         ("undecided", len(known) - len(decided) - sum(near.values()), ""),
         ("not comparable", len(rows) - len(known), ""),
     ]

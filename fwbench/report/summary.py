@@ -8,9 +8,8 @@ from fwbench.machine.disturbances import CAUSES, LOAD, disturbances
 from fwbench.record.lanes import BASELINE
 from fwbench.record.measurement import ALSO_IMPORTED, WAITING, Measurement, fitting
 from fwbench.record.quantiles import quantile
-from fwbench.report import calls, fits, ratios, scaling, units
+from fwbench.report import brief, calls, fits, ratios, scaling, units
 from fwbench.report.answers import answers
-from fwbench.report.brief import told
 from fwbench.report.cases import baseline, cases, grouped, reasons, title
 from fwbench.report.evidence import doubts
 from fwbench.report.limits import above, matrix_products
@@ -33,7 +32,7 @@ _LEFT = 4  # columns of text; numbers after them are set flush right
 def answered(measurements: Sequence[Measurement]) -> list[str]:
     """The lines of the table of answers: which lane is faster in each workload; none if no two lanes measured one."""
     found = answers(cases(m for m in measurements if m.workload.mode != "fit"))
-    return for_terminal(told(found))
+    return for_terminal(brief.table(found))
 
 
 def table(measurements: Sequence[Measurement]) -> list[str]:

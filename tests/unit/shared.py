@@ -1,8 +1,23 @@
 """What makes runs within tests short: what takes long to make, made once, and pytest without what it does not need."""
 
+import dataclasses
 import fcntl
 import os
 import shutil
+
+from fwbench.suite.profiles import PROFILES
+
+# Amounts of a run in which nothing is timed that anybody would believe.
+UNTIMED = dataclasses.replace(
+    PROFILES["quick"],
+    warmup_iterations=1,
+    warmup_time=0.0,
+    min_rounds=5,
+    max_time=0.0,
+    percentile_time=0.0,
+    throughput_time=0.0,
+    energy_time=0.0,
+)
 
 # Without plugins that happen to be installed, and that no test here is about: to import them, and Hypothesis at the end
 # of each run, takes three times as long as all else that an empty run does.

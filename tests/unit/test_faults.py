@@ -40,7 +40,6 @@ from fwbench.record.lanes import LANES, Lane
 from fwbench.record.measurement import Failure
 from fwbench.record.reading import PROOFS, read
 from fwbench.record.workload import Workload
-from fwbench.suite.profiles import PROFILES
 from fwbench.worker import memory
 from fwbench.worker.client import channel, interrupts, scratch, server, starting
 from fwbench.worker.client import prove as proving
@@ -53,24 +52,13 @@ from fwbench.worker.turns.sides import sides
 from tests.unit import processes
 from tests.unit.plain.plain_lane import LANE
 from tests.unit.processes import alive, children, descendants, gone, grandchildren, started_with
-from tests.unit.shared import ALONE
+from tests.unit.shared import ALONE, UNTIMED
 from tests.unit.suites import benchmarks
 from tests.unit.suites import in_process as in_this_process
 from tests.unit.suites import suite as noops
 
 PAGE = PACKAGE.parent / "docs" / "reliability.md"
 PLAIN = Path(__file__).parent / "plain"
-# Nothing is timed here.
-PROTOCOL = dataclasses.replace(
-    PROFILES["quick"],
-    warmup_iterations=1,
-    warmup_time=0.0,
-    min_rounds=5,
-    max_time=0.0,
-    percentile_time=0.0,
-    throughput_time=0.0,
-    energy_time=0.0,
-)
 # Growing deadlines, in seconds: the first is enough, but for a machine that is busy otherwise.
 DEADLINES = (0.5, 4.0, 30.0)
 
@@ -126,7 +114,7 @@ class Harness:
             if at:
                 at(stage)
 
-        protocol = dataclasses.replace(PROTOCOL, deadline=deadline)
+        protocol = dataclasses.replace(UNTIMED, deadline=deadline)
         workload = Workload(LANE.name, fault, batch_size=devices, devices=devices)
         return self.workers.measure(workload, protocol, tell)
 

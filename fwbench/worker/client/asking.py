@@ -1,9 +1,7 @@
 """Questions to other interpreters and programs: each has a deadline, and one sentence where there is no answer."""
 
 import os
-import signal
 import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -11,6 +9,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from fwbench.errors import UserError
+from fwbench.processes import finished
 from fwbench.text import line
 from fwbench.worker.client.channel import Channel, GarbledError
 from fwbench.worker.client.conversation import ended
@@ -103,26 +102,10 @@ def run(
         SilentError: it did not end in time.
         OSError: it cannot be started.
     """
-    started = subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment,
-        text=True,
-        errors="replace",
-        # So that all that it starts ends with it.
-        start_new_session=True,
-    )
-    with started as process:
-        try:
-            output, said = process.communicate(given, timeout=deadline)
-        except BaseException as error:
-            if sys.platform != "win32":
-                os.killpg(process.pid, signal.SIGKILL)
-            process.kill()
-            if isinstance(error, subprocess.TimeoutExpired):
-                name = os.path.basename(command[0])
-                raise SilentError(f"`{name}` did not end within {deadline:g} s and was killed") from None
-            raise
-    return subprocess.CompletedProcess(command, process.returncode, output, said)
+    try:
+        done = finished(command, deadline, given.encode(), environment)
+    except subprocess.TimeoutExpired:
+        name = os.path.basename(command[0])
+        raise SilentError(f"`{name}` did not end within {deadline:g} s and was killed") from None
+    output, said = (stream.decode(errors="replace") for stream in (done.stdout, done.stderr))
+    return subprocess.CompletedProcess(command, done.returncode, output, said)

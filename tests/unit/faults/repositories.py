@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from fwbench import git as module
 from tests.unit.shared import ALONE
 
@@ -232,3 +234,16 @@ def make(tmp_path):
     found.git("clone", "--quiet", "--bare", str(found.top), str(tmp_path / "remote"))
     found.git("remote", "add", "origin", str(tmp_path / "remote"))
     return found
+
+
+@pytest.fixture
+def repository(tmp_path):
+    return make(tmp_path)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A place for checkouts."""
+    made = tmp_path / "made"
+    made.mkdir()
+    return made

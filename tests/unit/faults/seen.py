@@ -9,25 +9,15 @@ from fwbench.machine import machine
 from fwbench.models.project import Project
 from fwbench.record.workload import Workload
 from fwbench.report import summary
-from fwbench.suite.profiles import PROFILES
 from fwbench.worker.client.starting import PACKAGE
 from fwbench.worker.client.workers import Workers
 from tests.unit.processes import grandchildren
+from tests.unit.shared import UNTIMED
 
 PLAIN = Path(__file__).parents[1] / "plain"
 PATH = os.pathsep.join(map(str, (PLAIN, PACKAGE.parent)))
-# Nothing is timed here: as many calls as a test needs, whatever they take.
-PROTOCOL = dataclasses.replace(
-    PROFILES["quick"],
-    warmup_iterations=2,
-    warmup_time=0.0,
-    min_rounds=40,
-    max_time=0.0,
-    percentile_time=0.0,
-    throughput_time=0.0,
-    energy_time=0.0,
-    deadline=120.0,
-)
+# As many calls as a test needs, whatever they take.
+PROTOCOL = dataclasses.replace(UNTIMED, warmup_iterations=2, min_rounds=40, deadline=120.0)
 
 
 def model(network, module="small_lane", framework="small"):

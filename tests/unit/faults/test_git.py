@@ -14,22 +14,11 @@ from fwbench.plugin import conditions
 from fwbench.worker.turns import ranges, suspects
 from fwbench.worker.turns.checkouts import WORKING_TREE, Checkouts
 from fwbench.worker.turns.sides import find, sides
-from tests.unit.faults.repositories import NET, make
+from tests.unit.faults.repositories import NET, folder, repository
+
+__all__ = ["folder", "repository"]
 
 REFUSED = {"GIT_TEST_ASSUME_DIFFERENT_OWNER": "1"}
-
-
-@pytest.fixture
-def repository(tmp_path):
-    return make(tmp_path)
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """A place for checkouts."""
-    made = tmp_path / "made"
-    made.mkdir()
-    return made
 
 
 # A word that is not a revision

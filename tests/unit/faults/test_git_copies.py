@@ -7,20 +7,9 @@ import pytest
 
 from fwbench.plugin import conditions
 from fwbench.worker.turns.checkouts import WORKING_TREE, Checkouts
-from tests.unit.faults.repositories import NET, make
+from tests.unit.faults.repositories import NET, folder, repository
 
-
-@pytest.fixture
-def repository(tmp_path):
-    return make(tmp_path)
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """A place for checkouts."""
-    made = tmp_path / "made"
-    made.mkdir()
-    return made
+__all__ = ["folder", "repository"]
 
 
 # For the driver: a pair whose head cannot be measured.

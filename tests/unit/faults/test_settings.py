@@ -15,12 +15,12 @@ from fwbench.report.answers import comparable_lanes
 from fwbench.report.cases import cases, comparisons
 from fwbench.report.evidence import OTHER_SETTINGS, apart
 from fwbench.report.summary import cautions
-from fwbench.suite.profiles import PROFILES
 from fwbench.worker.client.workers import Workers
 from fwbench.worker.process import witness
 from tests.unit.faults.projects import PACKAGE, mine
 from tests.unit.plain.plain_lane import LANE
 from tests.unit.recorded import measured
+from tests.unit.shared import UNTIMED
 
 KIND = "settings that the network changes"
 
@@ -28,17 +28,6 @@ __all__ = ["mine"]
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks")
 
-FAST = dataclasses.replace(
-    PROFILES["quick"],
-    warmup_iterations=1,
-    warmup_time=0.0,
-    least_warmup_time=0.0,
-    min_rounds=5,
-    max_time=0.0,
-    percentile_time=0.0,
-    throughput_time=0.0,
-    energy_time=0.0,
-)
 HERE = dataclasses.replace(machine(), device="cpu")
 # The second of two CPUs, or the only one.
 LAST = HERE.cpus[-1]
@@ -49,7 +38,7 @@ def measure(folder, network, lane=LANE.name, **threads):
     project.add([fwbench.Model("mine", **{LANES[lane].framework: network}, inputs=fwbench.normal(4))])
     workers = Workers(dataclasses.replace(HERE, **threads), "cpu", {}, project)
     try:
-        found = workers.measure(Workload(lane, "mine", batch_size=2), FAST, lambda stage: None)
+        found = workers.measure(Workload(lane, "mine", batch_size=2), UNTIMED, lambda stage: None)
     finally:
         workers.close()
     assert found.failure is None, found.failure
@@ -212,7 +201,7 @@ def test_what_a_framework_is_set_to_is_read_after_the_last_call(tmp_path, fault,
 def test_a_lane_itself_changes_no_setting_that_it_does_not_state(lane, mode, precision):
     workers = Workers(HERE, "cpu", {}, Project(PACKAGE.parent, ()))
     try:
-        found = workers.measure(Workload(lane, "mlp", mode, 2, precision=precision), FAST, lambda stage: None)
+        found = workers.measure(Workload(lane, "mlp", mode, 2, precision=precision), UNTIMED, lambda stage: None)
     finally:
         workers.close()
     assert found.failure is None or found.failure.kind == "unavailable"

@@ -1,0 +1,37 @@
+"""Runs a program to its end or its deadline, with all that it starts."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+
+def finished(
+    command: Sequence[str], deadline: float, given: bytes = b"", environment: Mapping[str, str] | None = None
+) -> "subprocess.CompletedProcess[bytes]":
+    """Run a program in a session of its own: it can ask nobody for a password, and what it starts ends with it.
+
+    Args:
+        deadline: seconds that it has; then it is killed.
+        given: its standard input.
+        environment: its environment; None: this process's.
+
+    Raises:
+        OSError: it cannot be started.
+        subprocess.TimeoutExpired: it did not end in time.
+    """
+    pipe = subprocess.PIPE
+    started = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment, start_new_session=True)
+    with started as process:
+        try:
+            output, said = process.communicate(given, timeout=deadline)
+        except BaseException:
+            # What it has started may live on when it has ended itself.
+            if sys.platform != "win32":
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, output, said)
