@@ -23,7 +23,7 @@ from fwbench.compare.statistics import (
 )
 from fwbench.machine import machine
 from fwbench.models import CATALOG
-from fwbench.plugin import later
+from fwbench.plugin import deciding, later
 from fwbench.plugin.deciding import Contest, contests, decide
 from fwbench.plugin.session import Session
 from fwbench.record.fingerprint import Fingerprint
@@ -118,21 +118,32 @@ def test_what_scatters_is_open_after_the_most_rounds():
     assert last == f"{MOST_ROUNDS} rounds of turns: 0 of 1 workloads known within 5%"
 
 
-def test_the_widest_interval_gets_the_time_that_is_left():
-    found, played = of([1, 2, 3, 4]), Played(dict.fromkeys((1, 2, 3, 4), 1.0), left=240)
-    # Too long to teach the others how rounds scatter.
-    played.lengths = {4: 100}
-    noisy = itertools.cycle([1.2, 0.9, 1.1, 1.0, 1.15, 0.95])
+def test_a_program_with_two_speeds_plays_when_the_others_are_known():
+    found, played = of([1, 2, 3, 4]), Played(dict.fromkeys((1, 2, 3, 4), 1.0), left=160, scatter=0.01)
+    speeds = itertools.cycle([1.2, 0.9])
     play = played.play
 
     def scattered(workloads, arrived):
-        played.ratios[4] = next(noisy)
+        played.ratios[4] = next(speeds)
         play(workloads, arrived)
 
     played.play = scattered
     run(found, played)
-    *quiet, wide = [contest.played for contest in found]
-    assert wide > 2 * max(quiet)
+    *others, wild = found
+    assert all(contest.width <= EQUAL for contest in others)
+    assert max(contest.played for contest in others) > FEWEST_ROUNDS
+    assert set(played.asked[2]) == {1, 2, 3}
+    assert played.asked[-1] == [4]
+    assert wild.width > EQUAL
+
+
+def test_the_widest_plays_when_all_are_known():
+    contests = [SimpleNamespace(width=width, name=width) for width in (0.02, 0.045, 0.03)]
+    assert [each.name for each in deciding._first(contests)] == [0.045, 0.03]
+    contests.append(SimpleNamespace(width=0.2, name=0.2))
+    assert [each.name for each in deciding._first(contests)] == [0.2]
+    contests.append(SimpleNamespace(width=math.inf, name=None))
+    assert [each.name for each in deciding._first(contests)] == [None]
 
 
 def test_no_round_is_begun_that_does_not_fit_and_all_time_is_used():
