@@ -15,6 +15,8 @@ _BETWEEN = 0.02
 # Growth is looked for in the last half of the looks, in so many parts: in each it must go on at this share of the
 # whole half's rate. A heap that settles grows in the first calls, or once.
 _PARTS, _STEADY = 3, 0.5
+# With fewer looks in each part, two passes are enough to seem a growth: calls that wait in a queue hold memory, too.
+_LEAST = 4
 # Bytes of a call, and of all calls in that half, below which growth is the harness's own or the kernel's rounding.
 _CALL, _ALL = 1024, 2**20
 
@@ -57,7 +59,7 @@ class Growth:
         """`memory_growth`: bytes by which memory grew with each call; 0 where it did not go on growing."""
         half = self._looks[len(self._looks) // 2 :]
         source = f"{len(half)} looks at the memory of the last {half[-1][0] - half[0][0] if half else 0} calls"
-        if len(half) <= _PARTS or not half[0][1]:
+        if len(half) < _PARTS * _LEAST or not half[0][1]:
             return unavailable(source, "too few calls, or a system that does not tell")
         rates = {name: _rate([(calls, told[name]) for calls, told in half if name in told]) for name in half[0][1]}
         name = max(rates, key=lambda name: rates[name])

@@ -201,7 +201,7 @@ def measure(monkeypatch, clock, protocol):
 def test_a_fit_has_its_own_stages_and_a_round_an_epoch(measure):
     measurement, announced = measure()
     assert measurement.failure is None
-    before = ["build", "data", "data", "build", "probe", "energy"]
+    before = ["data", "build", "data", "build", "probe", "energy"]
     assert announced == [*before, "training", "training, epoch 1", "training, epoch 2", "test", "program"]
     # 22 batches of 64 among digits' 1,437 training samples at a second each, and 3 of validation; compiling takes 3 s.
     assert measurement.samples == (3 + 22 + 3 * 0.25, 22 + 3 * 0.25)

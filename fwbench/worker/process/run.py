@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fwbench import frameworks
+from fwbench.data import Data
 from fwbench.errors import UnavailableError
 from fwbench.frameworks.contract import Framework, Ranks
 from fwbench.frameworks.faults import memory_asked
@@ -31,7 +32,7 @@ from fwbench.worker.process.checks import aim
 from fwbench.worker.process.initial import save
 from fwbench.worker.process.job import Job
 from fwbench.worker.process.passes import measure_program
-from fwbench.worker.process.training import measure_epochs
+from fwbench.worker.process.training import measure_epochs, opened
 from fwbench.worker.process.witness import Witness, changed, in_force
 from fwbench.worker.ranks.star import LostError
 
@@ -179,12 +180,17 @@ class Measuring(Job):
             )
 
     def _measure(self, framework: Framework) -> Failure | None:
-        workload = self.workload
         # JAX opens the device when asked whether it can run, PyTorch's ranks when they join.
         self.note(BEFORE)
         if self.ranks:
             with self.stage("join"):
                 join(self, framework, self.ranks)
+        # The data comes first: its libraries set variables of the environment, which is no network's doing.
+        with opened(self) as data:
+            return self._with(framework, data)
+
+    def _with(self, framework: Framework, data: Data | None) -> Failure | None:
+        workload = self.workload
         before = in_force(recorded([self.lane]), framework, workload, building=True)
         with self.building():
             # Opens the device, and may build the network once.
@@ -195,10 +201,10 @@ class Measuring(Job):
                 self.agreed = bool(reason)
             if reason:
                 return Failure("unavailable", reason)
-            if workload.mode != "fit":
+            if data is None:
                 program = build(self, framework, HORIZON)
-        if workload.mode == "fit":
-            failure = measure_epochs(self, framework)
+        if data is not None:
+            failure = measure_epochs(self, framework, data)
         elif workload.target:
             failure = aim(self, program, workload.target)
         else:

@@ -1,6 +1,8 @@
 """Training for whole epochs, and the accuracy that this reaches."""
 
 import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 
 from fwbench.data import Data, open_data
@@ -22,25 +24,35 @@ from fwbench.worker.process.passes import measure_program, record_compilation
 _DIGESTED = 2
 
 
-def measure_epochs(job: Job, framework: Framework) -> Failure | None:
-    """Train for the workload's epochs, then test; return why that is impossible, if it is."""
+@contextmanager
+def opened(job: Job) -> Iterator[Data | None]:
+    """The workload's data, open; None of a workload without any."""
     workload = job.workload
+    if workload.mode != "fit":
+        yield None
+        return
     with job.stage("data"):
         data = open_data(workload.data, job.model, path=workload.data_path, seed=workload.seed)
     with data:
-        with job.stage("data"):
-            job.training["batches"] = batches_digest(islice(data.batches("train", workload.batch_size), _DIGESTED))
-        steps = data.sizes["train"] // workload.batch_size
-        with job.building():
-            program = build(job, framework, steps * workload.epochs)
-        assert isinstance(program, Trainer)
-        if workload.target:
-            return aim(job, program, workload.target)
-        with program.session():
-            if job.protocol.programs:
-                measure_program(job, framework, program)
-            else:
-                _fit(job, framework, program, data)
+        yield data
+
+
+def measure_epochs(job: Job, framework: Framework, data: Data) -> Failure | None:
+    """Train for the workload's epochs, then test; return why that is impossible, if it is."""
+    workload = job.workload
+    with job.stage("data"):
+        job.training["batches"] = batches_digest(islice(data.batches("train", workload.batch_size), _DIGESTED))
+    steps = data.sizes["train"] // workload.batch_size
+    with job.building():
+        program = build(job, framework, steps * workload.epochs)
+    assert isinstance(program, Trainer)
+    if workload.target:
+        return aim(job, program, workload.target)
+    with program.session():
+        if job.protocol.programs:
+            measure_program(job, framework, program)
+        else:
+            _fit(job, framework, program, data)
     return None
 
 

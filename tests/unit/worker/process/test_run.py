@@ -120,10 +120,11 @@ def test_what_the_timed_program_computes_is_read_back_when_all_is_timed(monkeypa
         assert program.log[program.log.index("restart") - 1] == "feed"
 
 
-def checked(monkeypatch, clock, protocol, program, mode="inference", devices=1, **changes):
-    """Measure a program in a lane that is not the harness' own."""
+def checked(monkeypatch, clock, protocol, program, mode="inference", devices=1, opening=None, **changes):
+    """Measure a program in a lane that is not the harness' own, as in a process of its own: without another's signs."""
+    sketching.free_signs()
     monkeypatch.setattr(frameworks, "load", lambda adapter: FakeFramework(program))
-    monkeypatch.setattr(training, "open_data", lambda *given, **named: FakeData(clock, {"train": 12}))
+    monkeypatch.setattr(training, "open_data", opening or (lambda *given, **named: FakeData(clock, {"train": 12})))
     workload = Workload("noop", "noop", mode, batch_size=4, epochs=1, devices=devices)
     amounts = dataclasses.replace(protocol, **changes)
     return Measuring(workload, LANES["torch"], CATALOG["noop"], amounts, lambda stage: None, clock).run()
@@ -170,6 +171,21 @@ def test_a_program_that_no_longer_runs_after_a_restart_loses_nothing_that_was_ti
 def test_a_meter_that_is_wrong_is_an_error_in_the_checks_step_too(monkeypatch, clock, protocol):
     monkeypatch.setattr(passes, "memory", lambda *_, **__: 1 / 0)
     assert checked(monkeypatch, clock, protocol, Restarting(clock, in_place=True)).failure is not None
+
+
+def test_what_the_datas_libraries_set_is_no_change_by_the_network(monkeypatch, clock, protocol):
+    monkeypatch.delenv("KMP_INIT_AT_FORK", raising=False)
+    opened = []
+
+    def open_data(*given, **named):
+        # As scikit-learn does when it is imported.
+        opened.append(monkeypatch.setenv("KMP_INIT_AT_FORK", "FALSE"))
+        return FakeData(clock, {"train": 12})
+
+    found = checked(monkeypatch, clock, protocol, Restarting(clock), "fit", opening=open_data)
+    assert opened
+    assert found.failure is None
+    assert "caution" not in found.settings
 
 
 def test_a_batch_that_cannot_be_had_again_loses_no_training(monkeypatch, clock, protocol):
