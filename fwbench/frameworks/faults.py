@@ -47,6 +47,8 @@ def memory_asked(error: BaseException) -> int | None:
 def faults(what: str, no_row: str = "") -> Iterator[None]:
     """Turn an exception in the user's code into a `ModelError`, except a lack of memory, which is not its fault.
 
+    That includes those that would end the process, such as SystemExit: no signal raises one in a measuring process.
+
     Args:
         what: the code that raised it, for the sentence.
         no_row: what follows the sentence if the exception is an IndexError.
@@ -56,7 +58,7 @@ def faults(what: str, no_row: str = "") -> Iterator[None]:
     """
     try:
         yield
-    except Exception as error:
+    except BaseException as error:
         if isinstance(error, ModelError) or is_out_of_memory(error):
             raise
         rest = no_row if isinstance(error, IndexError) else ""

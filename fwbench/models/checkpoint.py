@@ -1,6 +1,7 @@
 """Weights that a user names: a file in the format safetensors, under the reference's names and in its shapes."""
 
 import json
+import math
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 
 from fwbench.models.importing import ModelError
 from fwbench.models.model import Model
+from fwbench.record import files
+from fwbench.text import line
 
 # The format's names of numbers of floating point. bfloat16 is the upper half of a float32.
 _TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
@@ -42,11 +45,11 @@ def load(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArr
     """
     place = find(model)
     try:
-        stored = dict(_read(place.read_bytes()))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        stored = dict(_read(files.read(place)))
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelError(
-            f"the checkpoint {model.checkpoint!r} cannot be read as safetensors ({error}): write it with "
-            "safetensors.numpy.save_file or safetensors.torch.save_file"
+            f"the checkpoint {model.checkpoint!r} cannot be read as safetensors ({line(str(error), 300)}): write it "
+            "with safetensors.numpy.save_file or safetensors.torch.save_file"
         ) from None
     for name, shape in shapes.items():
         if name not in stored:
@@ -66,15 +69,40 @@ def _read(data: bytes) -> Iterator[tuple[str, NDArray[np.float32]]]:
     """Name and numbers of each tensor of floating point.
 
     By hand, as safetensors.numpy has no bfloat16. The format (https://github.com/huggingface/safetensors): the header's
-    length in 8 bytes, the header in JSON, and the numbers, at the offsets that the header names.
+    length in 8 bytes, the header in JSON, and the numbers, at the offsets that the header names, without holes.
+
+    Raises:
+        ValueError, KeyError, TypeError, RecursionError: the file is damaged, or in another format.
     """
     start = 8 + int.from_bytes(data[:8], "little")
-    header: dict[str, Any] = json.loads(data[8:start])
-    for name, tensor in header.items():
-        if name == "__metadata__" or tensor["dtype"] not in _TYPES:
+    if start > len(data):
+        raise ValueError(f"it has {len(data)} bytes, and its header would end at byte {start}")
+    header = json.loads(data[8:start], object_pairs_hook=_once)
+    if not isinstance(header, dict):
+        raise ValueError(f"its header is a {type(header).__name__}, not an object")
+    header.pop("__metadata__", None)
+    place = 0
+    for name, tensor in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+        (begin, end), shape = tensor["data_offsets"], tensor["shape"]
+        if not all(type(number) is int and number >= 0 for number in (begin, end, *shape)) or not place == begin <= end:
+            raise ValueError(f"{name!r} has the offsets {begin} and {end} and the shape {shape} after byte {place}")
+        place = end
+        if tensor["dtype"] not in _TYPES:
             continue
-        begin, end = tensor["data_offsets"]
-        array = np.frombuffer(data[start + begin : start + end], _TYPES[tensor["dtype"]])
+        kind = np.dtype(_TYPES[tensor["dtype"]])
+        if end - begin != math.prod(shape) * kind.itemsize:
+            raise ValueError(f"{name!r} has {end - begin} bytes for the shape {shape} in {tensor['dtype']}")
+        array = np.frombuffer(data[start + begin : start + end], kind)
         if tensor["dtype"] == "BF16":
             array = (array.astype("<u4") << 16).view("<f4")
-        yield name, array.astype(np.float32).reshape(tensor["shape"])
+        yield name, array.astype(np.float32).reshape(shape)
+    if start + place != len(data):
+        raise ValueError(f"its tensors have {place} bytes, and {len(data) - start} are there")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON, of which a reader must not take one value for another."""
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise ValueError(f"its header has two values under one name, of {len(pairs)}")
+    return made

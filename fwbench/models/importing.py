@@ -48,7 +48,8 @@ def load(path: str) -> Any:
                 "in the folders of its `pythonpath` setting, and among the installed packages"
             ) from None
         raise ModelError(f"importing {module!r} failed: {described(error)}") from error
-    except Exception as error:
+    # A module may end with `sys.exit()`.
+    except BaseException as error:
         raise ModelError(f"importing {module!r} failed: {described(error)}") from error
     for part in name.split("."):
         if not hasattr(imported, part):

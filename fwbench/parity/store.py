@@ -5,10 +5,11 @@ definition, its own source files or the versions of what they import change: add
 proof stale. No framework is imported.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from fwbench.models import CATALOG, Model, ModelError, checkpoint
 from fwbench.parity.power import Power
 from fwbench.parity.sources import Sources, sources
 from fwbench.record import files
+from fwbench.record.decoding import Decoded
 from fwbench.record.lanes import LANES
 
 SHIPPED = Path(__file__).with_name("proofs")
@@ -27,7 +29,7 @@ _NOT_PROVED = ("title", "source", "classes", "parameters", "macs", "published", 
 
 
 @dataclass(frozen=True)
-class Key:
+class Key(Decoded):
     """The subject of a proof. Any change of it requires a new proof.
 
     Attributes:
@@ -85,7 +87,7 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Nearest:
+class Nearest(Decoded):
     """The tensor whose error is nearest to its bound.
 
     Attributes:
@@ -107,7 +109,7 @@ class Nearest:
 
 
 @dataclass(frozen=True)
-class Proved:
+class Proved(Decoded):
     """The result of a proof of a framework's network against the reference's.
 
     Attributes:
@@ -129,21 +131,10 @@ class Proved:
     errors: Mapping[str, float]
     bounds: Mapping[str, float]
     key: Key
-    points: Sequence[str] = ()
+    points: tuple[str, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
     nearest: Nearest | None = None
     power: Power | None = None
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Proved":
-        """The inverse of `dataclasses.asdict`."""
-        nearest, power = data.get("nearest"), data.get("power")
-        parts = {
-            "key": Key(**data["key"]),
-            "nearest": nearest and Nearest(**nearest),
-            "power": power and Power.from_json(power),
-        }
-        return cls(**{**data, **parts, "points": tuple(data.get("points", ()))})
 
 
 def write(proved: Proved, folder: Path) -> None:
@@ -242,7 +233,7 @@ def _files(by_framework: Mapping[str, Sources]) -> dict[str, str]:
 def _checkpoint(model: Model) -> dict[str, str]:
     """Digest of the model's file of weights, by its path; empty if there is no such file here."""
     try:
-        with checkpoint.find(model).open("rb") as file:
+        with files.opened(checkpoint.find(model)) as file:
             return {str(model.checkpoint): hashlib.file_digest(file, "sha256").hexdigest()[:16]}
     except (OSError, ModelError):
         return {}
@@ -258,8 +249,13 @@ def _file(folder: Path, model: str) -> Path:
 
 
 def _read(folder: Path, model: str) -> list[Proved]:
-    """The proofs of a model; none if the file is damaged or from another version of fwbench."""
+    """The proofs of a model, less those that are damaged or from another version of fwbench."""
     try:
-        return [Proved.from_json(one) for one in json.loads(_file(folder, model).read_text(encoding="utf-8"))]
-    except (OSError, ValueError, TypeError, KeyError):
+        stored = json.loads(files.read(_file(folder, model)))
+    except (OSError, ValueError, RecursionError):
         return []
+    proofs = []
+    for one in stored if isinstance(stored, list) else ():
+        with contextlib.suppress(TypeError, AttributeError):
+            proofs.append(Proved.from_json(one))
+    return proofs

@@ -28,10 +28,16 @@ DISTRIBUTIONS = {
 }
 MUTATIONS = {"jax": "tests.proving.mutations", "tensorflow": "tests.proving.tensorflow_mutations"}
 
-# The modules of fwbench whose arithmetic a full proof runs through; the latter look for the place of a difference when
-# a proof has failed.
+# The modules of fwbench whose arithmetic a full proof runs through. Of the latter some look for the place of a
+# difference when a proof has failed; others read files and name faults: none of the suite's networks has a checkpoint.
 _COMPUTES = ("fwbench.frameworks.", "fwbench.models.", "fwbench.parity.")
-_EXPLAINS = "fwbench.parity.where"
+_ASIDE = (
+    "fwbench.parity.where",
+    "fwbench.parity.store",
+    "fwbench.models.checkpoint",
+    "fwbench.models.importing",
+    "fwbench.frameworks.faults",
+)
 
 
 @dataclass(frozen=True)
@@ -73,7 +79,7 @@ def made_with(model: str, candidate: str) -> dict[str, Any]:
     """
     key = Key.of(CATALOG[model], candidate)
     followed = sources(("tests.proving.float32:SuiteProof", f"{MUTATIONS[candidate]}:find"), _COMPUTES).files
-    proving = {module: digest for module, digest in followed.items() if not module.startswith(_EXPLAINS)}
+    proving = {module: digest for module, digest in followed.items() if not module.startswith(_ASIDE)}
     scales = resources.files("fwbench.models").joinpath("batch_norm_scale.json").read_text(encoding="utf-8")
     digest = hashlib.sha256(json.dumps([key.definition, key.files, proving, scales], sort_keys=True).encode())
     return {

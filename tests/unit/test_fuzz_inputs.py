@@ -9,7 +9,6 @@ makes the same cases again):
 """
 
 import copy
-import dataclasses
 import functools
 import json
 import struct
@@ -30,8 +29,9 @@ from fwbench.compare.findings import Finding, Outcome, Verdict
 from fwbench.errors import UserError
 from fwbench.gates import kept
 from fwbench.machine.ceilings import Kept
-from fwbench.models import Model, ModelError, checkpoint, whole
+from fwbench.models import Model, ModelError, checkpoint
 from fwbench.models.inputs import normal
+from fwbench.parity import store
 from fwbench.plugin import resuming
 from fwbench.record import journal as journals
 from fwbench.record.measurement import Metric
@@ -280,6 +280,17 @@ def check_ceilings(data):
 NETWORK = Model("mine", torch="torch:nn.ReLU", jax="jax.nn:relu", inputs=normal(3), checkpoint="x.safetensors")
 
 
+def proofs():
+    """A file that fwbench ships."""
+    return json.loads((Path(store.__file__).parent / "proofs" / "mlp.json").read_text())
+
+
+def check_proofs(data):
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "mine.json").write_bytes(data)
+        store.stamp(NETWORK, "jax", Path(folder))
+
+
 LIST = """
 [[pair]]
 name = "mine"
@@ -356,14 +367,8 @@ def check_checkpoint(data):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         path = Path(folder) / "x.safetensors"
         path.write_bytes(data)
-        for module in (checkpoint, whole):
-            patch.setattr(module, "find", lambda model: path)
-
-        def load():
-            whole.require_whole(dataclasses.replace(NETWORK, checkpoint="x.safetensors"))
-            checkpoint.load(NETWORK, {"w": (2,)})
-
-        asked(load, error=ModelError)
+        patch.setattr(checkpoint, "find", lambda model: path)
+        asked(checkpoint.load, NETWORK, {"w": (2,)}, error=ModelError)
 
 
 TARGETS = {
@@ -373,6 +378,7 @@ TARGETS = {
     "suites": (lines_of(suites()), check_suites),
     "summary": (spoilt(summary()).flatmap(lambda value: bytes_of(json.dumps(value))), check_summary),
     "ceilings": (spoilt(written(_write_ceilings)).flatmap(lambda value: bytes_of(json.dumps(value))), check_ceilings),
+    "proofs": (spoilt(proofs()).flatmap(lambda value: bytes_of(json.dumps(value))), check_proofs),
 }
 # Of what somebody else writes: lists, events, weights.
 OTHERS = {

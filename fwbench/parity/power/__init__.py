@@ -3,16 +3,16 @@
 This module imports no framework: a stored proof holds a `Power`.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+
+from fwbench.record.decoding import Decoded
 
 # Most mistakes that a sentence lists.
 _LISTED = 6
 
 
 @dataclass(frozen=True)
-class Power:
+class Power(Decoded):
     """What a proof at its points and with its bounds makes of planted mistakes.
 
     Attributes:
@@ -39,8 +39,3 @@ class Power:
         missed = (*self.missed, *other.missed)
         counts = self.planted + other.planted, self.found + other.found
         return Power(*counts, tuple(dict.fromkeys(missed)), self.possible + other.possible)
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> "Power":
-        """From what `dataclasses.asdict` and JSON make of it."""
-        return cls(**{**fields, "missed": tuple(fields["missed"])})

@@ -21,7 +21,6 @@ from typing import Any
 from fwbench.models import Model, ModelError
 from fwbench.models.importing import described
 from fwbench.models.inputs import too_large
-from fwbench.models.whole import require_whole
 from fwbench.parity.case import side
 from fwbench.parity.errors import NotTheSame
 from fwbench.parity.power import Power
@@ -43,7 +42,6 @@ def run(job: Mapping[str, Any], send: Send) -> None:
         send({"missing": missing})
         return
     try:
-        require_whole(model)
         send({"proved": asdict(prove(model, candidate, send, patient=job["patient"]))})
     except ModelError as error:
         send({"unavailable": str(error)})

@@ -11,7 +11,6 @@ import pytest
 
 import fwbench
 from fwbench.models import ModelError, checkpoint
-from fwbench.models.whole import require_whole
 
 KIND = "damaged checkpoints"
 WEIGHT = {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}
@@ -96,7 +95,6 @@ def loaded(tmp_path, monkeypatch):
 
     def load(content):
         (tmp_path / "x.safetensors").write_bytes(content)
-        require_whole(model)
         return checkpoint.load(model, SHAPES)
 
     return load
@@ -132,5 +130,5 @@ def test_a_pipe_is_none(tmp_path, loaded, fault):
     os.mkfifo(tmp_path / "y")
     model = fwbench.Model("mine", torch="a:b", inputs=fwbench.normal(2), checkpoint="y")
     with pytest.raises(ModelError, match="there is no checkpoint 'y'") as refused:
-        require_whole(model)
+        checkpoint.load(model, SHAPES)
     fault(KIND, "a pipe in its place", str(refused.value))

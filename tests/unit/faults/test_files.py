@@ -136,6 +136,13 @@ def test_a_journal_that_is_none_is_not_the_newest(tmp_path, fault, thing):
 
 
 @named
+def test_what_lies_in_the_place_of_a_proof_is_no_proof(tmp_path, fault, thing):
+    thing(tmp_path / "mine.json")
+    assert store._read(tmp_path, "mine") == []
+    fault(KIND, tried(thing, "in the place of a proof"))
+
+
+@named
 def test_what_lies_in_the_place_of_a_checkpoint_has_no_digest(tmp_path, monkeypatch, thing):
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     thing(tmp_path / "x.safetensors")

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 import fwbench
+from fwbench.frameworks.faults import faults
 from fwbench.machine import machine
+from fwbench.models import ModelError
+from fwbench.models.importing import load
 from fwbench.models.project import Project
 from fwbench.record.lanes import LANES
 from fwbench.record.workload import Workload
@@ -87,6 +90,17 @@ def test_the_sides_of_a_duet_tell_it_too(project, monkeypatch, fault, raised, wh
     assert failure.kind in ("error", "crashed")
     assert failure.message.endswith(f"the network raised {raised}")
     fault(KIND, f"{raised} in a duet, when {when}", failure.message)
+
+
+@pytest.mark.parametrize("raised", ["KeyboardInterrupt", "SystemExit(0)", "GeneratorExit", "SystemExit('bye')"])
+def test_a_module_that_ends_its_process_is_one_sentence(tmp_path, monkeypatch, fault, raised):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "ends_here.py").write_text(f"raise {raised}\n")
+    with pytest.raises(ModelError, match="importing 'ends_here' failed: ") as refused:
+        load("ends_here:Net")
+    with pytest.raises(ModelError, match="'mine' raised "), faults("'mine'"):
+        raise eval(raised)
+    fault(KIND, f"{raised} when the network's module is imported", str(refused.value))
 
 
 SUITE = """
