@@ -1,6 +1,7 @@
 """`fwbench prove`: that the networks of a model's frameworks compute the same thing."""
 
 import argparse
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -88,7 +89,8 @@ def collected(*, collecting: bool = True) -> tuple[Project, list[Model], list[st
         "the project's tests could not be collected, so its models are not known: `pytest --collect-only` says why"
     )
     collection = answer(command(sys.executable, _COLLECT, *arguments), "root", _COLLECTING, unknown)
-    project = Project(Path(collection["root"]), tuple(map(Path, collection["path"])))
+    root, *path = (Path(os.fsdecode(bytes(place))) for place in (collection["root"], *collection["path"]))
+    project = Project(root, tuple(path))
     models = [Model.from_json(model) for model in collection["models"]]
     try:
         project.add(models)

@@ -5,6 +5,7 @@ JSON primitives, `suite`, whether a test measures the suite's own models by nami
 settings say in `--fwbench-python`. All that pytest and the user's tests print goes to standard error.
 """
 
+import os
 import sys
 from typing import Any
 
@@ -51,8 +52,9 @@ def collect(arguments: list[str]) -> dict[str, Any]:
         raise SystemExit(int(code) or 1)
     config = collector.config
     return {
-        "root": str(config.rootpath),
-        "path": [str(folder) for folder in (*config.getini("pythonpath"), config.rootpath)],
+        # As bytes, which a path that is not UTF-8 has: texts are made fit for records on their way.
+        "root": list(os.fsencode(config.rootpath)),
+        "path": [list(os.fsencode(folder)) for folder in (*config.getini("pythonpath"), config.rootpath)],
         "models": [model.to_json() for model in collector.named.values()],
         "suite": collector.suite,
         "pythons": config.getoption("fwbench_python"),
