@@ -279,7 +279,12 @@ def cleared(differences: Sequence[float], threshold: float = THRESHOLD, ended: s
 
 
 def _error(differences: Sequence[float]) -> float:
-    """The standard error of the estimated change, from its interval; one wild pair of 12 moves it little."""
+    """The standard error of the estimated change, from its interval; one wild pair of 12 moves it little.
+
+    It is unknown, infinite, of one pair alone, as after flags have changed.
+    """
+    if len(differences) < 2:
+        return math.inf
     low, high, confidence = interval(differences)
     return (high - low) / 2 / NormalDist().inv_cdf((1 + confidence) / 2)
 

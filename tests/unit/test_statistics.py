@@ -246,6 +246,7 @@ def test_pairs_that_scatter_cannot_say_that_nothing_changed(differences, thresho
 
 
 def test_a_note_says_how_far_pairs_that_do_not_tell_are_apart():
+    assert cleared([0.0]).kind == "inconclusive"
     assert cleared([-0.1, 0.0, 0.1]).note.startswith("3 pairs, from -10% to +11%, do not decide")
 
 
