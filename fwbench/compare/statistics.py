@@ -70,8 +70,9 @@ LEVEL = 0.99
 # Half the width of an interval, as a share of the ratio, from which on a workload plays no further rounds.
 PRECISE = 0.015
 
-# Two fastest turns of a round's 24 find the same speed of a program most often (docs/evidence/turns.md).
-_FASTEST_TURNS = 2
+# Two fastest turns of a round's 24 find the same speed of a program most often (docs/evidence/turns.md). Where a call
+# takes fewer seconds than `_SHORT`, which CPU wakes which decides how long: few turns are fast by luck, and half count.
+_FASTEST_TURNS, _SHORT = 2, 1e-4
 
 # The scatter of a run's other workloads counts for so many rounds: each workload has its own.
 _POOLED = 3.0
@@ -151,17 +152,20 @@ def round_difference(own: Sequence[float], theirs: Sequence[float]) -> float:
     """The logarithm of a lane's speed over another's in a round, from the two fastest turns of each lane.
 
     Turns are slowed from outside, by a neighbour on the core's other thread or by memory that the kernel has yet to
-    give: the fastest of many short turns met neither.
+    give: the fastest of many short turns met neither. Of programs whose calls take tens of microseconds the faster half
+    of the turns counts.
 
     Args:
-        own, theirs: seconds of a call, turn by turn.
+        own, theirs: seconds of a call, turn by turn; or another measure, of one number.
     """
-    return _fastest(theirs) - _fastest(own)
+    halved = min(*own, *theirs) < _SHORT
+    return _fastest(theirs, halved) - _fastest(own, halved)
 
 
-def _fastest(turns: Sequence[float]) -> float:
+def _fastest(turns: Sequence[float], halved: bool) -> float:
     """The mean logarithm of the fastest turns."""
-    return fmean(map(math.log, sorted(turns)[:_FASTEST_TURNS]))
+    count = max(1, len(turns) // 2) if halved else _FASTEST_TURNS
+    return fmean(map(math.log, sorted(turns)[:count]))
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from fwbench.parity.sources import sources
 from fwbench.record.lanes import LANES, recorded
 from fwbench.record.workload import Workload
 from fwbench.suite.selection import Selection
-from fwbench.text import storable
+from fwbench.text import line, storable
 from fwbench.worker.client import asking
 from fwbench.worker.client.starting import PACKAGE
 
@@ -46,6 +46,8 @@ _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _EVERYWHERE = ("numpy",)
 
 _DIGITS = 16
+# Most characters of a condition in a sentence.
+_QUOTED = 200
 
 
 def conditions(
@@ -143,7 +145,7 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str
 def _told(value: object) -> str:
     if value is None:
         return "not there"
-    text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    text = line(" ".join(map(str, value)) if isinstance(value, list) else str(value), _QUOTED)
     # A commit.
     return text[:12] if re.fullmatch(r"[0-9a-f]{40,64}", text) else text
 

@@ -293,6 +293,7 @@ def test_the_same_conditions_are_no_difference(tmp_path, now):
     ("keys", "value", "sentence"),
     [
         (("profile",), "paper", "profile paper then, quick now"),
+        (("profile",), "a\n\nb", "profile a b then, quick now"),
         (("machine", "kernel"), "Linux 1", "kernel Linux 1 then, "),
         (("machine", "cpus"), [7, 8], "cpus 7 8 then, "),
         (("machine", "threads"), 64, "threads 64 then, "),
