@@ -22,7 +22,7 @@ from fwbench.models import CATALOG
 from fwbench.models.project import Project
 from fwbench.record.workload import Workload
 from fwbench.worker.client.starting import PACKAGE
-from fwbench.worker.turns.lanes import Lanes
+from fwbench.worker.turns.lanes import Lanes, settled
 from fwbench.worker.turns.sides import Side
 
 SERIES = Path(__file__).with_suffix(".jsonl")
@@ -34,8 +34,10 @@ HEAD = """# How far rounds of turns lie apart
 Each cell is the standard deviation, over rounds of fresh processes, of the logarithm of PyTorch's time over JAX's (in
 percent), from the first turns of each round; behind it the mean. *Rule*: the two fastest turns of each lane count, or
 the faster half where a call takes less than 0.1 ms. *Half*: the faster half always counts, as in fwbench before. With
-few turns the mean differs, too: programs were not warm, JAX's most of all. Made by `python docs/evidence/turns.py` from
-`turns.jsonl`, on virtual machines with two AMD EPYC cores and 24 to 48 turns a lane.
+few turns the mean differs, too: programs were not warm, JAX's most of all. *Settled*: turns are over, after twelve of
+each lane or more, when the four fastest of each lie within 2 %; the number is the mean. Made by
+`python docs/evidence/turns.py` from `turns.jsonl`, on virtual machines with two AMD EPYC cores and 24 to 48 turns a
+lane.
 
 | machine | workload | rounds | turns | rule | two fastest | half | median of neighbours |
 | --- | --- | --: | --: | --: | --: | --: | --: |
@@ -61,6 +63,15 @@ def neighbours(own: Sequence[float], theirs: Sequence[float]) -> float:
 
 
 RULES = (round_difference, two, half, neighbours)
+
+
+def until_settled(round_: dict[str, list[float]], most: int) -> int:
+    """After how many turns of each lane a round's turns are over; a block is two of each."""
+    return next((n for n in range(2, most, 2) if settled(round_[lane][:n] for lane in LANES)), most)
+
+
+def title_of(count: int | None, counts: Sequence[int]) -> str:
+    return str(count) if count else f"{statistics.fmean(counts):.1f} (settled)"
 
 
 def play(name: str, workloads: Sequence[str], rounds: int) -> None:
@@ -99,13 +110,16 @@ def main(arguments: Sequence[str]) -> None:
         workload = json.loads(text)
         rounds = workload["rounds"]
         turns = min(len(round_[lane]) for round_ in rounds for lane in LANES)
-        for count in (count for count in COUNTS if count <= turns):
+        for count in (*(count for count in COUNTS if count <= turns), None):
             cells = []
+            counts = [count or until_settled(round_, min(turns, 24)) for round_ in rounds]
             for rule in RULES:
-                values = [rule(round_["jax"][:count], round_["torch"][:count]) for round_ in rounds]
+                values = [rule(each["jax"][:n], each["torch"][:n]) for each, n in zip(rounds, counts, strict=True)]
                 cells.append(f"{100 * statistics.stdev(values):.1f} ({statistics.fmean(values):+.3f})")
             title = f"{workload['model']} {workload['mode']} b{workload['batch_size']}"
-            lines.append(f"| {workload['machine']} | {title} | {len(rounds)} | {count} | {' | '.join(cells)} |")
+            lines.append(
+                f"| {workload['machine']} | {title} | {len(rounds)} | {title_of(count, counts)} | {' | '.join(cells)} |"
+            )
     PAGE.write_text(HEAD + "\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -82,6 +82,12 @@ class Contest:
         return max(math.expm1((high - low) / 2) for _, low, high in ends)
 
     @property
+    def price(self) -> float:
+        """Seconds of rounds until its ratio is likely to be known within 5 %; infinite if it may not play so many."""
+        needed = math.ceil(self.played * (self.width / EQUAL) ** 2) if self.played >= FEWEST_ROUNDS else math.inf
+        return max(1, needed - self.played) * self.seconds if needed <= MOST_ROUNDS else math.inf
+
+    @property
     def over(self) -> bool:
         """Whether it plays no further rounds: it is precise, has had the most rounds, or a lane cannot take turns."""
         return self.fault is not None or self.played >= MOST_ROUNDS or self.width <= PRECISE
@@ -199,14 +205,14 @@ def decide(contests: Sequence[Contest], play: Play, left: Callable[[], float], t
 
 
 def _first(waiting: Sequence[Contest]) -> list[Contest]:
-    """Those that have no interval yet; else those that are nearest to a ratio known within 5 %; else the widest.
+    """Those that have no interval yet; else those whose ratio is known within 5 % soonest; else the widest.
 
     A program whose processes have two speeds would have all rounds if the widest came first.
     """
     if without := [contest for contest in waiting if math.isinf(contest.width)]:
         return without
-    if unknown := sorted((each for each in waiting if each.width > EQUAL), key=lambda contest: contest.width):
-        return [contest for contest in unknown if contest.width <= 2 * unknown[0].width]
+    if unknown := sorted((each for each in waiting if each.width > EQUAL), key=lambda contest: contest.price):
+        return [contest for contest in unknown if contest.price <= 2 * unknown[0].price]
     widest = max(contest.width for contest in waiting)
     return [contest for contest in waiting if contest.width >= widest / 2]
 

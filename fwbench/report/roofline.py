@@ -13,7 +13,7 @@ from fwbench.report import units
 from fwbench.report.cases import Case
 from fwbench.report.figures import DISTURBED, Drawing, Looks, Panels
 from fwbench.report.limits import Limited, limited
-from fwbench.report.look import INK, PAPER, logarithmic
+from fwbench.report.look import INK, PAPER, logarithmic, printable
 
 _MODES = {"inference": "b", "train_step": "t"}
 
@@ -43,7 +43,7 @@ def _panel(axes: Axes, rows: Sequence[Limited], looks: Looks, *, every: Sequence
         look, point = looks[row.workload.lane], (row.intensity or 0.0, row.rate)
         face = PAPER if disturbances(row.case.measurements) else look.colour
         axes.plot(*point, look.marker, color=look.colour, markerfacecolor=face, clip_on=False)
-        label = f"{_MODES.get(row.workload.mode, f'{row.workload.mode} ')}{row.workload.batch_size}"
+        label = printable(f"{_MODES.get(row.workload.mode, f'{row.workload.mode} ')}{row.workload.batch_size}")
         axes.annotate(label, point, xytext=(4, -2), textcoords="offset points", fontsize=6, color=look.colour)
     intensities = [row.intensity or 0.0 for row in every]
     ridges = [(row.ceiling or 0.0) / (row.bandwidth or 1.0) for row in every]

@@ -32,6 +32,7 @@ from fwbench.record.reading import read
 from fwbench.record.workload import Workload
 from fwbench.suite.profiles import PROFILES
 from fwbench.worker.client.starting import PACKAGE
+from fwbench.worker.turns import lanes
 from fwbench.worker.turns.lanes import Lanes, Round
 from fwbench.worker.turns.sides import Side
 from tests.unit.recorded import measured
@@ -140,10 +141,44 @@ def test_a_program_with_two_speeds_plays_when_the_others_are_known():
 def test_the_widest_plays_when_all_are_known():
     contests = [SimpleNamespace(width=width, name=width) for width in (0.02, 0.045, 0.03)]
     assert [each.name for each in deciding._first(contests)] == [0.045, 0.03]
-    contests.append(SimpleNamespace(width=0.2, name=0.2))
+    contests.append(SimpleNamespace(width=0.2, price=9.0, name=0.2))
     assert [each.name for each in deciding._first(contests)] == [0.2]
     contests.append(SimpleNamespace(width=math.inf, name=None))
     assert [each.name for each in deciding._first(contests)] == [None]
+
+
+@pytest.mark.parametrize(
+    ("widths", "seconds", "first"),
+    [
+        # One round of 18 s, or two of 3 s each.
+        ((0.051, 0.06, 0.12), (18.0, 3.0, 3.0), [1]),
+        ((0.051, 0.06, 0.08), (5.0, 3.0, 3.0), [0, 1]),
+        # More rounds than it may play.
+        ((0.3, 0.051), (1.0, 60.0), [1]),
+        ((0.3, 0.4), (1.0, 1.0), [0, 1]),
+    ],
+)
+def test_what_is_known_soonest_plays_first(monkeypatch, widths, seconds, first):
+    found = of(range(1, len(widths) + 1))
+    for contest, each in zip(found, seconds, strict=True):
+        contest.seconds = each
+        contest.turns = {lane: [{}] * 3 for lane in contest.lanes}
+    of_contest = {id(contest): width for contest, width in zip(found, widths, strict=True)}
+    monkeypatch.setattr(deciding.Contest, "width", property(lambda contest: of_contest[id(contest)]))
+    assert sorted(map(found.index, deciding._first(found))) == first
+
+
+@pytest.mark.parametrize(
+    ("torch", "jax", "over"),
+    [
+        ([1.0] * 12, [2.0, 2.03, 2.03, 2.03, *[3.0] * 8], True),
+        ([1.0] * 11, [2.0] * 11, False),
+        ([1.0] * 12, [2.0, 2.03, 2.03, 2.05, *[3.0] * 8], False),
+        ([1.0, 1.03, 1.1, *[1.2] * 9], [2.0] * 12, False),
+    ],
+)
+def test_turns_end_when_the_fastest_of_each_lane_agree(torch, jax, over):
+    assert lanes.settled([torch, jax]) is over
 
 
 def test_no_round_is_begun_that_does_not_fit_and_all_time_is_used():
@@ -483,7 +518,7 @@ def test_real_processes_take_turns(tmp_path):
     assert isinstance(played, Round)
     found = played.values["noop"]
     for metric in ("call", "latency"):
-        assert len(found[metric]) == 2 * Lanes.amounts.blocks
+        assert lanes._FEWEST_TURNS <= len(found[metric]) <= 2 * Lanes.amounts.blocks
         assert all(1e-7 < seconds < 1 for seconds in found[metric])
     (peak,) = found["memory"]
     assert 2**20 < peak < 2**32

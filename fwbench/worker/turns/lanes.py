@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fwbench.machine import Machine
@@ -21,6 +21,19 @@ METRICS = ("latency", "call", "memory")
 
 # Asks for a turn of one call, without a call before it that refills the caches.
 _SINGLE = {"alone": 1, "together": 0}
+
+# Turns are over when so many of each lane's fastest lie within this share, but no lane has fewer turns than this.
+_ALIKE, _WITHIN, _FEWEST_TURNS = 4, 0.02, 12
+
+
+def settled(lanes: Iterable[Sequence[float]]) -> bool:
+    """Whether further turns would hardly find another speed: a rule about each lane's scatter, and not about the ratio.
+
+    Args:
+        lanes: seconds of a call in each lane's turns.
+    """
+    fastest = (sorted(turns)[:_ALIKE] if len(turns) >= _FEWEST_TURNS else [0.0, math.inf] for turns in lanes)
+    return all(turns[-1] <= turns[0] * (1 + _WITHIN) for turns in fastest)
 
 
 @dataclass(frozen=True)
@@ -55,9 +68,10 @@ class Lanes(Rounds[Round]):
         models, machine, device, deadline: as `Rounds` has them.
     """
 
-    # One placing, as rounds are the replicates, and each has new memory. 24 short turns of each lane, of slow programs
-    # as of fast ones: neighbours of a virtual machine make it slow for tenths of seconds to minutes, and of so many
-    # turns some are not slowed in either lane. Rounds of 8 turns scatter three times as far (docs/evidence/turns.md).
+    # One placing, as rounds are the replicates, and each has new memory. Up to 24 short turns of each lane, of slow
+    # programs as of fast ones: neighbours of a virtual machine make it slow for tenths of seconds to minutes, and of so
+    # many turns some are not slowed in either lane. Rounds of 8 turns scatter three times as far
+    # (docs/evidence/turns.md).
     amounts = Amounts(placings=1, blocks=12, turn=0.02, seconds=30.0, single=0.02)
 
     def __init__(
@@ -91,6 +105,9 @@ class Lanes(Rounds[Round]):
             taken.keep(metric, placing, block, name, answer[metric])
         taken.cpu += answer["cpu"]
         taken.others += answer["others"]
+
+    def _settled(self, taken: Taken) -> bool:
+        return settled(taken.turns_of("call", name) for name in taken.described)
 
     def _result(self, taken: Taken, seconds: float) -> Round:
         for name, memory in taken.memory.items():

@@ -95,6 +95,10 @@ class Rounds(ABC, Generic[Played]):
     def _turn(self, partner: Partner, taken: Taken, placing: int, block: int) -> None:
         """Let a partner take a turn, and keep its result."""
 
+    def _settled(self, taken: Taken) -> bool:
+        """Whether the placing needs no further block."""
+        return False
+
     @abstractmethod
     def _result(self, taken: Taken, seconds: float) -> Played:
         """The result of a round.
@@ -233,6 +237,8 @@ class Rounds(ABC, Generic[Played]):
         for block in range(taken.blocks):
             for name in (*order, *reversed(order)):
                 self._turn(partners[name], taken, placing, block)
+            if self._settled(taken):
+                break
 
     def _padding(self) -> dict[str, Any]:
         return {"place": [self._random.randrange(size) for size in PADDINGS]}

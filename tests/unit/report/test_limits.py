@@ -160,6 +160,8 @@ def test_the_roofline_has_the_ceilings_as_lines_and_a_point_a_row():
     assert rising == pytest.approx(low * 1e10)
     assert (ridge, level) == ((40.0, 4e11), 4e11)
     assert [text.get_text() for text in panel.texts] == ["b1", "b1", "t2"]
+    (panel,) = drawn(counted("torch", mode="a\ufeff", ceiling=4e11, copy=1e10))["roofline"].figure.axes
+    assert [text.get_text() for text in panel.texts] == ["a\N{REPLACEMENT CHARACTER} 1"]
     assert "roofline" not in drawn(counted("torch"))
     assert "roofline" not in drawn(measured("torch"))
 
