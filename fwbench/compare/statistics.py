@@ -74,6 +74,10 @@ PRECISE = 0.015
 # takes fewer seconds than `_SHORT`, which CPU wakes which decides how long: few turns are fast by luck, and half count.
 _FASTEST_TURNS, _SHORT = 2, 1e-4
 
+# A round lies apart if it is farther than this from the median of all, in standard deviations; and such rounds do not
+# count if the others are more by so many. With one in seven processes slow, the slow ones are seldom as far ahead.
+_APART, _AHEAD = 5.0, 3
+
 # The scatter of a run's other workloads counts for so many rounds: each workload has its own.
 _POOLED = 3.0
 
@@ -159,10 +163,10 @@ def round_difference(own: Sequence[float], theirs: Sequence[float]) -> float:
         own, theirs: seconds of a call, turn by turn; or another measure, of one number.
     """
     halved = min(*own, *theirs) < _SHORT
-    return _fastest(theirs, halved) - _fastest(own, halved)
+    return _level(theirs, halved) - _level(own, halved)
 
 
-def _fastest(turns: Sequence[float], halved: bool) -> float:
+def _level(turns: Sequence[float], halved: bool) -> float:
     """The mean logarithm of the fastest turns."""
     count = max(1, len(turns) // 2) if halved else _FASTEST_TURNS
     return fmean(map(math.log, sorted(turns)[:count]))
@@ -208,12 +212,31 @@ def pooled_scatter(others: Iterable[tuple[float, Sequence[float]]], seconds: flo
     return Scatter(median([*deviations, _USUAL.deviation]), _POOLED) if deviations else _USUAL
 
 
+def alike(differences: Sequence[float], expected: Scatter = _USUAL) -> list[bool]:
+    """Which rounds count in a ratio: all but those that lie apart, or all where the others are not three more.
+
+    Some programs have two speeds, by process, and some rounds fall into a slow spell of the machine that meets one lane
+    harder. The answer is about most processes.
+
+    Args:
+        differences: one for each round.
+        expected: the scatter, before these rounds. It counts beside their median absolute deviation.
+    """
+    middle = median(differences)
+    # 1.4826 times it is the standard deviation of what is normally distributed.
+    own = 1.4826 * median(abs(each - middle) for each in differences)
+    squares = expected.counts * expected.deviation**2 + len(differences) * own**2
+    reach = _APART * math.sqrt(squares / (expected.counts + len(differences)))
+    near = [abs(each - middle) <= reach for each in differences]
+    return near if near.count(True) - near.count(False) >= _AHEAD else [True] * len(near)
+
+
 def ratio_interval(differences: Sequence[float], expected: Scatter = _USUAL) -> tuple[float, float, float]:
     """The interval of the logarithm of two lanes' ratio.
 
-    Student's interval over rounds, with the scatter that was expected: a few rounds that happen to agree prove little.
-    It misses the truth in one of 100 comparisons. More rounds are played where it is wide, whatever it says of the
-    lanes: so no look at the answer has to be paid for.
+    Student's interval over the rounds that are alike, with the scatter that was expected: a few rounds that happen to
+    agree prove little. It misses the truth in one of 100 comparisons. More rounds are played where it is wide, whatever
+    it says of the lanes: so no look at the answer has to be paid for.
 
     Args:
         differences: one for each round.
@@ -224,10 +247,11 @@ def ratio_interval(differences: Sequence[float], expected: Scatter = _USUAL) -> 
     """
     from scipy.special import stdtrit
 
-    mean, freedom = fmean(differences), expected.counts + len(differences) - 1
-    squares = variance(differences) * (len(differences) - 1) if len(differences) > 1 else 0.0
+    counted = [each for each, counts in zip(differences, alike(differences, expected), strict=True) if counts]
+    mean, freedom = fmean(counted), expected.counts + len(counted) - 1
+    squares = variance(counted) * (len(counted) - 1) if len(counted) > 1 else 0.0
     deviation = math.sqrt((expected.counts * expected.deviation**2 + squares) / freedom)
-    reach = float(stdtrit(freedom, (1 + LEVEL) / 2)) * deviation / math.sqrt(len(differences))
+    reach = float(stdtrit(freedom, (1 + LEVEL) / 2)) * deviation / math.sqrt(len(counted))
     return mean, mean - reach, mean + reach
 
 

@@ -8,6 +8,7 @@ from fwbench.machine.disturbances import CAUSES, LOAD, disturbances
 from fwbench.record.lanes import BASELINE
 from fwbench.record.measurement import ALSO_IMPORTED, WAITING, Measurement, fitting
 from fwbench.record.quantiles import quantile
+from fwbench.record.workload import Workload
 from fwbench.report import brief, calls, fits, ratios, scaling, units
 from fwbench.report.answers import answers
 from fwbench.report.cases import baseline, cases, grouped, reasons, title
@@ -88,6 +89,11 @@ def every_note(measurements: Sequence[Measurement]) -> list[str]:
     lane = baseline(of_calls)
     if lane not in (None, BASELINE.name):
         lines.append(f"speed-up is relative to {title(lane)}")
+    lines += [
+        f"{_named(answer.workload)}: {answer.weighed.apart}"
+        for answer in answers(of_calls)
+        if answer.weighed and answer.weighed.apart
+    ]
     if any(ratio.weighed and ratio.weighed.disturbed for ratio in ratios.ratios(of_calls, lane)):
         lines.append(f"a speed-up {units.OPEN}: other load or the like disturbed its rows")
     lines += [f"no energy: {reason}" for reason in reasons(cases(measured), "energy_per_sample")[:1]]
@@ -210,6 +216,10 @@ def _disturbed(measured: Sequence[Measurement]) -> list[str]:
             f"{worst}). {cause.next_step}{helps}, and measure again."
         )
     return lines
+
+
+def _named(workload: Workload) -> str:
+    return f"{workload.subject} {workload.mode} b{workload.batch_size}"
 
 
 def _ids(measurements: Sequence[Measurement]) -> str:

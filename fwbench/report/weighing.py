@@ -2,7 +2,9 @@
 
 import math
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import NamedTuple
 
 from fwbench.compare.statistics import (
@@ -10,6 +12,7 @@ from fwbench.compare.statistics import (
     FEWEST_ROUNDS,
     LEVEL,
     Scatter,
+    alike,
     estimate,
     ratio_interval,
     ratio_verdict,
@@ -69,6 +72,7 @@ class Weighed:
             level is 0 if it only shows by how much single processes can differ by chance.
         interval: over the pairs; None with fewer than two.
         disturbed: what disturbed either lane, in words; empty if nothing did.
+        apart: which rounds of turns do not count, and why, in words; empty if all do.
     """
 
     shown: float
@@ -79,6 +83,7 @@ class Weighed:
     reach: Interval
     interval: Interval | None
     disturbed: str
+    apart: str = ""
 
     @property
     def ratio(self) -> float:
@@ -178,23 +183,51 @@ def weigh_turns(first: Case, second: Case, metric: str) -> Weighed | None:
     if len(rounds) < FEWEST_ROUNDS or unlike((first, second), [run for run, _ in rounds], list(rounds.values())):
         return None
     # Other load does not scatter memory. It has met both lanes alike, and its scatter of time is in the interval.
-    mean, low, high = ratio_interval(list(rounds.values()), Scatter() if metric == "memory" else _expected(first))
+    expected = Scatter() if metric == "memory" else _expected(first)
+    mean, low, high = ratio_interval(list(rounds.values()), expected)
     interval = Interval(math.exp(low), math.exp(high), LEVEL)
     verdict = ratio_verdict(low, high)
     confidence = "clear" if verdict == "faster" else verdict
     reason = f"{len(rounds)} rounds of turns: {interval.low:.2f}x to {interval.high:.2f}x at {LEVEL:.0%}"
     if confidence == "equal":
         reason += f", equal within {EQUAL:.0%}"
+    apart = _apart(first, second, metric, dict(zip(rounds, alike(list(rounds.values()), expected), strict=True)))
+    reason += f"; {apart}" if apart else ""
     ratios = tuple(map(math.exp, rounds.values()))
-    return Weighed(math.exp(mean), confidence, reason, ratios, f"after {len(rounds)} rounds", interval, interval, "")
+    basis = f"after {len(rounds)} rounds"
+    return Weighed(math.exp(mean), confidence, reason, ratios, basis, interval, interval, "", apart)
 
 
-def _rounds(first: Case, second: Case, metric: str) -> dict[tuple[int, float], float]:
-    """The logarithm of how much more the second lane takes, by run and time of each round that both played."""
-    of_first, of_second = (
-        {(run, turns["begun"]): turns[metric] for run, m in case.replicates for turns in m.turns if metric in turns}
-        for case in (first, second)
-    )
+# A round by its run, and by the time when it began.
+_Round = tuple[int, float]
+
+
+def _apart(first: Case, second: Case, metric: str, counts: Mapping[_Round, bool]) -> str:
+    """What was unusual in the rounds that do not count: which lane was farther from its other rounds, and how far."""
+    left_out = [round_ for round_, counted in counts.items() if not counted]
+    if not left_out:
+        return ""
+    usual = [round_ for round_, counted in counts.items() if counted]
+    longer = {}
+    for case in (first, second):
+        turns = _turns(case, metric)
+        each = [round_difference(turns[one], turns[other]) for one in usual for other in left_out]
+        longer[case.workload.lane] = median(each)
+    lane = max(longer, key=lambda lane: abs(longer[lane]))
+    do, them = ("does", "it") if len(left_out) == 1 else ("do", "them")
+    amount = "much" if metric == "memory" else "long"
+    factor = math.exp(longer[lane])
+    apart = f"{len(left_out)} of {len(counts)} rounds {do} not count"
+    return f"{apart}: in {them} {lane} took {factor:.2f} times as {amount} as in the others"
+
+
+def _turns(case: Case, metric: str) -> dict[_Round, Sequence[float]]:
+    return {(run, turns["begun"]): turns[metric] for run, m in case.replicates for turns in m.turns if metric in turns}
+
+
+def _rounds(first: Case, second: Case, metric: str) -> dict[_Round, float]:
+    """The logarithm of how much more the second lane takes, for each round that both played."""
+    of_first, of_second = _turns(first, metric), _turns(second, metric)
     return {
         round_: round_difference(values, of_second[round_])
         for round_, values in of_first.items()

@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import random
+import statistics
 import sys
 from types import SimpleNamespace
 
@@ -17,6 +18,7 @@ from fwbench.compare.statistics import (
     MOST_ROUNDS,
     PRECISE,
     Scatter,
+    alike,
     pooled_scatter,
     ratio_interval,
     ratio_verdict,
@@ -315,6 +317,41 @@ def test_at_most_one_in_100_intervals_misses_the_truth(scatter, spread, wild):
     """Of 280, 2.8 would; 10 or more by chance less than once in 1000 times."""
     found = [contest for seed in range(20) for contest in rounds_of_a_run(scatter, spread, wild, seed)]
     assert sum(not low <= 0 <= high for low, high in map(ends, found)) < 10
+
+
+@pytest.mark.parametrize(
+    ("rounds", "counted"),
+    [
+        ([0.0, 0.01, -0.01, 0.005, 0.3], 4),
+        # Nobody knows which of them most processes are like.
+        ([0.0, 0.01, 0.3], 3),
+        ([0.0, 0.01, -0.01, 0.3], 4),
+        ([0.0, 0.01, 0.005, 0.3, 0.31], 5),
+        ([0.0, 0.01, 0.005, 0.002, -0.01, 0.3, 0.31], 5),
+        ([0.0, 0.05, -0.05, 0.1, 0.15], 5),
+    ],
+)
+def test_rounds_far_from_most_others_do_not_count(rounds, counted):
+    assert alike(rounds, Scatter(0.015, 3.0)).count(True) == counted
+    mean, low, high = ratio_interval(rounds, Scatter(0.015, 3.0))
+    kept = rounds[:counted]
+    assert mean == pytest.approx(statistics.fmean(kept))
+    assert low < mean < high
+    assert (high - low < 0.06) is (0.3 not in kept and 0.15 not in kept)
+
+
+@pytest.mark.parametrize("slow", [0.0, 1 / 7])
+def test_an_answer_is_about_most_processes(slow):
+    """One process in seven takes 1.33 times as long; the other six decide. Where more are slow by chance, they do."""
+    rng, missed, widths = random.Random(3), 0, []
+    for _ in range(1000):
+        rounds = [rng.gauss(0, 0.015) + (math.log(1.33) if rng.random() < slow else 0.0) for _ in range(7)]
+        expected = Scatter(0.015 * math.exp(rng.gauss(0, 0.3)), 3.0)
+        _, low, high = ratio_interval(rounds, expected)
+        missed += not low <= 0 <= high
+        widths.append((high - low) / 2)
+    assert missed <= 20
+    assert statistics.median(widths) < 0.025
 
 
 def test_where_rounds_agree_within_one_and_a_half_percent_three_of_each_workload_are_mostly_enough():

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from fwbench.report import calls, units
+from fwbench.report import calls, summary, units
 from fwbench.report.answers import answers, headline, table
 from fwbench.report.calls import break_evens
 from fwbench.report.cases import cases, settings
@@ -510,6 +510,23 @@ def test_rounds_of_turns_decide_whatever_processes_of_their_own_found():
     assert answer.reason == f"6 rounds of turns: {low:.2f}x to {high:.2f}x at 99%"
     (line,) = headline([answer])
     assert line == f"Inference: JAX is {low:.2f} to {high:.2f} times as fast as PyTorch, in 1 of 1 workloads (mlp b1)."
+
+
+@pytest.mark.parametrize(("slow", "factor"), [("jax", 1.33), ("torch", 1.25)])
+def test_rounds_that_do_not_count_are_named_with_the_lane_that_was_unusual(slow, factor):
+    found = []
+    for lane, call in {"torch": 0.2, "jax": 0.1}.items():
+        calls = [call * (1 + n / 1000) for n in range(7)]
+        calls[2] *= factor if lane == slow else 1.02
+        turns = tuple({"begun": float(n), "call": [each] * 4, "latency": [call] * 4} for n, each in enumerate(calls))
+        found.append(measured(lane, turns=turns))
+    (answer,) = answers(cases(found))
+    assert answer.weighed.ratio == pytest.approx(2, rel=0.01)
+    assert answer.weighed.interval.high / answer.weighed.interval.low < 1.06
+    said = f"1 of 7 rounds does not count: in it {slow} took {factor:.2f} times as long as in the others"
+    assert answer.weighed.apart == said
+    assert answer.reason.endswith(said)
+    assert [note for note in summary.every_note(found) if said in note] == [f"mlp inference b1: {said}"]
 
 
 def test_lanes_can_be_equal():
