@@ -78,6 +78,10 @@ _FASTEST_TURNS, _SHORT = 2, 1e-4
 # count if the others are more by so many. With one in seven processes slow, the slow ones are seldom as far ahead.
 _APART, _AHEAD = 5.0, 3
 
+# CPUs lie as usual if they hand a number to each other in the usual time, to within this factor. Where a host had moved
+# them it took 1.5 times as long (docs/method.md, "Slow spells").
+_SAME_PACE = 1.2
+
 # The scatter of a run's other workloads counts for so many rounds: each workload has its own.
 _POOLED = 3.0
 
@@ -210,6 +214,21 @@ def pooled_scatter(others: Iterable[tuple[float, Sequence[float]]], seconds: flo
             deviations.append(math.sqrt(variance(differences) / typical))
     # What is usual counts as one of them, as two or three say little.
     return Scatter(median([*deviations, _USUAL.deviation]), _POOLED) if deviations else _USUAL
+
+
+def usual_pace(paces: Sequence[float]) -> float:
+    """The pace of a run: the fastest that a quarter of its rounds had; 0 if none is known."""
+    return sorted(paces)[(len(paces) - 1) // 4] if paces else 0.0
+
+
+def as_usual(pace: float, usual: float) -> bool:
+    """Whether the machine was in a round as in most; else it does not count, as spells meet one lane harder.
+
+    Args:
+        pace: seconds in which two CPUs hand a number to each other; 0: unknown.
+        usual: what is usual in the run; 0: unknown.
+    """
+    return not (pace and usual) or usual / _SAME_PACE <= pace <= usual * _SAME_PACE
 
 
 def alike(differences: Sequence[float], expected: Scatter = _USUAL) -> list[bool]:

@@ -14,9 +14,11 @@ from fwbench.compare.statistics import (
     MOST_ROUNDS,
     PRECISE,
     Scatter,
+    as_usual,
     pooled_scatter,
     ratio_interval,
     round_difference,
+    usual_pace,
 )
 from fwbench.machine.load import busy
 from fwbench.record.measurement import Failure, Measurement
@@ -52,6 +54,7 @@ class Contest:
         sources: the digests of the user's files that the measured process had read, by lane and name.
         cpus: the number of CPUs on which the lanes take turns.
         expected: how far its rounds are expected to scatter, given the rounds of the other workloads.
+        usual: the usual pace of the run's rounds, in seconds; 0: unknown.
         disturbed: the number of rounds that do not count, as others used the CPUs or a process was stopped meanwhile.
         fault: why a lane cannot take turns.
     """
@@ -64,13 +67,22 @@ class Contest:
     cpus: int = 1
     sources: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     expected: Scatter = field(default_factory=Scatter)
+    usual: float = 0.0
     disturbed: int = 0
     fault: Fault | None = field(default=None, repr=False)
 
     @property
     def played(self) -> int:
-        """The number of rounds played."""
-        return len(next(iter(self.turns.values())))
+        """The number of rounds that count."""
+        return len(self._counted(self.lanes[0]))
+
+    @property
+    def slow(self) -> int:
+        """The number of rounds that do not count, as the machine's CPUs did not lie as usual."""
+        return len(self.turns[self.lanes[0]]) - self.played
+
+    def _counted(self, lane: str) -> list[Mapping[str, Any]]:
+        return [turns for turns in self.turns[lane] if as_usual(turns.get("pace", 0.0), self.usual)]
 
     @property
     def width(self) -> float:
@@ -90,7 +102,8 @@ class Contest:
     @property
     def over(self) -> bool:
         """Whether it plays no further rounds: it is precise, has had the most rounds, or a lane cannot take turns."""
-        return self.fault is not None or self.played >= MOST_ROUNDS or self.width <= PRECISE
+        over = self.played >= MOST_ROUNDS or self.played + self.slow >= 2 * MOST_ROUNDS
+        return self.fault is not None or over or self.width <= PRECISE
 
     @property
     def missing(self) -> int:
@@ -113,7 +126,7 @@ class Contest:
             return
         for lane, turns in self.turns.items():
             values = {metric: list(numbers) for metric, numbers in result.values[lane].items()}
-            turns.append({"begun": result.begun, **values})
+            turns.append({"begun": result.begun, **({"pace": result.pace} if result.pace else {}), **values})
 
     def _unlike(self, lane: str, result: Round) -> str:
         """What a lane ran in a round that it had not run when it was measured; empty if it ran the same."""
@@ -140,7 +153,7 @@ class Contest:
         return (self._differences(self.lanes[0], lane) for lane in self.lanes[1:])
 
     def _differences(self, one: str, other: str) -> list[float]:
-        rounds = zip(self.turns[one], self.turns[other], strict=True)
+        rounds = zip(self._counted(one), self._counted(other), strict=True)
         return [round_difference(first["call"], second["call"]) for first, second in rounds]
 
 
@@ -218,6 +231,9 @@ def _first(waiting: Sequence[Contest]) -> list[Contest]:
 
 
 def _expect(contests: Sequence[Contest]) -> None:
+    paces = [turns["pace"] for each in contests for turns in each.turns[each.lanes[0]] if "pace" in turns]
+    for contest in contests:
+        contest.usual = usual_pace(paces)
     for contest in contests:
         contest.expect([other for other in contests if other is not contest])
 
@@ -241,8 +257,10 @@ def _outcome(contests: Sequence[Contest]) -> str:
         if contest.fault
     ]
     rounds = sum(contest.played for contest in contests)
-    disturbed = sum(contest.disturbed for contest in contests)
-    why = "as other processes used the CPUs, or one that takes turns was stopped or held back by a quota"
+    disturbed = sum(contest.disturbed + contest.slow for contest in contests)
+    why = (
+        "as other processes used the CPUs, one that takes turns was stopped or held back by a quota, or all ran slowly"
+    )
     others = f"{disturbed} further rounds do not count, {why}" if disturbed else ""
     parts = [f"{known} of {len(contests)} workloads known within {EQUAL:.0%}", others, *faults]
     return f"{rounds} rounds of turns: {'; '.join(filter(None, parts))}"

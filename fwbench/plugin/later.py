@@ -184,12 +184,13 @@ def _lanes(open_: Sequence[Contest], session: Session, project: Project) -> Lane
 
 
 def _keep_turns(contest: Contest, made: Sequence[MeasuredTest], session: Session) -> None:
+    usual = {"usual": contest.usual} if contest.usual else {}
     for each in made:
         first = each.measurement
         known = {turns["begun"] for turns in first.turns}
         new = [turns for turns in contest.turns.get(first.workload.lane, ()) if turns["begun"] not in known]
         expected = dataclasses.asdict(contest.expected)
-        stored = tuple({**turns, "expected": expected} for turns in (*first.turns, *new))
+        stored = tuple({**turns, "expected": expected, **usual} for turns in (*first.turns, *new))
         # A resumed run may expect another scatter than the part of the run whose rounds it has.
         if dataclasses.replace(first.workload, lane="") == contest.workload and stored != first.turns:
             each.renew(session, dataclasses.replace(first, turns=stored))

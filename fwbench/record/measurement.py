@@ -224,8 +224,9 @@ class Measurement(Decoded):
             by `fwbench.compare.criteria`'s names. `samples` and `metrics` are then all processes' together.
         turns: of each round in which fresh processes of several lanes took turns at the workload, when it was (`begun`,
             in seconds since 1970, the same number for each of them); one number a block, the seconds of a `call` among
-            calls back to back and of a synchronised one (`latency`); a number for its peak `memory` in bytes; and the
-            scatter that was `expected` of calls (`fwbench.compare.statistics.Scatter`).
+            calls back to back and of a synchronised one (`latency`); a number for its peak `memory` in bytes; the
+            scatter that was `expected` of calls (`fwbench.compare.statistics.Scatter`); and the seconds in
+            which two CPUs hand a number to each other (`pace`), with those that are `usual` in the run.
         duet: of a duet with another revision or environment: `base`, `verdicts` and `pairs`.
         ranks: of a workload over several devices, each of them in order; `metrics` are then of all together.
         program: what the program is made of; None where the run did not come so far.

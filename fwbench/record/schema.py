@@ -118,6 +118,8 @@ class _Turns(typing.TypedDict):
     call: _Blocks
     latency: typing.NotRequired[_Blocks]
     memory: typing.NotRequired[_Blocks]
+    pace: typing.NotRequired[Positive]
+    usual: typing.NotRequired[Positive]
     expected: typing.NotRequired[dict[typing.Literal["deviation", "counts"], Positive]]
 
 

@@ -13,6 +13,7 @@ from fwbench.compare.statistics import (
     LEVEL,
     Scatter,
     alike,
+    as_usual,
     estimate,
     ratio_interval,
     ratio_verdict,
@@ -222,7 +223,13 @@ def _apart(first: Case, second: Case, metric: str, counts: Mapping[_Round, bool]
 
 
 def _turns(case: Case, metric: str) -> dict[_Round, Sequence[float]]:
-    return {(run, turns["begun"]): turns[metric] for run, m in case.replicates for turns in m.turns if metric in turns}
+    """The turns of each round in which the machine was as usual."""
+    return {
+        (run, turns["begun"]): turns[metric]
+        for run, m in case.replicates
+        for turns in m.turns
+        if metric in turns and as_usual(turns.get("pace", 0.0), turns.get("usual", 0.0))
+    }
 
 
 def _rounds(first: Case, second: Case, metric: str) -> dict[_Round, float]:

@@ -19,9 +19,11 @@ from fwbench.compare.statistics import (
     PRECISE,
     Scatter,
     alike,
+    as_usual,
     pooled_scatter,
     ratio_interval,
     ratio_verdict,
+    usual_pace,
 )
 from fwbench.machine import machine
 from fwbench.models import CATALOG
@@ -338,6 +340,42 @@ def test_rounds_far_from_most_others_do_not_count(rounds, counted):
     assert mean == pytest.approx(statistics.fmean(kept))
     assert low < mean < high
     assert (high - low < 0.06) is (0.3 not in kept and 0.15 not in kept)
+
+
+def test_rounds_in_which_the_host_had_moved_the_cpus_do_not_count():
+    """In every fifth round JAX takes 1.3 times as long, and two CPUs need 1.5 times as long for a hand-over."""
+    found, spent = of([1, 2]), []
+
+    def play(workloads, arrived):
+        for workload in workloads:
+            apart = len(spent) % 5 == 0
+            spent.append(10)
+            values = calls(torch=(0.02,), jax=(0.01 * (1.3 if apart else 1.0),))
+            arrived(workload, Round(0.0, values, 0.0, 10.0, pace=0.8e-6 if apart else 0.54e-6))
+
+    lines = []
+    decide(found, play, lambda: 1000 - sum(spent), lines.append)
+    for contest in found:
+        assert list(contest.differences) == [[pytest.approx(-math.log(2))] * contest.played]
+        assert contest.width <= PRECISE
+    assert sum(contest.slow for contest in found) == -(-len(spent) // 5)
+    assert f"{sum(contest.slow for contest in found)} further rounds do not count" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("paces", "usual"),
+    [([], 0.0), ([0.8], 0.8), ([0.8, 0.54, 0.8, 0.8, 0.8], 0.8), ([0.8, 0.54, 0.8, 0.55, 0.8], 0.55)],
+)
+def test_the_usual_pace_is_that_of_the_fastest_quarter(paces, usual):
+    assert usual_pace(paces) == usual
+
+
+@pytest.mark.parametrize(
+    ("pace", "usual", "counts"),
+    [(0.6, 0.54, True), (0.8, 0.54, False), (0.3, 0.54, False), (0.0, 0.54, True), (0.8, 0.0, True)],
+)
+def test_a_round_counts_at_the_usual_pace_and_where_none_is_known(pace, usual, counts):
+    assert as_usual(pace, usual) is counts
 
 
 @pytest.mark.parametrize("slow", [0.0, 1 / 7])

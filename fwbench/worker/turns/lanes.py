@@ -3,10 +3,12 @@
 import dataclasses
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fwbench.compare.pair import Fault
 from fwbench.machine import Machine
+from fwbench.machine.pace import Pace
 from fwbench.models import Model
 from fwbench.record.lanes import LANES
 from fwbench.record.workload import Workload
@@ -48,6 +50,7 @@ class Round:
         sources: by lane, the digests of the user's files that it has read, by name.
         programs: by lane, the digest of its program; only a workload's first round has them.
         held: whether a process was stopped, or held back by a quota, in each try of a turn.
+        pace: seconds in which two CPUs hand a number to each other (`fwbench.machine.pace`); 0: unknown.
     """
 
     begun: float
@@ -57,6 +60,7 @@ class Round:
     programs: Mapping[str, str | None] = field(default_factory=dict)
     sources: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     held: bool = False
+    pace: float = 0.0
 
 
 class Lanes(Rounds[Round]):
@@ -106,7 +110,16 @@ class Lanes(Rounds[Round]):
         taken.cpu += answer["cpu"]
         taken.others += answer["others"]
 
-    def _settled(self, taken: Taken) -> bool:
+    def play(
+        self, workloads: Sequence[Workload], arrived: Callable[[Workload, Round | Fault], None] = lambda *_: None
+    ) -> dict[Workload, Round | Fault]:
+        # On a GPU rounds are long, and its programs have no threads that share caches.
+        with Pace(() if self._device == "gpu" else self._machine.cpus) as self._pace:
+            return super().play(workloads, arrived)
+
+    def _over(self, taken: Taken) -> bool:
+        if pace := self._pace.read():
+            taken.paces.append(pace)
         return settled(taken.turns_of("call", name) for name in taken.described)
 
     def _result(self, taken: Taken, seconds: float) -> Round:
@@ -121,4 +134,4 @@ class Lanes(Rounds[Round]):
             name: (told["program"] or {}).get("digest") for name, told in taken.described.items() if "program" in told
         }
         load = taken.others / taken.cpu
-        return Round(time.time() - seconds, values, load, seconds, programs, taken.sources, taken.held)
+        return Round(time.time() - seconds, values, load, seconds, programs, taken.sources, taken.held, taken.pace)

@@ -95,8 +95,8 @@ class Rounds(ABC, Generic[Played]):
     def _turn(self, partner: Partner, taken: Taken, placing: int, block: int) -> None:
         """Let a partner take a turn, and keep its result."""
 
-    def _settled(self, taken: Taken) -> bool:
-        """Whether the placing needs no further block."""
+    def _over(self, taken: Taken) -> bool:
+        """Called after each block of turns: whether the placing needs no further one."""
         return False
 
     @abstractmethod
@@ -237,7 +237,7 @@ class Rounds(ABC, Generic[Played]):
         for block in range(taken.blocks):
             for name in (*order, *reversed(order)):
                 self._turn(partners[name], taken, placing, block)
-            if self._settled(taken):
+            if self._over(taken):
                 break
 
     def _padding(self) -> dict[str, Any]:

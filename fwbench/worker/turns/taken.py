@@ -62,6 +62,7 @@ class Taken:
         memory, sources: what each seat's process reports of its memory, and of the files that it has read.
         cpu, others: CPU seconds available during lanes' turns, and those that other processes used.
         held: whether a process was held back in each try of a turn.
+        paces: seconds in which two CPUs hand a number to each other, after each block (`fwbench.machine.pace`).
     """
 
     def __init__(self, amounts: Amounts, described: dict[str, Any], unfit: tuple[int, ...] = ()) -> None:
@@ -70,6 +71,7 @@ class Taken:
         self.flags = ""
         self.cpu = self.others = 0.0
         self.held = False
+        self.paces: list[float] = []
         self._unfit = unfit
         self.rounds = self.blocks = 0
         self.latency = 0.0
@@ -78,6 +80,11 @@ class Taken:
         self._call_seconds: dict[str, list[float]] = defaultdict(list)
         # Logarithms of turns' values: by metric, placing and block, then by the seat's name.
         self._logarithms: dict[tuple[str, int, int], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+
+    @property
+    def pace(self) -> float:
+        """The second fastest, as the fastest turns count; 0 if unknown."""
+        return sorted(self.paces)[:2][-1] if self.paces else 0.0
 
     def plan(self, latency: float, seats: int) -> None:
         """Choose the calls in a turn and the blocks in a placing for calls of so many seconds."""

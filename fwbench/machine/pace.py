@@ -1,0 +1,100 @@
+"""How fast two CPUs hand a number to each other: it tells where the host of a virtual machine has put them.
+
+A host moves them now and then, for seconds to minutes, to cores that share less cache. A program with a thread on each
+then takes 1.2 to 1.5 times as long, one framework's program longer than another's, while one thread alone and the
+memory are as fast as before (docs/method.md, "Slow spells").
+"""
+
+import contextlib
+import mmap
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+
+# Each reading is the fastest of so many batches of so many hand-overs there and back, a quarter of a millisecond in
+# all; before them the other CPU awakes.
+_BATCHES, _HANDED = 4, 50
+_AWAKENING = 50
+# The most looks at the number until it has come back: a tenth of a second.
+_LOOKS = 1_000_000
+
+# Between readings it waits for a byte, without using its CPU.
+_OTHER = """
+import mmap, os, sys
+file, cpu, turns = map(int, sys.argv[1:])
+os.sched_setaffinity(0, {cpu})
+memory = mmap.mmap(file, 1)
+while os.read(0, 1):
+    for turn in range(turns):
+        asked = 2 * turn % 256 + 1
+        for _ in range(1_000_000):
+            if memory[0] == asked:
+                break
+        memory[0] = (asked + 1) % 256
+"""
+
+
+class Pace:
+    """Measures how fast the first two of these CPUs hand a number to each other, while it is entered.
+
+    Where a process cannot choose its CPU, or has one alone, nothing is measured.
+    """
+
+    def __init__(self, cpus: Sequence[int]) -> None:
+        self._cpus = list(cpus[:2]) if hasattr(os, "sched_setaffinity") and len(cpus) > 1 else []
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> "Pace":
+        if not self._cpus:
+            return self
+        file = self._stack.enter_context(tempfile.TemporaryFile())
+        file.write(b"\0")
+        file.flush()
+        self._memory = self._stack.enter_context(mmap.mmap(file.fileno(), 1))
+        turns = _AWAKENING + _BATCHES * _HANDED
+        self._other = self._stack.enter_context(
+            subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _OTHER, *map(str, (file.fileno(), self._cpus[1], turns))],
+                stdin=subprocess.PIPE,
+                pass_fds=[file.fileno()],
+                bufsize=0,
+            )
+        )
+        self._stack.callback(self._other.kill)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def read(self) -> float | None:
+        """Seconds of a hand-over there and back; None where that cannot be measured."""
+        if not self._cpus:
+            return None
+        own = os.sched_getaffinity(0)
+        try:
+            os.sched_setaffinity(0, self._cpus[:1])
+            assert self._other.stdin
+            self._other.stdin.write(b"\n")
+            self._hand(0, _AWAKENING)
+            return min(self._hand(_AWAKENING + batch * _HANDED, _HANDED) for batch in range(_BATCHES)) / _HANDED
+        except (OSError, TimeoutError):
+            self._cpus = []
+            return None
+        finally:
+            os.sched_setaffinity(0, own)
+
+    def _hand(self, first: int, count: int) -> float:
+        memory, begun = self._memory, time.perf_counter()
+        for turn in range(first, first + count):
+            asked = 2 * turn % 256 + 1
+            memory[0] = asked
+            answer = (asked + 1) % 256
+            for _ in range(_LOOKS):
+                if memory[0] == answer:
+                    break
+            else:
+                raise TimeoutError
+        return time.perf_counter() - begun
